@@ -15,17 +15,18 @@ std::string_view cure(const Status& status) {
     case Code::kMismatch:
       return "; give every rank the same tithe, model, codec, strategy and options";
     case Code::kPeerLost:
-      return "; look at that rank's log, then restart all ranks, each from its own saved state";
+      return "; look at that rank's log; the others can go on without it, or all from their saved states "
+             "(docs/elastic.md)";
     case Code::kTimeout:
       return "; if that rank is only slow, raise timeout=";
     case Code::kCorrupt:
       if (status.peer() == Status::kNoPeer) return "";
-      return "; the network or that rank's memory changed bytes: restart all ranks, each from its own saved "
-             "state";
+      return "; the network or that rank's memory changed bytes: go on without that rank, or all from "
+             "their saved states (docs/elastic.md)";
     case Code::kIo:
       return "; `tithe doctor` shows what this machine's network can do";
     case Code::kCancelled:
-      return "; open a new session";
+      return "; open a new session, or let this one reform (docs/elastic.md)";
     default:
       return "";
   }

@@ -106,8 +106,13 @@ def check_model(model: DistributedDataParallel) -> None:
         raise ValueError(
             "DDP's python_reducer runs no communication hook: leave torch._dynamo.config.optimize_ddp at its default"
         )
-    ignored = set(getattr(model.module, "_ddp_params_and_buffers_to_ignore", ()))
-    trained = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad and n not in ignored]
+    check_trained(model.module)
+
+
+def check_trained(of: torch.nn.Module) -> None:
+    """The same of a model's parameters alone."""
+    ignored = set(getattr(of, "_ddp_params_and_buffers_to_ignore", ()))
+    trained = [(n, p) for n, p in of.named_parameters() if p.requires_grad and n not in ignored]
     wrong: dict[str, list[str]] = {}
     for name, parameter in trained:
         if parameter.dtype not in DTYPES:
@@ -119,7 +124,7 @@ def check_model(model: DistributedDataParallel) -> None:
         )
     sparse = [
         f"{path}.weight" if path else "weight"
-        for path, module in model.module.named_modules()
+        for path, module in of.named_modules()
         if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse
     ]
     if sparse:

@@ -8,7 +8,10 @@ from tithe import _core
 from tithe._exchange import error
 from tithe._torch_checks import some
 
-_NOW = "The session is over: state_dict() gives the state of the last step that counted. Restart from a checkpoint"
+_NOW = (
+    "The session is over: state_dict() gives the state of the last step that counted. Restart from a checkpoint, in as "
+    "many ranks as there are (docs/elastic.md)"
+)
 
 
 def give_up(session: _core.Session, causes: list[BaseException], cause: BaseException) -> None:

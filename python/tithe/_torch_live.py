@@ -243,6 +243,19 @@ class Live:
             give_up(self.session, self.crew.causes, left())
         self.drain()
 
+    def go_on(self, reform: Callable[[], None]) -> None:
+        """`reform` makes the session go on with other ranks, after a failure or between two steps.
+
+        What is under way ends, and a step that is open is given up.
+        """
+        if not self.crew.causes:
+            give_up(self.session, self.crew.causes, left())
+        self.drain()
+        reform()
+        self.crew.causes.clear()
+        self.keys.step, self.keys.places = set(), set()
+        self.open = False
+
     def check(self) -> None:
         """Raises what ended the session, by whom ever, and names a rank that has gone without a word."""
         self.crew.check()

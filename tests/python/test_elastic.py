@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -173,7 +174,7 @@ def test_a_step_under_torch_is_taken_back():
     assert run_ranks(2, takes_back) == [(True, True)] * 2
 
 
-def trains(rank, world, folder, total, victim):
+def trains(rank, world, folder, total, victim, neighbours=False):
     """As under a launcher: from the newest checkpoint until the end, or until a rank is killed."""
     import tithe.torch
 
@@ -181,7 +182,9 @@ def trains(rank, world, folder, total, victim):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(50, 40))
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=60.0)
-    kept = tithe.torch.Checkpoints(folder, state, model, optimizer, every=4)
+    if neighbours:
+        folder = f"{folder}/host {rank}"
+    kept = tithe.torch.Checkpoints(folder, state, model, optimizer, every=4, neighbours=neighbours)
     first = kept.step
     for step in kept.steps(total):
         if rank == victim and step == 6:
@@ -208,6 +211,24 @@ def test_ranks_are_started_anew_and_in_another_number(tmp_path):
     (folder / "step 8" / "whole").unlink()  # as if a rank had died while it was written
     two = run_ranks(2, trains, str(folder), 14, -1)
     assert len(set(two)) == 1 and two[0][0] == 4
+
+
+def test_a_host_is_lost_with_the_memory_it_had(tmp_path):
+    """Each rank has a folder of its own, as ranks of several hosts have one in their host's memory."""
+    from processes import run_ranks
+
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    run_ranks(3, trains, str(folder), 8, -1, True)
+    names = {host: sorted(p.name for p in (folder / host / "step 8").glob("rank*")) for host in ("host 0", "host 1")}
+    assert names["host 1"] == ["rank 0 of 3.pt", "rank 1 of 3.pt"], "its own, and a copy"
+    shutil.rmtree(folder / "host 1")
+    again = run_ranks(3, trains, str(folder), 10, -1, True)
+    assert len(set(again)) == 1 and again[0][0] == 8, again
+    shutil.rmtree(folder / "host 1")
+    (folder / "host 0" / "step 8" / "rank 0 of 3.pt").unlink()
+    with pytest.raises(AssertionError, match="nobody has 'rank 0 of 3.pt'"):
+        run_ranks(2, trains, str(folder), 10, -1, True)
 
 
 class Memory:

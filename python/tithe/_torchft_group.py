@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe.torchft's process group: a session per quorum, and the gradients of replicas in it."""
+
+import contextlib
+import functools
+import json
+import logging
+import uuid
+import weakref
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torchft.process_group import ProcessGroupGloo
+
+from tithe import _core
+from tithe._choices import choices_text, is_lossless
+from tithe._error import error
+from tithe._schedule import Evaluations
+from tithe._session import make_options, refuse_unknown, transport_text
+from tithe._stats import summed_up
+from tithe._torch_checks import DTYPES
+from tithe._torch_fit import laid_out_like
+from tithe._torch_giving_up import give_up
+from tithe._torch_job import Job
+from tithe._torch_keys import Keys, by_name
+from tithe._torch_live import Live
+
+_log = logging.getLogger("tithe.torch")
+_OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group decides
+_PATIENCE = 60.0  # seconds, as long as torchft waits unless told otherwise
+_UNDONE = 16  # epochs, for replicas that were not there meanwhile
+_MANY = 4096  # values that are worth a warning
+_ROUND = slice(16, 24)  # in a state, little-endian: docs/format.md, section 9
+
+
+class ProcessGroup(ProcessGroupGloo):
+    """What torchft.Manager(pg=...) takes: between replicas, gradients that have names go through a codec.
+
+    codec, strategy and options as tithe.Session takes them; patience is 60 seconds unless said otherwise. ValueError
+    for a wrong one. See the module for what becomes of residuals.
+    """
+
+    __module__ = "tithe.torchft"
+
+    def __init__(self, codec: str = _core.Options().codec, **options: Any) -> None:
+        refuse_unknown(options)
+        if taken := [name for name in _OURS if name in options]:
+            raise ValueError(f"{taken[0]}= is decided by torchft's quorum: leave it out")
+        if _core.is_auto(codec):
+            raise ValueError(f"codec={codec!r} plans for ranks that stay: name a codec")
+        given = {"patience": _PATIENCE, **options, "codec": codec, "choices": choices_text(options.get("choices"))}
+        self._lossless = is_lossless(codec, given["choices"])
+        self._transport = transport_text(given)
+        self._given = {**given, "average": False, "undo": not self._lossless}
+        if "feedback=momentum" in _core.check_codec(codec) + given["choices"]:
+            raise ValueError("feedback=momentum: a replica that heals would have none; leave it to the optimizer")
+        super().__init__(timedelta(seconds=make_options(self._given).patience))
+        self._own = uuid.uuid4().hex[:12]  # a replica that is started anew is another one
+        self._name, self._epoch = "", 0
+        self._undone: list[int] = []  # epochs whose last round was taken back
+        self._names: dict[int, tuple[str, torch.nn.Parameter]] = {}
+        self._live: Live | None = None
+        self._manager: Callable[[], Any] = lambda: None
+        self._last: Job | None = None  # of the last step whose buckets were all handed over
+        self._step = 0  # which step of the manager's that was
+        # What is not sent while this replica heals, by key: after the last step; before it, where it does not stand.
+        self._holds_then: dict[str, torch.Tensor] | None = None
+        self._holds: dict[str, torch.Tensor] = {}
+        self._adds: dict[str, torch.Tensor] = {}  # to gradients of this step
+        self._below: tuple[Any, int, int] | None = None
+        self._warned = False
+
+    # ---- a quorum
+
+    def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
+        """What configure() calls for each quorum: from here on the ranks are these. Collective over them."""
+        told = functools.partial(_told, store, rank, world_size)
+        mine = {
+            "new": f"{self._replica_id}:{self._own}",
+            "name": self._name,
+            "epoch": self._epoch,
+            "step": self._now(),
+            "undone": self._undone,
+        }
+        known = [json.loads(each) for each in told("who", json.dumps(mine).encode())]
+        epoch = 1 + max(each["epoch"] for each in known)
+        self._take_back(known)
+        rounds = told("round", self._live.session.common_state()[_ROUND] if self._live is not None else b"")
+        # Those of the last quorum go on. Who was not in it comes anew, and gives what it owes with its next gradient.
+        at = [
+            (each["epoch"], int.from_bytes(r, "little")) if r else None for r, each in zip(rounds, known, strict=True)
+        ]
+        stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
+        names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
+        if self._live is not None and not stays[rank]:
+            self._come_anew(self._epoch < epoch - 1)
+        common = b""
+        if any(stays) and not all(stays):  # before it goes on: the state still names the ranks of before
+            gives = stays.index(True)
+            common = told("common", self._live.session.common_state() if rank == gives else b"")[gives]
+        self._go_on(rank, names, epoch, functools.partial(told, "address"))
+        self._name, self._epoch = names[rank], epoch
+        if not stays[rank] and common:
+            self._live.session.restore_states([common], False)
+        self._below = (dist.PrefixStore("gloo", store), rank, world_size)
+
+    def _go_on(self, rank: int, names: list[str], epoch: int, all_gather: Callable[[bytes], list[bytes]]) -> None:
+        options, live = make_options(self._given), self._live
+        if live is None:
+            options.members, options.epoch = names, epoch
+            session = _core.open(self._transport, rank, len(names), all_gather, options)
+            keys = Keys(self._names, {})
+            self._live = Live(session, Evaluations(options), keys, session.choices, options.patience)
+        else:
+            live.go_on(
+                lambda: live.session.reform(
+                    self._transport, rank, len(names), all_gather, names, epoch, options.timeout
+                )
+            )
+            live.rank, live.world = rank, len(names)
+
+    def _take_back(self, known: list[dict[str, Any]]) -> None:
+        """Of the last step, where it counted on no replica: none is farther, or one has taken it back."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._live.drain()
+        if last is None or last.error is not None:
+            self._holds_then = None  # a step that failed
+        elif all(each["step"] <= self._step for each in known) or any(self._epoch in each["undone"] for each in known):
+            self._holds_then = None
+            self._undone = [*self._undone[-_UNDONE:], self._epoch]
+            with contextlib.suppress(ValueError):  # nothing was unsent
+                self._live.session.undo()
+
+    def _now(self) -> int:
+        manager = self._manager()
+        return manager.current_step() if manager is not None else 0
+
+    def _come_anew(self, missed_a_quorum: bool) -> None:
+        owed = {}
+        if missed_a_quorum:
+            self._begin_step(takes_part=False)
+            owed = self._holds_then
+        else:
+            _log.warning("%s missed a step that the others have: what it had left unsent is lost", self._name)
+        self._close()
+        self._holds = owed
+
+    def _close(self) -> None:
+        if self._live is not None:
+            self._live.close()
+        self._live, self._holds, self._holds_then, self._adds = None, {}, None, {}
+
+    @property
+    def parent(self) -> Any:
+        # The group of the quorum below, for what does not go through tithe: made when it is first needed.
+        if self._pg is None:
+            assert self._below is not None, "no quorum yet"
+            self._pg = super()._create_pg(*self._below)
+        return self._pg
+
+    def size(self) -> int:
+        # Replicas in the quorum, with those that heal.
+        return self._live.world if self._live is not None else 1
+
+    def getBackendName(self) -> str:
+        return "torchft-tithe"
+
+    def errored(self) -> Exception | None:
+        # Manager.should_commit() asks for what went wrong since the last quorum.
+        live = self._live
+        if live is None:
+            return None
+        if live.open:  # its other buckets were not handed over, and the others wait for them
+            self._give_up(error("cancelled", None, "this replica handed over a part of a step's buckets"))
+        return live.crew.causes[0] if live.crew.causes else self._last.error if self._last is not None else None
+
+    def abort(self, errored: bool = True) -> None:
+        if errored and self._live is not None:
+            self._give_up(error("cancelled", None, "the process group was aborted"))
+        super().abort(errored)
+
+    def shutdown(self) -> None:
+        self._close()
+        super().shutdown()
+
+    def _give_up(self, cause: Exception) -> None:
+        if self._live is not None and not self._live.crew.causes:
+            give_up(self._live.session, self._live.crew.causes, cause)
+
+    # ---- a step
+
+    def take(self, manager: Any, named: Iterable[tuple[str, torch.nn.Parameter]]) -> None:
+        self._names.update(by_name(named))
+        self._manager = weakref.ref(manager)
+
+    def average(self, manager: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        """A bucket's mean over the replicas that take part, in place. What goes wrong is the manager's to hear."""
+        values = bucket.buffer()
+        try:
+            if manager.errored() is None:
+                manager.wait_quorum()
+            if (before := manager.errored()) is not None:
+                self._give_up(error("cancelled", None, f"this replica left the step: {before.original_exception}"))
+                return _done(values)
+            job = self._start(bucket, manager.is_participating())
+        except Exception as why:
+            self._give_up(why)
+            manager.report_error(why)
+            return _done(values)
+        if bucket.is_last():
+            self._live.open = False
+            self._last, self._step = job, manager.current_step()
+        count = manager.num_participants()
+
+        def mean(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            return job.value(future).div_(count)
+
+        return manager.wrap_future(job.future.then(mean), values)
+
+    def _start(self, bucket: Any, takes_part: bool) -> Job:
+        live = self._live
+        if live is None:
+            raise error("cancelled", None, "this replica is in no quorum")
+        if not live.open:
+            self._begin_step(takes_part)
+        if not takes_part:
+            bucket.buffer().zero_()
+        if self._adds:
+            parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
+            for parameter, part in zip(bucket.parameters(), parts, strict=True):
+                key = live.keys.of(parameter)
+                if key in self._adds:
+                    part.add_(self._adds[key].to(part.device))
+        return live._start(bucket, None, None)
+
+    def _begin_step(self, takes_part: bool) -> None:
+        """A residual is in gradient units: handing over its negative sends nothing of it, and it goes out later, as a
+        part of a gradient."""
+        if self._holds_then is not None:  # the step before stands
+            self._holds = self._holds_then
+        self._adds, self._holds_then = self._holds, {}
+        if takes_part:
+            return
+        live = self._live
+        live.drain()  # a session takes one call at a time
+        self._adds = {}
+        for key, parameter in live.keys.known.values():
+            owed = torch.zeros(parameter.numel(), dtype=torch.float32)
+            with contextlib.suppress(ValueError):  # of a tensor that no round has had
+                live.session.residual(key, owed.numpy())
+            owed = owed.to(parameter.dtype)
+            self._adds[key] = -owed
+            self._holds_then[key] = self._holds.get(key, 0) + owed
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
+        # Without names: by a codec that loses nothing, else as they are.
+        if not self._goes_through(tensors, opts):
+            if not self._lossless and not self._warned and any(t.numel() >= _MANY for t in tensors):
+                self._warned = True
+                _log.warning(
+                    "tensors without names travel uncompressed: gradients have names under "
+                    "tithe.torchft.DistributedDataParallel, fragments under tithe.torchft.DiLoCo; for LocalSGD open "
+                    "the group with a codec that loses nothing, such as zip"
+                )
+            return super().allreduce(tensors, opts)
+        flat = tensors[0].detach().view(-1)
+        looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
+        job = Job(0, _core.Layout([looks], [flat.numel()], DTYPES[flat.dtype]), flat, True, None, None)
+        self._live._send(job)
+        self._live.drain()  # what comes next is another round, on all ranks
+        return Mean(job.future.then(job.value), lambda: None)
+
+    def _goes_through(self, tensors: list[torch.Tensor], opts: Any) -> bool:
+        kind = getattr(opts, "reduceOp", opts)
+        return (
+            self._lossless
+            and self._live is not None
+            and not self._live.open  # in a step: it would end it
+            and kind == dist.ReduceOp.SUM
+            and len(tensors) == 1
+            and tensors[0].dtype in DTYPES
+            and tensors[0].is_cpu
+            and tensors[0].is_contiguous()
+            and tensors[0].numel() > 0
+        )
+
+    # ---- what it knows
+
+    def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """What this replica has not sent yet of a parameter's gradient, float32, in the parameter's shape."""
+        live = self._live
+        if live is None:
+            raise ValueError("this replica is in no quorum")
+        live.drain()
+        out, values = laid_out_like(parameter)
+        key = live.keys.find(parameter)
+        live.session.residual(key, values.numpy())
+        holds = self._holds if self._holds_then is None else self._holds_then
+        if key in holds:
+            values.add_(holds[key])
+        return out
+
+    def stats(self) -> dict[str, Any]:
+        """As tithe.Session.stats(), over all quorums; {} before the first."""
+        return {} if self._live is None else summed_up(self._live.session)
+
+
+class Mean(dist.Work):
+    """An exchange under way; then() brings what came where it is wanted."""
+
+    def __init__(self, future: torch.futures.Future[Any], then: Callable[[], None]) -> None:
+        super().__init__()
+        self._future, self._then = future, then
+
+    def wait(self, timeout: Any = None) -> bool:
+        self._future.wait()
+        self._then()
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        return self._future
+
+
+def _told(store: Any, rank: int, world: int, what: str, mine: bytes) -> list[bytes]:
+    """What each rank says, by rank. Collective; who does not say it within the store's timeout fails it."""
+    store.set(f"tithe/{what}/{rank}", b"=" + mine)
+    return [bytes(store.get(f"tithe/{what}/{r}"))[1:] for r in range(world)]
+
+
+def _done(values: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(values)
+    return future

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe for torchft 0.2: replicas that die and come back, gradients that travel compressed.
+
+    group = tithe.torchft.ProcessGroup(codec="topk:ratio=0.01")        # what goes between replicas
+    manager = torchft.Manager(pg=group, min_replica_size=2, load_state_dict=load, state_dict=save, ...)
+    model = tithe.torchft.DistributedDataParallel(manager, model)      # instead of torchft's: buckets have names here
+    optimizer = torchft.Optimizer(manager, torch.optim.AdamW(model.parameters()))
+
+or with local steps, where what travels is how far each replica came:
+
+    with tithe.torchft.DiLoCo(manager, [model], inner, outer, sync_every=100):
+
+torchft says who is there; tithe brings the exchange, and the rule for what was left unsent (docs/elastic.md):
+
+  quorum       with each, the same session goes on with its members: residuals outlive it, those of lost replicas are
+               booked in stats(). A replica that is started anew begins with nothing unsent
+  not counted  where should_commit() says no on all replicas, the exchange is taken back: nothing of it counts as sent
+  healing      a replica that takes over another's parameters sends zeros, and what it owes goes out a step later
+  mean         over those that take part, as torchft counts them
+  residuals    are each replica's own: keep them out of the state_dict that heals, the donor's would be sent twice
+  no names     LocalSGD's parameters, and what you give Manager.allreduce(), go through a codec that loses nothing; with
+               any other they travel as they are, by Gloo, as all other collectives do
+  momentum     stays in the optimizer, which heals: a codec with feedback=momentum is refused
+"""
+# No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+try:
+    import torch
+    import torch.distributed as dist
+except ModuleNotFoundError as missing:
+    from tithe._missing import no_torch
+
+    raise no_torch("tithe.torchft", missing) from None
+try:
+    import torchft
+    from torchft.local_sgd import DiLoCo as _DiLoCo
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "tithe.torchft needs torchft 0.2: pip install torchft==0.2.0", name=missing.name
+    ) from None
+
+from tithe._torch_checks import check_trained
+from tithe._torchft_group import Mean, ProcessGroup
+
+__all__ = ["DiLoCo", "DistributedDataParallel", "ProcessGroup"]
+
+
+def _group_of(manager: Any) -> ProcessGroup:
+    group = getattr(manager, "_pg", None)
+    if not isinstance(group, ProcessGroup):
+        raise ValueError("the manager needs the group of tithe: torchft.Manager(pg=tithe.torchft.ProcessGroup(...))")
+    return group
+
+
+class DistributedDataParallel(torchft.DistributedDataParallel):
+    """torchft's, whose buckets go through the codec of the manager's group, by name; and while backward goes on.
+
+    manager: a torchft.Manager with pg=tithe.torchft.ProcessGroup(...). ValueError for another, and for gradients that
+    tithe does not take (float64, sparse).
+    """
+
+    def __init__(self, manager: torchft.Manager, module: torch.nn.Module, **options: Any) -> None:
+        group = _group_of(manager)
+        check_trained(module)
+        super().__init__(manager, module, **options)
+        group.take(manager, module.named_parameters())
+
+    @staticmethod
+    def _comm_hook(state: torchft.Manager, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return _group_of(state).average(state, bucket)
+
+
+class _Fragment:
+    """A DiLoCo fragment's pseudo-gradients, as a bucket."""
+
+    def __init__(self, number: int, parameters: Sequence[torch.nn.Parameter], values: torch.Tensor) -> None:
+        self._number, self._parameters, self._values = number, list(parameters), values
+
+    def index(self) -> int:
+        return self._number
+
+    def is_last(self) -> bool:
+        return True
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        return self._parameters
+
+    def buffer(self) -> torch.Tensor:
+        return self._values
+
+
+class DiLoCo(_DiLoCo):
+    """torchft's, whose pseudo-gradients go through the codec of the manager's group: a fragment is one round.
+
+    Arguments are torchft's, but for should_quantize and bucketization: the codec does the one, names make the other
+    needless. ValueError for a manager with another group.
+    """
+
+    def __init__(
+        self,
+        manager: torchft.Manager,
+        model_fragments: list[torch.nn.Module],
+        inner_optimizer: torch.optim.Optimizer,
+        outer_optimizer: Any,
+        sync_every: int,
+        **options: Any,
+    ) -> None:
+        group = _group_of(manager)
+        for name in ("should_quantize", "use_bucketization"):
+            if options.get(name):
+                raise ValueError(f"{name}: the codec of the group makes gradients small; leave it out")
+        super().__init__(manager, model_fragments, inner_optimizer, outer_optimizer, sync_every, **options)
+        named = [(f"{i}.{name}", p) for i, f in enumerate(model_fragments) for name, p in f.named_parameters()]
+        group.take(manager, named)
+        for fragment in self._fragments:
+            fragment._average_grads = functools.partial(_average_fragment, manager, fragment)
+
+
+def _average_fragment(manager: Any, fragment: Any) -> None:
+    """In place of one all-reduce per parameter."""
+    named = list(fragment._model_fragment.named_parameters())
+    grads = [fragment._grads[name] for name, _ in named]
+    values = torch.cat([grad.reshape(-1) for grad in grads])
+    future = _group_of(manager).average(manager, _Fragment(fragment._fragment_id, [p for _, p in named], values))
+
+    def back() -> None:
+        for grad, came in zip(grads, values.split([grad.numel() for grad in grads]), strict=True):
+            grad.copy_(came.view_as(grad))
+
+    fragment._allreduce_work.append(Mean(future, back))
