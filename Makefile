@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup jax keras torchft mxnet deepspeed nvrtc build core wheel demo test test-again test-full rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-truth bench-strategies bench-auto study study-optimizers study-adam clean
+.PHONY: help setup jax keras torchft mxnet deepspeed nvrtc build core wheel demo test test-again test-full rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto study study-optimizers study-adam clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -147,6 +147,9 @@ bench-propose: build ## what other choices cost a job that goes on: steps while 
 bench-sync: build ## fp32 all-reduces of Gloo, OpenMPI and tithe in turn, 4 ranks: LINKS=tcp,memory,1gbit,100mbit SIZES=64KB,1MB,25MB,100MB OUT=
 	@tools/setup.sh build mpi || echo 'bench-sync: no OpenMPI, so its column stays empty'
 	@$(PY) bench/gloo_vs_tithe.py $(if $(LINKS),--links $(LINKS)) $(if $(SIZES),--sizes $(SIZES)) $(if $(OUT),| tee $(OUT))
+
+bench-wire: core ## how much of a link a round uses: strategies x codecs x sizes x hosts x links x queues, as root: MINUTES=15 (0: all cells) HOSTS= LINKS= OUT=
+	@$(PY) bench/wire.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(LINKS),--links $(LINKS)) $(if $(OUT),--write $(OUT))
 
 bench-truth: build ## is the simulator right? predicted beside measured steps on emulated hosts, as root: LINKS= HOSTS= MODELS= CODECS= RESUME=1 FOR=seconds OUT=
 	@$(PY) bench/truth.py $(if $(LINKS),--links $(LINKS)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(MODELS),--models $(MODELS)) \
