@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup jax keras torchft mxnet deepspeed nvrtc build core wheel demo test test-again test-full rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto study study-optimizers study-adam clean
+.PHONY: help setup jax keras torchft mxnet deepspeed nvrtc build core wheel demo test test-again test-full rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto bench-frameworks study study-optimizers study-adam clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -161,6 +161,9 @@ bench-strategies: core ## strategy auto beside those that it may take, on emulat
 
 bench-auto: core ## codec auto: steps until a plan, and until a link that changes is answered, on emulated hosts, as root: CASES= STEPS= ALLOW= OUT=
 	@$(PY) bench/auto.py $(if $(CASES),--cases $(CASES)) $(if $(STEPS),--steps $(STEPS)) $(if $(ALLOW),--allow $(ALLOW)) $(if $(OUT),--write $(OUT))
+
+bench-frameworks: core jax keras mxnet deepspeed ## each framework: tests that it has, accuracy and time beside its own all-reduce, on emulated hosts, as root: ONLY= LINK= STEPS= OUT=
+	@$(PY) bench/frameworks.py $(if $(ONLY),--only $(ONLY)) $(if $(LINK),--link $(LINK)) $(if $(STEPS),--steps $(STEPS)) $(if $(OUT),--write $(OUT))
 
 study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
 	@tools/setup.sh demo

@@ -98,7 +98,7 @@ def measure(count: int, ranks: int, link: str, line: list[str]) -> object:
     answers = [process.communicate()[0] for process in started]
     if any(process.returncode != 0 for process in started):
         raise RuntimeError(f"ranks ended with {[process.returncode for process in started]}")
-    return json.loads(answers[0])
+    return json.loads(answers[0].splitlines()[-1])
 
 
 def on_links(links: str, line: list[str]) -> int:

@@ -130,6 +130,12 @@ def refusals(session):
             tithe.keras.averaged(session, ["rows"], [tf.IndexedSlices(tf.zeros((1, 2)), tf.constant([0]), (4, 2))])
         except ValueError as wrong:
             texts.append(str(wrong))
+        model = compiled(session)
+        model.compile(model.optimizer, "mse", jit_compile=True)
+        try:
+            fit(model)
+        except tf.errors.InvalidArgumentError as wrong:
+            texts.append(str(wrong))
     return texts
 
 

@@ -23,6 +23,13 @@ def test_a_script_says_how_it_is_used(path):
     assert done.stdout.startswith(f"usage: {path.name}")
 
 
+def test_the_tests_that_the_page_of_frameworks_names_are_there():
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
+    line = [sys.executable, ROOT / "bench/frameworks.py", "--check"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("repeated", ["/proc/cpuinfo", "def answer(", "def all_gather_in("])
 def test_what_scripts_share_is_written_once(repeated):
     assert [path.name for path in SCRIPTS if repeated in path.read_text()] == []

@@ -160,6 +160,27 @@ def test_session_averages_in_place(strategy):
         assert stats["rounds"] == 1
 
 
+def test_slices_of_one_flat_array_are_tensors_with_residuals_of_their_own():
+    """As adapters have them; another thread may wait."""
+
+    def job(session):
+        with session:
+            flat = np.random.default_rng(session.rank).standard_normal(6000).astype(np.float32)
+            given = flat.copy()
+            ticket = session.sync({"a": flat[:4000], "b": flat[4000:].reshape(50, 40)})
+            waiting = threading.Thread(target=session.wait, args=(ticket,))
+            waiting.start()
+            waiting.join()
+            session.commit()
+            return given, flat, np.concatenate([session.residual("a", 4000), session.residual("b", 2000)])
+
+    sessions = tithe.Session.loop(2, codec="topk:ratio=0.1", strategy="gather", min_values=0, timeout=20.0)
+    (g0, mean, r0), (g1, other, r1) = run_threads(sessions, job)
+    assert np.array_equal(mean, other) and 0 < np.count_nonzero(mean[:4000]) <= 800
+    assert 0 < np.count_nonzero(mean[4000:]) <= 400
+    np.testing.assert_allclose((g0 - r0 + g1 - r1) / 2, mean, rtol=1e-5, atol=1e-6)
+
+
 def test_arrays_tell_their_shape():
     (session,) = tithe.Session.loop(1, codec="powersgd:rank=2", min_values=0)
     session.sync({"matrix": np.ones((100, 6, 10), np.float32), "values": np.ones(900, np.float32)})

@@ -45,11 +45,12 @@ def test_fit_trains_alike_on_both_ranks_as_one_process_does_on_both_ranks_data(t
     assert first["exact"] == second["exact"] and first["lossy"] == second["lossy"]
     assert first["rounds"] == 12 and first["off"] < 1e-5 and first["last"] < 0.7 * first["first"]
     assert len(first["keys"]) == 4 and all(any(key.endswith(path) for key in first["keys"]) for path in first["paths"])
-    twice, built, whole, *sparse = first["refusals"]
+    twice, built, whole, *of_tensorflow = first["refusals"]
     assert "averages already" in twice and "has been built for a model" in built and "int32" in whole
-    assert [("IndexedSlices" in text, "'rows'" in text) for text in sparse] == [(True, True)] * (
-        first["backend"] == "tensorflow"
-    )
+    if first["backend"] == "tensorflow":
+        rows, compiled = of_tensorflow
+        assert "IndexedSlices" in rows and "'rows'" in rows
+        assert "tithe_needs_compile_with_jit_compile_False" in compiled
 
 
 def test_fit_equals_means_by_numpy_bit_for_bit(told):
