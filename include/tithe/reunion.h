@@ -7,6 +7,8 @@
 //   quorum    they are more than half of the members of the epoch before, or half of them and its first member: of two
 //             halves that do not see each other never both go on, whatever their boards say
 //   order     who was there keeps its order; behind them come those that are new, as they came
+//   name      who is new has a name that no member of before has: a process that is started anew in the place of one
+//             that the others have not missed yet waits until they have
 //   told      who is left out hears so; who waits in vain hears who did not come
 #include <chrono>
 #include <cstdint>
@@ -35,12 +37,18 @@ struct Reunion {
   std::uint64_t epoch = 0;  // that begins; who is new need not know it
   std::vector<std::string> before =
       {};  // members of the epoch before; of epoch 0: who is to come. Empty: this rank is new
+  // Those of them that this rank has reason to believe lost. The others are waited for: they may compute still, and
+  // know of nothing.
+  std::vector<std::string> missed = {};
   int min_world = 1;
   int max_world = 1 << 16;  // who is new and comes later is left out
-  // With a quorum there, others are waited for so long. In epoch 0 all are waited for.
+  // With a quorum there, those that anybody misses are waited for so long; others half of `timeout`, in epoch 0 all.
   std::chrono::milliseconds window{300};
   std::chrono::milliseconds timeout{60'000};
   std::function<bool()> interrupted = {};  // as Launch::interrupted
+  // A clock of tests; empty: the system's.
+  std::function<std::chrono::steady_clock::time_point()> now = {};
+  std::function<void(std::chrono::milliseconds)> sleep = {};
 };
 
 struct Reunited {
@@ -55,7 +63,8 @@ struct Reunited {
 // rank. kInvalid: names that are wrong.
 Result<Reunited> reunite(const Reunion& reunion);
 
-// True if somebody new waits for the epoch that begins next.
-Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch);
+// True if somebody new waits for the epoch that begins next whom these members would take in.
+Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch,
+                            const std::vector<std::string>& members, int max_world = 1 << 16);
 
 }  // namespace tithe

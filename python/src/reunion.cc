@@ -78,8 +78,8 @@ T ask(const PyBoard& board, const std::function<Result<T>(const std::shared_ptr<
 }
 
 nb::dict reunite_over(const PyBoard& board, const std::string& me, std::uint64_t epoch,
-                      const std::vector<std::string>& before, int min_world, int max_world, double window,
-                      double timeout) {
+                      const std::vector<std::string>& before, const std::vector<std::string>& missed,
+                      int min_world, int max_world, double window, double timeout) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
   };
@@ -88,6 +88,7 @@ nb::dict reunite_over(const PyBoard& board, const std::string& me, std::uint64_t
                     .me = me,
                     .epoch = epoch,
                     .before = before,
+                    .missed = missed,
                     .min_world = min_world,
                     .max_world = max_world,
                     .window = milliseconds(window),
@@ -136,8 +137,14 @@ void bind_reunion(nb::module_& m) {
   m.def(
       "board_of", [](const nb::object& board) { return board_of(board); }, nb::arg("board"),
       nb::keep_alive<0, 1>(), "Of an object with put_first and get.");
+  m.def(
+      "somebody_waits",
+      [](const PyBoard& b, std::uint64_t next_epoch, const std::vector<std::string>& members, int max_world) {
+        return unwrap(somebody_waits(b.board, next_epoch, members, max_world));
+      },
+      nb::arg("board"), nb::arg("next_epoch"), nb::arg("members"), nb::arg("max_world"));
   m.def("reunite", &reunite_over, nb::arg("board"), nb::arg("me"), nb::arg("epoch"), nb::arg("before"),
-        nb::arg("min_world"), nb::arg("max_world"), nb::arg("window"), nb::arg("timeout"));
+        nb::arg("missed"), nb::arg("min_world"), nb::arg("max_world"), nb::arg("window"), nb::arg("timeout"));
 }
 
 }  // namespace tithe::python

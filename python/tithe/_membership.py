@@ -51,7 +51,8 @@ class Membership:
     ranks; a rank that comes later leaves it out.
     min_world, max_world: with fewer ranks nobody goes on; who comes beyond it is left out. Nobody goes on either
     without a quorum: more than half of the members of before, or half of them with the first one.
-    window: seconds that others are waited for where a quorum is there. timeout: seconds for all of it.
+    window: seconds that those are waited for whom anybody has reason to believe lost, where a quorum is there; others,
+    who may compute still, are waited for half the timeout. timeout: seconds for all of it.
     options: transport and the session's own, as Session.open takes them.
     """
 
@@ -75,6 +76,8 @@ class Membership:
         self.members = list(members)  # by rank, in this epoch
         self.epoch = 0  # how often they have changed
         self.given: bytes | None = None  # to this rank, when it came later
+        self._session_members: list[str] = []  # of the session as it is
+        self._missed: set[str] = set()  # names of those that this rank has reason to believe lost
         self._limits = (min_world, max_world, window, timeout)
         self._options = options
 
@@ -90,6 +93,7 @@ class Membership:
             epoch=self.epoch,
             **self._options,
         )
+        self._session_members = self.members
         if came_later and self.epoch > 0:
             self.given = self._await("given")
             session.restore([self._await("state")])
@@ -97,7 +101,7 @@ class Membership:
 
     def somebody_waits(self) -> bool:
         """Whether a rank that is new would be taken in by reform(): ask between two rounds, on any rank."""
-        return self._board.get(f"{self.epoch + 1}.new.0") is not None
+        return _core.somebody_waits(self._board, self.epoch + 1, self.members, self._limits[1])
 
     def reform(self, session: Session, *, give: Callable[[], bytes] | None = None) -> None:
         """The session goes on with those that are left, and with those that wait, from the last commit.
@@ -107,25 +111,49 @@ class Membership:
         give: what a rank that comes needs beside tithe's own state, as bytes (parameters, the number of the step): one
         survivor is asked, and it is `given` of the new one.
         tithe.Error where there is no quorum, or a member is lost meanwhile: in the latter case it may be called again.
+        Where all named this rank since it differs from them (another round, other options) it stays out, with an error.
         """
-        self._board.put_first(f"{self.epoch + 1}.come.{self.me}", self.me.encode())
+        self._note_failure(session)
+        missed = "\n".join(sorted(self._missed)).encode()
+        self._board.put_first(f"{self.epoch + 1}.come.{self.me}", missed)
         session._core.cancel()  # who waits for this rank hears of it, and finds that it has come
         met = self._reunite(self.epoch + 1)
         if met["joined"] and met["rank"] == 0:
             self._board.put_first(f"{self.epoch}.given", give() if give is not None else b"")
             self._board.put_first(f"{self.epoch}.state", session.common_state())
-        session.reform(
-            met["rank"],
-            len(self.members),
-            met["all_gather"],
-            self.members,
-            self.epoch,
-            transport=self._options.get("transport", ""),
-            timeout=self._limits[3],
-        )
+        try:
+            session.reform(
+                met["rank"],
+                len(self.members),
+                met["all_gather"],
+                self.members,
+                self.epoch,
+                transport=self._options.get("transport", ""),
+                timeout=self._limits[3],
+            )
+        except _core.Error as failure:  # who did not come to the exchange is not waited for again
+            if failure.peer is not None and 0 <= failure.peer < len(self.members):
+                self._missed.add(self.members[failure.peer])
+            raise
+        self._session_members = self.members
+        self._missed.clear()
+
+    def _note_failure(self, session: Session) -> None:
+        try:
+            session._core.present()
+        except _core.Error as failure:
+            if failure.peer is None or failure.peer < 0:
+                return
+            if failure.code == "mismatch" and failure.peer == session.rank:
+                raise error(
+                    "mismatch",
+                    session.rank,
+                    f"{failure}; the others go on without this rank, which may come again as one that is new",
+                ) from None
+            self._missed.add(self._session_members[failure.peer])
 
     def _reunite(self, epoch: int) -> dict[str, Any]:
-        met = _core.reunite(self._board, self.me, epoch, self.members, *self._limits)
+        met = _core.reunite(self._board, self.me, epoch, self.members, sorted(self._missed), *self._limits)
         self.members, self.epoch = met["members"], met["epoch"]
         return met
 

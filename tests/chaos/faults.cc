@@ -23,6 +23,8 @@ std::string_view name(FaultKind kind) {
       return "cut";
     case FaultKind::kApart:
       return "apart";
+    case FaultKind::kHalves:
+      return "halves";
     case FaultKind::kSlow:
       return "slow";
     case FaultKind::kDamage:
@@ -35,46 +37,60 @@ std::string_view name(FaultKind kind) {
   return "";
 }
 
-void Network::count(Rank me, Point point) {
-  const std::uint64_t n = ++at(me).counts[static_cast<std::size_t>(point)];
-  if (struck_ || me != fault_.who || fault_.round >= 0 || fault_.point != point || n != fault_.count) return;
-  strike_locked();
+void Network::count(int person, Point point) {
+  const Lock lock(mutex_);
+  count_locked(person, point);
 }
 
-void Network::strike() {
+void Network::count_locked(int person, Point point) {
+  const std::uint64_t n = ++at(person).counts[static_cast<std::size_t>(point)];
+  for (std::size_t k = 0; k < faults_.size(); ++k)
+    if (const Fault& f = faults_[k];
+        !strikes_[k].struck && person == f.who && f.round < 0 && f.point == point && n == f.count)
+      strike_locked(k);
+}
+
+void Network::strike(std::size_t fault) {
   const Lock lock(mutex_);
   ++activity_;
-  if (!struck_) strike_locked();
+  if (!strikes_[fault].struck) strike_locked(fault);
 }
 
-void Network::strike_locked() {
-  const auto mark = [this] {
-    struck_ = true;
-    struck_at_ = now_;
+void Network::strike_locked(std::size_t fault) {
+  const Fault& f = faults_[fault];
+  const auto mark = [&] {
+    strikes_[fault].struck = true;
+    strikes_[fault].at = now_;
+    for (std::size_t k = 1; fault == 0 && k < faults_.size(); ++k)
+      if (faults_[k].with_first && !strikes_[k].struck) strike_locked(k);
   };
-  switch (fault_.kind) {
+  switch (f.kind) {
     case FaultKind::kKill:
     case FaultKind::kVanish:
       mark();
-      return leave(fault_.who, fault_.kind == FaultKind::kVanish, fault_.draw % 2 == 0);
+      if (!at(f.who).dead) end(f.who, f.kind == FaultKind::kVanish, f.draw % 2 == 0);
+      return;
     case FaultKind::kFreeze:
       mark();
-      at(fault_.who).frozen_until = now_ + fault_.lasts;
+      at(f.who).frozen_until = now_ + f.lasts;
       return;
     case FaultKind::kLose:
     case FaultKind::kCut:
     case FaultKind::kApart:
+    case FaultKind::kHalves:
       mark();
-      for (Rank to = 0; to < static_cast<Rank>(places_.size()); ++to)
-        for (auto& [key, lane] : at(to).in)
-          if (lost(key.first, to)) std::erase_if(lane.flying, [](const Message& m) { return m.eager; });
+      for (auto& [number, circle] : circles_)
+        for (End& to : circle.ends)
+          for (auto& [key, lane] : to.in)
+            if (cut(circle.at(key.first).person, to.person, true))
+              std::erase_if(lane.flying, [](const Message& m) { return m.eager; });
       return;
     case FaultKind::kDamage:
-      armed_ = true;
+      strikes_[fault].armed = true;
       return;
     case FaultKind::kForge:
       mark();
-      return forge();
+      return forge(f);
     case FaultKind::kClose:
     case FaultKind::kSlow:
     case FaultKind::kNone:
@@ -83,45 +99,57 @@ void Network::strike_locked() {
 }
 
 // The message that damage waits for is changed in a copy.
-bool Network::damage(Message& m, Rank from, Rank to, bool control) {
-  if (!armed_ || from != fault_.who || control != fault_.control || m.bytes.empty()) return false;
-  armed_ = false;
-  struck_ = true;
-  struck_at_ = now_;
+bool Network::damage(Message& m, const End& from, const End& to, bool control) {
+  std::size_t k = 0;
+  while (k < faults_.size() &&
+         !(strikes_[k].armed && from.person == faults_[k].who && control == faults_[k].control))
+    ++k;
+  if (k == faults_.size() || m.bytes.empty()) return false;
+  const Fault& fault = faults_[k];
+  strikes_[k] = {.struck = true, .armed = false, .at = now_};
   m.copy.assign(m.bytes.begin(), m.bytes.end());
-  const auto at_byte = static_cast<std::size_t>(fault_.draw % m.copy.size());
-  changed_ = std::to_string(m.copy.size()) + " bytes to rank " + std::to_string(to);
-  switch (fault_.damage) {
+  const auto at_byte = static_cast<std::size_t>(fault.draw % m.copy.size());
+  changed_ = std::to_string(m.copy.size()) + " bytes to rank " + std::to_string(to.rank);
+  switch (fault.damage) {
     case Damage::kCut:
       m.copy.resize(at_byte);
       changed_ += " cut to " + std::to_string(at_byte);
       break;
     case Damage::kLengthen:
-      m.copy.resize(m.copy.size() + 1 + fault_.draw % 64, std::uint8_t{7});
+      m.copy.resize(m.copy.size() + 1 + fault.draw % 64, std::uint8_t{7});
       changed_ += " lengthened to " + std::to_string(m.copy.size());
       break;
     default:
-      m.copy[at_byte] ^= static_cast<std::uint8_t>(1U << (fault_.draw >> 32 & 7));
+      m.copy[at_byte] ^= static_cast<std::uint8_t>(1U << (fault.draw >> 32 & 7));
       changed_ += ", a bit of byte " + std::to_string(at_byte) + " flipped";
   }
   if (m.copy.empty()) m.copy.reserve(1);
   return true;
 }
 
-// In the name of `who`: something that it said before, or noise.
-void Network::forge() {
+// In the name of `who`, on the newest line to `other`: something that it said before, in whatever circle, or noise.
+void Network::forge(const Fault& fault) {
   Message m{.bytes = {}, .copy = {}, .op = 0, .eager = true, .withdrawn = false, .from = now_, .until = now_};
-  if (fault_.damage == Damage::kReplay && !at(fault_.who).last_control.empty()) {
-    m.copy = at(fault_.who).last_control;
+  std::vector<const End*> said;
+  End *from = nullptr, *to = nullptr;
+  for (auto& [number, circle] : circles_) {
+    const auto who = std::ranges::find(circle.ends, fault.who, &End::person);
+    const auto other = std::ranges::find(circle.ends, fault.other, &End::person);
+    if (who == circle.ends.end() || other == circle.ends.end()) continue;
+    if (!who->last_control.empty()) said.push_back(&*who);
+    if (!other->over) from = &*who, to = &*other;
+  }
+  if (fault.damage == Damage::kReplay && !said.empty()) {
+    m.copy = said[fault.draw % said.size()]->last_control;
     changed_ = "the last control message came twice";
   } else {
-    m.copy.resize(1 + fault_.draw % 1024);
+    m.copy.resize(1 + fault.draw % 1024);
     for (std::size_t i = 0; i < m.copy.size(); ++i)
-      m.copy[i] = static_cast<std::uint8_t>(mix64(fault_.draw + i));
+      m.copy[i] = static_cast<std::uint8_t>(mix64(fault.draw + i));
     changed_ = std::to_string(m.copy.size()) + " bytes of noise";
   }
   m.bytes = m.copy;
-  if (!at(fault_.other).dead) at(fault_.other).in[{fault_.who, 0}].flying.push_back(std::move(m));
+  if (to != nullptr) to->in[{from->rank, 0}].flying.push_back(std::move(m));
 }
 
 }  // namespace tithe::chaos

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace tithe::chaos {
 namespace {
@@ -19,60 +20,83 @@ Status cut_off() { return {Code::kIo, "chaos: this rank is cut off"}; }
 // One rank's end.
 class Line final : public Transport {
  public:
-  Line(Network& net, Rank me) : net_(net), me_(me) {}
-  ~Line() override { net_.close(me_); }
+  Line(Network& net, Network::End& end) : net_(net), end_(end) {}
+  ~Line() override { net_.close(end_); }
   std::string_view kind() const override { return "chaos"; }
-  Rank rank() const override { return me_; }
-  int world() const override { return static_cast<int>(net_.places_.size()); }
+  Rank rank() const override { return end_.rank; }
+  int world() const override { return static_cast<int>(end_.circle->ends.size()); }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
-    return net_.send(me_, peer, channel, bytes, op);
+    return net_.send(end_, peer, channel, bytes, op);
   }
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override {
-    return net_.recv(me_, peer, channel, into, op);
+    return net_.recv(end_, peer, channel, into, op);
   }
-  std::size_t poll(std::span<Completion> out, Nanoseconds wait) override { return net_.poll(me_, out, wait); }
-  void wake() override { net_.wake(me_); }
+  std::size_t poll(std::span<Completion> out, Nanoseconds wait) override {
+    return net_.poll(end_, out, wait);
+  }
+  void wake() override { net_.wake(end_); }
   Time now() const override { return net_.now(); }
-  void window(std::size_t bytes) override { net_.window(me_, bytes); }
-  void cancel(OpId op) override { net_.cancel(me_, op); }
+  void window(std::size_t bytes) override { net_.window(end_, bytes); }
+  void cancel(OpId op) override { net_.cancel(end_, op); }
   Status peer_status(Rank peer) const override {
     const Network::Lock lock(net_.mutex_);
-    return net_.at(me_).gone[static_cast<std::size_t>(peer)] ? gone(peer) : Status{};
+    return end_.gone[static_cast<std::size_t>(peer)] ? gone(peer) : Status{};
   }
   std::uint64_t bytes_sent() const override {
     const Network::Lock lock(net_.mutex_);
-    return net_.at(me_).sent;
+    return end_.sent;
   }
-  std::uint64_t bytes_received(Rank peer) const override { return net_.bytes_received(me_, peer); }
+  std::uint64_t bytes_received(Rank peer) const override { return net_.bytes_received(end_, peer); }
+  Hosts hosts() const override {
+    std::vector<std::uint64_t> all;
+    for (const Network::End& e : end_.circle->ends)
+      if (!net_.host_of_.empty()) all.push_back(net_.host_of_[static_cast<std::size_t>(e.person)]);
+    return all.empty() ? Hosts() : Hosts::of(all);
+  }
 
  private:
   Network& net_;
-  const Rank me_;
+  Network::End& end_;
 };
 
-Network::Network(int world, const Weather& weather, const Fault& fault, bool stepped, Nanoseconds most_time)
+Network::Network(int people, const Weather& weather, Faults faults, bool stepped, Nanoseconds most_time)
     : weather_(weather),
-      fault_(fault),
+      faults_(std::move(faults)),
+      strikes_(faults_.size()),
       stepped_(stepped),
       most_time_(most_time),
       rng_(weather.seed),
-      places_(static_cast<std::size_t>(world)),
+      people_(static_cast<std::size_t>(people)),
       start_(std::chrono::hours(1)),
       now_(start_) {
-  for (Place& p : places_) {
-    p.gone.resize(places_.size());
-    p.received.resize(places_.size());
-    p.link_free.resize(places_.size(), start_);
-    p.frozen_until = start_;
-  }
+  for (Person& p : people_) p.frozen_until = start_;
 }
 
 Network::~Network() = default;
 
 std::unique_ptr<Transport> Network::open(Rank rank) {
+  std::vector<int> all(people_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return open(0, all, rank);
+}
+
+std::unique_ptr<Transport> Network::open(std::uint64_t number, const std::vector<int>& people, Rank rank) {
   const Lock lock(mutex_);
-  at(rank).opened = true;
-  return std::make_unique<Line>(*this, rank);
+  Circle& circle = circles_[{number, people}];
+  if (circle.ends.empty()) {
+    for (std::size_t r = 0; r < people.size(); ++r) {
+      End& e = circle.ends.emplace_back();
+      e.circle = &circle;
+      e.rank = static_cast<Rank>(r);
+      e.person = people[r];
+      e.gone.resize(people.size());
+      e.received.resize(people.size());
+      e.link_free.resize(people.size(), start_);
+    }
+    for (End& e : circle.ends)
+      if (const Person& p = at(e.person); p.dead) leave(e, p.silent, p.orderly);
+  }
+  return std::make_unique<Line>(*this, circle.at(rank));
 }
 
 Time Network::now() const {
@@ -80,30 +104,54 @@ Time Network::now() const {
   return now_;
 }
 
-// ---- What a rank does
-
-void Network::done(Rank r, std::uint64_t o, OpId op, std::size_t bytes, Status status) {
-  at(r).done.push_back({o, {op, bytes, std::move(status)}});
+bool Network::dead(int person) const {
+  const Lock lock(mutex_);
+  return at(person).dead;
 }
 
-bool Network::lost(Rank from, Rank to) const {
-  if (!struck_) return false;
-  if (fault_.kind == FaultKind::kLose) return from == fault_.who && to == fault_.other;
-  if (fault_.kind == FaultKind::kCut)
-    return (from == fault_.who && to == fault_.other) || (from == fault_.other && to == fault_.who);
-  if (fault_.kind == FaultKind::kApart) return from == fault_.who || to == fault_.who;
+bool Network::hear(int a, int b) const {
+  const Lock lock(mutex_);
+  return !cut(a, b, false) && !cut(b, a, false);
+}
+
+// ---- What a rank does
+
+void Network::done(End& end, std::uint64_t o, OpId op, std::size_t bytes, Status status) {
+  end.done.push_back({o, {op, bytes, std::move(status)}});
+}
+
+bool Network::cut(int from, int to, bool for_ever) const {
+  const auto by = [&](const Fault& f) {
+    switch (f.kind) {
+      case FaultKind::kLose:
+        return from == f.who && to == f.other;
+      case FaultKind::kCut:
+        return (from == f.who && to == f.other) || (from == f.other && to == f.who);
+      case FaultKind::kApart:
+        return from == f.who || to == f.who;
+      case FaultKind::kHalves:
+        return ((f.draw >> from ^ f.draw >> to) & 1) != 0;
+      default:
+        return false;
+    }
+  };
+  for (std::size_t k = 0; k < faults_.size(); ++k) {
+    const Fault& f = faults_[k];
+    if (strikes_[k].struck && by(f) && (f.heals ? !for_ever && now_ < strikes_[k].at + f.lasts : true))
+      return true;
+  }
   return false;
 }
 
-Status Network::send(Rank me, Rank peer, Channel channel, ByteView bytes, OpId op) {
+Status Network::send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId op) {
   const Lock lock(mutex_);
-  Place& mine = at(me);
   ++activity_;
-  if (mine.dead) return cut_off();
+  if (mine.over) return cut_off();
+  End& other = Network::peer(mine, peer);
   mine.sent += bytes.size();
   const std::uint64_t o = order(peer, channel, true);
   if (mine.gone[static_cast<std::size_t>(peer)]) {
-    done(me, o, op, 0, gone(peer));
+    done(mine, o, op, 0, gone(peer));
     return {};
   }
   Message m{
@@ -112,52 +160,51 @@ Status Network::send(Rank me, Rank peer, Channel channel, ByteView bytes, OpId o
   if (control) mine.last_control.assign(bytes.begin(), bytes.end());
   m.eager = control || bytes.size() <= (mine.windowed ? std::min(weather_.eager_bytes, kMostEager)
                                                       : weather_.eager_bytes);
-  const bool changed = damage(m, me, peer, control);
+  const bool changed = damage(m, mine, other, control);
   if (m.eager && !changed) m.copy.assign(bytes.begin(), bytes.end());
   if (m.eager || changed) m.bytes = m.copy;
-  if (m.eager) done(me, o, op, 0);
-  const bool slow = fault_.kind == FaultKind::kSlow && (fault_.who == me || fault_.who == peer);
+  if (m.eager) done(mine, o, op, 0);
+  const auto slow = std::ranges::find_if(faults_, [&](const Fault& f) {
+    return f.kind == FaultKind::kSlow && (f.who == mine.person || f.who == other.person);
+  });
   Time& free = mine.link_free[static_cast<std::size_t>(peer)];
-  m.from = slow ? std::max(now_, free) : now_;
+  m.from = slow != faults_.end() ? std::max(now_, free) : now_;
   m.until = m.from;
   if (weather_.most_latency.count() > 0)
     m.until += Nanoseconds(draw(static_cast<std::uint64_t>(weather_.most_latency.count())));
-  if (slow)
-    m.until +=
-        Nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(m.bytes.size()) / fault_.rate));
-  if (slow) free = m.until;
-  Lane& lane = at(peer).in[{me, channel}];
-  if (!m.eager || !(at(peer).dead || lost(me, peer))) lane.flying.push_back(std::move(m));
-  count(me, Point::kSend);
-  if (control) count(me, Point::kControlSend);
+  if (slow != faults_.end()) {
+    m.until += Nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(m.bytes.size()) / slow->rate));
+    free = m.until;
+  }
+  Lane& lane = other.in[{mine.rank, channel}];
+  if (!m.eager || !(other.over || cut(mine.person, other.person, true))) lane.flying.push_back(std::move(m));
+  count_locked(mine.person, Point::kSend);
+  if (control) count_locked(mine.person, Point::kControlSend);
   keeper_.notify_one();
   return {};
 }
 
-Status Network::recv(Rank me, Rank peer, Channel channel, Bytes into, OpId op) {
+Status Network::recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op) {
   const Lock lock(mutex_);
-  Place& mine = at(me);
   ++activity_;
-  if (mine.dead) return cut_off();
+  if (mine.over) return cut_off();
   Lane& lane = mine.in[{peer, channel}];
   if (mine.gone[static_cast<std::size_t>(peer)] && lane.arrived.empty()) {
-    done(me, order(peer, channel, false), op, 0, gone(peer));
+    done(mine, order(peer, channel, false), op, 0, gone(peer));
     return {};
   }
   lane.receives.push_back({into, op});
-  match(lane, peer, me, channel);
-  count(me, Point::kRecv);
+  match(lane, Network::peer(mine, peer), mine, channel);
+  count_locked(mine.person, Point::kRecv);
   keeper_.notify_one();
   return {};
 }
 
-std::size_t Network::poll(Rank me, std::span<Completion> out, Nanoseconds wait) {
-  Lock lock(mutex_);
-  Place& p = at(me);
-  ++activity_;
-  count(me, Point::kPoll);
+// The calling thread gives its turn away until somebody gives it back.
+void Network::rest(Lock& lock, Person& p, End* polls, Nanoseconds wait) {
   if (++polls_ == kMostPolls) end_all();
   p.deadline = now_ + std::min(wait, kLongest);
+  p.polls = polls;
   p.polling = true;
   if (stepped_)
     schedule();
@@ -166,61 +213,74 @@ std::size_t Network::poll(Rank me, std::span<Completion> out, Nanoseconds wait) 
   p.turn.wait(lock, [&] { return p.granted; });
   p.granted = p.polling = false;
   ++activity_;
-  p.woken = false;
+}
+
+void Network::sleep(int person, Nanoseconds time) {
+  Lock lock(mutex_);
+  ++activity_;
+  rest(lock, at(person), nullptr, time);
+}
+
+std::size_t Network::poll(End& mine, std::span<Completion> out, Nanoseconds wait) {
+  Lock lock(mutex_);
+  ++activity_;
+  count_locked(mine.person, Point::kPoll);
+  rest(lock, at(mine.person), &mine, wait);
+  mine.woken = false;
   std::size_t k = 0;
-  while (k < out.size() && !p.done.empty()) {
-    auto next = p.done.begin();
+  while (k < out.size() && !mine.done.empty()) {
+    auto next = mine.done.begin();
     if (weather_.turns) {
       if (k > 0 && draw(4) == 0) break;
-      const std::uint64_t o = p.done[draw(p.done.size())].order;
-      next = std::find_if(p.done.begin(), p.done.end(), [&](const Done& d) { return d.order == o; });
+      const std::uint64_t o = mine.done[draw(mine.done.size())].order;
+      next = std::find_if(mine.done.begin(), mine.done.end(), [&](const Done& d) { return d.order == o; });
     }
     out[k++] = std::move(next->completion);
-    p.done.erase(next);
+    mine.done.erase(next);
   }
-  for (std::size_t i = 0; i < k; ++i) count(me, Point::kArrival);
+  for (std::size_t i = 0; i < k; ++i) count_locked(mine.person, Point::kArrival);
   return k;
 }
 
-void Network::window(Rank me, std::size_t bytes) {
+void Network::window(End& mine, std::size_t bytes) {
   const Lock lock(mutex_);
-  at(me).windowed = bytes > 0;
+  mine.windowed = bytes > 0;
 }
 
-void Network::wake(Rank me) {
+void Network::wake(End& mine) {
   const Lock lock(mutex_);
   ++activity_;
-  at(me).woken = true;
+  mine.woken = true;
   keeper_.notify_one();
 }
 
-void Network::cancel(Rank me, OpId op) {
+void Network::cancel(End& mine, OpId op) {
   const Lock lock(mutex_);
   ++activity_;
   const auto answer = [&](std::uint64_t o) {
-    done(me, o, op, 0, Status(Code::kCancelled, "chaos: cancelled"));
+    done(mine, o, op, 0, Status(Code::kCancelled, "chaos: cancelled"));
   };
-  for (auto& [key, lane] : at(me).in)
+  for (auto& [key, lane] : mine.in)
     for (auto it = lane.receives.begin(); it != lane.receives.end(); ++it)
       if (it->op == op) {
         lane.receives.erase(it);
         return answer(order(key.first, key.second, false));
       }
-  for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r)
-    for (auto& [key, lane] : at(r).in)
+  for (End& to : mine.circle->ends)
+    for (auto& [key, lane] : to.in)
       for (std::deque<Message>* messages : {&lane.flying, &lane.arrived})
         for (Message& m : *messages)
-          if (key.first == me && m.op == op && !m.eager) {
+          if (key.first == mine.rank && m.op == op && !m.eager) {
             m.withdraw();
-            return answer(order(r, key.second, true));
+            return answer(order(to.rank, key.second, true));
           }
 }
 
-std::uint64_t Network::bytes_received(Rank me, Rank peer) {
+std::uint64_t Network::bytes_received(End& mine, Rank peer) {
   const Lock lock(mutex_);
-  std::uint64_t all = at(me).received[static_cast<std::size_t>(peer)];
-  for (const auto& [key, lane] : at(me).in) {
-    if (key.first != peer || lost(peer, me)) continue;
+  std::uint64_t all = mine.received[static_cast<std::size_t>(peer)];
+  for (const auto& [key, lane] : mine.in) {
+    if (key.first != peer || cut(Network::peer(mine, peer), mine)) continue;
     for (const Message& m : lane.arrived) all += m.bytes.size();
     for (const Message& m : lane.flying)
       if (m.until > m.from && now_ > m.from) {
@@ -232,102 +292,116 @@ std::uint64_t Network::bytes_received(Rank me, Rank peer) {
   return all;
 }
 
-void Network::close(Rank me) {
+void Network::close(End& mine) {
   const Lock lock(mutex_);
   ++activity_;
-  at(me).opened = false;
-  if (!at(me).dead) leave(me, false, true);
+  if (!mine.over) leave(mine, false, true);
   keeper_.notify_one();
 }
 
 // ---- What happens on the way
 
 // In order within a lane; a large message needs both sides, and one that is frozen does nothing.
-bool Network::can_arrive(Lane& lane, Rank from, Rank to) {
-  if (lane.flying.empty() || at(to).dead) return false;
+bool Network::can_arrive(Lane& lane, const End& from, const End& to) {
+  if (lane.flying.empty() || to.over) return false;
   const Message& m = lane.flying.front();
-  if (m.until > now_ || lost(from, to)) return false;
+  if (m.until > now_ || cut(from, to)) return false;
   if (m.eager) return true;
-  return !frozen(from) && !frozen(to) && !at(from).dead && !lost(to, from) && lane.arrived.empty() &&
+  return !frozen(from.person) && !frozen(to.person) && !from.over && !cut(to, from) && lane.arrived.empty() &&
          !lane.receives.empty();
 }
 
-void Network::arrive(Lane& lane, Rank from, Rank to, Channel channel) {
+void Network::arrive(Lane& lane, End& from, End& to, Channel channel) {
   lane.arrived.push_back(std::move(lane.flying.front()));
   lane.flying.pop_front();
   match(lane, from, to, channel);
 }
 
-void Network::match(Lane& lane, Rank from, Rank to, Channel channel) {
+void Network::match(Lane& lane, End& from, End& to, Channel channel) {
   while (!lane.arrived.empty() && !lane.receives.empty()) {
     const Message m = std::move(lane.arrived.front());
     lane.arrived.pop_front();
     const Receive r = lane.receives.front();
     lane.receives.pop_front();
-    at(to).received[static_cast<std::size_t>(from)] += m.bytes.size();
+    to.received[static_cast<std::size_t>(from.rank)] += m.bytes.size();
     Status status;
     if (m.withdrawn)
-      status = at(to).gone[static_cast<std::size_t>(from)]
-                   ? gone(from)
-                   : Status(Code::kCancelled, "chaos: it withdrew its message", from);
+      status = to.gone[static_cast<std::size_t>(from.rank)]
+                   ? gone(from.rank)
+                   : Status(Code::kCancelled, "chaos: it withdrew its message", from.rank);
     else if (m.bytes.size() > r.into.size())
       status = {Code::kTooSmall,
                 "chaos: a message of " + std::to_string(m.bytes.size()) + " bytes, room for " +
                     std::to_string(r.into.size()),
-                from};
+                from.rank};
     else if (!m.bytes.empty())
       std::memcpy(r.into.data(), m.bytes.data(), m.bytes.size());
-    done(to, order(from, channel, false), r.op, m.bytes.size(), std::move(status));
-    if (!m.eager) done(from, order(to, channel, true), m.op, 0);
+    done(to, order(from.rank, channel, false), r.op, m.bytes.size(), std::move(status));
+    if (!m.eager) done(from, order(to.rank, channel, true), m.op, 0);
   }
 }
 
+// Somebody is no more.
+void Network::end(int person, bool silent, bool orderly) {
+  Person& p = at(person);
+  p.dead = true;
+  p.silent = silent;
+  p.orderly = orderly;
+  p.deadline = now_;  // should it sleep: its thread has to end
+  for (auto& [key, circle] : circles_)
+    for (End& e : circle.ends)
+      if (e.person == person && !e.over) leave(e, silent, orderly);
+}
+
 // A rank goes. In good order what it sent still arrives; else some of it may.
-void Network::leave(Rank who, bool silent, bool orderly) {
-  Place& mine = at(who);
-  mine.dead = true;
-  mine.silent = silent;
-  for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r) {
-    if (r == who) continue;
-    for (auto& [key, lane] : at(r).in) {
-      if (key.first != who) continue;
+void Network::leave(End& mine, bool silent, bool orderly) {
+  mine.over = true;
+  for (End& e : mine.circle->ends) {
+    if (&e == &mine) continue;
+    for (auto& [key, lane] : e.in) {
+      if (key.first != mine.rank) continue;
       for (auto it = lane.flying.begin(); it != lane.flying.end();) {
         if (!it->eager) {
-          done(who, order(r, key.second, true), it->op, 0, cut_off());
+          done(mine, order(e.rank, key.second, true), it->op, 0, cut_off());
           it->withdraw();
         }
         it = orderly ? it + 1 : lane.flying.erase(it);
       }
     }
     for (auto& [key, lane] : mine.in) {
-      if (key.first != r) continue;
-      for (const Receive& rcv : lane.receives) done(who, order(r, key.second, false), rcv.op, 0, cut_off());
+      if (key.first != e.rank) continue;
+      for (const Receive& rcv : lane.receives)
+        done(mine, order(e.rank, key.second, false), rcv.op, 0, cut_off());
       lane.receives.clear();
       std::erase_if(lane.flying, [](const Message& m) { return m.eager; });
     }
     if (!silent) {
       const auto late = static_cast<std::uint64_t>(weather_.most_latency.count());
-      departures_.push_back({who, r, now_ + Nanoseconds(draw(late))});
+      departures_.push_back({&mine, &e, now_ + Nanoseconds(draw(late))});
     }
   }
   mine.woken = true;
+  mine.circle->over = std::ranges::all_of(mine.circle->ends, &End::over);
+  if (mine.circle->over)
+    std::erase_if(departures_, [&](const Departure& d) { return d.who->circle == mine.circle; });
 }
 
 void Network::notice(const Departure& d) {
-  Place& p = at(d.to);
-  p.gone[static_cast<std::size_t>(d.who)] = true;
+  End& p = *d.to;
+  const Rank who = d.who->rank;
+  p.gone[static_cast<std::size_t>(who)] = true;
   for (auto& [key, lane] : p.in) {
-    if (key.first != d.who || !lane.arrived.empty()) continue;
+    if (key.first != who || !lane.arrived.empty()) continue;
     while (!lane.receives.empty()) {
-      done(d.to, order(d.who, key.second, false), lane.receives.front().op, 0, gone(d.who));
+      done(p, order(who, key.second, false), lane.receives.front().op, 0, gone(who));
       lane.receives.pop_front();
     }
   }
-  for (auto& [key, lane] : at(d.who).in) {
-    if (key.first != d.to) continue;
+  for (auto& [key, lane] : d.who->in) {
+    if (key.first != p.rank) continue;
     while (!lane.flying.empty()) {
       if (!lane.flying.front().eager)
-        done(d.to, order(d.who, key.second, true), lane.flying.front().op, 0, gone(d.who));
+        done(p, order(who, key.second, true), lane.flying.front().op, 0, gone(who));
       lane.flying.pop_front();
     }
   }

@@ -8,8 +8,10 @@
 //              the process sleep (threads.h)
 //   in_order   as the promise of tithe/seam/transport.h says: delays and turns never change the order within a channel
 //   in_place   as there: what is withdrawn, or lost where its sender closes in good order, keeps its place
+//   apart      people may meet again in another circle, with other ranks: what one circle says no other one hears
 //
-// Faults strike at points of the protocol, counted per rank, never at points in time.
+// Faults strike at points of the protocol, counted per person, never at points in time. In the first circle everybody's
+// number is their rank.
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -38,10 +40,10 @@ struct Weather {
       4096;  // larger messages leave when both sides have met; control ones always leave
 };
 
-// A kind of event that is counted at a rank, and so a place where a fault can strike.
-enum class Point : std::uint8_t { kSend, kControlSend, kRecv, kPoll, kArrival };
-inline constexpr int kPoints = 5;
-using Counts = std::array<std::uint64_t, kPoints>;
+// A kind of event that is counted at a person, and so a place where a fault can strike.
+enum class Point : std::uint8_t { kSend, kControlSend, kRecv, kPoll, kArrival, kBoard };
+inline constexpr int kPoints = 5;  // in every world; boards are the members' (members.h)
+using Counts = std::array<std::uint64_t, kPoints + 1>;
 
 enum class FaultKind : std::uint8_t {
   kNone,
@@ -51,6 +53,7 @@ enum class FaultKind : std::uint8_t {
   kLose,    // nothing arrives any more from `who` at `other`
   kCut,     // nothing arrives any more between `who` and `other`, either way
   kApart,   // nothing arrives any more from or at `who`
+  kHalves,  // nothing arrives any more between two halves of all people: bit k of `draw` is the half of person k
   kSlow,    // from the start: what `who` sends and receives takes its time, `rate` bytes per second
   kDamage,  // the next message of `who` is changed on its way
   kForge,   // a message that `who` never sent arrives on the control channel of `other`
@@ -67,30 +70,41 @@ struct Fault {
   std::uint64_t count = 0;   // strikes when so many were counted
   int round = -1, step = 0;  // or here, in the rank's own course of calls (world.h), if round >= 0
   Nanoseconds lasts{0};
+  bool heals = false;  // what is cut comes through again after `lasts`, and nothing was lost
   double rate = 0;
   bool control = false;  // kDamage: a control message, else a frame
   Damage damage = Damage::kFlip;
-  std::uint64_t draw = 0;  // which bit, how many bytes
+  std::uint64_t draw = 0;   // which bit, how many bytes
+  bool with_first = false;  // strikes when the first fault does
 };
 
 class Network {
  public:
-  Network(int world, const Weather& weather, const Fault& fault, bool stepped, Nanoseconds most_time);
+  using Faults = std::vector<Fault>;
+  Network(int people, const Weather& weather, Faults faults, bool stepped, Nanoseconds most_time);
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
   std::unique_ptr<Transport> open(Rank rank);
-  // body(rank) on a thread per rank.
-  void run(const std::function<void(Rank)>& body);
-  // The fault strikes now, at a step of its rank's own course.
-  void strike();
+  // Those who share a host have one number.
+  void seat(std::vector<std::uint64_t> host_of_person) { host_of_ = std::move(host_of_person); }
+  // The end of people[rank] in the circle of this number.
+  std::unique_ptr<Transport> open(std::uint64_t number, const std::vector<int>& people, Rank rank);
+  // body(person) on a thread for each.
+  void run(const std::function<void(int)>& body);
+  // A fault strikes now, at a step of its person's own course.
+  void strike(std::size_t fault = 0);
+  void sleep(int person, Nanoseconds time);
+  void count(int person, Point point);
 
   Time now() const;
-  bool struck() const { return struck_; }
-  Time struck_at() const { return struck_at_; }
+  bool dead(int person) const;
+  bool hear(int a, int b) const;  // each other, now
+  bool struck(std::size_t fault = 0) const { return strikes_[fault].struck; }
+  Time struck_at(std::size_t fault = 0) const { return strikes_[fault].at; }
   bool hung() const { return hung_; }  // most_time was over: nothing in this world would have ended
-  const Counts& counts(Rank r) const { return places_[static_cast<std::size_t>(r)].counts; }
+  const Counts& counts(int person) const { return people_[static_cast<std::size_t>(person)].counts; }
   std::string changed() const { return changed_; }  // what damage or forgery hit
 
  private:
@@ -120,63 +134,85 @@ class Network {
     std::uint64_t order;  // completions of equal order keep theirs
     Completion completion;
   };
-  struct Place {
+  struct Circle;
+  struct End {  // of a rank in a circle
+    Circle* circle = nullptr;
+    Rank rank = 0;
+    int person = 0;
     std::map<std::pair<Rank, Channel>, Lane> in;
     std::deque<Done> done;
-    std::condition_variable turn;
     std::vector<char> gone;  // by peer: this rank knows
     std::vector<std::uint64_t> received;
     std::vector<Time> link_free;  // by peer: when the link to it is free again
-    Time deadline, frozen_until;
-    bool polling = false, granted = false, woken = false, entering = false, away = true;
-    bool dead = false, closed = false, silent = false, opened = false, windowed = false;
+    bool woken = false, over = false, windowed = false;
     std::uint64_t sent = 0;
-    Counts counts{};
     std::vector<std::uint8_t> last_control;
   };
+  struct Circle {
+    std::deque<End> ends;  // by rank
+    bool over = false;     // all of them are
+    End& at(Rank r) { return ends[static_cast<std::size_t>(r)]; }
+  };
+  struct Person {
+    std::condition_variable turn;
+    Time deadline, frozen_until;
+    End* polls = nullptr;  // else it sleeps, where it is `polling`
+    bool polling = false, granted = false, entering = false, away = true;
+    bool dead = false, silent = false, orderly = false;
+    Counts counts{};
+  };
+  struct Strike {  // of faults_, by number
+    bool struck = false, armed = false;
+    Time at;
+  };
   struct Departure {  // `who` is gone, and `to` has not noticed yet
-    Rank who, to;
+    End *who, *to;
     Time at;
   };
   struct Event {
     Lane* lane = nullptr;
-    Rank from = 0, to = 0;
+    End *from = nullptr, *to = nullptr;
     std::size_t departure = 0;
   };
 
-  Place& at(Rank r) { return places_[static_cast<std::size_t>(r)]; }
-  bool frozen(Rank r) { return at(r).frozen_until > now_; }
-  bool lost(Rank from, Rank to) const;
+  Person& at(int person) { return people_[static_cast<std::size_t>(person)]; }
+  const Person& at(int person) const { return people_[static_cast<std::size_t>(person)]; }
+  static End& peer(const End& end, Rank r) { return end.circle->at(r); }
+  bool frozen(int person) const { return at(person).frozen_until > now_; }
+  bool cut(int from, int to, bool for_ever) const;
+  bool cut(const End& from, const End& to) const { return cut(from.person, to.person, false); }
   std::uint64_t draw(std::uint64_t n) { return n <= 1 ? 0 : rng_() % n; }
   static std::uint64_t order(Rank peer, Channel channel, bool send) {
     return std::uint64_t{channel} << 16 | static_cast<std::uint64_t>(peer) << 1 | (send ? 1 : 0);
   }
-  void done(Rank r, std::uint64_t o, OpId op, std::size_t bytes, Status status = {});
+  static void done(End& end, std::uint64_t o, OpId op, std::size_t bytes, Status status = {});
 
-  Status send(Rank me, Rank peer, Channel channel, ByteView bytes, OpId op);
-  Status recv(Rank me, Rank peer, Channel channel, Bytes into, OpId op);
-  std::size_t poll(Rank me, std::span<Completion> out, Nanoseconds wait);
-  void window(Rank me, std::size_t bytes);
-  void wake(Rank me);
-  void cancel(Rank me, OpId op);
-  std::uint64_t bytes_received(Rank me, Rank peer);
-  void close(Rank me);
+  Status send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId op);
+  Status recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op);
+  std::size_t poll(End& mine, std::span<Completion> out, Nanoseconds wait);
+  void rest(Lock& lock, Person& p, End* polls, Nanoseconds wait);
+  void window(End& mine, std::size_t bytes);
+  void wake(End& mine);
+  void cancel(End& mine, OpId op);
+  std::uint64_t bytes_received(End& mine, Rank peer);
+  void close(End& mine);
 
-  void count(Rank me, Point point);
-  void strike_locked();
-  void leave(Rank who, bool silent, bool orderly);
-  void forge();
-  bool damage(Message& m, Rank from, Rank to, bool control);
-  bool can_arrive(Lane& lane, Rank from, Rank to);
-  void arrive(Lane& lane, Rank from, Rank to, Channel channel);
-  void match(Lane& lane, Rank from, Rank to, Channel channel);
-  void notice(const Departure& d);
-  bool runnable(Place& p, Rank r);
-  std::vector<Rank> runnable_ranks();
+  void count_locked(int person, Point point);
+  void strike_locked(std::size_t fault);
+  void end(int person, bool silent, bool orderly);
+  void leave(End& mine, bool silent, bool orderly);
+  void forge(const Fault& fault);
+  bool damage(Message& m, const End& from, const End& to, bool control);
+  bool can_arrive(Lane& lane, const End& from, const End& to);
+  void arrive(Lane& lane, End& from, End& to, Channel channel);
+  void match(Lane& lane, End& from, End& to, Channel channel);
+  static void notice(const Departure& d);
+  bool runnable(const Person& p) const;
+  std::vector<int> runnable_people();
   bool one_event();  // false: nothing can arrive now
   bool advance();    // false: nothing will ever happen
   void schedule();   // stepped: gives the turn to somebody
-  void grant(Rank r);
+  void grant(int person);
   void end_all();
   bool all_away() const;
   void pass_time();
@@ -185,19 +221,21 @@ class Network {
   mutable std::mutex mutex_;
   std::condition_variable keeper_;
   const Weather weather_;
-  const Fault fault_;
+  const Faults faults_;
+  std::vector<Strike> strikes_;
   const bool stepped_;
   const Nanoseconds most_time_;
   std::mt19937_64 rng_;
-  std::deque<Place> places_;
+  std::deque<Person> people_;
+  std::vector<std::uint64_t> host_of_;  // empty: each its own
+  std::map<std::pair<std::uint64_t, std::vector<int>>, Circle> circles_;
   std::vector<Departure> departures_;
   Time start_, now_;
   std::uint64_t activity_ = 0, polls_ = 0;
-  std::size_t begun_ = 0;  // ranks
-  bool struck_ = false, armed_ = false, hung_ = false, stop_ = false;
-  Time struck_at_;
+  std::size_t begun_ = 0;  // people
+  bool hung_ = false, stop_ = false;
   std::string changed_;
-  Rank next_ = 0;  // without turns: who is looked at first
+  int next_ = 0;  // without turns: who is looked at first
 };
 
 }  // namespace tithe::chaos

@@ -9,38 +9,42 @@
 
 namespace tithe::chaos {
 
-bool Network::runnable(Place& p, Rank r) {
+bool Network::runnable(const Person& p) const {
   if (p.granted || p.away) return false;
   if (p.entering) return true;
-  if (!p.polling || frozen(r)) return false;
-  return p.woken || !p.done.empty() || p.deadline <= now_;
+  if (!p.polling || p.frozen_until > now_) return false;
+  if (p.polls == nullptr) return p.deadline <= now_;
+  return p.polls->woken || !p.polls->done.empty() || p.deadline <= now_;
 }
 
-std::vector<Rank> Network::runnable_ranks() {
-  std::vector<Rank> all;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    const auto r = static_cast<Rank>((i + static_cast<std::size_t>(next_)) % places_.size());
-    if (runnable(at(r), r)) all.push_back(r);
+std::vector<int> Network::runnable_people() {
+  std::vector<int> all;
+  for (std::size_t i = 0; i < people_.size(); ++i) {
+    const auto r = static_cast<int>((i + static_cast<std::size_t>(next_)) % people_.size());
+    if (runnable(at(r))) all.push_back(r);
   }
   return all;
 }
 
 bool Network::one_event() {
   std::vector<std::pair<Event, Channel>> events;
-  for (Rank to = 0; to < static_cast<Rank>(places_.size()); ++to)
-    for (auto& [key, lane] : at(to).in)
-      if (can_arrive(lane, key.first, to)) events.push_back({{&lane, key.first, to, 0}, key.second});
+  for (auto& [number, circle] : circles_)
+    for (End& to : circle.ends)
+      if (!circle.over)
+        for (auto& [key, lane] : to.in)
+          if (End& from = circle.at(key.first); can_arrive(lane, from, to))
+            events.push_back({{&lane, &from, &to, 0}, key.second});
   for (std::size_t i = 0; i < departures_.size(); ++i) {
     const Departure& d = departures_[i];
-    if (d.at > now_ || lost(d.who, d.to)) continue;
+    if (d.at > now_ || cut(*d.who, *d.to)) continue;
     bool last = true;  // what it sent before comes first
-    for (auto& [key, lane] : at(d.to).in) last = last && (key.first != d.who || lane.flying.empty());
-    if (last) events.push_back({{nullptr, 0, 0, i}, 0});
+    for (auto& [key, lane] : d.to->in) last = last && (key.first != d.who->rank || lane.flying.empty());
+    if (last) events.push_back({{nullptr, nullptr, nullptr, i}, 0});
   }
   if (events.empty()) return false;
   const auto& [event, channel] = events[weather_.turns ? draw(events.size()) : 0];
   if (event.lane != nullptr) {
-    arrive(*event.lane, event.from, event.to, channel);
+    arrive(*event.lane, *event.from, *event.to, channel);
   } else {
     const Departure d = departures_[event.departure];
     departures_.erase(departures_.begin() + static_cast<std::ptrdiff_t>(event.departure));
@@ -54,22 +58,24 @@ bool Network::advance() {
   const auto consider = [&](Time t) {
     if (t > now_) next = std::min(next, t);
   };
-  for (Rank to = 0; to < static_cast<Rank>(places_.size()); ++to) {
-    Place& p = at(to);
-    if (p.polling && !frozen(to)) consider(p.deadline);
+  for (const Person& p : people_) {
+    if (p.polling && p.frozen_until <= now_) consider(p.deadline);
     consider(p.frozen_until);
-    for (auto& [key, lane] : p.in)
-      if (!lane.flying.empty()) consider(lane.flying.front().until);
   }
+  for (std::size_t k = 0; k < faults_.size(); ++k)
+    if (faults_[k].heals && strikes_[k].struck) consider(strikes_[k].at + faults_[k].lasts);
+  for (auto& [number, circle] : circles_)
+    for (End& to : circle.ends)
+      if (!circle.over)
+        for (auto& [key, lane] : to.in)
+          if (!lane.flying.empty()) consider(lane.flying.front().until);
   for (const Departure& d : departures_) consider(d.at);
   if (next == Time::max()) return false;
   now_ = next;
   return true;
 }
 
-bool Network::all_away() const {
-  return std::all_of(places_.begin(), places_.end(), [](const Place& p) { return p.away; });
-}
+bool Network::all_away() const { return std::ranges::all_of(people_, &Person::away); }
 
 void Network::pass_time() {
   const bool moved = advance();
@@ -77,21 +83,20 @@ void Network::pass_time() {
   if (!moved || (!hung_ && now_ - start_ > most_time_)) end_all();
 }
 
-void Network::grant(Rank r) {
-  at(r).granted = true;
-  at(r).entering = false;
-  at(r).turn.notify_all();
+void Network::grant(int person) {
+  at(person).granted = true;
+  at(person).entering = false;
+  at(person).turn.notify_all();
 }
 
 // Called by the rank that stops running: events, turns, and time where there are none.
 void Network::schedule() {
   while (true) {
-    for (const Place& p : places_)
-      if (p.granted) return;
-    const std::vector<Rank> ready = runnable_ranks();
+    if (std::ranges::any_of(people_, &Person::granted)) return;
+    const std::vector<int> ready = runnable_people();
     if (!ready.empty() && (!weather_.turns || draw(3) == 0 || !one_event())) {
-      const Rank r = ready[weather_.turns ? draw(ready.size()) : 0];
-      next_ = (r + 1) % static_cast<Rank>(places_.size());
+      const int r = ready[weather_.turns ? draw(ready.size()) : 0];
+      next_ = (r + 1) % static_cast<int>(people_.size());
       return grant(r);
     }
     if (!ready.empty() || one_event()) continue;
@@ -106,12 +111,12 @@ void Network::keep_time() {
   while (!stop_) {
     bool moved = false;
     while (draw(4) != 0 && one_event()) moved = true;
-    for (const Rank r : runnable_ranks())
+    for (const int r : runnable_people())
       if (!weather_.turns || draw(3) != 0) {
         grant(r);
         moved = true;
       }
-    if (moved || !runnable_ranks().empty() || one_event()) {
+    if (moved || !runnable_people().empty() || one_event()) {
       lock.unlock();  // let them run
       lock.lock();
       continue;
@@ -120,7 +125,7 @@ void Network::keep_time() {
     lock.unlock();
     const bool asleep = Threads::asleep();
     lock.lock();
-    if (seen != activity_ || stop_ || !runnable_ranks().empty() || begun_ < places_.size() || all_away()) {
+    if (seen != activity_ || stop_ || !runnable_people().empty() || begun_ < people_.size() || all_away()) {
       keeper_.wait_for(lock, std::chrono::microseconds(20));
       continue;
     }
@@ -134,21 +139,20 @@ void Network::keep_time() {
 
 // Nothing will end by itself any more: everybody is told that all is lost.
 void Network::end_all() {
-  for (std::size_t r = 0; r < places_.size(); ++r)
-    std::fprintf(stderr, "chaos: hung: rank %zu: polling %d, woken %d, away %d, dead %d, %zu completions\n",
-                 r, places_[r].polling, places_[r].woken, places_[r].away, places_[r].dead,
-                 places_[r].done.size());
+  for (std::size_t r = 0; r < people_.size(); ++r)
+    std::fprintf(stderr, "chaos: hung: person %zu: polling %d, sleeps %d, away %d, dead %d\n", r,
+                 people_[r].polling, people_[r].polls == nullptr, people_[r].away, people_[r].dead);
   hung_ = true;
-  for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r) {
+  for (int r = 0; r < static_cast<int>(people_.size()); ++r) {
     at(r).frozen_until = start_;
-    if (!at(r).dead) leave(r, true, false);
+    if (!at(r).dead) end(r, true, false);
   }
 }
 
-void Network::run(const std::function<void(Rank)>& body) {
+void Network::run(const std::function<void(int)>& body) {
   {
     const Lock lock(mutex_);
-    for (Place& p : places_) {
+    for (Person& p : people_) {
       p.away = false;
       p.entering = stepped_;
       p.granted = false;
@@ -158,7 +162,7 @@ void Network::run(const std::function<void(Rank)>& body) {
   std::thread keeper;
   if (!stepped_) keeper = std::thread([&] { keep_time(); });
   std::vector<std::thread> threads;
-  for (Rank r = 0; r < static_cast<Rank>(places_.size()); ++r)
+  for (int r = 0; r < static_cast<int>(people_.size()); ++r)
     threads.emplace_back([&, r] {
       {
         Lock lock(mutex_);

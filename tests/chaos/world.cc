@@ -123,7 +123,7 @@ class Player {
 }  // namespace
 
 Course run(const Plot& plot, const Run& how) {
-  Network net(plot.world, how.weather, how.fault, how.lanes == 0,
+  Network net(plot.world, how.weather, {how.fault}, how.lanes == 0,
               (how.fault.kind == FaultKind::kSlow ? 10'000 : 100) * kTimeout);
   Course course;
   course.rounds.assign(at(plot.world), std::vector<RankRound>(at(plot.rounds)));

@@ -195,5 +195,91 @@ TEST(SessionReform, MayBeCalledAgain) {
   EXPECT_EQ(ranks[0].stats().epoch, 2U);
 }
 
+// Who comes with other options is named by all; the others go on without it, and owe what they owed.
+TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
+  Ranks ranks(open_loop(2), named({"a", "b"}, *parse_spec("topk:ratio=0.05")));
+  ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
+  const auto common = *ranks[0].common_state();
+  auto three = open_loop(3);
+  SessionOptions o = named({"a", "b", "new"}, *parse_spec("topk:ratio=0.1"));
+  o.epoch = 1;
+  std::thread visitor([&] {
+    auto fresh = std::move(*Session::open(std::move(three[2]), o));
+    const ByteView given(common);
+    const Status refused = fresh->restore(std::span(&given, 1));
+    EXPECT_EQ(refused.code(), Code::kInvalid) << text(refused);
+    EXPECT_TRUE(has(refused.what(), "topk:ratio=0.05")) << text(refused);
+    const Status s = step(*fresh, 2, 1);  // though it was told
+    EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
+    EXPECT_EQ(s.peer(), 2) << text(s);
+  });
+  auto two = open_loop(2);
+  ranks.each([&](Rank r) {
+    const Values owed = residuals(ranks[r], kSizes);
+    ASSERT_TRUE(ranks[r].reform(std::move(three[at(r)]), {"a", "b", "new"}, 1).ok());
+    const Status s = step(ranks[r], r, 1);
+    EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
+    EXPECT_EQ(s.peer(), 2) << text(s);
+    ASSERT_TRUE(ranks[r].reform(std::move(two[at(r)]), {"a", "b"}, 2).ok());
+    EXPECT_EQ(first_difference(residuals(ranks[r], kSizes), owed), "");
+    EXPECT_TRUE(step(ranks[r], r, 1).ok());
+  });
+  visitor.join();
+}
+
+// Choices that were on their way end with the world that they were proposed to: nobody has them, and others may follow.
+TEST(SessionReform, AProposalUnderWayEndsWithItsWorld) {
+  for (const bool agreed : {false, true}) {
+    Ranks ranks(open_loop(3), named({"a", "b", "c"}, *parse_spec("topk:ratio=0.05")));
+    ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
+    const std::string before = ranks[0].choices();
+    ASSERT_TRUE(ranks[0].propose(R"({"*": "fp32"})", agreed ? 4 : 0).ok());
+    if (agreed)
+      ranks.each([&](Rank r) {
+        for (int round = 1; round < 3; ++round) ASSERT_TRUE(step(ranks[r], r, round).ok());
+      });
+    auto two = open_loop(2);
+    ranks.close(1);
+    std::vector<Values> result(2);
+    ranks.each([&](Rank r) {
+      if (r == 1) return;
+      const Rank now = r == 0 ? 0 : 1;
+      ASSERT_TRUE(ranks[r].reform(std::move(two[at(now)]), {"a", "c"}, 1).ok());
+      EXPECT_EQ(ranks[r].choices(), before);
+      EXPECT_EQ(ranks[r].proposal().state, Proposal::State::kNone);
+      if (now == 0) {
+        EXPECT_TRUE(ranks[r].propose(R"({"*": "bf16"})", 0).ok());
+      }
+      for (int round = 3; round < 8; ++round)
+        ASSERT_TRUE(step(ranks[r], r, round, &result[at(now)]).ok()) << round;
+      EXPECT_EQ(ranks[r].proposal().state, Proposal::State::kSwitched);
+    });
+    EXPECT_EQ(first_difference(result[1], result[0]), "");
+  }
+}
+
+// A checkpoint that some ranks took before their members changed, and others after it, is none.
+TEST(SessionReform, StatesOfTwoEpochsAreNoCheckpoint) {
+  Ranks ranks(open_loop(3), named({"a", "b", "c"}, *parse_spec("topk:ratio=0.05")));
+  ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
+  const auto early = *ranks[0].state();
+  auto two = open_loop(2);
+  ranks.close(1);
+  ranks.each([&](Rank r) {
+    if (r == 1) return;
+    ASSERT_TRUE(ranks[r].reform(std::move(two[r == 0 ? 0 : 1]), {"a", "c"}, 1).ok());
+  });
+  const auto late = *ranks[2].state();
+  Ranks others(open_loop(2), named({"a", "c"}, *parse_spec("topk:ratio=0.05")));
+  others.each([&](Rank r) {
+    const ByteView states[] = {early, late};
+    const auto before = *others[r].state();
+    const Status s = others[r].restore(states);
+    EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
+    EXPECT_TRUE(has(s.what(), "worlds of 2 and 3 ranks")) << text(s);
+    EXPECT_EQ(*others[r].state(), before) << "nothing has changed";
+  });
+}
+
 }  // namespace
 }  // namespace tithe

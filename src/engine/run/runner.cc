@@ -77,11 +77,7 @@ Runner::~Runner() {
   cancel();
   {
     Hold hold(*this);
-    while (parting_.parting())
-      if (lanes_ == 0)
-        turn(hold, milliseconds(10));
-      else
-        hold.sleep(news_);
+    while (lanes_ > 0 && parting_.parting()) hold.sleep(news_);
   }
   stop();
   aside_.stop();
@@ -264,7 +260,12 @@ void Runner::guarded(Hold& hold, Next next) {
 void Runner::block(Hold& hold, const std::function<bool()>& over) {
   const std::int64_t begin = now_ns();
   Instant ask = instant() + kInterrupts;
+  ++callers_;
   while (!over()) {
+    if (cancels_) {
+      hold.sleep(news_);
+      continue;
+    }
     if (limits_.interrupted && instant() >= ask) {
       ask = instant() + kInterrupts;
       if (interrupted(hold)) withdraw();
@@ -279,6 +280,7 @@ void Runner::block(Hold& hold, const std::function<bool()>& over) {
       if (!over()) turn(hold, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
     });
   }
+  --callers_;
   recorder_.stats().wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
 }
 
@@ -305,6 +307,7 @@ Status Runner::agree() {
   // of an agreed round, so one that takes nothing is waited for as long as its silence would be.
   const Instant enough = instant() + limits_.timeout;
   Instant ask = instant() + kInterrupts;
+  ++callers_;
   while (parting_.open() && owes_notes() && instant() < enough) {
     if (instant() >= ask) {
       ask = instant() + kInterrupts;
@@ -315,6 +318,7 @@ Status Runner::agree() {
       hold.sleep(news_, &ask);
     }
   }
+  --callers_;
   rounds_.stop_waiting();
   return rounds_.agreed() ? Status{} : parting_.verdict();
 }
@@ -421,9 +425,15 @@ void Runner::fail(const Trouble& trouble) {
   nudge();
 }
 
+// Without lanes nobody else would tell the others, unless another thread waits here already.
 void Runner::cancel() {
-  const Hold hold(*this);
+  Hold hold(*this);
   withdraw();
+  if (lanes_ > 0 || callers_ > 0 || cancels_) return;
+  cancels_ = true;
+  while (parting_.parting()) turn(hold, milliseconds(10));
+  cancels_ = false;
+  tell_callers();
 }
 
 void Runner::withdraw() {

@@ -208,6 +208,8 @@ class Runner {
   Calls calls_;
   int running_ = 0;          // lanes that run steps
   int idle_ = 0;             // compute lanes that sleep
+  int callers_ = 0;          // that wait
+  bool cancels_ = false;     // without lanes: cancel() tells the others
   bool polling_ = false;     // and nobody has woken the poll yet
   bool notes_ = false;       // some peer is to be told something
   std::size_t shown_ = 0;    // cards that the transport has

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of a board, with the epoch in front of each: `come.NAME` of who was there before, `new.K` of who is new, in the
-// order in which they came, `members` of who goes on, a name a line, and `address.RANK` of what all_gather exchanges.
+// Keys of a board, with the epoch in front of each: `come.NAME` of who was there before, and whom it misses; `new.K` of
+// who is new, in the order in which they came; `members` of who goes on: how many of them were there before, then a
+// name a line, those first; and `address.RANK` of what all_gather exchanges.
 #include "tithe/reunion.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <thread>
 
@@ -20,6 +22,8 @@ using Text = Board::Text;
 using Names = std::vector<std::string>;
 
 constexpr std::chrono::milliseconds kPause{5};
+// A member of a later epoch that has come is there and says its address at once, or has been lost meanwhile.
+constexpr std::chrono::milliseconds kMostMeeting{5'000};
 constexpr std::size_t kMostNameBytes = 200;
 constexpr std::size_t kMostNewcomers = 1 << 16;
 
@@ -33,6 +37,15 @@ std::string joined(const Names& names) {
   return out;
 }
 
+Clock::time_point now(const Reunion& r) { return r.now ? r.now() : Clock::now(); }
+
+void pause(const Reunion& r) {
+  if (r.sleep)
+    r.sleep(kPause);
+  else
+    std::this_thread::sleep_for(kPause);
+}
+
 Names lines_of(const std::string& text) {
   Names out;
   for (std::size_t at = 0; at <= text.size();) {
@@ -41,6 +54,12 @@ Names lines_of(const std::string& text) {
     at = end + 1;
   }
   return out;
+}
+
+std::size_t number_in(const std::string& text) {
+  std::size_t n = 0;
+  std::from_chars(text.data(), text.data() + text.size(), n);
+  return n;
 }
 
 std::string shown(const Names& names) {
@@ -81,25 +100,33 @@ Status check(const Reunion& r) {
 // Two ranks that ask at once may be told different things; the decision is the same for both.
 class Meeting {
  public:
-  explicit Meeting(const Reunion& r) : r_(r), deadline_(Clock::now() + r.timeout), epoch_(r.epoch) {}
+  explicit Meeting(const Reunion& r) : r_(r), deadline_(now(r) + r.timeout), epoch_(r.epoch) {}
 
   Result<Reunited> run() {
     TITHE_TRY(r_.before.empty() ? find_epoch() : come());
-    for (;; std::this_thread::sleep_for(kPause)) {
+    for (;; pause(r_)) {
       if (r_.interrupted && r_.interrupted()) return meeting::given_up();
       Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
       if (!decided.ok()) return decided.status();
       if (!*decided && !r_.before.empty()) {
         TITHE_TRY(look());
         if (may_decide()) {
-          Result<Text> stands = r_.board.put_first(key_of(epoch_, "members"), bytes_of(joined(members_)));
+          Result<Text> stands = r_.board.put_first(
+              key_of(epoch_, "members"), bytes_of(fmt::format("{}\n{}", came_.size(), joined(members_))));
           if (!stands.ok()) return stands.status();
           *decided = std::move(*stands);
         }
       }
       if (*decided) {
-        const Names members = lines_of(text_of(**decided));
-        if (contains(members, r_.me)) return outcome(members);
+        Names members = lines_of(text_of(**decided));
+        const std::size_t stay = number_in(members.front());
+        members.erase(members.begin());
+        if (stay > members.size()) return no_members(members);
+        // Who is new may have the name of one that stays, which is another process.
+        const auto new_ones = members.begin() + static_cast<std::ptrdiff_t>(stay);
+        const auto mine = r_.before.empty() ? std::find(new_ones, members.end(), r_.me)
+                                            : std::find(members.begin(), new_ones, r_.me);
+        if (mine != (r_.before.empty() ? members.end() : new_ones)) return outcome(members);
         if (!r_.before.empty())
           return Status(
               Code::kPeerLost,
@@ -109,7 +136,7 @@ class Meeting {
         ++epoch_;
         TITHE_TRY(come());
       }
-      if (Clock::now() >= deadline_) return nobody();
+      if (now(r_) >= deadline_) return nobody();
     }
   }
 
@@ -125,7 +152,7 @@ class Meeting {
 
   Status come() {
     if (!r_.before.empty())
-      return r_.board.put_first(key_of(epoch_, "come." + r_.me), bytes_of(r_.me)).status();
+      return r_.board.put_first(key_of(epoch_, "come." + r_.me), bytes_of(joined(r_.missed))).status();
     for (std::size_t k = 0; k < kMostNewcomers; ++k) {
       const Result<Text> stands =
           r_.board.put_first(key_of(epoch_, fmt::format("new.{}", k)), bytes_of(r_.me));
@@ -138,65 +165,74 @@ class Meeting {
   // Finds the ranks that are there.
   Status look() {
     came_.clear();
+    missed_.clear();
     for (const std::string& name : r_.before) {
       const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, "come." + name));
       if (!there.ok()) return there.status();
-      if (*there) came_.push_back(name);
+      if (!*there) continue;
+      came_.push_back(name);
+      for (std::string& lost : lines_of(text_of(**there))) missed_.insert(std::move(lost));
     }
     members_ = came_;
     for (std::size_t k = 0; members_.size() < static_cast<std::size_t>(r_.max_world); ++k) {
       const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, fmt::format("new.{}", k)));
       if (!there.ok()) return there.status();
       if (!*there) break;
-      if (!contains(members_, text_of(**there))) members_.push_back(text_of(**there));
+      const std::string name = text_of(**there);
+      if (!contains(members_, name) && !contains(r_.before, name)) members_.push_back(name);
     }
     return {};
   }
 
   // The first of those that are there does it; should it die meanwhile, the next one does, a window later.
   bool may_decide() {
-    const auto now = Clock::now();
+    const auto moment = now(r_);
     if (!is_quorum(came_, r_.before) || members_.size() < static_cast<std::size_t>(r_.min_world)) {
       enough_.reset();
       return false;
     }
-    if (!enough_) enough_ = now;
+    if (!enough_) enough_ = moment;
     const bool all = came_.size() == r_.before.size();
     if (!all && epoch_ == 0) return false;
-    if (all && !all_) all_ = now;
-    const auto ready = all ? *all_ : *enough_ + r_.window;
+    if (all && !all_) all_ = moment;
+    const bool known = std::ranges::all_of(
+        r_.before, [&](const auto& n) { return contains(came_, n) || missed_.contains(n); });
+    const auto ready = all     ? *all_
+                       : known ? *enough_ + r_.window
+                               : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
     const auto turn = std::ranges::find(came_, r_.me) - came_.begin();
-    return now >= ready + turn * r_.window;
+    return moment >= ready + turn * r_.window;
+  }
+
+  Status no_members(const Names& members) const {
+    return {Code::kCorrupt,
+            fmt::format("the board's members of epoch {} are none: {}", epoch_, shown(members))};
   }
 
   Result<Reunited> outcome(const Names& members) const {
     if (std::set<std::string>(members.begin(), members.end()).size() != members.size())
-      return Status(Code::kCorrupt,
-                    fmt::format("the board's members of epoch {} are none: {}", epoch_, shown(members)));
+      return no_members(members);
     const auto rank = static_cast<Rank>(std::ranges::find(members, r_.me) - members.begin());
     return Reunited{
         .epoch = epoch_,
         .members = members,
         .rank = rank,
-        .all_gather =
-            [board = r_.board, epoch = epoch_, members, rank, left = r_.timeout,
-             interrupted = r_.interrupted](ByteView mine) {
-              return gather(board, epoch, members, rank, left, interrupted, mine);
-            },
+        .all_gather = [r = r_, epoch = epoch_, members,
+                       rank](ByteView mine) { return gather(r, epoch, members, rank, mine); },
         .joined = !r_.before.empty() && epoch_ > 0 &&
                   std::ranges::any_of(members, [&](const auto& n) { return !contains(r_.before, n); })};
   }
 
-  static Result<std::vector<Text>> gather(const Board& board, std::uint64_t epoch, const Names& members,
-                                          Rank rank, std::chrono::milliseconds timeout,
-                                          const std::function<bool()>& interrupted, ByteView mine) {
+  static Result<std::vector<Text>> gather(const Reunion& reunion, std::uint64_t epoch, const Names& members,
+                                          Rank rank, ByteView mine) {
     const auto key = [&](std::size_t r) { return key_of(epoch, fmt::format("address.{}", r)); };
-    const Result<Text> stands = board.put_first(key(static_cast<std::size_t>(rank)), mine);
+    const Result<Text> stands = reunion.board.put_first(key(static_cast<std::size_t>(rank)), mine);
     if (!stands.ok()) return stands.status();
-    const auto deadline = Clock::now() + timeout;
+    const auto deadline =
+        now(reunion) + (epoch == 0 ? reunion.timeout : std::min(reunion.timeout, kMostMeeting));
     std::vector<Text> all(members.size());
     for (std::size_t r = 0; r < members.size();) {
-      Result<std::optional<Text>> there = board.get(key(r));
+      Result<std::optional<Text>> there = reunion.board.get(key(r));
       if (!there.ok()) return there.status();
       if (*there) {
         if ((*there)->size() > meeting::kMaxBlobBytes)
@@ -205,13 +241,13 @@ class Meeting {
         all[r++] = std::move(**there);
         continue;
       }
-      if (interrupted && interrupted()) return meeting::given_up();
-      if (Clock::now() >= deadline)
+      if (reunion.interrupted && reunion.interrupted()) return meeting::given_up();
+      if (now(reunion) >= deadline)
         return Status(Code::kTimeout,
                       fmt::format("rank {} ({}) was to go on in epoch {} and did not come", r,
                                   shown({members[r]}), epoch),
                       static_cast<Rank>(r));
-      std::this_thread::sleep_for(kPause);
+      pause(reunion);
     }
     return all;
   }
@@ -235,6 +271,7 @@ class Meeting {
   const Clock::time_point deadline_;
   std::uint64_t epoch_;
   Names came_, members_;  // of those of before; and with them who is new
+  std::set<std::string> missed_;
   std::optional<Clock::time_point> enough_, all_;
 };
 
@@ -245,10 +282,16 @@ Result<Reunited> reunite(const Reunion& reunion) {
   return Meeting(reunion).run();
 }
 
-Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch) {
-  const Result<std::optional<Text>> there = board.get(key_of(next_epoch, "new.0"));
-  if (!there.ok()) return there.status();
-  return there->has_value();
+Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch, const Names& members,
+                            int max_world) {
+  if (members.size() >= static_cast<std::size_t>(max_world)) return false;
+  for (std::size_t k = 0; k < kMostNewcomers; ++k) {
+    const Result<std::optional<Text>> there = board.get(key_of(next_epoch, fmt::format("new.{}", k)));
+    if (!there.ok()) return there.status();
+    if (!*there) return false;
+    if (!contains(members, text_of(**there))) return true;
+  }
+  return false;
 }
 
 }  // namespace tithe

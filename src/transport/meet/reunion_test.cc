@@ -44,8 +44,14 @@ std::vector<Result<Reunited>> meet(const std::vector<Reunion>& all) {
   return out;
 }
 
+// Everybody misses everybody, so nobody is waited for longer than the window.
 Reunion of(const Board& board, std::string me, Names before, std::uint64_t epoch = 1) {
-  return {.board = board, .me = std::move(me), .epoch = epoch, .before = std::move(before), .timeout = 60s};
+  return {.board = board,
+          .me = std::move(me),
+          .epoch = epoch,
+          .before = before,
+          .missed = before,
+          .timeout = 60s};
 }
 
 TEST(Reunion, AllOfTheFirstEpochMeet) {
@@ -87,7 +93,7 @@ TEST(Reunion, WhoIsNewComesBehindThem) {
   (void)s.board().put_first("0.members", {});  // epoch 0 is over
   std::vector<Result<Reunited>> met;
   std::thread visitor([&] { met.push_back(reunite(of(s.board(), "new", {}, 0))); });
-  while (!*somebody_waits(s.board(), 1)) std::this_thread::sleep_for(1ms);
+  while (!*somebody_waits(s.board(), 1, before)) std::this_thread::sleep_for(1ms);
   const auto old = meet({of(s.board(), "a", before), of(s.board(), "c", before)});
   visitor.join();
   for (const auto& m : {old[0], old[1], met[0]}) {
@@ -95,7 +101,7 @@ TEST(Reunion, WhoIsNewComesBehindThem) {
     EXPECT_EQ(m->members, (Names{"a", "c", "new"}));
   }
   EXPECT_TRUE(old[0]->joined);
-  EXPECT_FALSE(*somebody_waits(s.board(), 2));
+  EXPECT_FALSE(*somebody_waits(s.board(), 2, old[0]->members));
 }
 
 // Two halves that do not see each other: never both.
@@ -132,6 +138,27 @@ TEST(Reunion, OfTwoHalvesOneGoesOn) {
     }
 }
 
+// A rank that computes knows of nothing yet; one that somebody misses is not waited for.
+TEST(Reunion, WhomNobodyMissesIsWaitedFor) {
+  Shared s;
+  const Names before = {"a", "b", "c", "d"};
+  std::vector<Reunion> all = {of(s.board(), "a", before), of(s.board(), "b", before),
+                              of(s.board(), "c", before)};
+  for (Reunion& r : all) r.missed = {};
+  all[1].missed = {"d"};
+  std::vector<Result<Reunited>> late;
+  std::thread computes([&] {
+    std::this_thread::sleep_for(1s);  // longer than the window
+    late.push_back(reunite(all[2]));
+  });
+  const auto met = meet({all[0], all[1]});
+  computes.join();
+  for (const auto& m : {met[0], met[1], late[0]}) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"a", "b", "c"}));
+  }
+}
+
 TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
   Shared s;
   const Names before = {"a", "b", "c"};
@@ -155,6 +182,24 @@ TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
                               of(full.board(), "c", before)};
   for (Reunion& r : all) r.max_world = 4;
   for (const auto& m : meet(all)) EXPECT_EQ(m->members, (Names{"a", "b", "c", "x"}));
+}
+
+// A process that is started anew, while the others have not missed the old one: it is taken in an epoch later.
+TEST(Reunion, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  const std::uint8_t b[] = {'b'}, x[] = {'x'};
+  (void)s.board().put_first("1.new.0", b);
+  EXPECT_FALSE(*somebody_waits(s.board(), 1, before));
+  EXPECT_TRUE(*somebody_waits(s.board(), 1, {"a", "c"}));
+  (void)s.board().put_first("1.new.1", x);
+  EXPECT_TRUE(*somebody_waits(s.board(), 1, before));
+  EXPECT_FALSE(*somebody_waits(s.board(), 1, before, 3)) << "there is no room";
+  for (const auto& m : meet({of(s.board(), "a", before), of(s.board(), "c", before)}))
+    EXPECT_EQ(m->members, (Names{"a", "c", "x"}));
+  (void)s.board().put_first("2.new.0", b);
+  for (const auto& m : meet({of(s.board(), "a", {"a", "c"}, 2), of(s.board(), "c", {"a", "c"}, 2)}))
+    EXPECT_EQ(m->members, (Names{"a", "c", "b"}));
 }
 
 TEST(Reunion, WhoComesTooLateIsTold) {

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chaos/members.h"
+
+#include <cstring>
+#include <set>
+
+#include "support/law_cases.h"
+#include "tithe/reunion.h"
+
+namespace tithe::chaos {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::at;
+using testing::Values;
+using Names = std::vector<std::string>;
+using Texts = std::map<std::string, Board::Text>;
+
+constexpr milliseconds kPatience{8000};  // of a reunion
+constexpr int kTries = 8;                // reforms without a round between
+
+// What several people see of one board. When the world falls into halves each has its own, as it was then.
+struct Boards {
+  Texts whole;
+  std::map<int, Texts> halves;  // by half
+};
+
+class Member {
+ public:
+  Member(const Job& job, Network& net, Boards& boards, Fate& fate, int me)
+      : job_(job), net_(net), boards_(boards), fate_(fate), me_(me) {}
+
+  void live() {
+    const Someone& mine = job_.people[static_cast<std::size_t>(me_)];
+    if (mine.comes_at.count() > 0) net_.sleep(me_, mine.comes_at);
+    if (mine.comes_at.count() < 0)
+      for (std::size_t k = 0; k < job_.begin; ++k) members_.push_back(job_.people[k].name);
+    for (life_ = 0; life_ < 3; ++life_) {
+      fate_.status = take_part();
+      session_.reset();
+      if (fate_.status.ok() || !mine.returns || net_.dead(me_)) break;
+      members_.clear();
+      missed_.clear();
+      epoch_ = 0;
+      step_ = 0;
+      sums_.clear();
+    }
+    fate_.dead = net_.dead(me_);
+    fate_.finished = fate_.status.ok() && !fate_.dead;
+    fate_.sums = sums_;
+    fate_.step = step_;
+  }
+
+ private:
+  // ---- The board
+
+  // The half of the board that this person sees; -1: the whole.
+  int half() const {
+    for (std::size_t k = 0; k < job_.faults.size(); ++k)
+      if (const Fault& f = job_.faults[k]; f.kind == FaultKind::kHalves && net_.struck(k))
+        return static_cast<int>(f.draw >> me_ & 1);
+    return -1;
+  }
+  bool reaches_board() const {
+    for (std::size_t k = 0; k < job_.faults.size(); ++k) {
+      const Fault& f = job_.faults[k];
+      if (!net_.struck(k) || (f.heals && net_.now() >= net_.struck_at(k) + f.lasts)) continue;
+      if (f.kind == FaultKind::kApart && f.who == me_) return false;
+      if (f.kind == FaultKind::kHalves && !job_.board_forks && ((f.draw >> me_ ^ f.draw) & 1) != 0)
+        return false;
+    }
+    return true;
+  }
+  Result<Texts*> board() {
+    net_.count(me_, Point::kBoard);
+    if (++looks_ % 4 == 0) net_.sleep(me_, job_.board_ms / 2);
+    if (net_.dead(me_) || net_.hung() || !reaches_board())
+      return Status(Code::kIo, "chaos: the board is out of reach");
+    const int mine = half();
+    if (mine < 0 || !job_.board_forks) return &boards_.whole;
+    return &boards_.halves.try_emplace(mine, boards_.whole).first->second;
+  }
+  Result<Board::Text> put_first(const std::string& key, ByteView value) {
+    const Result<Texts*> texts = board();
+    if (!texts.ok()) return texts.status();
+    return (*texts)->try_emplace(key, value.begin(), value.end()).first->second;
+  }
+  Result<std::optional<Board::Text>> get(const std::string& key) {
+    const Result<Texts*> texts = board();
+    if (!texts.ok()) return texts.status();
+    const auto there = (*texts)->find(key);
+    return there == (*texts)->end() ? std::optional<Board::Text>() : there->second;
+  }
+  Board seen() {
+    return {.put_first = [this](const std::string& k, ByteView v) { return put_first(k, v); },
+            .get = [this](const std::string& k) { return get(k); }};
+  }
+  Result<Board::Text> await(const std::string& key) {
+    for (const Time until = net_.now() + kPatience; net_.now() < until; net_.sleep(me_, milliseconds(10))) {
+      Result<std::optional<Board::Text>> there = get(key);
+      if (!there.ok()) return there.status();
+      if (*there) return std::move(**there);
+    }
+    return Status(Code::kTimeout, "who was to give it has not put '" + key + "' on the board");
+  }
+  std::string key(std::uint64_t epoch, const std::string& what) const {
+    return std::to_string(epoch) + "." + what;
+  }
+
+  // ---- As tithe.Membership does
+
+  Result<Reunited> reunite_for(std::uint64_t epoch) {
+    Result<Reunited> met = reunite(
+        {.board = seen(),
+         .me = name(),
+         .epoch = epoch,
+         .before = members_,
+         .missed = {missed_.begin(), missed_.end()},
+         .min_world = job_.min_world,
+         .max_world = job_.max_world,
+         .timeout = kPatience,
+         .interrupted = [this] { return net_.dead(me_) || net_.hung(); },
+         .now = [this] { return net_.now(); },
+         .sleep = [this](milliseconds t) { net_.sleep(me_, std::max<Nanoseconds>(t, job_.board_ms)); }});
+    if (met.ok()) {
+      members_ = met->members;
+      epoch_ = met->epoch;
+    }
+    return met;
+  }
+
+  Result<std::unique_ptr<Transport>> meet(const Reunited& met) {
+    const auto mine = static_cast<std::uint8_t>(me_);
+    const auto all = met.all_gather({&mine, 1});
+    if (!all.ok()) return all.status();
+    people_.clear();
+    for (const Board::Text& person : *all) people_.push_back(person[0]);
+    if (people_[at(met.rank)] != me_)
+      return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
+    return net_.open(met.epoch, people_, met.rank);
+  }
+
+  Status open() {
+    const bool came_later = members_.empty();
+    const Result<Reunited> met = reunite_for(0);
+    if (!met.ok()) return met.status();
+    Result<std::unique_ptr<Transport>> transport = meet(*met);
+    if (!transport.ok()) return transport.status();
+    Result<std::unique_ptr<Session>> opened =
+        Session::open(std::move(*transport), job_.options(members_, epoch_));
+    if (!opened.ok()) return opened.status();
+    session_ = std::move(*opened);
+    fate_.opened = true;
+    circle_ = people_;
+    lost_ = 0;
+    if (!came_later || epoch_ == 0) return {};
+    const auto given = await(key(epoch_, "given")), state = await(key(epoch_, "state"));
+    if (!given.ok()) return given.status();
+    if (!state.ok()) return state.status();
+    take(*given);
+    const ByteView common(*state);
+    return session_->restore(std::span(&common, 1));
+  }
+
+  Status reform() {
+    const int which = reforms_++;
+    strike(which, kComes);
+    const Status failure = session_->present();
+    if (failure.code() == Code::kMismatch && failure.peer() == session_->rank())
+      return {Code::kMismatch, failure.what() + "; it may come back as one that is new", failure.peer()};
+    if (failure.peer() >= 0)
+      missed_.insert(job_.people[static_cast<std::size_t>(circle_[at(failure.peer())])].name);
+    std::string missed;
+    for (const std::string& name : missed_) missed += (missed.empty() ? "" : "\n") + name;
+    const Result<Board::Text> came =
+        put_first(key(epoch_ + 1, "come." + name()),
+                  {reinterpret_cast<const std::uint8_t*>(missed.data()), missed.size()});
+    if (!came.ok()) return came.status();
+    session_->cancel();
+    strike(which, kCancelled);
+    const Result<Reunited> met = reunite_for(epoch_ + 1);
+    if (!met.ok()) return met.status();
+    strike(which, kMet);
+    if (met->joined && met->rank == 0) {
+      const auto state = session_->common_state();
+      if (!state.ok()) return state.status();
+      TITHE_TRY(put_first(key(epoch_, "given"), give()).status());
+      TITHE_TRY(put_first(key(epoch_, "state"), *state).status());
+    }
+    Result<std::unique_ptr<Transport>> transport = meet(*met);
+    if (!transport.ok()) {
+      if (const Rank late = transport.status().peer(); late >= 0) missed_.insert(members_[at(late)]);
+      return transport.status();
+    }
+    strike(which, kOpened);
+    TITHE_TRY(session_->reform(std::move(*transport), members_, epoch_));
+    for (const int was : circle_) lost_ += std::ranges::find(people_, was) == people_.end() ? 1 : 0;
+    circle_ = people_;
+    missed_.clear();
+    strike(which, kReformed);
+    return {};
+  }
+
+  // Parameters and the number of the step.
+  Board::Text give() const {
+    Board::Text out(1, static_cast<std::uint8_t>(step_));
+    for (const std::vector<float>& v : sums_) {
+      const auto* p = reinterpret_cast<const std::uint8_t*>(v.data());
+      out.insert(out.end(), p, p + 4 * v.size());
+    }
+    return out;
+  }
+  void take(const Board::Text& given) {
+    step_ = given[0];
+    zero();
+    std::size_t from = 1;
+    for (std::vector<float>& v : sums_) {
+      if (!v.empty()) std::memcpy(v.data(), &given[from], 4 * v.size());
+      from += 4 * v.size();
+    }
+  }
+  void zero() {
+    sums_.clear();
+    for (const Shape& t : job_.plot.tensors) sums_.emplace_back(t.n);
+  }
+
+  // ---- The loop
+
+  Status take_part() {
+    TITHE_TRY(open());
+    if (sums_.empty()) zero();
+    int tries = 0;
+    while (step_ < job_.plot.rounds && !net_.dead(me_)) {
+      if (job_.between.count() > 0) net_.sleep(me_, job_.between);
+      Status s = round();
+      if (closed_) return {Code::kCancelled, "it left on purpose"};
+      tries = s.ok() ? 0 : tries + 1;
+      if (s.ok() && step_ < job_.plot.rounds) {
+        const auto waits = somebody_waits(seen(), epoch_ + 1, members_, job_.max_world);
+        if (waits.ok() && !*waits) continue;
+        s = waits.ok() ? Status(Code::kCancelled, "somebody waits") : waits.status();
+      }
+      while (!s.ok()) {
+        if (tries >= kTries) return s;
+        const Code code = s.code();
+        s = reform();
+        if (s.ok()) break;
+        ++tries;
+        // Nobody goes on without a quorum, or as one who was left out.
+        if (session_ == nullptr || net_.dead(me_) || code == Code::kIo) return s;
+        if (may_not_go_on(s)) return s;
+      }
+    }
+    return net_.dead(me_) ? Status(Code::kIo, "dead") : Status{};
+  }
+
+  static bool may_not_go_on(const Status& s) {
+    return testing::has(s.what(), "does not begin") || testing::has(s.what(), "went on without this rank") ||
+           testing::has(s.what(), "may come back") || s.code() == Code::kInvalid;
+  }
+
+  Status round() {
+    const Plot& plot = job_.plot;
+    Deed deed{.epoch = epoch_, .members = people_, .step = step_, .life = life_, .lost = lost_};
+    deed.before = residuals();
+    for (std::size_t t = 0; t < plot.tensors.size(); ++t) deed.result.push_back(plot.gradient(t, me_, step_));
+    if (plot.propose_at == step_ && session_->rank() == 0) (void)session_->propose(plot.proposal);
+    strike(step_, kBeforeSync);
+    if (closed_) return {};
+    std::vector<Ticket> tickets;
+    for (const std::vector<std::size_t>& bucket : plot.buckets[static_cast<std::size_t>(step_)]) {
+      std::vector<Tensor> tensors;
+      for (const std::size_t t : bucket)
+        tensors.push_back({.key = plot.tensors[t].key,
+                           .data = deed.result[t].data(),
+                           .n = deed.result[t].size(),
+                           .row = plot.tensors[t].row});
+      const Result<Ticket> ticket = session_->sync(tensors);
+      if (!ticket.ok()) return ticket.status();
+      tickets.push_back(*ticket);
+      if (tickets.size() == 1) strike(step_, kBetweenSyncs);
+      if (closed_) return {};
+    }
+    strike(step_, kBeforeWait);
+    for (const Ticket ticket : tickets)
+      if (!closed_) TITHE_TRY(session_->wait(ticket));
+    strike(step_, kBeforeCommit);
+    if (closed_) return {};
+    TITHE_TRY(session_->commit());
+    deed.dropped = session_->last_round_dropped();
+    deed.after = residuals();
+    deed.ranks_lost = session_->stats().ranks_lost;
+    deed.at = net_.now();
+    for (std::size_t t = 0; t < sums_.size() && !deed.dropped; ++t)
+      for (std::size_t i = 0; i < sums_[t].size(); ++i) sums_[t][i] += deed.result[t][i];
+    fate_.deeds.push_back(std::move(deed));
+    const int done = step_++;
+    strike(done, kAfterCommit);
+    return {};
+  }
+
+  Values residuals() const {
+    Values all;
+    for (const Shape& t : job_.plot.tensors) {
+      std::vector<float> v(t.n);
+      if (!session_->residual(t.key, v).ok()) std::fill(v.begin(), v.end(), 0.0F);
+      all.push_back(std::move(v));
+    }
+    return all;
+  }
+
+  void strike(int round, int step) {
+    for (std::size_t k = 0; k < job_.faults.size(); ++k) {
+      const Fault& f = job_.faults[k];
+      if (f.who != me_ || f.round != round || f.step != step || net_.struck(k)) continue;
+      if (f.kind == FaultKind::kClose && step < kSteps) {
+        closed_ = true;
+        session_.reset();
+      } else {
+        net_.strike(k);
+      }
+    }
+  }
+
+  const std::string& name() const { return job_.people[static_cast<std::size_t>(me_)].name; }
+
+  const Job& job_;
+  Network& net_;
+  Boards& boards_;
+  Fate& fate_;
+  const int me_;
+  std::unique_ptr<Session> session_;
+  Names members_;
+  std::vector<int> people_;  // by rank, in the epoch that was decided last
+  std::vector<int> circle_;  // of the session, as it is
+  std::uint64_t epoch_ = 0, lost_ = 0;
+  std::set<std::string> missed_;
+  Values sums_;
+  int step_ = 0, life_ = 0, reforms_ = 0;
+  std::uint64_t looks_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+SessionOptions Job::options(std::vector<std::string> members, std::uint64_t epoch) const {
+  SessionOptions o = plot.options(0);
+  o.hosts.clear();
+  o.members = std::move(members);
+  o.epoch = epoch;
+  return o;
+}
+
+Story play(const Job& job) {
+  Network net(static_cast<int>(job.people.size()), job.plot.weather, job.faults, true, 100 * kTimeout);
+  net.seat(job.hosts);
+  Boards boards;
+  Story story;
+  story.fates.resize(job.people.size());
+  net.run([&](int p) { Member(job, net, boards, story.fates[static_cast<std::size_t>(p)], p).live(); });
+  for (std::size_t k = 0; k < job.faults.size(); ++k) {
+    story.struck.push_back(net.struck(k) ? 1 : 0);
+    story.struck_at.push_back(net.struck_at(k));
+  }
+  for (int p = 0; p < static_cast<int>(job.people.size()); ++p) story.counts.push_back(net.counts(p));
+  story.hung = net.hung();
+  return story;
+}
+
+}  // namespace tithe::chaos

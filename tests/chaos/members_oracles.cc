@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "chaos/members.h"
+#include "support/ledger.h"
+
+namespace tithe::chaos {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::same_bits;
+using testing::text;
+using testing::Values;
+
+// All that members of one round have in common, and the round of each.
+using Key = std::pair<std::uint64_t, int>;  // epoch and step
+struct Round {
+  std::map<int, const Deed*> by_person;
+};
+
+class Judge {
+ public:
+  Judge(const Job& job, const Story& story) : job_(job), story_(story) {
+    for (std::size_t p = 0; p < story.fates.size(); ++p)
+      for (const Deed& d : story.fates[p].deeds) {
+        Round& round = rounds_[{d.epoch, d.step}];
+        if (!round.by_person.emplace(static_cast<int>(p), &d).second)
+          fails("one", fmt::format("person {} has committed step {} of epoch {} twice", p, d.step, d.epoch));
+      }
+  }
+
+  std::vector<Breach> run() {
+    if (story_.hung) fails("returns", "the world hung: it was ended");
+    for (const auto& [key, round] : rounds_) judge(key, round);
+    judge_one();
+    for (std::size_t p = 0; p < story_.fates.size(); ++p) judge(static_cast<int>(p), story_.fates[p]);
+    judge_sums();
+    judge_soon();
+    return std::move(breaches_);
+  }
+
+ private:
+  void fails(std::string oracle, std::string text) {
+    breaches_.push_back({std::move(oracle), std::move(text)});
+  }
+  const Fate& fate(int p) const { return story_.fates[static_cast<std::size_t>(p)]; }
+  std::string name(int p) const { return job_.people[static_cast<std::size_t>(p)].name; }
+
+  void judge(const Key& key, const Round& round) {
+    const std::string where = fmt::format("epoch {}, step {}", key.first, key.second);
+    const Deed& first = *round.by_person.begin()->second;
+    for (const auto& [p, d] : round.by_person) {
+      if (d->members != first.members)
+        return fails("one", fmt::format("{}: members {} and {}", where, first.members, d->members));
+      if (std::ranges::find(d->members, p) == d->members.end())
+        fails("one", fmt::format("{}: person {} is none of the members {}", where, p, d->members));
+      if (d->dropped != first.dropped || !same_bits(d->result, first.result))
+        fails("identity", fmt::format("{}: person {} has another result", where, p));
+      if (d->dropped) fails("identity", fmt::format("{}: dropped, and every value was finite", where));
+    }
+    if (round.by_person.size() != first.members.size()) return;  // somebody was lost as it committed
+    std::vector<Values> grads, before, after;
+    for (const auto& [p, d] : round.by_person) {
+      grads.emplace_back();
+      for (std::size_t t = 0; t < job_.plot.tensors.size(); ++t)
+        grads.back().push_back(job_.plot.gradient(t, p, key.second));
+      before.push_back(d->before);
+      after.push_back(d->after);
+    }
+    const Traits traits = job_.plot.law.traits();
+    const bool exact = traits.exact_ledger && job_.plot.data == testing::Data::kDyadic;
+    const testing::Imbalance off = testing::imbalance(grads, before, first.result, after, traits, exact);
+    if (!(off.times <= (exact ? 0 : 1)))
+      fails("ledger", fmt::format("{}: tensor {}, value {}: put in {}, came out or kept {}, allowed {}",
+                                  where, off.tensor, off.value, off.put_in, off.came_out, off.allowed));
+  }
+
+  // A step that was done in two epochs: those of the earlier one were lost right behind it.
+  void judge_one() {
+    for (const auto& [key, round] : rounds_)
+      for (const auto& [later, again] : rounds_) {
+        if (later.second != key.second || later.first <= key.first) continue;
+        for (const auto& [p, d] : round.by_person)
+          for (const Deed& other : fate(p).deeds)
+            if (other.life == d->life && other.step > d->step)
+              fails("one",
+                    fmt::format("step {} was done in epochs {} and {}, and person {} of the first went on",
+                                key.second, key.first, later.first, p));
+      }
+  }
+
+  void judge(int p, const Fate& f) {
+    const Deed* last = nullptr;
+    std::uint64_t booked = 0;
+    for (const Deed& d : f.deeds) {
+      const std::string where = fmt::format("person {}, epoch {}, step {}", p, d.epoch, d.step);
+      const bool goes_on = last != nullptr && last->life == d.life;
+      if (!goes_on) {
+        for (const auto& v : d.before)
+          if (std::ranges::any_of(v, [](float x) { return x != 0; }))
+            fails("kept", where + ": it is new, and owes something");
+      } else {
+        if (!same_bits(last->after, d.before)) fails("kept", where + ": what it had left unsent has changed");
+        if (d.step != last->step + 1) fails("one", where + fmt::format(": its last one was {}", last->step));
+      }
+      if (!goes_on) booked = d.ranks_lost - d.lost;  // before it came
+      if (d.ranks_lost != booked + d.lost)
+        fails("booked",
+              where + fmt::format(": {} are lost, and {} are booked", d.lost, d.ranks_lost - booked));
+      last = &d;
+    }
+    if (f.finished || f.dead) return;
+    if (f.status.ok() || f.status.what().empty())
+      fails("says_why", fmt::format("person {} stopped without a word", p));
+    if (must_finish(p)) fails("goes_on", fmt::format("person {} at step {}: {}", p, f.step, text(f.status)));
+  }
+
+  // More than half of all that there ever were have met with nothing: each of those does all steps.
+  bool must_finish(int p) const {
+    std::set<int> struck;
+    for (std::size_t k = 0; k < job_.faults.size(); ++k) {
+      const Fault& f = job_.faults[k];
+      using enum FaultKind;
+      if (f.kind == kHalves) return false;
+      if (f.kind == kForge || f.kind == kDamage) continue;
+      if (f.kind == kCut && !f.heals) return false;
+      struck.insert(f.who);
+      if (f.kind == kCut) struck.insert(f.other);
+    }
+    for (std::size_t k = 0; k < job_.begin; ++k)  // all that begin are waited for
+      if (!story_.fates[k].opened) return false;
+    for (std::size_t k = job_.begin; k < job_.people.size(); ++k)  // who comes later may not be taken in
+      struck.insert(static_cast<int>(k));
+    const std::size_t well = job_.people.size() - struck.size();
+    return !struck.contains(p) && well > struck.size() && well >= static_cast<std::size_t>(job_.min_world);
+  }
+
+  void judge_sums() {
+    std::uint64_t latest = 0;  // who did the last step in an earlier epoch was lost right behind it
+    for (const Fate& f : story_.fates)
+      if (f.finished && !f.deeds.empty()) latest = std::max(latest, f.deeds.back().epoch);
+    const Fate* first = nullptr;
+    for (const Fate& f : story_.fates) {
+      if (!f.finished || f.deeds.empty() || f.deeds.back().epoch != latest) continue;
+      if (first != nullptr && !same_bits(first->sums, f.sums))
+        fails("identity", "two that are there to the end differ");
+      if (first == nullptr) first = &f;
+    }
+  }
+
+  // Nothing else happens but that one is killed in a round: the others do the next one within a second.
+  void judge_soon() {
+    if (job_.faults.size() != 1 || job_.people.size() != job_.begin) return;
+    const Fault& f = job_.faults[0];
+    if (f.kind != FaultKind::kKill || story_.struck[0] == 0 ||
+        !must_finish((f.who + 1) % static_cast<int>(job_.begin)))
+      return;
+    for (std::size_t p = 0; p < story_.fates.size(); ++p)
+      for (const Deed& d : story_.fates[p].deeds)
+        if (d.at > story_.struck_at[0]) {
+          const auto took = d.at - story_.struck_at[0];
+          const auto most = milliseconds(1000) + 2 * job_.between + 20 * job_.board_ms +
+                            100 * job_.plot.weather.most_latency;
+          if (took > most)
+            fails("soon", fmt::format("person {} did its next step {} ms after the kill, allowed are {}", p,
+                                      std::chrono::duration_cast<milliseconds>(took).count(),
+                                      std::chrono::duration_cast<milliseconds>(most).count()));
+          break;
+        }
+  }
+
+  const Job& job_;
+  const Story& story_;
+  std::map<Key, Round> rounds_;
+  std::vector<Breach> breaches_;
+};
+
+}  // namespace
+
+std::vector<Breach> judge(const Job& job, const Story& story) { return Judge(job, story).run(); }
+
+}  // namespace tithe::chaos
