@@ -36,7 +36,7 @@ inline constexpr std::size_t kUsualWholePartValues = std::size_t{1} << 20;
 // Bytes per second inside a host, all its ranks together: what is taken of all machines.
 inline constexpr double kInsideRate = 1e10;
 // Seconds that a rank spends on a frame, where the link's are not fewer.
-inline constexpr double kHandling = 9.5e-6;
+inline constexpr double kHandling = 8e-6;
 // The share of a link's rate that arrives where several hosts send to one rank at the same time
 // (bench/results/truth.md).
 inline constexpr double kManyToOne = 0.9;
@@ -45,7 +45,7 @@ inline constexpr double kManyToOne = 0.9;
 const Law* first_law(const Phase& phase, const Strategy& strategy);
 
 // The values that fit the simulator best (planner/auto_strategy_test.cc).
-inline constexpr double kBeside = 0.3, kSeen = 0.0175, kSeenOfBucket = 0.2;
+inline constexpr double kBeside = 0.3, kSeen = 0.01, kSeenOfBucket = 0.2;
 inline constexpr double kBucketValues = 6.25e6;  // of the usual bucket, 25 MB
 
 Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link);

@@ -54,8 +54,8 @@ TEST(Pace, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
 TEST(Pace, WhatHasTheMostToDoDecides) {
   const Pace pace{.compute = 1e-9, .inside = 2e-9, .wire = 4e-9, .frames = 40e-6, .delay = 1e-3};
   const auto of = [&](double n) { return seconds_among_others(pace, static_cast<std::size_t>(n)); };
-  EXPECT_DOUBLE_EQ(of(1000), 40e-6 + 0.3 * 7e-6 + 1e-3 * (0.0175 + 0.2 * 1000 / 6.25e6)) << "the frames";
-  EXPECT_DOUBLE_EQ(of(1e6), 4e-3 + 0.3 * (40e-6 + 3e-3) + 1e-3 * (0.0175 + 0.2 / 6.25)) << "the wire";
+  EXPECT_DOUBLE_EQ(of(1000), 40e-6 + 0.3 * 7e-6 + 1e-3 * (0.01 + 0.2 * 1000 / 6.25e6)) << "the frames";
+  EXPECT_DOUBLE_EQ(of(1e6), 4e-3 + 0.3 * (40e-6 + 3e-3) + 1e-3 * (0.01 + 0.2 / 6.25)) << "the wire";
 }
 
 TEST(Pace, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {

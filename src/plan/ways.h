@@ -15,7 +15,7 @@
 namespace tithe::plan {
 
 inline constexpr double kAssumedRate =
-    110e6;  // bytes per second of a link that nobody has described: what arrives of 1 Gbit/s
+    125e6;  // bytes per second of a link that nobody has described: 1 Gbit/s
 inline constexpr double kMostLost = 1.0 / 32;
 inline constexpr double kAsFast = 1.01;
 
