@@ -154,7 +154,8 @@ Status check_folders(std::span<const std::string> files) {
     std::error_code none;
     const fs::path folder = fs::absolute(file, none).parent_path();
     if (!file.empty() && !fs::is_directory(folder, none))
-      return {Code::kIo, fmt::format("{}: there is no such folder", folder.string())};
+      return {Code::kIo,
+              fmt::format("{}: cannot be written; {}: there is no such folder", file, folder.string())};
   }
   return {};
 }
