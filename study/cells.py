@@ -15,6 +15,7 @@ import tithe
 import tithe.torch
 from study import variances
 from study.models import Task
+from tithe._torch_pieces import Pieces
 from tithe._torch_squares import Squares
 
 RANKS = int(os.environ.get("RANKS") or 4)
@@ -141,7 +142,7 @@ class Parts:
     def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]], ranks: Ranks):
         optimizer._exact = ranks
         self.parameters = [p for _, p in named]
-        self.squares = Squares(optimizer, {id(p): (name, p) for name, p in named})
+        self.squares = Squares(optimizer, Pieces({id(p): (name, p) for name, p in named}))
         self.squares.opened(None)
         self.bytes_sent = 0.0
 
