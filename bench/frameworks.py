@@ -30,7 +30,7 @@ from hosts import SUBNET
 
 HOSTS = 4
 PROPERTIES = ("trains", "bit-equal", "overlaps", "resumes")
-# What a test shows of DistributedDataParallel it shows of trainers that use one.
+# Trainers that use a DistributedDataParallel are shown by its own tests.
 OF_DDP = {
     "bit-equal": "torch_parity: test_parity_with_plain_ddp_over_100_iterations",
     "overlaps": "torch_trace: test_encoding_and_sending_run_during_backward",

@@ -88,7 +88,7 @@ class Simulator:
                 self.seconds(model, replace(run, codec=codec, star=False)) for codec in (run.codec, "fp32")
             )
             workers = run.ranks - 1
-            # Of either exchange half is one way, and that one takes log p of what it takes to send to p.
+            # Half of either exchange is one way; a tree's way down takes log p of what sending to p ranks takes.
             exchange = up / 2 + raw / 2 * math.log2(workers) / workers
             return self.known.setdefault((model, run), (step - raw + exchange, exchange))
         path = self.folder / f"{model}.json"

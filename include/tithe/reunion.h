@@ -37,8 +37,7 @@ struct Reunion {
   std::uint64_t epoch = 0;  // that begins; who is new need not know it
   std::vector<std::string> before =
       {};  // members of the epoch before; of epoch 0: who is to come. Empty: this rank is new
-  // Those of them that this rank has reason to believe lost. The others are waited for: they may compute still, and
-  // know of nothing.
+  // The members of `before` that this rank has reason to believe lost. Others are waited for: they may still compute.
   std::vector<std::string> missed = {};
   int min_world = 1;
   int max_world = 1 << 16;  // who is new and comes later is left out

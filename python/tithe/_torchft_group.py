@@ -66,7 +66,8 @@ class ProcessGroup(ProcessGroupGloo):
         self._manager: Callable[[], Any] = lambda: None
         self._last: Job | None = None  # of the last step whose buckets were all handed over
         self._step = 0  # which step of the manager's that was
-        # What is not sent while this replica heals, by key: after the last step; before it, where it does not stand.
+        # Gradients held back while this replica heals, by key: after the last step, and before it, should it be taken
+        # back.
         self._holds_then: dict[str, torch.Tensor] | None = None
         self._holds: dict[str, torch.Tensor] = {}
         self._adds: dict[str, torch.Tensor] = {}  # to gradients of this step
@@ -89,7 +90,8 @@ class ProcessGroup(ProcessGroupGloo):
         epoch = 1 + max(each["epoch"] for each in known)
         self._take_back(known)
         rounds = told("round", self._live.session.common_state()[_ROUND] if self._live is not None else b"")
-        # Those of the last quorum go on. Who was not in it comes anew, and gives what it owes with its next gradient.
+        # Members of the last quorum go on. A replica that was not in it comes anew, and adds what it owes to its next
+        # gradient.
         at = [
             (each["epoch"], int.from_bytes(r, "little")) if r else None for r, each in zip(rounds, known, strict=True)
         ]

@@ -67,7 +67,7 @@ def attach(
     mine = _core_of(model)
 
     def file(models: list[torch.nn.Module], folder: str) -> Path:
-        # Of sharded models load_state() tells nothing.
+        # load_state() hands over no models that are sharded.
         place = next(i for i, other in enumerate(models or accelerator._models) if _core_of(other) is mine)
         return Path(folder) / f"tithe_{place}_rank_{dist.get_rank()}.pt"
 

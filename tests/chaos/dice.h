@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a seed draws with.
+// Draws from a seed.
 #include <numeric>
 #include <random>
 

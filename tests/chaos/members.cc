@@ -19,7 +19,7 @@ using Texts = std::map<std::string, Board::Text>;
 constexpr milliseconds kPatience{8000};  // of a reunion
 constexpr int kTries = 8;                // reforms without a round between
 
-// What several people see of one board. When the world falls into halves each has its own, as it was then.
+// One board as several people see it. Halves of a world that fell apart have a copy each, as it was then.
 struct Boards {
   Texts whole;
   std::map<int, Texts> halves;  // by half

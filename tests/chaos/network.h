@@ -87,7 +87,7 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   std::unique_ptr<Transport> open(Rank rank);
-  // Those who share a host have one number.
+  // People of one host have one number.
   void seat(std::vector<std::uint64_t> host_of_person) { host_of_ = std::move(host_of_person); }
   // The end of people[rank] in the circle of this number.
   std::unique_ptr<Transport> open(std::uint64_t number, const std::vector<int>& people, Rank rank);

@@ -195,7 +195,7 @@ TEST(SessionReform, MayBeCalledAgain) {
   EXPECT_EQ(ranks[0].stats().epoch, 2U);
 }
 
-// Who comes with other options is named by all; the others go on without it, and owe what they owed.
+// All name a newcomer that has other options, go on without it, and owe what they owed.
 TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
   Ranks ranks(open_loop(2), named({"a", "b"}, *parse_spec("topk:ratio=0.05")));
   ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });

@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using sim::measure_codec, sim::median_seconds, sim::profile_sizes, sim::thread_seconds;
 
-// Of what is assumed: ranks are on processors of several kinds.
+// An assumption that the file names: ranks are on processors of several kinds.
 constexpr const char* kLikeRank0 = "codecs, of processors other than rank 0's";
 
 // A rank's findings, which it leaves on the board for rank 0.

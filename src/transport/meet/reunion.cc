@@ -122,7 +122,7 @@ class Meeting {
         const std::size_t stay = number_in(members.front());
         members.erase(members.begin());
         if (stay > members.size()) return no_members(members);
-        // Who is new may have the name of one that stays, which is another process.
+        // A new process may have the name of a member that stays: the two are told apart by where they stand.
         const auto new_ones = members.begin() + static_cast<std::ptrdiff_t>(stay);
         const auto mine = r_.before.empty() ? std::find(new_ones, members.end(), r_.me)
                                             : std::find(members.begin(), new_ones, r_.me);
