@@ -53,6 +53,16 @@ def machine() -> str:
 # ---- Ranks on emulated hosts (demo/hosts.py)
 
 
+def counters() -> tuple[int, int]:
+    """Segments sent again and timeouts, of this network namespace since it was made."""
+    found = {}
+    for name in ("snmp", "netstat"):
+        lines = Path(f"/proc/self/net/{name}").read_text().splitlines()
+        for heads, values in zip(lines[::2], lines[1::2], strict=True):
+            found |= dict(zip(heads.split()[1:], values.split()[1:], strict=True))
+    return int(found["RetransSegs"]), int(found["TCPTimeouts"])
+
+
 def all_gather_in(folder: Path, rank: int, world: int) -> Callable[[bytes], list[bytes]]:
     """Over files: each rank writes its blob, and waits for the others'."""
 

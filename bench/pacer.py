@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from harness import all_gather_in, give, machine, said_inside, start_ranks
+from harness import all_gather_in, counters, give, machine, said_inside, start_ranks
 
 import tithe
 from hosts import Hosts, parse_bytes
@@ -37,16 +37,6 @@ PACERS = [
 ]
 # Values per rank whose transfer takes about as long by either: server sends 2 (N-1)/N of them, gather N-1 times all.
 VALUES = {"server": 1_000_000, "gather": 250_000}
-
-
-def counters() -> tuple[int, int]:
-    """Segments sent again and timeouts, of this network namespace since it was made."""
-    found = {}
-    for name in ("snmp", "netstat"):
-        lines = Path(f"/proc/self/net/{name}").read_text().splitlines()
-        for heads, values in zip(lines[::2], lines[1::2], strict=True):
-            found |= dict(zip(heads.split()[1:], values.split()[1:], strict=True))
-    return int(found["RetransSegs"]), int(found["TCPTimeouts"])
 
 
 def run_case(args: argparse.Namespace, folder: Path, transport: str, strategy: str) -> dict:

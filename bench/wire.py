@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from harness import all_gather_in, give, machine, said_inside, start_ranks
+from harness import all_gather_in, counters, give, machine, said_inside, start_ranks
 
 import tithe
 from hosts import Hosts, parse_bytes, parse_rate
@@ -127,16 +127,6 @@ def chosen(args: argparse.Namespace) -> list[Cell]:
 
 
 # ---- A rank
-
-
-def counters() -> tuple[int, int]:
-    """Segments sent again and timeouts, of this network namespace since it was made."""
-    found = {}
-    for name in ("snmp", "netstat"):
-        lines = Path(f"/proc/self/net/{name}").read_text().splitlines()
-        for heads, values in zip(lines[::2], lines[1::2], strict=True):
-            found |= dict(zip(heads.split()[1:], values.split()[1:], strict=True))
-    return int(found["RetransSegs"]), int(found["TCPTimeouts"])
 
 
 def run_cell(cell: Cell, args: argparse.Namespace, folder: Path) -> dict:

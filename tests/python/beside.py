@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(Path(tithe.__file__).parents[1]),
+    "GLOO_SOCKET_IFNAME": "lo",
     "UCX_TLS": "tcp",
     "UCX_NET_DEVICES": "lo",
     "OMP_NUM_THREADS": "1",

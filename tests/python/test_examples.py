@@ -1,23 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples run as their first lines say."""
 
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-import tithe
-
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(Path(tithe.__file__).parents[1]),
-    "GLOO_SOCKET_IFNAME": "lo",
-    "UCX_TLS": "tcp",
-    "UCX_NET_DEVICES": "lo",
-    "OMP_NUM_THREADS": "1",
-}
+from beside import ENVIRONMENT, ROOT
 
 
 def torchrun(ranks, example):

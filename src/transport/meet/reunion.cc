@@ -56,10 +56,12 @@ Names lines_of(const std::string& text) {
   return out;
 }
 
-std::size_t number_in(const std::string& text) {
+// All of the text; nothing where it is no number.
+std::optional<std::size_t> number_in(const std::string& text) {
   std::size_t n = 0;
-  std::from_chars(text.data(), text.data() + text.size(), n);
-  return n;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, n);
+  return error == std::errc{} && at == end ? std::optional(n) : std::nullopt;
 }
 
 std::string shown(const Names& names) {
@@ -119,11 +121,11 @@ class Meeting {
       }
       if (*decided) {
         Names members = lines_of(text_of(**decided));
-        const std::size_t stay = number_in(members.front());
+        const std::optional<std::size_t> stay = number_in(members.front());
         members.erase(members.begin());
-        if (stay > members.size()) return no_members(members);
+        if (!stay || *stay > members.size()) return no_members(members);
         // A new process may have the name of a member that stays: the two are told apart by where they stand.
-        const auto new_ones = members.begin() + static_cast<std::ptrdiff_t>(stay);
+        const auto new_ones = members.begin() + static_cast<std::ptrdiff_t>(*stay);
         const auto mine = r_.before.empty() ? std::find(new_ones, members.end(), r_.me)
                                             : std::find(members.begin(), new_ones, r_.me);
         if (mine != (r_.before.empty() ? members.end() : new_ones)) return outcome(members);
