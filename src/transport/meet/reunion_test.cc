@@ -211,6 +211,16 @@ TEST(Reunion, WhoComesTooLateIsTold) {
   EXPECT_NE(late.status().what().find("went on without this rank as epoch 1: 'a', 'b'"), std::string::npos);
 }
 
+TEST(Reunion, ABoardWhoseMembersAreNoneIsSaid) {
+  for (const std::string wrong : {"", "a", "1x\na", "-1\na", "3\na\nb", "2\na\na"}) {
+    Shared s;
+    s.texts["1.members"] = {wrong.begin(), wrong.end()};
+    const Result<Reunited> met = reunite(of(s.board(), "a", {"a", "b"}));
+    ASSERT_FALSE(met.ok()) << wrong;
+    EXPECT_EQ(met.status().code(), Code::kCorrupt) << text(met.status());
+  }
+}
+
 TEST(Reunion, RefusesWrongNames) {
   Shared s;
   EXPECT_EQ(reunite(of(s.board(), "d", {"a", "b"})).status().code(), Code::kInvalid);
