@@ -29,7 +29,7 @@ def _setup(accelerator):
     return accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5))
 
 
-def _train(accelerator, model, optimizer, steps):
+def take_steps(accelerator, model, optimizer, steps):
     import torch
 
     for step in steps:
@@ -38,6 +38,10 @@ def _train(accelerator, model, optimizer, steps):
         optimizer.zero_grad()
         accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
         optimizer.step()
+
+
+def _train(accelerator, model, optimizer, steps):
+    take_steps(accelerator, model, optimizer, steps)
     return [p.detach().numpy().tobytes() for p in model.parameters()]
 
 

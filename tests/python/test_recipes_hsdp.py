@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 from processes import run_ranks
+from test_recipes_accelerate import take_steps
 
 CODEC = {"codec": "topk:ratio=0.05", "min_values": 0, "timeout": 30.0}
 
@@ -55,14 +56,7 @@ def _prepared(rank, world):
 
 
 def _accelerate_steps(accelerator, model, optimizer, steps):
-    import torch
-
-    for step in steps:
-        draws = torch.Generator().manual_seed(100 * step + accelerator.process_index)
-        inputs, targets = torch.randn(8, 16, generator=draws), torch.randint(4, (8,), generator=draws)
-        optimizer.zero_grad()
-        accelerator.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
-        optimizer.step()
+    take_steps(accelerator, model, optimizer, steps)
     return _bits(model)
 
 
