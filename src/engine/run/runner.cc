@@ -1,29 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that sleep, and who wakes them. All that these conditions read changes under mutex_; the calls themselves
-// are made by Hold, right after the lock was let go of.
-//
-//   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
-//                   more than sleep, and none for what the communication lane runs itself; ~Runner all
-//   caller          on news_, until its job is done, or the round is agreed and the others are told so, or the session
-//                   is over; ~Runner until nobody parts. done() wakes it for a job that somebody waits for,
-//                   settle_round() and take_farewell() for a round, complete_control() for a word that has gone out,
-//                   part() for the end of the session. With `interrupted` it also wakes by itself
-//   communication   in poll(), until something completes, wake() is called or its clock is over. Givers of work call
-//   lane            nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
-//                   (the last step of a session that parts); ~Runner calls wake() itself
-//
-// A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
-// that, added work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
-// One wake is enough for a poll, so the first nudge takes polling_ back, and its thread owes the wake: it makes it as
-// soon as it lets go. A thread that comes between finds polling_ taken back, and may rely on that. A wake that comes
-// late ends the poll after the one that it was for; the lane looks at the queues and polls again. Work that the lane
-// gives to itself while it completes operations (answers, notes) is seen in its next turn.
-//
-// A call is never lost either: a sleeper has looked, under the lock, and whoever changes what it looked at calls after
-// the change. Sleepers look again whenever they wake, so a call too many costs only time.
+// Jobs, the end of a session, and its numbers. threads.cc has the threads that run them.
 #include "engine/run/runner.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -32,12 +9,7 @@
 namespace tithe::engine {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::nanoseconds;
-
-constexpr nanoseconds kIdle = std::chrono::hours(1);
-constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
-constexpr std::size_t kMostSteps = 32;    // that a lane takes at a time
+constexpr std::size_t kMostSteps = 32;  // that a lane takes at a time
 
 }  // namespace
 
@@ -91,28 +63,6 @@ void Runner::stop() {
   work_.notify_all();
   transport_->wake();
   for (std::thread& t : threads_) t.join();
-}
-
-// ---- The lock
-
-void Runner::Hold::let_go() {
-  const Calls calls = std::exchange(runner_.calls_, {});
-  lock_.unlock();
-  if (calls.news) runner_.news_.notify_all();
-  if (calls.poll) runner_.transport_->wake();
-  for (std::size_t n = calls.lanes; n > 0; --n) runner_.work_.notify_one();
-}
-
-void Runner::Hold::sleep(std::condition_variable& until, const Instant* at_most) {
-  const Calls& due = runner_.calls_;
-  if (due.news || due.poll || due.lanes > 0) {
-    let_go();
-    take();
-  } else if (at_most != nullptr) {
-    until.wait_until(lock_, *at_most);
-  } else {
-    until.wait(lock_);
-  }
 }
 
 // ---- Jobs
@@ -228,186 +178,6 @@ void Runner::nudge() {
   if (std::exchange(polling_, false)) calls_.poll = true;
 }
 
-// ---- Callers that wait
-
-// Asks the caller's own question, without the lock: it may need a lock of the caller's (Python's).
-bool Runner::interrupted(Hold& hold) {
-  if (!limits_.interrupted) return false;
-  hold.let_go();
-  const bool yes = limits_.interrupted();
-  hold.take();
-  return yes;
-}
-
-template <typename Next>
-void Runner::guarded(Hold& hold, Next next) {
-  try {
-    if (starved_)
-      fail({Finding::kAccused,
-            {Code::kIo, fmt::format("rank {} has no memory for what its lanes do", member_.me), member_.me}});
-    starved_ = false;
-    next();
-  } catch (const std::bad_alloc&) {
-    hold.take();
-    starved_ = parting_.open();
-    nudge();
-    hold.let_go();
-    std::this_thread::sleep_for(milliseconds(1));  // there may be some again, for its end
-    hold.take();
-  }
-}
-
-void Runner::block(Hold& hold, const std::function<bool()>& over) {
-  const std::int64_t begin = now_ns();
-  Instant ask = instant() + kInterrupts;
-  ++callers_;
-  while (!over()) {
-    if (cancels_) {
-      hold.sleep(news_);
-      continue;
-    }
-    if (limits_.interrupted && instant() >= ask) {
-      ask = instant() + kInterrupts;
-      if (interrupted(hold)) withdraw();
-      continue;
-    }
-    if (lanes_ > 0) {
-      hold.sleep(news_, limits_.interrupted ? &ask : nullptr);
-      continue;
-    }
-    guarded(hold, [&] {
-      while ((!limits_.interrupted || instant() < ask) && run_some(hold, 0)) post(hold);
-      if (!over()) turn(hold, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
-    });
-  }
-  --callers_;
-  recorder_.stats().wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
-}
-
-Status Runner::wait(Job& job) {
-  Hold hold(*this);
-  const std::int64_t begin = trace_ns();
-  ++job.awaited;
-  block(hold, [&] { return parting_.over() || (parting_.open() && job.state == Job::State::kDone); });
-  --job.awaited;
-  recorder_.call("wait", rounds_.round(), begin, trace_ns());
-  return parting_.verdict();
-}
-
-Status Runner::agree() {
-  Hold hold(*this);
-  const std::int64_t begin = trace_ns();
-  const std::uint64_t before = rounds_.ended();
-  rounds_.close();
-  end_work();
-  block(hold, [&] { return parting_.over() || rounds_.agreed(); });
-  recorder_.call("wait", rounds_.round(), begin,
-                 rounds_.ended() > before ? std::max(begin, in_ns(rounds_.since())) : trace_ns());
-  // The others need this rank's word, and after this the caller's process may end at any moment. Nobody looks at a peer
-  // of an agreed round, so one that takes nothing is waited for as long as its silence would be.
-  const Instant enough = instant() + limits_.timeout;
-  Instant ask = instant() + kInterrupts;
-  ++callers_;
-  while (parting_.open() && owes_notes() && instant() < enough) {
-    if (instant() >= ask) {
-      ask = instant() + kInterrupts;
-      if (interrupted(hold)) withdraw();
-    } else if (lanes_ == 0) {
-      turn(hold, kInterrupts);
-    } else {
-      hold.sleep(news_, &ask);
-    }
-  }
-  --callers_;
-  rounds_.stop_waiting();
-  return rounds_.agreed() ? Status{} : parting_.verdict();
-}
-
-Status Runner::status() const {
-  const std::lock_guard lock(mutex_);
-  return parting_.verdict();
-}
-
-Status Runner::present() const {
-  const std::lock_guard lock(mutex_);
-  TITHE_TRY(parting_.verdict());
-  for (std::size_t r = 0; r < peers_.size(); ++r)
-    if (peers_[r].gone && !peers_[r].leaves)
-      return {Code::kPeerLost, peers_[r].why_gone.what(), static_cast<Rank>(r)};
-  return {};
-}
-
-// ---- Lanes
-
-// Runs what is next: one step, or several that weigh little. All that they make ready is handed over in one go.
-bool Runner::run_some(Hold& hold, int lane) {
-  if (!parting_.open()) return false;
-  std::vector<Task>& taken = taken_[static_cast<std::size_t>(lane)];
-  const std::span<const Task> tasks(taken.data(), queue_.take(taken, std::max(1, lanes_)));
-  if (tasks.empty()) return false;
-  const std::uint32_t round = rounds_.round();
-  ++running_;
-  hold.let_go();
-  Status status;
-  try {
-    status = run(tasks, lane, round);
-  } catch (...) {
-    hold.take();
-    --running_;
-    throw;
-  }
-  hold.take();
-  --running_;
-  if (!parting_.open()) {
-    nudge();
-  } else if (!status.ok()) {
-    fail({Finding::kAccused, status});
-  } else {
-    queue_.at(trace_ns());
-    for (const Task& task : tasks) finish(task);
-    hand_over(true);
-  }
-  return true;
-}
-
-Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
-  std::int64_t begin = now_ns();
-  for (const Task& task : tasks) {
-    try {
-      TITHE_TRY(task.job->unit->run(task.what(), lane));
-    } catch (const std::bad_alloc&) {
-      const auto largest = std::ranges::max_element(task.job->unit->tensors(), {}, &TensorLayout::n);
-      return {
-          Code::kIo,
-          fmt::format("rank {} has no memory to work on a bucket of {} tensors, of which '{}' is the largest "
-                      "with {} values (docs/flow.md, 'Memory')",
-                      member_.me, task.job->unit->tensors().size(), largest->key, largest->n),
-          member_.me};
-    }
-    const std::int64_t end = now_ns();
-    recorder_.note(task, round, lane + 1, begin, end);
-    begin = end;
-  }
-  return {};
-}
-
-void Runner::compute(int lane) {
-  Hold hold(*this);
-  while (!stop_) {
-    bool ran = false;
-    guarded(hold, [&] { ran = run_some(hold, lane); });
-    if (ran || stop_) continue;
-    ++idle_;
-    hold.sleep(work_);
-    --idle_;
-  }
-}
-
-void Runner::communicate() {
-  Hold hold(*this);
-  while (!stop_) guarded(hold, [&] { turn(hold, kIdle); });
-}
-
 // ---- The end
 
 void Runner::fail(const Trouble& trouble) {
@@ -423,17 +193,6 @@ void Runner::fail(const Trouble& trouble) {
   queue_.drop();
   pacer_.drop();
   nudge();
-}
-
-// Without lanes nobody else would tell the others, unless another thread waits here already.
-void Runner::cancel() {
-  Hold hold(*this);
-  withdraw();
-  if (lanes_ > 0 || callers_ > 0 || cancels_) return;
-  cancels_ = true;
-  while (parting_.parting()) turn(hold, milliseconds(10));
-  cancels_ = false;
-  tell_callers();
 }
 
 void Runner::withdraw() {

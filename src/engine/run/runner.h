@@ -25,8 +25,8 @@
 //
 // The parts: Queue what there is to do, Pacer what leaves when, Rounds where rounds begin and end, Liveness who is
 // alive, Parting the end, Proposing other choices, Recorder numbers. The runner is the scheduler: it alone has threads,
-// the lock and the transport. runner.cc is jobs, callers and steps, mail.cc the communication lane, hearing.cc what the
-// control channel brings, changes.cc what other choices need.
+// the lock and the transport. runner.cc is jobs and the end, threads.cc lanes and callers that wait, mail.cc the
+// communication lane, hearing.cc what the control channel brings, changes.cc what other choices need.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
