@@ -114,7 +114,7 @@ DGC = (
 
 
 def tcp_rate(hosts: int) -> str:
-    """Of BytePS, which had no RDMA here (6.1).
+    """BytePS, which had no RDMA here (6.1).
 
     A TCP connection carries at most 10 Gbit/s within a placement group (Amazon EC2 user guide, instance network
     bandwidth). A worker pushes to each server by one, and each server answers each worker by one, so that a host

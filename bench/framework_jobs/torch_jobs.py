@@ -114,7 +114,7 @@ def by_hand(compressed):
 
 
 def dataset():
-    """Of this rank, in the order of its batches."""
+    """This rank's part, in the order of its batches."""
     parts = [common.batch(step) for step in range(common.STEPS)]
     return torch.from_numpy(np.concatenate([x for x, _ in parts])), torch.from_numpy(
         np.concatenate([y for _, y in parts])
@@ -222,7 +222,7 @@ def transformed(attach):
 
 
 def examples_of(step):
-    """Of all ranks: transformers deals them out."""
+    """All ranks' parts: transformers deals them out."""
     return common.examples(1 + step * common.WORLD, common.BATCH * common.WORLD)
 
 

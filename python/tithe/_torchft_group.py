@@ -125,7 +125,7 @@ class ProcessGroup(ProcessGroupGloo):
             live.rank, live.world = rank, len(names)
 
     def _take_back(self, known: list[dict[str, Any]]) -> None:
-        """Of the last step, where it counted on no replica: none is farther, or one has taken it back."""
+        """Undoes the last step where it counted on no replica: none is farther, or one has taken it back."""
         last, self._last = self._last, None
         if last is not None:
             self._live.drain()
@@ -274,7 +274,7 @@ class ProcessGroup(ProcessGroupGloo):
         job = Job(0, _core.Layout([looks], [flat.numel()], DTYPES[flat.dtype]), flat, True, None, None)
         self._live._send(job)
         self._live.drain()  # what comes next is another round, on all ranks
-        return Mean(job.future.then(job.value), lambda: None)
+        return Work(job.future.then(job.value), lambda: None)
 
     def _goes_through(self, tensors: list[torch.Tensor], opts: Any) -> bool:
         kind = getattr(opts, "reduceOp", opts)
@@ -311,7 +311,7 @@ class ProcessGroup(ProcessGroupGloo):
         return {} if self._live is None else summed_up(self._live.session)
 
 
-class Mean(dist.Work):
+class Work(dist.Work):
     """An exchange under way; then() brings what came where it is wanted."""
 
     def __init__(self, future: torch.futures.Future[Any], then: Callable[[], None]) -> None:
@@ -328,7 +328,7 @@ class Mean(dist.Work):
 
 
 def _told(store: Any, rank: int, world: int, what: str, mine: bytes) -> list[bytes]:
-    """What each rank says, by rank. Collective; who does not say it within the store's timeout fails it."""
+    """The words of all ranks, by rank. Collective; a rank that is silent for the store's timeout fails it."""
     store.set(f"tithe/{what}/{rank}", b"=" + mine)
     return [bytes(store.get(f"tithe/{what}/{r}"))[1:] for r in range(world)]
 

@@ -44,7 +44,7 @@ except ModuleNotFoundError as missing:
     ) from None
 
 from tithe._torch_checks import check_trained
-from tithe._torchft_group import Mean, ProcessGroup
+from tithe._torchft_group import ProcessGroup, Work
 
 __all__ = ["DiLoCo", "DistributedDataParallel", "ProcessGroup"]
 
@@ -131,4 +131,4 @@ def _average_fragment(manager: Any, fragment: Any) -> None:
         for grad, came in zip(grads, values.split([grad.numel() for grad in grads]), strict=True):
             grad.copy_(came.view_as(grad))
 
-    fragment._allreduce_work.append(Mean(future, back))
+    fragment._allreduce_work.append(Work(future, back))

@@ -23,7 +23,7 @@ def python_of(name):
 
 
 def run_beside(name, program, folder, world=2, **more):
-    """What each rank of a program of the tree printed as its last line. Ranks meet in a file of the folder."""
+    """The last line that each rank of a program of the tree prints. Ranks meet in a file of the folder."""
     ranks = [
         subprocess.Popen(
             [python_of(name), ROOT / program],
