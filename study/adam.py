@@ -19,7 +19,6 @@ Environment:
 """
 
 import os
-import subprocess
 import sys
 import time
 from multiprocessing import get_context
@@ -100,21 +99,9 @@ def chosen(results: Results) -> list[tuple[Arm, int]]:
     return [(arm, seed) for seed in range(seeds) for arm in needed]
 
 
-def run_all(pool, todo: list, results: Results, share: float) -> int:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    commit = done.stdout.strip()
-    begin, status = time.monotonic(), 0
-    for at, run in enumerate(pool.imap_unordered(work, [(*job, share) for job in todo]), 1):
-        if isinstance(run, str):
-            status = 1
-            print(f"study: {run}", file=sys.stderr, flush=True)
-            continue
-        results.add({**run, "commit": commit})
-        left = (time.monotonic() - begin) / at * (len(todo) - at)
-        score = "diverged" if run["score"] is None else f"{run['score']:8.4f}"
-        shown = f"{run['arm']:<48} seed {run['seed']:<3} {score}  {run['seconds']:.0f} s"
-        print(f"[{at}/{len(todo)}] {shown}  {left / 60:.0f} min left", flush=True)
-    return status
+def shown(run: dict) -> str:
+    score = "diverged" if run["score"] is None else f"{run['score']:8.4f}"
+    return f"{run['arm']:<48} seed {run['seed']:<3} {score}  {run['seconds']:.0f} s"
 
 
 def main() -> int:
@@ -134,7 +121,8 @@ def main() -> int:
     status = 0
     with get_context("spawn").Pool(int(os.environ.get("JOBS") or 2), start_worker, (folder,)) as pool:
         try:
-            status = run_all(pool, todo, results, share)
+            runs = pool.imap_unordered(work, [(*job, share) for job in todo])
+            status = results.take(runs, len(todo), shown)
         except KeyboardInterrupt:
             status = 130
             print("study: stopped; RESUME=1 goes on from here")

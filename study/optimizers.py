@@ -19,9 +19,7 @@ Environment:
 
 import dataclasses
 import os
-import subprocess
 import sys
-import time
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -116,20 +114,9 @@ def print_rates(pool, cells: list[Cell]) -> None:
         print(f"{cell.name:<24} rate {cell.rate:<8g} {score}", flush=True)
 
 
-def run_all(pool, todo: list, results: Results) -> int:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    commit = done.stdout.strip()
-    begin, status = time.monotonic(), 0
-    for at, run in enumerate(pool.imap_unordered(work, todo), 1):
-        if isinstance(run, str):
-            status = 1
-            print(f"study: {run}", file=sys.stderr, flush=True)
-            continue
-        results.add({**run, "commit": commit})
-        left = (time.monotonic() - begin) / at * (len(todo) - at)
-        score = "diverged" if run["score"] is None else f"{run['score']:8.3f}"
-        print(f"[{at}/{len(todo)}] {run['cell']:<22} {run['codec']:<24} {score}  {left / 60:.0f} min left", flush=True)
-    return status
+def shown(run: dict) -> str:
+    score = "diverged" if run["score"] is None else f"{run['score']:8.3f}"
+    return f"{run['cell']:<22} {run['codec']:<24} {score}"
 
 
 def main() -> int:
@@ -150,7 +137,7 @@ def main() -> int:
                 return 0
             todo = [job for job in jobs_of(codecs, cells) if not results.has(job)]
             print(f"study: {len(todo)} runs, {len(codecs)} codecs in {len(cells)} cells", flush=True)
-            status = run_all(pool, todo, results)
+            status = results.take(pool.imap_unordered(work, todo), len(todo), shown)
         except KeyboardInterrupt:
             status = 130
             print("study: stopped; RESUME=1 goes on from here")

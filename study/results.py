@@ -4,6 +4,10 @@
 import json
 import os
 import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from study import cells
@@ -65,6 +69,21 @@ class Results:
         self.known.add(self.key(run))
         self.details["runs"].append(run)
         self.write()
+
+    def take(self, runs: Iterable[dict | str], count: int, shown: Callable[[dict], str]) -> int:
+        """Adds runs as they come, with this tree's commit, and says how long the others take. A text is what went wrong
+        with one. 1 where there was such, as an exit status."""
+        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+        begin, status = time.monotonic(), 0
+        for at, run in enumerate(runs, 1):
+            if isinstance(run, str):
+                status = 1
+                print(f"study: {run}", file=sys.stderr, flush=True)
+                continue
+            self.add({**run, "commit": done.stdout.strip()})
+            left = (time.monotonic() - begin) / at * (count - at)
+            print(f"[{at}/{count}] {shown(run)}  {left / 60:.0f} min left", flush=True)
+        return status
 
     def write(self) -> None:
         """A run per line: the file stays readable, and a difference between two of them too."""
