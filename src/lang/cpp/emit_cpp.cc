@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lang/cpp/emit_cpp.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +8,6 @@
 #include "lang/cpp/emit_items.h"
 #include "lang/cpp/flat_payload.h"
 #include "lang/runtime/object.h"
-#include "lang/runtime/prelude.h"
 
 namespace tithe::lang {
 
@@ -416,44 +413,14 @@ class Emitter : ItemText {
   }
 };
 
-std::string prelude() {
-  std::string all;
-  for (const char* const* part : kPrelude) all += *part;
-  return all;
-}
-
-std::uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
-
-std::uint64_t key_of(const std::string& text) {
-  static const std::uint64_t kFront = hash_of(prelude());
-  return hash_of(fmt::format("{} {:016x}\n{}", kObjectInterface, kFront, text));
-}
-
 }  // namespace
 
 CppBody emit_cpp(const Checked& program, const Schedule& schedule) {
   const Checked flat = flat_program(program);
   Emitter emitter(flat, schedule);
   CppBody body{.text = emitter.run(), .checks = emitter.checks(), .decodes = emitter.decodes()};
-  body.key = key_of(body.text);
+  body.key = cpp_key(body.text);
   return body;
-}
-
-std::string cpp_file(std::span<const CppBody> bodies, const std::string& symbol) {
-  std::string out = "// Made by tithe of a program in the codec language.\n";
-  out += prelude();
-  for (std::size_t k = 0; k < bodies.size(); ++k)
-    out += fmt::format("\nnamespace {{\nnamespace p{} {{\n{}}}\n}}\n", k, bodies[k].text);
-  out += fmt::format(
-      "\nextern \"C\" __attribute__((visibility(\"default\"))) const Object {0}[{1}];\n"
-      "extern \"C\" const Object {0}[{1}] = {{\n",
-      symbol, bodies.size() + 1);
-  for (std::size_t k = 0; k < bodies.size(); ++k)
-    out += fmt::format("    {{{}, {}, 0x{:016x}ULL, p{}::encode, {}, {}}},\n", kObjectInterface,
-                       bodies[k].combination, bodies[k].key, k,
-                       bodies[k].checks ? fmt::format("p{}::check", k) : "nullptr",
-                       bodies[k].decodes ? fmt::format("p{}::decode", k) : "nullptr");
-  return out + "    {0, 0, 0, nullptr, nullptr, nullptr}};\n";
 }
 
 }  // namespace tithe::lang

@@ -11,6 +11,7 @@
 // Programs that send pairs are not emitted: their form has kernels of its own (pairs.h). Int fields are packed and
 // unpacked by the library's kernels, which a call hands over. Payloads of a program that sends trits are flat
 // (lang/cpp/flat_payload.h): the library makes them shorter.
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -27,6 +28,9 @@ struct CppBody {
 };
 
 CppBody emit_cpp(const Checked& program, const Schedule& schedule);
+
+// CppBody::key.
+std::uint64_t cpp_key(const std::string& text);
 
 // A file that can be compiled: `symbol` names an array of Object (lang/runtime/object.h) that ends with an empty one.
 std::string cpp_file(std::span<const CppBody> bodies, const std::string& symbol);
