@@ -74,13 +74,13 @@ Result<Token> token_in_file(const std::string& path) {
   const auto wrong = [&](const std::string& why) {
     return Status(Code::kInvalid, fmt::format("TITHE_TOKEN_FILE={}: {}", path, why));
   };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return wrong(std::strerror(errno));
   struct stat s {};
   char text[4096];
   const bool known = fstat(fd, &s) == 0;
-  const ssize_t n = known && S_ISREG(s.st_mode) ? read(fd, text, sizeof text) : -1;
-  close(fd);
+  const ssize_t n = known && S_ISREG(s.st_mode) ? ::read(fd, text, sizeof text) : -1;
+  ::close(fd);
   if (!known || !S_ISREG(s.st_mode)) return wrong("it is no file");
   if ((s.st_mode & 077) != 0)
     return wrong(

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kMagic = 0x464d5454;  // "TTMF" in file order
 constexpr std::size_t kHeaderBytes = 29;
-constexpr std::chrono::milliseconds kPause{10};
+constexpr std::chrono::milliseconds kFilePause{10};
 constexpr std::chrono::seconds kLongestFarewell{10};
 
 struct Note {
@@ -140,7 +140,7 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
 
   std::uint64_t agreed = 0;
   std::vector<std::uint32_t> worlds(world);  // as each rank last said; 0: it never came
-  for (; agreed == 0; std::this_thread::sleep_for(kPause)) {
+  for (; agreed == 0; std::this_thread::sleep_for(kFilePause)) {
     bool all = true;
     for (std::size_t r = 0; r < world; ++r) {
       if (r != me) notes[r] = read_note(paths[r], static_cast<Rank>(r), owner);
@@ -184,7 +184,7 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
       const Note n = r == me ? Note{} : read_note(paths[r], static_cast<Rank>(r), owner);
       waiting = n.there && !n.done && n.seen == agreed;
     }
-    if (waiting) std::this_thread::sleep_for(kPause);
+    if (waiting) std::this_thread::sleep_for(kFilePause);
   }
   std::error_code ignored;
   fs::remove(paths[me], ignored);

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using Text = Board::Text;
 using Names = std::vector<std::string>;
 
-constexpr std::chrono::milliseconds kPause{5};
+constexpr std::chrono::milliseconds kLookPause{5};
 // A member of a later epoch that has come is there and says its address at once, or has been lost meanwhile.
 constexpr std::chrono::milliseconds kMostMeeting{5'000};
 constexpr std::size_t kMostNameBytes = 200;
@@ -42,9 +42,9 @@ Clock::time_point now(const Reunion& r) { return r.now ? r.now() : Clock::now();
 
 void pause(const Reunion& r) {
   if (r.sleep)
-    r.sleep(kPause);
+    r.sleep(kLookPause);
   else
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kLookPause);
 }
 
 Names lines_of(const std::string& text) {

@@ -45,7 +45,12 @@ void TcpTransport::flush(Peer& p) {
       if (p.gone.ok()) break_off(p, p.control->why());
     }
   }
-  while (!p.marks.empty() && p.marks.front().end <= p.out_begin + p.out_sent) {
+  const bool waits = p.control && p.control->waits() > 0;  // a send is done once the kernel has it
+  if (waits && !p.broken) {
+    p.full = true;
+    p.control->await_writable();
+  }
+  while (!waits && !p.marks.empty() && p.marks.front().end <= p.out_begin + p.out_sent) {
     if (Op* op = p.marks.front().op; op != nullptr) finish(op, 0, {});
     p.marks.pop_front();
   }

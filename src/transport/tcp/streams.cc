@@ -54,7 +54,7 @@ void TcpTransport::pump(Peer& p) {
 
 // True if pushing again may bring more.
 bool TcpTransport::push(Peer& p, Outflow& flow) {
-  if (!flow.wire || flow.full || p.broken || flow.pauses) return false;
+  if (!flow.wire || flow.full || p.broken || flow.pauses || !count(flow)) return false;
   if (flow.left == 0 && p.ready.empty()) return false;
   const std::size_t free = room(flow);
   if (free == 0) {
@@ -74,14 +74,28 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
   flow.pace.wrote(written);
   flow.at += written;
   flow.left -= written;
-  if (flow.op != nullptr) {
-    flow.op->written += written;
-    if (flow.op->written == flow.op->body) finish(std::exchange(flow.op, nullptr), 0, {});
-  }
+  flow.uncounted += written;
+  if (!count(flow)) return false;
   if (written == most) return true;
   flow.full = true;
   flow.wire->await_writable();
   return false;
+}
+
+// A send is done once the kernel has all of it: from then on nobody need run this transport for it to arrive. False:
+// what TLS has not got rid of comes first.
+bool TcpTransport::count(Outflow& flow) {
+  if (flow.wire->waits() > 0) {
+    flow.full = true;
+    flow.wire->await_writable();
+    return false;
+  }
+  const std::size_t written = std::exchange(flow.uncounted, 0);
+  if (flow.op == nullptr || written == 0) return true;
+  Op* const op = flow.left > 0 ? flow.op : std::exchange(flow.op, nullptr);
+  op->written += written;
+  if (op->written == op->body) finish(op, 0, {});
+  return true;
 }
 
 // Bytes that the stream may write now. Streams have equal shares of a window, but none so little that every packet

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "support/far_ranks.h"
+#include "support/transport_world.h"
 
 namespace tithe::tcp {
 namespace {
@@ -61,6 +62,44 @@ TEST(TcpStreams, a_granted_receive_that_is_withdrawn_stops_nobody) {
   run(5);
   EXPECT_TRUE(done.contains(5) && done[5].ok());
   EXPECT_EQ(in, first);
+}
+
+// A send that is done needs its sender no more, under TLS too, whose records wait here while the kernel is full.
+void arrives_by_itself(const std::string& how, std::size_t bytes) {
+  constexpr std::size_t kMost = 3000;
+  const auto world = testing::open_world(how, 2);
+  ASSERT_TRUE(world[0] && world[1]);
+  const std::vector<std::uint8_t> sent(bytes, 7);
+  std::vector<std::uint8_t> got(bytes);
+  const auto poll = [&](std::size_t rank, std::chrono::nanoseconds wait) {
+    Completion c;
+    const std::size_t n = world[rank]->poll({&c, 1}, wait);
+    EXPECT_TRUE(n == 0 || c.status.ok()) << how << ": " << c.status.what();
+    return n;
+  };
+  for (std::size_t k = 0; k < kMost; ++k) ASSERT_TRUE(world[1]->recv(0, 3, got, k).ok());
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  std::size_t done = 0, here = 0;
+  ASSERT_TRUE(world[0]->send(1, 3, sent, 0).ok());  // connections are made, and all receives granted
+  while (done + here < 2 && std::chrono::steady_clock::now() < deadline) {
+    done += poll(0, 1ms);
+    here += poll(1, 1ms);
+  }
+  for (int k = 0; k < 20; ++k) poll(0, 0ns);
+  while (done < kMost) {  // until the kernel is full
+    ASSERT_TRUE(world[0]->send(1, 3, sent, done).ok());
+    if (poll(0, 200ms) == 0) break;
+    ++done;
+  }
+  EXPECT_GT(done, 1U) << how;
+  EXPECT_LT(done, kMost) << how;
+  while (here < done && std::chrono::steady_clock::now() < deadline) here += poll(1, 10ms);
+  EXPECT_EQ(here, done) << how << ", of " << bytes << " bytes";
+}
+
+TEST(TcpStreams, what_was_sent_arrives_though_its_sender_does_nothing_more) {
+  arrives_by_itself("tcp:tls=KEYS", 4096);  // the control connection alone
+  arrives_by_itself("tcp:streams=2,tls=KEYS", 100'000);
 }
 
 }  // namespace

@@ -143,6 +143,7 @@ class TcpTransport final : public Transport {
     Op* op = nullptr;                  // of the piece under way; nullptr: it was cancelled
     const std::uint8_t* at = nullptr;  // what is left of it
     std::size_t left = 0;
+    std::size_t uncounted = 0;            // bytes of op that the wire took and the kernel may not have yet
     std::vector<std::uint8_t> copy = {};  // of a piece whose operation was cancelled
   };
 
@@ -231,6 +232,7 @@ class TcpTransport final : public Transport {
   void open_streams(Peer& peer);
   void pump(Peer& peer);
   bool push(Peer& peer, Outflow& flow);
+  bool count(Outflow& flow);
   std::size_t room(Outflow& flow) const;
   void pause(Peer& peer, Outflow& flow);
   void give_piece(Peer& peer, Outflow& flow);

@@ -38,6 +38,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::ptrdiff_t read(Bytes into);
   std::ptrdiff_t write(ByteView from);
   const Status& why() const { return why_; }
+  // Bytes that write() took and that the kernel does not have yet: they go while somebody runs the context.
+  std::size_t waits() const { return tls_ == nullptr ? 0 : tls_->waits(); }
 
   std::ptrdiff_t shake();         // as write(), until it gives 1: then bytes of the caller's may go
   bool is_rank(Rank rank) const;  // as far as a certificate says; true without papers
