@@ -11,8 +11,8 @@
 namespace tithe {
 namespace {
 
-constexpr std::string_view kAuto = "auto", kAllow = "allow=";
-constexpr std::size_t kMostShown = 100;
+constexpr std::string_view kAutoName = "auto", kAllow = "allow=";
+constexpr std::size_t kMostAllowShown = 100;
 
 }  // namespace
 
@@ -25,12 +25,12 @@ Result<Allowance> parse_allowance(std::string_view text) {
     codec = text.substr(colon + 2);
     if (out.match.empty())
       return Status(Code::kInvalid, fmt::format("allowed '{}': a pattern of keys stands before ': '",
-                                                printable(text, kMostShown)));
+                                                printable(text, kMostAllowShown)));
   }
   const Result<Spec> spec = parse_spec(codec);
   if (!spec.ok())
     return Status(spec.status().code(), fmt::format("allowed '{}': {}; give a codec, or 'PATTERN: CODEC'",
-                                                    printable(text, kMostShown), spec.status().what()));
+                                                    printable(text, kMostAllowShown), spec.status().what()));
   out.codec = *spec;
   return out;
 }
@@ -64,22 +64,22 @@ std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_vie
 }
 
 bool is_auto(std::string_view codec) {
-  return codec == kAuto || (codec.starts_with(kAuto) && codec[kAuto.size()] == ':');
+  return codec == kAutoName || (codec.starts_with(kAutoName) && codec[kAutoName.size()] == ':');
 }
 
 Result<AutoSpec> parse_auto(std::string_view codec) {
   if (!is_auto(codec))
-    return Status(Code::kInvalid, fmt::format("codec '{}' is not auto", printable(codec, kMostShown)));
+    return Status(Code::kInvalid, fmt::format("codec '{}' is not auto", printable(codec, kMostAllowShown)));
   AutoSpec out;
-  if (codec == kAuto) return out;
-  codec.remove_prefix(kAuto.size() + 1);
+  if (codec == kAutoName) return out;
+  codec.remove_prefix(kAutoName.size() + 1);
   std::string_view list = codec;
   if (!list.starts_with(kAllow))
     return Status(
         Code::kInvalid,
         fmt::format("codec 'auto:{}': auto has one parameter, allow; write auto:allow=onebit+fp8 with "
                     "what may be used beside fp32, bf16 and zip",
-                    printable(list, kMostShown)));
+                    printable(list, kMostAllowShown)));
   list.remove_prefix(kAllow.size());
   for (bool more = true; more;) {
     const std::size_t plus = list.find('+');
@@ -100,7 +100,7 @@ Result<AutoSpec> parse_auto(std::string_view codec) {
 }
 
 std::string to_string(const AutoSpec& spec) {
-  std::string out(kAuto);
+  std::string out(kAutoName);
   for (std::size_t k = 0; k < spec.allowed.size(); ++k)
     out += (k == 0 ? ":allow=" : "+") + to_string(spec.allowed[k]);
   return out;

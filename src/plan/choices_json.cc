@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr std::size_t kMostQuoted = 300;
-constexpr std::size_t kMostMessage = 2000;
+constexpr std::size_t kMostJsonMessage = 2000;
 constexpr std::size_t kMostText = 4096;  // of a key, a group, a reason
 constexpr double kBytesPerValue = 4;     // sizes in bytes are those of fp32, whatever the tensor's type
 constexpr std::string_view kFields[] = {"match",       "size",     "codec", "inside", "strategy",
@@ -185,7 +185,8 @@ Result<std::vector<Rule>> read_all(const Json& root) {
     if (rules.size() == kMostRules) return wrong(fmt::format("more than {} rules", kMostRules));
     Rule rule;
     if (const Status s = read(rule); !s.ok())
-      return wrong(printable(fmt::format("{}: {}", label(rule, rules.size() + 1), s.what()), kMostMessage));
+      return wrong(
+          printable(fmt::format("{}: {}", label(rule, rules.size() + 1), s.what()), kMostJsonMessage));
     rules.push_back(std::move(rule));
     return {};
   };

@@ -9,13 +9,13 @@ namespace {
 
 constexpr std::size_t kCold = 2;  // rounds
 
-using Interval = std::pair<std::int64_t, std::int64_t>;
+using Span = std::pair<std::int64_t, std::int64_t>;
 
 // How much of [low, high] they cover together.
-std::int64_t covered(std::vector<Interval>& all, std::int64_t low, std::int64_t high) {
+std::int64_t covered(std::vector<Span>& all, std::int64_t low, std::int64_t high) {
   std::sort(all.begin(), all.end());
   std::int64_t sum = 0, from = low;
-  for (const Interval& i : all) {
+  for (const Span& i : all) {
     const std::int64_t begin = std::max(i.first, from), end = std::min(i.second, high);
     if (end <= begin) continue;
     sum += end - begin;
@@ -28,7 +28,7 @@ std::int64_t covered(std::vector<Interval>& all, std::int64_t low, std::int64_t 
 
 std::vector<Round> rounds_of(const RankTrace& trace) {
   std::map<std::uint32_t, Round> all;
-  std::vector<Interval> commits;  // end, round
+  std::vector<Span> commits;  // end, round
   for (const TraceEvent& e : trace.events) {
     Round& round = all[e.round];
     round.number = e.round;
@@ -56,8 +56,7 @@ Account account(const RankTrace& trace, std::span<const Round> rounds) {
   Account sum;
   sum.rounds = rounds.size();
   if (rounds.empty()) return sum;
-  std::map<std::uint32_t, std::pair<std::vector<Interval>, std::vector<Interval>>>
-      busy;  // steps and sends; sends
+  std::map<std::uint32_t, std::pair<std::vector<Span>, std::vector<Span>>> busy;  // steps and sends; sends
   for (const Round& r : rounds) busy[r.number];
   for (const TraceEvent& e : trace.events) {
     const auto found = busy.find(e.round);

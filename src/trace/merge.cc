@@ -10,10 +10,10 @@
 namespace tithe::trace {
 namespace {
 
-constexpr std::size_t kPiece = 1U << 16;
+constexpr std::size_t kMergedPiece = 1U << 16;
 constexpr std::int64_t kTickNs = 1000;  // how long the moment of a hand-over or an arrival is drawn, at most
 
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 // A moment on a rank's network thread: arrows begin and end at slices.
 struct Tick {
@@ -49,18 +49,18 @@ class Merger {
 
  private:
   std::int64_t time(std::size_t rank, std::int64_t own) const { return clocks_[rank].by_rank0(own) - zero_; }
-  const TraceEvent& event(int rank, std::size_t i) const { return traces_[at(rank)].events[i]; }
+  const TraceEvent& event(int rank, std::size_t i) const { return traces_[index_of(rank)].events[i]; }
 
   void arrow(const Message& m, std::uint64_t id) {
     const TraceEvent& send = event(m.from, m.send);
     const TraceEvent& recv = event(m.to, m.recv);
-    const std::int64_t begin = time(at(m.from), send.begin_ns);
-    const std::int64_t end = std::max(begin, time(at(m.to), recv.end_ns));
-    sent_[at(m.to)][m.recv] = begin;
-    ticks_[at(m.from)].push_back({begin, m.send, id});
-    ticks_[at(m.to)].push_back({end, m.recv, id});
-    changes_[at(m.from)].push_back({begin, static_cast<std::int64_t>(send.bytes)});
-    changes_[at(m.from)].push_back({end, -static_cast<std::int64_t>(send.bytes)});
+    const std::int64_t begin = time(index_of(m.from), send.begin_ns);
+    const std::int64_t end = std::max(begin, time(index_of(m.to), recv.end_ns));
+    sent_[index_of(m.to)][m.recv] = begin;
+    ticks_[index_of(m.from)].push_back({begin, m.send, id});
+    ticks_[index_of(m.to)].push_back({end, m.recv, id});
+    changes_[index_of(m.from)].push_back({begin, static_cast<std::int64_t>(send.bytes)});
+    changes_[index_of(m.from)].push_back({end, -static_cast<std::int64_t>(send.bytes)});
   }
 
   void rank(std::size_t r) {
@@ -129,7 +129,7 @@ class Merger {
   }
 
   void spill() {
-    if (out_.size() < kPiece) return;
+    if (out_.size() < kMergedPiece) return;
     sink_(out_);
     out_.clear();
   }

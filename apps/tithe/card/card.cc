@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostCaptureBytes = std::size_t{1} << 32;
 
-struct Args {
+struct CardArgs {
   std::string host, wire;             // interfaces
   std::string capture, out, towards;  // files; "wire" or "host"
   std::string engine = "model", rtl;
@@ -27,7 +27,7 @@ struct Args {
   double delay_ms = 0;
 };
 
-card::Config config_of(const Args& args) {
+card::Config config_of(const CardArgs& args) {
   return {.exact = !args.lossy,
           .mode = args.mode == "strict" ? inceptionn::kStrict : inceptionn::kLiteral,
           .b = args.b,
@@ -47,7 +47,7 @@ std::string text_of(std::string_view way, std::string_view done, const card::Cou
       n.dropped);
 }
 
-Result<Report> report_of(const Args& args, CardEngine& engine) {
+Result<Report> report_of(const CardArgs& args, CardEngine& engine) {
   const auto counters = engine.counters();
   if (!counters.ok()) return counters.status();
   const card::Counters &to_wire = (*counters)[0], &to_host = (*counters)[1];
@@ -61,7 +61,7 @@ Result<Report> report_of(const Args& args, CardEngine& engine) {
   return report;
 }
 
-Result<Report> over_capture(const Args& args, CardEngine& engine) {
+Result<Report> over_capture(const CardArgs& args, CardEngine& engine) {
   const Result<std::vector<std::uint8_t>> bytes = read_file(args.capture, kMostCaptureBytes / kReadPerValue);
   if (!bytes.ok()) return bytes.status();
   const Result<std::vector<card::Captured>> frames = card::read_capture(*bytes);
@@ -80,7 +80,7 @@ Result<Report> over_capture(const Args& args, CardEngine& engine) {
   return report_of(args, engine);
 }
 
-Result<Report> between_interfaces(const Args& args, CardEngine& engine) {
+Result<Report> between_interfaces(const CardArgs& args, CardEngine& engine) {
   if (args.host == args.wire) return Status(Code::kInvalid, "--host and --wire are the same interface");
   // The wire first: a host whose interface is there finds a link behind it.
   Result<std::unique_ptr<CardPort>> wire = open_port(args.wire);
@@ -103,7 +103,7 @@ Result<Report> between_interfaces(const Args& args, CardEngine& engine) {
   return report;
 }
 
-Result<Report> card(const Args& args) {
+Result<Report> card(const CardArgs& args) {
   const bool live = !args.host.empty() || !args.wire.empty();
   const bool file = !args.capture.empty() || !args.out.empty();
   if (live == file || (live && (args.host.empty() || args.wire.empty())) ||
@@ -128,8 +128,8 @@ Result<Report> card(const Args& args) {
   return live ? between_interfaces(args, *engine) : over_capture(args, *engine);
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_card(CLI::App& app) {
+  auto args = std::make_shared<CardArgs>();
   app.add_option("--host", args->host, "the interface of the host's stack: a TAP, made if it is not there");
   app.add_option("--wire", args->wire, "the interface of the link");
   app.add_option("--capture", args->capture, "instead of interfaces: a pcap file of frames");
@@ -168,6 +168,6 @@ Run declare(CLI::App& app) {
 const Verb card_verb = {
     .name = "card",
     .doc = "INCEPTIONN's network card: packs gradients on their way between two interfaces, or in a capture",
-    .declare = declare};
+    .declare = declare_card};
 
 }  // namespace tithe::cli

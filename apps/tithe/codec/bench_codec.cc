@@ -12,7 +12,7 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct BenchCodecArgs {
   std::string codec;
   std::size_t n = bench::kFromMemory;
   int threads = 1;
@@ -26,7 +26,7 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
-Result<bench::Outcome> measure(bench::Row row, const Args& args) {
+Result<bench::Outcome> measure(bench::Row row, const BenchCodecArgs& args) {
   row.n = args.n;
   const bench::Outcome outcome = bench::measure(
       row, {.rounds = args.rounds, .threads = args.threads, .watch = [&](int kept) {
@@ -41,7 +41,7 @@ Result<bench::Outcome> measure(bench::Row row, const Args& args) {
 
 Json spread(const bench::Outcome& o) { return Json::array({o.low, o.high}); }
 
-Result<Report> bench_codec(const Args& args) {
+Result<Report> bench_codec(const BenchCodecArgs& args) {
   Result<Spec> spec = parse_spec(args.codec);
   if (!spec.ok()) return spec.status();
   if (spec->codec->phases.size() != 1)
@@ -97,8 +97,8 @@ Result<Report> bench_codec(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_bench_codec(CLI::App& app) {
+  auto args = std::make_shared<BenchCodecArgs>();
   app.add_option("CODEC", args->codec, "codec with its parameters, e.g. topk:ratio=0.01")->required();
   app.add_option("--n", args->n, "values over all threads")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32))
@@ -120,6 +120,6 @@ Run declare(CLI::App& app) {
 const Verb bench_codec_verb = {
     .name = "bench_codec",
     .doc = "speed of a codec as a ratio to the least work that moves the same bytes",
-    .declare = declare};
+    .declare = declare_bench_codec};
 
 }  // namespace tithe::cli

@@ -226,7 +226,7 @@ Result<Report> list_codecs() {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_codecs(CLI::App& app) {
   auto codec = std::make_shared<std::string>();
   app.add_option("NAME", *codec, "of one codec, with parameters if you like: all there is to know of it");
   return [codec] { return codec->empty() ? list_codecs() : one_codec(*codec); };
@@ -237,6 +237,6 @@ Run declare(CLI::App& app) {
 const Verb codecs_verb = {
     .name = "codecs",
     .doc = "the codecs: bits per value, laws; of one, its parameters and when to use it",
-    .declare = declare};
+    .declare = declare_codecs};
 
 }  // namespace tithe::cli

@@ -10,13 +10,13 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct DecodeArgs {
   std::string in;
   std::string out;
   std::size_t most_values = kUsualMostValues;
 };
 
-Result<Report> decode(const Args& args) {
+Result<Report> decode(const DecodeArgs& args) {
   const auto named = [&](const Status& s) { return Status(s.code(), args.in + ": " + s.what()); };
   Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
@@ -42,8 +42,8 @@ Result<Report> decode(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_decode(CLI::App& app) {
+  auto args = std::make_shared<DecodeArgs>();
   app.add_option("IN", args->in, "a frame; -: standard input")->required();
   add_output(app, "OUT", args->out,
              "values: .npy where the name ends so, else bare little-endian float32; -: standard output")
@@ -54,6 +54,6 @@ Run declare(CLI::App& app) {
 
 }  // namespace
 
-const Verb decode_verb = {.name = "decode", .doc = "a frame back to values", .declare = declare};
+const Verb decode_verb = {.name = "decode", .doc = "a frame back to values", .declare = declare_decode};
 
 }  // namespace tithe::cli

@@ -25,7 +25,7 @@ std::string whole_number(const std::string& text) {
   return fmt::format("{} is no whole number from 0 to 2^64 - 1", text);
 }
 
-struct Args {
+struct EncodeArgs {
   std::string codec;
   std::string in;
   std::string out;
@@ -33,7 +33,7 @@ struct Args {
   std::size_t most_values = kUsualMostValues;
 };
 
-Result<Report> encode(const Args& args) {
+Result<Report> encode(const EncodeArgs& args) {
   Result<Spec> spec = parse_spec(args.codec);
   if (!spec.ok()) return spec.status();
   if (const std::size_t phases = spec->codec->phases.size(); phases != 1)
@@ -76,8 +76,8 @@ Result<Report> encode(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_encode(CLI::App& app) {
+  auto args = std::make_shared<EncodeArgs>();
   app.add_option("CODEC", args->codec, "codec with its parameters, e.g. topk:ratio=0.01")->required();
   app.add_option("IN", args->in, "values: .npy (float32) or bare little-endian float32; -: standard input")
       ->required();
@@ -92,6 +92,6 @@ Run declare(CLI::App& app) {
 }  // namespace
 
 const Verb encode_verb = {
-    .name = "encode", .doc = "values of a file to one frame (docs/format.md)", .declare = declare};
+    .name = "encode", .doc = "values of a file to one frame (docs/format.md)", .declare = declare_encode};
 
 }  // namespace tithe::cli

@@ -15,7 +15,7 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct InspectArgs {
   std::string in;
   std::size_t most_values = kUsualMostValues;
 };
@@ -91,7 +91,7 @@ Status describe_codecs(std::span<const float> values, Report& report) {
   return {};
 }
 
-Result<Report> inspect_frame(const Args& args, ByteView bytes) {
+Result<Report> inspect_frame(const InspectArgs& args, ByteView bytes) {
   const auto named = [&](const Status& s) { return Status(s.code(), args.in + ": " + s.what()); };
   Result<FrameFile> file = open_frame(bytes);
   if (!file.ok()) return named(file.status());
@@ -141,7 +141,7 @@ Result<Report> inspect_frame(const Args& args, ByteView bytes) {
   return report;
 }
 
-Result<Report> inspect(const Args& args) {
+Result<Report> inspect(const InspectArgs& args) {
   Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
   if (looks_like_frame(*bytes)) return inspect_frame(args, *bytes);
@@ -155,8 +155,8 @@ Result<Report> inspect(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_inspect(CLI::App& app) {
+  auto args = std::make_shared<InspectArgs>();
   app.add_option("IN", args->in, "values (.npy or bare little-endian float32), or a frame; -: standard input")
       ->required();
   add_most_values(app, args->most_values);
@@ -168,6 +168,6 @@ Run declare(CLI::App& app) {
 const Verb inspect_verb = {
     .name = "inspect",
     .doc = "what a file of values or a frame holds, and what each codec would send of it",
-    .declare = declare};
+    .declare = declare_inspect};
 
 }  // namespace tithe::cli

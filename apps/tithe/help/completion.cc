@@ -149,7 +149,7 @@ Result<Report> completion(const CLI::App& app, const std::string& shell) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   app.add_option("SHELL", *shell, "bash, zsh or fish")->required();
   return [shell, &app] { return completion(app, *shell); };
@@ -160,6 +160,6 @@ Run declare(CLI::App& app) {
 const Verb completion_verb = {
     .name = "completion",
     .doc = "completes verbs, options and names in a shell: source <(tithe completion bash)",
-    .declare = declare};
+    .declare = declare_completion};
 
 }  // namespace tithe::cli

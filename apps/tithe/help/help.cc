@@ -66,7 +66,7 @@ Result<Report> help(const CLI::App& app, const std::vector<std::string>& words) 
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_help(CLI::App& app) {
   auto words = std::make_shared<std::vector<std::string>>();
   app.add_option("VERB", *words, "whose arguments and options to tell, e.g. bench sync");
   return [words, &app] { return help(app, *words); };
@@ -74,6 +74,7 @@ Run declare(CLI::App& app) {
 
 }  // namespace
 
-const Verb help_verb = {.name = "help", .doc = "all verbs, or what one of them takes", .declare = declare};
+const Verb help_verb = {
+    .name = "help", .doc = "all verbs, or what one of them takes", .declare = declare_help};
 
 }  // namespace tithe::cli

@@ -53,13 +53,14 @@ Result<Report> manual(const CLI::App& app) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_man(CLI::App& app) {
   return [&app] { return manual(app); };
 }
 
 }  // namespace
 
-const Verb man_verb = {
-    .name = "man", .doc = "the manual page, made from the verbs: tithe man > tithe.1", .declare = declare};
+const Verb man_verb = {.name = "man",
+                       .doc = "the manual page, made from the verbs: tithe man > tithe.1",
+                       .declare = declare_man};
 
 }  // namespace tithe::cli

@@ -10,7 +10,7 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct LangCheckArgs {
   std::vector<std::string> files;
 };
 
@@ -23,7 +23,7 @@ Json problem_json(const lang::Source& source, const lang::Problem& problem) {
           {"help", problem.help}};
 }
 
-Result<Report> check_files(const Args& args) {
+Result<Report> check_files(const LangCheckArgs& args) {
   Report report;
   report.json["files"] = Json::array();
   for (const std::string& path : args.files) {
@@ -44,8 +44,8 @@ Result<Report> check_files(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_lang_check(CLI::App& app) {
+  auto args = std::make_shared<LangCheckArgs>();
   app.add_option("IN", args->files, "files in the codec language")->required();
   return [args] { return check_files(*args); };
 }
@@ -54,6 +54,6 @@ Run declare(CLI::App& app) {
 
 const Verb lang_check_verb = {.name = "lang_check",
                               .doc = "look for mistakes in a codec that is written in the codec language",
-                              .declare = declare};
+                              .declare = declare_lang_check};
 
 }  // namespace tithe::cli

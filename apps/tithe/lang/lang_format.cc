@@ -10,12 +10,12 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct LangFormatArgs {
   std::vector<std::string> files;
   bool check = false;
 };
 
-Result<Report> format(const Args& args) {
+Result<Report> format(const LangFormatArgs& args) {
   Report report;
   report.json["files"] = Json::array();
   for (const std::string& path : args.files) {
@@ -35,8 +35,8 @@ Result<Report> format(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_lang_format(CLI::App& app) {
+  auto args = std::make_shared<LangFormatArgs>();
   app.add_option("IN", args->files, "files in the codec language")->required();
   app.add_flag("--check", args->check, "write nothing; exit code 1 if a file would be changed");
   return [args] { return format(*args); };
@@ -44,7 +44,8 @@ Run declare(CLI::App& app) {
 
 }  // namespace
 
-const Verb lang_format_verb = {
-    .name = "lang_format", .doc = "put spaces and lines of a codec's text in order", .declare = declare};
+const Verb lang_format_verb = {.name = "lang_format",
+                               .doc = "put spaces and lines of a codec's text in order",
+                               .declare = declare_lang_format};
 
 }  // namespace tithe::cli

@@ -12,7 +12,7 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct LangNewArgs {
   std::string name;
 };
 
@@ -33,7 +33,7 @@ decode                            # what a receiver makes of it; the rest of x i
   if minus then -size else size
 )";
 
-Result<Report> make(const Args& args) {
+Result<Report> make(const LangNewArgs& args) {
   const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
   if (args.name.empty() || !std::all_of(args.name.begin(), args.name.end(), fits) ||
       (args.name[0] >= '0' && args.name[0] <= '9'))
@@ -50,8 +50,8 @@ Result<Report> make(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_lang_new(CLI::App& app) {
+  auto args = std::make_shared<LangNewArgs>();
   app.add_option("NAME", args->name, "what the codec is to be called; its file is NAME.codec")->required();
   return [args] { return make(*args); };
 }
@@ -60,6 +60,6 @@ Run declare(CLI::App& app) {
 
 const Verb lang_new_verb = {.name = "lang_new",
                             .doc = "write a first codec in the codec language, to start from",
-                            .declare = declare};
+                            .declare = declare_lang_new};
 
 }  // namespace tithe::cli

@@ -16,7 +16,7 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct LangShowArgs {
   std::string spec;
   bool layout = false;
   bool passes = false;
@@ -24,7 +24,7 @@ struct Args {
   bool cuda = false;
 };
 
-constexpr std::size_t kSizes[] = {1, 1000, 1'000'000, 25'000'000};
+constexpr std::size_t kShownSizes[] = {1, 1000, 1'000'000, 25'000'000};
 
 std::string type_of(const lang::Item& item) {
   if (item.coding == lang::Coding::kInts) return "int[]";
@@ -121,9 +121,9 @@ void show_sizes(const lang::LoadedProgram& program, const Phase& phase, const Se
                 Report& report) {
   Json sizes = Json::object();
   report.text += program.codec.traits.fixed_size ? "bytes" : "bytes at most";
-  for (const std::size_t n : kSizes) {
+  for (const std::size_t n : kShownSizes) {
     const std::size_t bytes = phase.bound(settings, n);
-    report.text += fmt::format("{} {} of {} values", n == kSizes[0] ? "" : ",", bytes, n);
+    report.text += fmt::format("{} {} of {} values", n == kShownSizes[0] ? "" : ",", bytes, n);
     sizes[std::to_string(n)] = bytes;
   }
   report.text += '\n';
@@ -189,7 +189,7 @@ Result<Report> show_cuda(const lang::LoadedProgram& program, const Spec& spec) {
   return report;
 }
 
-Result<Report> show(const Args& args) {
+Result<Report> show(const LangShowArgs& args) {
   const std::string path = args.spec.substr(0, args.spec.find(':'));
   const Result<const lang::LoadedProgram*> loaded = catalogue::load(path);
   if (!loaded.ok()) return loaded.status();
@@ -227,8 +227,8 @@ Result<Report> show(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_lang_show(CLI::App& app) {
+  auto args = std::make_shared<LangShowArgs>();
   app.add_option("IN", args->spec, "a file in the codec language, and its settings: mine.codec:bits=4")
       ->required();
   app.add_flag("--layout", args->layout, "only the bytes of a payload");
@@ -243,6 +243,6 @@ Run declare(CLI::App& app) {
 const Verb lang_show_verb = {
     .name = "lang_show",
     .doc = "what follows from a codec in the codec language: its bytes and its passes",
-    .declare = declare};
+    .declare = declare_lang_show};
 
 }  // namespace tithe::cli

@@ -220,7 +220,7 @@ Result<Report> test(const std::string& path) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_lang_test(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   app.add_option("IN", *path, "a file in the codec language")->required();
   return [path] { return test(*path); };
@@ -230,6 +230,6 @@ Run declare(CLI::App& app) {
 
 const Verb lang_test_verb = {.name = "lang_test",
                              .doc = "hold a codec in the codec language to what every codec promises",
-                             .declare = declare};
+                             .declare = declare_lang_test};
 
 }  // namespace tithe::cli

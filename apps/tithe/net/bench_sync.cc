@@ -226,7 +226,7 @@ Result<Report> bench_sync(SyncArgs& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_bench_sync(CLI::App& app) {
   auto args = std::make_shared<SyncArgs>();
   app.add_option("--ranks", args->ranks, "of one job, on this machine")
       ->check(CLI::Range(1, kMostRanks))
@@ -270,6 +270,6 @@ Run declare(CLI::App& app) {
 const Verb bench_sync_verb = {
     .name = "bench_sync",
     .doc = "whole rounds between ranks on this machine, timed and held against the laws",
-    .declare = declare};
+    .declare = declare_bench_sync};
 
 }  // namespace tithe::cli

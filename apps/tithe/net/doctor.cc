@@ -243,7 +243,7 @@ Result<Report> examine(const std::string& interpreter) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_doctor(CLI::App& app) {
   auto interpreter = std::make_shared<std::string>();
   app.add_option("--python", *interpreter,
                  "the Python to look at, instead of the active one, .venv's or python3");
@@ -252,7 +252,8 @@ Run declare(CLI::App& app) {
 
 }  // namespace
 
-const Verb doctor_verb = {
-    .name = "doctor", .doc = "what this machine has, what is missing, and how to get it", .declare = declare};
+const Verb doctor_verb = {.name = "doctor",
+                          .doc = "what this machine has, what is missing, and how to get it",
+                          .declare = declare_doctor};
 
 }  // namespace tithe::cli

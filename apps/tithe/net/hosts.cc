@@ -154,7 +154,7 @@ Result<Report> run_hosts(HostsArgs args, bool json) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_hosts(CLI::App& app) {
   auto args = std::make_shared<HostsArgs>();
   app.add_option("command", args->command, "what each rank runs, behind --: -- python train.py")->required();
   app.add_option("--hosts", args->hosts, "hosts and ranks of each: 4x1, 2x2, 3+1")->capture_default_str();
@@ -169,6 +169,6 @@ Run declare(CLI::App& app) {
 const Verb hosts_verb = {
     .name = "hosts",
     .doc = "runs a command on hosts that are emulated on this machine, behind links of a rate",
-    .declare = declare};
+    .declare = declare_hosts};
 
 }  // namespace tithe::cli

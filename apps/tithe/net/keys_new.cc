@@ -8,13 +8,13 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct KeysNewArgs {
   std::string folder;
   int ranks = 0;
   int days = 30;
 };
 
-Result<Report> make(const Args& args) {
+Result<Report> make(const KeysNewArgs& args) {
   TITHE_TRY(tcp::make_keys(args.folder, args.ranks, std::chrono::hours(24) * args.days));
   Report report;
   report.json = {{"folder", args.folder}, {"ranks", args.ranks}, {"days", args.days}};
@@ -26,8 +26,8 @@ Result<Report> make(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_keys_new(CLI::App& app) {
+  auto args = std::make_shared<KeysNewArgs>();
   app.add_option("DIR", args->folder, "a folder that is not there yet")->required();
   app.add_option("--ranks", args->ranks, "of the job")->required()->check(CLI::Range(1, 65536));
   app.add_option("--days", args->days, "until they expire")
@@ -39,6 +39,6 @@ Run declare(CLI::App& app) {
 }  // namespace
 
 const Verb keys_new_verb = {
-    .name = "keys_new", .doc = "make the certificates of a job, for tcp:tls=", .declare = declare};
+    .name = "keys_new", .doc = "make the certificates of a job, for tcp:tls=", .declare = declare_keys_new};
 
 }  // namespace tithe::cli

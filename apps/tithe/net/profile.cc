@@ -165,7 +165,7 @@ Result<Report> profile(ProfileArgs& args, bool ranks_given) {
   return written(args, *answer);
 }
 
-Run declare(CLI::App& app) {
+Run declare_profile(CLI::App& app) {
   auto args = std::make_shared<ProfileArgs>();
   CLI::Option* ranks = app.add_option("--ranks", args->ranks, "that measure at once, each a process")
                            ->check(CLI::Range(1, kMostProfiled))
@@ -202,6 +202,6 @@ Run declare(CLI::App& app) {
 
 const Verb profile_verb = {.name = "profile",
                            .doc = "what codecs, steps, messages and links cost here, for simulate",
-                           .declare = declare};
+                           .declare = declare_profile};
 
 }  // namespace tithe::cli

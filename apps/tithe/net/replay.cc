@@ -175,7 +175,7 @@ Result<Report> replay(ReplayArgs& args) {
   return report_of(args, *model, *hosts, *board, *plan);
 }
 
-Run declare(CLI::App& app) {
+Run declare_replay(CLI::App& app) {
   auto args = std::make_shared<ReplayArgs>();
   app.add_option("--model", args->model,
                  "one of models/, or the path of such a file; bert_base:scale=0.1 is a tenth")
@@ -230,6 +230,6 @@ Run declare(CLI::App& app) {
 const Verb replay_verb = {
     .name = "replay",
     .doc = "training steps of a model's list of tensors, on emulated hosts or on this machine",
-    .declare = declare};
+    .declare = declare_replay};
 
 }  // namespace tithe::cli

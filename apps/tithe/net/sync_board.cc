@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kMostBlob = 16 * 1024;
 constexpr std::size_t kPage = 4096;
 
-Status io(std::string_view what) {
+Status io_error(std::string_view what) {
   return {Code::kIo, fmt::format("shared memory of the ranks: {}: {}", what, std::strerror(errno))};
 }
 
@@ -47,9 +47,9 @@ struct SyncBoard::Head {
 
 Result<SyncBoard> SyncBoard::create(int world, std::size_t n) {
   const int descriptor = memfd_create("tithe-ranks", 0);
-  if (descriptor < 0) return io("memfd_create");
+  if (descriptor < 0) return io_error("memfd_create");
   if (ftruncate(descriptor, static_cast<off_t>(Head::bytes(n))) != 0) {
-    const Status s = io("ftruncate");
+    const Status s = io_error("ftruncate");
     close(descriptor);
     return s;
   }
@@ -64,10 +64,10 @@ Result<SyncBoard> SyncBoard::create(int world, std::size_t n) {
 Result<SyncBoard> SyncBoard::join(int descriptor) {
   struct stat file {};
   if (fstat(descriptor, &file) != 0 || static_cast<std::size_t>(file.st_size) < Head::bytes(0))
-    return io("not to be read");
+    return io_error("not to be read");
   const auto bytes = static_cast<std::size_t>(file.st_size);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (memory == MAP_FAILED) return io("mmap");
+  if (memory == MAP_FAILED) return io_error("mmap");
   return SyncBoard(descriptor, memory, bytes);
 }
 

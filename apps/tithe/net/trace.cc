@@ -19,7 +19,7 @@ using trace::Clock;
 using trace::Message;
 using trace::RankTrace;
 
-struct Args {
+struct TraceArgs {
   std::vector<std::string> files;
   std::string out;
 };
@@ -129,7 +129,7 @@ Status write_merged(const fs::path& path, const std::vector<RankTrace>& traces,
   return write_file(path, bytes);
 }
 
-Result<Report> run(const Args& args) {
+Result<Report> run(const TraceArgs& args) {
   Result<std::vector<RankTrace>> traces = read_all(args.files);
   if (!traces.ok()) return traces.status();
   const Result<trace::Matched> matched = trace::match(*traces);
@@ -157,8 +157,8 @@ Result<Report> run(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_trace(CLI::App& app) {
+  auto args = std::make_shared<TraceArgs>();
   app.add_option("FILES", args->files, "the traces of all ranks, as TITHE_TRACE=FILE leaves them")
       ->required();
   add_output(app, "-o,--out", args->out, "a Chrome trace of all ranks by one clock, for Perfetto");
@@ -167,7 +167,8 @@ Run declare(CLI::App& app) {
 
 }  // namespace
 
-const Verb trace_verb = {
-    .name = "trace", .doc = "the traces of all ranks as one, and where their steps went", .declare = declare};
+const Verb trace_verb = {.name = "trace",
+                         .doc = "the traces of all ranks as one, and where their steps went",
+                         .declare = declare_trace};
 
 }  // namespace tithe::cli

@@ -8,11 +8,11 @@
 namespace tithe::cli {
 namespace {
 
-struct Args {
+struct TransportsArgs {
   std::string text;
 };
 
-Result<Report> list_transports(const Args& args) {
+Result<Report> list_transports(const TransportsArgs& args) {
   const Result<TransportChoice> choice = choose_transport(args.text);
   if (!choice.ok() && !args.text.empty()) return choice.status();
   Report report;
@@ -58,8 +58,8 @@ Result<Report> list_transports(const Args& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
-  auto args = std::make_shared<Args>();
+Run declare_transports(CLI::App& app) {
+  auto args = std::make_shared<TransportsArgs>();
   app.add_option("TRANSPORT", args->text, "with its options, as a job would name it; what is taken then");
   return [args] { return list_transports(*args); };
 }
@@ -69,6 +69,6 @@ Run declare(CLI::App& app) {
 const Verb transports_verb = {
     .name = "transports",
     .doc = "what moves bytes between ranks: options, what there is of it here, and which one is taken",
-    .declare = declare};
+    .declare = declare_transports};
 
 }  // namespace tithe::cli

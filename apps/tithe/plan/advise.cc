@@ -169,7 +169,7 @@ Result<Report> run_advise(const AdviseArgs& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_advise(CLI::App& app) {
   auto args = std::make_shared<AdviseArgs>();
   app.add_option("command", args->command, "what trains, behind --: -- torchrun --nproc-per-node 4 train.py")
       ->required();
@@ -185,6 +185,6 @@ Run declare(CLI::App& app) {
 const Verb advise_verb = {
     .name = "advise",
     .doc = "what would make a training command's steps shorter, from its own first steps",
-    .declare = declare};
+    .declare = declare_advise};
 
 }  // namespace tithe::cli

@@ -306,7 +306,7 @@ Result<Report> run_plan(const PlanArgs& args) {
   return report;
 }
 
-Run declare(CLI::App& app) {
+Run declare_plan(CLI::App& app) {
   auto args = std::make_shared<PlanArgs>();
   app.add_option("--model", args->scene.model,
                  "a name of models/, or the path of such a file; :scale=0.1 behind it shrinks it")
@@ -349,6 +349,6 @@ Run declare(CLI::App& app) {
 
 const Verb plan_verb = {.name = "plan",
                         .doc = "what to compress, with what and how cut, from measured costs",
-                        .declare = declare};
+                        .declare = declare_plan};
 
 }  // namespace tithe::cli

@@ -216,7 +216,7 @@ Result<Report> simulate(const SimulateArgs& args) {
   return args.sweep.empty() ? one(*scene, *settings, args) : swept(*scene, *settings, args);
 }
 
-Run declare(CLI::App& app) {
+Run declare_simulate(CLI::App& app) {
   auto args = std::make_shared<SimulateArgs>();
   app.add_option("--model", args->model,
                  "a name of models/, or the path of such a file; :scale=0.1 behind it shrinks it")
@@ -260,6 +260,6 @@ Run declare(CLI::App& app) {
 
 const Verb simulate_verb = {.name = "simulate",
                             .doc = "what a training step would take on a cluster, by the engine's own steps",
-                            .declare = declare};
+                            .declare = declare_simulate};
 
 }  // namespace tithe::cli

@@ -15,7 +15,7 @@ constexpr std::string_view kColors[] = {"#1b6ca8", "#c8553d", "#3d8c5f", "#8a5fa
 constexpr std::string_view kGrid = "#dddddd";
 std::string color(std::size_t k) { return std::string(kColors[k % std::size(kColors)]); }
 
-double ms(sim::Seconds s) { return s * 1e3; }
+double to_ms(sim::Seconds s) { return s * 1e3; }
 
 // The part of an axis that is shown, and where along it a value stands: 0 to 1.
 class Axis {
@@ -55,8 +55,8 @@ Figure sweep_figure(const Sweep& sweep) {
   double least = sim::kNever, most = 0;
   for (const auto& row : sweep.answers)
     for (const Answer& a : row) {
-      least = std::min(least, ms(a.outcome.step));
-      most = std::max(most, ms(a.outcome.step));
+      least = std::min(least, to_ms(a.outcome.step));
+      most = std::max(most, to_ms(a.outcome.step));
     }
   constexpr double kManyTimes = 20;  // what is so far apart stands on a logarithmic axis
   const bool log = most > kManyTimes * least;
@@ -79,7 +79,7 @@ Figure sweep_figure(const Sweep& sweep) {
   for (std::size_t s = 0; s < sweep.answers[0].size(); ++s) {
     Figure::Line curve{{}, color(s), 2, true};
     for (std::size_t k = 0; k < sweep.at.size(); ++k)
-      curve.points.emplace_back(px(sweep.at[k]), py(ms(sweep.answers[k][s].outcome.step)));
+      curve.points.emplace_back(px(sweep.at[k]), py(to_ms(sweep.answers[k][s].outcome.step)));
     f.lines.push_back(std::move(curve));
     const double y = kTop + 12 + 20 * static_cast<double>(s);
     f.bars.push_back({kLeft + kAcross + 16, y - 9, 10, 10, color(s)});
@@ -98,7 +98,7 @@ std::string sweep_page(const std::string& title, const std::string& about, const
   for (std::size_t k = 0; k < sweep.at.size(); ++k) {
     table += fmt::format("<tr><td>{:g}</td>", sweep.at[k]);
     for (const Answer& a : sweep.answers[k])
-      table += fmt::format("<td>{:.3f}</td><td>{:.0f} %</td>", ms(a.outcome.step), 100 * a.efficiency());
+      table += fmt::format("<td>{:.3f}</td><td>{:.0f} %</td>", to_ms(a.outcome.step), 100 * a.efficiency());
     table += "</tr>\n";
   }
   return page(title, about, sweep_figure(sweep), table);
@@ -119,7 +119,7 @@ Figure compare_figure(const std::vector<Answer>& answers) {
   double most = 0;
   for (const Answer& a : answers)
     for (const double t : {a.outcome.step, a.outcome.carried_most, a.outcome.encoded, a.outcome.merged})
-      most = std::max(most, ms(t));
+      most = std::max(most, to_ms(t));
   const std::vector<double> ticks = round_ticks(most);
   const Axis across(0, ticks.back(), false);
   const auto length = [&](double v) { return across(v) * kAcross; };
@@ -147,15 +147,15 @@ Figure compare_figure(const std::vector<Answer>& answers) {
   for (std::size_t k = 0; k < answers.size(); ++k) {
     const Answer& a = answers[k];
     double y = kTop + kEach * static_cast<double>(k) + 8;
-    const double computing = length(ms(a.outcome.step - a.outcome.exposed));
+    const double computing = length(to_ms(a.outcome.step - a.outcome.exposed));
     f.texts.push_back({kLeft - 12, y + 13, a.setting.label, Figure::Anchor::kEnd});
     f.texts.push_back(
-        {kLeft + length(ms(a.outcome.step)) + 6, y + 13, fmt::format("{:.1f} ms", ms(a.outcome.step))});
+        {kLeft + length(to_ms(a.outcome.step)) + 6, y + 13, fmt::format("{:.1f} ms", to_ms(a.outcome.step))});
     f.bars.push_back({kLeft, y, computing, kThick, std::string(kCompute)});
-    f.bars.push_back({kLeft + computing, y, length(ms(a.outcome.exposed)), kThick, std::string(kExposed)});
+    f.bars.push_back({kLeft + computing, y, length(to_ms(a.outcome.exposed)), kThick, std::string(kExposed)});
     y += kThick + 3;
     for (const Stage& s : kStages) {
-      f.bars.push_back({kLeft, y, length(ms(a.outcome.*s.time)), kThin, std::string(s.color)});
+      f.bars.push_back({kLeft, y, length(to_ms(a.outcome.*s.time)), kThin, std::string(s.color)});
       y += kThin + 2;
     }
   }
@@ -171,9 +171,10 @@ std::string compare_page(const std::string& title, const std::string& about,
     table += fmt::format(
         "<tr><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.1f} "
         "%</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td></tr>\n",
-        escaped(a.setting.label), ms(a.outcome.step), ms(a.compute), ms(a.outcome.exposed),
+        escaped(a.setting.label), to_ms(a.outcome.step), to_ms(a.compute), to_ms(a.outcome.exposed),
         100 * a.efficiency(), (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6,
-        ms(a.outcome.encoded), ms(a.outcome.merged), ms(a.outcome.carried_most), escaped(a.outcome.busiest));
+        to_ms(a.outcome.encoded), to_ms(a.outcome.merged), to_ms(a.outcome.carried_most),
+        escaped(a.outcome.busiest));
   return page(title, about, compare_figure(answers), table);
 }
 

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# Half of a file's compilation is headers that its neighbours read as well. So files of a folder are compiled several at
+# a time, by a source that includes them: their names without linkage must differ. CMake's own way (UNITY_BUILD) writes
+# absolute paths into these sources, and a compiler cache would then know nothing from another checkout.
+# TITHE_TOGETHER=OFF compiles each by itself: for work on few files, and for tools that read compile_commands.json.
+option(TITHE_TOGETHER "Compile several files of a folder at a time" ON)
+
+# Files that say the same names: of each kind one, or tests with words of their own for the same. One sees own headers.
+set(TITHE_ALIKE "/src/strategy/|/planner/policy_|/sim/world.*_test|/session_(servers|schedule|stats|checksum)_test")
+string(APPEND TITHE_ALIKE "|/(step_advice|device|tag|phases|prelude_cuda)_test")
+
+# Replaces sources of the list `name` by such that include them. `root` is a folder that the target includes from, and
+# `label` tells targets apart. Files that need definitions of their own, or are read once per vector target, stay.
+function(tithe_together name label root)
+  if(NOT TITHE_TOGETHER)
+    return()
+  endif()
+  set(most 6)
+  set(left)
+  set(folders)
+  foreach(source IN LISTS ${name})
+    get_filename_component(path ${source} ABSOLUTE)
+    cmake_path(IS_PREFIX root ${path} inside)
+    get_source_file_property(own ${source} COMPILE_DEFINITIONS)
+    file(STRINGS ${path} targets REGEX "foreach_target[.]h" LIMIT_COUNT 1)
+    if(NOT inside OR own OR targets OR path MATCHES "${TITHE_ALIKE}")
+      list(APPEND left ${source})
+      continue()
+    endif()
+    cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${root})
+    cmake_path(GET path PARENT_PATH folder)
+    string(REPLACE "/" "_" folder "${label}_${folder}")
+    list(APPEND folders ${folder})
+    list(APPEND in_${folder} ${path})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)
+    # As many in each as can be equal: seven files are four and three.
+    list(LENGTH in_${folder} count)
+    math(EXPR batches "(${count} + ${most} - 1) / ${most}")
+    math(EXPR last "${batches} - 1")
+    foreach(batch RANGE ${last})
+      math(EXPR from "${count} * ${batch} / ${batches}")
+      math(EXPR to "${count} * (${batch} + 1) / ${batches} - ${from}")
+      list(SUBLIST in_${folder} ${from} ${to} files)
+      list(TRANSFORM files REPLACE "(.+)" "#include \"\\1\"\n")
+      string(JOIN "" text ${files})
+      set(one ${PROJECT_BINARY_DIR}/together/${folder}_${batch}.cc)
+      file(CONFIGURE OUTPUT ${one} CONTENT "${text}" @ONLY)
+      list(APPEND left ${one})
+    endforeach()
+  endforeach()
+  set(${name} ${left} PARENT_SCOPE)
+endfunction()
