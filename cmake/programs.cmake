@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of codecs/ as a part of the library. The text of those that are codecs of the library is written as
-# strings into one source (this file, run as a script: cmake -DFROM=... -DTO=... -DNAMES=... -P programs.cmake). A small
+# The programs of codecs/ as a part of the library. The text of those that are codecs of the library, and of twins, of
+# which kernels are made where a GPU is (src/lang/twin.h), is written as strings into one source (this file, run as a
+# script: cmake -DFROM=... -DTO=... -Dprogram_names=... -Dtwin_names=... -P programs.cmake). A small
 # tool, linked from the library's own objects, writes the C++ of these and of twins, which is compiled once for each
 # level (src/lang/cpp/object_cache.h). So they need no compiler where they run.
 # Not where what is built here cannot run, and not for other processors than these.
 if(CMAKE_SCRIPT_MODE_FILE)
-  set(texts)
-  foreach(name IN LISTS NAMES)
-    file(READ ${FROM}/${name}.codec text)
-    string(APPEND texts "    {\"${name}\", R\"codec(${text})codec\"},\n")
+  set(out "// Made by cmake/programs.cmake.\n#include <array>\n\n#include \"lang/library.h\"\n\nnamespace tithe::lang {\n\n")
+  foreach(kind program twin)
+    set(texts)
+    foreach(name IN LISTS ${kind}_names)
+      file(READ ${FROM}/${name}.codec text)
+      string(APPEND texts "    {\"${name}\", R\"codec(${text})codec\"},\n")
+    endforeach()
+    list(LENGTH ${kind}_names count)
+    string(APPEND out "std::span<const ProgramText> ${kind}_texts() {\n  static constexpr std::array<ProgramText, ${count}> kAll = {{\n"
+      "${texts}  }};\n  return kAll;\n}\n\n")
   endforeach()
-  list(LENGTH NAMES count)
-  file(WRITE ${TO} "// Made by cmake/programs.cmake.\n#include <array>\n\n#include \"lang/library.h\"\n\nnamespace tithe::lang {\n\n"
-    "std::span<const ProgramText> program_texts() {\n  static constexpr std::array<ProgramText, ${count}> kAll = {{\n"
-    "${texts}  }};\n  return kAll;\n}\n\n}  // namespace tithe::lang\n")
+  file(WRITE ${TO} "${out}}  // namespace tithe::lang\n")
   return()
 endif()
 
@@ -31,10 +35,12 @@ tithe_names(${PROJECT_SOURCE_DIR}/codecs/programs.def TITHE_PROGRAM twins)
 set(folder ${PROJECT_BINARY_DIR}/programs)
 file(MAKE_DIRECTORY ${folder})
 set(TITHE_PROGRAM_TEXTS ${folder}/texts.cc)
-list(TRANSFORM own_programs PREPEND ${PROJECT_SOURCE_DIR}/codecs/ OUTPUT_VARIABLE own_files)
+set(all_programs ${own_programs} ${twins})
+list(REMOVE_DUPLICATES all_programs)
+list(TRANSFORM all_programs PREPEND ${PROJECT_SOURCE_DIR}/codecs/ OUTPUT_VARIABLE own_files)
 list(TRANSFORM own_files APPEND .codec)
 add_custom_command(OUTPUT ${TITHE_PROGRAM_TEXTS}
-  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR}/codecs -DTO=${TITHE_PROGRAM_TEXTS} "-DNAMES=${own_programs}"
+  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR}/codecs -DTO=${TITHE_PROGRAM_TEXTS} "-Dprogram_names=${own_programs}" "-Dtwin_names=${twins}"
     -P ${PROJECT_SOURCE_DIR}/cmake/programs.cmake
   DEPENDS ${own_files} ${PROJECT_SOURCE_DIR}/cmake/programs.cmake VERBATIM COMMENT "Texts of the codecs that are programs")
 
@@ -54,8 +60,7 @@ function(tithe_compile_programs)
     add_executable(emit_programs codecs/emit_programs.cc $<TARGET_OBJECTS:tithe_objects>)
     target_include_directories(emit_programs PRIVATE include src codecs)
     target_link_libraries(emit_programs PRIVATE tithe_flags Threads::Threads ${TITHE_NEEDS} ${CMAKE_DL_LIBS})
-    set(names ${own_programs} ${twins})
-    list(REMOVE_DUPLICATES names)
+    set(names ${all_programs})
     set(read)
     foreach(name IN LISTS names)
       list(APPEND read ${PROJECT_SOURCE_DIR}/codecs/${name}.codec)

@@ -2,16 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks and times gradients on a GPU, in one command, on a bare Debian machine with a CUDA driver.
 #
-#   tools/gpu_check.sh                     sets up, builds, runs two ranks; on one GPU both share it
+#   tools/gpu_check.sh                     sets up, builds, runs all parts; on one GPU two ranks share it
+#   tools/gpu_check.sh --parts seam,torch  some of them, of
+#       device      every program's kernels, compiled and held to the interpreter's bits
+#       seam        memory, streams, events, copies: what the tests' driver without a GPU promises, on the real one
+#       session     sessions whose buckets lie there: laws, states, NaN, mixed ranks, against the host's bits
+#       torch       DDP with gradients there against the CPU's bits, and its steps' times
+#       sanitizer   compute-sanitizer's four tools over small kernels, where it is installed
+#       speed       kernels beside a copy within the GPU's memory
+#   tools/gpu_check.sh --packed DIR        builds nothing: what tools/gpu_pack.sh made is there, all but torch
 #   tools/gpu_check.sh --python PATH       installs nothing: that interpreter has torch for CUDA, numpy and nanobind,
 #                                          the machine the libraries that tools/setup.sh lists
-#   tools/gpu_check.sh --parts device      the device seam and the programs' kernels alone (docs/device.md); writes
-#                                          build/gpu_device.json
 #   tools/gpu_check.sh --device cpu        the same without a GPU: tries the script, says nothing about GPUs
 #   other options go to tools/gpu_check.py: --types, --codecs, --timed, --values, --steps, --rounds, --out
 #
+# Each part has at most three minutes after the build, and writes build/gpu_PART.json as it ends.
 # Ends with 0 if all is equal to the CPU's bits, 1 if not, 3 if there is no GPU: then nothing was checked.
 set -euo pipefail
+here=$PWD
 cd "$(dirname "$0")/.."
 
 say() { printf 'gpu_check: %s\n' "$*"; }
@@ -20,73 +28,138 @@ no_gpu() {
   exit 3
 }
 
-device=cuda python='' parts=torch rest=()
+known=device,seam,session,torch,sanitizer,speed
+device=cuda python='' parts='' packed='' rest=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --device) device=${2:?--device needs cuda or cpu}; shift 2 ;;
-    --parts) parts=${2:?--parts needs torch or device}; shift 2 ;;
+    --parts) parts=${2:?"--parts needs some of $known"}; shift 2 ;;
+    --packed) packed=$(cd "$here" && realpath "${2:?--packed needs a folder}"); shift 2 ;;
     --python) python=${2:?--python needs a path}; shift 2 ;;
-    -h | --help) sed -n '3,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) rest+=("$1"); shift ;;
   esac
+done
+[ -n "$parts" ] || { [ -n "$packed" ] && parts=device,seam,session,sanitizer,speed || parts=$known; }
+IFS=, read -ra chosen <<<"$parts"
+for part in "${chosen[@]}"; do
+  case ",$known," in *",$part,"*) ;; *) say "no part '$part': there are $known" && exit 2 ;; esac
 done
 
 if [ "$device" = cuda ]; then # before anything is installed or built
   { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; } || compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
     no_gpu 'nvidia-smi lists none and there is no /dev/nvidia0'
 fi
+mkdir -p build
+failed=()
+minutes=180 # seconds of a part
 
-if [ "$parts" = device ]; then # on this machine's driver, and the NVRTC that TITHE_NVRTC names or a Python carries
-  mkdir -p build
-  if [ -z "${TITHE_NVRTC:-}" ]; then
-    for python in ${python:+"$python"} .venv/bin/python python3; do
-      folder=$("$python" -c 'import importlib.util as u; print(*u.find_spec("nvidia").submodule_search_locations)' 2>/dev/null) || continue
-      TITHE_NVRTC=$(find "$folder" -name 'libnvrtc.so.1[23]' -print -quit)
-      [ -z "$TITHE_NVRTC" ] || break
-    done
-    export TITHE_NVRTC
+# ---- Programs in C++: built here, or packed
+
+binaries=''
+find_nvrtc() { # that which TITHE_NVRTC names, which is packed, or which a Python carries
+  [ -z "${TITHE_NVRTC:-}" ] || return 0
+  local found='' folder=''
+  if [ -n "$packed" ]; then
+    found=$(find "$packed" -name 'libnvrtc.so.1[23]' -print -quit)
   fi
-  say "building the tests of the device seam; NVRTC: ${TITHE_NVRTC:-of the system}"
-  cmake -S . -B build/gpu-device -G Ninja -DCMAKE_BUILD_TYPE=Release -DTITHE_BENCH=OFF -DTITHE_CLI=OFF >build/gpu_device.log 2>&1 &&
-    cmake --build build/gpu-device --target device_tests >>build/gpu_device.log 2>&1 || {
-    tail -n 20 build/gpu_device.log
-    say 'the build failed: build/gpu_device.log'
-    exit 1
-  }
+  for p in ${python:+"$python"} .venv/bin/python .setup/nvrtc-venv/bin/python python3; do
+    [ -z "$found" ] || break
+    folder=$("$p" -c 'import importlib.util as u; print(*u.find_spec("nvidia").submodule_search_locations)' 2>/dev/null) || continue
+    found=$(find "$folder" -name 'libnvrtc.so.1[23]' -print -quit)
+  done
+  export TITHE_NVRTC=$found
+}
+need_binaries() {
+  [ -z "$binaries" ] || return 0
+  find_nvrtc
+  say "NVRTC: ${TITHE_NVRTC:-of the system}"
+  [ -n "$TITHE_NVRTC" ] || unset TITHE_NVRTC
+  if [ -n "$packed" ]; then
+    binaries=$packed/bin
+    export TITHE_TEST_SOURCE=$packed
+    export LD_LIBRARY_PATH=$packed/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  else
+    say 'building the tests of the device seam'
+    cmake -S . -B build/gpu-device -G Ninja -DCMAKE_BUILD_TYPE=Release -DTITHE_CLI=OFF >build/gpu_device.log 2>&1 &&
+      cmake --build build/gpu-device --target device_tests conformance_tests device_speed >>build/gpu_device.log 2>&1 || {
+      tail -n 20 build/gpu_device.log
+      say 'the build failed: build/gpu_device.log'
+      exit 1
+    }
+    mkdir -p build/gpu-device/bin
+    ln -sf ../tests/device_tests ../tests/conformance_tests ../bench/device_speed build/gpu-device/bin/
+    binaries=$PWD/build/gpu-device/bin
+  fi
   [ "$device" = cpu ] || export TITHE_TEST_GPU=real
-  exec build/gpu-device/tests/device_tests --gtest_brief=1 --gtest_output=json:build/gpu_device.json
-fi
-[ "$parts" = torch ] || { say "no part '$parts': there are torch and device" && exit 2; }
+}
+tests() { # PART BINARY FILTER: what gtest says becomes the part's JSON
+  timeout "$minutes" "$binaries/$2" --gtest_brief=1 --gtest_filter="$3" --gtest_output="json:build/gpu_$1.json"
+}
+
+run_device() { need_binaries && tests device device_tests '*Programs*:*FirstPhases*:*OneProgram*'; }
+run_seam() { need_binaries && tests seam device_tests 'Seam.*:Nvrtc.*'; }
+run_session() {
+  need_binaries
+  tests session device_tests '*OnGpus*:*Codecs*' && tests session_laws conformance_tests 'Gpus/*'
+}
+run_sanitizer() {
+  need_binaries
+  local tool bad=0 said=build/gpu_sanitizer.txt
+  command -v compute-sanitizer >/dev/null || { say 'compute-sanitizer is not installed: part sanitizer was left out' && return 0; }
+  : >"$said"
+  for tool in memcheck racecheck initcheck synccheck; do
+    timeout $((minutes / 4)) compute-sanitizer --tool "$tool" --error-exitcode 9 "$binaries/device_tests" --gtest_brief=1 \
+      --gtest_filter='*OneProgram*LanesShareIt*:*AreHeldToTheInterpreter/*_fp8_0:*AreHeldToTheInterpreter/*_topk_0' >>"$said" 2>&1 ||
+      { bad=1 && say "compute-sanitizer --tool $tool: $said"; }
+  done
+  printf '{"tools": "memcheck racecheck initcheck synccheck", "clean": %s}\n' "$([ $bad -eq 0 ] && echo true || echo false)" >build/gpu_sanitizer.json
+  return $bad
+}
+run_speed() {
+  need_binaries
+  local sizes=(25000000 300000000)
+  [ "$device" = cuda ] || { sizes=(20000) && export TITHE_CUDA=${TITHE_CUDA:-$PWD/build/gpu-device/tests/libfake_cuda.so} TITHE_NVRTC=$PWD/build/gpu-device/tests/libfake_nvrtc.so; }
+  timeout "$minutes" "$binaries/device_speed" --values "${sizes[@]}" >build/gpu_speed.json
+}
+
+# ---- Python
 
 has_cuda() { "$1" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' 2>/dev/null; }
-
-if [ -z "$python" ]; then
-  tools/setup.sh build
-  python=$PWD/.venv/bin/python
-  if [ "$device" = cuda ] && ! has_cuda "$python"; then # the index offered torch for the CPU first
-    python=$PWD/build/gpu-venv/bin/python
-    if ! has_cuda "$python"; then
-      say 'virtual environment with torch for CUDA in build/gpu-venv'
-      "${PYTHON:-python3}" -m venv build/gpu-venv
-      sed -E 's/^(torch)==/\1===/' tools/requirements.txt >build/gpu-venv/requirements.txt
-      "$python" -m pip install --disable-pip-version-check -q -r build/gpu-venv/requirements.txt
+run_torch() {
+  if [ -z "$python" ]; then
+    tools/setup.sh build
+    python=$PWD/.venv/bin/python
+    if [ "$device" = cuda ] && ! has_cuda "$python"; then # the index offered torch for the CPU first
+      python=$PWD/build/gpu-venv/bin/python
+      if ! has_cuda "$python"; then
+        say 'virtual environment with torch for CUDA in build/gpu-venv'
+        "${PYTHON:-python3}" -m venv build/gpu-venv
+        sed -E 's/^(torch)==/\1===/' tools/requirements.txt >build/gpu-venv/requirements.txt
+        "$python" -m pip install --disable-pip-version-check -q -r build/gpu-venv/requirements.txt
+      fi
     fi
   fi
-fi
-if [ "$device" = cuda ]; then
-  # Without torch, the last line of the error says so.
-  why=$("$python" -c 'import torch; print(torch.version.cuda and torch.cuda.is_available() and "yes" or f"torch {torch.__version__} sees none")' 2>&1 | tail -n 1) || true
-  [ "$why" = yes ] || no_gpu "$why"
-fi
-
-say 'building the Python module'
-log=build/gpu_check.log
-mkdir -p build
-cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DTITHE_PYTHON=ON -DTITHE_TESTS=OFF -DTITHE_BENCH=OFF \
-  -DTITHE_CLI=OFF -DPython_EXECUTABLE="$python" >"$log" 2>&1 &&
-  cmake --build build/gpu --target tithe_core >>"$log" 2>&1 || {
-  tail -n 20 "$log"
-  say "the build failed: $log"
-  exit 1
+  if [ "$device" = cuda ]; then
+    # Without torch, the last line of the error says so.
+    why=$("$python" -c 'import torch; print(torch.version.cuda and torch.cuda.is_available() and "yes" or f"torch {torch.__version__} sees none")' 2>&1 | tail -n 1) || true
+    [ "$why" = yes ] || no_gpu "$why"
+  fi
+  say 'building the Python module'
+  local log=build/gpu_check.log
+  cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DTITHE_PYTHON=ON -DTITHE_TESTS=OFF -DTITHE_BENCH=OFF \
+    -DTITHE_CLI=OFF -DPython_EXECUTABLE="$python" >"$log" 2>&1 &&
+    cmake --build build/gpu --target tithe_core >>"$log" 2>&1 || {
+    tail -n 20 "$log"
+    say "the build failed: $log"
+    return 1
+  }
+  PYTHONPATH=$PWD/python timeout $((2 * minutes)) "$python" tools/gpu_check.py --device "$device" --out build/gpu_torch.json "${rest[@]}"
 }
-PYTHONPATH=$PWD/python exec "$python" tools/gpu_check.py --device "$device" "${rest[@]}"
+
+for part in "${chosen[@]}"; do
+  say "part $part"
+  "run_$part" || failed+=("$part")
+done
+[ ${#failed[@]} -eq 0 ] || { say "not as on the CPU: ${failed[*]}" && exit 1; }
+say "all parts passed: $parts"

@@ -53,12 +53,19 @@ enum class DType : std::uint8_t { kF32, kBF16, kF16 };
 struct Tensor {
   std::string_view key;  // the same on all ranks and in every step
   void* data =
-      nullptr;  // n values of dtype, host memory; read by sync(), written before wait() and commit() return
+      nullptr;  // n values of dtype, where Origin says; read by sync(), written before wait() and commit() return
   std::size_t n = 0;
   DType dtype = DType::kF32;
   // Values per row of the matrix that it is: of all dimensions but the first; n for a vector. 0: not known. Codecs that
   // look for more in a matrix than its values (powersgd) need it.
   std::size_t row = 0;
+};
+
+// Where a bucket lies, and what has to be over before it is read. All its tensors lie in one place.
+struct Origin {
+  int device = -1;  // on this GPU, as the CUDA driver counts them; -1: in the host's memory
+  std::uint64_t stream =
+      0;  // a cudaStream_t: the tensors are what the work will make them that it has been given
 };
 
 using Ticket = std::uint64_t;
@@ -116,6 +123,10 @@ struct SessionOptions {
   // How many bytes of frames may be under way to one peer: "off", or "window=BYTES"; with ",rotation=on" one peer is
   // fed at a time, or so many as a number says (docs/pacing.md). Results are the same bits either way.
   std::string pacer = "off";
+  // Where codecs run for buckets that lie on a GPU (docs/device.md): "off", on the host; "on", there, where they can,
+  // with the same bytes, so that each rank may choose. "on,least=65536": in chunks of so many values and more. No GPU
+  // has run it.
+  std::string device = "off";
   // A file for the trace of all that the session does (docs/trace.md): ".rank0" and so on is put before its ending, or
   // stands for {rank} in it. Empty: what TITHE_TRACE names, and none where it names none.
   std::string trace = {};
@@ -211,7 +222,9 @@ class Session {
   // The first time that a layout (keys, sizes, types in order) is seen, its plan is compared over all ranks:
   // kMismatch names the rank that differs. kInvalid for a key that is part of the open round already: commit() first.
   // kInvalid after the first round, if choices name a key that no bucket of it had.
-  Result<Ticket> sync(std::span<const Tensor> bucket);
+  // Of a bucket on a GPU: kInvalid for a tensor that does not lie on that one; kUnsupported where there is no driver.
+  // Its results lie there when wait() has returned.
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin = {});
 
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);

@@ -76,9 +76,10 @@ typedef struct tithe_options {
   const char* checksum;     /* what a frame's checksum covers: frames, headers (docs/card.md); NULL: frames */
   uint64_t measure; /* norms are taken in rounds 1, 2, 4, 8, ... and in every round of so many; 0: in none */
   const char* const*
-      members;    /* a name for each rank, which outlives the job (docs/elastic.md); NULL: its number */
-  uint64_t epoch; /* how often the members have changed */
-  int undo;       /* 1: tithe_undo may take back the last round */
+      members;        /* a name for each rank, which outlives the job (docs/elastic.md); NULL: its number */
+  uint64_t epoch;     /* how often the members have changed */
+  int undo;           /* 1: tithe_undo may take back the last round */
+  const char* device; /* where codecs run for buckets on a GPU: off, on (docs/device.md); NULL: off */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -100,6 +101,10 @@ typedef struct tithe_tensor {
 /* A key that is part of the open round is refused: tithe_commit first. */
 int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
                tithe_error* error);
+/* The same for tensors in the memory of GPU `device`, as the CUDA driver counts them, that are what work given to
+ * `stream`, a cudaStream_t, will make them. The result lies there after tithe_wait. */
+int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
+                  void* stream, uint64_t* ticket, tithe_error* error);
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
 int tithe_commit(tithe_session* session, tithe_error* error); /* the end of a step: results are final */
 /* What a schedule follows, between steps and the same on all ranks. */

@@ -19,8 +19,7 @@ DType dtype_named(std::string_view text) {
 
 }  // namespace
 
-DType dtype_of(std::string_view key, const AnyArray& a) {
-  const nb::dlpack::dtype d = a.dtype();
+DType dtype_of(std::string_view key, const nb::dlpack::dtype d) {
   const auto code = static_cast<nb::dlpack::dtype_code>(d.code);
   if (code == nb::dlpack::dtype_code::Float && d.bits == 32) return DType::kF32;
   if (code == nb::dlpack::dtype_code::Float && d.bits == 16) return DType::kF16;
@@ -54,6 +53,28 @@ AnyArray array_of(std::string_view key, const nb::handle given) {
     throw_as(PyExc_ValueError,
              "'" + std::string(key) +
                  "': needs a writable, C-contiguous array in host memory, in this machine's byte order");
+  return array;
+}
+
+// Its values are there when the default stream comes to it: that is what __dlpack__() without a stream promises.
+ArrayAnywhere array_anywhere(std::string_view key, const nb::handle given, std::optional<Origin>& origin) {
+  ArrayAnywhere array;
+  if (!has_strides(given) || !nb::try_cast(given, array, false))
+    throw_as(
+        PyExc_ValueError,
+        "'" + std::string(key) +
+            "': needs a writable, C-contiguous array in host memory or on a CUDA GPU, in this machine's byte "
+            "order");
+  const bool there = array.device_type() == nb::device::cuda::value;
+  if (!there && array.device_type() != nb::device::cpu::value)
+    throw_as(PyExc_ValueError, "'" + std::string(key) + "': lies neither in host memory nor on a CUDA GPU");
+  const Origin mine{.device = there ? array.device_id() : -1};
+  const auto place = [](int device) { return device < 0 ? "host memory" : "GPU " + std::to_string(device); };
+  if (!origin) origin = mine;
+  if (origin->device != mine.device)
+    throw_as(PyExc_ValueError, "'" + std::string(key) + "': lies in " + place(mine.device) +
+                                   ", and others of its " + "bucket in " + place(origin->device) +
+                                   ": give each place a bucket of its own");
   return array;
 }
 

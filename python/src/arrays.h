@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,12 @@ using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using FloatsOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 
 inline std::size_t bytes_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-DType dtype_of(std::string_view key, const AnyArray& a);
+DType dtype_of(std::string_view key, nb::dlpack::dtype d);
 std::string key_of(nb::handle key);
 AnyArray array_of(std::string_view key, nb::handle given);
+// The same where it may lie on a GPU. A bucket's arrays lie in one place, which `origin` says from the first one on.
+using ArrayAnywhere = nb::ndarray<nb::c_contig>;
+ArrayAnywhere array_anywhere(std::string_view key, nb::handle given, std::optional<Origin>& origin);
 
 // False for memory that is handed over without strides, as NumPy's dates do it: nanobind follows the null pointer.
 bool has_strides(nb::handle given);

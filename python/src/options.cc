@@ -61,6 +61,7 @@ void bind_options(nb::module_& m) {
       .def_rw("authenticate", &SessionOptions::authenticate)
       .def_rw("checksum", &SessionOptions::checksum)
       .def_rw("pacer", &SessionOptions::pacer)
+      .def_rw("device", &SessionOptions::device)
       .def_rw("trace", &SessionOptions::trace)
       .def_rw("measure", &SessionOptions::measure);
   seconds<&SessionOptions::timeout>(

@@ -97,37 +97,40 @@ class PySession {
     Kept kept;
     kept.keys.reserve(items.size());
     std::vector<Tensor> bucket;
+    std::optional<Origin> origin;
     for (const nb::handle item : items) {
       if (!PyTuple_Check(item.ptr()) || nb::len(item) != 2)
         throw_as(PyExc_TypeError, "sync takes a list of (key, array) pairs");
       kept.keys.push_back(key_of(item[0]));
       const std::string& key = kept.keys.back();
-      auto array = array_of(key, item[1]);
+      auto array = array_anywhere(key, item[1], origin);
       const bool matrix = array.ndim() > 1 && array.size() > 0;
-      bucket.push_back({key, array.data(), array.size(), dtype_of(key, array),
+      bucket.push_back({key, array.data(), array.size(), dtype_of(key, array.dtype()),
                         matrix ? array.size() / array.shape(0) : 0});  // a flat array may be anything
       kept.arrays.push_back(std::move(array));
     }
-    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket); }));
+    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin.value_or(Origin{})); }));
     keep(ticket) = std::move(kept);
     return ticket;
   }
 
   Ticket sync_at(const Layout& layout, const nb::handle tensor) {
     auto array = array_of("the bucket", tensor);
-    if (array.size() != layout.values || dtype_of("the bucket", array) != layout.dtype)
+    if (array.size() != layout.values || dtype_of("the bucket", array.dtype()) != layout.dtype)
       raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
-    auto* at = static_cast<std::uint8_t*>(array.data());
-    std::vector<Tensor> bucket =
-        std::move(bucket_);  // lent: another thread may come while this one has no GIL
-    bucket.resize(layout.keys.size());
-    for (std::size_t i = 0; i < bucket.size(); ++i) {
-      bucket[i] = {layout.keys[i], at, layout.sizes[i], layout.dtype, layout.rows[i]};
-      at += layout.sizes[i] * bytes_of(layout.dtype);
-    }
-    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket); }));
-    bucket_ = std::move(bucket);
-    keep(ticket).arrays.push_back(std::move(array));
+    const Ticket ticket = sync_from(layout, array.data(), {});
+    keep(ticket).arrays.emplace_back(std::move(array));
+    return ticket;
+  }
+
+  // On a GPU, where the work of a stream makes them. `owner` is kept alive until commit().
+  Ticket sync_on(const Layout& layout, std::uint64_t address, int device, std::uint64_t stream,
+                 const nb::object& owner) {
+    if (device < 0 || address == 0)
+      raise({Code::kInvalid, "sync_on takes an address, and a GPU by its number from 0 on"});
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's addresses are numbers
+    const Ticket ticket = sync_from(layout, reinterpret_cast<void*>(address), {device, stream});
+    keep(ticket).owner = owner;
     return ticket;
   }
 
@@ -145,6 +148,7 @@ class PySession {
       if (KeptMap::node_type node = kept_.extract(ticket)) {
         node.mapped().keys.clear();
         node.mapped().arrays.clear();
+        node.mapped().owner.reset();
         spare_.push_back(std::move(node));
       }
     tickets_ = std::move(tickets);
@@ -251,9 +255,23 @@ class PySession {
   }
 
  private:
+  Ticket sync_from(const Layout& layout, void* from, const Origin& origin) {
+    auto* at = static_cast<std::uint8_t*>(from);
+    std::vector<Tensor> bucket =
+        std::move(bucket_);  // lent: another thread may come while this one has no GIL
+    bucket.resize(layout.keys.size());
+    for (std::size_t i = 0; i < bucket.size(); ++i) {
+      bucket[i] = {layout.keys[i], at, layout.sizes[i], layout.dtype, layout.rows[i]};
+      at += layout.sizes[i] * bytes_of(layout.dtype);
+    }
+    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin); }));
+    bucket_ = std::move(bucket);
+    return ticket;
+  }
   struct Kept {  // what a ticket's tensors point to
     std::vector<std::string> keys;
-    std::vector<AnyArray> arrays;
+    std::vector<ArrayAnywhere> arrays;
+    nb::object owner;  // of memory that was given by its address
   };
   using KeptMap = std::unordered_map<Ticket, Kept>;
   Kept& keep(Ticket ticket) {
@@ -390,6 +408,10 @@ void bind_session(nb::module_& m) {
       .def("sync", &PySession::sync, nb::arg("items"))
       .def("sync_at", &PySession::sync_at, nb::arg("layout"), nb::arg("bucket"),
            "The same for one array that holds the tensors of a layout.")
+      .def("sync_on", &PySession::sync_on, nb::arg("layout"), nb::arg("address"), nb::arg("device"),
+           nb::arg("stream"), nb::arg("owner"),
+           "The same on a GPU, by its address there: the values are what the work of a cudaStream_t makes "
+           "them.")
       .def("wait", &PySession::wait, nb::arg("ticket"))
       .def("commit", &PySession::commit)
       .def(

@@ -77,9 +77,9 @@ class Session:
     codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
     average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
-    pacer="off" (or "window=16384": docs/pacing.md), members=[] (names of ranks), epoch=0 and undo=False
-    (docs/elastic.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100
-    (which rounds stats() has norms of).
+    pacer="off" (or "window=16384": docs/pacing.md), device="off" (or "on": docs/device.md; no GPU has run
+    it), members=[] (names of ranks), epoch=0 and undo=False (docs/elastic.md), trace="" (a file for
+    the trace; TITHE_TRACE otherwise), measure=100 (which rounds stats() has norms of).
     choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.
@@ -137,8 +137,9 @@ class Session:
     def sync(self, tensors: Mapping[str, Any]) -> int:
         """Starts to average the arrays in place; returns a ticket for wait().
 
-        tensors: key to array (numpy, or anything with DLPack: float32, float16, bfloat16; C-contiguous, writable,
-        host memory). Keys, shapes and order are the same on all ranks.
+        tensors: key to array (numpy, or anything with DLPack: float32, float16, bfloat16; C-contiguous, writable; all
+        in host memory, or all on one CUDA GPU, as its default stream will find them). Keys, shapes and order are the
+        same on all ranks.
         """
         return self._core.sync(list(tensors.items()))
 

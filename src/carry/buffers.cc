@@ -145,6 +145,50 @@ void Buffers::spend() {
 
 void Buffers::undo() { now_ = 1 - now_; }
 
+// ---- On a GPU
+
+Status Buffers::leave(int part, const std::shared_ptr<device::Ferry>& by) {
+  Holding& h = holdings_[state(part).holding];
+  return state(part).carries ? h.afar.leave(h.residual, h.values.n, by) : Status{};
+}
+
+Status Buffers::come_home(int part) {
+  bring_home(holdings_[state(part).holding]);
+  return lost_;
+}
+
+Status Buffers::come_home() {
+  for (Holding& h : holdings_) bring_home(h);
+  return lost_;
+}
+
+void Buffers::bring_home(Holding& holding) {
+  Status came = holding.afar.come_home(holding.residual, holding.values.n);
+  if (!came.ok() && lost_.ok()) lost_ = std::move(came);
+}
+
+Buffers::Away Buffers::away(int part, int chunk, bool settles) {
+  const PartState& s = state(part);
+  if (!s.carries) return {};
+  const Holding& h = holdings_[s.holding];
+  TITHE_ASSERT(h.afar.away());
+  const std::size_t first = chunk_of(part, chunk).first - h.values.first;
+  return {h.afar.at(now_, first), settles ? h.afar.at(1 - now_, first) : 0};
+}
+
+std::span<float> Buffers::residual(Slice tensor) {
+  if (Holding* h = find(tensor)) bring_home(*h);
+  return cut(&Holding::residual, tensor);
+}
+
+std::span<const float> Buffers::see_residual(Slice tensor) {
+  if (Holding* h = find(tensor)) {
+    Status seen = h->afar.see(h->residual, now_, h->values.n);
+    if (!seen.ok() && lost_.ok()) lost_ = std::move(seen);
+  }
+  return cut(&Holding::residual, tensor);
+}
+
 void Buffers::lend_next() {
   for (Holding& h : holdings_)
     for (LargeFloats* next : {&h.residual[1 - now_], &h.velocity[1 - now_]})
@@ -209,6 +253,7 @@ std::uint64_t Buffers::memory_kind(Slice tensor) const {
 void Buffers::adopt(Slice tensor, std::span<const float> residual) {
   Holding* h = find(tensor);
   if (h == nullptr) return;
+  bring_home(*h);
   const bool owed = owes(residual);
   if (owed) h->residual[now_].resize(h->values.n);
   if (const std::span<float> to = this->residual(tensor); !to.empty()) {
@@ -237,13 +282,16 @@ void Buffers::carry_debts(Holding& holding, Slice tensor) {
 Own Buffers::gives(Slice tensor) {
   const Holding* h = alone(tensor);
   const auto has = [](const Copies& c) { return !c[0].empty() && !c[1].empty(); };
-  return h == nullptr ? Own{} : Own{has(h->residual), has(h->velocity)};
+  return h == nullptr ? Own{} : Own{h->afar.away() || has(h->residual), has(h->velocity)};
 }
 
 bool Buffers::take_over(Slice tensor, Buffers& other, Slice theirs, bool counts) {
   Holding* mine = alone(tensor);
   Holding* from = other.alone(theirs);
   if (mine == nullptr || from == nullptr) return false;
+  bring_home(*mine);
+  other.bring_home(*from);
+  if (!other.lost_.ok() && lost_.ok()) lost_ = other.lost_;
   // Both have one `now_` for all that they keep. One copy is all there is where it was about to be sent.
   const auto take = [&](Copies& to, Copies& had) {
     to[now_].swap(had[other.now_]);

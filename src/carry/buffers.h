@@ -65,8 +65,24 @@ class Buffers {
   // Between rounds: the copies that the next round writes are the system's for the asking.
   void lend_next();
 
+  // ---- Residuals on a GPU. All that is asked for here brings them home first.
+  // Those of all tensors that share the part go there, if it keeps any. Where that fails they are here still.
+  Status leave(int part, const std::shared_ptr<device::Ferry>& by);
+  Status come_home(int part);
+  Status come_home();  // all of them
+  struct Away {        // as view(); 0: none is kept
+    device::Address residual = 0, left = 0;
+  };
+  Away away(int part, int chunk, bool settles);
+  bool carries(int part) const { return parts_[static_cast<std::size_t>(part)].carries; }
+  bool reads_alone(int part) const { return parts_[static_cast<std::size_t>(part)].adopted; }
+  // Not ok: something that was on a GPU could not be brought home, and what is here in its place means nothing.
+  const Status& lost() const { return lost_; }
+
   // ---- What is kept of one of the tensors, as of the last commit. Empty where nothing is.
-  std::span<float> residual(Slice tensor) { return cut(&Holding::residual, tensor); }
+  std::span<float> residual(Slice tensor);
+  std::span<const float> see_residual(
+      Slice tensor);  // of one on a GPU a copy, which is good until the next round
   std::span<float> velocity(Slice tensor) { return cut(&Holding::velocity, tensor); }
   std::span<std::uint8_t> memory(Slice tensor);
   // The meaning of this tensor's memory: the codecs, their settings and where they cut. 0 where there is none.
@@ -96,6 +112,7 @@ class Buffers {
     std::vector<std::size_t> memory = {};  // of chunk c within memory_, bytes; chunks + 1 entries
     std::vector<double> forgotten = {};    // of chunk c in the open round; empty without decay
   };
+  void bring_home(Holding& holding);
   Holding* find(Slice tensor);   // nullptr for a tensor without values
   Holding* alone(Slice tensor);  // nullptr where others share it
   std::span<float> cut(Copies Holding::*kept, Slice tensor);
@@ -121,6 +138,7 @@ class Buffers {
   std::vector<LargeFloats> spent_;
   std::vector<std::uint8_t> memory_[2];
   int now_ = 0;  // which of the two is committed
+  Status lost_;
 };
 
 }  // namespace tithe::carry

@@ -40,7 +40,7 @@ ByteView tidy(ByteView v) {
 }  // namespace
 
 std::span<const float> Kept::residual() const {
-  return in == nullptr ? std::span<const float>(loose_residual) : in->residual(slice);
+  return in == nullptr ? std::span<const float>(loose_residual) : in->see_residual(slice);
 }
 
 std::span<const float> Kept::velocity() const {
@@ -58,10 +58,10 @@ std::uint64_t Kept::memory_kind() const {
 }
 
 LetGo Kept::let_go() {
+  LetGo gone{.largest = std::max(codec::largest_magnitude(residual()), codec::largest_magnitude(velocity()))};
+  if (gone.largest <= kMostCarried) return {};
   const std::span<float> owed = in == nullptr ? std::span(loose_residual) : in->residual(slice);
   const std::span<float> moving = in == nullptr ? std::span(loose_velocity) : in->velocity(slice);
-  LetGo gone{.largest = std::max(codec::largest_magnitude(owed), codec::largest_magnitude(moving))};
-  if (gone.largest <= kMostCarried) return {};
   for (const float v : owed) {
     gone.values += v != 0.0F ? 1 : 0;
     gone.sum += double{v};

@@ -39,6 +39,7 @@ struct Kept {
   std::uint64_t used_before = 0;  // `used`, before the round that is open or was committed last
 
   std::span<const float> residual() const;
+  Status lost() const { return in == nullptr ? Status{} : in->lost(); }  // Buffers::lost
   std::span<const float> velocity() const;
   ByteView memory() const;
   std::uint64_t memory_kind() const;

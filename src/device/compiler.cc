@@ -60,6 +60,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 struct Compiler::Library {
   Functions call = {};
   int version = 0;
+  std::string identity;
   std::mutex mutex;                                          // of what was compiled
   std::map<std::pair<std::string, int>, std::string> known;  // by text and sm
 
@@ -130,10 +131,18 @@ Result<Compiler> Compiler::load(const std::string& library) {
   if (const int code = call.nvrtcVersion(&major, &minor); code != 0)
     return Status(Code::kUnsupported, fmt::format("NVRTC: {}", made->error(code)));
   made->version = 1000 * major + 10 * minor;
+  ::Dl_info from = {};
+  std::error_code none;
+  if (::dladdr(reinterpret_cast<const void*>(call.nvrtcVersion), &from) != 0 && from.dli_fname != nullptr) {
+    const fs::path file = fs::canonical(from.dli_fname, none);
+    made->identity = fmt::format("{} {} {} {}", made->version, file.string(), fs::file_size(file, none),
+                                 fs::last_write_time(file, none).time_since_epoch().count());
+  }
   return Compiler(made);
 }
 
 int Compiler::version() const { return library_->version; }
+const std::string& Compiler::identity() const { return library_->identity; }
 
 Result<std::string> Compiler::code(const std::string& text, int sm) const {
   const std::pair key{text, sm};

@@ -21,6 +21,8 @@ class Compiler {
   static Result<Compiler> load(const std::string& library);
 
   int version() const;  // 12090: 12.9
+  // The file that it was loaded from, its size and age: another one compiles otherwise.
+  const std::string& identity() const;
   // Code for GPUs of this compute capability, 90 for 9.0.
   Result<std::string> code(const std::string& text, int sm) const;
   // The same as PTX, which nobody has yet chosen registers for.

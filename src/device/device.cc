@@ -16,11 +16,15 @@ namespace {
 
 // As cuda.h numbers them.
 enum : int {
+  kInvalidValue = 1,
   kOutOfMemory = 2,
   kNotReady = 600,
   kMajor = 75,  // attributes of a device
   kMinor = 76,
+  kMemoryType = 2,  // attributes of an address
+  kOrdinal = 9,
 };
+constexpr unsigned kOnDevice = 2;
 enum : unsigned { kNonBlocking = 1, kNoTiming = 2, kPortable = 1 };
 constexpr int kThreadLocal = 1;  // a capture of another thread's is not disturbed
 // These leave a context of which every further call fails.
@@ -94,6 +98,8 @@ class Context {
   void drop(const Ask& ask) const {
     if (process_ == ::getpid() && lost().ok()) static_cast<void>(ask_with(ask));
   }
+
+  int device() const { return device_; }
 
   const Driver driver;
   std::string name;
@@ -216,6 +222,34 @@ Status Device::fill(const Stream& on, Address at, std::uint8_t byte, std::size_t
   if (bytes == 0) return {};
   return in_->ask("cuMemsetD8Async",
                   [&] { return in_->driver.fill(at, byte, bytes, handle_of(on.handle())); });
+}
+
+Status Device::fill_16(const Stream& on, Address at, std::uint16_t word, std::size_t words) const {
+  if (words == 0) return {};
+  return in_->ask("cuMemsetD16Async",
+                  [&] { return in_->driver.fill_16(at, word, words, handle_of(on.handle())); });
+}
+
+Status Device::fill_32(const Stream& on, Address at, std::uint32_t word, std::size_t words) const {
+  if (words == 0) return {};
+  return in_->ask("cuMemsetD32Async",
+                  [&] { return in_->driver.fill_32(at, word, words, handle_of(on.handle())); });
+}
+
+Status Device::owns(Address at) const {
+  unsigned type = 0;
+  int where = -1, code = 0;
+  const auto about = [&](void* value, int attribute) {
+    return in_->ask("cuPointerGetAttribute", [&] {
+      code = in_->driver.pointer_attribute(value, attribute, at);
+      return code == kInvalidValue ? 0 : code;  // its answer about memory that it does not know
+    });
+  };
+  TITHE_TRY(about(&type, kMemoryType));
+  if (code != 0 || type != kOnDevice) return {Code::kInvalid, "lies in the host's memory"};
+  TITHE_TRY(about(&where, kOrdinal));
+  if (code != 0) return {Code::kInvalid, "lies where the driver does not know"};
+  return where == in_->device() ? Status{} : Status(Code::kInvalid, fmt::format("lies on GPU {}", where));
 }
 
 Status Device::launch(const Stream& on, Kernel kernel, std::uint64_t blocks, unsigned threads,

@@ -84,6 +84,8 @@ class Device {
   const std::string& name() const;  // "NVIDIA H100"
   int sm() const;                   // 90: compute capability 9.0
   Status lost() const;              // what broke the context, if anything did
+  // kInvalid: there is no memory of this GPU's; the text says what there is instead.
+  Status owns(Address at) const;
 
   Result<Memory> memory(std::size_t bytes) const;
   Result<Pinned> pinned(std::size_t bytes) const;
@@ -97,6 +99,8 @@ class Device {
   Status copy_down(const Stream& on, void* to, Address from, std::size_t bytes) const;
   Status copy_within(const Stream& on, Address to, Address from, std::size_t bytes) const;
   Status fill(const Stream& on, Address at, std::uint8_t byte, std::size_t bytes) const;
+  Status fill_16(const Stream& on, Address at, std::uint16_t word, std::size_t words) const;
+  Status fill_32(const Stream& on, Address at, std::uint32_t word, std::size_t words) const;
   // `told`: the kernel's one parameter, of which a copy is made now.
   Status launch(const Stream& on, Kernel kernel, std::uint64_t blocks, unsigned threads,
                 const void* told) const;

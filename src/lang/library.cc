@@ -25,10 +25,13 @@ void attach(const BuiltIn& built, LoadedProgram& program) {
 }  // namespace
 
 const LoadedProgram& library_program(std::string_view name) {
-  const std::span<const ProgramText> texts = program_texts();
-  const auto text =
-      std::find_if(texts.begin(), texts.end(), [&](const ProgramText& t) { return t.name == name; });
-  TITHE_ASSERT(text != texts.end());
+  const auto named = [&](const ProgramText& t) { return t.name == name; };
+  const std::span<const ProgramText> own = program_texts(), twins = twin_texts();
+  auto text = std::find_if(own.begin(), own.end(), named);
+  if (text == own.end()) {
+    text = std::find_if(twins.begin(), twins.end(), named);
+    TITHE_ASSERT(text != twins.end());
+  }
   Problems problems;
   std::unique_ptr<LoadedProgram> program = compile(
       {.name = fmt::format("codecs/{}{}", name, kEnding), .text = std::string(text->text)}, problems, name);

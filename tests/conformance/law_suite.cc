@@ -2,6 +2,7 @@
 // The four laws (docs/flow.md) through whole sessions: every codec meets every strategy, every world and transport, and
 // every size; `make test-full` runs all of their products.
 #include "carry/store.h"
+#include "support/gpu/gpu_round.h"
 #include "support/law_cases.h"
 #include "support/ledger.h"
 #include "support/shaken.h"
@@ -20,7 +21,6 @@ using testing::residuals;
 using testing::same_bits;
 using testing::SentDigest;
 using testing::Shaken;
-using testing::synchronise;
 using testing::text;
 using testing::Values;
 
@@ -40,7 +40,17 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
             .average = false,
             .min_values = 0,
             .part_values = kPartValues,
-            .seed = 7};
+            // Without lanes nobody answers while a program is compiled and held to the interpreter.
+            .timeout = std::chrono::seconds(GetParam().gpus ? 900 : 30),
+            .seed = 7,
+            .device = GetParam().gpus ? "on,least=1" : "off"};
+  }
+  // One round. Of three ranks one has its tensors in the host's memory whatever the case.
+  Status synchronise(Session& session, std::span<const std::size_t> sizes, Values& values,
+                     bool gpus = true) const {
+    return gpus && GetParam().gpus && session.rank() % 3 != 1
+               ? testing::synchronise_there(session, sizes, values)
+               : testing::synchronise(session, sizes, values);
   }
   Ranks ranks(const SessionOptions& o) const {
     return Ranks(testing::open_world(GetParam().transport, world()), o);
@@ -80,13 +90,13 @@ TEST_P(LawSuite, LedgerAndIdentity) {
   }
 }
 
-// Same inputs, same bytes: whatever the number of lanes, the order of arrival and the instruction set.
+// Same inputs, same bytes: whatever the lanes, the order of arrival, the instruction set and where tensors lie.
 TEST_P(LawSuite, Repeatability) {
   struct Run {
     std::vector<Values> result, left;
     std::vector<SentDigest> sent;
   };
-  const auto run = [&](int lanes, bool late, bool reference, unsigned seed) {
+  const auto run = [&](int lanes, bool late, bool reference, unsigned seed, bool gpus) {
     Run out{by_rank<Values>(), by_rank<Values>(), by_rank<SentDigest>()};
     auto transports = testing::open_world(GetParam().transport, world());
     for (Rank r = 0; r < world(); ++r)
@@ -99,18 +109,18 @@ TEST_P(LawSuite, Repeatability) {
     all.each([&](Rank r) {
       for (int round = 0; round < 2; ++round) {
         out.result[at(r)] = gradients(kFewSizes, Data::kGaussian, r, round);
-        const Status s = synchronise(all[r], kFewSizes, out.result[at(r)]);
+        const Status s = synchronise(all[r], kFewSizes, out.result[at(r)], gpus);
         EXPECT_TRUE(s.ok()) << text(s);
       }
       out.left[at(r)] = residuals(all[r], kFewSizes);
     });
     return out;
   };
-  const Run first = run(0, false, false, 1);
+  const Run first = run(0, false, false, 1, false);
   for (int lanes = 0; lanes <= 4; ++lanes) {
     if (GetParam().between_processes && lanes % 2 == 1) continue;  // opening a world costs more there
     const bool reference = lanes == 2;
-    const Run again = run(lanes, true, reference, 10U * static_cast<unsigned>(lanes + 1));
+    const Run again = run(lanes, true, reference, 10U * static_cast<unsigned>(lanes + 1), true);
     for (Rank r = 0; r < world(); ++r) {
       EXPECT_EQ(first_difference(again.result[at(r)], first.result[at(r)]), "")
           << lanes << " lanes, rank " << r;
@@ -262,6 +272,7 @@ TEST_P(LawSuite, Resume) {
       << refused.what();
 }
 
+INSTANTIATE_TEST_SUITE_P(Gpus, LawSuite, ::testing::ValuesIn(testing::gpu_combinations()), testing::label);
 INSTANTIATE_TEST_SUITE_P(All, LawSuite, ::testing::ValuesIn(testing::combinations()), testing::label);
 
 }  // namespace

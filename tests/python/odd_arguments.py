@@ -142,6 +142,7 @@ def nearly(rng):
          (made.sync, [[(odd(rng), ones)]]),
          (made.sync, [[("w", odd(rng))]]),
          (made.sync_at, [layout(rng), ones]),
+         (made.sync_on, [layout(rng), 4096, 0, 0, ones]),  # where no driver is, none of it is touched
          (made.wait, [1]),
          (made.residual, ["w", ones]),
          (made.restore, [SAVED]),

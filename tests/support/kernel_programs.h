@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The programs of which kernels are looked at: those of codecs/, and texts for what these do not have.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,7 +57,9 @@ struct Made {
 
   explicit Made(const Program& of) {
     if (of.text == nullptr) {
-      std::string text = std::string(TITHE_SOURCE_DIR "/codecs/") + of.file + ".codec";
+      const char* elsewhere = std::getenv("TITHE_TEST_SOURCE");  // of a packed test (tools/gpu_pack.sh)
+      std::string text =
+          fmt::format("{}/codecs/{}.codec", elsewhere == nullptr ? TITHE_SOURCE_DIR : elsewhere, of.file);
       if (*of.settings != 0) text += std::string(":") + of.settings;
       const Spec spec = harness::spec_of(text);
       program = spec.codec->program;

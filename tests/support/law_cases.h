@@ -69,6 +69,7 @@ struct Combination {
   int world;
   bool between_processes = false;  // ranks as threads run faster
   std::string hosts = {};          // which ranks share one
+  bool gpus = false;               // some ranks' buckets lie on one
 };
 
 // Where ranks meet: threads in worlds of any size; between processes, where a world costs more to open, two.
@@ -112,7 +113,7 @@ inline std::vector<Combination> combinations() { return combinations_by(harness:
 
 inline std::string label_of(const Combination& c) {
   return c.law.label + "_" + std::string(c.strategy->name) + "_" + c.transport + "_" +
-         std::to_string(c.world);
+         std::to_string(c.world) + (c.gpus ? "_gpus" : "");
 }
 inline std::string label(const ::testing::TestParamInfo<Combination>& info) { return label_of(info.param); }
 inline void PrintTo(const Combination& c, std::ostream* out) { *out << label_of(c); }

@@ -72,14 +72,16 @@ ROOMS = {
         "run": ("front",),
         "lists": ("front", "run"),
         "text": ("front",),
-        "cpp": ("front", "run", "runtime", "text"),
-        "cuda": ("front", "run", "runtime", "text"),
+        "store": (),
+        "cpp": ("front", "run", "runtime", "text", "store"),
+        "cuda": ("front", "run", "runtime", "text", "store"),
     },
     "engine": {
-        "program": (),
+        "device": (),
+        "program": ("device",),
         "peers": ("program",),
         "run": ("program", "peers"),
-        "session": ("program", "peers", "run"),
+        "session": ("device", "program", "peers", "run"),
     },
 }
 CLOSED = {"lang", "engine"}  # folders in which every folder is a room

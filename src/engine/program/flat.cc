@@ -35,9 +35,12 @@ Flat::Flat(std::span<const TensorLayout> tensors, const Plan& plan, const Progra
   }
 }
 
-void Flat::begin(std::span<const Tensor> bucket) {
+void Flat::begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewhere) {
   for (std::size_t k = 0; k < tensors_.size(); ++k) bucket_[k] = bucket[tensors_[k].index];
-  for (Run& run : runs_) {
+  for (std::size_t p = 0; p < runs_.size(); ++p) {
+    Run& run = runs_[p];
+    run.values = {};
+    if (!elsewhere.empty() && elsewhere[p]) continue;
     float* first = nullptr;
     run.in_place = true;
     for (const Share& s : run.shares) {

@@ -23,8 +23,8 @@ class Flat {
   Flat(std::span<const TensorLayout> tensors, const Plan& plan, const Program& program,
        const Conversions& by);
 
-  // Where this round's tensors lie, in the caller's order.
-  void begin(std::span<const Tensor> bucket);
+  // Where this round's tensors lie, in the caller's order. `elsewhere`, by part: its values are no matter of this.
+  void begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewhere = {});
   std::vector<Tensor> bucket() const;  // as the last begin() had it
   // Values [first, first + n) of the part.
   void load(int part, std::size_t first, std::size_t n);

@@ -159,6 +159,7 @@ Result<Made> Unit::encode_joined(const Step& step, const Where&, int) {
 Status Unit::merge_values(const Step& step, const Where& w, int lane) {
   std::span<const ByteView> payloads;
   TITHE_TRY(all_payloads(step, w, lane, payloads));
+  if (is_there(step)) return decode_there(step, w, lane, payloads, true, 1.0F);
   TITHE_TRY(decode(step, w, lane, payloads, {.base = w.chunk.source}));
   w.chunk.source = w.values.data();
   return {};

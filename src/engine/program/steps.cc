@@ -16,7 +16,6 @@
 #include "base/finite.h"
 #include "base/rng.h"
 #include "carry/store.h"
-#include "codec/shared/common/magnitude.h"
 #include "engine/program/unit.h"
 
 namespace tithe::engine {
@@ -36,7 +35,7 @@ Where Unit::where(const Step& step) {
           layout,
           row_of(inside ? Law::kDecode : layout.laws[step.phase]),
           chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(step.chunk)],
-          flat_.values(step.part).subspan(layout.at(step.chunk), n),
+          is_there(step) ? std::span<float>() : flat_.values(step.part).subspan(layout.at(step.chunk), n),
           n,
           inside || std::size_t{step.phase} + 1 == layout.laws.size(),
           layout.turn(step.chunk),
@@ -74,11 +73,10 @@ FrameHeader Unit::header(const Step& step, const Where& w) const {
 }
 
 Status Unit::run(const Step& step, int lane) {
-  if (step.loads) load(step);
+  if (step.loads) TITHE_TRY(load(step, lane));
   switch (step.kind) {
     case StepKind::kLoad:
-      load(step);
-      return {};
+      return load(step, lane);
     case StepKind::kOwn:
       return own(step, lane);
     case StepKind::kEncode:
@@ -98,11 +96,13 @@ Status Unit::run(const Step& step, int lane) {
 }
 
 // A chunk, or all of a part.
-void Unit::load(const Step& step) {
+Status Unit::load(const Step& step, int lane) {
   const PartLayout& layout = program_.parts[static_cast<std::size_t>(step.part)];
   const bool whole = step.chunk == kWholePart;
   const Chunk begin = whole ? 0 : step.chunk, end = whole ? layout.chunks : step.chunk + 1;
   const std::size_t first = layout.at(begin), n = layout.at(end) - first;
+  if (is_there(step)) return gpu_->load(lane, step.part, first, n);
+  if (is_afar()) TITHE_TRY(gpu_->bring(lane, step.part, first, n));
   const std::span<float> values = flat_.values(step.part).subspan(first, n);
   flat_.load(step.part, first, n);
   if (!member_.place().works()) std::ranges::fill(values, 0.0F);
@@ -110,11 +110,20 @@ void Unit::load(const Step& step) {
   for (Chunk c = begin; c < end; ++c)
     chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(c)].source =
         source + (layout.at(c) - first);
+  return {};
+}
+
+Status Unit::unload(const Step& step, const Where& w, int lane) {
+  const std::size_t first = w.layout.at(step.chunk);
+  if (is_there(step)) return gpu_->unload(lane, step.part, first, w.n);
+  flat_.unload(step.part, first, w.n);
+  return is_afar() ? gpu_->take_back(lane, step.part, first, w.n) : Status{};
 }
 
 // ---- Frames that leave
 
 Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, Bytes out) {
+  if (is_there(step)) return encode_there(step, w, lane, out);
   const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
   Result<Encoded> done = impl(step).encode(call(step, w, lane), carry, out);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
@@ -268,8 +277,7 @@ Status Unit::store(const Step& step, int lane) {
     finite_ = false;
     return {};
   }
-  flat_.unload(step.part, w.layout.at(step.chunk), w.n);
-  return {};
+  return unload(step, w, lane);
 }
 
 // As store(), in one pass.
@@ -295,14 +303,19 @@ Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
     finite_ = false;
     return {};
   }
-  flat_.unload(step.part, w.layout.at(step.chunk), w.n);
-  return {};
+  return unload(step, w, lane);
 }
 
 // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. With a plain codec it
 // is looked for block by block, while the values are in the nearest cache.
 Status Unit::write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
                    bool& finite) {
+  if (is_there(step)) {
+    float largest = 0;
+    TITHE_TRY(decode_there(step, w, lane, payloads, false, member_.divide, &largest));
+    finite = see_largest(largest);
+    return {};
+  }
   const Merge merge{.divide = member_.divide};
   const bool by_block = w.plain && payloads.size() == 1 && payloads[0].size() == sizeof(float) * w.n;
   if (!by_block) {
@@ -321,8 +334,7 @@ Status Unit::write(const Step& step, const Where& w, int lane, std::span<const B
   return {};
 }
 
-bool Unit::see_result(std::span<const float> values) {
-  const float largest = codec::largest_magnitude(values);
+bool Unit::see_largest(float largest) {
   if (largest <= carry::kMostCarried) return true;
   excessive_ = true;
   return is_finite(largest);

@@ -104,7 +104,10 @@ void Unit::touch(std::span<const Tensor> bucket) {
 }
 
 void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {
-  flat_.begin(bucket);
+  if (is_afar())
+    begin_there();
+  else
+    flat_.begin(bucket);
   round_ = round;
   finite_ = true;
   excessive_ = false;
@@ -112,12 +115,12 @@ void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {
 }
 
 void Unit::end() {
-  if (!finite_) flat_.fill_with_nan();
+  if (!finite_) fill_with_nan();
 }
 
 double Unit::commit(bool keep, bool for_good) {
   const double forgotten = keep ? carry_.commit(for_good) : 0;
-  if (!keep && finite_) flat_.fill_with_nan();
+  if (!keep && finite_) fill_with_nan();
   if (for_good) carry_.lend_next();
   frames_.lend();
   flat_.lend();

@@ -13,6 +13,8 @@
 
 #include "carry/buffers.h"
 #include "codec/plain.h"
+#include "codec/shared/common/magnitude.h"
+#include "engine/device/device_parts.h"
 #include "engine/program/bucket.h"
 #include "engine/program/flat.h"
 #include "engine/program/frames.h"
@@ -38,6 +40,7 @@ struct Member {
   Tagging tagging = {};
   std::shared_ptr<Tags> tags = {};                                        // null: frames are not tagged
   std::shared_ptr<KnownMakers> makers = std::make_shared<KnownMakers>();  // of all its layouts
+  std::shared_ptr<Gpus> gpus = std::make_shared<Gpus>(DeviceChoice{}, 1);
   bool strangers = false;  // bytes without a right tag may be a stranger's: they accuse nobody
   Place place() const { return {me, world, &hosts, servers}; }
 };
@@ -93,6 +96,8 @@ class Unit {
   void touch(std::span<const Tensor> bucket);
   // Where the tensors of the last round lay, in the caller's order.
   std::vector<Tensor> last_bucket() const { return flat_.bucket(); }
+  // The next round's gradients, in the caller's order, and where they lie. Not ok: nothing has begun.
+  Status place(std::span<const Tensor> bucket, const Origin& origin);
   // A round begins: where this round's gradients lie, in the caller's order.
   void begin(std::span<const Tensor> bucket, std::uint32_t round);
   // Runs one step that is neither send nor recv. The peer of a failure is the frame's source.
@@ -103,6 +108,13 @@ class Unit {
   void received(const Step& step, std::size_t bytes) { frames_.received(step.slot, bytes); }
   // All steps have run: fills the bucket with NaN where some rank was not finite.
   void end();
+  // The next round's bucket lies on a GPU.
+  bool is_afar() const { return gpu_ != nullptr && gpu_->on(); }
+  // Its tensor of this index becomes one in the host's memory: a copy in `room`, of before the round.
+  Status read(std::size_t index, Tensor& tensor, std::vector<std::uint8_t>& room);
+  // Not ok: the bucket was to be filled with NaN, and a GPU did not do it.
+  const Status& trouble() const { return trouble_; }
+  std::string device_text() const { return gpu_ == nullptr ? std::string() : gpu_->text(); }
   bool finite() const { return finite_; }
   // True if some value of the result is beyond what is carried on (carry::kMostCarried).
   bool excessive() const { return excessive_; }
@@ -146,7 +158,7 @@ class Unit {
   FrameHeader header(const Step& step, const Where& w) const;
 
   // Steps (steps.cc).
-  void load(const Step& step);
+  Status load(const Step& step, int lane);
   Status own(const Step& step, int lane);
   Status encode(const Step& step, int lane);
   Status check(const Step& step, int lane, const EachPiece* each = nullptr);
@@ -170,9 +182,22 @@ class Unit {
   Status store_at_once(const Step& step, const Where& w, int lane);
   Status write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads, bool& finite);
   // Looks at values of the result; false where some are not finite.
-  bool see_result(std::span<const float> values);
+  bool see_result(std::span<const float> values) { return see_largest(codec::largest_magnitude(values)); }
+  bool see_largest(float largest);
+  // The result, where the caller has it.
+  Status unload(const Step& step, const Where& w, int lane);
   bool meets_nonfinite(std::span<const int> frames, const Where& w);
   Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
+
+  // Device parts (device_steps.cc).
+  void begin_there();
+  bool is_there(const Step& step) const { return gpu_ != nullptr && gpu_->takes(step.part); }
+  std::unique_ptr<DeviceParts> device_parts() const;
+  Result<Encoded> encode_there(const Step& step, const Where& w, int lane, Bytes out);
+  // Adds payloads to what is there, or puts their sum there; `largest`: of the result.
+  Status decode_there(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+                      bool onto, float divide, float* largest = nullptr);
+  void fill_with_nan();
 
   Result<Made> encode_values(const Step& step, const Where& w, int lane);
 
@@ -206,6 +231,8 @@ class Unit {
   Flat flat_;
   carry::Buffers carry_;
   std::vector<ChunkState> chunks_;
+  std::unique_ptr<DeviceParts> gpu_;  // since a bucket lay on one
+  Status trouble_;
   std::uint32_t round_ = 0;
   std::atomic<bool> finite_{true};
   std::atomic<bool> excessive_{false};

@@ -99,6 +99,7 @@ Result<SessionOptions> read(const tithe_options& o, int world) {
   if (o.schedule != nullptr) out.schedule = o.schedule;
   if (o.authenticate != nullptr) out.authenticate = o.authenticate;
   if (o.pacer != nullptr) out.pacer = o.pacer;
+  if (o.device != nullptr) out.device = o.device;
   if (o.checksum != nullptr) out.checksum = o.checksum;
   out.lanes = o.lanes;
   out.average = o.average != 0;
@@ -176,7 +177,8 @@ void tithe_options_init(tithe_options* options) {
               kDefaults.measure,
               nullptr,
               kDefaults.epoch,
-              kDefaults.undo};
+              kDefaults.undo,
+              kDefaults.device.c_str()};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
@@ -196,8 +198,8 @@ void tithe_session_close(tithe_session* session) { delete session; }
 int tithe_rank(const tithe_session* session) { return session->session->rank(); }
 int tithe_world(const tithe_session* session) { return session->session->world(); }
 
-int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
-               tithe_error* error) {
+static int sync_from(tithe_session* session, const tithe_tensor* bucket, size_t tensors,
+                     const tithe::Origin& origin, uint64_t* ticket, tithe_error* error) {
   if (ticket == nullptr || (bucket == nullptr && tensors > 0))
     return tithe::invalid("sync: bucket or ticket is NULL", error);
   std::vector<tithe::Tensor> list;
@@ -207,9 +209,19 @@ int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensor
       return tithe::invalid("sync: a tensor has no key or an unknown type", error);
     list.push_back({t.key, t.data, t.n, static_cast<tithe::DType>(t.dtype), t.row});
   }
-  const auto given = session->session->sync(list);
+  const auto given = session->session->sync(list, origin);
   if (given.ok()) *ticket = *given;
   return report(given.status(), error);
+}
+
+int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
+               tithe_error* error) {
+  return sync_from(session, bucket, tensors, {}, ticket, error);
+}
+int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
+                  void* stream, uint64_t* ticket, tithe_error* error) {
+  if (device < 0) return tithe::invalid("sync_on: a GPU has a number from 0 on", error);
+  return sync_from(session, bucket, tensors, {device, reinterpret_cast<uint64_t>(stream)}, ticket, error);
 }
 
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error) {

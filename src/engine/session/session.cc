@@ -105,7 +105,7 @@ Status Session::Impl::meets_open_round(const Entry& e) const {
   return {};
 }
 
-Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
+Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin& origin) {
   TITHE_TRY(runner_.status());
   TITHE_TRY(engine::check_bucket(bucket));
   const std::lock_guard lock(mutex_);
@@ -117,24 +117,21 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket) {
   Entry& e = **found;
   TITHE_TRY(meets_open_round(e));
   settle();
-  for (std::size_t i = 0; i < e.kept.size(); ++i) {
-    e.kept[i]->move_to(e.job->unit->carry(), e.job->unit->tensors()[i].slice());
-    e.kept[i]->use(round_ + 1);
-  }
+  Unit& unit = *e.job->unit;
+  for (std::size_t i = 0; i < e.kept.size(); ++i) e.kept[i]->move_to(unit.carry(), unit.tensors()[i].slice());
+  TITHE_TRY(unit.place(bucket, origin));
+  for (Kept* kept : e.kept) kept->use(round_ + 1);
   if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
   const bool first = std::ranges::none_of(entries_, [](const auto& other) { return other->open; });
   last_handed_ns_ = runner_.now_ns();
   if (first) first_handed_ns_ = last_handed_ns_;
-  for (const Tensor& t : bucket) {
-    gradient_bytes_ += t.n * (t.dtype == DType::kF32 ? 4 : 2);
-    if (norms_.due(round_ + 1)) norms_.take(t);
-  }
+  for (const Tensor& t : bucket) gradient_bytes_ += t.n * (t.dtype == DType::kF32 ? 4 : 2);
+  TITHE_TRY(look_at(unit, bucket, e.hash));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
   e.ticket = ++last_ticket_;
   e.used_before = std::exchange(e.used, round_ + 1);
   e.waited = false;
   e.open = true;
-  if (advisor_ != nullptr) advisor_->handed(e.hash, bucket, runner_.now_ns());
   return e.ticket;
 }
 
@@ -151,7 +148,8 @@ Status Session::Impl::wait(Ticket ticket) {
   }
   if (job == nullptr)
     return {Code::kInvalid, fmt::format("ticket {} was never given, or was waited for", ticket)};
-  return runner_.wait(*job);
+  TITHE_TRY(runner_.wait(*job));
+  return job->unit->trouble();
 }
 
 Status Session::Impl::commit() {
@@ -186,10 +184,12 @@ Status Session::Impl::commit_round(bool& ended) {
            .dropped = last_round_dropped_,
            .choices = committed_choices_,
            .entries = std::move(entries)};
+  Status trouble;
   for (Entry* e : open_) {
     undo_.forgotten += e->job->unit->commit(finite, !options_.undo);
     for (Kept* kept : e->kept) kept->commit();
     e->open = false;
+    if (trouble.ok()) trouble = e->job->unit->trouble();
   }
   sum_forgotten_ += undo_.forgotten;
   if (!options_.undo) settle();
@@ -213,7 +213,7 @@ Status Session::Impl::commit_round(bool& ended) {
     settle();
     switch_over();
   }
-  return finite ? Status{} : check_carry();
+  return finite ? trouble : check_carry();
 }
 
 // A layout is gone once all of its tensors were synchronised through others, so many rounds after its own last one:
@@ -256,6 +256,7 @@ Status Session::Impl::residual(std::string_view key, std::span<float> out) const
   if (kept->n != out.size())
     return {Code::kInvalid, fmt::format("tensor '{}' has {} values, not {}", key, kept->n, out.size())};
   const std::span<const float> residual = kept->residual();
+  TITHE_TRY(kept->lost());
   if (residual.empty())
     std::fill(out.begin(), out.end(), 0.0F);
   else
@@ -276,6 +277,7 @@ std::string Session::Impl::plan_text() const {
     for (const engine::TensorLayout& t : unit.tensors()) tensors.push_back({t.key, t.n, t.row});
     fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, tensors.size(),
                    unit.values(), engine::to_text(unit.plan(), tensors, *choices_));
+    out += unit.device_text();
   }
   for (const Spec& spec : engine::programs_of(*choices_))
     fmt::format_to(std::back_inserter(out), "{}: {}\n", to_string(spec), how_it_runs(spec));
@@ -329,6 +331,8 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
   const Result<Cover> checksum = engine::parse_checksum(options.checksum, *authenticate);
   if (!checksum.ok()) return checksum.status();
   if (*checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*choices, engine::automatic(options)));
+  const Result<engine::DeviceChoice> device = engine::parse_device(options.device);
+  if (!device.ok()) return device.status();
   const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
   if (!pacing.ok()) return pacing.status();
   if (!advice_asked().empty() && !advice_allows().empty())
@@ -343,7 +347,7 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
   }
   return std::unique_ptr<Session>(new Session(std::make_shared<Impl>(
       std::move(transport), std::move(told), !options.link.empty(), std::move(*choices), *schedule,
-      engine::Tagging{.what = *authenticate, .checksum = *checksum}, *pacing, std::move(trace))));
+      engine::Tagging{.what = *authenticate, .checksum = *checksum}, *device, *pacing, std::move(trace))));
 }
 
 // The others hear that the transport is gone.
@@ -362,9 +366,9 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
 
 int Session::rank() const { return impl()->member().me; }
 int Session::world() const { return impl()->member().world; }
-Result<Ticket> Session::sync(std::span<const Tensor> bucket) {
+Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin) {
   try {
-    return impl()->sync(bucket);
+    return impl()->sync(bucket, origin);
   } catch (const std::bad_alloc&) {
     return impl()->no_memory(impl()->needs(bucket));
   }

@@ -22,8 +22,8 @@ class Session::Impl {
  public:
   // `options`: with the link, as it was said or else found.
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said, Choices choices,
-       Schedule schedule, const engine::Tagging& tagging, const engine::Pacing& pacing,
-       std::unique_ptr<engine::TraceFile> trace)
+       Schedule schedule, const engine::Tagging& tagging, const engine::DeviceChoice& device,
+       const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace)
       : trace_(std::move(trace)),
         options_(std::move(options)),
         member_{.me = transport->rank(),
@@ -39,6 +39,7 @@ class Session::Impl {
                 .tags = transport->key().empty()
                             ? nullptr
                             : std::make_shared<Tags>(transport->key(), options_.lanes + 1),
+                .gpus = std::make_shared<engine::Gpus>(device, options_.lanes + 1),
                 .strangers = engine::strangers_may_speak(*transport)},
         automatic_(automatic_text(options_)),
         link_said_(link_said),
@@ -57,7 +58,7 @@ class Session::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  Result<Ticket> sync(std::span<const Tensor> bucket);
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin);
   Status wait(Ticket ticket);
   Status commit();
   Result<std::vector<std::uint8_t>> state();
@@ -143,6 +144,7 @@ class Session::Impl {
   std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, const Choices& choices,
                                         std::span<const carry::Own> comes = {}) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
+  Status look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout);
   Status meets_open_round(const Entry& e) const;
   Status commit_round(bool& ended);
   Status check_carry();

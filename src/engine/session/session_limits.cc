@@ -43,6 +43,8 @@ void Session::Impl::say(std::string line) {
 
 std::vector<std::string> Session::Impl::said() {
   std::vector<std::string> lines = advisor_ == nullptr ? std::vector<std::string>() : advisor_->said();
+  const std::vector<std::string> gpus = member_.gpus->said();
+  lines.insert(lines.end(), gpus.begin(), gpus.end());
   const std::lock_guard lock(mutex_);
   lines.insert(lines.end(), lines_.begin(), lines_.end());
   lines_.clear();

@@ -69,17 +69,27 @@ Result<std::vector<std::uint8_t>> Session::Impl::saved(bool debts) {
   const std::lock_guard lock(mutex_);
   const std::string codec = engine::state_text(*committed_choices_);
   const std::string opened = engine::state_text(*opened_choices_);
-  return engine::save({.rank = member_.me,
-                       .world = member_.world,
-                       .round = round_,
-                       .codec = codec,
-                       .opened = codec == opened ? std::string() : opened,
-                       .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
-                       .link = link_,
-                       .schedule = schedule_.text(),
-                       .told = schedule_.told(),
-                       .members = options_.members},
-                      store_, debts);
+  Result<std::vector<std::uint8_t>> bytes =
+      engine::save({.rank = member_.me,
+                    .world = member_.world,
+                    .round = round_,
+                    .codec = codec,
+                    .opened = codec == opened ? std::string() : opened,
+                    .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
+                    .link = link_,
+                    .schedule = schedule_.text(),
+                    .told = schedule_.told(),
+                    .members = options_.members},
+                   store_, debts);
+  if (debts)
+    for (const auto& e : entries_)
+      if (const Status& lost = e->job->unit->carry().lost(); !lost.ok())
+        return Status(lost.code(),
+                      fmt::format("what is left unsent was on a GPU that does not answer, so no state "
+                                  "has it: resume from one that was saved before; common_state() has "
+                                  "all but that: {}",
+                                  lost.what()));
+  return bytes;
 }
 
 Result<std::vector<std::uint8_t>> Session::Impl::state() { return saved(true); }

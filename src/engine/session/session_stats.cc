@@ -61,4 +61,22 @@ std::vector<TensorStats> Session::Impl::tensor_stats() const {
   return all;
 }
 
+// What is done with gradients here beside their exchange needs them in the host's memory. Where they lie there, this
+// allocates nothing.
+Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout) {
+  const bool measured = norms_.due(round_ + 1);
+  if (advisor_ == nullptr && !measured) return {};
+  std::vector<std::vector<std::uint8_t>> rooms;
+  std::vector<Tensor> copies;
+  if (unit.is_afar()) {
+    copies.assign(bucket.begin(), bucket.end());
+    rooms.resize(bucket.size());
+    for (std::size_t k = 0; k < copies.size(); ++k) TITHE_TRY(unit.read(k, copies[k], rooms[k]));
+    bucket = copies;
+  }
+  if (measured) std::ranges::for_each(bucket, [&](const Tensor& t) { norms_.take(t); });
+  if (advisor_ != nullptr) advisor_->handed(layout, bucket, runner_.now_ns());
+  return {};
+}
+
 }  // namespace tithe

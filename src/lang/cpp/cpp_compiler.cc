@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file of the library that reads the environment for compiled programs (docs/cli.md has the table).
+// Reads the environment for compiled programs, as lang/store/private_folder.cc does (docs/cli.md has the table).
 #include "lang/cpp/cpp_compiler.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "lang/cpp/seal.h"
+#include "lang/store/seal.h"
 
 namespace tithe::lang {
 
@@ -148,13 +148,6 @@ Result<Compiler> find_compiler() {
   for (const char* name : {"c++", "g++", "clang++"})
     if (const std::string path = in_path(name); !path.empty()) return Compiler{path, key_of(path)};
   return Status(Code::kUnsupported, "there is no compiler here (c++, g++, clang++)");
-}
-
-Result<std::string> cache_folder() {
-  if (const std::string own = environment("TITHE_CACHE"); !own.empty()) return fs::absolute(own).string();
-  if (const std::string all = environment("XDG_CACHE_HOME"); !all.empty()) return all + "/tithe";
-  if (const std::string home = environment("HOME"); !home.empty()) return home + "/.cache/tithe";
-  return Status(Code::kUnsupported, "there is no folder for what is compiled: set TITHE_CACHE to one");
 }
 
 Result<std::string> compile_cpp(const Compiler& compiler, const std::string& text,

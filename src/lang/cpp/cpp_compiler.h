@@ -16,9 +16,6 @@ struct Compiler {
 // As TITHE_CXX says, else the first of c++, g++, clang++. kUnsupported: there is none, or none is wanted.
 Result<Compiler> find_compiler();
 
-// As TITHE_CACHE says, else tithe in $XDG_CACHE_HOME or ~/.cache. kUnsupported: there is no place.
-Result<std::string> cache_folder();
-
 // Makes a shared object of the text, sealed (seal.h), in a file of `folder` that nobody else writes to: its name,
 // which ends in .new. Anything else that is written is removed.
 //   kUnsupported  the compiler refuses it, and what it says

@@ -16,7 +16,8 @@
 
 #include "lang/cpp/compiled.h"
 #include "lang/cpp/cpp_compiler.h"
-#include "lang/cpp/seal.h"
+#include "lang/store/private_folder.h"
+#include "lang/store/seal.h"
 
 namespace tithe::lang {
 
@@ -26,52 +27,9 @@ namespace {
 
 constexpr const char* kSymbol = "tithe_program";
 
-class File {
- public:
-  explicit File(int fd = -1) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  File(File&& other) noexcept : fd_(other.release()) {}
-  File& operator=(File&& other) = delete;
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-// Ok if it is the user's, and nobody else can write to it.
-Status check_private(int fd, const std::string& path, mode_t kind) {
-  struct stat is {};
-  if (::fstat(fd, &is) != 0 || (is.st_mode & S_IFMT) != kind)
-    return {Code::kInvalid, fmt::format("{} is not what it should be", path)};
-  if (is.st_uid != ::geteuid())
-    return {Code::kInvalid,
-            fmt::format("{} belongs to another user: set TITHE_CACHE to a folder of your own", path)};
-  if ((is.st_mode & 022U) != 0)
-    return {Code::kInvalid,
-            fmt::format("others can write to {} (mode {:o}): chmod go-w {}", path, is.st_mode & 0777U, path)};
-  return {};
-}
-
-Result<File> open_folder(const std::string& path) {
-  std::error_code none;
-  fs::create_directories(fs::path(path).parent_path(), none);
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return Status(Code::kIo, fmt::format("{} cannot be made", path));
-  File folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!folder.ok()) return Status(Code::kIo, fmt::format("{} cannot be opened as a folder", path));
-  TITHE_TRY(check_private(folder.get(), path, S_IFDIR));
-  return folder;
-}
-
 // An object under this name, loaded for good; nullptr without a problem: there is none. Loads what it has looked at.
 Result<const Object*> load(int folder, const std::string& name, std::uint64_t key) {
-  File file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  OpenFile file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file.ok()) return static_cast<const Object*>(nullptr);
   TITHE_TRY(check_private(file.get(), name, S_IFREG));
   if (const Status whole = check_seal(file.get()); !whole.ok())
@@ -157,7 +115,7 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   if (!compiler.ok()) return interpreted(compiler.status().what());
   const Result<std::string> path = cache_folder();
   if (!path.ok()) return interpreted(path.status().what());
-  Result<File> folder = open_folder(*path);
+  Result<OpenFile> folder = open_folder(*path);
   if (!folder.ok()) return interpreted(folder.status().what());
   const std::string name =
       fmt::format("{:016x}-{}-{:016x}.so", body.key, static_cast<int>(level), compiler->key);
@@ -176,7 +134,7 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   };
   if (const Object* known = from_cache()) return {known, known_in()};
   // Others that compile the same wait for the first one; the lock saves work, and nothing depends on it.
-  const File lock(::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const OpenFile lock(::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (lock.ok()) ::flock(lock.get(), LOCK_EX);
   if (const Object* known = from_cache()) return {known, known_in()};
   const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, check);

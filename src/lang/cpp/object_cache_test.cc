@@ -18,8 +18,8 @@
 
 #include "lang/cpp/compiled.h"
 #include "lang/cpp/cpp_compiler.h"
-#include "lang/cpp/seal.h"
 #include "lang/loader.h"
+#include "lang/store/seal.h"
 
 namespace tithe::lang {
 namespace {

@@ -9,9 +9,11 @@
 #include <type_traits>
 
 #include "base/rng.h"
+#include "lang/cuda/code_cache.h"
 #include "lang/cuda/emit_cuda.h"
 #include "lang/run/context.h"
 #include "lang/run/held.h"
+#include "lang/runtime/prelude.h"
 
 namespace tithe::lang {
 
@@ -61,16 +63,23 @@ Status DeviceLane::grow(Held& memory, std::size_t bytes) const {
   return {};
 }
 
+Result<Bytes> DeviceLane::room(std::size_t bytes) {
+  if (room_.handle() == 0 || room_.bytes() < bytes) TITHE_TRY(grow(room_, bytes));
+  return Bytes(room_.data(), bytes);
+}
+
 // ---- A program
 
-std::string device_text(const Combination& of) { return "#define TITHE_PLANS\n" + cuda_file(of); }
+std::string device_text(const Combination& of) {
+  return "#define TITHE_PLANS\n" + cuda_file(of) + kPreludeCudaValues;
+}
 
 Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const device::Device& on,
                                                            const device::Compiler& compiler,
                                                            const Combination& of, const Settings& settings) {
   if (const char* why = no_kernels(of, settings)) return Status(Code::kUnsupported, why);
   if (of.program.items.size() >= kMostAnswers) return Status(Code::kUnsupported, "it sends too many items");
-  const Result<std::string> code = compiler.code(device_text(of), on.sm());
+  const Result<std::string> code = cached_code(compiler, device_text(of), on.sm());
   if (!code.ok()) return code.status();
   Result<device::Module> module = on.module(*code);
   if (!module.ok()) return module.status();
@@ -177,6 +186,36 @@ Status DeviceProgram::launch_all(DeviceLane& lane, const char* planner, KernelCa
   return {};
 }
 
+// Kernels of prelude_cuda_values.h.
+Status DeviceProgram::launch_each(DeviceLane& lane, const char* kernel, KernelCall& told) {
+  return launch(lane, kernel, std::max<std::size_t>(1, (told.n + kEachValues - 1) / kEachValues), told);
+}
+
+Status DeviceProgram::reserve(DeviceLane& lane, const Settings& settings, std::size_t n) {
+  KernelCall told = this->told({.settings = settings}, n);
+  TITHE_TRY(lane.grow(lane.payload_, bound(of_, settings, n)));
+  told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
+  return plan(lane, "tithe_plan_encode", told).status();
+}
+
+Status DeviceProgram::widen(DeviceLane& lane, Address from, bool bf16, Address to, std::size_t n) {
+  KernelCall told = {};
+  told.n = n;
+  told.payload = pointer_of<std::uint8_t>(from);
+  told.out = pointer_of<float>(to);
+  told.field_bits = bf16 ? 1 : 0;
+  return launch_each(lane, "tithe_widen", told);
+}
+
+Status DeviceProgram::narrow(DeviceLane& lane, Address from, Address to, bool bf16, std::size_t n) {
+  KernelCall told = {};
+  told.n = n;
+  told.grad = pointer_of<const float>(from);
+  told.payload = pointer_of<std::uint8_t>(to);
+  told.field_bits = bf16 ? 1 : 0;
+  return launch_each(lane, "tithe_narrow", told);
+}
+
 Result<Encoded> DeviceProgram::encode(DeviceLane& lane, std::string_view name, const Call& call,
                                       const Values& in, Bytes out) {
   if (out.size() < bound(of_, call.settings, in.n))
@@ -271,12 +310,15 @@ Status DeviceProgram::decode_on(DeviceLane& lane, std::string_view name, const C
     TITHE_TRY(launch_all(lane, "tithe_plan_decode", told));
     told.base = pointer_of<const float>(out);
   }
-  if (onto.divide != 1.0F) {
-    told.divide = onto.divide;
-    TITHE_TRY(launch(lane, "tithe_divide",
-                     std::max<std::size_t>(1, (n + kDividedValues - 1) / kDividedValues), told));
-  }
-  return on.wait(lane.stream());
+  if (onto.divide == 1.0F && onto.largest == nullptr) return on.wait(lane.stream());
+  told.divide = onto.divide;
+  told.answer = pointer_of<std::uint32_t>(lane.told_.at());
+  TITHE_TRY(on.fill(lane.stream(), lane.told_.at(), 0, sizeof(float)));
+  TITHE_TRY(launch_each(lane, "tithe_finish", told));
+  TITHE_TRY(on.copy_down(lane.stream(), lane.back_.data(), lane.told_.at(), sizeof(float)));
+  TITHE_TRY(on.wait(lane.stream()));
+  if (onto.largest != nullptr) std::memcpy(onto.largest, lane.back_.data(), sizeof(float));
+  return {};
 }
 
 // ---- Held to the interpreter

@@ -31,6 +31,8 @@ class DeviceLane {
   static Result<DeviceLane> open(const device::Device& on);
   const device::Device& on() const { return on_; }
   const device::Stream& stream() const { return stream_; }
+  // Pinned memory, as it was left until more is asked for.
+  Result<Bytes> room(std::size_t bytes);
 
  private:
   friend class DeviceProgram;
@@ -41,7 +43,8 @@ class DeviceLane {
   device::Device on_;
   device::Stream stream_;
   device::Memory scratch_, payload_, told_, agreed_, plan_;
-  device::Pinned back_, context_;            // what comes down but for payloads; what phases agreed on
+  device::Pinned back_, context_;  // what comes down but for payloads; what phases agreed on
+  device::Pinned room_;
   std::map<std::string, KernelPlan> plans_;  // by the program's number, the kernel and what a plan depends on
 };
 
@@ -55,6 +58,8 @@ class DeviceProgram {
   struct Onto {
     device::Address base;  // as Merge has it
     float divide;
+    float* largest =
+        nullptr;  // gets the largest magnitude of the result; a NaN or an infinity where there is one
   };
 
   // `of` lives as long as what is made. kUnsupported: why there is none.
@@ -62,12 +67,17 @@ class DeviceProgram {
                                                      const device::Compiler& compiler, const Combination& of,
                                                      const Settings& settings);
 
+  // All that an encode of n values takes of the lane, before there is any.
+  Status reserve(DeviceLane& lane, const Settings& settings, std::size_t n);
   // As Impl::encode does it. `out` is pinned.
   Result<Encoded> encode(DeviceLane& lane, std::string_view name, const Call& call, const Values& in,
                          Bytes out);
   // As Impl::decode does it, of at least one payload. These are pinned.
   Status decode(DeviceLane& lane, std::string_view name, const Call& call, std::span<const ByteView> payloads,
                 const Onto& onto, device::Address out, std::size_t n);
+  // Values of 16 bits as fp32, and back, as engine/program/convert.h does it. They begin: who goes on waits.
+  Status widen(DeviceLane& lane, device::Address from, bool bf16, device::Address to, std::size_t n);
+  Status narrow(DeviceLane& lane, device::Address from, device::Address to, bool bf16, std::size_t n);
 
  private:
   DeviceProgram(const Combination& of, device::Module module);
@@ -77,6 +87,7 @@ class DeviceProgram {
   Result<const KernelPlan*> plan(DeviceLane& lane, const char* kernel, KernelCall& told);
   Status launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks, const KernelCall& told);
   Status launch_all(DeviceLane& lane, const char* planner, KernelCall& told);
+  Status launch_each(DeviceLane& lane, const char* kernel, KernelCall& told);
   Status encode_on(DeviceLane& lane, std::string_view name, const Call& call, const Values& in, Bytes out,
                    Result<Encoded>& done);
   Status decode_on(DeviceLane& lane, std::string_view name, const Call& call,

@@ -209,9 +209,11 @@ TEST_F(OneProgram, AnotherCompilersCodeStaysOnTheHost) {
   const Made made(kOnebit);
   // A compiler that adds where it should subtract.
   ::setenv("FAKE_NVRTC_SPOILS", "sub(x, sent)=add(x, sent)", 1);
+  ::setenv("TITHE_CACHE", "/proc/none", 1);
   const Result<device::Compiler> spoils = device::Compiler::load(TITHE_FAKE_NVRTC);
   const OnDevice got = on_device(device, spoils, made.program->of(made.settings), made.settings);
   ::unsetenv("FAKE_NVRTC_SPOILS");
+  ::unsetenv("TITHE_CACHE");
   EXPECT_EQ(got.program, nullptr);
   EXPECT_EQ(got.how, "on the host: what a fake GPU makes of it is not what the interpreter does");
 }

@@ -27,8 +27,8 @@ struct KernelCall {
   void* within[12];
 };
 
-inline constexpr unsigned kKernelThreads = 128;                 // of a block
-inline constexpr unsigned kDividedValues = 8 * kKernelThreads;  // of a block of tithe_divide
+inline constexpr unsigned kKernelThreads = 128;              // of a block
+inline constexpr unsigned kEachValues = 8 * kKernelThreads;  // of a block of prelude_cuda_values.h
 inline constexpr std::size_t kMostLaunches = 64, kMostKernelName = 56;
 
 struct KernelLaunch {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In front of every program that is made kernels of (emit_cuda.h): calls and kernels, codes as bytes, and what a pass
-// finds. Where TITHE_PLANS is defined, the host launches what a plan says (device_program.h).
+// finds. Where TITHE_PLANS is defined, the host launches what a plan says (device_program.h), and
+// prelude_cuda_values.h comes behind it.
 
 struct State;
 struct Plan;
@@ -21,7 +22,7 @@ struct Call {
   // or one for each value, and room for one at least (lang/run/context.h); of how many ranks; bits of a field.
   const uint32_t* agreed[32];
   uint32_t agreed_ranks, field_bits;
-  double divide;  // of tithe_divide
+  double divide;  // of tithe_finish
   Plan* plan;     // of the kernels that plan
   // Within the scratch, filled in by tithe_encode.
   void* found;
@@ -104,13 +105,6 @@ struct Nothing {};
     launch_all(call, call->plan);                                      \
   }                                                                    \
   KERNEL(name, Nothing, PHASE(of_##name))
-// Decode ends with it, where a mean is wanted: it needs no kernel of the program's.
-enum { kDivided = 8 * kThreads };  // values of a block of threads
-DEV void divide_values(const Call* call, Nothing&, uint64_t at, U thread) {
-  for (uint64_t i = at * kDivided + thread; i < call->n && i < (at + 1) * kDivided; i += kThreads)
-    call->out[i] = div_(call->out[i], F(call->divide));
-}
-KERNEL(tithe_divide, Nothing, PHASE(divide_values))
 #else
 #define PLAN(name, scratch_of, launch_all)
 #endif

@@ -46,6 +46,7 @@ namespace planned {
 #include "lang/runtime/prelude_scalars.h"
 #include "lang/runtime/prelude_cuda.h"
 #include "lang/runtime/prelude_cuda_bytes.h"
+#include "lang/runtime/prelude_cuda_values.h"
 // clang-format on
 }  // namespace planned
 #pragma GCC diagnostic pop
@@ -87,7 +88,7 @@ TEST(PreludeCuda, HasThePlanOfTheHost) {
   EXPECT_EQ(offsetof(KernelLaunch, kernel), offsetof(planned::Launch, kernel));
   EXPECT_EQ(sizeof(KernelLaunch), sizeof(planned::Launch));
   EXPECT_EQ(kKernelThreads, unsigned{planned::kThreads});
-  EXPECT_EQ(kDividedValues, unsigned{planned::kDivided});
+  EXPECT_EQ(kEachValues, unsigned{planned::kEach});
 }
 
 TEST(PreludeCuda, HasTheInterpretersBinary16) {

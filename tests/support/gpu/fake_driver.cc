@@ -54,31 +54,31 @@ int cuGetErrorName(int error, const char** name) {
 }
 int cuDeviceGetCount(int* count) {
   BEGIN("cuDeviceGetCount", false);
-  *count = 1;
+  *count = gpu->devices;
   return kOk;
 }
 int cuDeviceGet(int* device, int ordinal) {
   BEGIN("cuDeviceGet", false);
   *device = ordinal;
-  return ordinal == 0 ? kOk : complain("cuDeviceGet of a device that is none");
+  return ordinal >= 0 && ordinal < gpu->devices ? kOk : complain("cuDeviceGet of a device that is none");
 }
 int cuDeviceGetName(char* name, int bytes, int device) {
   BEGIN("cuDeviceGetName", false);
   std::strncpy(name, "a fake GPU", static_cast<std::size_t>(bytes));
-  return device == 0 ? kOk : kInvalidValue;
+  return device < gpu->devices ? kOk : kInvalidValue;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   BEGIN("cuDeviceGetAttribute", false);
-  if (device != 0) return kInvalidValue;
+  if (device < 0 || device >= gpu->devices) return kInvalidValue;
   if (attribute == 75) *value = kFakeSm / 10;
   if (attribute == 76) *value = kFakeSm % 10;
   return attribute == 75 || attribute == 76 ? kOk : complain("an attribute that the fake does not know");
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {
   BEGIN("cuDevicePrimaryCtxRetain", false);
-  if (device != 0) return kInvalidValue;
+  if (device < 0 || device >= gpu->devices) return kInvalidValue;
   ++gpu->retained;
-  *context = &context_object;
+  *context = &context_objects[device];
   return kOk;
 }
 int cuDevicePrimaryCtxRelease_v2(int) {
@@ -89,7 +89,7 @@ int cuDevicePrimaryCtxRelease_v2(int) {
 }
 int cuCtxPushCurrent_v2(void* context) {
   BEGIN("cuCtxPushCurrent", false);
-  if (context != &context_object) return complain("no context", kInvalidContext);
+  if (!is_context(context)) return complain("no context", kInvalidContext);
   current.push_back(context);
   return kOk;
 }
@@ -196,6 +196,11 @@ const Control* fake_gpu() {
             const std::lock_guard lock(mutex);
             gpu->version = version;
           },
+      .set_devices =
+          [](int count) {
+            const std::lock_guard lock(mutex);
+            gpu->devices = count;
+          },
       .set_memory =
           [](std::uint64_t bytes) {
             const std::lock_guard lock(mutex);
@@ -214,6 +219,24 @@ const Control* fake_gpu() {
         const std::lock_guard lock(mutex);
         return problem_text.c_str();
       },
+      .join =
+          [](const Outside* streams) {
+            const std::lock_guard lock(mutex);
+            outside = streams;
+          },
+      .behind = [](std::uint64_t at) -> std::uint8_t* {
+        return gpu->memory.is_within(at) ? gpu->memory.behind(at) : nullptr;
+      },
+      .broken =
+          [] {
+            const std::lock_guard lock(mutex);
+            return gpu->broken != kOk;
+          },
+      .forgive =
+          [] {
+            const std::lock_guard lock(mutex);
+            gpu->failures.clear();
+          },
   };
   return &kControl;
 }

@@ -17,16 +17,29 @@
 
 namespace tithe::fake {
 
+// Streams that somebody else runs, who has taken memory here (tests/python/standin.cc). They only record events.
+struct Outside {
+  std::uint64_t first, end;                       // their handles
+  std::uint64_t (*record)(std::uint64_t stream);  // a mark in the stream
+  void (*reach)(std::uint64_t mark);              // returns when the stream has come to it
+};
+
 // The tests' handle on the fake: the library's function `fake_gpu` returns it.
 struct Control {
   void (*reset)(std::uint64_t seed);  // as new: nothing is alive, nothing is broken, no failure is planned
   // The n-th call of a function from now on, the first being 1; "*": of any. Work: "kernel", "copy".
   void (*fail)(const char* function, unsigned nth, int error, bool for_good);
   void (*set_version)(int version);         // 12090
+  void (*set_devices)(int count);           // 1 or 2; they share memory and streams
   void (*set_memory)(std::uint64_t bytes);  // that the GPU has
   std::uint64_t (*alive)();                 // pieces of memory, streams, events, modules
   std::uint64_t (*calls)();                 // since reset
   const char* (*problem)();                 // what was done wrong first; "": nothing
+  void (*join)(const Outside* streams);     // for as long as the process lives
+  std::uint8_t* (*behind)(
+      std::uint64_t at);  // where this process may touch what lies at one of the GPU's addresses
+  bool (*broken)();       // the context
+  void (*forgive)();      // no failure is planned any more; what is broken stays so
 };
 
 // A kernel, in what the fake's compiler makes of a text: its function NAME_on_cpu returns this

@@ -26,13 +26,14 @@ GpuMemory::~GpuMemory() {
   ::close(file_);
 }
 
-std::uint64_t GpuMemory::take(std::size_t bytes, std::uint8_t poison) {
+std::uint64_t GpuMemory::take(std::size_t bytes, std::uint8_t poison, int owner) {
   if (pages(bytes) + kPage > kRoom - next_) return 0;
   const std::uint64_t at = base() + next_;
   next_ += pages(bytes) + kPage;
   std::memset(behind(at), poison, bytes);
   std::memset(behind(at) + bytes, kBehind, pages(bytes) - bytes);
   alive_[at] = bytes;
+  owner_[at] = owner;
   used_ += bytes;
   return at;
 }
@@ -53,6 +54,11 @@ bool GpuMemory::give_back(std::uint64_t at, std::string& problem) {
 std::size_t GpuMemory::bytes_of(std::uint64_t at) const {
   const auto found = alive_.find(at);
   return found == alive_.end() ? 0 : found->second;
+}
+
+int GpuMemory::owner_of(std::uint64_t at) const {
+  const auto after = owner_.upper_bound(at);
+  return after == owner_.begin() ? 0 : std::prev(after)->second;
 }
 
 bool GpuMemory::is_alive(std::uint64_t at, std::size_t bytes) const {

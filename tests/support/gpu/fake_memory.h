@@ -16,10 +16,11 @@ class GpuMemory {
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
 
-  std::uint64_t take(std::size_t bytes, std::uint8_t poison);  // 0: there is no address left
+  std::uint64_t take(std::size_t bytes, std::uint8_t poison, int owner = 0);  // 0: there is no address left
   // False: nothing begins there. A write behind it is told.
   bool give_back(std::uint64_t at, std::string& problem);
   std::size_t bytes_of(std::uint64_t at) const;              // of what begins there; 0: nothing
+  int owner_of(std::uint64_t at) const;                      // the GPU that was current when it was taken
   bool is_alive(std::uint64_t at, std::size_t bytes) const;  // all of it, in one piece
   bool is_within(std::uint64_t at) const { return at >= base() && at - base() < kRoom; }
   std::uint8_t* behind(std::uint64_t at) const { return alias_ + (at - base()); }
@@ -38,6 +39,7 @@ class GpuMemory {
   std::uint8_t *given_ = nullptr, *alias_ = nullptr;
   std::size_t next_ = kPage, used_ = 0;
   std::map<std::uint64_t, std::size_t> alive_;  // by address: bytes
+  std::map<std::uint64_t, int> owner_;          // by address, as long as nothing was reset
 };
 
 }  // namespace tithe::fake

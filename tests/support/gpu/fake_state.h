@@ -48,15 +48,23 @@ struct Gpu {
   std::vector<Failure> failures;
   std::uint64_t next_handle = 0x1000, calls = 0, retained = 0;
   std::size_t has = std::size_t{1} << 30;
-  int version = 12090, broken = kOk;
+  int version = 12090, broken = kOk, devices = 1;
   bool running = false;
 };
 
 inline std::mutex mutex;
 inline std::unique_ptr<Gpu> gpu = std::make_unique<Gpu>(1);
 inline std::string problem_text;
+inline const Outside* outside = nullptr;
 inline thread_local std::vector<void*> current;
-inline int context_object;
+inline constexpr int kMostDevices = 2;
+inline int context_objects[kMostDevices];  // one context for each GPU
+inline bool is_context(const void* context) {
+  return context >= &context_objects[0] && context < &context_objects[kMostDevices];
+}
+inline int current_device() {
+  return static_cast<int>(static_cast<int*>(current.back()) - &context_objects[0]);
+}
 
 inline int complain(const std::string& what, int error = kInvalidValue) {
   if (problem_text.empty()) problem_text = what;
@@ -81,7 +89,7 @@ inline int begin(const char* function, bool needs_context = true) {
   ++gpu->calls;
   if (gpu->broken != kOk && needs_context) return gpu->broken;
   if (const int error = planned(function); error != kOk) return error;
-  if (needs_context && (current.empty() || current.back() != &context_object || gpu->retained == 0))
+  if (needs_context && (current.empty() || !is_context(current.back()) || gpu->retained == 0))
     return complain(std::string(function) + " without a context", kInvalidContext);
   return kOk;
 }
@@ -94,8 +102,11 @@ inline std::uint64_t handle_of(const void* p) { return reinterpret_cast<std::uin
 inline void* pointer_of(std::uint64_t handle) { return reinterpret_cast<void*>(handle); }
 inline std::uint64_t new_handle() { return gpu->next_handle += 8; }
 
+inline bool is_outside(void* stream) {
+  return outside != nullptr && handle_of(stream) >= outside->first && handle_of(stream) < outside->end;
+}
 inline bool is_stream(void* stream) {
-  return stream == nullptr || gpu->made_streams.contains(handle_of(stream));
+  return stream == nullptr || is_outside(stream) || gpu->made_streams.contains(handle_of(stream));
 }
 inline bool is_pinned(const void* at, std::size_t bytes) {
   const auto after = gpu->pinned.upper_bound(handle_of(at));

@@ -7,6 +7,24 @@
 
 using namespace tithe::fake;
 
+namespace {
+
+template <typename Word>
+int fill_with(std::uint64_t at, Word word, std::size_t words, void* stream) {
+  if (!is_stream(stream)) return complain("a stream that is none", kInvalidHandle);
+  if (at % sizeof word != 0 || !gpu->memory.is_alive(at, sizeof word * words))
+    return complain("a fill where nothing is alive, or between words");
+  return add(stream,
+             [=] {
+               for (std::size_t k = 0; k < words; ++k)
+                 std::memcpy(gpu->memory.behind(at) + sizeof word * k, &word, sizeof word);
+               return int{kOk};
+             },
+             {at});
+}
+
+}  // namespace
+
 extern "C" {
 
 int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
@@ -19,7 +37,7 @@ int cuMemAlloc_v2(std::uint64_t* at, std::size_t bytes) {
   BEGIN("cuMemAlloc");
   if (bytes == 0) return complain("cuMemAlloc of no bytes");
   if (bytes > gpu->has - gpu->memory.used()) return kOutOfMemory;
-  *at = gpu->memory.take(bytes, poison());
+  *at = gpu->memory.take(bytes, poison(), current_device());
   return *at == 0 ? kOutOfMemory : kOk;
 }
 int cuMemFree_v2(std::uint64_t at) {
@@ -96,6 +114,23 @@ int cuMemsetD8Async(std::uint64_t at, unsigned char byte, std::size_t bytes, voi
              },
              {at});
 }
+int cuMemsetD16Async(std::uint64_t at, unsigned short word, std::size_t words, void* stream) {
+  BEGIN("cuMemsetD16Async");
+  return fill_with(at, word, words, stream);
+}
+int cuMemsetD32Async(std::uint64_t at, unsigned word, std::size_t words, void* stream) {
+  BEGIN("cuMemsetD32Async");
+  return fill_with(at, word, words, stream);
+}
+int cuPointerGetAttribute(void* value, int attribute, std::uint64_t at) {
+  BEGIN("cuPointerGetAttribute");
+  const bool there = gpu->memory.is_alive(at, 1);
+  if (!there && !is_pinned(pointer_of(at), 1)) return kInvalidValue;
+  const int said = attribute == 2 ? (there ? 2 : 1) : gpu->memory.owner_of(at);
+  if (attribute != 2 && attribute != 9) return complain("an attribute that the fake does not know");
+  std::memcpy(value, &said, sizeof said);
+  return kOk;
+}
 int cuStreamCreate(void** stream, unsigned flags) {
   BEGIN("cuStreamCreate");
   if (flags > 1) return complain("cuStreamCreate with flags that are none");
@@ -139,7 +174,13 @@ int cuEventRecord(void* event, void* stream) {
   if (!is_stream(stream)) return complain("a stream that is none", kInvalidHandle);
   const auto found = gpu->events.find(handle_of(event));
   if (found == gpu->events.end()) return complain("an event that is none", kInvalidHandle);
-  add(stream, {});
+  std::function<int()> reached;
+  if (is_outside(stream))
+    reached = [mark = outside->record(handle_of(stream))] {
+      outside->reach(mark);
+      return int{kOk};
+    };
+  add(stream, std::move(reached));
   found->second = gpu->streams.last_of(handle_of(stream));
   return kOk;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The GPU of a test: the fake one as new, drawn from a seed; or the machine's, where TITHE_TEST_GPU=real says so.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,7 +9,7 @@
 
 #include "device/compiler.h"
 #include "device/device.h"
-#include "support/gpu/fake_gpu.h"
+#include "support/gpu/fake_here.h"
 
 namespace tithe::testing {
 
@@ -24,23 +23,17 @@ inline const Result<device::Compiler>& nvrtc_here() {
   static const Result<device::Compiler> kCompiler = []() -> Result<device::Compiler> {
     std::error_code none;
     const std::filesystem::path lib = TITHE_SOURCE_DIR "/.setup/nvrtc-venv/lib";
-    if (!device::this_compiler().ok())
-      for (const auto& python : std::filesystem::directory_iterator(lib, none))
-        if (const auto file = python.path() / "site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12";
-            exists(file))
-          return device::Compiler::load(file);
+    for (const auto& python : std::filesystem::directory_iterator(lib, none))
+      if (const auto file = python.path() / "site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12";
+          exists(file))
+        return device::Compiler::load(file);
+    // Sessions of this process may find the fake one (gpu_tensors.h).
+    const char* const named = std::getenv("TITHE_NVRTC");
+    if (named != nullptr && std::string_view(named) == TITHE_FAKE_NVRTC)
+      return Status(Code::kUnsupported, "there is no NVRTC but the fake one");
     return device::this_compiler();
   }();
   return kCompiler;
-}
-
-inline const fake::Control& fake_gpu() {
-  static const auto* const kControl = [] {
-    void* const library = ::dlopen(TITHE_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
-    EXPECT_NE(library, nullptr) << ::dlerror();
-    return reinterpret_cast<const fake::Control* (*)()>(::dlsym(library, "fake_gpu"))();
-  }();
-  return *kControl;
 }
 
 // Fails the test where the driver was told what it may not be told, or where something is alive at the end.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lang/cpp/seal.h"
+#include "lang/store/seal.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

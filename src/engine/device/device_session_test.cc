@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions whose buckets lie on a GPU, which is a fake one (tests/support/gpu/fake_gpu.h): the same bits as from the
+// host's memory, and what goes wrong. No GPU has run it; TITHE_TEST_GPU=real does so.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/program/convert.h"
+#include "support/gpu/gpu_here.h"
+#include "support/gpu/gpu_tensors.h"
+#include "support/ranks.h"
+#include "tithe/tithe.h"
+
+namespace tithe {
+namespace {
+
+using testing::at;
+using testing::fake_gpu;
+using testing::GpuTensors;
+using testing::has;
+using testing::Ranks;
+using testing::text;
+
+using Bytes16 = std::vector<std::uint16_t>;
+
+// A bucket of all types, of which the second tensor is cut into parts.
+struct Bucket {
+  std::vector<float> small, large, rest;
+  Bytes16 half, brain;
+
+  Bucket(Rank rank, int round) {
+    unsigned draw = static_cast<unsigned>(1 + rank + 100 * round);
+    const auto next = [&] {
+      draw = draw * 1664525U + 1013904223U;
+      return (static_cast<float>(draw >> 8) * 0x1p-24F - 0.5F) * 3.0F;
+    };
+    for (auto [of, n] : {std::pair{&small, 700}, {&large, 9000}, {&rest, 1300}})
+      for (int i = 0; i < n; ++i) of->push_back(next());
+    for (int i = 0; i < 900; ++i) half.push_back(engine::to_fp16(next()));
+    for (int i = 0; i < 800; ++i) brain.push_back(engine::to_bf16(next()));
+  }
+  std::vector<Tensor> tensors() {
+    return {{.key = "small", .data = small.data(), .n = small.size()},
+            {.key = "half", .data = half.data(), .n = half.size(), .dtype = DType::kF16},
+            {.key = "large", .data = large.data(), .n = large.size()},
+            {.key = "brain", .data = brain.data(), .n = brain.size(), .dtype = DType::kBF16},
+            {.key = "rest", .data = rest.data(), .n = rest.size()}};
+  }
+  friend bool operator==(const Bucket& a, const Bucket& b) {
+    const auto same = [](const std::vector<float>& x, const std::vector<float>& y) {
+      return x.size() == y.size() && std::memcmp(x.data(), y.data(), 4 * x.size()) == 0;
+    };
+    return same(a.small, b.small) && same(a.large, b.large) && same(a.rest, b.rest) && a.half == b.half &&
+           a.brain == b.brain;
+  }
+};
+
+// `there`: by way of a GPU.
+Status round(Session& session, Bucket& bucket, bool there, bool apart = true) {
+  const std::vector<Tensor> here = bucket.tensors();
+  if (!there) {
+    const Result<Ticket> ticket = session.sync(here);
+    if (!ticket.ok()) return ticket.status();
+    TITHE_TRY(session.wait(*ticket));
+    return session.commit();
+  }
+  GpuTensors gpu;
+  const std::vector<Tensor> on_gpu = gpu.take(here, apart);
+  const Result<Ticket> ticket = session.sync(on_gpu, gpu.origin());
+  if (!ticket.ok()) return ticket.status();
+  TITHE_TRY(session.wait(*ticket));
+  const Status status = session.commit();
+  if (status.ok()) gpu.read(on_gpu, here);
+  return status;
+}
+
+class OnGpus : public testing::GpuTest {
+ protected:
+  static SessionOptions options(const std::string& codec) {
+    return {.codec = codec,
+            .strategy = "ring",
+            .lanes = 0,
+            .min_values = 0,
+            .part_values = 4000,
+            .timeout = std::chrono::seconds(900),
+            .seed = 5,
+            .device = "on,least=1"};
+  }
+};
+
+class Codecs : public OnGpus, public ::testing::WithParamInterface<const char*> {};
+
+// Rank 0 changes its place from round to round, rank 1 is on the GPU; the others never are.
+TEST_P(Codecs, GiveTheSameBitsWhereverTensorsLie) {
+  for (const auto& [strategy, lanes] : {std::pair{"ring", 0}, {"gather", 2}}) {
+    SessionOptions o = options(GetParam());
+    o.strategy = strategy;
+    o.lanes = lanes;
+    Ranks here(open_loop(2), o), there(open_loop(2), o);
+    for (int k = 0; k < 5; ++k) {
+      std::vector<Bucket> want, got;
+      for (Rank r = 0; r < 2; ++r) want.emplace_back(r, k), got.emplace_back(r, k);
+      if (k == 2)
+        for (auto* all : {&want, &got}) (*all)[1].large[77] = NAN;
+      here.each([&](Rank r) { EXPECT_EQ(text(round(here[r], want[at(r)], false)), "ok"); });
+      there.each([&](Rank r) {
+        EXPECT_EQ(text(round(there[r], got[at(r)], r == 1 || k % 2 == 0, k % 3 != 0)), "ok");
+      });
+      for (Rank r = 0; r < 2; ++r) {
+        ASSERT_TRUE(want[at(r)] == got[at(r)]) << "round " << k << ", rank " << r << ", " << strategy;
+        ASSERT_EQ(here[r].last_round_dropped(), there[r].last_round_dropped());
+        if (k == 1 || k == 4) {
+          ASSERT_EQ(*here[r].state(), *there[r].state()) << "round " << k << ", rank " << r;
+        }
+      }
+    }
+    EXPECT_EQ(here[1].stats().gradient_norm, there[1].stats().gradient_norm);
+    EXPECT_EQ(here[1].stats().residual_norm, there[1].stats().residual_norm);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, Codecs,
+                         ::testing::Values("fp8", "onebit", "qsgd:bits=4", "topk:ratio=0.05", "natural",
+                                           "onebit:feedback=none", "dgc:ratio=0.05", "powersgd:rank=1",
+                                           "bf16"),
+                         [](const auto& of) { return std::to_string(of.index); });
+
+TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
+  const auto plan_of = [](SessionOptions o, std::vector<std::string>* said = nullptr) {
+    Ranks one(open_loop(1), o);
+    Bucket bucket(0, 0);
+    EXPECT_EQ(text(round(one[0], bucket, true)), "ok");
+    if (said != nullptr) *said = one[0].said();
+    return one[0].plan_text();
+  };
+  SessionOptions o = options("onebit");
+  std::vector<std::string> said;
+  EXPECT_TRUE(has(plan_of(o, &said), "  parts 0, 1, 2, 3, 4, 5, 6: on GPU 0, ")) << plan_of(o);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_TRUE(has(said[0], "0.1 MB for the bucket of 'small' and 4 others")) << said[0];
+  o.device = "on";
+  EXPECT_TRUE(has(plan_of(o), "on the host: parts 0, 1, 2, 3, 4, 5, 6: chunks of fewer than 65536 "))
+      << plan_of(o);
+  o.device = "off";
+  EXPECT_TRUE(has(plan_of(o), ": device=off\n"));
+  EXPECT_TRUE(has(plan_of(options("dgc:feedback=momentum")), ": its feedback is momentum\n"));
+  EXPECT_TRUE(has(plan_of(options("onebit:clip=1")), ": it is clipped\n"));
+  EXPECT_TRUE(has(plan_of(options("qsgd_shared")), ": qsgd_shared has phases\n"));
+  EXPECT_TRUE(has(plan_of(options("powersgd:rank=1")), "on the host: "));
+  EXPECT_TRUE(has(plan_of(options("zip")), ": no kernels are made of it in these settings\n"));
+}
+
+TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
+  if (testing::on_real_gpu()) GTEST_SKIP() << "it may have one GPU";
+  fake_gpu().set_devices(2);
+  Ranks one(open_loop(1), options("onebit"));
+  Bucket bucket(0, 0);
+  const std::vector<Tensor> here = bucket.tensors();
+  GpuTensors gpu, other(1);
+  std::vector<Tensor> mixed = gpu.take(here);
+  const std::vector<Tensor> right = mixed;
+  mixed[2] = other.take(here)[2];
+  Result<Ticket> ticket = one[0].sync(mixed, gpu.origin());
+  EXPECT_EQ(text(ticket.status()),
+            "invalid: tensor 'large' lies on GPU 1, and its bucket is said to lie on GPU 0");
+  mixed[2] = here[2];
+  ticket = one[0].sync(mixed, gpu.origin());
+  EXPECT_EQ(text(ticket.status()),
+            "invalid: tensor 'large' lies in the host's memory, and its bucket is said to lie on GPU 0");
+  ticket = one[0].sync(right, {.device = 2, .stream = 0});
+  EXPECT_EQ(text(ticket.status()), "unsupported: a bucket on GPU 2: there is no GPU 2: the driver has 2");
+  ticket = one[0].sync(right, gpu.origin());
+  ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+  EXPECT_EQ(text(one[0].wait(*ticket)), "ok");
+  EXPECT_EQ(text(one[0].commit()), "ok");
+}
+
+TEST_F(OnGpus, WordsForTheOptionAreRefused) {
+  for (const char* wrong : {"", "yes", "on,least=", "on,least=0", "on,least=-1", "on,least=1k", "ON"}) {
+    SessionOptions o = options("onebit");
+    o.device = wrong;
+    Ranks one(open_loop(1), o);
+    EXPECT_EQ(one.open_status(0).code(), Code::kInvalid) << wrong;
+    EXPECT_TRUE(has(one.open_status(0).what(), "it is off, on, or on,least=")) << wrong;
+  }
+}
+
+TEST_F(OnGpus, MoveFromOneGpuToAnother) {
+  if (testing::on_real_gpu()) GTEST_SKIP() << "it may have one GPU";
+  fake_gpu().set_devices(2);
+  Ranks here(open_loop(1), options("onebit")), there(open_loop(1), options("onebit"));
+  for (int k = 0; k < 4; ++k) {
+    Bucket want(0, k), got(0, k);
+    EXPECT_EQ(text(round(here[0], want, false)), "ok");
+    GpuTensors gpu(k / 2);
+    const std::vector<Tensor> on_gpu = gpu.take(got.tensors());
+    const Result<Ticket> ticket = there[0].sync(on_gpu, gpu.origin());
+    ASSERT_TRUE(ticket.ok()) << text(ticket.status());
+    EXPECT_EQ(text(there[0].commit()), "ok");
+    gpu.read(on_gpu, got.tensors());
+    EXPECT_TRUE(want == got) << k;
+  }
+  EXPECT_EQ(*here[0].state(), *there[0].state());
+}
+
+// Short of memory: the host takes what does not fit, says so once, and the bits are the same.
+TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
+  if (testing::on_real_gpu()) GTEST_SKIP() << "it has more";
+  std::size_t parts = 0, codecs = 0;
+  for (const std::uint64_t kilobytes : {70, 100, 130, 160, 200, 240}) {
+    fake_gpu().reset(kilobytes);
+    Ranks here(open_loop(1), options("onebit")), there(open_loop(1), options("onebit"));
+    fake_gpu().set_memory(kilobytes << 10);
+    std::vector<std::string> said;
+    for (int k = 0; k < 2; ++k) {
+      Bucket want(0, k), got(0, k);
+      EXPECT_EQ(text(round(here[0], want, false)), "ok");
+      EXPECT_EQ(text(round(there[0], got, true)), "ok");
+      EXPECT_TRUE(want == got) << k;
+      for (const std::string& line : there[0].said())
+        if (has(line, " bytes left (")) said.push_back(line);
+    }
+    for (const std::string& line : said) {
+      parts += has(line, "is left to the host: a fake GPU has no ") ? 1 : 0;
+      codecs += has(line, "onebit: on the host: a fake GPU has no ") ? 1 : 0;
+      EXPECT_EQ(std::ranges::count(said, line), 1) << line;
+    }
+    EXPECT_EQ(said.empty(), !has(there[0].plan_text(), " bytes left ("));
+  }
+  EXPECT_GT(parts, 0U);
+  EXPECT_GT(codecs, 0U);
+  fake_gpu().reset(1);
+}
+
+// A call of the driver's that fails, wherever: the round is right, or it is over with a word of why. Never wrong bits.
+TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
+  if (testing::on_real_gpu()) GTEST_SKIP() << "a driver fails as it likes";
+  std::vector<Bucket> want;
+  {
+    Ranks here(open_loop(1), options("onebit"));
+    for (int k = 0; k < 2; ++k) EXPECT_EQ(text(round(here[0], want.emplace_back(0, k), false)), "ok");
+  }
+  unsigned told = 0, passed = 0;
+  for (unsigned nth = 1;; nth += 1 + nth / 8) {
+    fake_gpu().reset(nth);
+    bool over = false;
+    {
+      Ranks there(open_loop(1), options("onebit"));
+      Bucket first(0, 0), second(0, 1);
+      EXPECT_EQ(text(round(there[0], first, true)), "ok");
+      GpuTensors gpu;
+      const std::vector<Tensor> on_gpu = gpu.take(second.tensors());
+      const std::uint64_t calls = fake_gpu().calls();
+      fake_gpu().fail("*", nth, 1, false);
+      const auto all = [&]() -> Status {
+        const Result<Ticket> ticket = there[0].sync(on_gpu, gpu.origin());
+        if (!ticket.ok()) return ticket.status();
+        TITHE_TRY(there[0].wait(*ticket));
+        return there[0].commit();
+      };
+      const Status status = all();
+      over = fake_gpu().calls() - calls < nth;
+      if (status.ok() && !over) {
+        gpu.read(on_gpu, second.tensors());
+        EXPECT_TRUE(second == want[1]) << nth;
+        ++passed;
+      } else if (!status.ok()) {
+        ++told;
+        const bool asked_where = status.code() == Code::kInvalid && has(status.what(), "lies ");
+        EXPECT_TRUE(asked_where || status.code() == Code::kIo) << text(status);
+        EXPECT_TRUE(asked_where || has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
+      }
+      EXPECT_STREQ(fake_gpu().problem(), "");
+    }
+    if (over) break;
+  }
+  EXPECT_GT(told, 5U);
+  RecordProperty("passed", static_cast<int>(passed));
+  fake_gpu().reset(1);
+}
+
+// The context is lost in the middle of a round: both ranks' sessions are over, and what was left unsent there is gone.
+TEST_F(OnGpus, ALostContextEndsTheSession) {
+  if (testing::on_real_gpu()) GTEST_SKIP() << "it is not to be broken";
+  for (const int lanes : {0, 2}) {
+    fake_gpu().reset(1);
+    SessionOptions o = options("onebit");
+    o.lanes = lanes;
+    Ranks all(open_loop(2), o);
+    std::vector<std::vector<std::uint8_t>> saved(2);
+    all.each([&](Rank r) {
+      Bucket bucket(r, 0);
+      EXPECT_EQ(text(round(all[r], bucket, r == 1)), "ok");
+      saved[at(r)] = *all[r].state();
+    });
+    fake_gpu().fail("kernel", 9, 719, true);
+    all.each([&](Rank r) {
+      Bucket bucket(r, 1);
+      const Status status = round(all[r], bucket, r == 1);
+      EXPECT_FALSE(status.ok());
+      EXPECT_TRUE(has(status.what(), "CUDA_ERROR_LAUNCH_FAILED")) << text(status);
+    });
+    const auto state = all[1].state();
+    EXPECT_EQ(state.status().code(), Code::kIo);
+    EXPECT_TRUE(has(state.status().what(), "resume from one that was saved before")) << text(state.status());
+    EXPECT_TRUE(all[1].common_state().ok());
+    EXPECT_EQ(*all[0].state(), saved[0]);
+  }
+  fake_gpu().reset(1);
+}
+
+TEST_F(OnGpus, TheCInterfaceTakesThemAndARoundIsTakenBack) {
+  std::vector<std::vector<float>> kept;
+  for (const bool there : {false, true}) {
+    tithe_transport* transport = nullptr;
+    tithe_session* session = nullptr;
+    tithe_options o;
+    tithe_options_init(&o);
+    o.codec = "onebit";
+    o.min_values = 0;
+    o.lanes = 0;
+    o.undo = 1;
+    o.device = "on,least=1";
+    ASSERT_EQ(tithe_open_loop(1, &transport, nullptr), TITHE_OK);
+    ASSERT_EQ(tithe_session_open(transport, &o, &session, nullptr), TITHE_OK);
+    std::vector<float> values, left(9000);
+    for (int k = 0; k < 4; ++k) {
+      values = Bucket(0, k).large;
+      const Tensor here{.key = "w", .data = values.data(), .n = values.size()};
+      GpuTensors gpu;
+      const std::vector<Tensor> on_gpu = gpu.take({&here, 1});
+      const tithe_tensor t{"w", there ? on_gpu[0].data : here.data, here.n, TITHE_F32, 0};
+      void* const stream = reinterpret_cast<void*>(gpu.origin().stream);  // NOLINT(performance-no-int-to-ptr)
+      std::uint64_t ticket = 0;
+      ASSERT_EQ(there ? tithe_sync_on(session, &t, 1, 0, stream, &ticket, nullptr)
+                      : tithe_sync(session, &t, 1, &ticket, nullptr),
+                TITHE_OK);
+      ASSERT_EQ(tithe_commit(session, nullptr), TITHE_OK);
+      if (there) gpu.read(on_gpu, {&here, 1});
+      if (k == 1) {
+        ASSERT_EQ(tithe_undo(session, nullptr), TITHE_OK);
+      }
+    }
+    ASSERT_EQ(tithe_residual(session, "w", left.data(), left.size(), nullptr), TITHE_OK);
+    EXPECT_EQ(tithe_sync_on(session, nullptr, 0, -1, nullptr, nullptr, nullptr), TITHE_INVALID);
+    tithe_session_close(session);
+    kept.push_back(values);
+    kept.push_back(left);
+  }
+  EXPECT_EQ(kept[0], kept[2]);
+  EXPECT_EQ(kept[1], kept[3]);
+}
+
+// A child of fork() may not touch its parent's GPU.
+TEST_F(OnGpus, AForkedChildIsRefused) {
+  Ranks one(open_loop(1), options("onebit"));
+  Bucket bucket(0, 0);
+  GpuTensors gpu;
+  const std::vector<Tensor> on_gpu = gpu.take(bucket.tensors());
+  Result<Ticket> ticket = one[0].sync(on_gpu, gpu.origin());
+  EXPECT_EQ(text(one[0].commit()), "ok");
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    const Result<Ticket> refused = one[0].sync(on_gpu, gpu.origin());
+    ::_exit(refused.status().code() == Code::kInvalid && has(refused.status().what(), "before a fork") ? 0
+                                                                                                       : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  ticket = one[0].sync(on_gpu, gpu.origin());
+  EXPECT_EQ(text(one[0].commit()), "ok");
+}
+
+}  // namespace
+}  // namespace tithe

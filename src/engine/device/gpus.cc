@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device/gpus.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace tithe::engine {
+
+Result<DeviceChoice> parse_device(std::string_view text) {
+  DeviceChoice choice;
+  if (text == "off") return choice;
+  choice.on = true;
+  if (text == "on") return choice;
+  constexpr std::string_view kLeast = "on,least=";
+  if (text.starts_with(kLeast)) {
+    const std::string_view number = text.substr(kLeast.size());
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), choice.least);
+    if (error == std::errc{} && end == number.data() + number.size() && choice.least > 0) return choice;
+  }
+  return Status(
+      Code::kInvalid,
+      fmt::format("device='{}': it is off, on, or on,least=65536 with the values of a chunk", text));
+}
+
+Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal, int workers) {
+  const Result<device::Driver>& driver = device::this_driver();
+  if (!driver.ok()) return driver.status();
+  const Result<device::Device> on = device::Device::open(*driver, ordinal);
+  if (!on.ok()) return on.status();
+  Result<std::shared_ptr<device::Ferry>> ferry = device::Ferry::open(*on);
+  if (!ferry.ok()) return ferry.status();
+  std::unique_ptr<Gpu> gpu(new Gpu(ordinal, *ferry, workers));
+  for (int k = 0; k < workers; ++k) {
+    Result<lang::DeviceLane> lane = lang::DeviceLane::open(*on);
+    if (!lane.ok()) return lane.status();
+    gpu->lanes_.push_back(std::move(*lane));
+  }
+  return gpu;
+}
+
+std::string Gpu::name() const { return fmt::format("GPU {}, {}", ordinal_, on().name()); }
+
+const Gpu::Program& Gpu::program(const Spec& spec) {
+  const std::string name = to_string({.codec = spec.codec, .settings = spec.settings, .feedback = {}});
+  const std::lock_guard lock(mutex_);
+  Program& made = programs_[name];
+  if (!made.on.how.empty()) return made;
+  made.twin = lang::twin_of(*spec.codec, spec.settings);
+  if (made.twin)
+    made.on = lang::on_device(on(), device::this_compiler(), made.twin->program->of(made.twin->settings),
+                              made.twin->settings);
+  else
+    made.on.how = "on the host: no kernels are made of it in these settings";
+  return made;
+}
+
+Result<Gpu*> Gpus::at(int ordinal) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Gpu>& gpu = open_[ordinal];
+  if (gpu == nullptr) {
+    Result<std::unique_ptr<Gpu>> opened = Gpu::open(ordinal, workers_);
+    if (!opened.ok()) return opened.status();
+    gpu = std::move(*opened);
+  }
+  return gpu.get();
+}
+
+void Gpus::say(const std::string& line) {
+  const std::lock_guard lock(mutex_);
+  if (known_.insert(line).second) lines_.push_back(line);
+}
+
+std::vector<std::string> Gpus::said() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(lines_, {});
+}
+
+}  // namespace tithe::engine

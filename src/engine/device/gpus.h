@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The GPUs on which a session's buckets lie: none is opened, and nobody looks for a driver, before the first does.
+//
+//   chosen   SessionOptions::device says whether codecs run there at all
+//   held     a program runs there only once on_device() has held it to the interpreter, on that GPU
+//   said     what is taken there, and what leaves a codec to the host, is a line of said(), once
+//
+// Threads  any. Who uses a lane holds it: the thread of its number, and sync() where a bucket needs memory.
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/ferry.h"
+#include "lang/cuda/device_program.h"
+#include "lang/twin.h"
+#include "tithe/seam/spec.h"
+
+namespace tithe::engine {
+
+struct DeviceChoice {
+  bool on = false;
+  std::size_t least = std::size_t{1} << 16;  // values of a chunk that pays: a step there costs some 40 us
+};
+// "off", "on", "on,least=65536"
+Result<DeviceChoice> parse_device(std::string_view text);
+
+class Gpu {
+ public:
+  static Result<std::unique_ptr<Gpu>> open(int ordinal, int workers);
+  const device::Device& on() const { return ferry_->on(); }
+  int ordinal() const { return ordinal_; }
+  std::string name() const;  // "GPU 0, NVIDIA H100"
+  int lanes() const { return static_cast<int>(lanes_.size()); }
+  std::unique_lock<std::mutex> hold(int k) { return std::unique_lock(busy_[static_cast<std::size_t>(k)]); }
+  lang::DeviceLane& lane(int k) { return lanes_[static_cast<std::size_t>(k)]; }
+  const std::shared_ptr<device::Ferry>& ferry() const { return ferry_; }
+  // What runs a codec there, and in which settings. It stays.
+  struct Program {
+    lang::OnDevice on;
+    std::optional<lang::Twin> twin;
+  };
+  const Program& program(const Spec& spec);
+
+ private:
+  Gpu(int ordinal, std::shared_ptr<device::Ferry> ferry, int workers)
+      : ordinal_(ordinal), ferry_(std::move(ferry)), busy_(static_cast<std::size_t>(workers)) {}
+
+  const int ordinal_;
+  const std::shared_ptr<device::Ferry> ferry_;
+  std::mutex mutex_;
+  std::map<std::string, Program, std::less<>> programs_;  // by codec and settings
+  std::vector<std::mutex> busy_;                          // by lane
+  std::vector<lang::DeviceLane> lanes_;                   // they go before the programs
+};
+
+class Gpus {
+ public:
+  Gpus(DeviceChoice choice, int workers) : choice_(choice), workers_(workers) {}
+  const DeviceChoice& choice() const { return choice_; }
+  // kUnsupported: there is no driver, or no such GPU.
+  Result<Gpu*> at(int ordinal);
+  void say(const std::string& line);  // once
+  std::vector<std::string> said();    // since it was asked last
+
+ private:
+  const DeviceChoice choice_;
+  const int workers_;
+  std::mutex mutex_;
+  std::map<int, std::unique_ptr<Gpu>> open_;
+  std::set<std::string> known_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace tithe::engine

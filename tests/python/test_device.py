@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions with arrays on a GPU, which is none (fake_gpu.py): by DLPack, and what is missing. Each in a process."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import fake_gpu
+import pytest
+
+import tithe
+
+HERE = Path(__file__).parent
+PACKAGE = Path(tithe.__file__).parents[1]
+HEAD = """
+import os
+
+import fake_gpu
+import numpy as np
+import tithe
+
+gpu = fake_gpu.Gpu()
+OPTIONS = {"codec": "onebit", "min_values": 0, "device": "on,least=1", "seed": 3}
+
+
+def gradient(step):
+    return np.random.default_rng(step).standard_normal((50, 40)).astype(np.float32)
+"""
+
+
+def run(body: str, **environment: str) -> str:
+    """What the process printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + textwrap.dedent(body)],
+        env={**os.environ, **fake_gpu.build(), **environment, "PYTHONPATH": f"{PACKAGE}:{HERE}"},
+        capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_arrays_on_a_gpu_have_the_bits_of_those_in_host_memory():
+    said = run("""
+        there, here = tithe.Session.loop(1, **OPTIONS)[0], tithe.Session.loop(1, **OPTIONS)[0]
+        for step in range(3):
+            values = gradient(step)
+            array = fake_gpu.Array(gpu, values)
+            there.wait(there.sync({"w": array}))
+            there.commit()
+            here.wait(here.sync({"w": values}))
+            here.commit()
+            assert (array.read().view(np.uint32) == values.view(np.uint32)).all()
+        assert there.state() == here.state()
+        assert gpu.control.problem() == b""
+        print(there.plan_text())
+        print(there.said())
+        """)
+    assert "part 0: on GPU 0, a fake GPU (no GPU has run this)" in said
+    assert "MB for the bucket of 'w'" in said
+
+
+def test_a_bucket_lies_in_one_place():
+    said = run("""
+        gpu.control.set_devices(2)
+        session = tithe.Session.loop(1, **OPTIONS)[0]
+        there, other = fake_gpu.Array(gpu, gradient(0)), fake_gpu.Array(gpu, gradient(1), 1)
+        for wrong in ({"a": there, "b": gradient(1)}, {"a": gradient(0), "b": there}, {"a": there, "b": other}):
+            try:
+                session.sync(wrong)
+                print("taken")
+            except ValueError as error:
+                print(error)
+        session.wait(session.sync({"a": there}))
+        session.commit()
+        """)
+    assert said.splitlines() == [
+        "'b': lies in host memory, and others of its bucket in GPU 0: give each place a bucket of its own",
+        "'b': lies in GPU 0, and others of its bucket in host memory: give each place a bucket of its own",
+        "'b': lies in GPU 1, and others of its bucket in GPU 0: give each place a bucket of its own",
+    ]
+
+
+TRY = """
+session = tithe.Session.loop(1, **OPTIONS)[0]
+array = fake_gpu.Array(gpu, gradient(0))
+try:
+    session.wait(session.sync({"w": array}))
+    session.commit()
+except (ValueError, tithe.Error) as error:
+    print(error)
+print(session.said(), session.plan_text())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "said"),
+    [
+        ('os.environ["TITHE_CUDA"] = "/nowhere/libcuda.so.1"', {}, "there is no CUDA driver: /nowhere/libcuda.so.1"),
+        ("gpu.control.set_version(11080)", {}, "the CUDA driver is of version 11.8: 12.0 or newer is needed"),
+        ("", {"TITHE_NVRTC": "/nowhere/libnvrtc.so.12"}, "onebit: on the host: there is no NVRTC: /nowhere"),
+    ],
+)
+def test_what_is_missing_is_said(before, environment, said):
+    assert said in run(f"{before}\n{TRY}", **environment)

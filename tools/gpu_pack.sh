@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Packs what tools/gpu_check.sh needs, but for torch, for a machine with a GPU and without a network or a compiler.
+#
+#   tools/gpu_pack.sh [FILE]               writes gpu_pack.tar.xz, below 64 MiB
+#   tar xf gpu_pack.tar.xz && gpu_pack/tools/gpu_check.sh --packed gpu_pack
+#
+# In it: the tests' programs with the libraries that they name, texts of programs, and NVRTC where
+# `tools/setup.sh nvrtc` has installed it and it fits. Built on Debian 12, it runs there and on what is newer.
+set -euo pipefail
+file=$(realpath -m "${1:-gpu_pack.tar.xz}")
+cd "$(dirname "$0")/.."
+most=$((64 << 20))
+
+cmake -S . -B build/gpu-device -G Ninja -DCMAKE_BUILD_TYPE=Release -DTITHE_CLI=OFF >build/gpu_pack.log
+cmake --build build/gpu-device --target device_tests conformance_tests device_speed >>build/gpu_pack.log
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+pack=$work/gpu_pack
+mkdir -p "$pack"/{bin,lib,tools}
+cp build/gpu-device/tests/{device_tests,conformance_tests} build/gpu-device/bench/device_speed "$pack/bin/"
+strip "$pack"/bin/*
+# The C library, and what comes with the driver, are the machine's own.
+ldd "$pack"/bin/* | awk '$2 == "=>" && $3 ~ "^/" {print $3}' | sort -u |
+  grep -Ev '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux.*|libcuda)\.so' | xargs -I{} cp -L {} "$pack/lib/"
+cp -r codecs "$pack/"
+cp tools/gpu_check.sh "$pack/tools/"
+nvrtc=$(find .setup/nvrtc-venv/lib -name 'libnvrtc.so.12' -print -quit 2>/dev/null || true)
+make_archive() { tar -C "$work" -cJf "$file" gpu_pack; }
+if [ -n "$nvrtc" ]; then
+  mkdir "$pack/nvrtc"
+  cp "$(dirname "$nvrtc")"/libnvrtc*.so* "$pack/nvrtc/"
+  make_archive
+  if [ "$(stat -c %s "$file")" -ge "$most" ]; then
+    printf 'gpu_pack: with NVRTC it is %s bytes: left out, the machine needs one (TITHE_NVRTC)\n' "$(stat -c %s "$file")"
+    rm -r "$pack/nvrtc"
+    nvrtc=''
+  fi
+fi
+[ -n "$nvrtc" ] || make_archive
+[ "$(stat -c %s "$file")" -lt "$most" ] || { printf 'gpu_pack: %s is larger than 64 MiB\n' "$file" && exit 1; }
+printf 'gpu_pack: %s, %s bytes\n' "$file" "$(stat -c %s "$file")"
