@@ -45,7 +45,8 @@ std::vector<Bytes8> states_of(const Course& course, const Fault& fault, int& rou
 }
 
 std::vector<Breach> play(const Plot& plot) {
-  const Course calm = run(plot, {.weather = {}, .fault = {}, .lanes = 0, .from = 0, .to = plot.rounds});
+  const Course calm =
+      run(plot, {.weather = {}, .fault = {}, .lanes = 0, .from = 0, .to = plot.rounds, .gpus = false});
   Oracles oracles(plot, calm);
   oracles.judge_calm();
   const Fault fault = placed(plot, calm);

@@ -33,6 +33,8 @@ std::string_view name(FaultKind kind) {
       return "forge";
     case FaultKind::kClose:
       return "close";
+    case FaultKind::kDriver:
+      return "driver";
   }
   return "";
 }
@@ -91,6 +93,8 @@ void Network::strike_locked(std::size_t fault) {
     case FaultKind::kForge:
       mark();
       return forge(f);
+    case FaultKind::kDriver:
+      return mark();
     case FaultKind::kClose:
     case FaultKind::kSlow:
     case FaultKind::kNone:

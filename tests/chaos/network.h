@@ -58,6 +58,7 @@ enum class FaultKind : std::uint8_t {
   kDamage,  // the next message of `who` is changed on its way
   kForge,   // a message that `who` never sent arrives on the control channel of `other`
   kClose,   // `who` closes its session in good order (the world does that)
+  kDriver,  // a call of its GPU's driver fails at `who`, whose tensors alone lie on one (the world does that)
 };
 std::string_view name(FaultKind kind);
 

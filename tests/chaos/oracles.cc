@@ -7,6 +7,7 @@
 
 #include "base/finite.h"
 #include "support/ledger.h"
+#include "support/ranks.h"
 
 namespace tithe::chaos {
 namespace {
@@ -57,7 +58,8 @@ void Oracles::judge(const Course& course, const Fault& fault, int from, int to) 
   if (course.hung) fails("returns", "the world hung: it was ended after 100 timeouts");
   judge_ends(course, fault, to);
   judge_values(course, from, to);
-  judge_states(course);
+  judge_states(course, fault);
+  if (!course.gpu.empty()) fails("driver", course.gpu);
 }
 
 void Oracles::judge_calm() { judge(calm_, {}, 0, plot_.rounds); }
@@ -151,6 +153,10 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
       if (peer != fault.who || (code != Code::kCorrupt && code != Code::kMismatch))
         fails("named", said + " (" + course.changed + ")");
       break;
+    case kDriver:
+      if (r != fault.who && (peer != fault.who || (code != Code::kIo && code != Code::kPeerLost)))
+        fails("driver", said);
+      break;
     default:
       break;
   }
@@ -234,9 +240,12 @@ void Oracles::judge_round(const Course& course, int round) {
               round, off.tensor, off.value, off.put_in, off.came_out, off.allowed));
 }
 
-void Oracles::judge_states(const Course& course) {
+void Oracles::judge_states(const Course& course, const Fault& fault) {
   for (Rank r = 0; r < plot_.world; ++r) {
     const RankEnd& end = course.ends[at(r)];
+    if (fault.kind == FaultKind::kDriver && r == fault.who &&
+        testing::has(end.save.what(), "on a GPU that does not answer"))
+      continue;
     if (!end.left && !end.save.ok())
       fails("saved", fmt::format("rank {} after {}: state(): {}", r, end.round < 0 ? "the end" : "a failure",
                                  text(end.save)));

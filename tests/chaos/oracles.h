@@ -16,6 +16,8 @@
 //   saved      a state can be saved after whatever happened, and holds the last commit
 //   goes_on    a job restored from such states goes on
 //   together   all ranks take other choices before the same round, or none does
+//   driver     a GPU's driver is told nothing wrong, and gets back all that it gave. A call that it refuses changes no
+//              bit, or ends the session: then the others name the rank, and its state is there or says why not
 #include <functional>
 #include <string>
 #include <vector>
@@ -49,7 +51,7 @@ class Oracles {
   void judge_blame(const Course& course, const Fault& fault, Rank r);
   void judge_values(const Course& course, int from, int to);
   void judge_round(const Course& course, int round);
-  void judge_states(const Course& course);
+  void judge_states(const Course& course, const Fault& fault);
   // True if this rank has had the same choices in all rounds up to this one as in the calm run: then its bits are
   // those.
   bool as_calm(const Course& course, Rank r, int round) const;

@@ -54,6 +54,24 @@ void draw_fault(Dice& dice, Plot& p) {
   }
 }
 
+// Programs are compiled for the fake GPU one by one, so few of them run there. The others' tensors take the host path.
+void draw_gpus(Dice& dice, Plot& p) {
+  constexpr std::string_view kThere[] = {"fp8", "onebit", "qsgd", "topk"};
+  const bool runs = std::ranges::find(kThere, p.law.label) != std::end(kThere);
+  if (!dice.one_in(runs ? 2 : 12)) return;
+  if (runs) p.device = "on,least=1";
+  p.on_gpu = static_cast<std::uint32_t>(1 + dice.of((1U << p.world) - 1));
+  if (p.fault.kind != FaultKind::kNone || dice.one_in(3)) return;
+  Fault& f = p.fault;
+  f.kind = FaultKind::kDriver;
+  f.round = static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds)));
+  f.step = kBeforeSync;
+  p.on_gpu = 1U << f.who;
+  p.driver = {.call = dice.any({"*", "*", "cuMemAlloc", "cuMemHostAlloc", "kernel", "copy"}),
+              .nth = static_cast<unsigned>(1 + dice.of(dice.any({4, 30, 200}))),
+              .for_good = dice.one_in(2)};
+}
+
 }  // namespace
 
 Plot draw(std::uint64_t seed) {
@@ -110,6 +128,7 @@ Plot draw(std::uint64_t seed) {
   if (!apart.one_in(3)) p.hosts = testing::hosts_of(p.world);
   p.hasty = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
   if (p.fault.kind == FaultKind::kLose && !apart.one_in(3)) p.fault.kind = FaultKind::kCut;
+  draw_gpus(apart, p);
   return p;
 }
 
@@ -125,7 +144,8 @@ SessionOptions Plot::options(int with_lanes) const {
           .timeout = kTimeout,
           .patience = (fault.kind == FaultKind::kSlow ? 10'000 : 4) * kTimeout,
           .seed = seed,
-          .pacer = pacer};
+          .pacer = pacer,
+          .device = device};
 }
 
 std::vector<float> Plot::gradient(std::size_t tensor, Rank rank, int round) const {
@@ -156,6 +176,8 @@ std::string account(const Plot& p) {
                  "  hosts={}; pacer={}; wait for each bucket: {:#b}, for none: {:#b}\n",
                  p.hosts.empty() ? "apart" : p.hosts, p.pacer, p.impatient & ((1U << p.world) - 1),
                  p.hasty & ((1U << p.world) - 1));
+  if (p.on_gpu != 0)
+    fmt::format_to(std::back_inserter(out), "  on a GPU: {:#b}, device={}\n", p.on_gpu, p.device);
   if (p.nan_round >= 0)
     fmt::format_to(std::back_inserter(out), "  {} in t{} of rank {} in round {}\n",
                    p.infinite ? "Inf" : "NaN", p.nan_tensor, p.nan_rank, p.nan_round);
@@ -179,6 +201,9 @@ std::string account(const Plot& p) {
   if (f.kind == FaultKind::kDamage || f.kind == FaultKind::kForge)
     fmt::format_to(std::back_inserter(out), " ({}{})", kDamageNames[static_cast<std::size_t>(f.damage)],
                    f.control ? ", control" : "");
+  if (f.kind == FaultKind::kDriver)
+    fmt::format_to(std::back_inserter(out), " ({} of {}{})", p.driver.nth, p.driver.call,
+                   p.driver.for_good ? ", for good" : "");
   if (f.kind == FaultKind::kSlow)
     fmt::format_to(std::back_inserter(out), ", {:.0f} bytes/s", f.rate);
   else if (f.round >= 0)

@@ -19,6 +19,14 @@ struct Shape {
   std::size_t n = 0, row = 0;
 };
 
+// What fails there, the n-th time from the fault's round on, once or for good (gpu/fake_gpu.h).
+struct DriverFault {
+  std::string call;  // "*": any; "kernel" and "copy": work, which breaks the context
+  unsigned nth = 1;
+  bool for_good = false;
+  int error() const { return call == "kernel" || call == "copy" ? 719 : call == "cuMemAlloc" ? 2 : 1; }
+};
+
 using Buckets = std::vector<std::vector<std::size_t>>;  // numbers of tensors
 
 struct Plot {
@@ -47,7 +55,10 @@ struct Plot {
       0;                // by bit: ranks that leave it to commit() to wait for what they have not waited for
   int propose_at = -1;  // before this round rank 0 proposes other choices
   std::string proposal;
-  std::string hosts;  // which ranks share one
+  std::string hosts;         // which ranks share one
+  std::uint32_t on_gpu = 0;  // by bit: ranks whose tensors lie on one
+  std::string device = "off";
+  DriverFault driver;
 
   SessionOptions options(int with_lanes) const;
   std::vector<float> gradient(std::size_t tensor, Rank rank, int round) const;

@@ -3,16 +3,31 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
+#include <set>
+
+#include "support/gpu/fake_here.h"
+#include "support/gpu/gpu_tensors.h"
+#include "support/ranks.h"
+
 namespace tithe::chaos {
 namespace {
 
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+using testing::at;
+using testing::fake_gpu;
+using testing::GpuTensors;
 
 // One rank's course of calls, as a training loop makes them.
 class Player {
  public:
   Player(const Plot& plot, const Run& how, Network& net, Course& course, Rank me)
-      : plot_(plot), how_(how), net_(net), course_(course), me_(me), end_(course.ends[at(me)]) {}
+      : plot_(plot),
+        how_(how),
+        net_(net),
+        course_(course),
+        me_(me),
+        on_gpu_(how.gpus && (plot.on_gpu >> me & 1) != 0),
+        end_(course.ends[at(me)]) {}
 
   void play() {
     end_.committed = how_.from;
@@ -51,7 +66,33 @@ class Player {
       return false;
     }
     net_.strike();
+    if (f.kind == FaultKind::kDriver) faulty_ = true;
     return true;
+  }
+
+  // A bucket and where it lies.
+  struct Place {
+    std::vector<Tensor> here, there;
+    std::unique_ptr<GpuTensors> gpu;
+  };
+  Place place(const std::vector<std::size_t>& bucket, RankRound& record) {
+    Place p;
+    for (const std::size_t t : bucket)
+      p.here.push_back({.key = plot_.tensors[t].key,
+                        .data = record.result[t].data(),
+                        .n = record.result[t].size(),
+                        .row = plot_.tensors[t].row});
+    if (!on_gpu_) return p;
+    p.gpu = std::make_unique<GpuTensors>();
+    p.there = p.gpu->take(p.here, plot_.seed % 2 == 0);
+    return p;
+  }
+  // The driver's failures strike the session, not what this test asks of it.
+  void let_fail(bool now) {
+    if (faulty_ && now)
+      fake_gpu().fail(plot_.driver.call.c_str(), plot_.driver.nth, plot_.driver.error(),
+                      plot_.driver.for_good);
+    if (faulty_ && !now) fake_gpu().forgive();
   }
 
   void play(int round) {
@@ -62,32 +103,18 @@ class Player {
     if (me_ == 0 && round == plot_.propose_at) (void)session_->propose(plot_.proposal);
     record.choices = session_->choices();
     if (!step(round, kBeforeSync)) return;
-    std::vector<Ticket> tickets;
-    for (const std::vector<std::size_t>& bucket : plot_.buckets[at(round)]) {
-      std::vector<Tensor> tensors;
-      for (const std::size_t t : bucket)
-        tensors.push_back({.key = plot_.tensors[t].key,
-                           .data = record.result[t].data(),
-                           .n = record.result[t].size(),
-                           .row = plot_.tensors[t].row});
-      const Result<Ticket> ticket = session_->sync(tensors);
-      if (failed(ticket.status(), "sync", round)) return;
-      tickets.push_back(*ticket);
-      if ((plot_.impatient >> me_ & 1) != 0) {
-        if (failed(session_->wait(*ticket), "wait", round)) return;
-        tickets.back() = 0;
-      }
-      if (tickets.size() == 1 && !step(round, kBetweenSyncs)) return;
-    }
-    if (!step(round, kBeforeWait)) return;
-    for (const Ticket ticket : tickets)
-      if (ticket != 0 && (plot_.hasty >> me_ & 1) == 0 && failed(session_->wait(ticket), "wait", round))
-        return;
-    if (!step(round, kBeforeCommit)) return;
-    if (failed(session_->commit(), "commit", round)) return;
+    std::vector<Place> places;
+    for (const std::vector<std::size_t>& bucket : plot_.buckets[at(round)])
+      places.push_back(place(bucket, record));
+    let_fail(true);
+    const bool committed = exchange(round, places);
+    let_fail(false);
+    if (!committed) return;
     record.committed = true;
     record.dropped = session_->last_round_dropped();
     end_.committed = round + 1;
+    if (on_gpu_)
+      for (Place& p : places) p.gpu->read(p.there, p.here);
     note_residuals(record);
     if (plot_.saves) {
       const auto saved = session_->state();
@@ -95,6 +122,26 @@ class Player {
       record.saved = *saved;
     }
     step(round, kAfterCommit);
+  }
+
+  bool exchange(int round, std::vector<Place>& places) {
+    std::vector<Ticket> tickets;
+    for (Place& p : places) {
+      const Result<Ticket> ticket =
+          on_gpu_ ? session_->sync(p.there, p.gpu->origin()) : session_->sync(p.here);
+      if (failed(ticket.status(), "sync", round)) return false;
+      tickets.push_back(*ticket);
+      if ((plot_.impatient >> me_ & 1) != 0) {
+        if (failed(session_->wait(*ticket), "wait", round)) return false;
+        tickets.back() = 0;
+      }
+      if (tickets.size() == 1 && !step(round, kBetweenSyncs)) return false;
+    }
+    if (!step(round, kBeforeWait)) return false;
+    for (const Ticket ticket : tickets)
+      if (ticket != 0 && (plot_.hasty >> me_ & 1) == 0 && failed(session_->wait(ticket), "wait", round))
+        return false;
+    return step(round, kBeforeCommit) && !failed(session_->commit(), "commit", round);
   }
 
   void note_residuals(RankRound& record) {
@@ -116,13 +163,38 @@ class Player {
   Network& net_;
   Course& course_;
   const Rank me_;
+  const bool on_gpu_;
+  bool faulty_ = false;  // the driver, from now on
   RankEnd& end_;
   std::unique_ptr<Session> session_;
 };
 
+// What ranks are to find compiled and held: the network's clock goes on while all wait for a compiler.
+void prepare(const Plot& plot) {
+  static std::set<std::string> done;
+  std::vector<Spec> specs = {plot.law.spec};
+  if (plot.propose_at >= 0) specs.push_back(*parse_spec("topk"));
+  for (const Spec& spec : specs) {
+    if (!done.insert(to_string(spec)).second) continue;
+    testing::Ranks one(open_loop(1), {.spec = spec, .min_values = 0, .device = plot.device});
+    std::vector<float> values(64, 1.0F);
+    const Tensor here{.key = "w", .data = values.data(), .n = values.size()};
+    GpuTensors gpu;
+    const std::vector<Tensor> there = gpu.take({&here, 1});
+    EXPECT_TRUE(one[0].sync(there, gpu.origin()).ok());
+    EXPECT_TRUE(one[0].commit().ok());
+    EXPECT_TRUE(testing::has(one[0].plan_text(), "on GPU 0")) << one[0].plan_text();
+  }
+}
+
 }  // namespace
 
 Course run(const Plot& plot, const Run& how) {
+  const bool gpus = how.gpus && plot.on_gpu != 0;
+  if (gpus) {
+    fake_gpu().reset(how.weather.seed);
+    if (plot.device != "off") prepare(plot);
+  }
   Network net(plot.world, how.weather, {how.fault}, how.lanes == 0,
               (how.fault.kind == FaultKind::kSlow ? 10'000 : 100) * kTimeout);
   Course course;
@@ -135,6 +207,11 @@ Course run(const Plot& plot, const Run& how) {
   course.struck = net.struck();
   course.struck_at = net.struck_at();
   course.changed = net.changed();
+  if (gpus) {
+    course.gpu = fake_gpu().problem();
+    if (course.gpu.empty() && !fake_gpu().broken() && fake_gpu().alive() > 0)
+      course.gpu = fmt::format("{} things were not given back", fake_gpu().alive());
+  }
   return course;
 }
 

@@ -32,6 +32,7 @@ struct Course {
   std::vector<RankEnd> ends;                   // by rank
   std::vector<Counts> counts;                  // by rank
   std::vector<std::string> refused;            // restores that failed
+  std::string gpu;                             // what went wrong at the GPU
   bool hung = false, struck = false;
   Time struck_at{};
   std::string changed;
@@ -43,6 +44,7 @@ struct Run {
   int lanes = 0;
   int from = 0, to = 0;                         // rounds
   const std::vector<Bytes8>* states = nullptr;  // to begin from
+  bool gpus = true;                             // else all tensors lie in the host's memory
 };
 
 Course run(const Plot& plot, const Run& how);

@@ -76,14 +76,14 @@ Status Unit::read(std::size_t index, Tensor& tensor, std::vector<std::uint8_t>& 
 
 void Unit::fill_with_nan() {
   if (!is_afar()) return flat_.fill_with_nan();
-  Status filled = gpu_->fill_with_nan();
+  Status filled = ours(gpu_->fill_with_nan());
   if (trouble_.ok()) trouble_ = std::move(filled);
 }
 
 Result<Encoded> Unit::encode_there(const Step& step, const Where& w, int lane, Bytes out) {
   const Result<Encoded> done = gpu_->encode(lane, step.part, call(step, w, lane), w.layout.at(step.chunk),
                                             w.n, carry_.away(step.part, step.chunk, w.last_phase), out);
-  if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
+  if (!done.ok()) return ours(done.status());
   if (!done->finite) w.chunk.poisoned = true;
   return done;
 }
@@ -95,9 +95,8 @@ Status Unit::decode_there(const Step& step, const Where& w, int lane, std::span<
   for (const ByteView payload : payloads)
     if (const Status s = impl(step).check(c, w.n, payload); !s.ok())
       return Status(s.code(), s.what(), culprit(step, w, payloads));
-  const Status s =
-      gpu_->decode(lane, step.part, c, payloads, onto, divide, w.layout.at(step.chunk), w.n, largest);
-  return s.ok() ? s : Status(s.code(), s.what(), member_.me);
+  return ours(
+      gpu_->decode(lane, step.part, c, payloads, onto, divide, w.layout.at(step.chunk), w.n, largest));
 }
 
 }  // namespace tithe::engine

@@ -101,8 +101,8 @@ Status Unit::load(const Step& step, int lane) {
   const bool whole = step.chunk == kWholePart;
   const Chunk begin = whole ? 0 : step.chunk, end = whole ? layout.chunks : step.chunk + 1;
   const std::size_t first = layout.at(begin), n = layout.at(end) - first;
-  if (is_there(step)) return gpu_->load(lane, step.part, first, n);
-  if (is_afar()) TITHE_TRY(gpu_->bring(lane, step.part, first, n));
+  if (is_there(step)) return ours(gpu_->load(lane, step.part, first, n));
+  if (is_afar()) TITHE_TRY(ours(gpu_->bring(lane, step.part, first, n)));
   const std::span<float> values = flat_.values(step.part).subspan(first, n);
   flat_.load(step.part, first, n);
   if (!member_.place().works()) std::ranges::fill(values, 0.0F);
@@ -115,9 +115,9 @@ Status Unit::load(const Step& step, int lane) {
 
 Status Unit::unload(const Step& step, const Where& w, int lane) {
   const std::size_t first = w.layout.at(step.chunk);
-  if (is_there(step)) return gpu_->unload(lane, step.part, first, w.n);
+  if (is_there(step)) return ours(gpu_->unload(lane, step.part, first, w.n));
   flat_.unload(step.part, first, w.n);
-  return is_afar() ? gpu_->take_back(lane, step.part, first, w.n) : Status{};
+  return is_afar() ? ours(gpu_->take_back(lane, step.part, first, w.n)) : Status{};
 }
 
 // ---- Frames that leave

@@ -191,6 +191,10 @@ class Unit {
 
   // Device parts (device_steps.cc).
   void begin_there();
+  // What this rank's GPU says: its failures name the rank.
+  Status ours(const Status& status) const {
+    return status.ok() ? status : Status(status.code(), status.what(), member_.me);
+  }
   bool is_there(const Step& step) const { return gpu_ != nullptr && gpu_->takes(step.part); }
   std::unique_ptr<DeviceParts> device_parts() const;
   Result<Encoded> encode_there(const Step& step, const Where& w, int lane, Bytes out);
