@@ -17,7 +17,7 @@
 
 #include "arrays.h"
 #include "core.h"
-#include "patient.h"
+#include "opening.h"
 #include "stats_dicts.h"
 #include "tithe/connect.h"
 
@@ -292,50 +292,6 @@ class PySession {
   std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()
   std::string last_choices_;                                     // likewise
 };
-
-// The caller's exchange, on the caller's own thread. What it raises reaches the caller as it is.
-AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Desk>& desk) {
-  return [gather = gather.ptr(), desk](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
-    std::vector<std::vector<std::uint8_t>> all;
-    bool whole = false;
-    const bool asked = desk->ask([&] {
-      const nb::object blobs = nb::borrow<nb::callable>(gather)(nb::bytes(mine.data(), mine.size()));
-      for (const nb::handle blob : blobs) {
-        if (!PyBytes_Check(blob.ptr())) throw_as(PyExc_TypeError, "all_gather must return a list of bytes");
-        const auto* p = reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(blob.ptr()));
-        all.emplace_back(p, p + PyBytes_GET_SIZE(blob.ptr()));
-      }
-      whole = true;
-    });
-    if (!asked || !whole) return Status(Code::kCancelled, "the exchange of addresses was given up");
-    return all;
-  };
-}
-
-Status between_processes(std::string_view text) {
-  const Result<TransportChoice> choice = choose_transport(text);
-  if (!choice.ok() || choice->kind->open != nullptr) return choice.status();
-  return {Code::kInvalid, std::string(choice->kind->name) + " has ranks as threads: use Session.loop()"};
-}
-
-using Opened = Result<std::unique_ptr<Transport>>;
-
-// Ctrl-C withdraws it. It is not waited for, since an exchange of the caller's cannot be: it owns what it uses.
-std::unique_ptr<Transport> open_patiently(const std::shared_ptr<Desk>& desk, const std::string& transport,
-                                          ConnectOptions connect,
-                                          const std::shared_ptr<std::atomic<bool>>& withdrawn) {
-  const auto opened = std::make_shared<Opened>(Status(Code::kCancelled, "not open"));
-  connect.interrupted = [withdrawn] { return withdrawn->load(); };
-  try {
-    run_patiently(
-        desk, [opened, transport, connect] { *opened = open_transport(transport, connect); }, nullptr);
-  } catch (...) {
-    *withdrawn = true;
-    throw;
-  }
-  if (!opened->ok()) raise(opened->status());
-  return std::move(**opened);
-}
 
 PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport, ConnectOptions connect,
                 const std::shared_ptr<std::atomic<bool>>& withdrawn, const SessionOptions& options) {

@@ -8,6 +8,10 @@
     DDP                 waits for the future, by which the stream that it works on waits for the event
 
 Written against torch.accelerator, torch.Stream and torch.Event, for any device that has them.
+
+With device="on" a bucket on a CUDA GPU takes no detour: the session gets its address and the stream that fills it
+(docs/device.md). It does where something of this rank's has to see or change its values on the host: a loss scale, an
+optimizer that is tied to the State, an exchange inside a host.
 """
 
 import contextlib
@@ -31,6 +35,12 @@ def check_device(device: torch.device) -> None:
     if accelerator is None or accelerator.type != device.type:
         has = "none" if accelerator is None else f"'{accelerator.type}'"
         raise ValueError(f"gradients on {device} are not supported: this torch's accelerator is {has}")
+
+
+def cuda_stream(device: torch.device) -> int | None:
+    """The cudaStream_t that the calling thread works on; None where a device has no such thing."""
+    current = getattr(torch.get_device_module(device), "current_stream", None)
+    return None if current is None or torch.version.hip else getattr(current(device), "cuda_stream", None)
 
 
 class Passage:

@@ -34,8 +34,8 @@ class Job:
     """One bucket on its way. Without a layout nothing is handed over: it ends its step, or is an empty share."""
 
     __slots__ = (
-        "done", "error", "future", "last", "layout", "loss_scale", "parameters", "passage", "place", "scale", "tensor",
-        "ticket", "ties", "way"
+        "done", "error", "future", "last", "layout", "loss_scale", "parameters", "passage", "place", "scale", "stream",
+        "tensor", "ticket", "ties", "way"
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class Job:
         ties: Sequence[Tie] = (),
         parameters: Sequence[torch.Tensor] = (),
         way: Way | None = None,
+        stream: int | None = None,
     ) -> None:
         self.place = place
         self.layout = layout
@@ -57,11 +58,12 @@ class Job:
         self.loss_scale = loss_scale
         self.scale = 1.0
         self.passage = passage  # of a bucket on an accelerator
+        self.stream = stream  # or what fills it there, where the session takes it as it is
         self.ties = ties  # which see the parameters' values, before and after
         self.parameters = parameters
         self.way = way
         self.ticket = -1
-        devices = [] if passage is None else [tensor.device]
+        devices = [] if passage is None and stream is None else [tensor.device]
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         self.done = threading.Event()
         self.error: BaseException | None = None
@@ -71,6 +73,11 @@ class Job:
         if self.way is not None:
             self.way.come()
         if self.layout is None:
+            return
+        if self.stream is not None:
+            place = self.tensor.data_ptr(), self.tensor.device.index, self.stream
+            with record_function("tithe::sync"):
+                self.ticket = session.sync_on(self.layout, *place, self.tensor.detach())
             return
         values = self.tensor if self.passage is None else self.passage.come()
         self.scale = scale_of(self.loss_scale)

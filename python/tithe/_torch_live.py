@@ -18,7 +18,7 @@ from torch.autograd.profiler import record_function
 from tithe import _core
 from tithe._schedule import Evaluations
 from tithe._torch_checks import DTYPES
-from tithe._torch_device import Passages, check_device
+from tithe._torch_device import Passages, check_device, cuda_stream
 from tithe._torch_giving_up import give_up, interrupted, left, never_came
 from tithe._torch_job import Job, Way
 from tithe._torch_keys import NO_WALK, Keys
@@ -205,15 +205,16 @@ class Live:
     """The running part of a State: session, worker, and who is who. Never pickled, never copied."""
 
     def __init__(
-        self, session: _core.Session, evaluations: Evaluations, keys: Keys, opened_choices: str, patience: float
+        self, session: _core.Session, evaluations: Evaluations, keys: Keys, opened_choices: str, options: _core.Options
     ) -> None:
         self.session = session
+        self.on_gpu = options.device != "off"
         self.opened_choices = opened_choices
         self.rank, self.world = session.rank, session.world
         self.evaluations = evaluations
         self.keys = keys
         self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout]] = {}  # by bucket number
-        self.crew = Crew(session, patience, keys.unseen)
+        self.crew = Crew(session, options.patience, keys.unseen)
         self.open = False  # a step is: its first bucket has come, and its backward has not come to its end
         self.backward: Backward | None = None  # while something is traced
         self.ties: Sequence[Tie] = ()
@@ -290,10 +291,12 @@ class Live:
             first = not self.open
             parameters = bucket.parameters()
             layout = self.layout(bucket, parameters, buffer)
-            passage = None
+            passage = stream = None
             if way is not None:
                 self.crew.feed()
-            if not buffer.is_cpu:
+            if not buffer.is_cpu and self.on_gpu and loss_scale is None and way is None and not self.ties:
+                stream = cuda_stream(buffer.device)
+            if not buffer.is_cpu and stream is None:
                 self.crew.feed()
                 passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
             for tie in self.ties if first else ():
@@ -302,8 +305,8 @@ class Live:
                     self._send(Job(bucket.index(), *leaves[:2], False, None, None, way=leaves[2]))
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
-            job = Job(bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters, way)
-            self._send(job)
+            what = bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters, way
+            self._send(job := Job(*what, stream))
         return job
 
     def _send(self, job: Job) -> None:

@@ -61,7 +61,7 @@ class State(_Slots):
     is encoded (docs/footguns.md, "Clipping"). 0: none. As clip= in the codec's own text.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
-    force_reference, authenticate, checksum, pacer, trace, measure, transport (see tithe.Session).
+    force_reference, authenticate, checksum, pacer, device, trace, measure, transport (see tithe.Session).
 
     Nothing is opened before the first use, which is collective over the group. A bad setting raises ValueError. A State
     that goes away without ever having been used gives a RuntimeWarning.
@@ -172,7 +172,7 @@ class State(_Slots):
         if self._saved is not None:
             self._restore(session, evaluations, keys, self._saved)
             self._saved = None
-        self._live = Live(session, evaluations, keys, opened_choices, options.patience)
+        self._live = Live(session, evaluations, keys, opened_choices, options)
         if self._ties is not None:
             self._live.ties = self._ties.all
             for tie in self._ties.all:

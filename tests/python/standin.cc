@@ -5,6 +5,8 @@
 // order streams, memory is given back when the streams that were recorded on it are done, and pinned memory is
 // memory of its own. So a wait that is missing shows as wrong data, and a buffer that goes too early as NaN.
 // Arithmetic is the CPU's, on the calling thread, after the current stream is done.
+// Where TITHE_CUDA names the CUDA driver of tests (tests/support/gpu/fake_gpu.h), a device's memory is its own: the
+// host cannot touch it, and what knows a tensor by its address and its stream finds both there (`standin_stream`).
 // All that touches streams, events, copies and memory is written down (`standin_log`), in the order of the calls.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
@@ -30,7 +32,7 @@
 #include <string>
 #include <thread>
 
-#include "standin_streams.h"
+#include "standin_driver.h"
 
 namespace {
 
@@ -149,8 +151,10 @@ Block* block_of(const void* p) {  // under the mutex
   return static_cast<const char*>(p) < begin + block.bytes ? &block : nullptr;
 }
 void* new_block(std::size_t bytes, Place home, bool pinned) {
-  auto* p = static_cast<char*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64));
-  std::memset(p, 0xFF, bytes);
+  const bool drives = !pinned && Driver::here() != nullptr;
+  auto* p = static_cast<char*>(drives ? Driver::here()->take(std::max<std::size_t>(bytes, 1), home.first)
+                                      : std::aligned_alloc(64, (bytes + 127) / 64 * 64));
+  std::memset(seen(p), 0xFF, bytes);
   const std::lock_guard lock(blocks_mutex);
   blocks()[p] = {std::max<std::size_t>(bytes, 1), home, pinned, {}};
   return p;
@@ -177,7 +181,7 @@ void free_device(void* p) {
     if (left->fetch_sub(1) != 1) return;
     const std::lock_guard lock(blocks_mutex);
     block_of(p)->freed = true;
-    std::memset(p, 0xFF, bytes);  // as if the next tensor got it
+    std::memset(seen(p), 0xFF, bytes);  // as if the next tensor got it
   };
   queue_of(home).push(poison);
   for (const Place place : also) queue_of(place).push(poison);
@@ -260,7 +264,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 // ---- operators
 
 at::Tensor as_host(const at::Tensor& t) {  // the same memory, without a hold on it: as a device sees it
-  return at::from_blob(t.data_ptr(), t.sizes(), t.strides(), at::TensorOptions().dtype(t.scalar_type()));
+  return at::from_blob(seen(t.data_ptr()), t.sizes(), t.strides(),
+                       at::TensorOptions().dtype(t.scalar_type()));
 }
 
 const char* way(const at::Tensor& from, const at::Tensor& to) {
@@ -285,9 +290,10 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     ++block_of(host)->copies;
   }
   const std::chrono::microseconds delay(waits ? 0 : pinned ? delay_us.load() : inner_delay_us.load());
-  queue_of(place).push([s = as_host(source), d = as_host(to), pinned, host, fails, delay](Queue& queue) {
+  queue_of(place).push([s = as_host(source), d = as_host(to), at_source = source.data_ptr(),
+                        at_target = to.data_ptr(), pinned, host, fails, delay](Queue& queue) {
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
-    if (is_gone(s.data_ptr()) || is_gone(d.data_ptr())) ++late;
+    if (is_gone(at_source) || is_gone(at_target)) ++late;
     queue.broken = queue.broken || fails;
     if (!queue.broken) {
       const c10::impl::ExcludeDispatchKeyGuard no_grad(
@@ -380,6 +386,10 @@ void standin_fail_later(int copies) { fail_later = copies; }
 void standin_pinned_limit(long bytes) { pinned_limit = bytes; }
 long standin_pinned_bytes() { return pinned_bytes; }
 long standin_late() { return late; }
+// As a CUDA driver knows the calling thread's stream; 0 where there is none.
+unsigned long long standin_stream(int device) {
+  return Driver::here() == nullptr ? 0 : handle_of({device, current_stream[device]});
+}
 // The log since the last call; good until the next one.
 const char* standin_log() {
   static auto* given = new std::string;

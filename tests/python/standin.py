@@ -22,7 +22,8 @@ _loaded: ctypes.CDLL | None = None
 def build() -> Path:
     """The library; compiled once per source and version of torch."""
     torch_home = Path(torch.__file__).parent
-    sources = SOURCE.read_bytes() + SOURCE.with_name("standin_streams.h").read_bytes()
+    own = [SOURCE.with_name(f"standin_{part}.h") for part in ("driver", "streams")]
+    sources = b"".join(path.read_bytes() for path in (SOURCE, *own, SOURCE.parents[1] / "support/gpu/fake_gpu.h"))
     name = hashlib.sha256(sources + torch.__version__.encode()).hexdigest()[:16]
     library = SOURCE.parents[2] / "build" / "standin" / f"{name}.so"
     if not library.exists():
@@ -30,7 +31,8 @@ def build() -> Path:
         fresh = library.with_suffix(f".{os.getpid()}")
         includes = [f"-I{torch_home / 'include' / place}" for place in ("", "torch/csrc/api/include")]
         subprocess.run(
-            [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g0", "-w", "-shared", "-fPIC", *includes, str(SOURCE),
+            [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g0", "-w", "-shared", "-fPIC", *includes,
+             f"-I{SOURCE.parents[1]}", str(SOURCE),
              "-o", str(fresh), f"-L{torch_home / 'lib'}", "-lc10", "-ltorch_cpu"],
             check=True, timeout=600)  # fmt: skip
         fresh.rename(library)
@@ -48,6 +50,7 @@ def load() -> None:
     _loaded.standin_pinned_limit.argtypes = [ctypes.c_long]
     _loaded.standin_pinned_bytes.restype = ctypes.c_long
     _loaded.standin_late.restype = ctypes.c_long
+    _loaded.standin_stream.restype = ctypes.c_ulonglong
     torch.utils.rename_privateuse1_backend("standin")
     module = types.ModuleType("torch.standin")
     module.is_available = module.is_initialized = lambda: True
@@ -57,6 +60,8 @@ def load() -> None:
     module._lazy_init = lambda: None
     module.manual_seed_all = lambda seed: None
     module.get_amp_supported_dtype = lambda: []  # checkpoints ask for it
+    if "TITHE_CUDA" in os.environ:  # it has streams as CUDA has them
+        module.current_stream = lambda device: types.SimpleNamespace(cuda_stream=_loaded.standin_stream(device.index))
     torch._register_device_module("standin", module)
     dist.Backend.register_backend("standin", Staged.make, devices=["standin"])
 

@@ -25,7 +25,8 @@ What DDP users rely on, and how it is here:
                    torch.accelerator's streams and events; several devices per process too): a bucket is copied to
                    pinned host memory on a stream of its own, sent while backward goes on, and copied back; the future
                    carries the event. Pinned memory is as large as the gradients. Every wait is tested against a
-                   stand-in for a GPU; no GPU has run this yet (tools/gpu_check.sh checks and times it on one)
+                   stand-in for a GPU; with device="on" a bucket on a CUDA GPU stays there, and so do its kernels
+                   (docs/device.md); no GPU has run this yet (tools/gpu_check.sh checks and times it on one)
   nested           a backward inside a backward works: checkpoints (reentrant or not, in one another), autograd.grad and
                    gradient penalties. A hook of your own around this one returns the future and does not wait for it
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step

@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(All, Codecs,
                          [](const auto& of) { return std::to_string(of.index); });
 
 TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
-  const auto plan_of = [](SessionOptions o, std::vector<std::string>* said = nullptr) {
+  const auto plan_of = [](const SessionOptions& o, std::vector<std::string>* said = nullptr) {
     Ranks one(open_loop(1), o);
     Bucket bucket(0, 0);
     EXPECT_EQ(text(round(one[0], bucket, true)), "ok");

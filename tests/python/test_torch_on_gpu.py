@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DDP whose buckets the session takes where they lie: on the stand-in, whose memory is the tests' CUDA driver's."""
+
+import os
+
+import fake_gpu
+import pytest
+import standin
+import torch
+from processes import run_ranks
+from standin_jobs import OPTIONS, make, on_standin, same_bits, train
+
+import tithe.torch
+
+THERE = "on GPU 0, a fake GPU"
+
+
+@pytest.fixture(scope="module")
+def driver():
+    standin.build()
+    return fake_gpu.build()
+
+
+def attach(model, **options):
+    return tithe.torch.attach(model, codec="onebit", **OPTIONS, **options)
+
+
+def as_on_the_cpu(rank, world, driver, dtype):
+    """Rank 1's gradients take the detour. The host cannot touch the others': who did would die."""
+    os.environ.update(driver)
+    group = on_standin()
+    plain, ours = make("cpu", dtype=dtype), make("standin:0", group, dtype)
+    states = attach(plain), attach(ours, device="off" if rank == 1 else "on,least=1")
+    for steps in (range(4), range(4, 6)):
+        expected, found = (train(model, rank, steps, dtype) for model in (plain, ours))
+        assert same_bits(found, expected)
+    assert (THERE in states[1].plan()) == (rank != 1)
+    assert (standin.pinned() > 0) == (rank == 1), "no bucket has a place in pinned memory"
+    plain.zero_grad(), ours.zero_grad()
+    for model in (plain, ours):
+        model(torch.full((2, 8), float("nan") if rank == 1 else 1.0, dtype=dtype)).sum().backward()
+    assert all(torch.isnan(p.grad.cpu()).all() for p in ours.parameters())
+    assert same_bits(*([s.residual(p) for p in m.parameters()] for s, m in zip(states, (plain, ours), strict=True)))
+    assert standin.late() == 0
+    return found[-1].float().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_buckets_that_stay_have_the_bits_of_the_cpu(driver, dtype):
+    one, *others = run_ranks(3, as_on_the_cpu, driver, dtype)
+    assert others == [one, one]
+
+
+def resumed(rank, world, driver):
+    os.environ.update(driver)
+    group = on_standin()
+    whole = attach(model := make("standin:1", group), device="on,least=1")
+    wanted = train(model, rank, range(6))
+    assert "on GPU 1, " in whole.plan()
+    first = attach(model := make("standin:0", group), device="on,least=1")
+    train(model, rank, range(3))
+    saved = first.state_dict(), {name: value.cpu() for name, value in model.module.state_dict().items()}
+    second = attach(model := make("standin:0", group))
+    model.module.load_state_dict(saved[1])
+    second.load_state_dict(saved[0])
+    assert same_bits(train(model, rank, range(3, 6)), wanted[3:])
+
+
+def test_a_state_goes_on_where_buckets_take_the_detour(driver):
+    run_ranks(2, resumed, driver)
+
+
+def scaled(rank, world, driver):
+    """The host divides the loss scale out, so these buckets go there."""
+    os.environ.update(driver)
+    group = on_standin()
+    found = []
+    for where, options in ((("cpu",), {}), (("standin:0", group), {"device": "on,least=1"})):
+        state = attach(model := make(*where), loss_scale=lambda: 1000.0, **options)
+        found.append(train(model, rank, range(3), scale=1000.0))
+        assert THERE not in state.plan()
+    assert same_bits(*found)
+
+
+def test_a_loss_scale_takes_the_detour(driver):
+    run_ranks(2, scaled, driver)
