@@ -14,7 +14,8 @@ of at least `min_values` values on the CPU. All else of it, and all of other gro
 Nothing tells a gradient from a loss, an activation or a parameter here, so name a group that carries gradients alone;
 the default group is refused. Nothing tells parameters apart either: a residual belongs to the n-th all-reduce of so
 many values since the last step of an optimizer, which must be the same tensor in every step. Each all-reduce is a round
-of its own. Where gradients have names, tithe.torch.attach() is better: DistributedDataParallel, fully_shard().
+of its own. state_dict(group) and load_state_dict(group, state) save what a rank has left unsent, beside the model.
+Where gradients have names, tithe.torch.attach() is better: DistributedDataParallel, fully_shard().
 """
 
 import contextlib
@@ -22,6 +23,7 @@ import functools
 import queue
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 try:
@@ -41,7 +43,7 @@ from tithe._torch_checks import DTYPES
 from tithe._torch_giving_up import give_up, interrupted
 from tithe._torch_job import Job
 
-__all__ = ["Options", "compress", "end_step", "stats"]
+__all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 
 _Base = torch._C._distributed_c10d.Backend.Options
 _MOST = 1 << 16  # all-reduces of one size between two steps
@@ -140,6 +142,7 @@ class _Group(dist.ProcessGroup):
         self._given = given
         self._rounds: _Rounds | None = None
         self._works: list[_Work] = []
+        self._turn = threading.Lock()  # of threads that all-reduce at once: numbers are given in the order of rounds
         self._made: dict[str, int] = {}  # all-reduces since the last step, by what they look alike in
         self._layouts: dict[str, _core.Layout] = {}
         _groups.add(self)
@@ -173,14 +176,15 @@ class _Group(dist.ProcessGroup):
         return make_options({**rest, "average": False})
 
     def _start(self, tensor: torch.Tensor, options: Any) -> Any:
-        rounds = self._open()
         flat = tensor.detach().view(-1)
-        job = Job(0, self._layout(flat), flat, True, None, None)
         average = options is not None and options.reduceOp == dist.ReduceOp.AVG
-        work = _Work(job, rounds, tensor, self.size() if average else 1)
-        rounds.put(job)
-        # C++ holds what Python made by a pointer that does not keep it.
-        self._works = [each for each in self._works if not each.is_completed()] + [work]
+        with self._turn:
+            rounds = self._open()
+            job = Job(0, self._layout(flat), flat, True, None, None)
+            work = _Work(job, rounds, tensor, self.size() if average else 1)
+            rounds.put(job)
+            # C++ holds what Python made by a pointer that does not keep it.
+            self._works = [each for each in self._works if not each.is_completed()] + [work]
         return work
 
     def _layout(self, flat: torch.Tensor) -> _core.Layout:
@@ -214,6 +218,16 @@ class _Group(dist.ProcessGroup):
 
     def end_step(self) -> None:
         self._made.clear()
+
+    def between_steps(self, doing: str) -> None:
+        """Returns when nothing is under way."""
+        if self._made:
+            raise ValueError(
+                f"{doing} in the middle of a step: after optimizer.step(), or tithe.c10d.end_step() where the step was "
+                "another"
+            )
+        for work in self._works:
+            work.wait()
 
     def shutdown(self) -> None:
         if self._rounds is not None:
@@ -286,6 +300,37 @@ def end_step(*_: Any) -> None:
     """The step is over: the next all-reduce of a size is the first again. Every step() of an optimizer calls it."""
     for group in _groups:
         group.end_step()
+
+
+def state_dict(group: dist.ProcessGroup) -> dict[str, Any]:
+    """What this rank has left unsent in the group, for torch.save(): one of each rank. Between steps.
+
+    {} before the group's first all-reduce.
+    """
+    known = _known(group)
+    if known._rounds is None:
+        return {}
+    known.between_steps("tithe.c10d.state_dict()")
+    return {"session": known._rounds.session.state(), "rank": known.rank(), "world": known.size()}
+
+
+def load_state_dict(group: dist.ProcessGroup, state: Mapping[str, Any]) -> None:
+    """Goes on from what state_dict() gave on this rank. Between steps, on all ranks of the group: collective.
+
+    ValueError for the state of another rank, world or codec; nothing changes then.
+    """
+    known = _known(group)
+    known.between_steps("tithe.c10d.load_state_dict()")
+    if not state:
+        return
+    if known._given is None:
+        raise ValueError("this group is not compressed, so it has nothing unsent: compress(group, ...) first")
+    if (state["rank"], state["world"]) != (known.rank(), known.size()):
+        raise ValueError(
+            f"this is the state of rank {state['rank']} of {state['world']}, and this is rank {known.rank()} of "
+            f"{known.size()}: each rank loads its own"
+        )
+    known._open().session.restore(state["session"])
 
 
 def stats(group: dist.ProcessGroup) -> dict[str, Any]:

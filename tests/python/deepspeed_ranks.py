@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+from pathlib import Path
 
 os.environ |= {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": os.environ["RANK"]}
 
@@ -37,9 +38,9 @@ def engine_of(stage):
     return engine
 
 
-def train(engine):
+def train(engine, steps=range(STEPS)):
     losses = []
-    for step in range(STEPS):
+    for step in steps:
         x = torch.randn(8, 24, generator=torch.Generator().manual_seed(1000 * step + RANK))
         loss = (engine(x) - x[:, :8].tanh()).pow(2).mean()
         engine.backward(loss)
@@ -47,6 +48,29 @@ def train(engine):
         losses.append(loss.item())
     whole = b"".join(p.detach().float().numpy().tobytes() for p in engine.module.parameters())
     return hashlib.sha256(whole).hexdigest(), losses
+
+
+def sparse_engine(stage):
+    engine = engine_of(stage)
+    tithe.c10d.compress(engine.data_parallel_group, codec="topk:ratio=0.1", min_values=64)
+    return engine
+
+
+def resumed(stage):
+    """Steps in one engine, and the second half of them in another one that goes on from what was saved."""
+    folder = Path(os.environ["TITHE_FILE"]).parent / "checkpoint"
+    engine = sparse_engine(stage)
+    train(engine, range(STEPS // 2))
+    engine.save_checkpoint(str(folder))
+    saved = tithe.c10d.state_dict(engine.data_parallel_group)
+    whole, _ = train(engine, range(STEPS // 2, STEPS))
+    ends = [whole]
+    for state in (saved, {}):
+        engine = sparse_engine(stage)
+        engine.load_checkpoint(str(folder))
+        tithe.c10d.load_state_dict(engine.data_parallel_group, state)
+        ends.append(train(engine, range(STEPS // 2, STEPS))[0])
+    return ends
 
 
 told = {}
@@ -65,5 +89,6 @@ for stage in range(3):
         "own": own, "exact": exact, "rounds": rounds, "lossy": lossy, "first": losses[0], "last": losses[-1],
         "sent": stats["bytes_sent"], "dense": stats["dense_bytes"],
     }  # fmt: skip
+told["resumed"] = resumed(2)
 print(json.dumps(told))
 torch.distributed.destroy_process_group()

@@ -35,3 +35,9 @@ def test_a_lossy_codec_trains_alike_on_both_ranks(told, stage):
     assert first["lossy"] == second["lossy"] != first["own"]
     assert first["last"] < 0.9 * first["first"]
     assert first["sent"] < 0.5 * first["dense"]
+
+
+def test_its_checkpoint_with_the_groups_state_goes_on_bit_for_bit(told):
+    first, second = (rank["resumed"] for rank in told)
+    whole, gone_on, anew = first
+    assert first == second and gone_on == whole != anew

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend "tithe" of torch.distributed: named groups compress, all else is as with Gloo."""
 
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -119,6 +120,86 @@ def residuals(rank, world):
 
 def test_a_residual_comes_with_the_same_all_reduce_of_the_next_step():
     assert run_ranks(2, residuals) == [80, 80]
+
+
+def at_once(rank, world):
+    """All hand over the same values, since threads of two ranks come in different orders."""
+    group = of(range(world), codec="fp32")
+    ends = []
+
+    def work():
+        for _ in range(5):
+            mine = values(rank)
+            dist.all_reduce(mine, group=group)
+            ends.append(torch.equal(mine, sum(values(r) for r in range(world))))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ends, tithe.c10d.stats(group)["rounds"], list(group._made.values())
+
+
+def test_threads_that_all_reduce_at_once_take_turns():
+    for ends, rounds, numbers in run_ranks(2, at_once):
+        assert ends == [True] * 20 and rounds == 20 and numbers == [20]
+
+
+def steps(group, weight, optimizer, rank, numbers):
+    """Two gradients of one size a step, which a sparse codec sends a tenth of."""
+    for number in numbers:
+        grads = [values(100 * number + 10 * i + rank) for i in range(2)]
+        for grad in grads:
+            dist.all_reduce(grad, dist.ReduceOp.AVG, group=group)
+        weight.grad = grads[0] - grads[1]
+        optimizer.step()
+
+
+def resumed(rank, world, folder):
+    """Six steps; and three of them with another group, which goes on from what was saved, or begins anew."""
+
+    def group_of():
+        return of(range(world), codec="topk:ratio=0.1", min_values=0)
+
+    def optimizer_of(weight):
+        return torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+
+    weight, group = torch.nn.Parameter(torch.zeros(1000)), group_of()
+    optimizer = optimizer_of(weight)
+    assert tithe.c10d.state_dict(group) == {}
+    steps(group, weight, optimizer, rank, range(3))
+    saved = {"weight": weight.detach(), "sgd": optimizer.state_dict(), "tithe": tithe.c10d.state_dict(group)}
+    torch.save(saved, f"{folder}/{rank}.pt")
+    steps(group, weight, optimizer, rank, range(3, 6))
+    ends = [weight.detach().numpy().tobytes()]
+    work = dist.all_reduce(values(rank), group=group, async_op=True)
+    for call in (tithe.c10d.state_dict, lambda group: tithe.c10d.load_state_dict(group, saved["tithe"])):
+        with pytest.raises(ValueError, match="in the middle of a step: after optimizer.step"):
+            call(group)
+    tithe.c10d.end_step()
+    assert tithe.c10d.state_dict(group) and work.is_completed()  # it was waited for
+    told = torch.load(f"{folder}/{rank}.pt")
+    plain = dist.new_group(range(world), backend="tithe")
+    with pytest.raises(ValueError, match="not compressed"):
+        tithe.c10d.load_state_dict(plain, told["tithe"])
+    for state in (told["tithe"], {}):
+        again = group_of()
+        with pytest.raises(ValueError, match="each rank loads its own"):
+            tithe.c10d.load_state_dict(again, {**told["tithe"], "rank": 1 - rank})
+        tithe.c10d.load_state_dict(again, state)
+        other = torch.nn.Parameter(told["weight"].clone())
+        optimizer = optimizer_of(other)
+        optimizer.load_state_dict(told["sgd"])
+        steps(again, other, optimizer, rank, range(3, 6))
+        ends.append(other.detach().numpy().tobytes())
+    return ends
+
+
+def test_a_saved_state_goes_on_bit_for_bit(tmp_path):
+    first, second = run_ranks(2, resumed, str(tmp_path))
+    whole, gone_on, anew = first
+    assert first == second and gone_on == whole != anew
 
 
 def overridden(rank, world):

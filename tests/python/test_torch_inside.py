@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from inside_jobs import OPTIONS, loss_of, net
-from processes import Ranks, own_part, run_ranks
+from processes import Ranks, own_part, run_ranks, wait_until
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -54,6 +54,31 @@ def test_the_mean_is_that_of_all_ranks_and_each_rank_exchanges_its_share(hosts):
     assert max(kept for kept, _, _ in ends) < 1.3 * whole / per_host
     assert {rounds for _, _, rounds in ends} == {4}
     assert all(grads == ends[0][1] for _, grads, _ in ends)
+
+
+def overlapping(rank, world):
+    """Backward stops at the first layer until this rank has sent something to the other host."""
+    model = DDP(net(), bucket_cap_mb=0.004)
+    state = tithe.torch.attach(model, codec="fp8", inside="auto", hosts="2x2", **OPTIONS)
+    gates = []
+
+    def goes_on(_):
+        before = told["frames_sent"]
+        wait_until(lambda: state.stats()["frames_sent"] > before)
+        gates.append(state.stats()["rounds"])
+
+    for step in range(3):
+        told = state.stats() if step else {}
+        if step == 1:  # in the first step DDP has one bucket, then it forms those of its cap
+            model.module[1].register_forward_hook(lambda _, given, out: out.register_hook(goes_on) and None)
+        model.zero_grad()
+        loss_of(model, rank, step).backward()
+    return gates
+
+
+def test_exchange_between_hosts_begins_before_backward_ends():
+    """Else each gate would end by its timeout. At both of them the step before was the last that was over."""
+    assert run_ranks(4, overlapping) == [[1, 2]] * 4
 
 
 def by_group(rank, world):

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backward on threads that are not the one that attached, and on several at once."""
+
+import threading
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from processes import run_ranks
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe.torch
+
+OPTIONS = {"codec": "topk:ratio=0.1", "min_values": 0, "timeout": 30.0}
+STEPS = 4
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    return DDP(nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 10)), bucket_cap_mb=0.002)
+
+
+def train(model, rank, seed):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        x = torch.randn(8, 40, generator=torch.Generator().manual_seed(100 * step + 10 * seed + rank))
+        yield lambda x=x: model(x).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def at_once(rank, world):
+    """Two models: one after the other on this thread; then both at once, each step on threads of its own."""
+    ends, failed = [], []
+
+    def backward(call):
+        try:
+            call()
+        except BaseException as why:
+            failed.append(repr(why))
+
+    for apart in (False, True):
+        models = [model_of(seed) for seed in (0, 1)]
+        states = [tithe.torch.attach(model, **OPTIONS) for model in models]
+        for state in states:
+            state.open()  # collective over one group, so it has its order
+        if apart:
+            for calls in zip(*(train(model, rank, seed) for seed, model in enumerate(models)), strict=True):
+                threads = [threading.Thread(target=backward, args=(call,)) for call in calls]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        else:
+            for seed, model in enumerate(models):
+                for call in train(model, rank, seed):
+                    backward(call)
+        ends.append([p.detach().numpy().tobytes() for model in models for p in model.parameters()])
+        for state in states:
+            assert state.stats()["rounds"] == STEPS
+            state.close()
+        dist.barrier()
+    return ends, failed
+
+
+def test_backward_of_two_models_on_two_threads_at_once_is_as_one_after_the_other():
+    told = run_ranks(2, at_once)
+    for ends, failed in told:
+        assert failed == [] and ends[0] == ends[1] == told[0][0][0]
