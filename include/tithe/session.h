@@ -15,8 +15,11 @@
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout, sync() and wait() allocate nothing, whatever the codec is: a program
 //             in the codec language, too
-//   threads   one thread at a time calls a session, with exceptions: sync(), stats(), propose() and proposal() may run
-//             beside a wait() or commit() of another thread, and cancel() beside anything
+//   threads   one thread at a time calls a session, with exceptions: sync(), wait(), poll(), commit(), stats(),
+//             propose() and proposal() of several threads take turns, but for a sync() during a commit(), which is
+//             refused; cancel() may run beside anything
+//   asked     poll() tells without waiting whether a bucket holds its result, and SessionOptions::ended is called once
+//             for each ticket
 //   regrouped states go on in a world of other ranks: who is there still keeps what it owes, what the lost owed is
 //             spread or booked, and the ledger says so (restore with several states)
 //   undone    undo() leaves all as it was before the round that was committed last
@@ -135,6 +138,10 @@ struct SessionOptions {
   std::uint64_t measure = 100;
   // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
   std::function<bool()> interrupted = {};
+  // Called once for each ticket: with ok when its bucket holds its result, or with the Status that has ended the
+  // session. On a thread of the session, or one that is in a call of it; sync() may not have returned the ticket yet.
+  // Be quick, throw nothing, call nothing of the session: wake somebody who does.
+  std::function<void(std::uint64_t ticket, const Status& how)> ended = {};
 };
 
 // Sums since open(); times in nanoseconds of lane time, so they may add up to more than the wall clock.
@@ -228,6 +235,10 @@ class Session {
 
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);
+
+  // Whether the bucket holds its result, so that wait(ticket) would not block; at once. Without lanes it does the work
+  // that can be done without waiting. kInvalid for a ticket that was never given; else what ended the session.
+  Result<bool> poll(Ticket ticket);
 
   // Ends the round: waits for all its tickets, and until all ranks have ended theirs. Then residuals move on; or stay,
   // if any bucket was not finite, and then all buckets of the round are filled with NaN. Apply the results after it. No

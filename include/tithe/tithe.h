@@ -54,6 +54,11 @@ void tithe_transport_free(tithe_transport* transport);
 
 /* ---- Sessions: closed by tithe_session_close */
 
+/* Called once for each ticket: how->code is 0 when its bucket holds its result, or else what ended the session. On a
+ * thread of the session, or one that is in a call of it; tithe_sync may not have returned the ticket yet. Be quick and
+ * call nothing of the session: write to a pipe or an eventfd that somebody polls, or post a semaphore. */
+typedef void (*tithe_ended)(void* user, uint64_t ticket, const tithe_error* how);
+
 typedef struct tithe_options {
   size_t size;          /* sizeof(tithe_options); tithe_options_init fills it */
   const char* codec;    /* a spec string, e.g. "dgc:ratio=0.01" */
@@ -80,6 +85,8 @@ typedef struct tithe_options {
   uint64_t epoch;     /* how often the members have changed */
   int undo;           /* 1: tithe_undo may take back the last round */
   const char* device; /* where codecs run for buckets on a GPU: off, on (docs/device.md); NULL: off */
+  tithe_ended ended;  /* NULL: nobody is called */
+  void* user;         /* for it; both outlive the session */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -106,6 +113,9 @@ int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensor
 int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
                   void* stream, uint64_t* ticket, tithe_error* error);
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
+/* At once: *done is 1 where the bucket holds its result, so that tithe_wait would not block. With lanes == 0 it does
+ * the work that can be done without waiting. Fails with what has ended the session. */
+int tithe_poll(tithe_session* session, uint64_t ticket, int* done, tithe_error* error);
 int tithe_commit(tithe_session* session, tithe_error* error); /* the end of a step: results are final */
 /* What a schedule follows, between steps and the same on all ranks. */
 int tithe_evaluated(tithe_session* session, double loss, tithe_error* error);

@@ -17,6 +17,7 @@
 #include "arrays.h"
 #include "catalogue/settings.h"
 #include "core.h"
+#include "lang/cpp/cpp_compiler.h"
 #include "patient.h"
 #include "plan/allowance.h"
 #include "tithe/choices.h"
@@ -261,6 +262,10 @@ void bind_codecs(nb::module_& m) {
       nb::arg("schedule"), nb::arg("codec"),
       "Whether it follows losses, and whether it follows the learning rate. ValueError says what is wrong "
       "with it.");
+  m.def(
+      "compiler", [] { return unwrap(lang::find_compiler()).path; }, "The system's, as TITHE_CXX says.");
+  m.def(
+      "cache_folder", [] { return unwrap(lang::cache_folder()); }, "For what it makes, as TITHE_CACHE says.");
   m.def("encode", &encode, nb::arg("spec"), nb::arg("values"));
   m.def("frame_values", &frame_values, nb::arg("data"), nb::arg("spec") = nb::none(),
         nb::arg("max_values") = kUsualMostValues,

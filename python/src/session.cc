@@ -20,6 +20,7 @@
 #include "opening.h"
 #include "stats_dicts.h"
 #include "tithe/connect.h"
+#include "xla_rounds.h"
 
 namespace tithe::python {
 namespace {
@@ -136,6 +137,10 @@ class PySession {
 
   void wait(Ticket ticket) {
     check(run_patiently([=](Session& s) { return s.wait(ticket); }));
+  }
+
+  bool poll(Ticket ticket) {
+    return unwrap(run([=](Session& s) { return s.poll(ticket); }));
   }
 
   // The result of a round is settled here, so its tensors are kept until then.
@@ -369,6 +374,14 @@ void bind_session(nb::module_& m) {
            "The same on a GPU, by its address there: the values are what the work of a cudaStream_t makes "
            "them.")
       .def("wait", &PySession::wait, nb::arg("ticket"))
+      .def("poll", &PySession::poll, nb::arg("ticket"))
+      .def(
+          "round_of",
+          [](const PySession& s, std::vector<std::string> keys, const std::vector<std::size_t>& sizes,
+             const std::vector<std::string>& types) {
+            return new_round(s.get(), std::move(keys), sizes, types);
+          },
+          nb::arg("keys"), nb::arg("sizes"), nb::arg("types"), "The number of a round that XLA begins.")
       .def("commit", &PySession::commit)
       .def(
           "present", [](const PySession& s) { check(s.get()->present()); },
@@ -409,6 +422,9 @@ void bind_session(nb::module_& m) {
            "Ends what other threads wait for, and the session; state() still works.")
       .def("close", &PySession::close, nb::arg("keep_state") = true,
            "Lets go of the network. With keep_state, state() still gives the last commit.");
+  m.def(
+      "round_call", [] { return reinterpret_cast<std::uintptr_t>(&tithe_run_round); },
+      "The address of what runs such a round: tithe_run_round.");
   m.def("open_loop", &open_over_loop, nb::arg("world"), nb::arg("options"));
   m.def("open", &open_with_exchange, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
         nb::arg("all_gather"), nb::arg("options"));

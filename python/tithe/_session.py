@@ -91,7 +91,8 @@ class Session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
             session.commit()                               # end of the step
 
-    Calls of one session come from one thread at a time; only sync(), propose() and proposal() may run beside a wait().
+    Calls of one session come from one thread at a time, but for sync(), wait(), poll(), commit(), propose() and
+    proposal(), which take turns; only a sync() during a commit() of another thread is refused.
     Caller's mistakes raise ValueError or TypeError; a failed peer raises tithe.Error with `peer`. Arrays are kept alive
     until commit(). Ctrl-C on the main thread ends what waits, and the session with it. A session does not survive
     fork().
@@ -146,6 +147,10 @@ class Session:
     def wait(self, ticket: int) -> None:
         """Returns when the bucket holds its result."""
         self._core.wait(ticket)
+
+    def poll(self, ticket: int) -> bool:
+        """Whether the bucket holds its result, so that wait() would not block. Raises what ended the session."""
+        return self._core.poll(ticket)
 
     def commit(self) -> None:
         """Ends the round: what was left unsent becomes the next round's residual."""

@@ -14,6 +14,8 @@ or, where the exchange should begin while backward still runs:
   a round     is a step: one average(), or one finish(). All processes make the same ones
   devices     of one process: gradients that lie on several are gathered for the callback, which is called once
   copies      values are copied to the host and back. Nothing of JAX is called from the callback
+  ffi         average(session, ffi=True): a call of XLA's own, without copies, Python and its lock. One device, a CPU;
+              the system's compiler makes it at first use. XLA runs two such rounds of a step in any order: make one
   parameters  are yours to make equal in the beginning: by the same seed, or from one checkpoint
   errors      come as JAX's own, whose text has tithe's; session.state() is that of the last step that counted
 """
@@ -36,27 +38,35 @@ from tithe._session import Session
 __all__ = ["average", "averaged", "finish", "watch"]
 
 
-def average(session: Session) -> Any:
-    """An optax transformation that makes of this process's gradients the mean over all processes."""
+def average(session: Session, *, ffi: bool = False) -> Any:
+    """An optax transformation that makes of this process's gradients the mean over all processes.
+
+    ffi: as a typed call of XLA's instead of a callback; ValueError where that cannot be.
+    """
     import optax
 
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        return averaged(session, grads), state
+        return averaged(session, grads, ffi=ffi), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def averaged(session: Session, grads: Any) -> Any:
+def averaged(session: Session, grads: Any, *, ffi: bool = False) -> Any:
     """The mean over all processes of a tree of gradients, or of how far parameters moved in many local steps
-    (docs/local_steps.md); in a jitted function or outside. A round."""
-    return _tree_like(grads, mean_of(session, *_named(grads)))
+    (docs/local_steps.md); in a jitted function or outside. A round. ffi: as in average()."""
+    return _tree_like(grads, mean_of(session, *_named(grads), ffi=ffi))
 
 
-def mean_of(session: Session, names: list[str], grads: list[Any]) -> list[Any]:
+def mean_of(session: Session, names: list[str], grads: list[Any], *, ffi: bool = False) -> list[Any]:
     """The same of a list, under names of the caller's."""
     given = [jnp.asarray(grad, _host_type(grad)) for grad in grads]
-    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]
-    means = io_callback(partial(_round, session, names), shapes, given, ordered=True)
+    if ffi:
+        from tithe import _jax_ffi
+
+        means = _jax_ffi.mean_of(session, names, given)
+    else:
+        shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]
+        means = io_callback(partial(_round, session, names), shapes, given, ordered=True)
     return [mean.astype(jnp.result_type(grad)) for mean, grad in zip(means, grads, strict=True)]
 
 

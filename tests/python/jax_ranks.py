@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 
@@ -58,8 +59,8 @@ def plain_step(optimizer):
     return lambda params, state, step: apply(params, state, *(gradients(params, batch(r, step)) for r in range(WORLD)))
 
 
-def averaging(session, dtype=jnp.float32, steps=5):
-    optimizer = optax.chain(tithe.jax.average(session), optax.sgd(0.5))
+def averaging(session, dtype=jnp.float32, steps=5, **how):
+    optimizer = optax.chain(tithe.jax.average(session, **how), optax.sgd(0.5))
 
     @jax.jit
     def step(params, state, data):
@@ -92,6 +93,39 @@ def exact(session):
 def lossy(session):
     params, losses = averaging(session, steps=40)
     return [digest(params), losses[0], losses[-1], sorted(session.tensor_stats()), session.stats()["bytes_sent"]]
+
+
+def typed(session):
+    """The call of XLA's against the callback: equal bits in both types, much kept; its errors."""
+    told = {}
+    for dtype in (jnp.bfloat16, jnp.float16):  # the first travels as float32
+        ends = []
+        for how in ({}, {"ffi": True}):
+            params, losses = averaging(session, dtype, steps=3, **how)
+            ends.append([digest(params), losses, hashlib.sha256(session.state()).hexdigest()])
+            session.restore(opened)
+        told[dtype.__name__] = ends
+    grads = [jnp.ones((4, 1000)), jnp.zeros(0)]
+    outside = tithe.jax.averaged(session, grads, ffi=True)
+    again = tithe.jax.averaged(session, grads, ffi=True)
+    told["outside"] = [float(outside[0].sum() + again[0].sum()), float(grads[0].sum()), outside[1].shape]
+    step = jax.jit(lambda g: tithe.jax.averaged(session, g, ffi=True))
+    step({"a": jnp.ones(5000)})
+    if RANK == 1:
+        jax.block_until_ready(step({"a": jnp.ones(5000)}))
+        os._exit(7)
+    jax.block_until_ready(step({"a": jnp.ones(5000)}))
+    for _ in range(2):
+        try:
+            jax.block_until_ready(step({"a": jnp.ones(5000)}))
+        except Exception as wrong:
+            told.setdefault("lost", []).append(str(wrong))
+    session.close()
+    try:
+        jax.block_until_ready(step({"a": jnp.ones(5000)}))
+    except Exception as wrong:
+        told["closed"] = str(wrong)
+    return told
 
 
 def overlapped(session):
@@ -164,6 +198,10 @@ def devices(session):
     """Gradients that lie on both devices of a process."""
     from jax.sharding import NamedSharding, PartitionSpec
 
+    try:
+        tithe.jax.averaged(session, [jnp.ones(3)], ffi=True)
+    except ValueError as wrong:
+        refused = str(wrong)
     mesh = jax.make_mesh((2,), ("d",))
     split, whole = NamedSharding(mesh, PartitionSpec("d")), NamedSharding(mesh, PartitionSpec())
     optimizer = optax.chain(tithe.jax.average(session), optax.sgd(0.5))
@@ -177,7 +215,7 @@ def devices(session):
     state = optimizer.init(params)
     for number in range(3):
         params, state = step(params, state, jax.device_put(batch(RANK, number), split))
-    return [len(jax.devices()), digest(params), session.stats()["rounds"]]
+    return [len(jax.devices()), digest(params), session.stats()["rounds"], refused]
 
 
 def local_steps(session):
@@ -238,6 +276,15 @@ def refusals(session):
             jax.jit(lambda g: tithe.jax.averaged(session, g))(tree)
         except ValueError as wrong:
             texts.append(str(wrong))
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        for name, value in (("TITHE_CXX", "none"), ("TITHE_CACHE", folder)):
+            os.environ[name] = value
+            try:
+                tithe.jax.averaged(session, {"a": jnp.zeros(3)}, ffi=True)
+            except ValueError as wrong:
+                texts.append(str(wrong))
+            del os.environ[name]
     if RANK == 1:
         time.sleep(0.5)
         os._exit(7)
@@ -249,7 +296,8 @@ def refusals(session):
 
 
 job = sys.argv[1]
-codec = {"exact": "fp32", "overlapped": "fp32", "local_steps": "fp32", "resumes": "topk:ratio=0.1"}.get(job, "fp8")
+exact_jobs, sparse_jobs = ("exact", "overlapped", "local_steps"), ("resumes", "typed")
+codec = {**dict.fromkeys(exact_jobs, "fp32"), **dict.fromkeys(sparse_jobs, "topk:ratio=0.1")}.get(job, "fp8")
 OPTIONS = {"codec": codec, "min_values": 0, "timeout": 20.0, "patience": 120.0}
 with tithe.Session.from_environment(**OPTIONS) as session:
     opened = session.state()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import wait_until
 
 import tithe
 
@@ -179,6 +180,61 @@ def test_slices_of_one_flat_array_are_tensors_with_residuals_of_their_own():
     assert np.array_equal(mean, other) and 0 < np.count_nonzero(mean[:4000]) <= 800
     assert 0 < np.count_nonzero(mean[4000:]) <= 400
     np.testing.assert_allclose((g0 - r0 + g1 - r1) / 2, mean, rtol=1e-5, atol=1e-6)
+
+
+def test_poll_tells_whether_wait_would_block_and_what_ended_the_session():
+    first, second = tithe.Session.loop(2, codec="fp32", timeout=20.0)
+    mine, theirs = np.zeros(5000, np.float32), np.ones(5000, np.float32)
+    ticket = first.sync({"x": mine})
+    with pytest.raises(ValueError, match="ticket 7 was never given"):
+        first.poll(7)
+    assert first.poll(ticket) is False, "the other rank has handed over nothing"
+    second.sync({"x": theirs})
+    wait_until(lambda: first.poll(ticket))
+    assert np.all(mine == 0.5)
+    run_threads([first, second], lambda session: session.commit())
+    assert first.poll(ticket) is True, "its round is committed"
+    ticket = first.sync({"x": mine})
+    second.close()
+    with pytest.raises(tithe.Error, match="rank 1"):
+        wait_until(lambda: first.poll(ticket))
+    first.close()
+    with pytest.raises(ValueError, match="closed"):
+        first.poll(ticket)
+
+
+def test_threads_of_a_rank_take_turns_and_a_sync_during_a_commit_is_refused():
+    first, second = tithe.Session.loop(2, codec="fp32", timeout=20.0)
+    keys = [f"t{i}" for i in range(4)]
+    for session in (first, second):  # all layouts in one order; then threads come in any
+        for key in keys:
+            session.sync({key: np.ones(3000, np.float32)})
+    run_threads([first, second], lambda session: session.commit())
+    arrays = {(s.rank, key): np.full(3000, s.rank, np.float32) for s in (first, second) for key in keys}
+
+    def round_of(session, key):
+        session.wait(session.sync({key: arrays[session.rank, key]}))
+
+    threads = [threading.Thread(target=round_of, args=(s, key)) for s in (first, second) for key in keys]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run_threads([first, second], lambda session: session.commit())
+    assert all(np.all(each == 0.5) for each in arrays.values())
+    first.sync({"t0": arrays[0, "t0"]})
+    ending = threading.Thread(target=first.commit)
+    ending.start()
+    text = ""
+    while "is under way" not in text:  # before that it is refused as part of the round
+        with pytest.raises(ValueError) as refused:
+            first.sync({"t0": arrays[0, "t0"]})
+        text = str(refused.value)
+    assert text.startswith("commit() of round 2 is under way on another thread: hand tensors over before it"), text
+    second.sync({"t0": arrays[1, "t0"]})
+    second.commit()
+    ending.join()
+    first.close(), second.close()
 
 
 def test_arrays_tell_their_shape():

@@ -88,15 +88,31 @@ def test_the_last_layers_gradients_are_handed_over_before_backward_reaches_the_f
     assert run("early", tmp_path) == [True, True]
 
 
+def test_the_typed_call_is_bit_equal_to_the_callback_and_names_a_lost_rank(tmp_path):
+    """Made by the compiler, since the cache is empty."""
+    (first,) = run("typed", tmp_path, dies=1, TITHE_CACHE=str(tmp_path / "cache"))
+    for dtype in ("bfloat16", "float16"):
+        callback, typed = first[dtype]
+        assert typed == callback, dtype
+    total, own, empty = first["outside"]
+    assert 0 < total < 2 * own and empty == [0]
+    assert len(first["lost"]) == 2 and all("rank 1 is gone" in text for text in first["lost"])
+    assert "this session is closed" in first["closed"]
+    assert len(list((tmp_path / "cache").glob("jax-*.so"))) == 1
+
+
 def test_several_devices_of_one_process(tmp_path):
     first, second = run("devices", tmp_path, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert first == second and first[0] == 2 and first[2] == 3
+    assert first[3].startswith("ffi=True needs one device, a CPU; this process has 2 of cpu: without it")
 
 
 def test_other_types_are_refused_by_name_and_a_lost_rank_is_named(tmp_path):
-    ((whole, deep, lost),) = run("refusals", tmp_path, dies=1)
+    ((whole, deep, none, open_to_all, lost),) = run("refusals", tmp_path, dies=1)
     assert "int32" in whole and "['a']" in whole
     assert "complex64" in deep and "['b']['c']" in deep
+    assert none == "TITHE_CXX=none"
+    assert open_to_all.startswith("others can write to /") and "set TITHE_CACHE to a folder of your own" in open_to_all
     assert "rank 1 is gone" in lost
 
 

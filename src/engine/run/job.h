@@ -31,6 +31,7 @@ struct Job {
   bool shown = false;                   // its card was handed over to be shown
   bool agreed = false;                  // all ranks have shown the same card
   int awaited = 0;                      // callers that wait for it
+  std::uint64_t untold = 0;             // the ticket of its round, whose end nobody was told yet; 0: none
   Instant began;                        // the round
   std::vector<int> waits;               // by step: steps that it still waits for
   std::vector<std::int64_t> posted_ns;  // by step: in flight since; 0 otherwise

@@ -14,7 +14,7 @@ constexpr std::size_t kMostSteps = 32;  // that a lane takes at a time
 }  // namespace
 
 Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
-               const Pacing& pacing, Builder builder)
+               const Pacing& pacing, Builder builder, Ended ended)
     : member_(member),
       lanes_(lanes),
       limits_(std::move(limits)),
@@ -27,7 +27,8 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       recorder_(member.workers),
       completions_(256),
       taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)),
-      builder_(std::move(builder)) {
+      builder_(std::move(builder)),
+      ended_(std::move(ended)) {
   transport_->window(pacing.window);
   posted_.reserve(kMostPosts);  // how many are ready at once depends on what else the machine does
   for (Peer& p : peers_) {
@@ -79,6 +80,7 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
   job.card_frame = make_arena(kControlBytes);
   job.card_bytes = write_card(job.card, voice(), {job.card_frame.get(), kControlBytes});
   job.labels = recorder_.labels(*job.unit);
+  if (ended_) ends_.reserve(2 * queue_.jobs().size());
   return job;
 }
 
@@ -95,9 +97,10 @@ std::unique_ptr<Unit> Runner::forget(Job& job) {
   return unit;
 }
 
-Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round) {
+Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket) {
   const Hold hold(*this);
   if (!parting_.open()) return parting_.verdict();
+  job.untold = ticket;
   rounds_.begin(round);
   for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
     if (at(r).leaves) {
@@ -157,8 +160,9 @@ void Runner::finish(const Task& task) {
   done(*task.job);
 }
 
-void Runner::done(const Job& job) {
+void Runner::done(Job& job) {
   if (job.awaited > 0) tell_callers();
+  end_ticket(job);
   end_work();
 }
 
@@ -221,6 +225,7 @@ bool Runner::part() {
   parting_.relay(*transport_, peers_, voice());
   if (running_ > 0 || !parting_.settle(instant(), peers_, rounds_.waits())) return false;
   tell_callers();
+  for (const auto& job : queue_.jobs()) end_ticket(*job);
   return true;
 }
 

@@ -13,7 +13,8 @@
 //   batched   the lock is taken once for several steps that weigh little, for all messages that are ready, and for all
 //             that a poll completes; the communication lane is woken once for all that a batch has made ready
 //
-// Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, agree.
+// Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, poll,
+//          agree.
 // Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. A thread that
 //          takes several takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps
 //          run, the transport polls or takes messages, a caller's own question is asked, and somebody is woken; the
@@ -48,10 +49,13 @@ struct Builder {
   std::function<void(std::uint32_t number)> discard;
 };
 
+// Called without the mutex, once for every ticket (SessionOptions::ended).
+using Ended = std::function<void(std::uint64_t ticket, const Status& how)>;
+
 class Runner {
  public:
   Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
-         const Pacing& pacing, Builder builder);
+         const Pacing& pacing, Builder builder, Ended ended = {});
   ~Runner();
 
   // A layout that is new to this rank; card.number is filled in.
@@ -62,9 +66,11 @@ class Runner {
   // caller's to destroy.
   std::unique_ptr<Unit> forget(Job& job);
   // Begins a round of an idle job.
-  Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round);
+  Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket);
   // Blocks until the job is done. The Status of the session where it failed.
   Status wait(Job& job);
+  // Whether it is done. Does not block; without lanes it does what can be done at once.
+  Result<bool> poll(const Job& job);
   // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
   // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
   // where the session fails meanwhile.
@@ -93,6 +99,7 @@ class Runner {
   // Whom to wake, once the lock is let go of: who wakes under it must wait for it at once.
   struct Calls {
     bool news = false;      // callers that wait
+    bool ends = false;      // who is told of the ends of tickets
     bool poll = false;      // the communication lane
     std::size_t lanes = 0;  // compute lanes
   };
@@ -136,10 +143,14 @@ class Runner {
   void match_cards();  // of layouts that are not agreed on, in order
   void release(Job& job);
   void finish(const Task& task);
-  void done(const Job& job);
+  void done(Job& job);
   void hand_over(bool runs_on = false);  // whoever has work now is to be woken
   void nudge();                          // the communication lane has news
   void tell_callers() { calls_.news = true; }
+  void end_ticket(Job& job);
+  void tell_ends();  // without the lock
+  template <typename Work>
+  void drive(Hold& hold, Work work);  // without lanes, by a caller while no other one does
   void block(Hold& hold, const std::function<bool()>& over);  // a caller waits
   bool interrupted(Hold& hold);
   bool run_some(Hold& hold, int lane);
@@ -209,14 +220,20 @@ class Runner {
   int running_ = 0;          // lanes that run steps
   int idle_ = 0;             // compute lanes that sleep
   int callers_ = 0;          // that wait
-  bool cancels_ = false;     // without lanes: cancel() tells the others
+  bool driven_ = false;      // without lanes: a caller does their work
   bool polling_ = false;     // and nobody has woken the poll yet
   bool notes_ = false;       // some peer is to be told something
   std::size_t shown_ = 0;    // cards that the transport has
   std::size_t matched_ = 0;  // layouts that all ranks agree on: the first ones
   bool stop_ = false;
   bool starved_ = false;  // there was no memory for something, and nobody has been told yet
+  struct End {
+    std::uint64_t ticket = 0;
+    Status how = {};
+  };
   const Builder builder_;
+  const Ended ended_;
+  Fifo<End> ends_;  // that nobody was told yet
   Aside aside_;
   std::vector<std::thread> threads_;
 };

@@ -12,6 +12,8 @@
 //   lane            nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
 //                   (the last step of a session that parts); ~Runner calls wake() itself
 //
+// Without lanes the callers do the work, one at a time: the others sleep on news_, and who leaves wakes them (drive).
+//
 // A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
 // that, added work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
 // One wake is enough for a poll, so the first nudge takes polling_ back, and its thread owes the wake: it makes it as
@@ -47,17 +49,37 @@ void Runner::Hold::let_go() {
   if (calls.news) runner_.news_.notify_all();
   if (calls.poll) runner_.transport_->wake();
   for (std::size_t n = calls.lanes; n > 0; --n) runner_.work_.notify_one();
+  if (calls.ends) runner_.tell_ends();
 }
 
 void Runner::Hold::sleep(std::condition_variable& until, const Instant* at_most) {
   const Calls& due = runner_.calls_;
-  if (due.news || due.poll || due.lanes > 0) {
+  if (due.news || due.poll || due.ends || due.lanes > 0) {
     let_go();
     take();
   } else if (at_most != nullptr) {
     until.wait_until(lock_, *at_most);
   } else {
     until.wait(lock_);
+  }
+}
+
+// ---- Who is told of the ends of tickets
+
+void Runner::end_ticket(Job& job) {
+  const std::uint64_t ticket = std::exchange(job.untold, 0);
+  if (ticket == 0 || !ended_) return;
+  ends_.push({ticket, parting_.verdict()});
+  calls_.ends = true;
+}
+
+void Runner::tell_ends() {
+  std::unique_lock lock(mutex_);
+  while (!ends_.empty()) {
+    const End end = ends_.pop();
+    lock.unlock();
+    ended_(end.ticket, end.how);
+    lock.lock();
   }
 }
 
@@ -90,30 +112,34 @@ void Runner::guarded(Hold& hold, Next next) {
   }
 }
 
+// The others sleep meanwhile; one of them goes on when this one needs nothing more.
+template <typename Work>
+void Runner::drive(Hold& hold, Work work) {
+  driven_ = true;
+  guarded(hold, work);
+  driven_ = false;
+}
+
 void Runner::block(Hold& hold, const std::function<bool()>& over) {
   const std::int64_t begin = now_ns();
   Instant ask = instant() + kInterrupts;
   ++callers_;
   while (!over()) {
-    if (cancels_) {
-      hold.sleep(news_);
-      continue;
-    }
     if (limits_.interrupted && instant() >= ask) {
       ask = instant() + kInterrupts;
       if (interrupted(hold)) withdraw();
       continue;
     }
-    if (lanes_ > 0) {
+    if (lanes_ > 0 || driven_) {
       hold.sleep(news_, limits_.interrupted ? &ask : nullptr);
       continue;
     }
-    guarded(hold, [&] {
+    drive(hold, [&] {
       while ((!limits_.interrupted || instant() < ask) && run_some(hold, 0)) post(hold);
       if (!over()) turn(hold, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
     });
   }
-  --callers_;
+  if (--callers_ > 0 && lanes_ == 0) tell_callers();
   recorder_.stats().wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
 }
 
@@ -125,6 +151,20 @@ Status Runner::wait(Job& job) {
   --job.awaited;
   recorder_.call("wait", rounds_.round(), begin, trace_ns());
   return parting_.verdict();
+}
+
+Result<bool> Runner::poll(const Job& job) {
+  Hold hold(*this);
+  if (lanes_ == 0 && !driven_ && job.state != Job::State::kDone && !parting_.over()) {
+    drive(hold, [&] {
+      while (run_some(hold, 0)) post(hold);
+      turn(hold, nanoseconds(0));
+      while (run_some(hold, 0)) post(hold);
+    });
+    if (callers_ > 0) tell_callers();
+  }
+  if (parting_.over()) return parting_.verdict();
+  return parting_.open() && job.state == Job::State::kDone;
 }
 
 Status Runner::agree() {
@@ -145,25 +185,30 @@ Status Runner::agree() {
     if (instant() >= ask) {
       ask = instant() + kInterrupts;
       if (interrupted(hold)) withdraw();
-    } else if (lanes_ == 0) {
-      guarded(hold, [&] { turn(hold, kInterrupts); });
+    } else if (lanes_ == 0 && !driven_) {
+      drive(hold, [&] { turn(hold, kInterrupts); });
     } else {
       hold.sleep(news_, &ask);
     }
   }
-  --callers_;
+  if (--callers_ > 0 && lanes_ == 0) tell_callers();
   rounds_.stop_waiting();
   return rounds_.agreed() ? Status{} : parting_.verdict();
 }
 
-// Without lanes nobody else would tell the others, unless another thread waits here already.
+// Without lanes nobody else would tell the others, unless another thread waits here already and does.
 void Runner::cancel() {
   Hold hold(*this);
   withdraw();
-  if (lanes_ > 0 || callers_ > 0 || cancels_) return;
-  cancels_ = true;
-  while (parting_.parting()) guarded(hold, [&] { turn(hold, milliseconds(10)); });
-  cancels_ = false;
+  if (lanes_ > 0 || callers_ > 0) return;
+  ++callers_;
+  while (parting_.parting()) {
+    if (driven_)
+      hold.sleep(news_);
+    else
+      drive(hold, [&] { turn(hold, milliseconds(10)); });
+  }
+  --callers_;
   tell_callers();
 }
 

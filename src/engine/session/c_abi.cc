@@ -113,6 +113,12 @@ Result<SessionOptions> read(const tithe_options& o, int world) {
   out.members = names(o.members, world);
   out.epoch = o.epoch;
   out.undo = o.undo != 0;
+  if (o.ended != nullptr)
+    out.ended = [call = o.ended, user = o.user](std::uint64_t ticket, const Status& how) {
+      tithe_error error;
+      (void)report(how, &error);
+      call(user, ticket, &error);
+    };
   return out;
 }
 
@@ -178,7 +184,9 @@ void tithe_options_init(tithe_options* options) {
               nullptr,
               kDefaults.epoch,
               kDefaults.undo,
-              kDefaults.device.c_str()};
+               kDefaults.device.c_str(),
+               nullptr,
+               nullptr};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
@@ -226,6 +234,12 @@ int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t ten
 
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error) {
   return report(session->session->wait(ticket), error);
+}
+int tithe_poll(tithe_session* session, uint64_t ticket, int* done, tithe_error* error) {
+  if (done == nullptr) return tithe::invalid("poll: done is NULL", error);
+  const auto ended = session->session->poll(ticket);
+  *done = ended.ok() && *ended ? 1 : 0;
+  return report(ended.status(), error);
 }
 int tithe_commit(tithe_session* session, tithe_error* error) {
   return report(session->session->commit(), error);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the C ABI that examples/c/average.c does not make.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <thread>
@@ -110,6 +112,107 @@ TEST(CAbi, RanksGoAndComeAndARoundIsTakenBack) {
   for (tithe_session* s : {ranks[0], ranks[1], ranks[2], fewer[0], fewer[1]})
     closing.emplace_back([s] { tithe_session_close(s); });
   for (std::thread& t : closing) t.join();
+}
+
+// A program whose loop polls file descriptors: a pipe of its own is written to when a bucket has its result, and the
+// loop asks which one.
+TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
+  struct Program {
+    int pipe[2] = {-1, -1};
+    static void ended(void* user, uint64_t ticket, const tithe_error* how) {
+      const auto code = static_cast<unsigned char>(how->code);
+      const unsigned char told[2] = {static_cast<unsigned char>(ticket), code};
+      EXPECT_EQ(write(static_cast<Program*>(user)->pipe[1], told, 2), 2);
+    }
+    // The ticket, and how it ended.
+    std::pair<uint64_t, int> next() {
+      pollfd wait{.fd = pipe[0], .events = POLLIN, .revents = 0};
+      unsigned char told[2] = {};
+      EXPECT_EQ(::poll(&wait, 1, 10'000), 1);
+      EXPECT_EQ(read(pipe[0], told, 2), 2);
+      return {told[0], told[1]};
+    }
+  } programs[2];
+  tithe_transport* transports[2];
+  ASSERT_EQ(tithe_open_loop(2, transports, nullptr), TITHE_OK);
+  tithe_session* ranks[2];
+  for (int r = 0; r < 2; ++r) {
+    ASSERT_EQ(pipe(programs[r].pipe), 0);
+    tithe_options o;
+    tithe_options_init(&o);
+    EXPECT_EQ(o.ended, nullptr);
+    o.codec = "fp32";
+    o.ended = Program::ended;
+    o.user = &programs[r];
+    ASSERT_EQ(tithe_session_open(transports[r], &o, &ranks[r], nullptr), TITHE_OK);
+  }
+  const auto rank = [&](int r) {
+    float flat[1000];  // two tensors in one piece of memory, each with its key
+    for (int i = 0; i < 1000; ++i) flat[i] = static_cast<float>(i + r);
+    const tithe_tensor slices[] = {{"a", flat, 600, TITHE_F32, 0}, {"b", flat + 600, 400, TITHE_F32, 0}};
+    uint64_t ticket = 0;
+    tithe_error error;
+    int done = 1;
+    EXPECT_EQ(tithe_poll(ranks[r], 1, &done, &error), TITHE_INVALID);
+    EXPECT_EQ(done, 0);
+    ASSERT_EQ(tithe_sync(ranks[r], slices, 2, &ticket, &error), TITHE_OK) << error.what;
+    EXPECT_EQ(programs[r].next(), std::pair(ticket, static_cast<int>(TITHE_OK)));
+    ASSERT_EQ(tithe_poll(ranks[r], ticket, &done, &error), TITHE_OK) << error.what;
+    EXPECT_EQ(done, 1);
+    EXPECT_EQ(flat[700], 700.5F);
+    ASSERT_EQ(tithe_wait(ranks[r], ticket, &error), TITHE_OK) << error.what;
+    ASSERT_EQ(tithe_commit(ranks[r], &error), TITHE_OK) << error.what;
+    EXPECT_EQ(tithe_poll(ranks[r], ticket, nullptr, &error), TITHE_INVALID);
+    if (r == 1) return tithe_session_close(ranks[1]);
+    if (tithe_sync(ranks[0], slices, 1, &ticket, &error) == TITHE_OK) {  // else it has heard already
+      EXPECT_EQ(programs[0].next(), std::pair(ticket, static_cast<int>(TITHE_PEER_LOST)));
+    }
+    EXPECT_EQ(tithe_poll(ranks[0], ticket, &done, &error), TITHE_PEER_LOST);
+    EXPECT_EQ(error.peer, 1);
+    tithe_session_close(ranks[0]);
+  };
+  std::thread other([&] { rank(1); });
+  rank(0);
+  other.join();
+  for (const Program& p : programs)
+    for (const int fd : p.pipe) close(fd);
+}
+
+// A flat tensor is cut as the caller likes: residuals belong to the slices' keys, wherever they lie.
+TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
+  tithe_transport* transports[2];
+  ASSERT_EQ(tithe_open_loop(2, transports, nullptr), TITHE_OK);
+  const char* const names[] = {"a", "b"};
+  tithe_session* ranks[2] = {open(transports[0], names, 0), open(transports[1], names, 0)};
+  std::vector<float> owed[2][2];
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      for (int round = 0; round < 2; ++round) {
+        std::vector<float> flat(2 * kN);
+        for (std::size_t i = 0; i < flat.size(); ++i)
+          flat[i] = static_cast<float>(i % kN + static_cast<std::size_t>(r));
+        float* const first = flat.data() + (round == 0 ? 0 : kN);  // they change places
+        float* const second = flat.data() + (round == 0 ? kN : 0);
+        const tithe_tensor slices[] = {{"x", first, kN, TITHE_F32, 0}, {"y", second, kN, TITHE_F32, 0}};
+        uint64_t ticket = 0;
+        tithe_error error;
+        ASSERT_EQ(tithe_sync(ranks[r], slices, 2, &ticket, &error), TITHE_OK) << error.what;
+        ASSERT_EQ(tithe_commit(ranks[r], &error), TITHE_OK) << error.what;
+        for (int k = 0; k < 2; ++k) {
+          owed[r][k].resize(kN);
+          ASSERT_EQ(tithe_residual(ranks[r], slices[k].key, owed[r][k].data(), kN, &error), TITHE_OK);
+        }
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(owed[r][0], owed[r][1]) << "the same values under two keys";
+    EXPECT_NE(owed[r][0], std::vector<float>(kN));
+  }
+  std::thread closing([&] { tithe_session_close(ranks[1]); });
+  tithe_session_close(ranks[0]);
+  closing.join();
 }
 
 }  // namespace

@@ -46,10 +46,13 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
     if (e->hash == hash && engine::same_layout(e->job->unit->tensors(), bucket)) return e.get();
 
   TITHE_TRY(engine::check_keys(bucket));
-  for (const Tensor& t : bucket)
-    if (const Kept* kept = store_.find(t.key); kept != nullptr && kept->n != t.n)
+  for (const Tensor& t : bucket) {
+    const Kept* kept = store_.find(t.key);
+    if (kept != nullptr && kept->n != t.n)
       return Status(Code::kInvalid,
                     fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n));
+    if (kept != nullptr && kept->used == round_ + 1) return in_open_round(t.key);  // the layout stays unknown
+  }
 
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
@@ -94,12 +97,15 @@ Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
 }
 
 // A round's results are final at its commit, so the next one does not begin by itself.
+Status Session::Impl::in_open_round(std::string_view key) const {
+  return {Code::kInvalid,
+          fmt::format("tensor '{}' is part of round {} already: commit() ends that round, call it first", key,
+                      round_)};
+}
+
 Status Session::Impl::meets_open_round(const Entry& e) const {
   for (std::size_t i = 0; i < e.kept.size(); ++i)
-    if (e.kept[i]->used == round_ + 1)
-      return {Code::kInvalid,
-              fmt::format("tensor '{}' is part of round {} already: commit() ends that round, call it first",
-                          e.job->unit->tensors()[i].key, round_)};
+    if (e.kept[i]->used == round_ + 1) return in_open_round(e.job->unit->tensors()[i].key);
   if (e.open)
     return {Code::kInvalid, fmt::format("this bucket is part of round {} already: commit() first", round_)};
   return {};
@@ -110,6 +116,12 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   TITHE_TRY(engine::check_bucket(bucket));
   const std::lock_guard lock(mutex_);
   TITHE_TRY(broken_);
+  if (ending_)
+    return Status(
+        Code::kInvalid,
+        fmt::format("commit() of round {} is under way on another thread: hand tensors over before it is "
+                    "called, or after it has returned",
+                    round_));
   if (round_over_ && !met_all_) TITHE_TRY(met_.check(*choices_));
   met_all_ = round_over_;
   Result<Entry*> found = entry_of(bucket);
@@ -127,7 +139,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   if (first) first_handed_ns_ = last_handed_ns_;
   for (const Tensor& t : bucket) gradient_bytes_ += t.n * (t.dtype == DType::kF32 ? 4 : 2);
   TITHE_TRY(look_at(unit, bucket, e.hash));
-  TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_)));
+  TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_), last_ticket_ + 1));
   e.ticket = ++last_ticket_;
   e.used_before = std::exchange(e.used, round_ + 1);
   e.waited = false;
@@ -152,10 +164,33 @@ Status Session::Impl::wait(Ticket ticket) {
   return job->unit->trouble();
 }
 
+// A ticket whose layout has begun a later round, or is forgotten, is of a round that was committed.
+Result<bool> Session::Impl::poll(Ticket ticket) {
+  Job* job = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ticket == 0 || ticket > last_ticket_)
+      return Status(Code::kInvalid, fmt::format("ticket {} was never given", ticket));
+    for (const auto& e : entries_)
+      if (e->ticket == ticket && e->open) job = e->job;
+  }
+  if (job != nullptr) {
+    const Result<bool> done = runner_.poll(*job);
+    if (done.ok() && *done) TITHE_TRY(job->unit->trouble());
+    return done;
+  }
+  TITHE_TRY(runner_.status());
+  return true;
+}
+
 Status Session::Impl::commit() {
   const std::lock_guard one_at_a_time(commit_mutex_);
   bool ended = false;
   const Status s = commit_round(ended);
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = false;
+  }
   if (ended && advisor_ != nullptr) advise();
   return s;
 }
@@ -167,6 +202,7 @@ Status Session::Impl::commit_round(bool& ended) {
     open_.clear();
     for (const auto& e : entries_)
       if (e->open) open_.push_back(e.get());
+    ending_ = !open_.empty();
   }
   TITHE_TRY(runner_.status());
   if (open_.empty()) return {};
@@ -264,28 +300,6 @@ Status Session::Impl::residual(std::string_view key, std::span<float> out) const
   return {};
 }
 
-std::string Session::Impl::plan_text() const {
-  const std::lock_guard lock(mutex_);
-  std::string out;
-  if (!link_said_ && !link_.empty())
-    out = fmt::format(
-        "links of {:.4g} Gbit/s, as the drivers of all ranks have it; link= would say otherwise\n",
-        8e-9 * choices_->usual().link.bytes_per_second);
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const Unit& unit = *entries_[i]->job->unit;
-    std::vector<PlanTensor> tensors;
-    for (const engine::TensorLayout& t : unit.tensors()) tensors.push_back({t.key, t.n, t.row});
-    fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, tensors.size(),
-                   unit.values(), engine::to_text(unit.plan(), tensors, *choices_));
-    out += unit.device_text();
-  }
-  for (const Spec& spec : engine::programs_of(*choices_))
-    fmt::format_to(std::back_inserter(out), "{}: {}\n", to_string(spec), how_it_runs(spec));
-  if (round_over_)
-    for (const std::string& rule : met_.unmet(*choices_)) out += rule + "\n";
-  return out;
-}
-
 Status Session::Impl::write_trace() {
   const std::lock_guard lock(trace_mutex_);
   return trace_ == nullptr ? Status{} : trace_->write(runner_.recorder());
@@ -380,6 +394,7 @@ Status Session::commit() {
   return unless_starved(*impl(), "the choices that all ranks have agreed on",
                         [&] { return impl()->told(impl()->commit()); });
 }
+Result<bool> Session::poll(Ticket ticket) { return impl()->poll(ticket); }
 Status Session::present() const { return impl()->runner().present(); }
 void Session::cancel() { impl()->runner().cancel(); }
 Status Session::evaluated(double loss) {

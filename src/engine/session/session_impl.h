@@ -48,7 +48,8 @@ class Session::Impl {
         runner_(std::move(transport), member_, options_.lanes,
                 {options_.timeout, options_.patience, options_.interrupted}, pacing,
                 {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
-                 [this](std::uint32_t number) { discard(number); }}) {
+                 [this](std::uint32_t number) { discard(number); }},
+                options_.ended) {
     if (trace_ != nullptr) runner_.recorder().keep();
     if (!automatic_.empty() || !advice_asked().empty()) seat_advisor();
   }
@@ -60,6 +61,7 @@ class Session::Impl {
 
   Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin);
   Status wait(Ticket ticket);
+  Result<bool> poll(Ticket ticket);
   Status commit();
   Result<std::vector<std::uint8_t>> state();
   Status restore(ByteView bytes);
@@ -145,6 +147,7 @@ class Session::Impl {
                                         std::span<const carry::Own> comes = {}) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
   Status look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout);
+  Status in_open_round(std::string_view key) const;
   Status meets_open_round(const Entry& e) const;
   Status commit_round(bool& ended);
   Status check_carry();
@@ -204,6 +207,7 @@ class Session::Impl {
   std::uint64_t gradient_bytes_ = 0, exchange_ns_ = 0, exposed_ns_ = 0;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Entry*> open_;  // reused by commit()
+  bool ending_ = false;       // a commit() of the open round is under way
   Status broken_;             // not ok: what this rank is owed cannot be sent
   std::uint64_t round_ = 0;
   std::uint64_t committed_ = 0;  // rounds, in this session

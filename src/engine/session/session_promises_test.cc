@@ -266,7 +266,7 @@ TEST(Session, named) {
   });
 }
 
-// sync() and stats() beside a wait() of another thread, and cancel() beside anything.
+// sync() and stats() beside a wait() of another thread, and cancel() beside anything; session_threads_test.cc has more.
 TEST(Session, threads) {
   Ranks ranks(open_loop(2), {.codec = "bf16", .min_values = 0});
   ranks.each([&](Rank r) {

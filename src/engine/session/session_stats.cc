@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers that a session tells of itself; recorder.h has what lanes add up.
+// The numbers and the plan that a session tells of itself; recorder.h has what lanes add up.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
 #include "engine/session/session_impl.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe {
 
@@ -77,6 +80,28 @@ Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket
   if (measured) std::ranges::for_each(bucket, [&](const Tensor& t) { norms_.take(t); });
   if (advisor_ != nullptr) advisor_->handed(layout, bucket, runner_.now_ns());
   return {};
+}
+
+std::string Session::Impl::plan_text() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  if (!link_said_ && !link_.empty())
+    out = fmt::format(
+        "links of {:.4g} Gbit/s, as the drivers of all ranks have it; link= would say otherwise\n",
+        8e-9 * choices_->usual().link.bytes_per_second);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const engine::Unit& unit = *entries_[i]->job->unit;
+    std::vector<PlanTensor> tensors;
+    for (const engine::TensorLayout& t : unit.tensors()) tensors.push_back({t.key, t.n, t.row});
+    fmt::format_to(std::back_inserter(out), "layout {}: {} tensors, {} values\n{}", i, tensors.size(),
+                   unit.values(), engine::to_text(unit.plan(), tensors, *choices_));
+    out += unit.device_text();
+  }
+  for (const Spec& spec : engine::programs_of(*choices_))
+    fmt::format_to(std::back_inserter(out), "{}: {}\n", to_string(spec), how_it_runs(spec));
+  if (round_over_)
+    for (const std::string& rule : met_.unmet(*choices_)) out += rule + "\n";
+  return out;
 }
 
 }  // namespace tithe
