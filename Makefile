@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup jax keras torchft mxnet deepspeed nvrtc build core wheel demo test test-again test-full rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto bench-frameworks study study-optimizers study-adam clean
+.PHONY: help setup jax keras torchft torchtitan mxnet deepspeed nvrtc build core wheel demo test test-again test-full rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto bench-frameworks study study-optimizers study-adam clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -43,7 +43,7 @@ demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= R
 	@$(MAKE) --no-print-directory $(if $(CARD),build,core)
 	@exec $(PY) demo/run.py
 
-test: build jax keras torchft mxnet deepspeed nvrtc ## every test; of large products of lists so much that every pair meets
+test: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test; of large products of lists so much that every pair meets
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 	@$(MAKE) --no-print-directory rtl-if-there
 
@@ -54,13 +54,13 @@ test-again: ## what failed in the last run of the tests, one after the other
 	@ctest --test-dir $(BUILD) --output-on-failure --rerun-failed
 	@$(MAKE) --no-print-directory rtl-if-there
 
-jax keras torchft mxnet deepspeed: # the environments of tests of frameworks beside torch, where they install
+jax keras torchft torchtitan mxnet deepspeed: # the environments of tests of frameworks beside torch, where they install
 	@tools/setup.sh $@ || echo 'test: $@ does not install here, so its tests are skipped'
 
 nvrtc: # NVIDIA's compiler, where it installs
 	@tools/setup.sh nvrtc || echo 'test: NVRTC does not install here, so it compiles no kernels'
 
-test-full: build jax keras torchft mxnet deepspeed nvrtc ## every test over the whole products: before a release
+test-full: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test over the whole products: before a release
 	@TITHE_TEST_FULL=1 ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
 rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/card.md)

@@ -17,6 +17,7 @@
 #   tools/setup.sh deepspeed        DeepSpeed for its tests, in .setup/deepspeed-venv, with what .venv has
 #   tools/setup.sh tensorflow       TensorFlow under Keras, which no target asks for: .setup/tensorflow-venv
 #   tools/setup.sh torchft          what tests of tithe.torchft need beside torch, in .setup/torchft-venv
+#   tools/setup.sh torchtitan       its mesh and sharding for a test, in .setup/torchtitan-venv, with what .venv has
 #   tools/setup.sh nvrtc            NVIDIA's compiler of kernels, which a test asks: a virtual environment in
 #                                   .setup/nvrtc-venv
 #   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
@@ -41,6 +42,7 @@ packages_mxnet=()
 packages_deepspeed=()
 packages_tensorflow=()
 packages_torchft=()
+packages_torchtitan=()
 packages_nvrtc=()
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -53,10 +55,10 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | keras | torchft | mxnet | deepspeed | tensorflow | nvrtc)
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | keras | torchft | torchtitan | mxnet | deepspeed | tensorflow | nvrtc)
       declare -n list="packages_${group//-/_}"
       ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, keras, torchft, mxnet, deepspeed, tensorflow, nvrtc)" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, keras, torchft, torchtitan, mxnet, deepspeed, tensorflow, nvrtc)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
@@ -128,5 +130,6 @@ case " $* " in *" deepspeed "*) DS_BUILD_OPS=0 DS_ACCELERATOR=cpu PIP_NO_BUILD_I
   beside deepspeed tools/requirements_deepspeed.txt inner ;; esac
 case " $* " in *" tensorflow "*) beside tensorflow tools/requirements_tensorflow.txt ;; esac
 case " $* " in *" torchft "*) PIP_NO_DEPS=1 beside torchft tools/requirements_torchft.txt ;; esac
+case " $* " in *" torchtitan "*) PIP_NO_DEPS=1 beside torchtitan tools/requirements_torchtitan.txt inner ;; esac
 case " $* " in *" nvrtc "*) beside nvrtc tools/requirements_nvrtc.txt ;; esac
 case " $* " in *" docs "*) beside docs tools/requirements_docs.txt ;; esac
