@@ -237,26 +237,7 @@ class PySession {
       const WithoutGil released;
       events = session->take_trace();
     }
-    nb::list all;
-    for (const TraceEvent& e : events) {
-      nb::dict d;
-      d["op"] = e.op;
-      d["round"] = e.round;
-      d["bucket"] = e.bucket;
-      d["part"] = e.part;
-      d["key"] = e.key;
-      d["codec"] = e.codec;
-      d["chunk"] = e.chunk;
-      d["phase"] = e.phase;
-      d["peer"] = e.peer;
-      d["lane"] = e.lane;
-      d["ready_ns"] = e.ready_ns;
-      d["begin_ns"] = e.begin_ns;
-      d["end_ns"] = e.end_ns;
-      d["bytes"] = e.bytes;
-      all.append(d);
-    }
-    return all;
+    return to_list(events);
   }
 
  private:

@@ -20,10 +20,20 @@ _MOST_NAMES = 4
 Pairs = list[tuple[str, torch.nn.Parameter]]
 
 
+def refuse_outsider(group: Any) -> None:
+    """ValueError where dist.new_group() made the group of other ranks, and gave this one none."""
+    if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(
+            "this rank is none of that group's: give each rank a group that it is in, and leave the call out where it "
+            "is in none"
+        )
+
+
 def check_group(group: Any) -> None:
     """ValueError where the first argument of State is not a process group."""
     if group is None or isinstance(group, dist.ProcessGroup):
         return
+    refuse_outsider(group)
     if isinstance(group, str):
         cure = f"for a codec write State(codec={group!r})"
     elif isinstance(group, torch.nn.Module):

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from tithe import _core
 from tithe._exchange import all_gather_bytes, error
+from tithe._torch_checks import refuse_outsider
 from tithe._torch_fit import memory_order
 from tithe._torch_job import Job
 from tithe._torch_parts import PartState
@@ -190,6 +191,7 @@ def groups_inside(
         if hosts:
             mine = str(_core.hosts_of_ranks(hosts, len(ranks))[dist.get_rank(whole)])
     else:
+        refuse_outsider(inside)
         raise ValueError(f'inside={inside!r}: "auto", or the process group of the ranks on this host')
     told = all_gather_bytes(mine.encode(), whole, patience, doing)
     together = {text: [r for r, theirs in zip(ranks, told, strict=True) if theirs == text] for text in told}

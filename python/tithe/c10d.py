@@ -39,7 +39,7 @@ from tithe import _core
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
-from tithe._torch_checks import DTYPES
+from tithe._torch_checks import DTYPES, refuse_outsider
 from tithe._torch_giving_up import give_up, interrupted
 from tithe._torch_job import Job
 
@@ -281,6 +281,7 @@ def _create(made: Any, options: Any) -> _Group:
 
 
 def _known(group: dist.ProcessGroup) -> _Group:
+    refuse_outsider(group)
     if not isinstance(group, _Group):
         raise ValueError('this group is not of backend "tithe": dist.new_group(..., backend="tithe")')
     return group

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
 import tithe.c10d
+import tithe.torch
 
 OPTIONS = {"min_values": 8, "timeout": 30.0}
 
@@ -237,6 +238,49 @@ def refusals(rank, world):
 def test_wrong_options_and_groups_are_refused():
     for texts in run_ranks(2, refusals):
         assert "did you mean" in texts[0] and "min_values" in texts[1] and 'not of backend "tithe"' in texts[2]
+
+
+def outside(rank, world):
+    """A group that this rank is not in, given to whatever takes one."""
+    theirs = [dist.new_group([1 - each], backend="tithe", pg_options=tithe.c10d.Options()) for each in range(world)][
+        rank
+    ]
+    network = DDP(model())
+    texts = []
+    for call in (
+        lambda: tithe.c10d.compress(theirs),
+        lambda: tithe.c10d.stats(theirs),
+        lambda: tithe.torch.State(theirs),
+        lambda: tithe.torch.attach(network, inside=theirs, **OPTIONS),
+    ):
+        with pytest.raises((ValueError, tithe.Error)) as refused:
+            call()
+        texts.append(str(refused.value))
+    return texts
+
+
+def test_a_group_of_other_ranks_is_refused_with_the_cure():
+    for texts in run_ranks(2, outside):
+        assert all("this rank is none of that group's: give each rank a group that it is in" in each for each in texts)
+
+
+def late(rank, world):
+    """Rank 1 takes the first step alone with rank 0, and no other one."""
+    group = of(range(world), codec="fp32", timeout=3.0, patience=3.0)
+    store = dist.distributed_c10d._get_default_store()
+    dist.all_reduce(values(rank), group=group)
+    if rank == 1:
+        store.wait(["named"])
+        return None
+    with pytest.raises((tithe.Error, RuntimeError)) as told:
+        dist.all_reduce(values(rank), group=group)
+    store.set("named", "")
+    return str(told.value)
+
+
+def test_a_rank_that_does_not_step_is_named():
+    first, _ = run_ranks(2, late)
+    assert "rank 1 is alive, but has not handed over its buckets" in first, first
 
 
 def reduced(tensor, group, later):
