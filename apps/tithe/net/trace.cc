@@ -9,6 +9,7 @@
 #include "file_io.h"
 #include "output.h"
 #include "trace/advice.h"
+#include "trace/late.h"
 #include "trace/merge.h"
 #include "verb.h"
 
@@ -22,6 +23,7 @@ using trace::RankTrace;
 struct TraceArgs {
   std::vector<std::string> files;
   std::string out;
+  double late = 5;  // percent of a step
 };
 
 double ms(double ns) { return ns / 1e6; }
@@ -121,6 +123,22 @@ void tell_advice(std::span<const std::vector<trace::Round>> rounds, double least
       best->bucket_cap_mb, best->largest_mb, ms(best->spared_ns), ms(best->step_ns));
 }
 
+// The ranks that the others wait for longer than `percent` of a step.
+void tell_late(const std::vector<trace::Late>& late, double percent, Report& report) {
+  for (std::size_t r = 0; r < late.size(); ++r) {
+    const trace::Late& one = late[r];
+    Json& json = report.json["ranks"][r];
+    json["late_ms"] = ms(one.cost_ns);
+    json["late_in"] = one.last_in;
+    if (one.cost_ns <= 0 || 100 * one.share() < percent) continue;
+    report.text += fmt::format(
+        "\nrank {} is late: it hands over its last bucket after all others in {} of {} steps; they wait "
+        "{:.1f} ms "
+        "of {:.1f} per step for it ({:.0f}%)\n",
+        r, one.last_in, one.rounds, ms(one.cost_ns), ms(one.step_ns), 100 * one.share());
+  }
+}
+
 Status write_merged(const fs::path& path, const std::vector<RankTrace>& traces,
                     const std::vector<Message>& messages, const std::vector<Clock>& clocks) {
   std::vector<std::uint8_t> bytes;
@@ -148,6 +166,7 @@ Result<Report> run(const TraceArgs& args) {
     report.text += fmt::format("; {} ends of frames stand alone, of rounds that did not end", matched->alone);
   report.text += '\n';
   tell_accounts(*traces, rounds, report);
+  tell_late(trace::late(rounds, *clocks), args.late, report);
   tell_advice(rounds, least_transit(*traces, matched->messages, *clocks), report);
   if (!args.out.empty()) {
     TITHE_TRY(write_merged(args.out, *traces, matched->messages, *clocks));
@@ -161,6 +180,10 @@ Run declare_trace(CLI::App& app) {
   auto args = std::make_shared<TraceArgs>();
   app.add_option("FILES", args->files, "the traces of all ranks, as TITHE_TRACE=FILE leaves them")
       ->required();
+  app.add_option("--late", args->late,
+                 "names ranks that all others wait for longer than so many percent of a step")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
   add_output(app, "-o,--out", args->out, "a Chrome trace of all ranks by one clock, for Perfetto");
   return [args] { return run(*args); };
 }
