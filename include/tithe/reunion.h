@@ -39,6 +39,12 @@ struct Reunion {
       {};  // members of the epoch before; of epoch 0: who is to come. Empty: this rank is new
   // The members of `before` that this rank has reason to believe lost. Others are waited for: they may still compute.
   std::vector<std::string> missed = {};
+  // Asked at each look: those that have been lost meanwhile, as Session::missed says. Only where the session is of the
+  // epoch before: who has gone on from an older one in an epoch that failed is not lost.
+  std::function<std::vector<std::string>()> lost = {};
+  // Names that nobody new may have beside those of `before`: of the session's members, should epochs between have
+  // failed. It has booked none of them as lost yet.
+  std::vector<std::string> taken = {};
   int min_world = 1;
   int max_world = 1 << 16;  // who is new and comes later is left out
   // With a quorum there, those that anybody misses are waited for so long; others half of `timeout`, in epoch 0 all.

@@ -248,6 +248,10 @@ class Session {
   // Tells what ended the session; else kPeerLost with a rank that has gone without a word, even between rounds, when
   // nobody waits for it. Ok: all ranks may come again. Sends nothing. From any thread.
   Status present() const;
+  // The ranks that this one has reason to believe lost: whom the failure names, who has gone, and whom it did not hear
+  // where the session ended by silence. In order. After the session's end, too, more of them as they go (with lanes).
+  // Who has left to go on with other ranks may be among them. From any thread.
+  std::vector<Rank> missed() const;
 
   // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later
   // return kCancelled; peers see this rank leave. The destructor does it too, but must not meet a call of another
@@ -309,7 +313,8 @@ class Session {
   // and end with it; a trace file holds the last epoch.
   // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over: nothing changes then.
   // Other failures are those of open() and restore(): the session is over, state() still gives the last commit, and
-  // reform() may be called again. Beside it nothing may be called but cancel(), stats() and present().
+  // reform() may be called again. Beside it nothing may be called but cancel(), stats(), present() and
+  // missed().
   Status reform(std::unique_ptr<Transport> transport, std::vector<std::string> members, std::uint64_t epoch);
   // Takes back the round that was committed last: residuals, velocities, what codecs remember, counters and state() are
   // as before it, on all ranks that do it; what its buckets hold stays. All ranks do it for the same round, or the next

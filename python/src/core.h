@@ -3,7 +3,10 @@
 // The parts that the extension's files share. This is the only place where a Status becomes a Python exception.
 #include <nanobind/nanobind.h>
 
+#include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tithe/status.h"
 
@@ -27,6 +30,11 @@ T unwrap(Result<T> result) {
   if (!result.ok()) raise(result.status());
   return std::move(*result);
 }
+
+// Names of the ranks that a session misses, by now; none once it is closed. From any thread.
+struct Watch {
+  std::function<std::vector<std::string>()> lost;
+};
 
 void bind_codecs(nb::module_& m);
 void bind_interrupt(nb::module_& m);

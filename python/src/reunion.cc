@@ -79,16 +79,20 @@ T ask(const PyBoard& board, const std::function<Result<T>(const std::shared_ptr<
 
 nb::dict reunite_over(const PyBoard& board, const std::string& me, std::uint64_t epoch,
                       const std::vector<std::string>& before, const std::vector<std::string>& missed,
-                      int min_world, int max_world, double window, double timeout) {
+                      int min_world, int max_world, double window, double timeout,
+                      const std::vector<std::string>& taken, const Watch* watch) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
   };
+  const std::function<std::vector<std::string>()> lost = watch != nullptr ? watch->lost : nullptr;
   const auto met = ask<Reunited>(board, [=, board = board.board](const auto& withdrawn) {
     return reunite({.board = board,
                     .me = me,
                     .epoch = epoch,
                     .before = before,
                     .missed = missed,
+                    .lost = lost,
+                    .taken = taken,
                     .min_world = min_world,
                     .max_world = max_world,
                     .window = milliseconds(window),
@@ -131,6 +135,8 @@ void bind_reunion(nb::module_& m) {
             return nb::bytes(there->data(), there->size());
           },
           nb::arg("key"), "What stands there, or None.");
+  nb::class_<Watch>(m, "Watch", "Who of the members has been lost, as a session knows.")
+      .def("lost", [](const Watch& w) { return w.lost(); });
   m.def(
       "board_in", [](const std::string& folder) { return PyBoard{.board = board_in(folder)}; },
       nb::arg("folder"));
@@ -144,7 +150,8 @@ void bind_reunion(nb::module_& m) {
       },
       nb::arg("board"), nb::arg("next_epoch"), nb::arg("members"), nb::arg("max_world"));
   m.def("reunite", &reunite_over, nb::arg("board"), nb::arg("me"), nb::arg("epoch"), nb::arg("before"),
-        nb::arg("missed"), nb::arg("min_world"), nb::arg("max_world"), nb::arg("window"), nb::arg("timeout"));
+        nb::arg("missed"), nb::arg("min_world"), nb::arg("max_world"), nb::arg("window"), nb::arg("timeout"),
+        nb::arg("taken") = std::vector<std::string>(), nb::arg("watch").none() = nb::none());
 }
 
 }  // namespace tithe::python

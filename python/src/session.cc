@@ -17,7 +17,9 @@
 
 #include "arrays.h"
 #include "core.h"
+#include "engine/session/saved_state.h"
 #include "opening.h"
+#include "patient.h"
 #include "stats_dicts.h"
 #include "tithe/connect.h"
 #include "xla_rounds.h"
@@ -169,6 +171,18 @@ class PySession {
     const std::vector<std::uint8_t> bytes =
         unwrap(run_patiently([](Session& s) { return s.common_state(); }));
     return nb::bytes(bytes.data(), bytes.size());
+  }
+
+  // Rounds as states count them.
+  std::uint64_t round() {
+    return unwrap(run_patiently([](Session& s) -> Result<std::uint64_t> {
+      const auto bytes = s.common_state();
+      if (!bytes.ok()) return bytes.status();
+      engine::SavedHead head;
+      carry::Store::Map none;
+      TITHE_TRY(engine::load(*bytes, head, none));
+      return head.round;
+    }));
   }
 
   void restore(const nb::bytes& data) {
@@ -368,6 +382,21 @@ void bind_session(nb::module_& m) {
           "present", [](const PySession& s) { check(s.get()->present()); },
           "Raises what ended the session, or peer_lost for a rank that has gone without a word. Sends "
           "nothing.")
+      .def(
+          "watch",
+          [](const PySession& s, std::vector<std::string> members) {
+            if (members.size() != static_cast<std::size_t>(s.get()->world()))
+              raise({Code::kInvalid, "watch: a name for each rank"});
+            return Watch{[session = std::weak_ptr(s.get()), members = std::move(members)] {
+              std::vector<std::string> out;
+              if (const auto open = session.lock())
+                for (const Rank r : open->missed())
+                  if (static_cast<std::size_t>(r) < members.size())  // else it has reformed meanwhile
+                    out.push_back(members[static_cast<std::size_t>(r)]);
+              return out;
+            }};
+          },
+          nb::arg("members"), "Who of them, by rank, is missed.")
       .def("evaluated", &PySession::evaluated, nb::arg("loss"))
       .def("learning_rate", &PySession::learning_rate, nb::arg("rate"))
       .def("propose", &PySession::propose, nb::arg("choices"), nb::arg("round") = 0)
@@ -380,6 +409,7 @@ void bind_session(nb::module_& m) {
       .def("restore", &PySession::restore, nb::arg("state"))
       .def("restore_states", &PySession::restore_states, nb::arg("states"), nb::arg("book"))
       .def("common_state", &PySession::common_state)
+      .def("round", &PySession::round)
       .def("undo", &PySession::undo)
       .def("reform", &PySession::reform, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
            nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"), nb::arg("timeout"))

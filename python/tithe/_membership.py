@@ -77,6 +77,7 @@ class Membership:
         self.epoch = 0  # how often they have changed
         self.given: bytes | None = None  # to this rank, when it came later
         self._session_members: list[str] = []  # of the session as it is
+        self._session_epoch = 0
         self._missed: set[str] = set()  # names of those that this rank has reason to believe lost
         self._limits = (min_world, max_world, window, timeout)
         self._options = options
@@ -93,7 +94,7 @@ class Membership:
             epoch=self.epoch,
             **self._options,
         )
-        self._session_members = self.members
+        self._session_members, self._session_epoch = self.members, self.epoch
         if came_later and self.epoch > 0:
             self.given = self._await("given")
             session.restore([self._await("state")])
@@ -117,7 +118,9 @@ class Membership:
         missed = "\n".join(sorted(self._missed)).encode()
         self._board.put_first(f"{self.epoch + 1}.come.{self.me}", missed)
         session._core.cancel()  # who waits for this rank hears of it, and finds that it has come
-        met = self._reunite(self.epoch + 1)
+        # Who has gone on from there in an epoch that failed is gone, and not lost.
+        watch = session._core.watch(self._session_members) if self._session_epoch == self.epoch else None
+        met = self._reunite(self.epoch + 1, watch)
         if met["joined"] and met["rank"] == 0:
             self._board.put_first(f"{self.epoch}.given", give() if give is not None else b"")
             self._board.put_first(f"{self.epoch}.state", session.common_state())
@@ -135,25 +138,30 @@ class Membership:
             if failure.peer is not None and 0 <= failure.peer < len(self.members):
                 self._missed.add(self.members[failure.peer])
             raise
-        self._session_members = self.members
+        self._session_members, self._session_epoch = self.members, self.epoch
         self._missed.clear()
 
     def _note_failure(self, session: Session) -> None:
         try:
             session._core.present()
         except _core.Error as failure:
-            if failure.peer is None or failure.peer < 0:
-                return
+            if failure.peer is not None and failure.peer >= 0:
+                self._missed.add(self._session_members[failure.peer])
             if failure.code == "mismatch" and failure.peer == session.rank:
                 raise error(
                     "mismatch",
                     session.rank,
                     f"{failure}; the others go on without this rank, which may come again as one that is new",
                 ) from None
-            self._missed.add(self._session_members[failure.peer])
+        if self._session_epoch == self.epoch:
+            self._missed.update(session._core.watch(self._session_members).lost())
 
-    def _reunite(self, epoch: int) -> dict[str, Any]:
-        met = _core.reunite(self._board, self.me, epoch, self.members, sorted(self._missed), *self._limits)
+    def _reunite(self, epoch: int, watch: _core.Watch | None = None) -> dict[str, Any]:
+        met = _core.reunite(
+            *(self._board, self.me, epoch, self.members, sorted(self._missed), *self._limits),
+            taken=self._session_members,
+            watch=watch,
+        )
         self.members, self.epoch = met["members"], met["epoch"]
         return met
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a fault strikes, and what it does.
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "base/rng.h"
 #include "chaos/network.h"
 
 namespace tithe::chaos {
+
+constexpr std::ptrdiff_t kHeader = 64;  // of a frame
 
 std::string_view name(FaultKind kind) {
   switch (kind) {
@@ -29,6 +33,8 @@ std::string_view name(FaultKind kind) {
       return "slow";
     case FaultKind::kDamage:
       return "damage";
+    case FaultKind::kLate:
+      return "late";
     case FaultKind::kForge:
       return "forge";
     case FaultKind::kClose:
@@ -88,6 +94,7 @@ void Network::strike_locked(std::size_t fault) {
               std::erase_if(lane.flying, [](const Message& m) { return m.eager; });
       return;
     case FaultKind::kDamage:
+    case FaultKind::kLate:
       strikes_[fault].armed = true;
       return;
     case FaultKind::kForge:
@@ -106,7 +113,7 @@ void Network::strike_locked(std::size_t fault) {
 bool Network::damage(Message& m, const End& from, const End& to, bool control) {
   std::size_t k = 0;
   while (k < faults_.size() &&
-         !(strikes_[k].armed && from.person == faults_[k].who && control == faults_[k].control))
+         !(strikes_[k].armed && faults_[k].kind == FaultKind::kDamage && from.person == faults_[k].who && control == faults_[k].control))
     ++k;
   if (k == faults_.size() || m.bytes.empty()) return false;
   const Fault& fault = faults_[k];
@@ -128,6 +135,34 @@ bool Network::damage(Message& m, const End& from, const End& to, bool control) {
       changed_ += ", a bit of byte " + std::to_string(at_byte) + " flipped";
   }
   if (m.copy.empty()) m.copy.reserve(1);
+  return true;
+}
+
+// Of the frames that `who` sent to the same person on the same channel in earlier circles, the one that looks most like
+// the one that is due.
+bool Network::late(Message& m, End& from, const End& to, Channel channel) {
+  std::size_t k = 0;
+  while (k < faults_.size() && !(faults_[k].kind == FaultKind::kLate && from.person == faults_[k].who)) ++k;
+  if (k == faults_.size()) return false;
+  const std::vector<std::uint8_t>* best = nullptr;
+  std::ptrdiff_t alike = -1;
+  for (auto& [number, circle] : circles_) {
+    const auto before = std::ranges::find(circle.ends, from.person, &End::person);
+    if (!strikes_[k].armed || before == circle.ends.end() || &*before == &from) continue;
+    for (const std::vector<std::uint8_t>& old : before->frames[{to.person, channel}]) {
+      if (old.size() != m.bytes.size()) continue;
+      const std::ptrdiff_t n = std::inner_product(old.begin(), old.begin() + kHeader, m.bytes.begin(),
+                                                  std::ptrdiff_t{0}, std::plus<>(), std::equal_to<>());
+      if (n > alike) best = &old, alike = n;
+    }
+  }
+  if (best == nullptr) {
+    from.frames[{to.person, channel}].emplace_back(m.bytes.begin(), m.bytes.end());
+    return false;
+  }
+  strikes_[k] = {.struck = true, .armed = false, .at = now_};
+  m.copy = *best;
+  changed_ = "an earlier frame of " + std::to_string(m.copy.size()) + " bytes to rank " + std::to_string(to.rank);
   return true;
 }
 

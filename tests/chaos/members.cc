@@ -41,7 +41,8 @@ class Member {
       if (fate_.status.ok() || !mine.returns || net_.dead(me_)) break;
       members_.clear();
       missed_.clear();
-      epoch_ = 0;
+      circle_.clear();
+      epoch_ = session_epoch_ = 0;
       step_ = 0;
       sums_.clear();
     }
@@ -109,6 +110,17 @@ class Member {
 
   // ---- As tithe.Membership does
 
+  Names session_names() const {
+    Names out;
+    for (const int person : circle_) out.push_back(job_.people[static_cast<std::size_t>(person)].name);
+    return out;
+  }
+  Names lost_by_now() const {
+    Names out;
+    for (const Rank r : session_->missed()) out.push_back(session_names()[at(r)]);
+    return out;
+  }
+
   Result<Reunited> reunite_for(std::uint64_t epoch) {
     Result<Reunited> met = reunite(
         {.board = seen(),
@@ -116,6 +128,8 @@ class Member {
          .epoch = epoch,
          .before = members_,
          .missed = {missed_.begin(), missed_.end()},
+         .lost = [this, epoch] { return session_epoch_ + 1 == epoch ? lost_by_now() : Names{}; },
+         .taken = session_names(),
          .min_world = job_.min_world,
          .max_world = job_.max_world,
          .timeout = kPatience,
@@ -152,6 +166,7 @@ class Member {
     session_ = std::move(*opened);
     fate_.opened = true;
     circle_ = people_;
+    session_epoch_ = epoch_;
     lost_ = 0;
     if (!came_later || epoch_ == 0) return {};
     const auto given = await(key(epoch_, "given")), state = await(key(epoch_, "state"));
@@ -168,8 +183,9 @@ class Member {
     const Status failure = session_->present();
     if (failure.code() == Code::kMismatch && failure.peer() == session_->rank())
       return {Code::kMismatch, failure.what() + "; it may come back as one that is new", failure.peer()};
-    if (failure.peer() >= 0)
-      missed_.insert(job_.people[static_cast<std::size_t>(circle_[at(failure.peer())])].name);
+    if (session_epoch_ == epoch_)
+      for (std::string& name : lost_by_now()) missed_.insert(std::move(name));
+    if (failure.peer() >= 0) missed_.insert(session_names()[at(failure.peer())]);
     std::string missed;
     for (const std::string& name : missed_) missed += (missed.empty() ? "" : "\n") + name;
     const Result<Board::Text> came =
@@ -196,6 +212,7 @@ class Member {
     TITHE_TRY(session_->reform(std::move(*transport), members_, epoch_));
     for (const int was : circle_) lost_ += std::ranges::find(people_, was) == people_.end() ? 1 : 0;
     circle_ = people_;
+    session_epoch_ = epoch_;
     missed_.clear();
     strike(which, kReformed);
     return {};
@@ -263,7 +280,7 @@ class Member {
     const Plot& plot = job_.plot;
     Deed deed{.epoch = epoch_, .members = people_, .step = step_, .life = life_, .lost = lost_};
     deed.before = residuals();
-    for (std::size_t t = 0; t < plot.tensors.size(); ++t) deed.result.push_back(plot.gradient(t, me_, step_));
+    for (std::size_t t = 0; t < plot.tensors.size(); ++t) deed.result.push_back(job_.gradient(t, me_, epoch_, step_));
     if (plot.propose_at == step_ && session_->rank() == 0) (void)session_->propose(plot.proposal);
     strike(step_, kBeforeSync);
     if (closed_) return {};
@@ -333,7 +350,7 @@ class Member {
   Names members_;
   std::vector<int> people_;  // by rank, in the epoch that was decided last
   std::vector<int> circle_;  // of the session, as it is
-  std::uint64_t epoch_ = 0, lost_ = 0;
+  std::uint64_t epoch_ = 0, session_epoch_ = 0, lost_ = 0;
   std::set<std::string> missed_;
   Values sums_;
   int step_ = 0, life_ = 0, reforms_ = 0;

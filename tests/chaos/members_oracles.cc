@@ -67,7 +67,7 @@ class Judge {
     for (const auto& [p, d] : round.by_person) {
       grads.emplace_back();
       for (std::size_t t = 0; t < job_.plot.tensors.size(); ++t)
-        grads.back().push_back(job_.plot.gradient(t, p, key.second));
+        grads.back().push_back(job_.gradient(t, p, key.first, key.second));
       before.push_back(d->before);
       after.push_back(d->after);
     }
@@ -126,7 +126,8 @@ class Judge {
       const Fault& f = job_.faults[k];
       using enum FaultKind;
       if (f.kind == kHalves) return false;
-      if (f.kind == kForge || f.kind == kDamage) continue;
+      // Whose frame says that it is of another version is named as one that differs, and stays out.
+      if (f.kind == kForge || (f.kind == kDamage && fate(f.who).status.code() != Code::kMismatch)) continue;
       if (f.kind == kCut && !f.heals) return false;
       struck.insert(f.who);
       if (f.kind == kCut) struck.insert(f.other);
@@ -152,14 +153,15 @@ class Judge {
     }
   }
 
-  // Nothing else happens but that one is killed in a round: the others do the next one within a second.
+  // Nothing else happens but that some are killed at one moment: the others do the next step within a second.
   void judge_soon() {
-    if (job_.faults.size() != 1 || job_.people.size() != job_.begin) return;
-    const Fault& f = job_.faults[0];
-    if (f.kind != FaultKind::kKill || story_.struck[0] == 0 ||
-        !must_finish((f.who + 1) % static_cast<int>(job_.begin)))
-      return;
-    for (std::size_t p = 0; p < story_.fates.size(); ++p)
+    if (job_.faults.empty() || job_.people.size() != job_.begin) return;
+    for (std::size_t k = 0; k < job_.faults.size(); ++k)
+      if (job_.faults[k].kind != FaultKind::kKill || story_.struck[k] == 0 ||
+          story_.struck_at[k] != story_.struck_at[0])
+        return;
+    for (std::size_t p = 0; p < story_.fates.size(); ++p) {
+      if (!must_finish(static_cast<int>(p))) continue;
       for (const Deed& d : story_.fates[p].deeds)
         if (d.at > story_.struck_at[0]) {
           const auto took = d.at - story_.struck_at[0];
@@ -171,6 +173,7 @@ class Judge {
                                       std::chrono::duration_cast<milliseconds>(most).count()));
           break;
         }
+    }
   }
 
   const Job& job_;

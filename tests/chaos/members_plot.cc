@@ -99,6 +99,14 @@ Job draw_job(std::uint64_t seed) {
     job.faults.push_back(draw_fault(dice, job));
     job.faults.back().with_first = k > 0 && dice.one_in(3);
   }
+  if (dice.one_in(8)) {  // all go on together, and one of them is late with a frame
+    const auto who = static_cast<Rank>(dice.of(job.begin));
+    Fault noise{.kind = FaultKind::kForge, .who = (who + 1) % p.world, .other = who, .damage = Damage::kNoise};
+    noise.round = static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds)));
+    noise.step = static_cast<int>(dice.of(int{kSteps}));
+    noise.draw = dice.word();
+    job.faults = {noise, {.kind = FaultKind::kLate, .who = who, .count = 1}};
+  }
   if (!dice.one_in(3))
     for (std::size_t k = 0; k < job.people.size(); ++k) job.hosts.push_back(dice.of(job.people.size()));
   return job;

@@ -160,7 +160,7 @@ Status Network::send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId
   if (control) mine.last_control.assign(bytes.begin(), bytes.end());
   m.eager = control || bytes.size() <= (mine.windowed ? std::min(weather_.eager_bytes, kMostEager)
                                                       : weather_.eager_bytes);
-  const bool changed = damage(m, mine, other, control);
+  const bool changed = (!control && late(m, mine, other, channel)) || damage(m, mine, other, control);
   if (m.eager && !changed) m.copy.assign(bytes.begin(), bytes.end());
   if (m.eager || changed) m.bytes = m.copy;
   if (m.eager) done(mine, o, op, 0);

@@ -56,6 +56,7 @@ enum class FaultKind : std::uint8_t {
   kHalves,  // nothing arrives any more between two halves of all people: bit k of `draw` is the half of person k
   kSlow,    // from the start: what `who` sends and receives takes its time, `rate` bytes per second
   kDamage,  // the next message of `who` is changed on its way
+  kLate,    // in the place of the next frame of `who` in a later circle comes one of an earlier circle
   kForge,   // a message that `who` never sent arrives on the control channel of `other`
   kClose,   // `who` closes its session in good order (the world does that)
   kDriver,  // a call of its GPU's driver fails at `who`, whose tensors alone lie on one (the world does that)
@@ -148,6 +149,7 @@ class Network {
     bool woken = false, over = false, windowed = false;
     std::uint64_t sent = 0;
     std::vector<std::uint8_t> last_control;
+    std::map<std::pair<int, Channel>, std::vector<std::vector<std::uint8_t>>> frames;  // to a person; for kLate
   };
   struct Circle {
     std::deque<End> ends;  // by rank
@@ -204,6 +206,7 @@ class Network {
   void leave(End& mine, bool silent, bool orderly);
   void forge(const Fault& fault);
   bool damage(Message& m, const End& from, const End& to, bool control);
+  bool late(Message& m, End& from, const End& to, Channel channel);
   bool can_arrive(Lane& lane, const End& from, const End& to);
   void arrive(Lane& lane, End& from, End& to, Channel channel);
   void match(Lane& lane, End& from, End& to, Channel channel);

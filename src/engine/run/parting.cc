@@ -86,6 +86,12 @@ void Parting::miss(Rank rank) {
   if (std::find(unheard.begin(), unheard.end(), rank) == unheard.end()) unheard.push_back(rank);
 }
 
+bool Parting::silent(Rank rank) const {
+  const std::optional<Testimony>& mine = said(member_.me);
+  return mine && mine->finding == Finding::kSilent &&
+         std::find(mine->unheard.begin(), mine->unheard.end(), rank) != mine->unheard.end();
+}
+
 bool Parting::misses(Rank witness, Rank rank) const {
   const std::optional<Testimony>& t = said(witness);
   if (t && t->witness == witness && t->blamed == rank &&
@@ -100,13 +106,12 @@ void Parting::relay(Transport& transport, const std::vector<Peer>& peers, const 
   for (Rank of = 0; of < member_.world; ++of)
     for (Rank to = 0; to < member_.world && of != member_.me; ++to) {
       if (to == member_.me || to == of || gone(to) || direct_[static_cast<std::size_t>(to)] == 0 ||
-          !misses(to, of) || std::find(relayed_.begin(), relayed_.end(), Pair(of, to)) != relayed_.end())
+          std::find(relayed_.begin(), relayed_.end(), Pair(of, to)) != relayed_.end())
         continue;
       Echo echo{.of = of, .spoke = direct_[static_cast<std::size_t>(of)] != 0, .testimony = {}};
-      if (echo.spoke)
-        echo.testimony = *said(of);
-      else if (!gone(of) || misses(member_.me, of))  // it may speak yet; or was said not to be heard
-        continue;
+      // Who is gone says nothing to anybody, unless this rank has said so; and who is not may speak yet.
+      if (echo.spoke ? !misses(to, of) : !gone(of) || misses(member_.me, of)) continue;
+      if (echo.spoke) echo.testimony = *said(of);
       relayed_.emplace_back(of, to);
       const Bytes room(echoes_.emplace_back(make_arena(kControlBytes)).get(), kControlBytes);
       const ByteView frame = room.first(write_echo(echo, voice, room));

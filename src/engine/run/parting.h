@@ -34,6 +34,7 @@ class Parting {
   // none. miss(): this rank does not hear it either.
   Rank missed_by() const;
   void miss(Rank rank);
+  bool silent(Rank rank) const;  // the session ends by silence, and this rank does not hear that one either
 
   // Tells the others. A message that is done with is taken off by sent().
   void tell(Transport& transport, const std::vector<Peer>& peers, const Voice& voice,

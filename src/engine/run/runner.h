@@ -77,6 +77,7 @@ class Runner {
   Status agree();
   Status status() const;   // ok while the session lives
   Status present() const;  // and no peer has gone without a word
+  std::vector<Rank> missed() const;
   void cancel();
 
   // Rank 0: other choices, from the round on before which so many have ended; 0: as soon as all are ready.

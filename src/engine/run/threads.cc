@@ -226,6 +226,17 @@ Status Runner::present() const {
   return {};
 }
 
+std::vector<Rank> Runner::missed() const {
+  const std::lock_guard lock(mutex_);
+  const Status verdict = parting_.verdict();
+  std::vector<Rank> out;
+  for (Rank r = 0; r < member_.world; ++r)
+    if (r != member_.me &&
+        (peers_[static_cast<std::size_t>(r)].gone || verdict.peer() == r || parting_.silent(r)))
+      out.push_back(r);
+  return out;
+}
+
 // ---- Lanes
 
 // Runs what is next: one step, or several that weigh little. All that they make ready is handed over in one go.

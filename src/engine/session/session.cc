@@ -396,6 +396,7 @@ Status Session::commit() {
 }
 Result<bool> Session::poll(Ticket ticket) { return impl()->poll(ticket); }
 Status Session::present() const { return impl()->runner().present(); }
+std::vector<Rank> Session::missed() const { return impl()->runner().missed(); }
 void Session::cancel() { impl()->runner().cancel(); }
 Status Session::evaluated(double loss) {
   return unless_starved(*impl(), "the end of a round", [&] { return impl()->evaluated(loss); });

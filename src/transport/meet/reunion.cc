@@ -168,7 +168,7 @@ class Meeting {
   // Finds the ranks that are there.
   Status look() {
     came_.clear();
-    missed_.clear();
+    missed_ = gone(r_);  // before it looks at who came: who comes may be gone right behind it
     for (const std::string& name : r_.before) {
       const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, "come." + name));
       if (!there.ok()) return there.status();
@@ -182,7 +182,8 @@ class Meeting {
       if (!there.ok()) return there.status();
       if (!*there) break;
       const std::string name = text_of(**there);
-      if (!contains(members_, name) && !contains(r_.before, name)) members_.push_back(name);
+      if (!contains(members_, name) && !contains(r_.before, name) && !contains(r_.taken, name))
+        members_.push_back(name);
     }
     return {};
   }
@@ -226,6 +227,15 @@ class Meeting {
                   std::ranges::any_of(members, [&](const auto& n) { return !contains(r_.before, n); })};
   }
 
+  // Members of before that have been lost meanwhile. Another process may have the name of one of an epoch before that.
+  static std::set<std::string> gone(const Reunion& r) {
+    std::set<std::string> out;
+    if (r.lost)
+      for (std::string& name : r.lost())
+        if (contains(r.before, name)) out.insert(std::move(name));
+    return out;
+  }
+
   static Result<std::vector<Text>> gather(const Reunion& reunion, std::uint64_t epoch, const Names& members,
                                           Rank rank, ByteView mine) {
     const auto key = [&](std::size_t r) { return key_of(epoch, fmt::format("address.{}", r)); };
@@ -235,6 +245,8 @@ class Meeting {
         now(reunion) + (epoch == 0 ? reunion.timeout : std::min(reunion.timeout, kMostMeeting));
     std::vector<Text> all(members.size());
     for (std::size_t r = 0; r < members.size();) {
+      // Asked first: who goes on leaves what it was in. Who was missed before, and came, was no more than suspected.
+      const bool left = gone(reunion).contains(members[r]) && !contains(reunion.missed, members[r]);
       Result<std::optional<Text>> there = reunion.board.get(key(r));
       if (!there.ok()) return there.status();
       if (*there) {
@@ -245,8 +257,8 @@ class Meeting {
         continue;
       }
       if (reunion.interrupted && reunion.interrupted()) return meeting::given_up();
-      if (now(reunion) >= deadline)
-        return Status(Code::kTimeout,
+      if (left || now(reunion) >= deadline)
+        return Status(left ? Code::kPeerLost : Code::kTimeout,
                       fmt::format("rank {} ({}) was to go on in epoch {} and did not come", r,
                                   shown({members[r]}), epoch),
                       static_cast<Rank>(r));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -157,6 +158,40 @@ TEST(Reunion, WhomNobodyMissesIsWaitedFor) {
     ASSERT_TRUE(m.ok()) << text(m.status());
     EXPECT_EQ(m->members, (Names{"a", "b", "c"}));
   }
+}
+
+// Nobody missed them as the others came: they are lost meanwhile.
+TEST(Reunion, WhoIsLostMeanwhileIsNotWaitedFor) {
+  Shared s;
+  const Names before = {"a", "b", "c", "d", "e"};
+  std::vector<Reunion> all = {of(s.board(), "a", before), of(s.board(), "b", before),
+                              of(s.board(), "c", before)};
+  std::atomic<int> looks = 0;
+  for (Reunion& r : all) {
+    r.missed = {"d"};
+    r.lost = [&looks] { return ++looks > 20 ? Names{"e", "old"} : Names{}; };
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto& m : meet(all)) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"a", "b", "c"}));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "half of the timeout is 30 s";
+  // Now c has come, and is lost before it says its address. A new one may have the name of who was lost long ago.
+  Reunion again = of(s.board(), "a", {"a", "b", "c"}, 2);
+  again.missed = {};
+  again.lost = [] { return Names{"c", "old"}; };
+  (void)s.board().put_first("2.come.b", {});
+  (void)s.board().put_first("2.come.c", {});
+  const std::uint8_t old[] = {'o', 'l', 'd'};
+  (void)s.board().put_first("2.new.0", old);
+  const auto met = reunite(again);
+  ASSERT_TRUE(met.ok()) << text(met.status());
+  EXPECT_EQ(met->members, (Names{"a", "b", "c", "old"}));
+  (void)s.board().put_first("2.address.1", {});
+  const auto addresses = met->all_gather({});
+  EXPECT_EQ(addresses.status().code(), Code::kPeerLost);
+  EXPECT_EQ(addresses.status().peer(), 2);
 }
 
 TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
