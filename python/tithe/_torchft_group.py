@@ -33,7 +33,6 @@ _OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options t
 _PATIENCE = 60.0  # seconds, as long as torchft waits unless told otherwise
 _UNDONE = 16  # epochs, for replicas that were not there meanwhile
 _MANY = 4096  # values that are worth a warning
-_ROUND = slice(16, 24)  # in a state, little-endian: docs/format.md, section 9
 
 
 class ProcessGroup(ProcessGroupGloo):
@@ -89,12 +88,10 @@ class ProcessGroup(ProcessGroupGloo):
         known = [json.loads(each) for each in told("who", json.dumps(mine).encode())]
         epoch = 1 + max(each["epoch"] for each in known)
         self._take_back(known)
-        rounds = told("round", self._live.session.common_state()[_ROUND] if self._live is not None else b"")
+        rounds = told("round", b"%d" % self._live.session.round() if self._live is not None else b"")
         # Members of the last quorum go on. A replica that was not in it comes anew, and adds what it owes to its next
         # gradient.
-        at = [
-            (each["epoch"], int.from_bytes(r, "little")) if r else None for r, each in zip(rounds, known, strict=True)
-        ]
+        at = [(each["epoch"], int(r)) if r else None for r, each in zip(rounds, known, strict=True)]
         stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
         names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
         if self._live is not None and not stays[rank]:
