@@ -25,8 +25,8 @@
 //   undone    undo() leaves all as it was before the round that was committed last
 //   changed   what is chosen for the tensors changes between two rounds, the same two on all ranks, and nothing that is
 //             owed is lost (propose)
-//   quiet     no thread it was not given, but for one while a proposal or a plan is prepared; no global state, nothing
-//             printed, nothing aborted in release
+//   quiet     no thread it was not given, but for one while a proposal or a plan is prepared or lost ranks are left; no
+//             global state, nothing printed, nothing aborted in release
 //
 //   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
 //   auto t = (*s)->sync(bucket);          // any number of buckets, the same order on all ranks

@@ -50,10 +50,26 @@ SessionOptions Session::Impl::options_in(std::vector<std::string> members, std::
   return next;
 }
 
+namespace {
+
+// A transport says farewell to all ranks, and waits for seconds where one of them is frozen: so it goes aside. Not where
+// there is a trace, of which the next one takes the file.
+template <typename Old>
+void leave(std::shared_ptr<Old> old, engine::Runner& next) {
+  if (old->runner().recorder().on()) return;
+  try {
+    next.aside([left = std::move(old)]() mutable { left.reset(); });
+  } catch (const std::bad_alloc&) {  // then it goes here
+  }
+}
+
+}  // namespace
+
 Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::string> members,
                        std::uint64_t epoch) {
-  const std::shared_ptr<Impl> old = impl();
+  std::shared_ptr<Impl> old = impl();
   TITHE_TRY(old->may_become(transport.get(), members, epoch));
+  const Rank me = old->member().me;
   try {
     old->runner().cancel();
     const Result<std::vector<std::uint8_t>> state = old->state();
@@ -69,8 +85,9 @@ Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::st
   } catch (const std::bad_alloc&) {
     return {Code::kIo,
             "there is no memory to go on with other ranks: it takes once more what the session holds",
-            old->member().me};
+            me};
   }
+  leave(std::move(old), impl()->runner());
   return {};
 }
 
