@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The rank that the others wait for. In each round it is the one that hands over its last bucket after all others, by the
-// aligned clocks; it costs the round what lies between that and the last hand-over of the next one. It is what the
+// The rank that the others wait for. In each round it is the one that hands over its last bucket after all others, by
+// the aligned clocks; it costs the round what lies between that and the last hand-over of the next one. It is what the
 // rank's own work costs (a slower processor, more data, a program that pauses), not its link, which others see in their
 // frames.
 //

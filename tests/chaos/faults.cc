@@ -112,8 +112,8 @@ void Network::strike_locked(std::size_t fault) {
 // The message that damage waits for is changed in a copy.
 bool Network::damage(Message& m, const End& from, const End& to, bool control) {
   std::size_t k = 0;
-  while (k < faults_.size() &&
-         !(strikes_[k].armed && faults_[k].kind == FaultKind::kDamage && from.person == faults_[k].who && control == faults_[k].control))
+  while (k < faults_.size() && !(strikes_[k].armed && faults_[k].kind == FaultKind::kDamage &&
+                                 from.person == faults_[k].who && control == faults_[k].control))
     ++k;
   if (k == faults_.size() || m.bytes.empty()) return false;
   const Fault& fault = faults_[k];
@@ -162,7 +162,8 @@ bool Network::late(Message& m, End& from, const End& to, Channel channel) {
   }
   strikes_[k] = {.struck = true, .armed = false, .at = now_};
   m.copy = *best;
-  changed_ = "an earlier frame of " + std::to_string(m.copy.size()) + " bytes to rank " + std::to_string(to.rank);
+  changed_ =
+      "an earlier frame of " + std::to_string(m.copy.size()) + " bytes to rank " + std::to_string(to.rank);
   return true;
 }
 

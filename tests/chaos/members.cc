@@ -280,7 +280,8 @@ class Member {
     const Plot& plot = job_.plot;
     Deed deed{.epoch = epoch_, .members = people_, .step = step_, .life = life_, .lost = lost_};
     deed.before = residuals();
-    for (std::size_t t = 0; t < plot.tensors.size(); ++t) deed.result.push_back(job_.gradient(t, me_, epoch_, step_));
+    for (std::size_t t = 0; t < plot.tensors.size(); ++t)
+      deed.result.push_back(job_.gradient(t, me_, epoch_, step_));
     if (plot.propose_at == step_ && session_->rank() == 0) (void)session_->propose(plot.proposal);
     strike(step_, kBeforeSync);
     if (closed_) return {};

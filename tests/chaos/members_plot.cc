@@ -101,7 +101,8 @@ Job draw_job(std::uint64_t seed) {
   }
   if (dice.one_in(8)) {  // all go on together, and one of them is late with a frame
     const auto who = static_cast<Rank>(dice.of(job.begin));
-    Fault noise{.kind = FaultKind::kForge, .who = (who + 1) % p.world, .other = who, .damage = Damage::kNoise};
+    Fault noise{
+        .kind = FaultKind::kForge, .who = (who + 1) % p.world, .other = who, .damage = Damage::kNoise};
     noise.round = static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds)));
     noise.step = static_cast<int>(dice.of(int{kSteps}));
     noise.draw = dice.word();

@@ -149,7 +149,8 @@ class Network {
     bool woken = false, over = false, windowed = false;
     std::uint64_t sent = 0;
     std::vector<std::uint8_t> last_control;
-    std::map<std::pair<int, Channel>, std::vector<std::vector<std::uint8_t>>> frames;  // to a person; for kLate
+    std::map<std::pair<int, Channel>, std::vector<std::vector<std::uint8_t>>>
+        frames;  // to a person; for kLate
   };
   struct Circle {
     std::deque<End> ends;  // by rank

@@ -184,9 +184,9 @@ void tithe_options_init(tithe_options* options) {
               nullptr,
               kDefaults.epoch,
               kDefaults.undo,
-               kDefaults.device.c_str(),
-               nullptr,
-               nullptr};
+              kDefaults.device.c_str(),
+              nullptr,
+              nullptr};
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,

@@ -52,8 +52,8 @@ SessionOptions Session::Impl::options_in(std::vector<std::string> members, std::
 
 namespace {
 
-// A transport says farewell to all ranks, and waits for seconds where one of them is frozen: so it goes aside. Not where
-// there is a trace, of which the next one takes the file.
+// A transport says farewell to all ranks, and waits for seconds where one of them is frozen: so it goes aside. Not
+// where there is a trace, of which the next one takes the file.
 template <typename Old>
 void leave(std::shared_ptr<Old> old, engine::Runner& next) {
   if (old->runner().recorder().on()) return;
@@ -84,8 +84,7 @@ Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::st
     impl_ = (*next)->impl_;
   } catch (const std::bad_alloc&) {
     return {Code::kIo,
-            "there is no memory to go on with other ranks: it takes once more what the session holds",
-            me};
+            "there is no memory to go on with other ranks: it takes once more what the session holds", me};
   }
   leave(std::move(old), impl()->runner());
   return {};
