@@ -285,6 +285,12 @@ def refusals(session):
             except ValueError as wrong:
                 texts.append(str(wrong))
             del os.environ[name]
+    unfinished = jax.jit(jax.grad(lambda params: jnp.sum(tithe.jax.watch(session, params)["w"] ** 2)))
+    try:
+        for _ in range(2):
+            jax.block_until_ready(unfinished({"w": jnp.ones(3)}))
+    except Exception as wrong:
+        texts.append(str(wrong))
     if RANK == 1:
         time.sleep(0.5)
         os._exit(7)

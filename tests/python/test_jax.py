@@ -108,11 +108,12 @@ def test_several_devices_of_one_process(tmp_path):
 
 
 def test_other_types_are_refused_by_name_and_a_lost_rank_is_named(tmp_path):
-    ((whole, deep, none, open_to_all, lost),) = run("refusals", tmp_path, dies=1)
+    ((whole, deep, none, open_to_all, unfinished, lost),) = run("refusals", tmp_path, dies=1)
     assert "int32" in whole and "['a']" in whole
     assert "complex64" in deep and "['b']['c']" in deep
     assert none == "TITHE_CXX=none"
     assert open_to_all.startswith("others can write to /") and "set TITHE_CACHE to a folder of your own" in open_to_all
+    assert "the gradient of ['w'] came twice before finish(): one finish() to each backward" in unfinished
     assert "rank 1 is gone" in lost
 
 
