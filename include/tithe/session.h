@@ -236,8 +236,8 @@ class Session {
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);
 
-  // Whether the bucket holds its result, so that wait(ticket) would not block; at once. Without lanes it does the work
-  // that can be done without waiting. kInvalid for a ticket that was never given; else what ended the session.
+  // True where the bucket holds its result, so that wait(ticket) would not block; at once. Without lanes it does the
+  // work that can be done without waiting. kInvalid for a ticket that was never given; else what ended the session.
   Result<bool> poll(Ticket ticket);
 
   // Ends the round: waits for all its tickets, and until all ranks have ended theirs. Then residuals move on; or stay,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds as typed calls of XLA's: no Python, no lock of its interpreter, no copy of the gradients on the way.
 
-What XLA calls is _jax_ffi.cc, made by the system's compiler when a process first asks for it and the cache has none
-for this jaxlib (TITHE_CXX and TITHE_CACHE: docs/cli.md).
+XLA calls _jax_ffi.cc, made by the system's compiler when a process first asks for it and the cache has none for this
+jaxlib (TITHE_CXX and TITHE_CACHE: docs/cli.md).
 """
 
 import ctypes

@@ -149,7 +149,7 @@ class Session:
         self._core.wait(ticket)
 
     def poll(self, ticket: int) -> bool:
-        """Whether the bucket holds its result, so that wait() would not block. Raises what ended the session."""
+        """True where the bucket holds its result, so that wait() would not block. Raises what ended the session."""
         return self._core.poll(ticket)
 
     def commit(self) -> None:

@@ -304,7 +304,7 @@ def end_step(*_: Any) -> None:
 
 
 def state_dict(group: dist.ProcessGroup) -> dict[str, Any]:
-    """What this rank has left unsent in the group, for torch.save(): one of each rank. Between steps.
+    """The unsent part of this rank's gradients in the group, for torch.save(): one of each rank. Between steps.
 
     {} before the group's first all-reduce.
     """

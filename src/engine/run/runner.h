@@ -69,7 +69,7 @@ class Runner {
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket);
   // Blocks until the job is done. The Status of the session where it failed.
   Status wait(Job& job);
-  // Whether it is done. Does not block; without lanes it does what can be done at once.
+  // True where it is done. Does not block; without lanes it does what can be done at once.
   Result<bool> poll(const Job& job);
   // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
   // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
@@ -100,7 +100,7 @@ class Runner {
   // Whom to wake, once the lock is let go of: who wakes under it must wait for it at once.
   struct Calls {
     bool news = false;      // callers that wait
-    bool ends = false;      // who is told of the ends of tickets
+    bool ends = false;      // the caller is told of ends of tickets
     bool poll = false;      // the communication lane
     std::size_t lanes = 0;  // compute lanes
   };

@@ -64,7 +64,7 @@ void Runner::Hold::sleep(std::condition_variable& until, const Instant* at_most)
   }
 }
 
-// ---- Who is told of the ends of tickets
+// ---- The ends of tickets
 
 void Runner::end_ticket(Job& job) {
   const std::uint64_t ticket = std::exchange(job.untold, 0);

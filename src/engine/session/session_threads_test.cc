@@ -128,7 +128,7 @@ TEST(Session, HandingOverDuringACommitIsRefused) {
   });
 }
 
-// What is told of a session's tickets, from any thread.
+// The ends of a session's tickets, told from any thread.
 struct Ends {
   std::mutex mutex;
   std::map<Ticket, std::vector<Status>> by_ticket;
@@ -182,7 +182,7 @@ TEST(Session, asked) {
   }
 }
 
-// Whoever never calls again is told, too: by the end of the session.
+// A caller that never comes again is told, too: by the end of the session.
 TEST(Session, TicketsThatNobodyWaitsForEndWithTheSession) {
   for (const int lanes : {0, 1}) {
     Status how;
