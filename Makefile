@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup jax keras torchft torchtitan mxnet deepspeed nvrtc build core wheel demo test test-again test-full rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto bench-frameworks study study-optimizers study-adam clean
+.PHONY: help setup jax keras torchft torchtitan mxnet deepspeed nvrtc build core wheel demo test test-again test-full test-arm rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto bench-frameworks study study-optimizers study-adam clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -62,6 +62,12 @@ nvrtc: # NVIDIA's compiler, where it installs
 
 test-full: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test over the whole products: before a release
 	@TITHE_TEST_FULL=1 ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+
+test-arm: ## golden frames and codecs on arm64, cross-compiled and emulated; not in `make test`: FILTER=golden
+	@tools/setup.sh build arm
+	@cmake --preset arm $(CCACHE) >/dev/null
+	@cmake --build --preset arm --parallel $(JOBS) --target processor_tests
+	@ctest --test-dir build/arm --output-on-failure --no-tests=error --parallel $(JOBS) $(if $(FILTER),-R '$(FILTER)')
 
 rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/card.md)
 	@tools/setup.sh build rtl

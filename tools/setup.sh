@@ -11,6 +11,8 @@
 #   tools/setup.sh build mpi        and OpenMPI, which `make bench-sync` compares with
 #   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
 #                                   .setup/rtl-venv with a linter and place and route
+#   tools/setup.sh build arm        and what `make test-arm` needs: a cross compiler, an emulator, and in
+#                                   .setup/arm-sysroot the libraries as Debian has them for arm64
 #   tools/setup.sh jax              what tests of tithe.jax need: a virtual environment in .setup/jax-venv
 #   tools/setup.sh keras            what tests of tithe.keras need, with two backends, in .setup/keras-venv
 #   tools/setup.sh mxnet            what tests of MXNet need: a virtual environment in .setup/mxnet-venv
@@ -35,6 +37,7 @@ packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's
 packages_mpi=(openmpi-bin libopenmpi3)
 packages_rtl=(verilator)
 packages_rtl_tools=(yosys)
+packages_arm=(g++-aarch64-linux-gnu qemu-user)
 packages_docs=()
 packages_jax=()
 packages_keras=()
@@ -55,10 +58,10 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | docs | jax | keras | torchft | torchtitan | mxnet | deepspeed | tensorflow | nvrtc)
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | arm | docs | jax | keras | torchft | torchtitan | mxnet | deepspeed | tensorflow | nvrtc)
       declare -n list="packages_${group//-/_}"
       ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, docs, jax, keras, torchft, torchtitan, mxnet, deepspeed, tensorflow, nvrtc)" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, arm, docs, jax, keras, torchft, torchtitan, mxnet, deepspeed, tensorflow, nvrtc)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
@@ -85,6 +88,32 @@ if [ "${#missing[@]}" -gt 0 ]; then
     die "apt-get could not install: ${missing[*]}"
   }
 fi
+
+# What is linked into an arm64 program, unpacked beside the tree: with lists and a cache of apt's own, so that this
+# machine's packages know nothing of it.
+arm_sysroot() {
+  local -a debs=(libhwy1 libhwy-dev libxxhash0 libxxhash-dev libssl3 libssl-dev libfmt9 libfmt-dev libgtest-dev libzstd1
+    zlib1g libasio-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev)
+  local to stamp apt
+  stamp=.setup/arm-$(echo "${debs[*]}" | sha256sum | cut -c1-16)
+  [ ! -e "$stamp" ] || return 0
+  say "libraries for arm64 in .setup/arm-sysroot"
+  to=$PWD/.setup/arm-sysroot
+  apt=$(mktemp -d)
+  mkdir -p "$apt"/{state/lists/partial,cache/archives/partial,debs}
+  local -a own=(-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$apt/state" -o Dir::Cache="$apt/cache"
+    -o Dir::State::status=/dev/null -o APT::Sandbox::User=)
+  apt-get "${own[@]}" update >"$apt/log" 2>&1 && (cd "$apt/debs" && apt-get "${own[@]}" download "${debs[@]}" >>"$apt/log" 2>&1) || {
+    tail -n 15 "$apt/log" >&2
+    die "apt-get could not download for arm64: ${debs[*]}"
+  }
+  rm -rf "$to" .setup/arm-????????????????
+  mkdir -p "$to"
+  for deb in "$apt"/debs/*.deb; do dpkg-deb -x "$deb" "$to"; done
+  rm -rf "$apt"
+  touch "$stamp"
+}
+case " $* " in *" arm "*) arm_sysroot ;; esac
 
 # The virtual environment: made anew when the interpreter changed, brought up to date when a list did. PYTHON chooses
 # the interpreter.

@@ -15,7 +15,10 @@ namespace tithe::simd::HWY_NAMESPACE {
 using Doubles = hn::CappedTag<double, 16>;
 using VD = hn::Vec<Doubles>;
 
+// It has constructors because GCC gives those that it makes itself no target, and NEON's vectors have some to inline.
 struct Wide {
+  HWY_INLINE Wide() {}
+  HWY_INLINE Wide(VD l, VD h) : low(l), high(h) {}
   VD low;
   VD high;
 };
