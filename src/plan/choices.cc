@@ -287,9 +287,8 @@ const Choice& Choices::choice(std::string_view key, std::size_t n) const {
 std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
   const Strategy& strategy = choice.strategy_of(n);
   const bool usual = choice.part_values == kUsualPartValues && !usual_.link.known();
-  const std::size_t most = usual && strategy.chunks(usual_.place()) == 1
-                               ? plan::kUsualWholePartValues
-                               : std::max<std::size_t>(choice.part_values, 1);
+  const std::size_t most = usual ? plan::usual_part_values(choice.spec, strategy, usual_.place())
+                                 : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
   if (!choice.parts_by_link) return least;
   const auto way = std::ranges::find(choice.ways, &strategy, &Way::strategy);

@@ -44,6 +44,16 @@ const Law* first_law(const Phase& phase, const Strategy& strategy) {
   return law == strategy.laws.end() ? nullptr : &*law;
 }
 
+std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
+  std::size_t bytes = 1;  // of a payload of the largest part
+  for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
+    bytes = std::max(bytes, codec::expected_bytes(*spec.codec, k, spec.settings, kUsualPartValues));
+  const auto chunks = static_cast<std::size_t>(strategy.chunks(at));
+  const std::size_t payload = std::max(kUsualPayload, chunks * kLeastPayload);
+  const std::size_t most = chunks == 1 ? kUsualWholePartValues : kUsualPartValues;
+  return std::min(most, kUsualPartValues / std::max<std::size_t>(1, (bytes + payload / 2) / payload));
+}
+
 Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link) {
   constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
   const StrategyCost cost = strategy.cost(at);

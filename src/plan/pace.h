@@ -32,6 +32,11 @@ namespace tithe::plan {
 // part leaves once all of it is encoded, so it is smaller than others (kUsualPartValues). It is about what best_parts()
 // finds for fp8 by gather on 4 ranks: 0.7 million values on a link of 1 Gb/s or 10, where computing is what overlaps.
 inline constexpr std::size_t kUsualWholePartValues = std::size_t{1} << 20;
+// The values of a part at most, where nothing is said and no link is known: its payload has about kUsualPayload, so a
+// few parts stay in the processor's caches and a slow link is not idle between them; and no chunk has less than
+// kLeastPayload, since a frame costs something (bench/results/wire.md). Codecs that send little have the largest parts.
+inline constexpr std::size_t kUsualPayload = std::size_t{1} << 20, kLeastPayload = std::size_t{1} << 16;
+std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
 
 // Bytes per second inside a host, all its ranks together: what is taken of all machines.
 inline constexpr double kInsideRate = 1e10;

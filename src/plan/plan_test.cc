@@ -162,12 +162,14 @@ TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
   EXPECT_NE(a.hash(4), plan_of(sizes, "topk:ratio=0.02").hash(4));
 }
 
-// One chunk per part, as with gather: its first byte leaves once all of it is encoded, so parts are smaller. A size
-// that was set stays.
-TEST(Plan, PartsOfOneChunkAreSmaller) {
-  const auto parts = [](std::string_view strategy, int world, std::size_t part_values) {
+// A usual part has a payload of about 1 MiB, and one of one chunk, as with gather, 2^20 values at most: its first byte
+// leaves once all of it is encoded. Chunks have 64 KiB at least, and parts no more than 2^22 values. A size that was
+// set stays.
+TEST(Plan, UsualPartsAreSmallerWhereTheySendMuch) {
+  const auto parts = [](std::string_view strategy, int world, std::size_t part_values,
+                        std::string_view codec = "fp8") {
     const PlanTensor bucket[] = {{.key = "t", .n = 6'000'000}};
-    return make_plan(bucket, Choices::of({.spec = *parse_spec("fp8"),
+    return make_plan(bucket, Choices::of({.spec = *parse_spec(codec),
                                           .strategy = find_strategy(strategy),
                                           .part_values = part_values,
                                           .world = world}))
@@ -175,8 +177,15 @@ TEST(Plan, PartsOfOneChunkAreSmaller) {
   };
   EXPECT_EQ(parts("gather", 4, kUsualPartValues), 6U);
   EXPECT_EQ(parts("aggregator", 4, kUsualPartValues), 6U);
-  EXPECT_EQ(parts("server", 4, kUsualPartValues), 2U);
-  EXPECT_EQ(parts("ring", 4, kUsualPartValues), 2U);
+  for (const char* strategy : {"server", "ring"}) {
+    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "fp32"), 23U);
+    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "bf16"), 12U);
+    EXPECT_EQ(parts(strategy, 64, kUsualPartValues, "fp32"), 6U);
+    EXPECT_EQ(parts(strategy, 1000, kUsualPartValues, "fp32"), 2U);
+    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "topk:ratio=0.01"), 2U);
+    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "onebit"), 2U);
+    EXPECT_EQ(parts(strategy, 4, 3'000'000, "fp32"), 2U);
+  }
   EXPECT_EQ(parts("gather", 4, 3'000'000), 2U);
 }
 

@@ -16,6 +16,7 @@ TEST(WorldServers, AServersLinkCarriesEverybodysValuesInAndOut) {
   const Choices choices = Choices::of({.spec = *parse_spec("fp32"),
                                        .strategy = find_strategy("server"),
                                        .min_values = 0,
+                                       .part_values = kValues,
                                        .world = kWorkers + 1,
                                        .servers = 1});
   Workload work;

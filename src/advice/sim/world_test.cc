@@ -13,7 +13,7 @@
 namespace tithe::sim {
 namespace {
 
-Plan plan_for(const char* codec, const char* strategy, std::size_t n, std::size_t part = 1 << 22) {
+Plan plan_for(const char* codec, const char* strategy, std::size_t n, std::size_t part = 1 << 30) {
   const Choices choices = Choices::of({.spec = *parse_spec(codec),
                                        .strategy = find_strategy(strategy),
                                        .min_values = 0,

@@ -247,7 +247,7 @@ void Compiler::place_parts() {
     staged.push_back(copied(static_cast<int>(i)) ? part.n : 0);
     sizes.push_back(bytes_under_way(part, at->second, ratios_) + sizeof(float) * staged.back());
   }
-  const std::vector<int> after = begins_after(sizes, kLeastWindow);
+  const std::vector<int> after = begins_after(sizes, least_window(at_));
   const Placed frames = place(frames_, after), values = place(staged, after);
   out_.arena_bytes = frames.size;
   out_.staged_values = values.size;

@@ -12,7 +12,7 @@
 // Owners   a Unit owns its program; slots are offsets into the Unit's memory. A slot holds one frame per round, and
 //          belongs to the step that writes it until the steps that wait for that one read it.
 // Window   parts begin in the plan's order, and one only when all parts up to PartLayout::begins_after are over: so it
-//          may have their memory, and a bucket needs no more than four of its largest parts do, or kLeastWindow. It
+//          may have their memory, and a bucket needs no more than three of its largest parts do, or least_window(). It
 //          cannot deadlock: take the first part that is not over everywhere. All before it are over on all ranks, so
 //          it has begun on all, its receives are posted, and nothing that it waits for waits for a later one.
 // Urgency  a part's priority; of equals, what leads to a send (ready.h says why).

@@ -3,10 +3,17 @@
 
 #include <algorithm>
 
+#include "engine/program/program.h"
+
 namespace tithe::engine {
 
+std::size_t least_window(const Place& at) {
+  const bool one_host = at.hosts != nullptr && at.hosts->count(at.world) == 1;
+  return one_host ? kLeastWindow / 8 : kLeastWindow;
+}
+
 std::vector<int> begins_after(std::span<const std::size_t> sizes, std::size_t least) {
-  constexpr std::size_t kParts = 4;  // one is made, one leaves, one comes back, one is stored
+  constexpr std::size_t kParts = 3;  // one is made, one travels, one is stored
   std::size_t largest = 0;
   for (const std::size_t s : sizes) largest = std::max(largest, s);
   const std::size_t window = std::max(kParts * largest, least);

@@ -6,10 +6,16 @@
 #include <span>
 #include <vector>
 
+#include "tithe/seam/graph.h"
+
 namespace tithe::engine {
 
+// Bytes that a bucket may have under way in any case. Where all ranks share a host, what stays in the caches of a
+// processor (bench/results/wire.md); else so much that a long way is not idle: kLeastWindow.
+std::size_t least_window(const Place& at);
+
 // By part: all parts up to this one are over before it begins; -1: it begins at once. Parts that are under way together
-// are at most four of the largest, or `least` if that is more.
+// are at most three of the largest, or `least` if that is more.
 std::vector<int> begins_after(std::span<const std::size_t> sizes, std::size_t least);
 
 struct Placed {
