@@ -65,15 +65,19 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
   }
   const auto together = static_cast<double>(ranks);
   double crossing = 0, inside = 4 * together * cost.inside_shares;  // raw, where nothing else is said
+  double sent_by_rank = 4 * cost.inside_shares;
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k) {
     const double bytes = static_cast<double>(codec::expected_bytes(*spec.codec, k, spec.settings, kMany)) /
                          static_cast<double>(kMany);
     const Law* law = first_law(spec.codec->phases[k], strategy);
     const bool joins = law != nullptr && *law == Law::kConcat;
+    const double result = joins ? cost.concat_result_shares : cost.result_shares;
+    const double shares = joins ? cost.concat_shares : cost.wire_shares;
     crossing += bytes * (joins ? cost.concat_link_shares : cost.link_shares);
-    inside += bytes * together * (joins ? cost.concat_result_shares : cost.result_shares);
+    inside += bytes * together * result;
+    sent_by_rank += bytes * (shares + result);
     // All ranks of a host send together; the rest stays there.
-    const double sent = together * (joins ? cost.concat_shares : cost.wire_shares);
+    const double sent = together * shares;
     const double leave = joins ? cost.concat_link_shares : cost.link_shares;
     if (strategy.between == nullptr) inside += bytes * std::max(0.0, sent - leave);
   }
@@ -83,7 +87,7 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
   const double merges =
       cost.wire_shares + cost.inside_shares + cost.result_shares + 1.0 / strategy.chunks(at);
   const bool crowded = cost.senders > 1 && hosts > 2;
-  return {.compute = 1e-9 * (m.encode_ns + merges * m.merge_ns),
+  return {.compute = 1e-9 * (m.encode_ns + merges * m.merge_ns) + kCheckByte * sent_by_rank,
           .inside = ranks == 1 ? 0 : inside / kInsideRate,
           .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
           .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
@@ -97,11 +101,14 @@ double rest(const Pace& p) { return p.compute + p.inside + p.wire - most(p); }
 
 }  // namespace
 
-double seconds_among_others(const Pace& pace, std::size_t n) {
+// Square roots and products alone: they round alike everywhere, powers do not.
+double seconds_among_others(const Pace& pace, std::size_t n, std::size_t parts) {
   const auto values = static_cast<double>(n);
-  const double busiest = std::max(pace.frames, values * most(pace));
-  const double all = pace.frames + values * (most(pace) + rest(pace));
-  return busiest + kBeside * (all - busiest) + pace.delay * (kSeen + kSeenOfBucket * values / kBucketValues);
+  double sum = 0;
+  for (const double work : {static_cast<double>(parts) * pace.frames, values * pace.compute,
+                            values * pace.inside, values * pace.wire})
+    sum += (work * work) * (work * work);
+  return std::sqrt(std::sqrt(sum)) + pace.delay * (kSeen + kSeenOfBucket * values / kBucketValues);
 }
 
 double seconds(const Pace& pace, std::size_t n, std::size_t parts) {

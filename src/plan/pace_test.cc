@@ -54,8 +54,12 @@ TEST(Pace, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
 TEST(Pace, WhatHasTheMostToDoDecides) {
   const Pace pace{.compute = 1e-9, .inside = 2e-9, .wire = 4e-9, .frames = 40e-6, .delay = 1e-3};
   const auto of = [&](double n) { return seconds_among_others(pace, static_cast<std::size_t>(n)); };
-  EXPECT_DOUBLE_EQ(of(1000), 40e-6 + 0.3 * 7e-6 + 1e-3 * (0.01 + 0.2 * 1000 / 6.25e6)) << "the frames";
-  EXPECT_DOUBLE_EQ(of(1e6), 4e-3 + 0.3 * (40e-6 + 3e-3) + 1e-3 * (0.01 + 0.2 / 6.25)) << "the wire";
+  const auto delay = [](double n) { return 1e-3 * (plan::kSeen + plan::kSeenOfBucket * n / 6.25e6); };
+  EXPECT_NEAR(of(1000), 40e-6 + delay(1000), 1e-3 * 40e-6) << "the frames";
+  EXPECT_DOUBLE_EQ(of(1e6), 4e-3 * std::pow(1 + 1.0 / 16 + 1.0 / 256 + 1e-8, 0.25) + delay(1e6))
+      << "the wire, and a little of what is half as busy";
+  EXPECT_NEAR(seconds_among_others(pace, 1000, 200), 8e-3 + delay(1000), 1e-3 * 8e-3)
+      << "frames of many parts";
 }
 
 TEST(Pace, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {

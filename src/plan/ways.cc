@@ -72,7 +72,9 @@ std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual
 }
 
 const Way& best_way(std::span<const Way> ways, std::size_t n) {
-  const auto seconds = [&](const Way& way) { return seconds_among_others(way.pace, n); };
+  const auto seconds = [&](const Way& way) {
+    return seconds_among_others(way.pace, n, best_parts(way.pace, n));
+  };
   const double least = seconds(*std::ranges::min_element(ways, {}, seconds));
   const auto rank = [&](const Way& way) {
     const bool as_fast = seconds(way) <= kAsFast * least;

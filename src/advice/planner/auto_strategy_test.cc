@@ -49,7 +49,7 @@ constexpr std::size_t kBucketValues = 6'250'000;
 
 // The step without computing, in which all is ready at once: what is left is what strategies differ in.
 Result<Seconds> step(const Net& net, const Model& model, const char* codec, std::string_view strategy,
-                     bool link) {
+                     bool link, int lanes) {
   const double rate = net.gbit * 1e9 / 8;
   const sim::Cluster cluster = sim::Cluster::flat(net.hosts, sim::Cluster::Inside{.ranks = net.ranks}, rate,
                                                   net.latency, 8 * net.ranks);
@@ -60,7 +60,7 @@ Result<Seconds> step(const Net& net, const Model& model, const char* codec, std:
   if (link) usual.link = {rate, net.latency + 25e-6};  // and what ranks do with a frame
   const Choices choices = Choices::of(usual);
   sim::Workload work;
-  work.lanes = 2;
+  work.lanes = lanes;
   std::vector<PlanTensor> bucket;
   std::size_t values = 0, number = 0;
   std::vector<std::string> keys;
@@ -79,7 +79,7 @@ Result<Seconds> step(const Net& net, const Model& model, const char* codec, std:
 }
 
 // How much longer it takes than the best of the strategies that it may take, by cell of the grid, in order.
-std::vector<double> ratios(std::span<const Net> nets, bool link) {
+std::vector<double> ratios(std::span<const Net> nets, bool link, int lanes = 1) {
   std::vector<double> out;
   for (const char* codec : {"fp32", "fp8", "onebit", "topk:ratio=0.01"})
     for (const Net& net : nets)
@@ -87,18 +87,18 @@ std::vector<double> ratios(std::span<const Net> nets, bool link) {
         const sim::Cluster cluster =
             sim::Cluster::flat(net.hosts, sim::Cluster::Inside{.ranks = net.ranks}, 1e9, 0, 8);
         const Usual usual{.spec = *parse_spec(codec), .world = cluster.world(), .hosts = cluster.shared()};
-        const Seconds own = *step(net, model, codec, "auto", link);
+        const Seconds own = *step(net, model, codec, "auto", link, lanes);
         Seconds best = own;
         std::string_view by = "auto";
         for (const Way& way : plan::ways_of(usual.spec, false, usual))
-          if (const Seconds other = *step(net, model, codec, way.strategy->name, link); other < best) {
+          if (const Seconds other = *step(net, model, codec, way.strategy->name, link, lanes); other < best) {
             best = other;
             by = way.strategy->name;
           }
         out.push_back(own / best);
         if (own > 1.1 * best)
-          fmt::print("{:.2f}: {} {} {}: {:.2f} ms, {} {:.2f}\n", own / best, net.text(), model.name, codec,
-                     own * 1e3, by, best * 1e3);
+          fmt::print("{:.2f}: {} {} {}, {} lanes: {:.2f} ms, {} {:.2f}\n", own / best, net.text(), model.name,
+                     codec, lanes, own * 1e3, by, best * 1e3);
       }
   std::ranges::sort(out);
   return out;
@@ -151,11 +151,14 @@ TEST(AutoStrategy, TensorsHaveFramesOfTheirOwnWhereTheWayThatIsTakenIsWorthThem)
 }
 
 TEST(AutoStrategy, IsNearTheBestWhereTheLinkIsSaid) {
-  const std::vector<double> slow = ratios(nets({0.1, 1}), true);
-  EXPECT_LE(slow.back(), 1.12);
-  const std::vector<double> fast = ratios(nets({10, 25}), true);
-  EXPECT_LE(fast.back(), 1.17);
-  EXPECT_GE(share_within(fast, 1.1), 0.97);
+  EXPECT_LE(ratios(nets({0.1, 1, 10, 25}), true).back(), 1.1);
+}
+
+// Nobody tells it how many lanes ranks have: it takes them to have one, as a session has that is not told.
+TEST(AutoStrategy, IsNearTheBestWithMoreLanesThanItKnowsOf) {
+  const std::vector<double> all = ratios(nets({0.1, 1, 10, 25}), true, 2);
+  EXPECT_LE(all.back(), 1.15);
+  EXPECT_GE(share_within(all, 1.1), 0.99);
 }
 
 TEST(AutoStrategy, IsNearTheBestOverLongWays) {
@@ -167,11 +170,11 @@ TEST(AutoStrategy, IsNearTheBestOverLongWays) {
   EXPECT_GE(share_within(all, 1.1), 0.9);
 }
 
-// Nobody has said what the link is, so one of 1 Gbit/s is assumed.
+// Nobody has said what the link is, so one of 1 Gbit/s is assumed: what is best there may not be at a tenth of it.
 TEST(AutoStrategy, IsNearTheBestOnSlowLinksWhereNothingIsSaid) {
   const std::vector<double> slow = ratios(nets({0.1, 1}), false);
-  EXPECT_LE(slow.back(), 1.3);
-  EXPECT_GE(share_within(slow, 1.1), 0.8);
+  EXPECT_LE(slow.back(), 1.45);
+  EXPECT_GE(share_within(slow, 1.1), 0.98);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "codec/typical.h"
 #include "engine/program/laws.h"
+#include "plan/pace.h"
 #include "tithe/seam/frame.h"
 
 namespace tithe::sim {
@@ -173,13 +174,13 @@ Costs usual_costs() {
   return costs;
 }
 
-// bench/results/engine.md has the step, src/plan/choices.cc what choices assume of a frame.
+// bench/results/engine.md has the step, src/plan/pace.h what choices assume of a frame.
 Costs assumed_costs() {
   Costs costs = usual_costs();
   costs.step = 0.5e-6;
-  costs.post = costs.complete = 3e-6;
+  costs.post = costs.complete = plan::kOfMessage;
   costs.wake = costs.turn = 8e-6;
-  costs.check_byte = 0.05e-9;
+  costs.check_byte = plan::kCheckByte;
   costs.copy_value = 0.3e-9;
   costs.many_to_one = kUsualManyToOne;
   costs.long_messages = long_messages_of(kUsualTransport);
