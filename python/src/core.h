@@ -4,10 +4,12 @@
 #include <nanobind/nanobind.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tithe/session.h"
 #include "tithe/status.h"
 
 namespace tithe::python {
@@ -35,6 +37,9 @@ T unwrap(Result<T> result) {
 struct Watch {
   std::function<std::vector<std::string>()> lost;
 };
+Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> members);
+// Rounds of a session, as states count them.
+Result<std::uint64_t> round_of(Session& session);
 
 void bind_codecs(nb::module_& m);
 void bind_interrupt(nb::module_& m);

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "core.h"
+#include "engine/session/saved_state.h"
 #include "patient.h"
 
 namespace tithe::python {
@@ -116,6 +117,28 @@ nb::dict reunite_over(const PyBoard& board, const std::string& me, std::uint64_t
 }
 
 }  // namespace
+
+Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> members) {
+  if (members.size() != static_cast<std::size_t>(session->world()))
+    raise({Code::kInvalid, "watch: a name for each rank"});
+  return {[weak = std::weak_ptr(session), members = std::move(members)] {
+    std::vector<std::string> out;
+    if (const auto open = weak.lock())
+      for (const Rank r : open->missed())
+        if (static_cast<std::size_t>(r) < members.size())  // else it has reformed meanwhile
+          out.push_back(members[static_cast<std::size_t>(r)]);
+    return out;
+  }};
+}
+
+Result<std::uint64_t> round_of(Session& session) {
+  const auto bytes = session.common_state();
+  if (!bytes.ok()) return bytes.status();
+  engine::SavedHead head;
+  carry::Store::Map none;
+  TITHE_TRY(engine::load(*bytes, head, none));
+  return head.round;
+}
 
 void bind_reunion(nb::module_& m) {
   nb::class_<PyBoard>(m, "Board",

@@ -17,7 +17,6 @@
 
 #include "arrays.h"
 #include "core.h"
-#include "engine/session/saved_state.h"
 #include "opening.h"
 #include "patient.h"
 #include "stats_dicts.h"
@@ -72,6 +71,7 @@ class PySession {
       PyErr_WriteUnraisable(nullptr);  // warnings are errors here, and the destructor raises none
   }
 
+  Watch watched(std::vector<std::string> members) const { return watch(get(), std::move(members)); }
   std::shared_ptr<Session> get() const {
     if (!session_) raise({Code::kInvalid, "this session is closed"});
     if (getpid() != pid_)
@@ -171,18 +171,6 @@ class PySession {
     const std::vector<std::uint8_t> bytes =
         unwrap(run_patiently([](Session& s) { return s.common_state(); }));
     return nb::bytes(bytes.data(), bytes.size());
-  }
-
-  // Rounds as states count them.
-  std::uint64_t round() {
-    return unwrap(run_patiently([](Session& s) -> Result<std::uint64_t> {
-      const auto bytes = s.common_state();
-      if (!bytes.ok()) return bytes.status();
-      engine::SavedHead head;
-      carry::Store::Map none;
-      TITHE_TRY(engine::load(*bytes, head, none));
-      return head.round;
-    }));
   }
 
   void restore(const nb::bytes& data) {
@@ -380,23 +368,8 @@ void bind_session(nb::module_& m) {
       .def("commit", &PySession::commit)
       .def(
           "present", [](const PySession& s) { check(s.get()->present()); },
-          "Raises what ended the session, or peer_lost for a rank that has gone without a word. Sends "
-          "nothing.")
-      .def(
-          "watch",
-          [](const PySession& s, std::vector<std::string> members) {
-            if (members.size() != static_cast<std::size_t>(s.get()->world()))
-              raise({Code::kInvalid, "watch: a name for each rank"});
-            return Watch{[session = std::weak_ptr(s.get()), members = std::move(members)] {
-              std::vector<std::string> out;
-              if (const auto open = session.lock())
-                for (const Rank r : open->missed())
-                  if (static_cast<std::size_t>(r) < members.size())  // else it has reformed meanwhile
-                    out.push_back(members[static_cast<std::size_t>(r)]);
-              return out;
-            }};
-          },
-          nb::arg("members"), "Who of them, by rank, is missed.")
+          "Raises what ended the session, or peer_lost for a rank that has gone without a word.")
+      .def("watch", &PySession::watched, nb::arg("members"))
       .def("evaluated", &PySession::evaluated, nb::arg("loss"))
       .def("learning_rate", &PySession::learning_rate, nb::arg("rate"))
       .def("propose", &PySession::propose, nb::arg("choices"), nb::arg("round") = 0)
@@ -409,7 +382,7 @@ void bind_session(nb::module_& m) {
       .def("restore", &PySession::restore, nb::arg("state"))
       .def("restore_states", &PySession::restore_states, nb::arg("states"), nb::arg("book"))
       .def("common_state", &PySession::common_state)
-      .def("round", &PySession::round)
+      .def("round", [](PySession& s) { return unwrap(s.run([](Session& x) { return round_of(x); })); })
       .def("undo", &PySession::undo)
       .def("reform", &PySession::reform, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
            nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"), nb::arg("timeout"))

@@ -46,7 +46,7 @@ std::vector<Result<Reunited>> meet(const std::vector<Reunion>& all) {
 }
 
 // Everybody misses everybody, so nobody is waited for longer than the window.
-Reunion of(const Board& board, std::string me, Names before, std::uint64_t epoch = 1) {
+Reunion of(const Board& board, std::string me, const Names& before, std::uint64_t epoch = 1) {
   return {.board = board,
           .me = std::move(me),
           .epoch = epoch,

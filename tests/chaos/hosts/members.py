@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make chaos-members`: jobs that go on. Faults x phases x victims x strategies x transports, with a process per rank
+in network namespaces, and a board in a folder.
+
+    members.py --rank BINARY [--out FILE] [--only TEXT] [--jobs N]      the table
+    members.py --cell FAULT PHASE VICTIM STRATEGY TRANSPORT --rank BINARY
+
+Five ranks begin. The victims stop at a gate of the protocol; then the fault strikes. The others are to do all their
+rounds, and what they say of each round has to add up: gradients and residuals before == result and residuals after.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import itertools
+import json
+import os
+import platform
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "demo"))
+from matrix import Rank
+
+from hosts import Hosts, command, die_with_parent, unshare_command
+
+NAMES = ["ann", "bob", "cay", "dan", "eve"]
+TIMEOUT = 3.0
+ROUNDS = 8
+VALUES = 100_000
+LINK = "1gbit"
+SLOW = 2e6  # bits per second: a frame takes a third of a second
+FAULTS = ["kill", "freeze", "cut", "return"]
+MEETING = ["open", "meet"]
+PHASES = [*MEETING, "encode", "exchange", "between", "commit", "propose", "reform", "connect"]
+VICTIMS = {"one": [1], "rank 0": [0], "two": [1, 3], "last of a host": [4]}
+ON_HOSTS = [0, 0, 1, 1, 2]  # by rank, where hosts matter
+STRATEGIES = ["ring", "server", "gather"]
+TRANSPORTS = ["tcp:trust=10.77.0.0/24", "ucx:transports=tcp"]
+HANGS = 60.0
+
+
+class Play:
+    """One cell, in private namespaces."""
+
+    def __init__(self, cell, binary, folder):
+        self.cell = cell
+        self.fault, self.phase, self.which, self.strategy, self.transport = cell
+        self.binary, self.board = binary, Path(folder) / "board"
+        self.board.mkdir(mode=0o700)
+        self.victims = VICTIMS[self.which]
+        self.host = ON_HOSTS if self.which == "last of a host" else list(range(len(NAMES)))
+        self.hosts = Hosts(ranks=1 + max(self.host), link=LINK)
+        self.hosts.build()
+        # A reform has a gate only where there is one, so somebody else has to be lost before.
+        self.first = 3 if self.phase in ("reform", "connect") else None
+
+    def start(self, number, members, gate):
+        env = dict(os.environ, TITHE_TOKEN="5a" * 32, UCX_NET_DEVICES="eth0", UCX_LOG_LEVEL="fatal")
+        strategy = self.strategy if self.host != ON_HOSTS else HOST_STRATEGY[self.strategy]
+        argv = [*self.hosts.prefix(self.host[number]), self.binary, strategy, "topk:ratio=0.1", self.transport]
+        argv += [str(int(TIMEOUT * 1000)), str(VALUES), str(ROUNDS), gate, str(self.board), NAMES[number], members]
+        return Rank(number, argv, env)
+
+    def port(self, rank, state):
+        command("bridge", "link", "set", "dev", f"port{self.host[rank.number]}", "state", state)
+
+    def strike(self, rank):
+        if self.fault in ("kill", "return"):
+            rank.process.kill()
+            return
+        # Who is cut off sees nothing of the others, and so nothing of the board.
+        if self.fault == "cut":
+            self.port(rank, "0")
+        rank.process.send_signal(signal.SIGSTOP)
+
+    def heal(self, rank):
+        if self.fault == "cut":
+            self.port(rank, "3")
+        rank.process.send_signal(signal.SIGCONT)
+        rank.go()
+
+    def reach(self, ranks):
+        """Until the victims stand where they are struck; what is wrong, if they do not come there."""
+        if self.first is not None:
+            if not ranks[self.first].until("gate", 60):
+                return "the first was not reached"
+            ranks[self.first].process.kill()
+        for rank in (ranks[v] for v in self.victims):
+            if self.phase == "exchange":
+                if not rank.until("ready", 60):
+                    return f"rank {rank.number} is not ready"
+                self.hosts.shape(self.host[rank.number], SLOW)
+                rank.go()
+        for rank in (ranks[v] for v in self.victims):
+            if not rank.until("gate", 60):
+                return f"rank {rank.number}: {[t for _, t in rank.said][-3:]}"
+        if self.phase != "encode":
+            time.sleep(0.1)
+        return None
+
+    def run(self):
+        everybody = ",".join(NAMES)
+        gates = dict.fromkeys(self.victims, self.phase)
+        if self.first is not None:
+            gates[self.first] = "between"
+        ranks = [self.start(number, everybody, gates.get(number, "none")) for number in range(len(NAMES))]
+        lost = [*self.victims, *([] if self.first is None else [self.first])]
+        seen = {"cell": self.cell}
+        if (trouble := self.reach(ranks)) is not None:
+            return seen | {"broken": trouble}
+        struck = time.monotonic()
+        for number in self.victims:
+            self.strike(ranks[number])
+        survivors = [r for r in ranks if r.number not in lost]
+        returned = []
+        if self.fault == "return":
+            members = everybody if self.phase in MEETING else "-"
+            returned = [self.start(number, members, "none") for number in self.victims]
+        if self.phase == "exchange":
+            for number in self.victims:
+                self.hosts.shape(self.host[number], 1e9)
+        end = time.monotonic() + HANGS
+        for rank in survivors:
+            self.wait(rank, end)
+        if self.fault in ("freeze", "cut"):
+            for number in self.victims:
+                self.heal(ranks[number])
+                self.wait(ranks[number], time.monotonic() + HANGS)
+        for rank in returned:
+            self.wait(rank, time.monotonic() + HANGS)
+        if self.fault in ("kill", "return"):
+            for number in self.victims:
+                self.wait(ranks[number], time.monotonic() + HANGS)
+        everyone = ranks + returned
+        hung = [r.number for r in everyone if r.process.poll() is None]
+        for r in everyone:
+            if r.process.poll() is None:
+                r.process.kill()
+                r.process.wait()
+            r.until("\n", 10)  # no line is so: until all that it said is heard
+        return seen | {"hung": hung} | self.books(everyone, survivors, returned, struck)
+
+    @staticmethod
+    def wait(rank, end):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            rank.process.wait(timeout=max(0.1, end - time.monotonic()))
+
+    def books(self, everyone, survivors, returned, struck):
+        """What the ranks' words add up to."""
+        steps = {id(r): [Step(when, text) for when, text in r.said if text.startswith("step ")] for r in everyone}
+        rounds, mismatches = {}, []
+        for step in itertools.chain.from_iterable(steps.values()):
+            rounds.setdefault((step.epoch, step.number), []).append(step)
+        whole = 0
+        for (epoch, number), said in sorted(rounds.items()):
+            where = f"epoch {epoch} step {number}"
+            if len({(s.members, s.hash) for s in said}) != 1:
+                mismatches.append(f"{where}: members or results differ")
+            elif len(said) == len(said[0].members):  # else somebody was lost as it committed
+                whole += 1
+                if sum(s.put + s.had for s in said) != said[0].result + sum(s.kept for s in said):
+                    mismatches.append(f"{where}: the ledger does not balance")
+        for r in everyone:
+            mismatches += [f"rank {r.number} {text}" for text in unkept(steps[id(r)], len(returned))]
+        finals = {r.line("done ") for r in survivors + returned if r.line("done ")}
+        after = []
+        for r in survivors:
+            begins = next((when for when, text in r.said if text.startswith("epoch ") and when > struck), None)
+            if begins is not None:
+                after += [s.when - struck for s in steps[id(r)] if s.when > begins][:1]
+        stopped = [r for r in survivors if not r.line("done ")]
+        return {
+            "mismatches": mismatches,
+            "balanced": whole,
+            "went_on": [r.line("done ") is not None for r in survivors],
+            "came_back": [r.line("done ") is not None for r in returned],
+            "equal": len(finals) <= 1,
+            "next_round": max(after) if after else None,
+            "why": sorted({r.line("trouble") or f"rank {r.number} says nothing" for r in stopped}),
+        }
+
+
+class Step:
+    """A line of a member: a round that it committed."""
+
+    def __init__(self, when, text):
+        word = text.split()
+        self.when, self.number, self.epoch = when, int(word[1]), int(word[2])
+        self.members = tuple(word[3].split(","))
+        self.put, self.had, self.kept, self.result = (float.fromhex(word[k]) for k in (5, 7, 9, 11))
+        self.hash, self.lost = word[13], int(word[15])
+
+
+def unkept(steps, anew=0):
+    """What is wrong between the rounds of one member: its residual, and the ranks that it has booked as lost.
+
+    anew: so many were started anew under their old names, and are among the members although their old selves are lost.
+    """
+    wrong = []
+    for before, now in itertools.pairwise(steps):
+        if now.had != before.kept:
+            wrong.append(f"step {now.number}: owed {before.kept} and has {now.had}")
+        gone = len(set(before.members) - set(now.members))
+        if not gone <= now.lost - before.lost <= gone + anew:
+            wrong.append(f"step {now.number}: {gone} were lost, {now.lost - before.lost} are booked")
+    return wrong
+
+
+HOST_STRATEGY = {"ring": "hosts_ring", "server": "hosts", "gather": "hosts_gather"}
+
+
+def cells(only):
+    """Each strategy with each fault, phase and victim, over the transports in turn."""
+    transport = itertools.cycle(TRANSPORTS)
+    for cell in itertools.product(FAULTS, PHASES, VICTIMS, STRATEGIES):
+        over = next(transport)
+        if cell[2] == "two" and cell[1] in ("reform", "connect"):
+            continue  # three of five lost is no quorum
+        if only in " ".join([*cell, over]):
+            yield *cell, over
+
+
+def in_namespaces(cell, binary):
+    argv = [*unshare_command(), sys.executable, __file__, "--rank", binary, "--cell", *cell]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=400, preexec_fn=die_with_parent)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        text = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        return {"cell": list(cell), "broken": str(text)}
+
+
+INTRODUCTION = f"""\
+`make chaos`: {len(NAMES)} ranks begin, each a process in a network namespace of its own behind a link of {LINK};
+timeout {TIMEOUT:.0f} s, `topk:ratio=0.1`, {VALUES} values, {ROUNDS} rounds, a board in a folder.
+
+Phases: `open`, `meet`: before it comes, and before it connects, as the job begins; `encode`; `exchange`: with frames
+under way on a slow line; `between`, `commit`, `propose` (with a proposal under way); `reform`, `connect`: another rank
+was killed before, and the victim is struck as it leaves the old circle, or before it connects to the new one.
+Victims: `two` at once; `last of a host`: ranks share hosts as 2+2+1, and strategies are those for hosts. `cut`: the
+victim sees neither the others nor the board until they have ended; `return`: it is killed and started anew at once,
+under its old name.
+
+The columns: which survivors did all rounds; from the fault to the end of the next round on the last of them; rounds
+whose ledger was added up over all members, and what was wrong with it, with what a rank owes between two rounds, or
+with the ranks that it has booked as lost; final parameters; processes that did not end. In the meeting all are waited
+for: nobody begins without.
+"""
+
+
+def is_bad(r):
+    """Nobody may hang, differ or lose something; and behind the meeting all survivors go on."""
+    if "broken" in r or r["hung"] or r["mismatches"] or not r["equal"]:
+        return True
+    return r["cell"][1] not in MEETING and not all(r["went_on"])
+
+
+def spell(r):
+    """The columns of a cell: went on, next round after, ledger, replicas, hung."""
+    if "broken" in r:
+        return ["-", "-", "-", "-", f"not reached: {r['broken']}"]
+    went = "all" if all(r["went_on"]) else f"{sum(r['went_on'])} of {len(r['went_on'])}"
+    if r["came_back"]:
+        went += f", {sum(r['came_back'])} of {len(r['came_back'])} came back"
+    if not all(r["went_on"]):
+        went += ": " + r["why"][0][:120]
+    took = f"{r['next_round']:.2f} s" if r["next_round"] is not None else "-"
+    ledger = f"{r['balanced']} rounds" if not r["mismatches"] else "; ".join(r["mismatches"][:2])
+    hung = "no" if not r["hung"] else "rank " + ", ".join(map(str, r["hung"]))
+    return [went, took, ledger, "equal" if r["equal"] else "differ", hung]
+
+
+def table(results, took, jobs):
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
+    reached = [r for r in results if "broken" not in r]
+    faults = sum(len(VICTIMS[r["cell"][2]]) + (r["cell"][1] in ("reform", "connect")) for r in reached)
+    differences = sum(len(r["mismatches"]) for r in reached)
+    unequal, hung = sum(not r["equal"] for r in reached), sum(bool(r["hung"]) for r in reached)
+    behind = [r for r in reached if r["cell"][1] not in MEETING]
+    stopped = sum(not all(r["went_on"]) for r in behind)
+    lines = [
+        "# Jobs that go on, on real processes",
+        "",
+        *INTRODUCTION.splitlines(),
+        "",
+        f"{os.cpu_count()} cores, {cpu}, Linux {platform.release()}, {took / 60:.0f} min, {jobs} cells at a time,",
+        f"load {os.getloadavg()[1]:.1f}.",
+        "",
+        f"**{len(reached)} cells of {len(results)}, {faults} faults; {differences} differences in "
+        f"{sum(r['balanced'] for r in reached)} rounds; replicas differ in {unequal} cells; {hung} hung; behind the",
+        f"meeting survivors stopped in {stopped} cells of {len(behind)}.**",
+        "",
+        "| fault | next round, median | worst | cells |",
+        "|---|---|---|---|",
+    ]
+    for name, takes in (*((f, lambda r, f=f: r["cell"][0] == f) for f in FAULTS), ("all", lambda r: True)):
+        times = [r["next_round"] for r in behind if takes(r) and r["next_round"] is not None]
+        if times:
+            lines.append(f"| {name} | {statistics.median(times):.2f} s | {max(times):.2f} s | {len(times)} |")
+    head = ["fault", "phase", "victim", "strategy", "transport", "went on", "next round", "ledger", "replicas", "hung"]
+    lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for r in results:
+        cell = [*r["cell"][:4], r["cell"][4].split(":")[0]]
+        lines.append("| " + " | ".join([*cell, *spell(r)]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rank", required=True, help="the program chaos_member")
+    parser.add_argument("--cell", nargs=5)
+    parser.add_argument("--out", help="where the table goes; else to the terminal")
+    parser.add_argument("--raw", help="JSON lines, as they come; what is there is not done anew")
+    parser.add_argument("--only", default="", help="cells whose name holds this text")
+    parser.add_argument("--jobs", type=int, default=10)
+    args = parser.parse_args()
+    if args.cell:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(Play(args.cell, args.rank, folder).run()))
+        return 0
+    begin = time.monotonic()
+    results = []
+    if args.raw and Path(args.raw).exists():
+        results = [json.loads(line) for line in Path(args.raw).read_text().splitlines()]
+    done = {tuple(r["cell"]) for r in results}
+    wanted = [c for c in cells(args.only) if c not in done]
+    random.Random(1).shuffle(wanted)  # a run that is stopped has some of all
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for n, result in enumerate(pool.map(lambda c: in_namespaces(c, args.rank), wanted), 1):
+            results.append(result)
+            if args.raw:
+                with open(args.raw, "a") as raw:
+                    raw.write(json.dumps(result) + "\n")
+            print(f"{n}/{len(wanted)}", *result["cell"], *spell(result), sep=" | ", file=sys.stderr, flush=True)
+    order = {cell: at for at, cell in enumerate(cells(""))}
+    results.sort(key=lambda r: order[tuple(r["cell"])])
+    text = table(results, time.monotonic() - begin, args.jobs)
+    if args.out:
+        Path(args.out).write_text(text)
+    else:
+        print(text)
+    return 1 if any(map(is_bad, results)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
