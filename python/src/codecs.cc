@@ -18,6 +18,7 @@
 #include "catalogue/settings.h"
 #include "core.h"
 #include "lang/cpp/cpp_compiler.h"
+#include "lang/store/private_folder.h"
 #include "patient.h"
 #include "plan/allowance.h"
 #include "tithe/choices.h"
