@@ -17,6 +17,7 @@
 #   tools/setup.sh keras            what tests of tithe.keras need, with two backends, in .setup/keras-venv
 #   tools/setup.sh mxnet            what tests of MXNet need: a virtual environment in .setup/mxnet-venv
 #   tools/setup.sh deepspeed        DeepSpeed for its tests, in .setup/deepspeed-venv, with what .venv has
+#   tools/setup.sh ray              Ray Train for its example's test, which no target asks for: .setup/ray-venv
 #   tools/setup.sh tensorflow       TensorFlow under Keras, which no target asks for: .setup/tensorflow-venv
 #   tools/setup.sh torchft          what tests of tithe.torchft need beside torch, in .setup/torchft-venv
 #   tools/setup.sh torchtitan       its mesh and sharding for a test, in .setup/torchtitan-venv, with what .venv has
@@ -43,6 +44,7 @@ packages_jax=()
 packages_keras=()
 packages_mxnet=()
 packages_deepspeed=()
+packages_ray=()
 packages_tensorflow=()
 packages_torchft=()
 packages_torchtitan=()
@@ -58,10 +60,10 @@ missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
   case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | arm | docs | jax | keras | torchft | torchtitan | mxnet | deepspeed | tensorflow | nvrtc)
+    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | arm | docs | jax | keras | torchft | torchtitan | mxnet | deepspeed | ray | tensorflow | nvrtc)
       declare -n list="packages_${group//-/_}"
       ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, arm, docs, jax, keras, torchft, torchtitan, mxnet, deepspeed, tensorflow, nvrtc)" ;;
+    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, arm, docs, jax, keras, torchft, torchtitan, mxnet, deepspeed, ray, tensorflow, nvrtc)" ;;
   esac
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
@@ -157,6 +159,7 @@ case " $* " in *" mxnet "*) beside mxnet tools/requirements_mxnet.txt ;; esac
 # It has no wheel, and asks torch what to build: nothing, and with the setuptools that is there.
 case " $* " in *" deepspeed "*) DS_BUILD_OPS=0 DS_ACCELERATOR=cpu PIP_NO_BUILD_ISOLATION=0 \
   beside deepspeed tools/requirements_deepspeed.txt inner ;; esac
+case " $* " in *" ray "*) beside ray tools/requirements_ray.txt inner ;; esac
 case " $* " in *" tensorflow "*) beside tensorflow tools/requirements_tensorflow.txt ;; esac
 case " $* " in *" torchft "*) PIP_NO_DEPS=1 beside torchft tools/requirements_torchft.txt ;; esac
 case " $* " in *" torchtitan "*) PIP_NO_DEPS=1 beside torchtitan tools/requirements_torchtitan.txt inner ;; esac

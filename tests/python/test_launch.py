@@ -13,7 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
+from beside import python_of
 from test_examples import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
@@ -130,3 +132,12 @@ def test_kubeflow(tmp_path):
         words = [*container["command"], text.replace("--nproc-per-node 2", "--nproc-per-node 1")]
         commands.append((words, env | {"RANK": str(index), "WORLD_SIZE": str(len(pods))}, folder))
     assert LOSS.search(together(commands))
+
+
+@pytest.mark.skipif(not python_of("ray").exists(), reason="no Ray: run tools/setup.sh ray")
+def test_ray():
+    said = together([([python_of("ray"), LAUNCH / "train_ray.py"], ENVIRONMENT, None)])
+    loss, folder = re.search(r"loss (\S+); kept: (\S+)", said).groups()
+    assert float(loss) < 0.3  # 0.33 at the start
+    kept = sorted(path.name for path in Path(folder).iterdir())
+    assert {"model.pt", "tithe_0.pt", "tithe_1.pt"} <= set(kept), kept
