@@ -112,7 +112,7 @@ class ProcessGroup(ProcessGroupGloo):
             options.members, options.epoch = names, epoch
             session = _core.open(self._transport, rank, len(names), all_gather, options)
             keys = Keys(self._names, {})
-            self._live = Live(session, Evaluations(options), keys, session.choices, options.patience)
+            self._live = Live(session, Evaluations(options), keys, session.choices, options)
         else:
             live.go_on(
                 lambda: live.session.reform(

@@ -17,7 +17,8 @@ STEPS = 4
 
 def model_of(seed):
     torch.manual_seed(seed)
-    return DDP(nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 10)), bucket_cap_mb=0.002)
+    group = dist.new_group()  # of its own: DDP itself exchanges by it, in the order of one thread
+    return DDP(nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 10)), bucket_cap_mb=0.002, process_group=group)
 
 
 def train(model, rank, seed):
@@ -43,7 +44,7 @@ def at_once(rank, world):
         models = [model_of(seed) for seed in (0, 1)]
         states = [tithe.torch.attach(model, **OPTIONS) for model in models]
         for state in states:
-            state.open()  # collective over one group, so it has its order
+            state.open()  # collective, so it has its order
         if apart:
             for calls in zip(*(train(model, rank, seed) for seed, model in enumerate(models)), strict=True):
                 threads = [threading.Thread(target=backward, args=(call,)) for call in calls]
