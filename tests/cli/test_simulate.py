@@ -124,7 +124,7 @@ def test_ranks_that_are_alike_are_simulated_once_however_many(tmp_path):
     done = subprocess.run(["bash", "-c", bounded], capture_output=True, text=True)  # not drawn first: that took GBs
     assert done.returncode == 2 and "not alike" in done.stderr and "--strategy server" in done.stderr, done.stderr
     for strategy, simulated in (("server", 1), ("hosts", 1), ("ring", 8)):
-        (answer,) = told(f"simulate --model hdc --cluster hipress_ec2 --ranks 256 --strategy {strategy}")["settings"]
+        (answer,) = told(f"simulate --model vgg19 --cluster hipress_ec2 --ranks 256 --strategy {strategy}")["settings"]
         assert answer["ranks_simulated"] == simulated, strategy
 
 
