@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPU's kernels take beside a copy within its memory, per codec: tools/gpu_check.sh --parts speed. Encode is
+// The time of a GPU's kernels beside a copy within its memory, per codec: tools/gpu_check.sh --parts speed. Encode is
 // with feedback; decode of one payload onto a base. Medians of rounds, in which each takes its turn; JSON on stdout.
 // No GPU has run it; on the tests' fake it says whether it runs, and nothing about speed.
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// What a call costs: bytes that it has to read and write, at the least, over the time it took.
+// The cost of a call: bytes that it has to read and write, at the least, over the time it took.
 struct Row {
   std::string name;
   double bytes = 0;

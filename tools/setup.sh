@@ -91,7 +91,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
   }
 fi
 
-# What is linked into an arm64 program, unpacked beside the tree: with lists and a cache of apt's own, so that this
+# Libraries of an arm64 program, unpacked beside the tree: with lists and a cache of apt's own, so that this
 # machine's packages know nothing of it.
 arm_sysroot() {
   local -a debs=(libhwy1 libhwy-dev libxxhash0 libxxhash-dev libssl3 libssl-dev libfmt9 libfmt-dev libgtest-dev libzstd1

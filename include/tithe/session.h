@@ -13,8 +13,8 @@
 //             end of wait(), the others by the end of commit()
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
-//   steady    after the first round of a layout, sync() and wait() allocate nothing, whatever the codec is: a program
-//             in the codec language, too
+//   steady    after the first round of a layout in the host's memory, sync() and wait() allocate nothing, whatever the
+//             codec is: a program in the codec language, too
 //   threads   one thread at a time calls a session, with exceptions: sync(), wait(), poll(), commit(), stats(),
 //             propose() and proposal() of several threads take turns, but for a sync() during a commit(), which is
 //             refused; cancel() may run beside anything
@@ -229,8 +229,8 @@ class Session {
   // The first time that a layout (keys, sizes, types in order) is seen, its plan is compared over all ranks:
   // kMismatch names the rank that differs. kInvalid for a key that is part of the open round already: commit() first.
   // kInvalid after the first round, if choices name a key that no bucket of it had.
-  // Of a bucket on a GPU: kInvalid for a tensor that does not lie on that one; kUnsupported where there is no driver.
-  // Its results lie there when wait() has returned.
+  // A bucket on a GPU has its results there when wait() has returned. kInvalid for a tensor that does not lie on that
+  // GPU; kUnsupported where there is no driver.
   Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin = {});
 
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
@@ -250,7 +250,7 @@ class Session {
   Status present() const;
   // The ranks that this one has reason to believe lost: whom the failure names, who has gone, and whom it did not hear
   // where the session ended by silence. In order. After the session's end, too, more of them as they go (with lanes).
-  // Who has left to go on with other ranks may be among them. From any thread.
+  // Ranks that left to go on with others may be among them. From any thread.
   std::vector<Rank> missed() const;
 
   // From any thread, while another one waits: cancels what is in flight. wait(), commit() and whatever is called later

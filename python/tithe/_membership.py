@@ -118,7 +118,7 @@ class Membership:
         missed = "\n".join(sorted(self._missed)).encode()
         self._board.put_first(f"{self.epoch + 1}.come.{self.me}", missed)
         session._core.cancel()  # who waits for this rank hears of it, and finds that it has come
-        # Who has gone on from there in an epoch that failed is gone, and not lost.
+        # A member that went on from there in an epoch that failed is gone, and not lost.
         watch = session._core.watch(self._session_members) if self._session_epoch == self.epoch else None
         met = self._reunite(self.epoch + 1, watch)
         if met["joined"] and met["rank"] == 0:

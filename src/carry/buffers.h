@@ -66,7 +66,7 @@ class Buffers {
   void lend_next();
 
   // ---- Residuals on a GPU. All that is asked for here brings them home first.
-  // Those of all tensors that share the part go there, if it keeps any. Where that fails they are here still.
+  // Residuals of all tensors that share the part go there, if it keeps any. Where that fails they are here still.
   Status leave(int part, const std::shared_ptr<device::Ferry>& by);
   Status come_home(int part);
   Status come_home();  // all of them

@@ -40,7 +40,6 @@ std::optional<Settings> mapped(const Codec& codec, const Settings& from, const C
     double value = from[i];
     if (!had.choices.empty()) {
       const auto word = std::ranges::find(at->choices, had.choices[static_cast<std::size_t>(value)]);
-      if (word == at->choices.end() && at->choices.empty()) return {};
       if (word == at->choices.end()) return {};
       value = static_cast<double>(word - at->choices.begin());
     } else if (!at->choices.empty()) {

@@ -52,7 +52,7 @@ TEST(Late, ItCostsWhatItCostsInTheRoundsInWhichItDoes) {
   EXPECT_GE(of.late[1].cost_ns, 1'500'000 - 2 * static_cast<double>(of.error));
 }
 
-// What the clocks cannot tell apart is nobody's.
+// A difference that the clocks cannot tell makes nobody late.
 TEST(Late, NobodyIsLateByLessThanTheClocksAreWrong) {
   for (const Late& one : told({.world = 3, .rounds = 12, .least_ns = 500'000}, 1, 100'000).late) {
     EXPECT_EQ(one.last_in, 0U);

@@ -138,8 +138,8 @@ bool Network::damage(Message& m, const End& from, const End& to, bool control) {
   return true;
 }
 
-// Of the frames that `who` sent to the same person on the same channel in earlier circles, the one that looks most like
-// the one that is due.
+// Puts an old frame in the place of the one that is due: what `who` sent to the same person on the same channel in an
+// earlier circle, and looks most like it.
 bool Network::late(Message& m, End& from, const End& to, Channel channel) {
   std::size_t k = 0;
   while (k < faults_.size() && !(faults_[k].kind == FaultKind::kLate && from.person == faults_[k].who)) ++k;

@@ -19,7 +19,7 @@ struct Shape {
   std::size_t n = 0, row = 0;
 };
 
-// What fails there, the n-th time from the fault's round on, once or for good (gpu/fake_gpu.h).
+// A call that fails there, the n-th time from the fault's round on, once or for good (gpu/fake_gpu.h).
 struct DriverFault {
   std::string call;  // "*": any; "kernel" and "copy": work, which breaks the context
   unsigned nth = 1;

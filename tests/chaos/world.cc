@@ -169,7 +169,8 @@ class Player {
   std::unique_ptr<Session> session_;
 };
 
-// What ranks are to find compiled and held: the network's clock goes on while all wait for a compiler.
+// Compiles what ranks will use, and holds it to the interpreter: the network's clock goes on while all wait for a
+// compiler.
 void prepare(const Plot& plot) {
   static std::set<std::string> done;
   std::vector<Spec> specs = {plot.law.spec};

@@ -132,9 +132,8 @@ void tell_late(const std::vector<trace::Late>& late, double percent, Report& rep
     json["late_in"] = one.last_in;
     if (one.cost_ns <= 0 || 100 * one.share() < percent) continue;
     report.text += fmt::format(
-        "\nrank {} is late: it hands over its last bucket after all others in {} of {} steps; they wait "
-        "{:.1f} ms "
-        "of {:.1f} per step for it ({:.0f}%)\n",
+        "\nrank {} is late: it hands over its last bucket after all others in {} of {} steps; "
+        "they wait {:.1f} ms of {:.1f} per step for it ({:.0f}%)\n",
         r, one.last_in, one.rounds, ms(one.cost_ns), ms(one.step_ns), 100 * one.share());
   }
 }

@@ -69,7 +69,7 @@ Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin, 
   return {};
 }
 
-// Which path each part takes on this GPU.
+// Chooses the path that each part takes on this GPU.
 void DeviceParts::choose(const carry::Buffers& carry) {
   std::size_t values = 0;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
@@ -113,7 +113,7 @@ void DeviceParts::leave_to_host(std::size_t part, const std::string& why) {
   for (std::size_t p = first; p < end; ++p) parts_[p].why = why;
 }
 
-// What is not to be had leaves a part to the host; only a lost context ends the session.
+// Memory that is not to be had leaves a part to the host; only a lost context ends the session.
 Status DeviceParts::take_memory(carry::Buffers& carry) {
   const auto give_up = [&](std::size_t p, const Status& why) -> Status {
     TITHE_TRY(gpu_->on().lost());

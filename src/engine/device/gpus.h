@@ -40,7 +40,7 @@ class Gpu {
   std::unique_lock<std::mutex> hold(int k) { return std::unique_lock(busy_[static_cast<std::size_t>(k)]); }
   lang::DeviceLane& lane(int k) { return lanes_[static_cast<std::size_t>(k)]; }
   const std::shared_ptr<device::Ferry>& ferry() const { return ferry_; }
-  // What runs a codec there, and in which settings. It stays.
+  // A codec as it runs there, with the settings of its twin. It stays.
   struct Program {
     lang::OnDevice on;
     std::optional<lang::Twin> twin;

@@ -191,7 +191,7 @@ class Unit {
 
   // Device parts (device_steps.cc).
   void begin_there();
-  // What this rank's GPU says: its failures name the rank.
+  // Failures of this rank's GPU name the rank.
   Status ours(const Status& status) const {
     return status.ok() ? status : Status(status.code(), status.what(), member_.me);
   }

@@ -109,7 +109,8 @@ void Parting::relay(Transport& transport, const std::vector<Peer>& peers, const 
           std::find(relayed_.begin(), relayed_.end(), Pair(of, to)) != relayed_.end())
         continue;
       Echo echo{.of = of, .spoke = direct_[static_cast<std::size_t>(of)] != 0, .testimony = {}};
-      // Who is gone says nothing to anybody, unless this rank has said so; and who is not may speak yet.
+      // A word is passed on to ranks that do not hear its speaker. That one has gone without a word is said once, and
+      // not where this rank's own word says so; who has not gone may speak yet.
       if (echo.spoke ? !misses(to, of) : !gone(of) || misses(member_.me, of)) continue;
       if (echo.spoke) echo.testimony = *said(of);
       relayed_.emplace_back(of, to);

@@ -64,8 +64,7 @@ std::vector<TensorStats> Session::Impl::tensor_stats() const {
   return all;
 }
 
-// What is done with gradients here beside their exchange needs them in the host's memory. Where they lie there, this
-// allocates nothing.
+// Norms and the advisor read gradients in the host's memory. Where these lie there already, this allocates nothing.
 Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout) {
   const bool measured = norms_.due(round_ + 1);
   if (advisor_ == nullptr && !measured) return {};

@@ -59,7 +59,7 @@ void write(const std::string& folder, const std::string& name, const std::string
     ::unlink(fresh.c_str());
 }
 
-// Those that were used last stay.
+// The files that were used last stay.
 void trim(const std::string& folder) {
   std::vector<std::pair<fs::file_time_type, fs::path>> files;
   std::error_code none;

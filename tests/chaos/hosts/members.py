@@ -75,7 +75,7 @@ class Play:
         if self.fault in ("kill", "return"):
             rank.process.kill()
             return
-        # Who is cut off sees nothing of the others, and so nothing of the board.
+        # A victim that is cut off sees nothing of the others, and so nothing of the board.
         if self.fault == "cut":
             self.port(rank, "0")
         rank.process.send_signal(signal.SIGSTOP)

@@ -59,7 +59,7 @@ class GpuTensors {
     }
     return out;
   }
-  // What is there now.
+  // Reads the values that are there now.
   void read(std::span<const Tensor> there_now, std::span<const Tensor> into) {
     for (std::size_t k = 0; k < into.size(); ++k) {
       const Status s =
