@@ -39,16 +39,8 @@ packages_mpi=(openmpi-bin libopenmpi3)
 packages_rtl=(verilator)
 packages_rtl_tools=(yosys)
 packages_arm=(g++-aarch64-linux-gnu qemu-user)
-packages_docs=()
-packages_jax=()
-packages_keras=()
-packages_mxnet=()
-packages_deepspeed=()
-packages_ray=()
-packages_tensorflow=()
-packages_torchft=()
-packages_torchtitan=()
-packages_nvrtc=()
+# What is in a virtual environment alone.
+for group in docs jax keras mxnet deepspeed ray tensorflow torchft torchtitan nvrtc; do declare -a "packages_$group=()"; done
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -59,12 +51,11 @@ die() {
 missing=()
 requirements=(tools/requirements.txt)
 for group in core "$@"; do
-  case "$group" in
-    core | build | demo | lint | fuzz | mpi | rtl | rtl-tools | arm | docs | jax | keras | torchft | torchtitan | mxnet | deepspeed | ray | tensorflow | nvrtc)
-      declare -n list="packages_${group//-/_}"
-      ;;
-    *) die "no such group '$group' (core, build, demo, lint, fuzz, mpi, rtl, rtl-tools, arm, docs, jax, keras, torchft, torchtitan, mxnet, deepspeed, ray, tensorflow, nvrtc)" ;;
-  esac
+  if ! declare -p "packages_${group//-/_}" >/dev/null 2>&1; then
+    known=$(compgen -A arrayvar packages_ | sed 's/packages_//; s/_/-/g')
+    die "no such group '$group' ($(echo $known | sed 's/ /, /g'))"
+  fi
+  declare -n list="packages_${group//-/_}"
   [ "$group" != build ] || requirements+=(tools/requirements_build.txt)
   for p in "${list[@]}"; do
     dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing+=("$p")
