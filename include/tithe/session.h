@@ -139,8 +139,8 @@ struct SessionOptions {
   // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
   std::function<bool()> interrupted = {};
   // Called once for each ticket: with ok when its bucket holds its result, or with the Status that has ended the
-  // session. On a thread of the session, or one that is in a call of it; sync() may not have returned the ticket yet.
-  // Be quick, throw nothing, call nothing of the session: wake somebody who does.
+  // session. On a thread of the session, or one that is in a call of it; sync() may not have returned the ticket yet,
+  // and wait() may have returned. Be quick, throw nothing, call nothing of the session: wake somebody who does.
   std::function<void(std::uint64_t ticket, const Status& how)> ended = {};
 };
 
