@@ -20,7 +20,7 @@ RATES = {  # suits fp32: `PARTS=rates make study-adam`
     ("words", "SGD 0.9"): 1.0,
     ("large", "AdamW"): 1e-3,
 }
-FACTORS = (1 / 2, 1, 2)  # of a rate, where an arm is tuned
+FACTORS = (1 / 2, 1, 2, 4)  # of a rate, where an arm is tuned
 TUNED_ON = 100  # a seed apart from those that are compared
 
 
