@@ -11,6 +11,7 @@
 //   rules     an assignment is written as few rules: by size where sizes decide, by key for the exceptions
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "advice/planner/list_schedule.h"
@@ -65,8 +66,9 @@ class Board {
   // The option of a tensor's base, by the strategy of `like` where it can be.
   int base_option(std::size_t tensor, int like) const;
 
-  // The step's length by list_schedule.h. Counted: `judged` says how many there were.
-  Seconds judge(const Assignment& assignment);
+  // The step's length by list_schedule.h. One that is longer than `limit` may be answered by less than it takes, but
+  // more than the limit. Counted: `judged` says how many there were.
+  Seconds judge(const Assignment& assignment, Seconds limit = sim::kNever);
   Times last_times() const { return times_; }  // of the last one judged
   std::size_t judged = 0;
 
@@ -79,9 +81,11 @@ class Board {
   std::size_t pieces(const Decision& d, std::size_t n);
   void add_lots(const Assignment& assignment, std::size_t first, std::size_t end);
   const Work* work(int option, std::size_t n, std::size_t row, bool rounded_inside = false);
+  Seconds least() const;  // of the lots: no step is shorter
 
   const Question* question_;
   std::unique_ptr<Works> works_;
+  std::map<std::tuple<int, std::size_t, bool>, const Work*> asked_;  // of works_, by option
   std::vector<Option> options_;
   std::vector<std::vector<char>> allowed_;  // [tensor][option]
   std::map<int, Choices> sessions_;         // by option, as far as they were asked for

@@ -52,7 +52,7 @@ Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment
   }
   const bool known_longer = std::ranges::any_of(
       longer_, [&](const auto& known) { return limit <= known.second && known.first == assignment; });
-  if (known_longer || (limit < sim::kNever && board_.judge(assignment) > kFar * limit)) {
+  if (known_longer || (limit < sim::kNever && board_.judge(assignment, kFar * limit) > kFar * limit)) {
     fresh.outcome.step = sim::kNever;
     seen_.push_back(std::move(fresh));
     return seen_.size() - 1;
@@ -160,8 +160,10 @@ Status Confirm::uniform() {
     Assignment a = board_.uniform(static_cast<int>(o), kUsualPartValues);
     guesses.push_back({board_.judge(a), o, std::move(a)});
   }
-  std::stable_sort(guesses.begin(), guesses.end(),
-                   [](const Guess& a, const Guess& b) { return a.step < b.step; });
+  // As in setting(): those where one rank stands for all come first.
+  std::ranges::stable_sort(guesses, {}, [&](const Guess& g) {
+    return std::tuple(!board_.options()[g.option].alike, g.step);
+  });
   for (const Guess& g : guesses) {
     if (seen_.size() >= most_ * 2 / 3) return {};
     const Result<std::size_t> at = add(to_string(board_.options()[g.option]), g.assignment);

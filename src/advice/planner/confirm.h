@@ -54,7 +54,8 @@ class Confirm {
 
   // Adds what the other policies would do, so that none of them has the shorter step.
   Status others();
-  // Settings that are the same for all but small tensors, the best of the estimate first; of each codec at least one.
+  // Settings that are the same for all but small tensors: those that are quick to simulate, the best of the estimate
+  // first.
   Status uniform();
   // One change at a time, as long as that makes the step shorter by what is worth further rules: for all of its
   // tensors, then for those that are alike. The last one that did.

@@ -171,10 +171,11 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
     out.bf16 = beside->bf16;
     out.single = beside->single;
   }
-  const Result<std::size_t> own = confirm.add(std::string(policy), *decided, true);
+  const bool searches = *found == &timeline_policy;
+  if (searches) TITHE_TRY(confirm.uniform());
+  const Result<std::size_t> own = confirm.add(std::string(policy), *decided, !searches);
   if (!own.ok()) return own.status();
   std::size_t best = *own;
-  const bool searches = *found == &timeline_policy;
   const bool may = may_lose(question);
   if (*found == &bf16_policy || *found == &raw_policy) {
     const std::string& name = *found == &bf16_policy ? out.bf16.name : out.fp32.name;
@@ -185,7 +186,6 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
   }
   if (searches) {
     TITHE_TRY(confirm.others());
-    TITHE_TRY(confirm.uniform());
     // Plans that lose nothing are searched as well: what compression brings is counted from there.
     if (may) {
       board.without_loss(true);

@@ -150,6 +150,24 @@ TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
 }
 
 // Too many tensors for the simulator: the plan is the estimate's, says so, and is the same each time.
+// A search asks with the best so far, and may be told of a longer one only that it is longer.
+TEST(Planner, ALimitHidesHowLongALongerStepIsAndNothingElse) {
+  Question q = question(1e8, 8);
+  allow(q, {"onebit"});
+  Result<Board> board = Board::make(q);
+  ASSERT_TRUE(board.ok()) << board.status().what();
+  std::size_t cut = 0;
+  for (std::size_t o = 0; o < board->options().size(); ++o)
+    for (const std::size_t part : {std::size_t{1} << 18, std::size_t{1} << 22}) {
+      const Assignment all = board->uniform(static_cast<int>(o), part);
+      const Seconds step = board->judge(all);
+      for (const double factor : {1.0, 1.1, 5.0}) EXPECT_EQ(board->judge(all, factor * step), step);
+      for (const double factor : {0.2, 0.9, 0.999}) EXPECT_GT(board->judge(all, factor * step), factor * step);
+      if (board->judge(all, 0.5 * step) < step) ++cut;
+    }
+  EXPECT_GT(cut, 0U);
+}
+
 TEST(Planner, VeryManyTensorsAreEstimated) {
   Question q = question(1e9);
   const std::vector<JobTensor> few = q.job.tensors;

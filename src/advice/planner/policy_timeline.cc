@@ -35,8 +35,9 @@ class Search {
  private:
   bool spent() const { return board_.judged - before_ >= most_judged_; }
   bool take(const Assignment& other, double factor = kBetter) {
-    const Seconds step = board_.judge(other);
-    if (!best_.empty() && step >= factor * step_) return false;
+    const Seconds limit = best_.empty() ? sim::kNever : factor * step_;
+    const Seconds step = board_.judge(other, limit);
+    if (step >= limit) return false;
     best_ = other;
     step_ = step;
     return true;
@@ -120,7 +121,7 @@ Assignment less_compressed(Board& board, Assignment assignment) {
     for (std::size_t t = first; t < end; ++t)
       if (board.option(other[t].option).lossy) other[t].option = board.base_option(t, other[t].option);
     first = end;
-    if (other != assignment && board.judge(other) <= most) assignment = std::move(other);
+    if (other != assignment && board.judge(other, most) <= most) assignment = std::move(other);
   }
   return assignment;
 }

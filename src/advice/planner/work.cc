@@ -131,6 +131,14 @@ class Loads {
   std::vector<int> links_;
 };
 
+void add(Stage& to, const Stage& more) {
+  to.compute += more.compute;
+  to.up += more.up;
+  to.down += more.down;
+  to.inside += more.inside;
+  to.delay += more.delay;
+}
+
 // Stages beyond the most are joined, from the first on: what is one after the other stays so.
 void shorten(std::vector<Stage>& stages) {
   if (stages.size() <= kMostStages) return;
@@ -138,12 +146,7 @@ void shorten(std::vector<Stage>& stages) {
   const std::size_t of = (stages.size() + kMostStages - 1) / kMostStages;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     if (s % of == 0) few.emplace_back();
-    Stage& to = few.back();
-    to.compute += stages[s].compute;
-    to.up += stages[s].up;
-    to.down += stages[s].down;
-    to.inside += stages[s].inside;
-    to.delay += stages[s].delay;
+    add(few.back(), stages[s]);
   }
   stages = std::move(few);
 }
@@ -202,7 +205,7 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   }
   Loads loads(cluster, writer->classes);
   for (std::size_t r = 0; r < hops.size(); ++r) loads.add(static_cast<Rank>(r), (*script)->roles[r]);
-  Work most{{}, loads.most()};
+  Work most{.stages = {}, .link = loads.most()};
   Seconds longest = -1;
   std::vector<Seconds>
       delays;  // by stage, of all ranks: a chunk that goes round meets near and far neighbours
@@ -222,6 +225,7 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   for (std::size_t k = 0; k < most.stages.size(); ++k)
     most.stages[k].delay = delays[k] / static_cast<double>(hops.size());
   shorten(most.stages);
+  for (const Stage& stage : most.stages) add(most.all, stage);
   return most;
 }
 

@@ -27,6 +27,7 @@ struct Stage {
 struct Work {
   std::vector<Stage> stages;
   Seconds link = 0;  // for which the busiest link has to be busy, whoever sends when
+  Stage all = {};    // of the stages together
 };
 
 // One way to exchange a part: a codec, and who sends what to whom.

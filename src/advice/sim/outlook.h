@@ -2,8 +2,9 @@
 #pragma once
 // Inside world.h: how long a step lasts at least, so that one that cannot end before a limit is given up at once.
 //
-//   at least   what links have still to carry takes its time at their full rate, and what a rank has still to compute
-//              keeps its lanes busy: nothing ends before both are over
+//   at least   what links have still to carry takes its time at their full rate, what a rank has still to compute keeps
+//              its lanes busy, and the messages that it has still to hand over and to take keep its communication lane
+//              busy: nothing ends before all of that is over
 //   ready      what a bucket brings cannot begin before the bucket is ready
 #include <map>
 #include <vector>
@@ -20,12 +21,15 @@ Seconds way_of(const Cluster& cluster, const Classes& classes, Rank from, Rank t
 
 class Outlook {
  public:
-  Outlook(const Cluster& cluster, const Classes& classes, const std::vector<double>& rates, int lanes)
+  Outlook(const Cluster& cluster, const Costs& costs, const Classes& classes,
+          const std::vector<double>& rates, int lanes)
       : cluster_(cluster),
+        costs_(costs),
         classes_(classes),
         rates_(rates),
         lanes_(lanes),
         all_{std::vector<double>(rates.size()),
+             std::vector<Seconds>(static_cast<std::size_t>(classes.seats())),
              std::vector<Seconds>(static_cast<std::size_t>(classes.seats()))} {}
 
   // Parts in the order in which their buckets are ready.
@@ -33,14 +37,15 @@ class Outlook {
   // When the step ends at the earliest, before it has begun.
   Seconds at_start() const;
   // The earliest end by what is left at `now`: for a link that has carried so many bytes; for a rank that has begun so
-  // many seconds of its computing.
+  // many seconds of its computing and of handling messages.
   Seconds of_link(int link, double carried, Seconds now) const;
-  Seconds of_seat(Rank seat, Seconds computed, Seconds now) const;
+  Seconds of_seat(Rank seat, Seconds computed, Seconds handled, Seconds now) const;
 
  private:
   struct Load {
     std::vector<double> bytes;       // by link
     std::vector<Seconds> computing;  // by seat
+    std::vector<Seconds> handling;   // likewise, of messages
   };
   struct Waiting {
     const Load* load;
@@ -51,6 +56,7 @@ class Outlook {
   double lanes() const { return lanes_ + 1; }
 
   const Cluster& cluster_;
+  const Costs& costs_;
   const Classes& classes_;
   const std::vector<double>& rates_;
   const int lanes_;

@@ -124,9 +124,10 @@ void World::communicate(Rank r, bool asleep) {
       rank.come.pop_front();
     }
   if (rank.posting.empty() && rank.completing.empty() && !rank.light.busy) return;
-  const Seconds work = light + static_cast<double>(rank.posting.size()) * costs_.post +
-                       static_cast<double>(rank.completing.size()) * costs_.complete +
-                       (asleep ? costs_.turn : 0);
+  const Seconds handling = static_cast<double>(rank.posting.size()) * costs_.post +
+                           static_cast<double>(rank.completing.size()) * costs_.complete;
+  const Seconds work = light + handling + (asleep ? costs_.turn : 0);
+  rank.handled += handling;
   rank.busy = true;
   cores_of(r).start(work, tag(Whose::kLane, static_cast<std::uint64_t>(r)), now_);
 }

@@ -59,6 +59,7 @@ class World {
     bool done = false;
     double bytes = 0;
     Seconds computed = 0, encoded = 0, merged = 0;
+    Seconds handled = 0;  // messages, by the communication lane
   };
   // A part of a bucket: one job of each seat, of the same number.
   struct Run {

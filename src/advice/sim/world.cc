@@ -114,7 +114,7 @@ Status World::build() {
 Result<Outcome> World::run(Seconds limit) {
   TITHE_TRY(build());
   left_ = work_.buckets.empty() ? 0 : seats_.size();
-  Outlook outlook(cluster_, classes_, rates_, work_.lanes);
+  Outlook outlook(cluster_, costs_, classes_, rates_, work_.lanes);
   if (limit < kNever)
     for (const Run& r : runs_)
       outlook.add(*r.script, work_.buckets[static_cast<std::size_t>(r.bucket)].ready);
@@ -171,7 +171,7 @@ bool World::too_long(const Outlook& outlook, Seconds limit) const {
     if (outlook.of_link(link, flows_.carried(link), flows_.now()) > limit) return true;
   }
   for (std::size_t s = 0; s < seats_.size(); ++s)
-    if (outlook.of_seat(static_cast<Rank>(s), seats_[s].computed, now_) > limit) return true;
+    if (outlook.of_seat(static_cast<Rank>(s), seats_[s].computed, seats_[s].handled, now_) > limit) return true;
   return false;
 }
 
