@@ -66,6 +66,7 @@ struct Pace {
 struct Way {
   const Strategy* strategy = nullptr;
   Pace pace = {};
+  bool link_assumed = false;  // nobody knows the link's rate: one was taken
   friend bool operator==(const Way&, const Way&) = default;
 };
 

@@ -13,6 +13,8 @@ namespace {
 constexpr std::size_t kLarge = std::size_t{1} << 20;  // values, whose share of loss stands for any number
 constexpr std::string_view kOnlyToCompare = "aggregator";
 constexpr int kFewRoundings = 2;  // those of `server`
+// Times as slow as kAssumedRate. Nobody knows the link: whatever it is between these, no way is far behind the best.
+constexpr double kSlower[] = {1, 10};
 
 }  // namespace
 
@@ -58,7 +60,9 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual) {
   for (const Strategy* strategy : all_strategies()) {
     if (!is_candidate(spec, *strategy, inside, usual)) continue;
     if (is_accurate(spec, *strategy, usual.place()))
-      out.push_back({.strategy = strategy, .pace = pace_on(spec, *strategy, usual)});
+      out.push_back({.strategy = strategy,
+                     .pace = pace_on(spec, *strategy, usual),
+                     .link_assumed = !usual.link.known()});
   }
   if (out.empty())
     out.push_back({.strategy = find_strategy("server")});  // whoever checks the laws says why not
@@ -72,15 +76,29 @@ std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual
 }
 
 const Way& best_way(std::span<const Way> ways, std::size_t n) {
-  const auto seconds = [&](const Way& way) {
-    return seconds_among_others(way.pace, n, best_parts(way.pace, n));
-  };
-  const double least = seconds(*std::ranges::min_element(ways, {}, seconds));
-  const auto rank = [&](const Way& way) {
-    const bool as_fast = seconds(way) <= kAsFast * least;
+  constexpr double kOne[] = {1};
+  const bool assumed = std::ranges::any_of(ways, &Way::link_assumed);
+  std::vector<double> worst(ways.size()), seconds(ways.size());  // times the least, on the link where that is most
+  for (const double slower : assumed ? std::span<const double>(kSlower) : std::span<const double>(kOne)) {
+    for (std::size_t k = 0; k < ways.size(); ++k) {
+      Pace pace = ways[k].pace;
+      pace.wire *= slower;
+      seconds[k] = seconds_among_others(pace, n, best_parts(pace, n));
+    }
+    const double least = *std::ranges::min_element(seconds);
+    for (std::size_t k = 0; k < ways.size(); ++k)
+      worst[k] = std::max(worst[k], least > 0 ? seconds[k] / least : 1);
+  }
+  const double least = *std::ranges::min_element(worst);
+  std::size_t best = 0;
+  const auto rank = [&](std::size_t k) {
+    const bool as_fast = worst[k] <= kAsFast * least;
+    const Way& way = ways[k];
     return as_fast ? std::tuple(0, way.strategy->by_rank ? 0 : 1, way.pace.delay) : std::tuple(1, 0, 0.0);
   };
-  return *std::ranges::min_element(ways, {}, rank);
+  for (std::size_t k = 1; k < ways.size(); ++k)
+    if (rank(k) < rank(best)) best = k;
+  return ways[best];
 }
 
 }  // namespace tithe::plan

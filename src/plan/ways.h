@@ -15,7 +15,7 @@
 namespace tithe::plan {
 
 inline constexpr double kAssumedRate =
-    125e6;  // bytes per second of a link that nobody has described: 1 Gbit/s
+    125e6;  // bytes per second of a link that nobody has described: 1 Gbit/s, or a tenth of it
 inline constexpr double kMostLost = 1.0 / 32;
 inline constexpr double kAsFast = 1.01;
 
@@ -28,9 +28,11 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
 // The ways for tensors that share parts: those alone that add in the order of ranks, since how large a part is depends
 // on the bucket, and no result may. Where a codec inside is named, as ways_of().
 std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual);
-// The way that takes the least time for n values, in the parts that are best for each. If several take as long within
-// kAsFast, one that adds in the order of ranks, `gather` or `server`, which round least often; of these the one with
-// the fewest messages one after the other, which suffers least where a link is slower to answer than assumed.
+// The way that takes the least time for n values, in the parts that are best for each. Where nobody has described the
+// link: the one that is least far behind the best, be the link one of kAssumedRate or of a tenth of that. If several
+// take as long within kAsFast, one that adds in the order of ranks, `gather` or `server`, which round least often; of
+// these the one with the fewest messages one after the other, which suffers least where a link is slower to answer than
+// assumed.
 const Way& best_way(std::span<const Way> ways, std::size_t n);
 
 }  // namespace tithe::plan
