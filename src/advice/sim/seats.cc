@@ -218,6 +218,9 @@ std::uint32_t World::pair(Rank from, Rank to) {
   if (!fresh) return at->second;
   Pair p;
   p.latency = way_of(cluster_, classes_, from, to, links_);
+  // What a byte costs was measured between hosts. Inside of one neither end spends longer on it than it takes there.
+  if (cluster_.host_of(from) == cluster_.host_of(to))
+    p.of_byte = 1 / cluster_.rates()[static_cast<std::size_t>(links_[0])];
   const auto route = routes_.find(links_);
   p.route =
       route != routes_.end() ? route->second : routes_.emplace(links_, flows_.route(links_)).first->second;
@@ -245,7 +248,8 @@ void World::next_message(Pair& p) {
   p.first = m.next;
   p.busy = true;
   m.parts_left = 1;
-  const Seconds send = m.bytes * costs_.send_byte, receive = m.bytes * costs_.receive_byte;
+  const Seconds send = m.bytes * std::min(costs_.send_byte, p.of_byte);
+  const Seconds receive = m.bytes * std::min(costs_.receive_byte, p.of_byte);
   flows_.start(p.route, m.bytes, number, now_);
   if (send > 0) {
     ++m.parts_left;

@@ -90,6 +90,7 @@ class World {
     bool busy = false;
     int route = 0;
     Seconds latency = 0;
+    Seconds of_byte = kNever;  // the most that a core spends on a byte, at either end
   };
   enum class What : std::uint8_t { kFilled, kBucket, kBack, kGrant, kArrive };
   struct Timer {

@@ -144,5 +144,26 @@ TEST(ManyToOne, SeveralSendersGetLessOfALinkAndOneDoesNot) {
   }
 }
 
+// What a core does for a byte is measured between hosts: behind a slow link that is far more than inside of one.
+TEST(InsideOfAHost, NoEndSpendsLongerOnAByteThanTheByteTakes) {
+  const auto seconds = [](const Cluster& cluster, double of_byte) {
+    const Choices choices = Choices::of({.spec = *parse_spec("fp32"),
+                                         .strategy = find_strategy("gather"),
+                                         .world = cluster.world(),
+                                         .hosts = cluster.shared()});
+    const PlanTensor tensor[] = {{"w", 1 << 20, 1 << 20}};
+    Workload work;
+    work.buckets.push_back({.plan = make_plan(tensor, choices)});
+    Costs costs = free_of_work({});
+    costs.send_byte = costs.receive_byte = of_byte;
+    return run(cluster, costs, work, false)->step;
+  };
+  constexpr double kSlow = 1e-6;  // seconds for a byte: a hundred times what the link takes
+  const Cluster together = hosts_of(1, 2), apart = hosts_of(2, 1);
+  EXPECT_LE(seconds(together, kSlow), 3 * seconds(together, 0));
+  EXPECT_GT(seconds(together, kSlow), seconds(together, 0.1 / kInside));
+  EXPECT_GT(seconds(apart, kSlow), 50 * seconds(apart, 0));
+}
+
 }  // namespace
 }  // namespace tithe::sim
