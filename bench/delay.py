@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for transport in args.transport:
-            for strategy in ("ring", "server"):
+            for strategy in ("ring", "server", "gather"):
                 for size, values in SIZES.items():
                     what = ["--model", model(folder, values), "--strategy", strategy, "--codec", "fp32"]
                     link = ["--ranks", args.hosts, "--link", args.link, "--delay-ms", args.delay_ms]
@@ -72,7 +72,8 @@ def main() -> None:
                         said = answer("simulate", *what, "--cluster", cluster(folder, args, rule))["settings"][0]
                         mark = "**" if STATED[transport] == rule else ""
                         cells.append(f"{mark}{said['step_ms']:.0f}{mark}")
-                    row = [transport, strategy, f"{size}, {4 * values // args.hosts} bytes"]
+                    size_of = 4 * values // (1 if strategy == "gather" else args.hosts)
+                    row = [transport, strategy, f"{size}, {size_of} bytes"]
                     row += [f"{measured['step_ms']:.0f}", *cells]
                     lines.append(f"| {' | '.join(row)} |")
                     print(lines[-1], flush=True)

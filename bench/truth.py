@@ -23,6 +23,7 @@ import os
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -68,13 +69,20 @@ class State:
     def __init__(self, path: Path, resume: bool) -> None:
         self.path = path
         mine = {"machine": processor(), "tithe": hashlib.sha256(TITHE.read_bytes()).hexdigest()[:16]}
-        self.data: dict = {**mine, "profiles": {}, "steps": {}}
+        self.data: dict = {**mine, "commits": [], "profiles": {}, "steps": {}}
         if resume and path.exists():
             self.data = json.loads(path.read_text())
             if self.data["machine"] != mine["machine"]:
                 sys.exit(f"{path}: measured on {self.data['machine']}, this is {mine['machine']}: leave out --resume")
             if self.data["tithe"] != mine["tithe"]:
                 print(f"{path}: measured by another build of tithe; predicted by this one", file=sys.stderr)
+
+    def measured(self, key: str, step: dict) -> None:
+        self.data["steps"][key] = step
+        done = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=False)
+        if (commit := done.stdout.strip()) not in self.data["commits"]:
+            self.data["commits"].append(commit)
+        self.save()
 
     def save(self) -> None:
         beside = self.path.with_suffix(".part")
@@ -205,7 +213,7 @@ def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.
         "Measured by `tithe replay`: hosts are network namespaces of this machine, links are shaped by the kernel's",
         "`tbf`, compute is a wait. Predicted by `tithe simulate` from a `tithe profile` of the same hosts and links,",
         f"all ranks at once, {min(took):.0f} to {max(took):.0f} s each. Errors are those of the prediction against the",
-        "median of the measured steps.",
+        f"median of the measured steps. Measured at commit {' and '.join(state.data['commits'])}.",
         "",
         *summary(told),
         "",
@@ -264,8 +272,7 @@ def main() -> None:
                     said = predict(case, path)
                     predicted = said["step_ms"]
                     if case.key() not in state.data["steps"]:
-                        state.data["steps"][case.key()] = measure(case, args, predicted)
-                        state.save()
+                        state.measured(case.key(), measure(case, args, predicted))
                         print(".", end="", file=sys.stderr, flush=True)
                     got = state.data["steps"][case.key()]
                     cpu = got["cpu_s_per_rank"] * 1e3, said["cpu_s_per_rank"] * 1e3
