@@ -78,7 +78,8 @@ std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual
 const Way& best_way(std::span<const Way> ways, std::size_t n) {
   constexpr double kOne[] = {1};
   const bool assumed = std::ranges::any_of(ways, &Way::link_assumed);
-  std::vector<double> worst(ways.size()), seconds(ways.size());  // times the least, on the link where that is most
+  std::vector<double> worst(ways.size()),
+      seconds(ways.size());  // times the least, on the link where that is most
   for (const double slower : assumed ? std::span<const double>(kSlower) : std::span<const double>(kOne)) {
     for (std::size_t k = 0; k < ways.size(); ++k) {
       Pace pace = ways[k].pace;

@@ -161,9 +161,8 @@ Status Confirm::uniform() {
     guesses.push_back({board_.judge(a), o, std::move(a)});
   }
   // As in setting(): those where one rank stands for all come first.
-  std::ranges::stable_sort(guesses, {}, [&](const Guess& g) {
-    return std::tuple(!board_.options()[g.option].alike, g.step);
-  });
+  std::ranges::stable_sort(
+      guesses, {}, [&](const Guess& g) { return std::tuple(!board_.options()[g.option].alike, g.step); });
   for (const Guess& g : guesses) {
     if (seen_.size() >= most_ * 2 / 3) return {};
     const Result<std::size_t> at = add(to_string(board_.options()[g.option]), g.assignment);

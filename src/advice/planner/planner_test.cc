@@ -162,7 +162,8 @@ TEST(Planner, ALimitHidesHowLongALongerStepIsAndNothingElse) {
       const Assignment all = board->uniform(static_cast<int>(o), part);
       const Seconds step = board->judge(all);
       for (const double factor : {1.0, 1.1, 5.0}) EXPECT_EQ(board->judge(all, factor * step), step);
-      for (const double factor : {0.2, 0.9, 0.999}) EXPECT_GT(board->judge(all, factor * step), factor * step);
+      for (const double factor : {0.2, 0.9, 0.999})
+        EXPECT_GT(board->judge(all, factor * step), factor * step);
       if (board->judge(all, 0.5 * step) < step) ++cut;
     }
   EXPECT_GT(cut, 0U);

@@ -171,7 +171,8 @@ bool World::too_long(const Outlook& outlook, Seconds limit) const {
     if (outlook.of_link(link, flows_.carried(link), flows_.now()) > limit) return true;
   }
   for (std::size_t s = 0; s < seats_.size(); ++s)
-    if (outlook.of_seat(static_cast<Rank>(s), seats_[s].computed, seats_[s].handled, now_) > limit) return true;
+    if (outlook.of_seat(static_cast<Rank>(s), seats_[s].computed, seats_[s].handled, now_) > limit)
+      return true;
   return false;
 }
 
