@@ -196,14 +196,16 @@ class Meeting {
       return false;
     }
     if (!enough_) enough_ = moment;
+    if (std::exchange(known_missed_, missed_) != missed_) missed_at_ = moment;
     const bool all = came_.size() == r_.before.size();
     if (!all && epoch_ == 0) return false;
     if (all && !all_) all_ = moment;
     const bool known = std::ranges::all_of(
         r_.before, [&](const auto& n) { return contains(came_, n) || missed_.contains(n); });
-    const auto ready = all     ? *all_
-                       : known ? *enough_ + r_.window
-                               : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
+    const auto ready = all ? *all_
+                       : known
+                           ? std::max(*enough_, missed_at_) + r_.window  // the last one has a whole window
+                           : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
     const auto turn = std::ranges::find(came_, r_.me) - came_.begin();
     return moment >= ready + turn * r_.window;
   }
@@ -287,6 +289,8 @@ class Meeting {
   std::uint64_t epoch_;
   Names came_, members_;  // of those of before; and with them who is new
   std::set<std::string> missed_;
+  std::set<std::string> known_missed_;  // as of the look before
+  Clock::time_point missed_at_;         // when it last changed
   std::optional<Clock::time_point> enough_, all_;
 };
 

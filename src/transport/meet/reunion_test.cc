@@ -194,6 +194,29 @@ TEST(Reunion, WhoIsLostMeanwhileIsNotWaitedFor) {
   EXPECT_EQ(addresses.status().peer(), 2);
 }
 
+// One is missed for long when another one is seen to go, which has failed to connect and comes a moment later.
+TEST(Reunion, WhoIsMissedLastHasAWholeWindow) {
+  Shared s;
+  const Board board = s.board();
+  const Names before = {"a", "b", "c", "d"};
+  const auto begin = std::chrono::steady_clock::time_point{};
+  auto now = begin;
+  ASSERT_TRUE(board.put_first("1.come.b", {}).ok());
+  Reunion mine = of(board, "a", before);
+  mine.missed = {"d"};
+  mine.lost = [&] { return now >= begin + 250ms ? Names{"c"} : Names{}; };
+  mine.now = [&] { return now; };
+  mine.sleep = [&](std::chrono::milliseconds pause) {
+    now += pause;
+    if (now >= begin + 450ms) {
+      ASSERT_TRUE(board.put_first("1.come.c", {}).ok());
+    }
+  };
+  const Result<Reunited> met = reunite(mine);
+  ASSERT_TRUE(met.ok()) << text(met.status());
+  EXPECT_EQ(met->members, (Names{"a", "b", "c"}));
+}
+
 TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
   Shared s;
   const Names before = {"a", "b", "c"};
