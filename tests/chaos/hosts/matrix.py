@@ -8,22 +8,19 @@ The victim is rank 1 of 3. It stops at a gate of the protocol (never after a sle
 victim is let go, and everybody's words are collected. Nothing outside the namespaces is touched.
 """
 
-import argparse
-import concurrent.futures
-import json
 import os
-import platform
 import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "demo"))
-from hosts import Hosts, command, die_with_parent, unshare_command
+import cells as cells_at_work
+
+from hosts import Hosts, command, die_with_parent
 
 RANKS = 3
 VICTIM = 1
@@ -173,7 +170,7 @@ def play(name, phase, strategy, binary, folder, transport):
         ranks.append(Rank(r, argv, env, limited))
     victim, others = ranks[VICTIM], [r for r in ranks if r.number != VICTIM]
     fault = Fault(name, hosts, victim)
-    seen = {"fault": name, "phase": phase, "strategy": strategy}
+    seen = {"cell": [name, phase, strategy]}
     if not all(r.until("gate", 30) for r in (ranks if phase == "between" else [victim])):
         seen["broken"] = "; ".join(f"rank {r.number}: {[text for _, text in r.said][-4:]}" for r in ranks)
     time.sleep(0.3)  # so that the others are where they wait for the victim
@@ -225,7 +222,7 @@ def spell(cell):
     """The columns of a cell: noticed in, named right, hung, leaked, continued."""
     if "broken" in cell:
         return ["-", "-", "-", "-", f"not reached: {cell['broken']}"]
-    name = cell["fault"]
+    name, phase = cell["cell"][:2]
     lines = [t for r, t in cell["troubles"].items() if int(r) != VICTIM]
     spoke = [t for t in lines if t]
     noticed = f"{cell['noticed']:.1f} s" if cell["noticed"] is not None else "-"
@@ -250,7 +247,7 @@ def spell(cell):
         leaks.append("died: " + ", ".join(f"rank {r} by {c}" for r, c in cell["died"].items()))
     if cell["went_on"]:
         went = "all rounds"
-    elif cell["phase"] == "open":
+    elif phase == "open":
         went = "had not begun"
     else:
         rounds = sorted({s.split()[1] for s in cell["saved"] if s})
@@ -269,19 +266,10 @@ def cells(only):
 
 
 def in_namespaces(cell, args):
-    argv = [*unshare_command(), sys.executable, __file__, "--rank", args.rank, "--transport", args.transport]
-    argv += ["--cell", *cell]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, preexec_fn=die_with_parent)
-    try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        text = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        return dict(zip(("fault", "phase", "strategy"), cell, strict=True), broken=str(text))
+    return cells_at_work.in_namespaces(__file__, cell, "--rank", args.rank, "--transport", args.transport)
 
 
 def table(results, took, args):
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
     over = "TCP through UCX" if args.transport.startswith("ucx") else args.transport
     head = ["fault", "phase", "strategy", "noticed in", "named right", "hung", "leaked", "continued"]
     lines = [
@@ -293,54 +281,29 @@ def table(results, took, args):
         "is at fault, whom they blamed); processes that did not end; what was left behind; and whether the job did",
         "all its rounds or after which round the survivors' states were saved.",
         "",
-        f"{os.cpu_count()} cores, {cpu}, Linux {platform.release()}, {took / 60:.0f} min, "
-        f"{args.jobs} cells at a time, load {os.getloadavg()[1]:.1f}. "
+        cells_at_work.machine(took, args.jobs),
         "In the phase `open` a survivor's clock runs from when the victim was let go.",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),
     ]
     for r in results:
-        lines.append("| " + " | ".join([r["fault"], r["phase"], r["strategy"], *spell(r)]) + " |")
+        lines.append("| " + " | ".join([*r["cell"], *spell(r)]) + " |")
     return "\n".join(lines) + "\n"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rank", required=True, help="the program chaos_rank")
+    parser = cells_at_work.arguments(__doc__, "chaos_rank", 3)
     parser.add_argument("--transport", default="ucx:transports=tcp", help="e.g. tcp:trust=10.77.0.0/24")
-    parser.add_argument("--cell", nargs=3)
-    parser.add_argument("--out", help="where the table goes; else to the terminal")
-    parser.add_argument("--raw", help="all that was seen, as JSON lines")
-    parser.add_argument("--only", default="", help="cells whose name holds this text")
-    parser.add_argument("--jobs", type=int, default=10)
     args = parser.parse_args()
     if args.cell:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(play(*args.cell, args.rank, folder, args.transport)))
-        return 0
-    begin = time.monotonic()
+        return cells_at_work.one(lambda folder: play(*args.cell, args.rank, folder, args.transport))
     wanted = list(cells(args.only))
-    results = []
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for n, result in enumerate(pool.map(lambda c: in_namespaces(c, args), wanted), 1):
-            results.append(result)
-            print(
-                f"{n}/{len(wanted)}",
-                result["fault"],
-                result["phase"],
-                result["strategy"],
-                *spell(result),
-                sep=" | ",
-                file=sys.stderr,
-            )
-    if args.raw:
-        Path(args.raw).write_text("".join(json.dumps(r) + "\n" for r in results))
-    text = table(results, time.monotonic() - begin, args)
-    if args.out:
-        Path(args.out).write_text(text)
-    else:
-        print(text)
+    results, left, took = cells_at_work.play_all(args, wanted, lambda c: in_namespaces(c, args), spell)
+    if left:
+        print(f"{left} cells are left: the same command goes on", file=sys.stderr)
+        return 2
+    cells_at_work.put(table(results, took, args), args.out)
     return 1 if any(r.get("hung") or "broken" in r for r in results) else 0
 
 

@@ -9,26 +9,21 @@ Five ranks begin. The victims stop at a gate of the protocol; then the fault str
 rounds, and what they say of each round has to add up: gradients and residuals before == result and residuals after.
 """
 
-import argparse
-import concurrent.futures
 import contextlib
 import itertools
-import json
 import os
-import platform
-import random
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "demo"))
+import cells as cells_at_work
 from matrix import Rank
 
-from hosts import Hosts, command, die_with_parent, unshare_command
+from hosts import Hosts, command
 
 NAMES = ["ann", "bob", "cay", "dan", "eve"]
 TIMEOUT = 3.0
@@ -228,13 +223,7 @@ def cells(only):
 
 
 def in_namespaces(cell, binary):
-    argv = [*unshare_command(), sys.executable, __file__, "--rank", binary, "--cell", *cell]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=400, preexec_fn=die_with_parent)
-    try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        text = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        return {"cell": list(cell), "broken": str(text)}
+    return cells_at_work.in_namespaces(__file__, cell, "--rank", binary)
 
 
 INTRODUCTION = f"""\
@@ -278,8 +267,6 @@ def spell(r):
 
 
 def table(results, took, jobs):
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
     reached = [r for r in results if "broken" not in r]
     faults = sum(len(VICTIMS[r["cell"][2]]) + (r["cell"][1] in ("reform", "connect")) for r in reached)
     differences = sum(len(r["mismatches"]) for r in reached)
@@ -291,8 +278,7 @@ def table(results, took, jobs):
         "",
         *INTRODUCTION.splitlines(),
         "",
-        f"{os.cpu_count()} cores, {cpu}, Linux {platform.release()}, {took / 60:.0f} min, {jobs} cells at a time,",
-        f"load {os.getloadavg()[1]:.1f}.",
+        cells_at_work.machine(took, jobs),
         "",
         f"**{len(reached)} cells of {len(results)}, {faults} faults; {differences} differences in "
         f"{sum(r['balanced'] for r in reached)} rounds; replicas differ in {unequal} cells; {hung} hung; behind the",
@@ -314,39 +300,15 @@ def table(results, took, jobs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rank", required=True, help="the program chaos_member")
-    parser.add_argument("--cell", nargs=5)
-    parser.add_argument("--out", help="where the table goes; else to the terminal")
-    parser.add_argument("--raw", help="JSON lines, as they come; what is there is not done anew")
-    parser.add_argument("--only", default="", help="cells whose name holds this text")
-    parser.add_argument("--jobs", type=int, default=10)
-    args = parser.parse_args()
+    args = cells_at_work.arguments(__doc__, "chaos_member", 5).parse_args()
     if args.cell:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(Play(args.cell, args.rank, folder).run()))
-        return 0
-    begin = time.monotonic()
-    results = []
-    if args.raw and Path(args.raw).exists():
-        results = [json.loads(line) for line in Path(args.raw).read_text().splitlines()]
-    done = {tuple(r["cell"]) for r in results}
-    wanted = [c for c in cells(args.only) if c not in done]
-    random.Random(1).shuffle(wanted)  # a run that is stopped has some of all
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for n, result in enumerate(pool.map(lambda c: in_namespaces(c, args.rank), wanted), 1):
-            results.append(result)
-            if args.raw:
-                with open(args.raw, "a") as raw:
-                    raw.write(json.dumps(result) + "\n")
-            print(f"{n}/{len(wanted)}", *result["cell"], *spell(result), sep=" | ", file=sys.stderr, flush=True)
-    order = {cell: at for at, cell in enumerate(cells(""))}
-    results.sort(key=lambda r: order[tuple(r["cell"])])
-    text = table(results, time.monotonic() - begin, args.jobs)
-    if args.out:
-        Path(args.out).write_text(text)
-    else:
-        print(text)
+        return cells_at_work.one(lambda folder: Play(args.cell, args.rank, folder).run())
+    wanted = list(cells(args.only))
+    results, left, took = cells_at_work.play_all(args, wanted, lambda c: in_namespaces(c, args.rank), spell)
+    if left:
+        print(f"{left} cells are left: the same command goes on", file=sys.stderr)
+        return 2
+    cells_at_work.put(table(results, took, args.jobs), args.out)
     return 1 if any(map(is_bad, results)) else 0
 
 
