@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs in accuracy to lose and regain ranks: Fashion-MNIST on 4 processes, of which one is killed every 30
+seconds and started anew 10 seconds later, beside the same job that is left alone.
+
+    make study-members                                                   # writes bench/results/elastic.md and .json
+    python -m study.elastic RANK FOLDER NAME MEMBERS SEED STEPS PAUSE    # one process of a run
+
+Environment:
+    SEEDS=3        runs of each, with the same beginning and batches in both
+    STEPS=1872     of a run: 4 epochs of batches of 128, which all ranks share
+    EVERY=30       seconds from one kill to the next
+    DATA=folder    MNIST-format files
+    RESUME=1       goes on with the seeds that the .json does not have yet
+    OUT=file       bench/results/elastic.md if unset
+"""
+
+import hashlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import tithe
+from study import idx
+from study.figures import machine, mean
+from study.models import Task, Tasks, mlp
+from tithe import _core
+
+NAMES = ["ann", "bob", "cay", "dan"]
+BATCH, RATE, MOMENTUM = 128, 0.05, 0.9
+CODEC = "topk:ratio=0.01"
+PAUSE = 0.08  # seconds of a step of the job with losses, as if the model were larger: time for several
+AWAY = 10.0  # seconds until a rank that was killed is started anew
+LIMIT = 1800.0
+
+
+class Trainer:
+    """What a rank has: the model, its optimizer, and the number of the step."""
+
+    def __init__(self, seed: int, steps: int, task: Task):
+        torch.manual_seed(seed)
+        self.seed, self.steps, self.task, self.step = seed, steps, task, 0
+        self.model = mlp()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), RATE, momentum=MOMENTUM)
+
+    def gradients(self, rank: int, world: int) -> dict[str, np.ndarray]:
+        """Of this rank's part of the step's batch."""
+        inputs, targets = self.task.train
+        epoch, at = divmod(self.step * BATCH, len(targets) // BATCH * BATCH)
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(targets))[at : at + BATCH]
+        mine = torch.from_numpy(order[rank::world])
+        self.optimizer.zero_grad()
+        self.task.loss(self.model, inputs[mine], targets[mine]).backward()
+        return {name: p.grad.numpy() for name, p in self.model.named_parameters()}
+
+    def update(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = RATE * (1 - self.step / self.steps)
+        self.optimizer.step()
+        self.step += 1
+
+    def give(self) -> bytes:
+        out = io.BytesIO()
+        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step}, out)
+        return out.getvalue()
+
+    def take(self, given: bytes) -> None:
+        saved = torch.load(io.BytesIO(given), weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.step = saved["step"]
+
+
+def one_rank(folder: Path, name: str, members: list[str], seed: int, steps: int, pause: float) -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(seed, steps, Tasks(os.environ.get("DATA") or idx.DEBIAN).by_name["mlp"])
+    job = tithe.Membership(
+        str(folder / "board"), name, members, min_world=2, codec=CODEC, min_values=0, transport="tcp", seed=seed
+    )
+    reforms = []
+    with job.open() as session:
+        if job.given:
+            trainer.take(job.given)
+
+        def go_on() -> None:
+            began = time.monotonic()
+            job.reform(session, give=trainer.give)
+            reforms.append(time.monotonic() - began)
+
+        while trainer.step < steps:
+            time.sleep(pause)
+            gradients = trainer.gradients(session.rank, session.world)
+            try:
+                session.wait(session.sync(gradients))
+                session.commit()
+            except tithe.Error:
+                go_on()
+                continue
+            trainer.update()
+            if trainer.step < steps and job.somebody_waits():
+                go_on()
+        told = {
+            "accuracy": trainer.task.score(trainer.model),
+            "weights": hashlib.sha256(trainer.give()).hexdigest(),
+            "lost": session.stats()["ranks_lost"],
+            "epochs": job.epoch,
+            "slowest_reform": max(reforms, default=0.0),
+        }
+        (folder / f"{name}.json").write_text(json.dumps(told))
+
+
+def run(seed: int, steps: int, every: float | None) -> dict:
+    """One job; every: seconds from kill to kill, None: it is left alone. What all that are there to the end say."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "board").mkdir(mode=0o700)
+
+        def start(name: str, members: str) -> subprocess.Popen:
+            argv = [sys.executable, "-m", "study.elastic", "RANK", place, name, members, str(seed), str(steps)]
+            pause = str(PAUSE if every else 0.0)
+            return subprocess.Popen([*argv, pause], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+        began = time.monotonic()
+        ranks = {name: start(name, ",".join(NAMES)) for name in NAMES}
+        board = _core.board_in(str(folder / "board"))
+        while board.get("0.members") is None and time.monotonic() - began < LIMIT:
+            time.sleep(0.1)
+        kills, next_kill, comes = 0, time.monotonic() + (every or LIMIT), None
+        try:
+            while any(p.poll() is None for p in ranks.values()):
+                now = time.monotonic()
+                if now - began > LIMIT:
+                    raise RuntimeError(f"seed {seed}: the job does not end")
+                if comes is not None and now >= comes[0]:
+                    ranks[comes[1]] = start(comes[1], "-")
+                    comes = None
+                if now >= next_kill and comes is None and all(p.poll() is None for p in ranks.values()):
+                    victim = NAMES[kills % len(NAMES)]
+                    ranks[victim].kill()
+                    kills, next_kill, comes = kills + 1, now + every, (now + AWAY, victim)
+                time.sleep(0.05)
+        finally:
+            for process in ranks.values():
+                process.kill()
+        told = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    if len(told) < len(NAMES) - 1 or len({one["weights"] for one in told}) != 1:
+        raise RuntimeError(f"seed {seed}: {len(told)} ranks were there to the end, and they say {told}")
+    took = time.monotonic() - began
+    return {**max(told, key=lambda one: one["lost"]), "kills": kills, "seconds": took, "there": len(told)}
+
+
+def page(pairs: list[tuple[dict, dict]], steps: int, every: float) -> str:
+    gaps = [disturbed["accuracy"] - alone["accuracy"] for alone, disturbed in pairs]
+    error = statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else float("nan")
+    spread = statistics.stdev(alone["accuracy"] for alone, _ in pairs) if len(pairs) > 1 else float("nan")
+    told = f"""\
+# A job that loses and regains ranks
+
+`make study-members`: Fashion-MNIST, an MLP 784-128-64-10, {len(NAMES)} processes, `{CODEC}`, SGD {MOMENTUM}, {steps}
+steps of {BATCH} images, which those that are there share. Every {every:.0f} s one process is killed, in turn, rank 0
+too, and started anew {AWAY:.0f} s later: it takes parameters and the optimizer's state from the others, and what its
+old self had left unsent is lost. The same seed has the same beginning and batches in both.
+
+{machine()}
+
+**Difference {mean(gaps):+.2f} ± {error:.2f} points (paired, {len(pairs)} seeds); between seeds of the job that is left
+alone the standard deviation is {spread:.2f}. Those that were there to the end had equal parameters.**
+
+| seed | left alone, % | with losses, % | difference | kills | booked as lost | epochs | slowest reform |
+|---|---|---|---|---|---|---|---|
+"""
+    lines = told.splitlines()
+    for seed, ((alone, disturbed), gap) in enumerate(zip(pairs, gaps, strict=True)):
+        lines.append(
+            f"| {seed} | {alone['accuracy']:.2f} | {disturbed['accuracy']:.2f} | {gap:+.2f} | {disturbed['kills']} | "
+            f"{disturbed['lost']} | {disturbed['epochs']} | {disturbed['slowest_reform']:.2f} s |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["RANK"]:
+        folder, name, members, seed, steps, pause = sys.argv[2:]
+        known = members.split(",") if members != "-" else []
+        one_rank(Path(folder), name, known, int(seed), int(steps), float(pause))
+        return
+    seeds, steps = int(os.environ.get("SEEDS") or 3), int(os.environ.get("STEPS") or 1872)
+    every = float(os.environ.get("EVERY") or 30)
+    out = Path(os.environ.get("OUT") or "bench/results/elastic.md")
+    kept = out.with_suffix(".json")
+    told = {"steps": steps, "every": every, "pairs": []}
+    if os.environ.get("RESUME") and kept.exists():
+        before = json.loads(kept.read_text())
+        if (before["steps"], before["every"]) != (steps, every):
+            raise SystemExit(f"{kept} is of {before['steps']} steps, with {before['every']} s between kills")
+        told = before
+    for seed in range(len(told["pairs"]), seeds):
+        told["pairs"].append([run(seed, steps, None), run(seed, steps, every)])
+        kept.write_text(json.dumps(told, indent=1) + "\n")
+    out.write_text(page(told["pairs"], steps, every))
+    print(out.read_text())
+
+
+if __name__ == "__main__":
+    main()

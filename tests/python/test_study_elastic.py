@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The study of jobs that lose and regain ranks: what a rank trains on and gives, and what the page says."""
+
+import sys
+
+import numpy as np
+import pytest
+from test_examples import ROOT
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(ROOT))
+
+from study import elastic  # noqa: E402
+from study.models import Task, mlp  # noqa: E402
+
+STEPS = 20
+
+
+def trainer(seed=3):
+    draw = torch.Generator().manual_seed(5)
+    images, labels = torch.randn(600, 784, generator=draw), torch.randint(10, (600,), generator=draw)
+    return elastic.Trainer(seed, STEPS, Task(mlp, (images, labels), (images, labels), "%"))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_share_a_batch_whatever_their_number_is(world):
+    one, many = trainer(), trainer()
+    for _ in range(6):  # into the second epoch
+        whole = {name: g.copy() for name, g in one.gradients(0, 1).items()}
+        parts = [{name: g.copy() for name, g in many.gradients(r, world).items()} for r in range(world)]
+        shares = [len(range(r, elastic.BATCH, world)) / elastic.BATCH for r in range(world)]
+        for name, gradient in whole.items():
+            mean = sum(share * part[name] for share, part in zip(shares, parts, strict=True))
+            assert np.allclose(mean, gradient, atol=1e-5)
+        one.step, many.step = one.step + 1, many.step + 1
+
+
+def test_who_comes_takes_all_that_a_step_needs():
+    old, new = trainer(), trainer(seed=9)
+    for _ in range(3):
+        old.gradients(0, 1)
+        old.update()
+    new.take(old.give())
+    new.seed = old.seed
+    for each in (old, new):
+        each.gradients(0, 1)
+        each.update()
+    assert old.give() == new.give() and new.step == 4
+
+
+def test_the_page_says_how_far_they_are_apart():
+    def told(accuracy, **more):
+        return {"accuracy": accuracy, "kills": 0, "lost": 0, "epochs": 0, "slowest_reform": 0.0, **more}
+
+    pairs = [
+        (told(86.0), told(85.5, kills=5, lost=4, epochs=8, slowest_reform=1.25)),
+        (told(87.0), told(87.5, kills=4)),
+    ]
+    page = elastic.page(pairs, 1872, 30.0)
+    assert "Difference +0.00 ± 0.50 points (paired, 2 seeds)" in page and "standard deviation is 0.71" in page
+    assert "| 0 | 86.00 | 85.50 | -0.50 | 5 | 4 | 8 | 1.25 s |" in page
