@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
-.PHONY: help setup jax keras torchft torchtitan mxnet deepspeed nvrtc build core wheel demo test test-again test-full test-arm rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-jobs chaos-members chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto bench-frameworks study study-optimizers study-adam clean
+.PHONY: help setup jax keras torchft torchtitan mxnet deepspeed nvrtc build core wheel demo test test-again test-full test-arm rtl-if-there lint fuzz rtl rtl-full rtl-lint rtl-cost rtl-prove docs chaos chaos-jobs chaos-members chaos-seeds tsan bench-codecs bench-engine bench-propose bench-groups bench-replay bench-plan bench-plan-policies bench-published bench-sync bench-wire bench-truth bench-strategies bench-auto bench-frameworks study study-optimizers study-adam study-members clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -116,9 +116,9 @@ chaos-jobs: build ## of jobs that end then; writes bench/results/chaos.md: ONLY=
 	@$(PY) tests/chaos/hosts/matrix.py --rank $(CURDIR)/$(BUILD)/tests/chaos_rank --only "$(ONLY)" \
 	  $(if $(TRANSPORT),--transport $(TRANSPORT)) --out $(or $(OUT),$(if $(ONLY)$(TRANSPORT),/dev/stdout,bench/results/chaos.md))
 
-chaos-members: build ## of jobs that go on; writes bench/results/chaos_members.md: ONLY= OUT=
+chaos-members: build ## of jobs that go on; writes bench/results/chaos_members.md: ONLY= OUT=; in pieces: RAW=file FOR=seconds
 	@$(PY) tests/chaos/hosts/members.py --rank $(CURDIR)/$(BUILD)/tests/chaos_member --only "$(ONLY)" \
-	  --out $(or $(OUT),$(if $(ONLY),/dev/stdout,bench/results/chaos_members.md))
+	  $(if $(RAW),--raw $(RAW)) $(if $(FOR),--for $(FOR)) --out $(or $(OUT),$(if $(ONLY),/dev/stdout,bench/results/chaos_members.md))
 
 # UCX is not built for ThreadSanitizer, which takes its waiting for races: its kinds are left out.
 TSAN_TESTS := Session.*:*TransportSuite*/loop:*FailureSuite*/ring_3_lanes2:*FailureSuite*/gather_3_lanes2:Chaos*
@@ -191,6 +191,11 @@ study-adam: ## how few bits AdamW and SGD 0.9 take in longer runs, and what tith
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) -m study.adam
+
+study-members: ## what it costs to lose and regain ranks every 30 s: SEEDS= STEPS= EVERY= RESUME= DATA= OUT=
+	@tools/setup.sh demo
+	@$(MAKE) --no-print-directory core
+	@exec $(PY) -m study.elastic
 
 clean: ## removes what was built (not .venv)
 	@rm -rf $(BUILD) build-wheel python/tithe/*.so

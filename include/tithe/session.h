@@ -25,8 +25,10 @@
 //   undone    undo() leaves all as it was before the round that was committed last
 //   changed   what is chosen for the tensors changes between two rounds, the same two on all ranks, and nothing that is
 //             owed is lost (propose)
-//   quiet     no thread it was not given, but for one while a proposal or a plan is prepared or lost ranks are left; no
-//             global state, nothing printed, nothing aborted in release
+//   quiet     no thread it was not given, but for one while a proposal or a plan is prepared or lost ranks are left,
+//             and one where somebody stands in for a rank; no global state, nothing printed, nothing aborted in release
+//   stood_in  where it is asked for, rounds go on without a rank that is late: all ranks get the same bits, and what it
+//             hands over later is left unsent and goes out in a later round (SessionOptions::stragglers)
 //
 //   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
 //   auto t = (*s)->sync(bucket);          // any number of buckets, the same order on all ranks
@@ -136,6 +138,13 @@ struct SessionOptions {
   // Norms of gradients and residuals (SessionStats, tensor_stats) are taken in rounds 1, 2, 4, 8 and so on, and from
   // there on in every round of so many; 0: in none. Such a round reads each gradient and each residual once more.
   std::uint64_t measure = 100;
+  // Ranks whose programs hand over late (docs/elastic.md, "Ranks that are slow"). "share=0.25": one that takes so much
+  // longer than the median of all is named, in SessionStats and in said(). With ",without=4,ranks=1,level=100" rounds
+  // go on without it as well: at most 4 in a row, without at most one rank at a time, and not around every 100th round,
+  // after which states may be taken. Its gradient is left unsent then, and goes out later. "off": nobody is named.
+  // kUnsupported for what cannot do without a rank's own gradient: momentum, clip, feedback=none of a lossy codec,
+  // votes, auto, a schedule, servers, undo. Buckets are in the host's memory then, and the same in each round.
+  std::string stragglers = "share=0.25";
   // Asked ten times a second on the thread of a call that waits; true withdraws, as cancel() does.
   std::function<bool()> interrupted = {};
   // Called once for each ticket: with ok when its bucket holds its result, or with the Status that has ended the
@@ -161,7 +170,14 @@ struct SessionStats {
   // Booked on one rank, so that sums over ranks are right.
   std::uint64_t values_lost = 0;
   double sum_lost = 0;
-  std::uint64_t values = 0;  // gradient values synchronised by this rank
+  // The rank whose program was late in the last 32 rounds (SessionOptions::stragglers), or -1; how much longer than the
+  // median it took, as a share; and for how long the others waited for it, per round. The same on all ranks.
+  int late_rank = -1;
+  double late_share = 0;
+  std::uint64_t late_ns = 0;
+  std::uint64_t rounds_missed = 0;  // that went on without this rank's program
+  std::uint64_t rounds_behind = 0;  // of them, those whose results wait for it
+  std::uint64_t values = 0;         // gradient values synchronised by this rank
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
   std::uint64_t encode_ns = 0;
@@ -265,6 +281,9 @@ class Session {
   Status learning_rate(double rate);
   // The fraction of values that the next round sends; 0 where no schedule is set.
   double ratio() const;
+
+  // The number of the next round, as in messages and states: rounds that were committed since the job began.
+  std::uint64_t round() const;
 
   // True if the last committed round was dropped because some rank's gradient was not finite.
   bool last_round_dropped() const;

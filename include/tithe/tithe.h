@@ -85,8 +85,10 @@ typedef struct tithe_options {
   uint64_t epoch;     /* how often the members have changed */
   int undo;           /* 1: tithe_undo may take back the last round */
   const char* device; /* where codecs run for buckets on a GPU: off, on (docs/device.md); NULL: off */
-  tithe_ended ended;  /* NULL: nobody is called */
-  void* user;         /* for it; both outlive the session */
+  const char*
+      stragglers; /* who is late, and whether rounds go on without it (docs/elastic.md); NULL: share=0.25 */
+  tithe_ended ended; /* NULL: nobody is called */
+  void* user;        /* for it; both outlive the session */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -170,6 +172,11 @@ typedef struct tithe_stats {
   uint64_t
       values_lost; /* that lost ranks had left unsent and that are given up, booked on this rank; and their sum */
   double sum_lost;
+  int late_rank; /* whose program was late in the last 32 rounds; -1: nobody's (docs/elastic.md) */
+  double late_share;
+  uint64_t late_ns;       /* that the others waited for it, per round */
+  uint64_t rounds_missed; /* that went on without this rank's program */
+  uint64_t rounds_behind; /* of them, those whose results wait for it */
 } tithe_stats;
 int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error);
 

@@ -38,8 +38,6 @@ struct Watch {
   std::function<std::vector<std::string>()> lost;
 };
 Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> members);
-// Rounds of a session, as states count them.
-Result<std::uint64_t> round_of(Session& session);
 
 void bind_codecs(nb::module_& m);
 void bind_interrupt(nb::module_& m);

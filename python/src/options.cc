@@ -63,7 +63,8 @@ void bind_options(nb::module_& m) {
       .def_rw("pacer", &SessionOptions::pacer)
       .def_rw("device", &SessionOptions::device)
       .def_rw("trace", &SessionOptions::trace)
-      .def_rw("measure", &SessionOptions::measure);
+      .def_rw("measure", &SessionOptions::measure)
+      .def_rw("stragglers", &SessionOptions::stragglers);
   seconds<&SessionOptions::timeout>(
       options, "timeout",
       "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.");

@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "core.h"
-#include "engine/session/saved_state.h"
 #include "patient.h"
 
 namespace tithe::python {
@@ -129,15 +128,6 @@ Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> me
           out.push_back(members[static_cast<std::size_t>(r)]);
     return out;
   }};
-}
-
-Result<std::uint64_t> round_of(Session& session) {
-  const auto bytes = session.common_state();
-  if (!bytes.ok()) return bytes.status();
-  engine::SavedHead head;
-  carry::Store::Map none;
-  TITHE_TRY(engine::load(*bytes, head, none));
-  return head.round;
 }
 
 void bind_reunion(nb::module_& m) {

@@ -382,7 +382,7 @@ void bind_session(nb::module_& m) {
       .def("restore", &PySession::restore, nb::arg("state"))
       .def("restore_states", &PySession::restore_states, nb::arg("states"), nb::arg("book"))
       .def("common_state", &PySession::common_state)
-      .def("round", [](PySession& s) { return unwrap(s.run([](Session& x) { return round_of(x); })); })
+      .def("round", [](const PySession& s) { return s.get()->round(); })
       .def("undo", &PySession::undo)
       .def("reform", &PySession::reform, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
            nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"), nb::arg("timeout"))

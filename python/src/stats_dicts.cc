@@ -19,6 +19,11 @@ nb::dict to_dict(const SessionStats& s) {
   d["ranks_lost"] = s.ranks_lost;
   d["values_lost"] = s.values_lost;
   d["sum_lost"] = s.sum_lost;
+  d["late_rank"] = s.late_rank;
+  d["late_share"] = s.late_share;
+  d["late_ns"] = s.late_ns;
+  d["rounds_missed"] = s.rounds_missed;
+  d["rounds_behind"] = s.rounds_behind;
   d["values"] = s.values;
   d["frames_sent"] = s.frames_sent;
   d["bytes_sent"] = s.bytes_sent;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -81,6 +82,7 @@ class Membership:
         self._missed: set[str] = set()  # names of those that this rank has reason to believe lost
         self._limits = (min_world, max_world, window, timeout)
         self._options = options
+        self._session: Session | None = None
 
     def open(self) -> Session:
         """Meets the others. Collective: of all that begin; for a rank that comes later, with their next reform()."""
@@ -94,6 +96,7 @@ class Membership:
             epoch=self.epoch,
             **self._options,
         )
+        self._session = session
         self._session_members, self._session_epoch = self.members, self.epoch
         if came_later and self.epoch > 0:
             self.given = self._await("given")
@@ -101,7 +104,13 @@ class Membership:
         return session
 
     def somebody_waits(self) -> bool:
-        """Whether a rank that is new would be taken in by reform(): ask between two rounds, on any rank."""
+        """Whether a rank that is new would be taken in by reform(): ask between two rounds, on any rank.
+
+        Not on one that is behind: results of rounds that went on without it wait for it (stragglers= of the session).
+        """
+        with contextlib.suppress(ValueError):  # closed
+            if self._session is not None and self._session._core.stats()["rounds_behind"]:
+                return False
         return _core.somebody_waits(self._board, self.epoch + 1, self.members, self._limits[1])
 
     def reform(self, session: Session, *, give: Callable[[], bytes] | None = None) -> None:

@@ -78,8 +78,9 @@ class Session:
     average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
     pacer="off" (or "window=16384": docs/pacing.md), device="off" (or "on": docs/device.md; no GPU has run
-    it), members=[] (names of ranks), epoch=0 and undo=False (docs/elastic.md), trace="" (a file for
-    the trace; TITHE_TRACE otherwise), measure=100 (which rounds stats() has norms of).
+    it), members=[] (names of ranks), epoch=0, undo=False and stragglers="share=0.25" (who is late, and whether rounds
+    go on without it: docs/elastic.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100 (which
+    rounds stats() has norms of).
     choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.
@@ -278,6 +279,9 @@ class Session:
         spike"). sum_forgotten: by feedback=decay, of all that it took from residuals. rounds_undone: see undo(). epoch,
         ranks_lost (with what they had left unsent, which nobody knows), values_lost and sum_lost (that was given up,
         where it is known, booked on this rank): docs/elastic.md.
+        late_rank (-1: none), late_share (how much longer than the median it took), late_ns (that the others waited for
+        it, per round): of the last 32 rounds, the same on all ranks. rounds_missed went on without this rank's program,
+        rounds_behind of them wait for it: docs/elastic.md, "Ranks that are slow".
         """
         return summed_up(self._core)
 

@@ -71,6 +71,18 @@ LetGo Kept::let_go() {
   return gone;
 }
 
+bool Kept::owe(std::span<const float> gradient) {
+  std::vector<float> sum(gradient.begin(), gradient.end());
+  const std::span<const float> owed = residual();
+  for (std::size_t i = 0; i < owed.size(); ++i) sum[i] += owed[i];
+  if (!all_finite(sum)) return false;
+  if (in == nullptr)
+    loose_residual = std::move(sum);
+  else
+    in->adopt(slice, sum);
+  return true;
+}
+
 void Kept::move_to(Buffers& buffers, Slice to) {
   if (in == &buffers) return;
   buffers.adopt(to, residual());

@@ -48,6 +48,9 @@ struct Kept {
   void move_to(Buffers& buffers, Slice to);
   // The same where residual and velocity are there already (Buffers::take_over).
   void settle_in(Buffers& buffers, Slice to);
+  // A gradient whose round went on without it: it is owed as well. False, and nothing is done, where the sum is no
+  // float.
+  bool owe(std::span<const float> gradient);
   // Lets residual and velocity go where one of them holds a value beyond kMostCarried: all of both, because what stands
   // beside such a value was rounded by its measure. The memory stays, since it is the same on all ranks.
   LetGo let_go();

@@ -208,8 +208,10 @@ TEST(Liveness, WhatAPeerMayNotSayIsRefusedAndItIsNamed) {
       [](auto& f) {
         return engine::write_card({.number = 1, .world = 2, .codec = "x", .strategy = "y"}, kPeer, f);
       },  // not its next
-      [](auto& f) { return engine::write_done(0, kPeer, f); },
-      [](auto& f) { return engine::write_done(2, kPeer, f); },
+      [](auto& f) { return engine::write_done({}, kPeer, f); },
+      [](auto& f) { return engine::write_done({.ended = 2, .begun = 2}, kPeer, f); },
+      [](auto& f) { return engine::write_done({.ended = 0, .begun = 2}, kPeer, f); },
+      [](auto& f) { return engine::write_done({.ended = 1, .begun = 0}, kPeer, f); },
       [](auto& f) {
         return engine::write_report(ControlKind::kHere, {.number = 77}, kPeer, f);
       },  // not asked

@@ -155,7 +155,7 @@ Input spelled(const engine::Control& control, const engine::Voice& voice) {
       case engine::ControlKind::kHere:
         return engine::write_report(control.kind, control.report, voice, out);
       case engine::ControlKind::kDone:
-        return engine::write_done(control.ended, voice, out);
+        return engine::write_done(control.done, voice, out);
       case engine::ControlKind::kFragment:
         return engine::write_fragment(control.fragment, voice, out);
       case engine::ControlKind::kAnswer:
@@ -225,7 +225,8 @@ Target control_target() {
            spelled({.kind = engine::ControlKind::kHere,
                     .report = {.number = 3, .round = 9, .waits_for = 2, .received = 100, .sent = 200}},
                    writer),
-           spelled({.kind = engine::ControlKind::kDone, .ended = 10}, writer),
+           spelled({.kind = engine::ControlKind::kDone, .done = {.ended = 10, .begun = 10, .away_ns = 7}},
+                   writer),
            spelled({.kind = engine::ControlKind::kFragment,
                     .fragment = {.number = 1, .first = 0, .whole = 2, .piece = "{}"}},
                    writer),

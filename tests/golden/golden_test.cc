@@ -165,7 +165,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                                 .unheard = {0, 1},
                                                 .what = "nothing was heard from it"}},
                                  me, echo));
-  done.resize(engine::write_done(13, me, done));
+  done.resize(engine::write_done({.ended = 13, .begun = 14, .away_ns = 250'000'000}, me, done));
   carry::Store store;
   store.of("layer.bias").n = 2;
   store.of("layer.bias").loose_residual = {0.25F, -3.0F};
@@ -216,7 +216,7 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   EXPECT_EQ((*here).report.sent, 80'000U);
   const auto done = engine::read_control(read(folder() / "control_done.bin"), reader, 2, none);
   ASSERT_TRUE(done.ok());
-  EXPECT_EQ((*done).ended, 13U);
+  EXPECT_EQ((*done).done, (engine::Done{.ended = 13, .begun = 14, .away_ns = 250'000'000}));
   const auto echo = engine::read_control(read(folder() / "control_echo.bin"), reader, 2, none);
   ASSERT_TRUE(echo.ok());
   EXPECT_EQ((*echo).echo.testimony.unheard, (std::vector<Rank>{0, 1}));

@@ -143,7 +143,11 @@ def test_control_frames():
     echo = {"of": 3, "finding": 3, "code": "timeout", "witness": 3, "blamed": 0, "round": 12, "unheard": [0, 1]}
     echo["what"] = "nothing was heard from it"
     assert read_control((GOLDEN / "control_echo.bin").read_bytes()) == echo
-    assert read_control((GOLDEN / "control_done.bin").read_bytes()) == {"ended": 13}
+    assert read_control((GOLDEN / "control_done.bin").read_bytes()) == {
+        "ended": 13,
+        "begun": 14,
+        "away_ns": 250_000_000,
+    }
 
 
 def test_state():

@@ -202,7 +202,7 @@ def read_control(frame: bytes) -> dict:
         control = {"of": of, "finding": finding, "code": CODES[code - 1] if spoke else None, "witness": witness}
         control |= {"blamed": blamed, "round": round_, "unheard": list(f.numbers(f"{unheard}H")), "what": f.text("H")}
     else:
-        control = {"ended": f.numbers("Q")[0]}
+        control = dict(zip(("ended", "begun", "away_ns"), f.numbers("QQQ"), strict=True))
     f.end()
     return control
 

@@ -175,9 +175,11 @@ std::size_t write_report(ControlKind kind, const Report& report, const Voice& vo
   return seal(kind, voice, w.bytes(), out);
 }
 
-std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out) {
+std::size_t write_done(const Done& done, const Voice& voice, Bytes out) {
   Writer w(out);
-  w.number(ended);
+  w.number(done.ended);
+  w.number(done.begun);
+  w.number(done.away_ns);
   return seal(ControlKind::kDone, voice, w.bytes(), out);
 }
 
@@ -302,7 +304,9 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       break;
     }
     case ControlKind::kDone:
-      c.ended = r.number<std::uint64_t>();
+      c.done.ended = r.number<std::uint64_t>();
+      c.done.begun = r.number<std::uint64_t>();
+      c.done.away_ns = r.number<std::uint64_t>();
       break;
     case ControlKind::kFragment:
       c.fragment.number = r.number<std::uint32_t>();

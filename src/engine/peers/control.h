@@ -7,12 +7,13 @@
 //   evidence   right before a farewell: how this rank knows, and whom it does not hear
 //   ask        a rank that waits wants to know how the other is; it says how it is itself
 //   here       the answer to an ask
-//   done       all work of this rank for the round is complete
+//   done       how far this rank is: rounds whose work it has ended, rounds that it has begun
 //   fragment   a piece of the choices that rank 0 proposes (engine/peers/proposing.h)
 //   answer     whether this rank can serve them
 //   decision   when all ranks take them, or that none does
 //   echo       to one who does not hear a rank that this one hears: that rank's farewell and evidence; or that this one
 //              does not hear it either
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,17 @@ struct Decision {
   std::string why = {};
 };
 
+// By so much at least is a rank late: less is noise.
+inline constexpr std::chrono::milliseconds kLeastLate{5};
+
+struct Done {
+  std::uint64_t ended = 0;  // rounds whose work the sender has ended since the session began
+  std::uint64_t begun = 0;  // rounds that it has begun; `ended`, or one more
+  std::uint64_t away_ns =
+      0;  // in the last round that it has ended: what its caller took to hand all buckets over
+  friend bool operator==(const Done&, const Done&) = default;
+};
+
 struct Control {
   ControlKind kind{};
   Card card = {};
@@ -118,7 +130,7 @@ struct Control {
   Evidence evidence = {};
   Echo echo = {};
   Report report = {};
-  std::uint64_t ended = 0;  // of done: rounds whose work the sender has ended since the session began
+  Done done = {};
   Fragment fragment = {};
   Answer answer = {};
   Decision decision = {};
@@ -138,7 +150,7 @@ std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes o
 std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out);
 std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice,
                          Bytes out);  // kAsk or kHere
-std::size_t write_done(std::uint64_t ended, const Voice& voice, Bytes out);
+std::size_t write_done(const Done& done, const Voice& voice, Bytes out);
 std::size_t write_fragment(const Fragment& fragment, const Voice& voice, Bytes out);
 std::size_t write_answer(const Answer& answer, const Voice& voice, Bytes out);
 std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes out);

@@ -23,6 +23,8 @@ struct Peer {
   Fifo<Card> cards;              // of layouts that are not agreed on yet, in order
   std::uint32_t first_card = 0;  // the layout of cards.front()
   std::uint64_t done = 0;        // rounds whose work it has ended
+  std::uint64_t begun = 0;       // rounds that it has begun, as far as it says
+  std::uint64_t away_ns = 0;     // Done::away_ns of its last one
   Numbers numbers;               // of its tagged messages
   std::uint32_t words = 0;       // control messages that came from it whole
   bool gone = false;             // the transport says so:
@@ -54,7 +56,7 @@ struct Peer {
   std::uint32_t told = 0;                      // control messages to it
   bool owes_ask = false, owes_answer = false;  // what is to be told next
   std::uint32_t answer_number = 0;
-  std::uint64_t told_done = 0;
+  std::uint64_t told_done = 0, told_begun = 0;
 };
 
 }  // namespace tithe::engine

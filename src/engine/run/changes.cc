@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runner's work for choices that are proposed (proposing.h).
+// The runner's work for choices that are proposed (proposing.h), and for ranks whose programs are late.
 //
 // Threads: propose() and proposed() on a caller's; take_proposal() and build() on the communication lane (or the caller
 // that waits, without lanes); the session's part of it on the thread of `aside_`, which holds no lock meanwhile.
 // Failure: a builder's answer is this rank's; what a peer may not say names it.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "engine/run/runner.h"
 
@@ -53,6 +55,29 @@ void Runner::build_now(const Proposing::Work& work) {
   proposing_.built(std::move(answer));
   notes_ = true;
   nudge();
+}
+
+// ---- Programs that are late
+
+std::optional<Instant> Runner::stand_in_at() {
+  if (!standing_.on() || !parting_.open() || rounds_.begun() > rounds_.ended() || due_ > rounds_.ended())
+    return std::nullopt;
+  const auto begun = std::ranges::count_if(peers_, [&](const Peer& p) { return p.begun > rounds_.ended(); });
+  if (begun < standing_.world_at_least) return std::nullopt;
+  if (!late_since_) late_since_ = instant();
+  const std::chrono::duration<double, std::nano> more = standing_.share * (*late_since_ - free_since_);
+  return *late_since_ + std::max<std::chrono::nanoseconds>(
+                            kLeastLate, std::chrono::duration_cast<std::chrono::nanoseconds>(more));
+}
+
+bool Runner::away(std::span<std::uint64_t> out) const {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    const bool mine = static_cast<Rank>(r) == member_.me;
+    if (!mine && peers_[r].done != rounds_.ended()) return false;
+    out[r] = mine ? away_ns_ : peers_[r].away_ns;
+  }
+  return true;
 }
 
 void Runner::take_proposal(Rank peer, Control& control) {

@@ -77,7 +77,7 @@ void Runner::take(Rank peer, Control& control) {
     case ControlKind::kEcho:
       return take_echo(peer, control.echo);
     case ControlKind::kDone:
-      return take_done(peer, control.ended);
+      return take_done(peer, control.done);
     case ControlKind::kCard:
       return take_card(peer, control.card);
     case ControlKind::kAsk:
@@ -90,16 +90,20 @@ void Runner::take(Rank peer, Control& control) {
   }
 }
 
-void Runner::take_done(Rank peer, std::uint64_t ended) {
+void Runner::take_done(Rank peer, const Done& done) {
   Peer& p = at(peer);
   // It ends a round only after it has committed the one before, for which it needed this rank's word.
-  if (ended <= p.done || ended > rounds_.ended() + 1)
-    return fail({Finding::kAccused,
-                 {Code::kCorrupt,
-                  fmt::format("rank {} says that it has ended {} rounds, this rank is in round {}", peer,
-                              ended, rounds_.ended() + 1),
-                  peer}});
-  p.done = ended;
+  const bool news = done.ended > p.done || (done.ended == p.done && done.begun > p.begun);
+  if (!news || done.ended > rounds_.ended() + 1 || done.begun < done.ended || done.begun > done.ended + 1)
+    return fail(
+        {Finding::kAccused,
+         {Code::kCorrupt,
+          fmt::format("rank {} says that it has ended {} rounds and begun {}, this rank is in round {}", peer,
+                      done.ended, done.begun, rounds_.ended() + 1),
+          peer}});
+  p.done = done.ended;
+  p.begun = done.begun;
+  p.away_ns = done.away_ns;
   liveness_.hear(p, true);
   settle_round();
 }
@@ -238,9 +242,10 @@ void Runner::send_notes(Hold& hold) {
     const Bytes out(p.out.get(), kControlBytes);
     if (proposing_.owes_decision(r)) {
       bytes = proposing_.write_owed_decision(r, voice(), out);
-    } else if (p.told_done < rounds_.ended()) {
+    } else if (p.told_done < rounds_.ended() || (standing_.on() && p.told_begun < rounds_.begun())) {
       p.told_done = rounds_.ended();
-      bytes = write_done(p.told_done, voice(), out);
+      p.told_begun = rounds_.begun();
+      bytes = write_done({p.told_done, p.told_begun, away_ns_}, voice(), out);
     } else if (std::exchange(p.owes_answer, false)) {
       bytes = write_report(ControlKind::kHere, report_to(r, p.answer_number), voice(), out);
     } else if (std::exchange(p.owes_ask, false)) {

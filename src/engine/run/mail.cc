@@ -118,6 +118,13 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
     wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
   }
   if (stop_) return;
+  if (const std::optional<Instant> at = stand_in_at()) {
+    if (*at <= instant()) {
+      calls_.due = due_ = rounds_.ended() + 1;
+    } else {
+      wait = std::min<nanoseconds>(wait, *at - instant());
+    }
+  }
   polling_ = true;
   hold.let_go();
   const std::size_t count = transport_->poll(completions_, wait);

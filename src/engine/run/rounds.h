@@ -12,6 +12,7 @@ class Rounds {
   void begin(std::uint32_t round) {
     round_ = round;
     began_ = open_ = true;
+    begun_ = ended_ + 1;
   }
   void close() {
     closes_ = true;
@@ -39,13 +40,14 @@ class Rounds {
   bool waits() const { return agreeing_ && !agreed_; }  // for others to end theirs
   Instant since() const { return since_; }              // and since when
   std::uint64_t ended() const { return ended_; }        // rounds whose work this rank has ended
+  std::uint64_t begun() const { return begun_; }        // and that it has begun
 
  private:
   std::uint32_t round_ = 0;
   bool began_ = false, open_ = false;
   bool closes_ = false, agreeing_ = false, agreed_ = false;
   Instant since_ = {};
-  std::uint64_t ended_ = 0;
+  std::uint64_t ended_ = 0, begun_ = 0;
 };
 
 }  // namespace tithe::engine

@@ -14,7 +14,7 @@ constexpr std::size_t kMostSteps = 32;  // that a lane takes at a time
 }  // namespace
 
 Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
-               const Pacing& pacing, Builder builder, Ended ended)
+               const Pacing& pacing, Builder builder, Ended ended, Standing standing)
     : member_(member),
       lanes_(lanes),
       limits_(std::move(limits)),
@@ -28,8 +28,10 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       completions_(256),
       taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)),
       builder_(std::move(builder)),
-      ended_(std::move(ended)) {
+      ended_(std::move(ended)),
+      standing_(std::move(standing)) {
   transport_->window(pacing.window);
+  free_since_ = instant();
   posted_.reserve(kMostPosts);  // how many are ready at once depends on what else the machine does
   for (Peer& p : peers_) {
     p.out = make_arena(kControlBytes);
@@ -108,6 +110,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
       return {};
     }
   job.unit->begin(bucket, round);
+  if (standing_.on()) notes_ = true;
   if (!watching()) liveness_.begin();
   queue_.begin(job, instant());
   recorder_.stats().values += job.unit->values();
@@ -240,6 +243,8 @@ bool Runner::end_round(bool dropped, std::int64_t began_ns) {
   const std::lock_guard lock(mutex_);
   ++(dropped ? recorder_.stats().rounds_dropped : recorder_.stats().rounds);
   rounds_.commit();
+  free_since_ = instant();
+  late_since_.reset();
   recorder_.call("commit", rounds_.round(), began_ns, trace_ns());
   return proposing_.switch_over(rounds_.ended());
 }

@@ -49,13 +49,22 @@ struct Builder {
   std::function<void(std::uint32_t number)> discard;
 };
 
+// Somebody stands in for this rank's program where others have begun a round and it has not (session/stand_in.h).
+struct Standing {
+  int world_at_least = 0;  // other ranks have to have begun it; 0: nobody stands in
+  double share = 0;        // of the time that they took: so much later is late
+  // Called without the mutex, on a lane of this session, once for a round: so many have ended before it.
+  std::function<void(std::uint64_t ended)> due = {};
+  bool on() const { return world_at_least > 0; }
+};
+
 // Called without the mutex, once for every ticket (SessionOptions::ended).
 using Ended = std::function<void(std::uint64_t ticket, const Status& how)>;
 
 class Runner {
  public:
   Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
-         const Pacing& pacing, Builder builder, Ended ended = {});
+         const Pacing& pacing, Builder builder, Ended ended = {}, Standing standing = {});
   ~Runner();
 
   // A layout that is new to this rank; card.number is filled in.
@@ -73,8 +82,10 @@ class Runner {
   Result<bool> poll(const Job& job);
   // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
   // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
-  // where the session fails meanwhile.
-  Status agree();
+  // where the session fails meanwhile. away_ns: Done::away_ns.
+  Status agree(std::uint64_t away_ns = 0);
+  // By rank, of the round that was agreed last; false where some rank's word of it is not known any more.
+  bool away(std::span<std::uint64_t> out) const;
   Status status() const;   // ok while the session lives
   Status present() const;  // and no peer has gone without a word
   std::vector<Rank> missed() const;
@@ -102,6 +113,7 @@ class Runner {
     bool news = false;      // callers that wait
     bool ends = false;      // the caller is told of ends of tickets
     bool poll = false;      // the communication lane
+    std::uint64_t due = 0;  // somebody is to stand in: 1 + the rounds that have ended
     std::size_t lanes = 0;  // compute lanes
   };
   // mutex_, held from the beginning; makes the calls that are due whenever it lets go.
@@ -181,7 +193,7 @@ class Runner {
   void listen(Rank peer);
   void complete_control(const Completion& done);
   void take(Rank peer, Control& control);
-  void take_done(Rank peer, std::uint64_t ended);
+  void take_done(Rank peer, const Done& done);
   void take_card(Rank peer, Card& card);
   void take_report(Rank peer, const Control& control);
   void take_farewell(Rank peer, const Farewell& farewell);
@@ -192,6 +204,7 @@ class Runner {
   void settle_round();      // it is agreed, if all ranks have ended it
   bool owes_notes() const;  // the end of a round, to somebody
   void send_notes(Hold& hold);
+  std::optional<Instant> stand_in_at();  // when somebody is to stand in for this rank's program
 
   // changes.cc
   void build(Hold& hold);  // what was proposed
@@ -235,6 +248,11 @@ class Runner {
   const Builder builder_;
   const Ended ended_;
   Fifo<End> ends_;  // that nobody was told yet
+  const Standing standing_;
+  std::uint64_t away_ns_ = 0;  // of this rank, as it says in its next done
+  std::uint64_t due_ = 0;      // 1 + the rounds that had ended when somebody was told last to stand in
+  Instant free_since_ = {};    // the end of its last round
+  std::optional<Instant> late_since_;  // enough others have begun a round that it has not
   Aside aside_;
   std::vector<std::thread> threads_;
 };

@@ -50,11 +50,12 @@ void Runner::Hold::let_go() {
   if (calls.poll) runner_.transport_->wake();
   for (std::size_t n = calls.lanes; n > 0; --n) runner_.work_.notify_one();
   if (calls.ends) runner_.tell_ends();
+  if (calls.due > 0) runner_.standing_.due(calls.due - 1);
 }
 
 void Runner::Hold::sleep(std::condition_variable& until, const Instant* at_most) {
   const Calls& due = runner_.calls_;
-  if (due.news || due.poll || due.ends || due.lanes > 0) {
+  if (due.news || due.poll || due.ends || due.due > 0 || due.lanes > 0) {
     let_go();
     take();
   } else if (at_most != nullptr) {
@@ -167,8 +168,9 @@ Result<bool> Runner::poll(const Job& job) {
   return parting_.open() && job.state == Job::State::kDone;
 }
 
-Status Runner::agree() {
+Status Runner::agree(std::uint64_t away_ns) {
   Hold hold(*this);
+  away_ns_ = away_ns;
   const std::int64_t begin = trace_ns();
   const std::uint64_t before = rounds_.ended();
   rounds_.close();

@@ -113,6 +113,7 @@ Result<SessionOptions> read(const tithe_options& o, int world) {
   out.members = names(o.members, world);
   out.epoch = o.epoch;
   out.undo = o.undo != 0;
+  if (o.stragglers != nullptr) out.stragglers = o.stragglers;
   if (o.ended != nullptr)
     out.ended = [call = o.ended, user = o.user](std::uint64_t ticket, const Status& how) {
       tithe_error error;
@@ -185,6 +186,7 @@ void tithe_options_init(tithe_options* options) {
               kDefaults.epoch,
               kDefaults.undo,
               kDefaults.device.c_str(),
+              kDefaults.stragglers.c_str(),
               nullptr,
               nullptr};
 }
@@ -335,6 +337,11 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
           .epoch = s.epoch,
           .ranks_lost = s.ranks_lost,
           .values_lost = s.values_lost,
-          .sum_lost = s.sum_lost};
+          .sum_lost = s.sum_lost,
+          .late_rank = s.late_rank,
+          .late_share = s.late_share,
+          .late_ns = s.late_ns,
+          .rounds_missed = s.rounds_missed,
+          .rounds_behind = s.rounds_behind};
   return report({}, error);
 }

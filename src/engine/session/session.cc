@@ -20,24 +20,6 @@ using engine::Unit;
 
 constexpr std::uint64_t kRoundsToForget = 16;
 
-// Makes the call. Where there is no memory for it, the session ends.
-template <typename Impl, typename Call>
-Status unless_starved(Impl& impl, std::string_view what, Call call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    return impl.no_memory(std::string(what));
-  }
-}
-
-// The same for what reads states, whose texts a message may quote.
-template <typename Impl, typename Call>
-Status restored(Impl& impl, std::size_t bytes, Call call) {
-  const Status s = unless_starved(impl, fmt::format("what states of {} bytes hold", bytes), call);
-  constexpr std::size_t kMostText = 2000;
-  return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
-}
-
 }  // namespace
 
 Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
@@ -111,7 +93,7 @@ Status Session::Impl::meets_open_round(const Entry& e) const {
   return {};
 }
 
-Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin& origin) {
+Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin& origin, Whose whose) {
   TITHE_TRY(runner_.status());
   TITHE_TRY(engine::check_bucket(bucket));
   const std::lock_guard lock(mutex_);
@@ -137,9 +119,14 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   const bool first = std::ranges::none_of(entries_, [](const auto& other) { return other->open; });
   last_handed_ns_ = runner_.now_ns();
   if (first) first_handed_ns_ = last_handed_ns_;
+  away_ns_ =
+      left_ns_ == 0
+          ? 0
+          : static_cast<std::uint64_t>(std::max<std::int64_t>(0, last_handed_ns_ - left_ns_ - blocked_ns_));
   for (const Tensor& t : bucket) gradient_bytes_ += t.n * (t.dtype == DType::kF32 ? 4 : 2);
   TITHE_TRY(look_at(unit, bucket, e.hash));
-  TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_), last_ticket_ + 1));
+  TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_),
+                          whose == Whose::kPrograms ? last_ticket_ + 1 : 0));
   e.ticket = ++last_ticket_;
   e.used_before = std::exchange(e.used, round_ + 1);
   e.waited = false;
@@ -147,7 +134,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   return e.ticket;
 }
 
-Status Session::Impl::wait(Ticket ticket) {
+Status Session::Impl::wait(Ticket ticket, Whose whose) {
   Job* job = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -160,7 +147,12 @@ Status Session::Impl::wait(Ticket ticket) {
   }
   if (job == nullptr)
     return {Code::kInvalid, fmt::format("ticket {} was never given, or was waited for", ticket)};
+  const std::int64_t began = runner_.now_ns();
   TITHE_TRY(runner_.wait(*job));
+  if (whose == Whose::kPrograms) {
+    const std::lock_guard lock(mutex_);
+    blocked_ns_ += runner_.now_ns() - began;
+  }
   return job->unit->trouble();
 }
 
@@ -183,7 +175,7 @@ Result<bool> Session::Impl::poll(Ticket ticket) {
   return true;
 }
 
-Status Session::Impl::commit() {
+Status Session::Impl::commit(Whose whose) {
   const std::lock_guard one_at_a_time(commit_mutex_);
   bool ended = false;
   const Status s = commit_round(ended);
@@ -192,6 +184,7 @@ Status Session::Impl::commit() {
     ending_ = false;
   }
   if (ended && advisor_ != nullptr) advise();
+  if (ended && whose == Whose::kPrograms) came_back();
   return s;
 }
 
@@ -206,7 +199,12 @@ Status Session::Impl::commit_round(bool& ended) {
   }
   TITHE_TRY(runner_.status());
   if (open_.empty()) return {};
-  TITHE_TRY(runner_.agree());
+  std::uint64_t away_ns = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    away_ns = away_ns_;
+  }
+  TITHE_TRY(runner_.agree(away_ns));
   const std::lock_guard lock(mutex_);
   const bool finite =
       std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
@@ -235,6 +233,7 @@ Status Session::Impl::commit_round(bool& ended) {
   ++round_;
   ++committed_;
   ended = true;
+  look_for_late();
   committed_choices_ = choices_;
   if (!finite)
     norms_.drop();
@@ -303,148 +302,6 @@ Status Session::Impl::residual(std::string_view key, std::span<float> out) const
 Status Session::Impl::write_trace() {
   const std::lock_guard lock(trace_mutex_);
   return trace_ == nullptr ? Status{} : trace_->write(runner_.recorder());
-}
-
-// ---- The public face
-
-Session::Session(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Session::~Session() = default;
-std::shared_ptr<Session::Impl> Session::impl() const {
-  const std::lock_guard lock(mutex_);
-  return impl_;
-}
-
-Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
-                                                     const SessionOptions& options) {
-  TITHE_TRY(check_environment());
-  if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
-  TITHE_TRY(engine::check_members(options.members, transport->world()));
-  if (options.lanes < 0 || options.lanes > 256)
-    return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
-  if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
-  if (options.patience < options.timeout)
-    return Status(Code::kInvalid,
-                  fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
-                              "for ranks that answer",
-                              options.patience.count(), options.timeout.count()));
-  Result<Hosts> hosts = transport->hosts();
-  if (!options.hosts.empty()) hosts = Hosts::parse(options.hosts, transport->world());
-  if (!hosts.ok()) return hosts.status();
-  if (options.servers < 0 || options.servers >= transport->world())
-    return Status(Code::kInvalid, fmt::format("servers={}: of {} ranks at least one must work",
-                                              options.servers, transport->world()));
-  SessionOptions told = options;
-  if (options.link.empty() && transport->link_rate() > 0)
-    told.link = fmt::format("{}kB/s", static_cast<double>(transport->link_rate()) / 1e3);
-  Result<Choices> choices = engine::choices_of(told, transport->world(), *hosts);
-  if (!choices.ok()) return choices.status();
-  Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
-  if (!schedule.ok()) return schedule.status();
-  const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
-  if (!authenticate.ok()) return authenticate.status();
-  const Result<Cover> checksum = engine::parse_checksum(options.checksum, *authenticate);
-  if (!checksum.ok()) return checksum.status();
-  if (*checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*choices, engine::automatic(options)));
-  const Result<engine::DeviceChoice> device = engine::parse_device(options.device);
-  if (!device.ok()) return device.status();
-  const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
-  if (!pacing.ok()) return pacing.status();
-  if (!advice_asked().empty() && !advice_allows().empty())
-    if (const Result<AutoSpec> allowed = parse_auto(advice_allows()); !allowed.ok())
-      return Status(allowed.status().code(), "TITHE_ADVISE_ALLOW: " + allowed.status().what());
-  std::unique_ptr<engine::TraceFile> trace;
-  if (const std::string asked = options.trace.empty() ? trace_asked() : options.trace; !asked.empty()) {
-    Result<std::unique_ptr<engine::TraceFile>> opened =
-        engine::TraceFile::open(asked, *transport, options.run);
-    if (!opened.ok()) return opened.status();
-    trace = std::move(*opened);
-  }
-  return std::unique_ptr<Session>(new Session(std::make_shared<Impl>(
-      std::move(transport), std::move(told), !options.link.empty(), std::move(*choices), *schedule,
-      engine::Tagging{.what = *authenticate, .checksum = *checksum}, *device, *pacing, std::move(trace))));
-}
-
-// The others hear that the transport is gone.
-Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
-                                               const SessionOptions& options) {
-  const Rank me = transport == nullptr ? Status::kNoPeer : transport->rank();
-  try {
-    return Impl::open(std::move(transport), options);
-  } catch (const std::bad_alloc&) {
-    return Status(Code::kIo, fmt::format("rank {} has no memory to open a session", me), me);
-  } catch (const std::system_error& error) {
-    return Status(Code::kIo,
-                  fmt::format("rank {} cannot start the threads of a session: {}", me, error.what()), me);
-  }
-}
-
-int Session::rank() const { return impl()->member().me; }
-int Session::world() const { return impl()->member().world; }
-Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin) {
-  try {
-    return impl()->sync(bucket, origin);
-  } catch (const std::bad_alloc&) {
-    return impl()->no_memory(impl()->needs(bucket));
-  }
-}
-Status Session::wait(Ticket ticket) {
-  return unless_starved(*impl(), "a wait", [&] { return impl()->told(impl()->wait(ticket)); });
-}
-Status Session::commit() {
-  return unless_starved(*impl(), "the choices that all ranks have agreed on",
-                        [&] { return impl()->told(impl()->commit()); });
-}
-Result<bool> Session::poll(Ticket ticket) { return impl()->poll(ticket); }
-Status Session::present() const { return impl()->runner().present(); }
-std::vector<Rank> Session::missed() const { return impl()->runner().missed(); }
-void Session::cancel() { impl()->runner().cancel(); }
-Status Session::evaluated(double loss) {
-  return unless_starved(*impl(), "the end of a round", [&] { return impl()->evaluated(loss); });
-}
-Status Session::learning_rate(double rate) {
-  return unless_starved(*impl(), "the end of a round", [&] { return impl()->learning_rate(rate); });
-}
-double Session::ratio() const { return impl()->ratio(); }
-Status Session::propose(std::string_view choices, std::uint64_t round) {
-  return impl()->user_proposes(choices, round);
-}
-Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
-  return impl()->user_proposes(to_json(rules), round);
-}
-Proposal Session::proposal() const { return impl()->proposal(); }
-std::string Session::choices() const { return impl()->choices(); }
-std::vector<std::string> Session::said() { return impl()->said(); }
-bool Session::last_round_dropped() const { return impl()->last_round_dropped(); }
-Result<std::vector<std::uint8_t>> Session::state() {
-  try {
-    return impl()->state();
-  } catch (const std::bad_alloc&) {  // nothing has changed
-    return Status(Code::kIo,
-                  "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
-  }
-}
-Result<std::vector<std::uint8_t>> Session::common_state() { return impl()->common_state(); }
-Status Session::restore(ByteView state) {
-  return restored(*impl(), state.size(), [&] { return impl()->restore(state); });
-}
-Status Session::restore(std::span<const ByteView> states, Lost lost) {
-  std::size_t bytes = 0;
-  for (const ByteView state : states) bytes += state.size();
-  return restored(*impl(), bytes, [&] { return impl()->restore(states, lost); });
-}
-Status Session::undo() { return impl()->undo(); }
-Status Session::residual(std::string_view key, std::span<float> out) const {
-  return impl()->residual(key, out);
-}
-SessionStats Session::stats() const { return impl()->stats(); }
-std::vector<TensorStats> Session::tensor_stats() const { return impl()->tensor_stats(); }
-std::string Session::plan_text() const { return impl()->plan_text(); }
-void Session::trace(bool on) { impl()->runner().recorder().trace(on); }
-std::vector<TraceEvent> Session::take_trace() { return impl()->runner().recorder().take_trace(); }
-bool Session::tracing() const { return impl()->runner().recorder().on(); }
-Status Session::write_trace() { return impl()->write_trace(); }
-void Session::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
-  impl()->runner().mark(op, begin_ns, end_ns);
 }
 
 }  // namespace tithe

@@ -144,6 +144,7 @@ Result<Choices> Session::Impl::checked(std::string_view text) const {
   if (!next.ok()) return next;
   TITHE_TRY(engine::check_change(*now, *next));
   if (member_.tagging.checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*next));
+  TITHE_TRY(engine::check_stragglers(*engine::parse_stragglers(options_.stragglers), *next));
   engine::RulesMet met(*next);
   for (const auto& [key, n] : keys) met.meet(*next, key, n);
   if (!keys.empty()) TITHE_TRY(met.check(*next));

@@ -14,6 +14,7 @@
 #include "engine/session/advisor.h"
 #include "engine/session/norms.h"
 #include "engine/session/saved_state.h"
+#include "engine/session/stragglers.h"
 #include "engine/session/trace_file.h"
 
 namespace tithe {
@@ -23,46 +24,27 @@ class Session::Impl {
   // `options`: with the link, as it was said or else found.
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said, Choices choices,
        Schedule schedule, const engine::Tagging& tagging, const engine::DeviceChoice& device,
-       const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace)
-      : trace_(std::move(trace)),
-        options_(std::move(options)),
-        member_{.me = transport->rank(),
-                .world = transport->world(),
-                .hosts = choices.usual().hosts,
-                .servers = options_.servers,
-                .divide = options_.average ? static_cast<float>(transport->world() - options_.servers) : 1.0F,
-                .seed = options_.seed,
-                .run = engine::run_in(options_.run, options_.epoch),
-                .force_reference = options_.force_reference,
-                .workers = options_.lanes + 1,
-                .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
-                .tags = transport->key().empty()
-                            ? nullptr
-                            : std::make_shared<Tags>(transport->key(), options_.lanes + 1),
-                .gpus = std::make_shared<engine::Gpus>(device, options_.lanes + 1),
-                .strangers = engine::strangers_may_speak(*transport)},
-        automatic_(automatic_text(options_)),
-        link_said_(link_said),
-        schedule_(schedule),
-        choices_(std::make_shared<const Choices>(std::move(choices))),
-        runner_(std::move(transport), member_, options_.lanes,
-                {options_.timeout, options_.patience, options_.interrupted}, pacing,
-                {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
-                 [this](std::uint32_t number) { discard(number); }},
-                options_.ended) {
-    if (trace_ != nullptr) runner_.recorder().keep();
-    if (!automatic_.empty() || !advice_asked().empty()) seat_advisor();
-  }
+       const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace,
+       const engine::Stragglers& stragglers);
   static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options);
-  ~Impl() { (void)write_trace(); }
+  ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin);
-  Status wait(Ticket ticket);
+  // stand_in.h; nobody's: of a round that goes on without the program.
+  class StandIn;
+  enum class Whose : std::uint8_t { kPrograms, kNobodys };
+  StandIn* stand_in() const { return stand_in_.get(); }
+  std::uint64_t next_round() const {
+    const std::lock_guard lock(mutex_);
+    return round_;
+  }
+
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin, Whose whose = Whose::kPrograms);
+  Status wait(Ticket ticket, Whose whose = Whose::kPrograms);
   Result<bool> poll(Ticket ticket);
-  Status commit();
+  Status commit(Whose whose = Whose::kPrograms);
   Result<std::vector<std::uint8_t>> state();
   Status restore(ByteView bytes);
   Status restore(std::span<const ByteView> states, Lost lost);
@@ -150,6 +132,14 @@ class Session::Impl {
   Status in_open_round(std::string_view key) const;
   Status meets_open_round(const Entry& e) const;
   Status commit_round(bool& ended);
+
+  engine::Standing standing_for(const engine::Stragglers& stragglers);
+
+  // stand_in.cc
+  void owe(const Tensor& tensor, std::uint64_t round);
+  Ticket late_ticket();
+  void came_back();  // the program, from a call that ends a round
+  void look_for_late();
   Status check_carry();
 
   // session_states.cc
@@ -225,7 +215,14 @@ class Session::Impl {
   std::uint64_t ranks_lost_ = 0;
   carry::Book book_;                // of what lost ranks had left unsent
   std::vector<std::string> lines_;  // for said()
-  engine::Runner runner_;           // last: its lanes stop before what they use goes
+  // Since when the program is away for its next round, and how long it waited meanwhile; what it took for the last one.
+  std::int64_t left_ns_ = 0, blocked_ns_ = 0;
+  std::uint64_t away_ns_ = 0;
+  engine::Lateness lateness_;
+  std::vector<std::uint64_t> all_away_;  // by rank; reused
+  engine::Late late_;                    // as stats() have it
+  std::unique_ptr<StandIn> stand_in_;    // null: nobody stands in. It outlives the lanes, which call it
+  engine::Runner runner_;                // last: its lanes stop before what they use goes
 };
 
 }  // namespace tithe

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "engine/session/session_impl.h"
+#include "engine/session/stand_in.h"
 
 namespace tithe {
 
@@ -69,6 +69,7 @@ Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::st
                        std::uint64_t epoch) {
   std::shared_ptr<Impl> old = impl();
   TITHE_TRY(old->may_become(transport.get(), members, epoch));
+  if (old->stand_in() != nullptr) TITHE_TRY(old->stand_in()->level("reform", true));
   const Rank me = old->member().me;
   try {
     old->runner().cancel();

@@ -5,21 +5,29 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/session/session_impl.h"
+#include "base/text.h"
+#include "engine/session/stand_in.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe {
 
 SessionStats Session::Impl::stats() const {
   SessionStats s = runner_.stats();
+  if (stand_in_ != nullptr) {
+    s.rounds_missed = stand_in_->stood_in();
+    s.rounds_behind = stand_in_->behind();
+  }
   const std::lock_guard lock(mutex_);
   for (std::uint64_t SessionStats::*sum :
        {&SessionStats::rounds, &SessionStats::rounds_dropped, &SessionStats::values,
         &SessionStats::frames_sent, &SessionStats::bytes_sent, &SessionStats::encode_ns,
         &SessionStats::merge_ns, &SessionStats::send_ns, &SessionStats::wait_ns, &SessionStats::strange,
-        &SessionStats::events_lost})
+        &SessionStats::events_lost, &SessionStats::rounds_missed})
     s.*sum += before_.*sum;
   s.epoch = options_.epoch;
+  s.late_rank = late_.rank;
+  s.late_share = late_.share;
+  s.late_ns = late_.cost_ns;
   s.values_let_go = values_let_go_;
   s.sum_let_go = sum_let_go_;
   s.sum_forgotten = sum_forgotten_;
@@ -37,6 +45,22 @@ SessionStats Session::Impl::stats() const {
   s.gradient_norm = norms.gradient;
   s.residual_norm = norms.residual;
   return s;
+}
+
+// Under mutex_, after a round. Rank 0 says it, once for a rank until a window finds another one, or nobody.
+void Session::Impl::look_for_late() {
+  if (committed_ == 1) return;  // in the first round a program was nowhere to come back from
+  if (!runner_.away(all_away_) || !lateness_.take(all_away_)) return;
+  const Rank before = std::exchange(late_, lateness_.found()).rank;
+  if (member_.me != 0 || late_.rank == Status::kNoPeer || late_.rank == before) return;
+  const std::string name =
+      options_.members.empty() ? "" : fmt::format(" ('{}')", printable(name_of(late_.rank), 200));
+  say(fmt::format(
+      "round {}: rank {}{} is late: its program takes {:.4g} ms for a round, {:.0f} % more than the median "
+      "of all ranks, and the others wait {:.4g} ms for it, on average of the last {} rounds; see 'Ranks "
+      "that are slow' in docs/elastic.md",
+      round_ - 1, late_.rank, name, 1e-6 * static_cast<double>(late_.own_ns), 100 * late_.share,
+      1e-6 * static_cast<double>(late_.cost_ns), engine::kLateWindow));
 }
 
 std::vector<TensorStats> Session::Impl::tensor_stats() const {

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public face of a session: how it is opened, and who answers each call. Where somebody stands in for the program
+// (stand_in.h), that one does.
+#include <fmt/format.h>
+
+#include "base/environment.h"
+#include "base/text.h"
+#include "engine/session/stand_in.h"
+#include "tithe/seam/machine.h"
+
+namespace tithe {
+namespace {
+
+// Makes the call. Where there is no memory for it, the session ends.
+template <typename Impl, typename Call>
+Status unless_starved(Impl& impl, std::string_view what, Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return impl.no_memory(std::string(what));
+  }
+}
+
+// Where somebody stands in, only a rank that is not behind may do `what`.
+template <typename Impl>
+Status level(const Impl& impl, std::string_view what) {
+  return impl.stand_in() == nullptr ? Status{} : impl.stand_in()->level(what);
+}
+
+// The same for what reads states, whose texts a message may quote.
+template <typename Impl, typename Call>
+Status restored(Impl& impl, std::size_t bytes, Call call) {
+  const Status s = unless_starved(impl, fmt::format("what states of {} bytes hold", bytes), call);
+  constexpr std::size_t kMostText = 2000;
+  return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+std::shared_ptr<Session::Impl> Session::impl() const {
+  const std::lock_guard lock(mutex_);
+  return impl_;
+}
+
+// `options`: with the link, as it was said or else found.
+Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said,
+                    Choices choices, Schedule schedule, const engine::Tagging& tagging,
+                    const engine::DeviceChoice& device, const engine::Pacing& pacing,
+                    std::unique_ptr<engine::TraceFile> trace, const engine::Stragglers& stragglers)
+    : trace_(std::move(trace)),
+      options_(std::move(options)),
+      member_{.me = transport->rank(),
+              .world = transport->world(),
+              .hosts = choices.usual().hosts,
+              .servers = options_.servers,
+              .divide = options_.average ? static_cast<float>(transport->world() - options_.servers) : 1.0F,
+              .seed = options_.seed,
+              .run = engine::run_in(options_.run, options_.epoch),
+              .force_reference = options_.force_reference,
+              .workers = options_.lanes + 1,
+              .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
+              .tags = transport->key().empty() ? nullptr
+                                               : std::make_shared<Tags>(transport->key(), options_.lanes + 1),
+              .gpus = std::make_shared<engine::Gpus>(device, options_.lanes + 1),
+              .strangers = engine::strangers_may_speak(*transport)},
+      automatic_(automatic_text(options_)),
+      link_said_(link_said),
+      schedule_(schedule),
+      choices_(std::make_shared<const Choices>(std::move(choices))),
+      lateness_(stragglers.share, member_.world),
+      all_away_(static_cast<std::size_t>(member_.world)),
+      stand_in_(stragglers.stands_in() && member_.world > 1 ? std::make_unique<StandIn>(*this, stragglers)
+                                                            : nullptr),
+      runner_(std::move(transport), member_, options_.lanes,
+              {options_.timeout, options_.patience, options_.interrupted}, pacing,
+              {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
+               [this](std::uint32_t number) { discard(number); }},
+              options_.ended, standing_for(stragglers)) {
+  if (trace_ != nullptr) runner_.recorder().keep();
+  if (!automatic_.empty() || !advice_asked().empty()) seat_advisor();
+  if (stand_in_ != nullptr) stand_in_->start();
+}
+
+Session::Impl::~Impl() {
+  if (stand_in_ != nullptr) {
+    runner_.cancel();
+    stand_in_->stop();
+  }
+  (void)write_trace();
+}
+
+engine::Standing Session::Impl::standing_for(const engine::Stragglers& stragglers) {
+  if (stand_in_ == nullptr) return {};
+  return {.world_at_least = std::max(member_.world - stragglers.ranks, 1),
+          .share = stragglers.share,
+          .due = [this](std::uint64_t ended) { stand_in_->due(ended); }};
+}
+
+Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
+                                                     const SessionOptions& options) {
+  TITHE_TRY(check_environment());
+  if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
+  TITHE_TRY(engine::check_members(options.members, transport->world()));
+  if (options.lanes < 0 || options.lanes > 256)
+    return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
+  if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
+  if (options.patience < options.timeout)
+    return Status(Code::kInvalid,
+                  fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
+                              "for ranks that answer",
+                              options.patience.count(), options.timeout.count()));
+  Result<Hosts> hosts = transport->hosts();
+  if (!options.hosts.empty()) hosts = Hosts::parse(options.hosts, transport->world());
+  if (!hosts.ok()) return hosts.status();
+  if (options.servers < 0 || options.servers >= transport->world())
+    return Status(Code::kInvalid, fmt::format("servers={}: of {} ranks at least one must work",
+                                              options.servers, transport->world()));
+  SessionOptions told = options;
+  if (options.link.empty() && transport->link_rate() > 0)
+    told.link = fmt::format("{}kB/s", static_cast<double>(transport->link_rate()) / 1e3);
+  Result<Choices> choices = engine::choices_of(told, transport->world(), *hosts);
+  if (!choices.ok()) return choices.status();
+  Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
+  if (!schedule.ok()) return schedule.status();
+  const Result<engine::Authenticate> authenticate = engine::parse_authenticate(options.authenticate);
+  if (!authenticate.ok()) return authenticate.status();
+  const Result<Cover> checksum = engine::parse_checksum(options.checksum, *authenticate);
+  if (!checksum.ok()) return checksum.status();
+  if (*checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*choices, engine::automatic(options)));
+  const Result<engine::DeviceChoice> device = engine::parse_device(options.device);
+  if (!device.ok()) return device.status();
+  const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
+  if (!pacing.ok()) return pacing.status();
+  if (!advice_asked().empty() && !advice_allows().empty())
+    if (const Result<AutoSpec> allowed = parse_auto(advice_allows()); !allowed.ok())
+      return Status(allowed.status().code(), "TITHE_ADVISE_ALLOW: " + allowed.status().what());
+  const Result<engine::Stragglers> stragglers = engine::parse_stragglers(options.stragglers);
+  if (!stragglers.ok()) return stragglers.status();
+  TITHE_TRY(engine::check_stragglers(*stragglers, options));
+  TITHE_TRY(engine::check_stragglers(*stragglers, *choices));
+  std::unique_ptr<engine::TraceFile> trace;
+  if (const std::string asked = options.trace.empty() ? trace_asked() : options.trace; !asked.empty()) {
+    Result<std::unique_ptr<engine::TraceFile>> opened =
+        engine::TraceFile::open(asked, *transport, options.run);
+    if (!opened.ok()) return opened.status();
+    trace = std::move(*opened);
+  }
+  return std::unique_ptr<Session>(new Session(std::make_shared<Impl>(
+      std::move(transport), std::move(told), !options.link.empty(), std::move(*choices), *schedule,
+      engine::Tagging{.what = *authenticate, .checksum = *checksum}, *device, *pacing, std::move(trace),
+      *stragglers)));
+}
+
+// The others hear that the transport is gone.
+Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
+                                               const SessionOptions& options) {
+  const Rank me = transport == nullptr ? Status::kNoPeer : transport->rank();
+  try {
+    return Impl::open(std::move(transport), options);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kIo, fmt::format("rank {} has no memory to open a session", me), me);
+  } catch (const std::system_error& error) {
+    return Status(Code::kIo,
+                  fmt::format("rank {} cannot start the threads of a session: {}", me, error.what()), me);
+  }
+}
+
+int Session::rank() const { return impl()->member().me; }
+int Session::world() const { return impl()->member().world; }
+Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin) {
+  try {
+    const auto inside = impl();
+    return inside->stand_in() != nullptr ? inside->stand_in()->sync(bucket, origin)
+                                         : inside->sync(bucket, origin);
+  } catch (const std::bad_alloc&) {
+    return impl()->no_memory(impl()->needs(bucket));
+  }
+}
+Status Session::wait(Ticket ticket) {
+  const auto inside = impl();
+  return unless_starved(*inside, "a wait", [&] {
+    return inside->told(inside->stand_in() != nullptr ? inside->stand_in()->wait(ticket)
+                                                      : inside->wait(ticket));
+  });
+}
+Status Session::commit() {
+  const auto inside = impl();
+  return unless_starved(*inside, "the choices that all ranks have agreed on", [&] {
+    return inside->told(inside->stand_in() != nullptr ? inside->stand_in()->commit() : inside->commit());
+  });
+}
+Result<bool> Session::poll(Ticket ticket) {
+  const auto inside = impl();
+  return inside->stand_in() != nullptr ? inside->stand_in()->poll(ticket) : inside->poll(ticket);
+}
+Status Session::present() const { return impl()->runner().present(); }
+std::vector<Rank> Session::missed() const { return impl()->runner().missed(); }
+void Session::cancel() { impl()->runner().cancel(); }
+Status Session::evaluated(double loss) {
+  return unless_starved(*impl(), "the end of a round", [&] {
+    TITHE_TRY(level(*impl(), "evaluated"));
+    return impl()->evaluated(loss);
+  });
+}
+Status Session::learning_rate(double rate) {
+  return unless_starved(*impl(), "the end of a round", [&] {
+    TITHE_TRY(level(*impl(), "learning_rate"));
+    return impl()->learning_rate(rate);
+  });
+}
+double Session::ratio() const { return impl()->ratio(); }
+Status Session::propose(std::string_view choices, std::uint64_t round) {
+  return impl()->user_proposes(choices, round);
+}
+Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
+  return impl()->user_proposes(to_json(rules), round);
+}
+Proposal Session::proposal() const { return impl()->proposal(); }
+std::string Session::choices() const { return impl()->choices(); }
+std::vector<std::string> Session::said() { return impl()->said(); }
+std::uint64_t Session::round() const {
+  const auto inside = impl();
+  return inside->stand_in() != nullptr ? inside->stand_in()->round() : inside->next_round();
+}
+bool Session::last_round_dropped() const {
+  const auto inside = impl();
+  return inside->stand_in() != nullptr ? inside->stand_in()->last_round_dropped()
+                                       : inside->last_round_dropped();
+}
+Result<std::vector<std::uint8_t>> Session::state() {
+  TITHE_TRY(level(*impl(), "state"));
+  try {
+    return impl()->state();
+  } catch (const std::bad_alloc&) {  // nothing has changed
+    return Status(Code::kIo,
+                  "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
+  }
+}
+Result<std::vector<std::uint8_t>> Session::common_state() {
+  TITHE_TRY(level(*impl(), "common_state"));
+  return impl()->common_state();
+}
+Status Session::restore(ByteView state) {
+  TITHE_TRY(level(*impl(), "restore"));
+  return restored(*impl(), state.size(), [&] { return impl()->restore(state); });
+}
+Status Session::restore(std::span<const ByteView> states, Lost lost) {
+  TITHE_TRY(level(*impl(), "restore"));
+  std::size_t bytes = 0;
+  for (const ByteView state : states) bytes += state.size();
+  return restored(*impl(), bytes, [&] { return impl()->restore(states, lost); });
+}
+Status Session::undo() { return impl()->undo(); }
+Status Session::residual(std::string_view key, std::span<float> out) const {
+  return impl()->residual(key, out);
+}
+SessionStats Session::stats() const { return impl()->stats(); }
+std::vector<TensorStats> Session::tensor_stats() const { return impl()->tensor_stats(); }
+std::string Session::plan_text() const { return impl()->plan_text(); }
+void Session::trace(bool on) { impl()->runner().recorder().trace(on); }
+std::vector<TraceEvent> Session::take_trace() { return impl()->runner().recorder().take_trace(); }
+bool Session::tracing() const { return impl()->runner().recorder().on(); }
+Status Session::write_trace() { return impl()->write_trace(); }
+void Session::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
+  impl()->runner().mark(op, begin_ns, end_ns);
+}
+
+}  // namespace tithe

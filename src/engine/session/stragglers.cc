@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/session/stragglers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/text.h"
+#include "engine/peers/chosen.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::uint32_t kMostWithout = 64;  // results of so many rounds wait for a rank
+
+Status not_straggling(std::string_view text) {
+  return {
+      Code::kInvalid,
+      fmt::format(
+          "stragglers={}: must be off, share=0.25 (who takes so much longer than the median is named), "
+          "or with ,without=4,ranks=1,level=100: how many rounds in a row go on without a rank (1 to {}), "
+          "without how many ranks at once, and before and after every how many-th round all are waited for",
+          printable(text, 80), kMostWithout)};
+}
+
+std::optional<double> number_in(std::string_view text, double least, double most, bool whole) {
+  const std::string copy(text);
+  char* end = nullptr;
+  const double value = std::strtod(copy.c_str(), &end);
+  if (copy.empty() || end != copy.c_str() + copy.size() || !(value >= least && value <= most))
+    return std::nullopt;
+  if (whole && value != static_cast<double>(static_cast<std::uint32_t>(value))) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Result<Stragglers> parse_stragglers(std::string_view text) {
+  if (text == "off") return Stragglers{.share = 0};
+  std::optional<double> share, without, ranks, level;
+  const struct {
+    std::string_view name;
+    std::optional<double>* into;
+    double least, most;
+  } known[] = {{"share", &share, 0.01, 1000},
+               {"without", &without, 1, kMostWithout},
+               {"ranks", &ranks, 1, 1 << 16},
+               {"level", &level, 3, 1e9}};
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string_view word = text.substr(at, comma - at);
+    at = comma + 1;
+    const auto* const of = std::ranges::find_if(known, [&](const auto& k) {
+      return word.starts_with(k.name) && word.substr(k.name.size()).starts_with('=');
+    });
+    if (of == std::end(known) || *of->into) return not_straggling(text);
+    *of->into = number_in(word.substr(of->name.size() + 1), of->least, of->most, of->into != &share);
+    if (!*of->into) return not_straggling(text);
+  }
+  if ((ranks || level) && !without) return not_straggling(text);
+  return Stragglers{.share = share.value_or(Stragglers{}.share),
+                    .without = static_cast<std::uint32_t>(without.value_or(0)),
+                    .ranks = static_cast<int>(ranks.value_or(1)),
+                    .level = static_cast<std::uint32_t>(level.value_or(0))};
+}
+
+Status check_stragglers(const Stragglers& asked, const SessionOptions& options) {
+  if (!asked.stands_in()) return {};
+  const auto refused = [](Code code, std::string_view what) {
+    return Status(code, fmt::format("stragglers with without=: {}", what));
+  };
+  if (options.lanes == 0)
+    return refused(Code::kInvalid, "lanes=0 leaves nobody to stand in: take lanes=1 or more");
+  if (options.undo)
+    return refused(Code::kUnsupported,
+                   "a rank that is behind cannot take back what it has not come to: take undo=0");
+  if (options.servers > 0)
+    return refused(Code::kUnsupported,
+                   "servers have no gradients of their own to hand over late: take servers=0");
+  if (options.schedule != "none")
+    return refused(Code::kUnsupported,
+                   "a rank that is behind tells a schedule later than others: take schedule=none");
+  if (automatic(options))
+    return refused(Code::kUnsupported,
+                   "codec auto measures the gradients of each round, and some come later: name a codec");
+  return {};
+}
+
+Status check_stragglers(const Stragglers& asked, const Choices& choices) {
+  if (!asked.stands_in()) return {};
+  for (const Choice& c : choices.all()) {
+    const Codec& codec = *c.spec.codec;
+    const FeedbackPolicy& feedback = c.spec.feedback;
+    std::string_view why;
+    if (codec.traits.votes)
+      why = "counts every rank as a vote, and one that is stood in for has none";
+    else if (feedback.kind == Feedback::kMomentum)
+      why = "gives gradients their momentum as they come: leave momentum to the optimizer";
+    else if (feedback.clip > 0)
+      why = "clips gradients as they come: take clip=0";
+    else if (feedback.kind == Feedback::kNone && !codec.traits.lossless)
+      why = "keeps no residual (feedback=none), and there the gradient waits that comes late";
+    if (!why.empty())
+      return {Code::kUnsupported, fmt::format("stragglers with without=: {} {}", to_string(c.spec), why)};
+  }
+  return {};
+}
+
+bool Lateness::take(std::span<const std::uint64_t> away_ns) {
+  if (share_ == 0 || away_ns.size() != sums_.size() || sums_.size() < 2) return false;
+  std::size_t last = 0;
+  std::uint64_t next = 0;
+  for (std::size_t r = 0; r < sums_.size(); ++r) {
+    sums_[r].away += away_ns[r];
+    if (r > 0 && away_ns[r] > away_ns[last]) {
+      next = away_ns[last];
+      last = r;
+    } else if (r > 0) {
+      next = std::max(next, away_ns[r]);
+    }
+  }
+  sums_[last].cost += away_ns[last] - next;
+  if (++rounds_ < kLateWindow) return false;
+  const auto slowest = std::ranges::max_element(sums_, {}, &Sum::away);
+  for (std::size_t r = 0; r < sums_.size(); ++r) means_[r] = sums_[r].away / rounds_;
+  const auto median = means_.begin() + static_cast<std::ptrdiff_t>((means_.size() - 1) / 2);
+  std::ranges::nth_element(means_, median);
+  Late late{.rank = static_cast<Rank>(slowest - sums_.begin()),
+            .own_ns = slowest->away / rounds_,
+            .usual_ns = *median,
+            .cost_ns = slowest->cost / rounds_};
+  const auto more = static_cast<double>(late.own_ns - late.usual_ns);
+  late.share = more / static_cast<double>(std::max<std::uint64_t>(late.usual_ns, 1));
+  const bool counts =
+      late.share >= share_ && more >= static_cast<double>(std::chrono::nanoseconds(kLeastLate).count());
+  found_ = counts ? late : Late{};
+  std::ranges::fill(sums_, Sum{});
+  rounds_ = 0;
+  return true;
+}
+
+}  // namespace tithe::engine

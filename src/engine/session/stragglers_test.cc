@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/session/stragglers.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+
+TEST(Stragglers, AreReadAndRefused) {
+  EXPECT_EQ(parse_stragglers("off")->share, 0);
+  const Result<Stragglers> all = parse_stragglers("share=0.5,without=3,ranks=2,level=10");
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->share, 0.5);
+  EXPECT_EQ(all->without, 3U);
+  EXPECT_EQ(all->ranks, 2);
+  EXPECT_TRUE(all->may_miss(1) && all->may_miss(8));
+  EXPECT_FALSE(all->may_miss(0) || all->may_miss(9) || all->may_miss(10) || all->may_miss(19));
+  EXPECT_FALSE(parse_stragglers("share=0.5")->may_miss(1));
+  EXPECT_EQ(parse_stragglers("without=4")->share, 0.25);
+  for (const char* wrong : {"", "on", "share", "share=", "share=0", "share=-1", "share=nan", "share=0.5,",
+                            "without=0", "without=1.5", "without=65", "ranks=1", "level=10",
+                            "share=1,share=1", "without=1,level=2", "without=1,ranks=0", "late=1"})
+    EXPECT_EQ(parse_stragglers(wrong).status().code(), Code::kInvalid) << wrong;
+}
+
+// A window of rounds, each of which took the ranks so long.
+Late after(Lateness& lateness, const std::vector<std::vector<std::uint64_t>>& rounds) {
+  for (std::size_t k = 0; k < kLateWindow; ++k)
+    EXPECT_EQ(lateness.take(rounds[k % rounds.size()]), k + 1 == kLateWindow);
+  return lateness.found();
+}
+
+TEST(Stragglers, OneIsNamedWithWhatItCosts) {
+  Lateness lateness(0.25, 3);
+  Late late = after(lateness, {{100 * kMs, 110 * kMs, 150 * kMs}});
+  EXPECT_EQ(late.rank, 2);
+  EXPECT_NEAR(late.share, 150.0 / 110 - 1, 1e-9);
+  EXPECT_EQ(late.own_ns, 150 * kMs);
+  EXPECT_EQ(late.usual_ns, 110 * kMs);
+  EXPECT_EQ(late.cost_ns, 40 * kMs);
+  late = after(lateness, {{100 * kMs, 100 * kMs, 100 * kMs}, {300 * kMs, 100 * kMs, 100 * kMs}});
+  EXPECT_EQ(late.rank, 0) << "of two that take turns";
+  EXPECT_EQ(late.cost_ns, 100 * kMs);
+  EXPECT_EQ(after(lateness, {{100 * kMs, 110 * kMs, 120 * kMs}}).rank, Status::kNoPeer) << "by a tenth";
+}
+
+TEST(Stragglers, NobodyIsLateWhereAllAreOrByNoise) {
+  Lateness lateness(0.25, 4);
+  EXPECT_EQ(after(lateness, {{9'000 * kMs, 9'000 * kMs, 9'000 * kMs, 9'000 * kMs}}).rank, Status::kNoPeer);
+  EXPECT_EQ(after(lateness, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than 5 ms";
+  EXPECT_EQ(after(lateness, {{0, 0, 0, 0}}).rank, Status::kNoPeer);
+  Lateness off(0, 2), alone(0.25, 1);
+  const std::array<std::uint64_t, 2> two{0, 1000 * kMs};
+  for (std::size_t k = 0; k < 2 * kLateWindow; ++k) {
+    EXPECT_FALSE(off.take(two));
+    EXPECT_FALSE(alone.take(std::span(two).first(1)));
+  }
+}
+
+}  // namespace
+}  // namespace tithe::engine
