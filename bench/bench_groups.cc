@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost of small tensors: those of a model that are below 16 KB, as one message of the same bytes (a single
-// tensor), as a group in one bucket, as groups in the buckets that DistributedDataParallel would fill, and each by
-// itself. Ranks are threads on `loop`; rounds of all four take turns, and each turn's ratio to the single tensor is
-// taken.
+// tensor), as a group in one bucket, as groups in the buckets that DistributedDataParallel would fill, as one group
+// that leaves with the last of those, and each by itself. Ranks are threads on `loop`; rounds of all five take turns,
+// and each turn's ratio to the single tensor is taken.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -44,8 +44,9 @@ using Sizes = std::vector<std::size_t>;
 // Buckets of small tensors, once they are synchronised by all ranks again and again.
 class Arrangement {
  public:
-  Arrangement(const std::vector<Sizes>& buckets, const SessionOptions& options, int world)
-      : gate_(world + 1) {
+  // at_the_end: all tensors are handed over at once, from where the buckets lie.
+  Arrangement(const std::vector<Sizes>& buckets, bool at_the_end, const SessionOptions& options, int world)
+      : gate_(world + 1), at_the_end_(at_the_end) {
     for (auto& transport : open_loop(world)) {
       auto session = Session::open(std::move(transport), options);
       if (!session.ok()) fail(session.status());
@@ -91,6 +92,11 @@ class Arrangement {
         at += n;
       }
     }
+    if (at_the_end_) {
+      for (std::size_t b = 1; b < tensors.size(); ++b)
+        tensors[0].insert(tensors[0].end(), tensors[b].begin(), tensors[b].end());
+      tensors.resize(1);
+    }
     Session& session = *sessions_[static_cast<std::size_t>(rank)];
     while (true) {
       gate_.arrive_and_wait();
@@ -105,6 +111,7 @@ class Arrangement {
   }
 
   std::barrier<> gate_;
+  const bool at_the_end_;
   int rounds_ = 0;
   std::uint64_t done_ = 0;
   std::vector<std::unique_ptr<Session>> sessions_;
@@ -150,14 +157,15 @@ int run(const Args& args) {
       std::vector<double> ratios = {}, times = {};
     };
     std::vector<Row> rows;
-    const auto add = [&](const std::string& name, const std::vector<Sizes>& buckets,
-                         const std::string& rules) {
-      rows.push_back({name, std::make_unique<Arrangement>(buckets, options(rules), args.ranks)});
+    const auto add = [&](const std::string& name, const std::vector<Sizes>& buckets, const std::string& rules,
+                         bool at_the_end = false) {
+      rows.push_back({name, std::make_unique<Arrangement>(buckets, at_the_end, options(rules), args.ranks)});
       rows.back().made->seconds(3);
     };
     add("one tensor", {{all}}, "");
     add("a group, one bucket", {together}, group);
     add(fmt::format("groups in {} buckets", spread.size()), spread, group);
+    add(fmt::format("a group of {} buckets", spread.size()), spread, group, true);
     add("each by itself, one bucket", {together}, "");
     for (int turn = 0; turn < args.turns; ++turn) {
       for (Row& row : rows) {

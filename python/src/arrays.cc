@@ -84,9 +84,29 @@ Layout::Layout(std::vector<std::string> names, std::vector<std::size_t> counts, 
   if (rows.empty()) rows.resize(keys.size());
   if (keys.size() != sizes.size() || keys.size() != rows.size())
     raise({Code::kInvalid, "a layout needs one size per key, and one row per key or none"});
-  for (const std::size_t size : sizes)
+  for (const std::size_t size : sizes) {
+    firsts.push_back(values);
     if (size > kMostValues || (values += size) > kMostValues)
       raise({Code::kInvalid, "a layout of more than " + std::to_string(kMostValues) + " values"});
+  }
+}
+
+Layout Layout::pick(const std::vector<std::size_t>& which) const {
+  Layout some = *this;
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    const std::size_t k = which[i];
+    if (k >= keys.size() || (i > 0 && k <= which[i - 1]))
+      raise({Code::kInvalid, "numbers of a layout's tensors, in order"});
+    some.keys[i] = keys[k];
+    some.sizes[i] = sizes[k];
+    some.rows[i] = rows[k];
+    some.firsts[i] = firsts[k];
+  }
+  some.keys.resize(which.size());
+  some.sizes.resize(which.size());
+  some.rows.resize(which.size());
+  some.firsts.resize(which.size());
+  return some;
 }
 
 }  // namespace tithe::python

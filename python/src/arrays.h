@@ -35,15 +35,18 @@ Array array_argument(nb::handle given, bool convert) {
   return array;
 }
 
-// Tensors that lie back to back at one address, as in a DDP bucket. Made once, used every step.
+// Tensors that lie back to back at one address, as in a DDP bucket, or some of those. Made once, used every step.
 struct Layout {
   // rows may be empty. ValueError for a type that does not travel, or numbers that do not fit each other.
   Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type,
          std::vector<std::size_t> row_sizes);
+  // Of the same array, the tensors with these numbers alone.
+  Layout pick(const std::vector<std::size_t>& which) const;
   std::vector<std::string> keys;
   std::vector<std::size_t> sizes;
-  std::vector<std::size_t> rows;  // Tensor::row
-  std::size_t values = 0;         // of all
+  std::vector<std::size_t> rows;    // Tensor::row
+  std::vector<std::size_t> firsts;  // where each begins, values
+  std::size_t values = 0;           // of the whole array
   DType dtype;
 };
 

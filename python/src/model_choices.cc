@@ -55,6 +55,16 @@ nb::dict travels_raw(const SessionOptions& options, const Keys& keys, const Size
   return d;
 }
 
+// The numbers of those that share parts with others of their bucket.
+std::vector<std::size_t> in_groups(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
+  const Choices choices = unwrap(engine::choices_of(options, 1));
+  check_sizes(keys, sizes);
+  std::vector<std::size_t> out;
+  for (std::size_t k = 0; k < keys.size(); ++k)
+    if (!choices.choice(keys[k], sizes[k]).group.empty()) out.push_back(k);
+  return out;
+}
+
 }  // namespace
 
 void bind_choices(nb::module_& m) {
@@ -68,6 +78,8 @@ void bind_choices(nb::module_& m) {
         "How many tensors and values of a model travel raw, being small, and about how many bytes the others "
         "take in a "
         "message.");
+  m.def("in_groups", &in_groups, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
+        "The numbers of the tensors that travel in groups.");
 }
 
 }  // namespace tithe::python

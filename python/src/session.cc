@@ -2,6 +2,7 @@
 // Sessions. Whatever can wait runs without the GIL.
 #include "tithe/session.h"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -117,12 +118,16 @@ class PySession {
     return ticket;
   }
 
-  Ticket sync_at(const Layout& layout, const nb::handle tensor) {
-    auto array = array_of("the bucket", tensor);
-    if (array.size() != layout.values || dtype_of("the bucket", array.dtype()) != layout.dtype)
-      raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
-    const Ticket ticket = sync_from(layout, array.data(), {});
-    keep(ticket).arrays.emplace_back(std::move(array));
+  Ticket sync_some(const std::vector<std::pair<const Layout*, nb::object>>& pieces) {
+    Kept kept;
+    std::vector<Piece> at;
+    for (const auto& [layout, tensor] : pieces) {
+      if (layout == nullptr) throw_as(PyExc_TypeError, "sync_some takes a list of (layout, array) pairs");
+      kept.arrays.emplace_back(array_for(*layout, tensor));
+      at.push_back({layout, kept.arrays.back().data()});
+    }
+    const Ticket ticket = sync_from(at, {});
+    keep(ticket) = std::move(kept);
     return ticket;
   }
 
@@ -132,7 +137,8 @@ class PySession {
     if (device < 0 || address == 0)
       raise({Code::kInvalid, "sync_on takes an address, and a GPU by its number from 0 on"});
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's addresses are numbers
-    const Ticket ticket = sync_from(layout, reinterpret_cast<void*>(address), {device, stream});
+    const Piece whole{&layout, reinterpret_cast<void*>(address)};
+    const Ticket ticket = sync_from({&whole, 1}, {device, stream});
     keep(ticket).owner = owner;
     return ticket;
   }
@@ -243,15 +249,25 @@ class PySession {
   }
 
  private:
-  Ticket sync_from(const Layout& layout, void* from, const Origin& origin) {
-    auto* at = static_cast<std::uint8_t*>(from);
+  static AnyArray array_for(const Layout& layout, const nb::handle tensor) {
+    auto array = array_of("the bucket", tensor);
+    if (array.size() != layout.values || dtype_of("the bucket", array.dtype()) != layout.dtype)
+      raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
+    return array;
+  }
+  struct Piece {
+    const Layout* layout;
+    void* from;
+  };
+  Ticket sync_from(std::span<const Piece> pieces, const Origin& origin) {
     std::vector<Tensor> bucket =
         std::move(bucket_);  // lent: another thread may come while this one has no GIL
-    bucket.resize(layout.keys.size());
-    for (std::size_t i = 0; i < bucket.size(); ++i) {
-      bucket[i] = {layout.keys[i], at, layout.sizes[i], layout.dtype, layout.rows[i]};
-      at += layout.sizes[i] * bytes_of(layout.dtype);
-    }
+    bucket.clear();
+    for (const auto& [layout, from] : pieces)
+      for (std::size_t i = 0; i < layout->keys.size(); ++i)
+        bucket.push_back({layout->keys[i],
+                          static_cast<std::uint8_t*>(from) + layout->firsts[i] * bytes_of(layout->dtype),
+                          layout->sizes[i], layout->dtype, layout->rows[i]});
     const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin); }));
     bucket_ = std::move(bucket);
     return ticket;
@@ -345,13 +361,20 @@ void bind_session(nb::module_& m) {
   nb::class_<Layout>(m, "Layout", "Tensors of one dtype that lie back to back in memory.")
       .def(nb::init<std::vector<std::string>, std::vector<std::size_t>, std::string_view,
                     std::vector<std::size_t>>(),
-           nb::arg("keys"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("rows") = std::vector<std::size_t>());
+           nb::arg("keys"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("rows") = std::vector<std::size_t>())
+      .def("pick", &Layout::pick, nb::arg("which"), "Some of its tensors, where they are.");
   nb::class_<PySession>(m, "Session", "include/tithe/session.h, as Python sees it.")
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })
       .def("sync", &PySession::sync, nb::arg("items"))
-      .def("sync_at", &PySession::sync_at, nb::arg("layout"), nb::arg("bucket"),
-           "The same for one array that holds the tensors of a layout.")
+      .def(
+          "sync_at",
+          [](PySession& s, const Layout& layout, const nb::object& bucket) {
+            return s.sync_some({{&layout, bucket}});
+          },
+          nb::arg("layout"), nb::arg("bucket"), "The same for one array that holds the tensors of a layout.")
+      .def("sync_some", &PySession::sync_some, nb::arg("pieces"),
+           "The same for several arrays at once, each with its layout.")
       .def("sync_on", &PySession::sync_on, nb::arg("layout"), nb::arg("address"), nb::arg("device"),
            nb::arg("stream"), nb::arg("owner"),
            "The same on a GPU, by its address there: the values are what the work of a cudaStream_t makes "

@@ -3,8 +3,9 @@
 
     backward's thread   the copy stream waits until the bucket is filled, then copies it to the host. Nothing blocks
     feeder thread       waits for that copy, and hands the bucket to the session, in the order of the hook's calls
-    worker thread       as for buckets on the CPU; after the commit the copy back goes to the copy stream, and the
-                        future is completed there: it carries an event
+    worker thread       as for buckets on the CPU; the copy back goes to the copy stream when the bucket's own exchange
+                        is over (after the commit where values change in it, or are not all there before), and the
+                        future is completed there after the commit: it carries an event
     DDP                 waits for the future, by which the stream that it works on waits for the event
 
 Written against torch.accelerator, torch.Stream and torch.Event, for any device that has them.

@@ -13,6 +13,7 @@ from torch.autograd.profiler import record_function
 from tithe import _core
 from tithe._torch_checks import scale_of
 from tithe._torch_device import Passage
+from tithe._torch_round_groups import RoundGroups, Split
 from tithe._torch_tie import Tie
 
 _LOOK = 0.1  # seconds between looks for Ctrl-C
@@ -34,14 +35,14 @@ class Job:
     """One bucket on its way. Without a layout nothing is handed over: it ends its step, or is an empty share."""
 
     __slots__ = (
-        "done", "error", "future", "last", "layout", "loss_scale", "parameters", "passage", "place", "scale", "stream",
-        "tensor", "ticket", "ties", "way"
+        "done", "error", "future", "groups", "last", "layout", "loss_scale", "parameters", "passage", "place",
+        "returned", "scale", "stream", "tensor", "ticket", "ties", "way"
     )  # fmt: skip
 
     def __init__(
         self,
         place: int,
-        layout: _core.Layout | None,
+        layout: _core.Layout | Split | None,
         tensor: torch.Tensor,
         last: bool,
         loss_scale: Callable[[], float] | None,
@@ -50,6 +51,7 @@ class Job:
         parameters: Sequence[torch.Tensor] = (),
         way: Way | None = None,
         stream: int | None = None,
+        groups: RoundGroups | None = None,
     ) -> None:
         self.place = place
         self.layout = layout
@@ -62,7 +64,9 @@ class Job:
         self.ties = ties  # which see the parameters' values, before and after
         self.parameters = parameters
         self.way = way
+        self.groups = groups
         self.ticket = -1
+        self.returned = False  # it is where it was, or on its way there
         devices = [] if passage is None and stream is None else [tensor.device]
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         self.done = threading.Event()
@@ -70,6 +74,11 @@ class Job:
 
     def sync(self, session: _core.Session) -> None:
         """Hands the values to the session. Those of an accelerator, and of other ranks, are waited for."""
+        self._sync(session)
+        if self.last and self.groups is not None:
+            self.groups.leave(session)
+
+    def _sync(self, session: _core.Session) -> None:
         if self.way is not None:
             self.way.come()
         if self.layout is None:
@@ -86,10 +95,24 @@ class Job:
         for tie in self.ties:
             tie.gives(self.parameters, values)
         with record_function("tithe::sync"):
-            self.ticket = session.sync_at(self.layout, values.detach())
+            if self.groups is None:
+                self.ticket = session.sync_at(self.layout, values.detach())
+            else:
+                self.ticket = self.groups.hand_over(session, self.layout, values.detach())
 
-    def settle(self) -> None:
-        """After the commit: brings the values back to where and what they were."""
+    def come_back(self) -> None:
+        """After its own exchange, while others go on: a bucket of an accelerator is copied back, if it is whole."""
+        if self.passage is None or self.ties or self.way is not None or isinstance(self.layout, Split):
+            return
+        if self.scale != 1.0:
+            self.passage.host.mul_(self.scale)
+        self.passage.back(self.tensor)
+        self.returned = True
+
+    def settle(self, dropped: bool) -> None:
+        """After the commit: brings the values back to where and what they were. dropped: they are NaN since then."""
+        if self.returned and not dropped:
+            return
         values = self.tensor if self.passage is None else self.passage.host
         for tie in self.ties:
             tie.gets(self.parameters, values)

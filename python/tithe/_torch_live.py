@@ -22,6 +22,7 @@ from tithe._torch_device import Passages, check_device, cuda_stream
 from tithe._torch_giving_up import give_up, interrupted, left, never_came
 from tithe._torch_job import Job, Way
 from tithe._torch_keys import NO_WALK, Keys
+from tithe._torch_round_groups import RoundGroups, Split
 from tithe._torch_tie import Tie
 from tithe._torch_trace import Backward
 
@@ -56,8 +57,9 @@ def _commit(session: _core.Session, step: list[Job]) -> None:
     for line in session.said():
         news = line.startswith(_NEWS) and not line.startswith(_TROUBLE)
         _log.log(logging.INFO if news else logging.WARNING, "%s", line)
+    dropped = session.last_round_dropped
     for job in step:
-        job.settle()
+        job.settle(dropped)
 
 
 def _work(
@@ -92,6 +94,7 @@ def _work(
                         raise job.error
                     if job.ticket >= 0:
                         session.wait(job.ticket)
+                        job.come_back()
                     if job.last:
                         _commit(session, step)
                         _end(step, None)
@@ -205,7 +208,13 @@ class Live:
     """The running part of a State: session, worker, and who is who. Never pickled, never copied."""
 
     def __init__(
-        self, session: _core.Session, evaluations: Evaluations, keys: Keys, opened_choices: str, options: _core.Options
+        self,
+        session: _core.Session,
+        evaluations: Evaluations,
+        keys: Keys,
+        opened_choices: str,
+        options: _core.Options,
+        over_round: bool = False,
     ) -> None:
         self.session = session
         self.on_gpu = options.device != "off"
@@ -213,7 +222,9 @@ class Live:
         self.rank, self.world = session.rank, session.world
         self.evaluations = evaluations
         self.keys = keys
-        self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout]] = {}  # by bucket number
+        self.over_round, self.options = over_round, options
+        self.groups: RoundGroups | None = None  # of the open step
+        self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout | Split]] = {}  # by bucket number
         self.crew = Crew(session, options.patience, keys.unseen)
         self.open = False  # a step is: its first bucket has come, and its backward has not come to its end
         self.backward: Backward | None = None  # while something is traced
@@ -289,6 +300,8 @@ class Live:
             raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
         with self.crew.starting():
             first = not self.open
+            if first and self.over_round:
+                self.groups = RoundGroups(self.options)
             parameters = bucket.parameters()
             layout = self.layout(bucket, parameters, buffer)
             passage = stream = None
@@ -306,7 +319,7 @@ class Live:
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
             what = bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters, way
-            self._send(job := Job(*what, stream))
+            self._send(job := Job(*what, stream, self.groups))
         return job
 
     def _send(self, job: Job) -> None:
@@ -333,7 +346,7 @@ class Live:
         if self.backward is not None and (passed := self.backward.bucket(True)):
             self.session.mark("backward", *passed)
         self.keys.end(NO_WALK)
-        end = Job(-1, None, buffer[:0], True, None, None)
+        end = Job(-1, None, buffer[:0], True, None, None, groups=self.groups)
         with self.crew.starting():
             self._send(end)
         self.finish(end)
@@ -350,7 +363,7 @@ class Live:
 
     def layout(
         self, bucket: dist.GradBucket, parameters: list[torch.Tensor], buffer: torch.Tensor
-    ) -> _core.Layout | None:
+    ) -> _core.Layout | Split | None:
         """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
         walk = torch._C._current_graph_task_id()
         if self.keys.begin(bucket.index(), parameters, walk):
@@ -361,7 +374,7 @@ class Live:
             self.keys.end(walk)
         return layout
 
-    def _layout(self, place: int, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout:
+    def _layout(self, place: int, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout | Split:
         ids = [id(p) for p in parameters]
         cached = self.layouts.get(place)
         memory = buffer.data_ptr()  # DDP lays out views anew where it makes a new buffer
@@ -375,7 +388,10 @@ class Live:
         keys = [self.keys.of(p) for p in parameters]
         # A parameter without rows is a vector, which is one.
         rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
-        layout = _core.Layout(keys, [p.numel() for p in parameters], DTYPES[buffer.dtype], rows)
+        sizes = [p.numel() for p in parameters]
+        layout = _core.Layout(keys, sizes, DTYPES[buffer.dtype], rows)
+        if self.groups is not None:
+            layout = self.groups.split(layout, keys, sizes)
         self.layouts[place] = (ids, buffer.dtype, memory, layout)
         return layout
 

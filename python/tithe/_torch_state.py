@@ -29,6 +29,7 @@ from tithe._torch_keys import Keys, by_name, check_alike, two_models
 from tithe._torch_live import Live
 from tithe._torch_optimizers import Ties
 from tithe._torch_pieces import Pieces
+from tithe._torch_round_groups import over_round
 from tithe._torch_saved import Saved
 from tithe._torch_trace import Backward
 from tithe._torch_watch import watch
@@ -60,6 +61,8 @@ class State(_Slots):
     clip: the largest L2 norm of one parameter's gradient on one rank: a larger gradient is scaled down to it before it
     is encoded (docs/footguns.md, "Clipping"). 0: none. As clip= in the codec's own text.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
+    groups: "round": tensors that travel in groups leave once, with the last bucket of a step, and not with each bucket
+    (docs/choices.md, "Groups"); the same on all ranks.
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
     force_reference, authenticate, checksum, pacer, device, trace, measure, transport (see tithe.Session).
 
@@ -82,7 +85,7 @@ class State(_Slots):
         clip: float = 0.0,
         **options: Any,
     ) -> None:
-        refuse_unknown(options, "clip", "loss_scale", "parameters", "process_group")
+        refuse_unknown(options, "clip", "groups", "loss_scale", "parameters", "process_group")
         check_group(process_group)
         check_callable(loss_scale)
         self.process_group = process_group
@@ -116,15 +119,17 @@ class State(_Slots):
         first = final
         if ties.exact is not None:
             options = self._session_options()[1]
-            make_options({"codec": self.codec, "strategy": self.strategy, **self.options, "choices": final})
+            self._session_options(choices=final)
             first = before(ties.rules(), json.dumps({f">= {options.min_values}": ties.exact.warmup_codec}))
             ties.begin_exactly(pieces, final)
         self.options = {**self.options, "choices": first}
         self._session_options()
         self._ties = ties
 
-    def _session_options(self) -> tuple[str, _core.Options]:
-        rest = dict(self.options)
+    def _session_options(self, **other: str) -> tuple[str, _core.Options]:
+        over_round(self.options)
+        rest = {**self.options, **other}
+        rest.pop("groups", None)
         transport = transport_text(rest)
         return transport, make_options({"codec": self.codec, "strategy": self.strategy, **rest})
 
@@ -172,7 +177,7 @@ class State(_Slots):
         if self._saved is not None:
             self._restore(session, evaluations, keys, self._saved)
             self._saved = None
-        self._live = Live(session, evaluations, keys, opened_choices, options)
+        self._live = Live(session, evaluations, keys, opened_choices, options, over_round(self.options))
         if self._ties is not None:
             self._live.ties = self._ties.all
             for tie in self._ties.all:

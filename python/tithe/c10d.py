@@ -91,7 +91,7 @@ def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes
             job.sync(session)
             session.wait(job.ticket)
             session.commit()
-            job.settle()
+            job.settle(session.last_round_dropped)
             job.end(None)
         except Exception as why:
             job.end(causes[0] if causes else why)

@@ -126,7 +126,7 @@ def attach(
     codec, strategy, options: as tithe.torch.attach() takes them. Returns the callback; its `state` is there once
     training has begun. With a single process there is nothing to synchronise, and nothing is done.
     """
-    refuse_unknown(options, "clip", "loss_scale", "resume_from_checkpoint")
+    refuse_unknown(options, "clip", "groups", "loss_scale", "resume_from_checkpoint")
     State(codec=codec, strategy=strategy, **options).close()  # a wrong setting is refused here
     callback = TitheCallback(trainer, resume_from_checkpoint, codec=codec, strategy=strategy, **options)
     trainer.add_callback(callback)

@@ -82,7 +82,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       const std::lock_guard lock(mark->mutex);
       version = ++mark->asked;
     }
-    say_log().say("record event=", mark->id, ' ', name(place_of(stream)));
+    say_log().say("record event=", mark->id, ' ', name(place_of(stream)), " thread=", gettid());
     queue_of(place_of(stream)).push([mark, version](const Queue& queue) {
       const std::lock_guard lock(mark->mutex);
       mark->reached = version;

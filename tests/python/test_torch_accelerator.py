@@ -12,6 +12,7 @@ from test_torch_nested_backward import BUCKETS, Layers, batch, reentrant
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
+from tithe import _torch_live
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -154,6 +155,36 @@ def test_resume_on_another_device_is_bit_identical():
 # ---- the order
 
 
+def early(rank, world):
+    group = on_standin()
+    seen = []
+    commit = _torch_live._commit
+
+    def logged(session, step):
+        seen.extend(standin.log())
+        seen.append("commit")
+        commit(session, step)
+
+    _torch_live._commit = logged
+    model = make("standin:0", group)
+    tithe.torch.attach(model, codec="fp32", **OPTIONS)
+    train(model, rank, range(2))
+    standin.log()
+    seen.clear()
+    train(model, rank, range(1), scale=float("nan") if rank == 1 else 1.0)
+    at = seen.index("commit")
+    back = [e for e in seen[:at] if e["op"] == "copy" and e["flags"] == "h2d" and int(e["bytes"]) > 4]
+    again = [e for e in standin.log() if e["op"] == "copy" and e["flags"] == "h2d" and int(e["bytes"]) > 4]
+    assert all(torch.isnan(p.grad.cpu()).all() for p in model.parameters())
+    return len(back), len(again)
+
+
+def test_a_bucket_is_copied_back_before_the_commit_and_again_where_the_round_is_dropped():
+    for back, again in run_ranks(2, early):
+        assert back > 1
+        assert again >= back
+
+
 def order(rank, world):
     group = on_standin()
     model = make("standin:0", group)
@@ -194,7 +225,7 @@ def order(rank, world):
         assert arrived["op"] == "record" and arrived["stream"] == copied["stream"]
         assert not [e for e in log if e["op"] in ("pin", "unpin", "new")], "steady: nothing is allocated"
         events[i] = arrived["event"], copied["stream"]
-    # The futures of all buckets come after the commit: the copies back, then an event of each on the copies' stream.
+    # Each bucket is copied back when its own exchange is over; then comes an event of each on the copies' stream.
     thread = str(thread)
     back = [i for i, e in enumerate(after) if e["op"] == "copy" and e["flags"] == "h2d" and int(e["bytes"]) > 4]
     sizes = [size for _, size, _ in calls]
@@ -205,7 +236,7 @@ def order(rank, world):
     arrived = [i for i, e in enumerate(after) if e["op"] == "synchronize" and e["event"] in dict(events.values())]
     assert len(arrived) == len(calls), "each is waited for once"
     assert {after[i]["thread"] for i in arrived}.isdisjoint({thread, *worker})
-    assert max(arrived) < min(back)
+    assert all(a < b for a, b in zip(arrived, back, strict=True)), "each goes back after it has come"
     # The loss scale is read on a stream of its own, where it waits for nothing.
     reads = [e for e in after if e["op"] == "copy" and e["bytes"] == "4" and e["thread"] == after[arrived[0]]["thread"]]
     assert len(reads) == len(calls)
