@@ -158,20 +158,20 @@ int cuLaunchKernel(void* function, unsigned blocks, unsigned y, unsigned z, unsi
     return complain("a launch with another number of threads than the text has");
   std::vector<std::uint64_t> words(kernel->told_bytes / 8 + 1), touches;
   std::memcpy(words.data(), told[0], kernel->told_bytes);
-  for (const std::uint64_t word : words) {
-    if (gpu->memory.is_within(word)) touches.push_back(word);
-    if (gpu->memory.is_within(word) && !gpu->memory.is_alive(word, 0))
-      return complain("a kernel is told an address where nothing is alive");
+  for (std::uint64_t& word : words) {
     if (is_pinned(pointer_of(word), 1)) return complain("a kernel is told an address of the host's");
+    const std::uint64_t at = gpu->memory.given(word);
+    if (!gpu->memory.is_within(at)) continue;
+    if (!gpu->memory.is_alive(at, 0)) return complain("a kernel is told an address where nothing is alive");
+    touches.push_back(at);
+    word = handle_of(gpu->memory.behind(at));
   }
   const auto order = static_cast<unsigned>(gpu->streams.draw(5));
   return add(
       stream,
       [kernel = kernel, words = std::move(words), blocks, order] {
         if (const int error = planned("kernel", true); error != kOk) return error;
-        gpu->memory.open(true);
         kernel->run(words.data(), blocks, order);
-        gpu->memory.open(false);
         return int{kOk};
       },
       std::move(touches), module);

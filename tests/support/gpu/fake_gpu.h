@@ -7,8 +7,8 @@
 //             and events allow, drawn from a seed, and other streams' work now and then with it
 //   poison    fresh and freed memory, and the target of a copy down from when it is asked for until it is done. A copy
 //             up reads when it is done
-//   apart     the GPU's addresses cannot be touched by the host: who does, dies. While work is being done they can be,
-//             and there alone: behind each piece of memory nobody may read, and an address is never given twice
+//   apart     the GPU's addresses cannot be touched by the host: who does, dies. Kernels are told other addresses of
+//             the same memory: behind each piece of it nobody may read, and an address is never given twice
 //   checked   every argument against what is alive; what is wrong is refused, and kept in problem()
 //   failing   any call can fail the n-th time, once or for good; work too, which breaks the context
 //

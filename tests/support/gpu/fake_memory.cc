@@ -1,35 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/gpu/fake_memory.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 
 namespace tithe::fake {
 
-GpuMemory::GpuMemory() {
-  file_ = ::memfd_create("fake_gpu", MFD_CLOEXEC);
-  if (file_ < 0 || ::ftruncate(file_, kRoom) != 0) std::abort();
-  void* const given = ::mmap(nullptr, kRoom, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file_, 0);
-  void* const alias = ::mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
-  if (given == MAP_FAILED || alias == MAP_FAILED) std::abort();
-  given_ = static_cast<std::uint8_t*>(given);
-  alias_ = static_cast<std::uint8_t*>(alias);
+namespace {
+
+// Addresses that nobody may touch, where nothing is. `at`: there, in place of what was.
+std::uint8_t* nothing(std::uint8_t* at, std::size_t bytes) {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at == nullptr ? 0 : MAP_FIXED);
+  void* const made = ::mmap(at, bytes, PROT_NONE, flags, -1, 0);
+  if (made == MAP_FAILED) std::abort();
+  return static_cast<std::uint8_t*>(made);
 }
+
+}  // namespace
+
+GpuMemory::GpuMemory() : given_(nothing(nullptr, kRoom)), behind_(nothing(nullptr, kRoom)) {}
 
 GpuMemory::~GpuMemory() {
   ::munmap(given_, kRoom);
-  ::munmap(alias_, kRoom);
-  ::close(file_);
+  ::munmap(behind_, kRoom);
 }
 
 std::uint64_t GpuMemory::take(std::size_t bytes, std::uint8_t poison, int owner) {
   if (pages(bytes) + kPage > kRoom - next_) return 0;
   const std::uint64_t at = base() + next_;
   next_ += pages(bytes) + kPage;
+  if (::mprotect(behind(at), pages(bytes), PROT_READ | PROT_WRITE) != 0) std::abort();
   std::memset(behind(at), poison, bytes);
   std::memset(behind(at) + bytes, kBehind, pages(bytes) - bytes);
   alive_[at] = bytes;
@@ -44,8 +46,7 @@ bool GpuMemory::give_back(std::uint64_t at, std::string& problem) {
   const std::size_t bytes = found->second;
   for (std::size_t k = bytes; k < pages(bytes); ++k)
     if (behind(at)[k] != kBehind) problem = "something was written behind a piece of memory";
-  ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<::off_t>(at - base()),
-              static_cast<::off_t>(pages(bytes)));
+  nothing(behind(at), pages(bytes));
   used_ -= bytes;
   alive_.erase(found);
   return true;
@@ -66,13 +67,6 @@ bool GpuMemory::is_alive(std::uint64_t at, std::size_t bytes) const {
   if (after == alive_.begin()) return false;
   const auto& [begin, size] = *std::prev(after);
   return at - begin <= size && bytes <= size - (at - begin);
-}
-
-void GpuMemory::open(bool to_all) {
-  for (const auto& [at, bytes] : alive_)
-    if (::mprotect(reinterpret_cast<void*>(at), pages(bytes), to_all ? PROT_READ | PROT_WRITE : PROT_NONE) !=
-        0)
-      std::abort();
 }
 
 }  // namespace tithe::fake

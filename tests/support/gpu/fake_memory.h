@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The memory of the fake GPU, under two addresses: one that is given out and that nobody may touch, and one by which
-// the fake itself gets at it.
+// The memory of the fake GPU, under two addresses: one that is given out, where nothing is and nobody may touch
+// anything; and one by which the fake and its kernels get at it, as long as it is alive, and at no byte of the page
+// behind it.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -23,11 +24,14 @@ class GpuMemory {
   int owner_of(std::uint64_t at) const;                      // the GPU that was current when it was taken
   bool is_alive(std::uint64_t at, std::size_t bytes) const;  // all of it, in one piece
   bool is_within(std::uint64_t at) const { return at >= base() && at - base() < kRoom; }
-  std::uint8_t* behind(std::uint64_t at) const { return alias_ + (at - base()); }
+  std::uint8_t* behind(std::uint64_t at) const { return behind_ + (at - base()); }
+  // The address that was given out, where a kernel has computed one of those behind; any other as it is.
+  std::uint64_t given(std::uint64_t at) const {
+    const std::uint64_t first = reinterpret_cast<std::uint64_t>(behind_);
+    return at >= first && at - first < kRoom ? base() + (at - first) : at;
+  }
   std::size_t used() const { return used_; }
   std::size_t pieces() const { return alive_.size(); }
-  // Lets this process at what is alive, as long as a kernel runs.
-  void open(bool to_all);
 
  private:
   static constexpr std::size_t kRoom = std::size_t{64} << 30, kPage = 4096;
@@ -35,8 +39,7 @@ class GpuMemory {
   static std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
   std::uint64_t base() const { return reinterpret_cast<std::uint64_t>(given_); }
 
-  int file_ = -1;
-  std::uint8_t *given_ = nullptr, *alias_ = nullptr;
+  std::uint8_t *const given_, *const behind_;
   std::size_t next_ = kPage, used_ = 0;
   std::map<std::uint64_t, std::size_t> alive_;  // by address: bytes
   std::map<std::uint64_t, int> owner_;          // by address, as long as nothing was reset

@@ -119,12 +119,16 @@ inline std::uint8_t poison() {
   constexpr std::uint8_t kPoisons[] = {0xcd, 0xff, 0x7f, 0x81};
   return kPoisons[gpu->streams.draw(4)];
 }
-inline bool is_in_use(std::uint64_t at, std::size_t bytes) {
-  return gpu->streams.any([&](const Work& work) {
+// Memory that goes: what is pending in it is told, and not done.
+inline void leave_alone(std::uint64_t at, std::size_t bytes) {
+  const auto touches = [&](const Work& work) {
     for (const std::uint64_t touched : work.touches)
       if (touched >= at && touched < at + std::max<std::size_t>(bytes, 1)) return true;
     return false;
-  });
+  };
+  if (!gpu->streams.any(touches)) return;
+  complain("memory is given back while work is pending in it");
+  gpu->streams.forget(touches);
 }
 
 inline int add(void* stream, std::function<int()> run, std::vector<std::uint64_t> touches = {},

@@ -27,7 +27,7 @@ class Streams {
   void add(std::shared_ptr<Work> work) { queues_[work->stream].push_back(std::move(work)); }
   std::shared_ptr<Work> last_of(std::uint64_t stream) const {
     const auto found = queues_.find(stream);
-    return found == queues_.end() || found->second.empty() ? nullptr : found->second.back();
+    return found == queues_.end() ? nullptr : found->second.back();
   }
   // True if some work that is not done is of a kind.
   bool any(const std::function<bool(const Work&)>& of) const {
@@ -35,6 +35,12 @@ class Streams {
       for (const auto& work : queue)
         if (of(*work)) return true;
     return false;
+  }
+  // What is not done and of a kind will not be.
+  void forget(const std::function<bool(const Work&)>& of) {
+    for (const auto& [stream, queue] : queues_)
+      for (const auto& work : queue)
+        if (of(*work)) work->run = {};
   }
   std::uint64_t draw(std::uint64_t below) {
     return std::uniform_int_distribution<std::uint64_t>(0, below - 1)(draw_);
@@ -44,14 +50,16 @@ class Streams {
   int step(const std::shared_ptr<Work>& wanted) {
     std::vector<std::uint64_t> ready, needed;
     for (const auto& [stream, queue] : queues_)
-      if (!queue.empty() && is_ready(*queue.front())) ready.push_back(stream);
+      if (is_ready(*queue.front())) ready.push_back(stream);
     find_needed(wanted->stream, needed);
     const std::vector<std::uint64_t>& from = draw(4) == 0 ? ready : needed;
     const std::uint64_t stream = from[draw(from.size())];
-    const std::shared_ptr<Work> work = queues_[stream].front();
+    const auto queue = queues_.find(stream);
+    const std::shared_ptr<Work> work = queue->second.front();
     const int error = work->run ? work->run() : 0;
     work->done = true;
-    queues_[stream].pop_front();
+    queue->second.pop_front();
+    if (queue->second.empty()) queues_.erase(queue);
     return error;
   }
   int run_until(const std::shared_ptr<Work>& wanted) {
@@ -71,7 +79,7 @@ class Streams {
       find_needed(head.after->stream, needed);
   }
 
-  std::map<std::uint64_t, std::deque<std::shared_ptr<Work>>> queues_;
+  std::map<std::uint64_t, std::deque<std::shared_ptr<Work>>> queues_;  // of work that is not done
   std::mt19937_64 draw_;
 };
 
