@@ -24,15 +24,27 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
   }
 }
 
-#define KERNEL(name, Common, ...)                                   \
-  static void name(const Call* call, uint64_t at, unsigned order) { \
-    Common s;                                                       \
-    memset(&s, 0xcd, sizeof s);                                     \
-    __VA_ARGS__                                                     \
-  }                                                                 \
+// Groups of threads share a block (lang/runtime/prelude_cuda_bytes.h); each has shared memory of its own.
+#define GROUPS(name, Common, of, count, ...)                           \
+  static void name(const Call* call, uint64_t block, unsigned order) { \
+    enum : unsigned { kOf = of, kGroups = kThreads / (of) };           \
+    Common all_shared[kGroups];                                        \
+    memset(all_shared, 0xcd, sizeof all_shared);                       \
+    const uint64_t at = block * kGroups, places = count(call->n);      \
+    __VA_ARGS__                                                        \
+  }                                                                    \
   ON_CPU(name)
-#define PHASE(f) \
-  for (unsigned t = 0; t < kThreads; ++t) f(call, s, at, static_cast<unsigned>(turn_of(t, kThreads, order)));
+#define KERNEL(name, Common, ...) GROUPS(name, Common, kThreads, everywhere, __VA_ARGS__)
+static inline uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
+#define ALL_THREADS(f, is_there, place)                                       \
+  for (unsigned t = 0; t < kThreads; ++t) {                                   \
+    const unsigned turn = static_cast<unsigned>(turn_of(t, kThreads, order)); \
+    const uint64_t group = at + turn / kOf;                                   \
+    if (is_there) f(call, all_shared[turn / kOf], place, turn % kOf);         \
+  }
+#define PHASE(f) ALL_THREADS(f, group < places, group)
+#define STEP(f, placed, count, step) \
+  ALL_THREADS(f, group < places && placed(call, group, step) < count(call->n), placed(call, group, step))
 #if defined( \
     TITHE_PLANS)  // a kernel is found by its name, and launched by who plays the driver (gpu/fake_gpu.h)
 struct OnCpu {

@@ -26,11 +26,11 @@ class BlocksText : CudaText {
     std::vector<std::string> phases = finding_;
     phases.emplace_back("send");
     phases.emplace_back("pack_block");
-    kernel("tithe_send", "Shared", phases);
+    group_kernel("tithe_send", phases);
     if (program_.adds()) kernel("tithe_words", "Shared", {"write_words"});
     if (decodes()) {
       receive();
-      kernel("tithe_receive", "Shared", {"receive"});
+      group_kernel("tithe_receive", {"receive"});
     }
     host();
     return std::move(out_);
@@ -40,13 +40,15 @@ class BlocksText : CudaText {
   void shared() {
     line("enum {{ kAnswers = {} }};", 1 + program_.items.size());
     open("struct Shared");
-    if (!is_long()) line("Found found;");
-    line("Lanes lanes;");
+    line("Found found;");
+    if (!is_long()) line("Lanes<kGroup> lanes;");
     each([&](std::size_t k, const Item& item) {
       if (shares(item)) line("uint{}_t c{}[{}];", 8 * code_bytes(item), k, is_long() ? kRun : program_.block);
     });
     close("};");
-    line("static_assert(sizeof(Shared) <= 48 * 1024, \"more than a block of threads can share\");");
+    line(
+        "static_assert(sizeof(Shared) * (kThreads / kGroup) <= 48 * 1024, \"more than a block of threads can "
+        "share\");");
   }
 
   bool decodes() const { return program_.result != kNone; }
@@ -99,7 +101,7 @@ class BlocksText : CudaText {
       if (item.array) return;
       line("if (writes) put({}, raw({}), {});", place(k, item), text_.number(item.value),
            item_bytes(item, 1));
-      if (item.is_float) line("if (writes && !is_finite({})) call->answer[0] = 1;", text_.number(item.value));
+      if (item.is_float) line("if (writes && !is_finite({})) say(call, 0);", text_.number(item.value));
       receive_as(item, fmt::format("raw({})", text_.number(item.value)), 'b');
     });
     define_all(schedule_.read.block);
@@ -112,8 +114,7 @@ class BlocksText : CudaText {
   void send_values() {
     before_loop(schedule_.send.value);
     before_loop(schedule_.read.value);
-    outer_ = defined_;
-    open("for (size_t i = begin + thread; i < end; i += kThreads)");
+    open_values("for (size_t i = begin + thread; i < end; i += kGroup)");
     take();
     define_all(schedule_.send.value);
     each([&](std::size_t k, const Item& item) {
@@ -125,23 +126,22 @@ class BlocksText : CudaText {
         line("call->ints[first + i] = {};", bits);
       else
         line("s.c{}[i - begin] = uint{}_t({});", k, 8 * code_bytes(item), bits);
-      if (item.is_float) line("if (!is_finite({})) call->answer[0] = 1;", text_.values(item.value));
+      if (item.is_float) unless_finite(text_.values(item.value));
       receive_as(item, bits, 'v');
     });
     define_all(schedule_.read.value);
     hold(true);
     if (decodes()) leave();
-    close();
-    defined_ = outer_;
+    close_values();
   }
 
   void leave() {
     line("const F sent = {};", text_.values(program_.result));
-    line("if (!is_finite(sent)) call->answer[0] = 1;");
+    unless_finite("sent");
     open("if (l != nullptr)");
     line("const F rest = sub(x, sent);");
     line("l[i] = rest;");
-    line("if (!is_finite(rest)) call->answer[0] = 1;");
+    unless_finite("rest");
     close();
   }
 
@@ -150,8 +150,9 @@ class BlocksText : CudaText {
     places("uint8_t*");
     each([&](std::size_t k, const Item& item) {
       if (!shares(item)) return;
-      line("if (first < n) pack<{0}>(s.c{1}, end - begin, o{1} + begin * {0} / 8, {2}, thread);", item.bits,
-           k, item.full != 0 ? array_bytes(item) : fmt::format("((end - begin) * {} + 7) / 8", item.bits));
+      line("if (first < n) pack<{0}>(s.c{1}, end - begin, o{1} + begin * {0} / 8, {2}, thread, kGroup);",
+           item.bits, k,
+           item.full != 0 ? array_bytes(item) : fmt::format("((end - begin) * {} + 7) / 8", item.bits));
     });
     close();
   }
@@ -171,7 +172,7 @@ class BlocksText : CudaText {
     define_all(schedule_.read.block);
     before_loop(schedule_.read.value);
     outer_ = defined_;
-    open("for (size_t i = begin + thread; i < end; i += kThreads)");
+    open("for (size_t i = begin + thread; i < end; i += kGroup)");
     one_value();
     each([&](std::size_t k, const Item& item) {
       if (item.array)
@@ -278,7 +279,7 @@ class BlocksText : CudaText {
     begin("tithe_encode");
     if (finds_in_pieces())
       for (std::size_t p = 0; p < schedule_.passes.size(); ++p) launch_pass(p);
-    line("LAUNCH(tithe_send, runs_of(call->n));");
+    launch_groups("tithe_send");
     if (trits()) {
       line("const uint64_t runs = parts_in(fives_of(of.n), kBytesOf);");
       line("LAUNCH(tithe_fives, runs);");
@@ -300,7 +301,7 @@ class BlocksText : CudaText {
       line("LAUNCH(tithe_places_of_fives, 1);");
       line("LAUNCH(tithe_read_fives, runs);");
     }
-    line("LAUNCH(tithe_receive, runs_of(call->n));");
+    launch_groups("tithe_receive");
     close();
     line("PLAN(tithe_plan_decode, tithe_scratch, tithe_decode)");
   }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A checked program as CUDA kernels, and the two functions that launch them: tithe_encode, and tithe_decode, which adds
-// one payload to a base. Compiled, and emulated on a processor by tests/support/grid_on_cpu.h: no GPU has run them.
+// one payload to a base. Compiled, and emulated on a processor by tests/support/grid_on_cpu.h, and for
+// ThreadSanitizer by grid_on_fibers.h beside it: no GPU has run them.
 //
 //   phases    a kernel is some functions of a thread with a barrier behind each, so that the emulation needs neither
 //             fibers nor assembly
-//   blocks    a block of threads works on one block of the program; where that is all values, or more than kPiece, on a
-//             piece of kPiece to find something, and on a run of kRun to send or decode
-//   sums      16 of the threads add up in the shape of base/fold.h, pieces in the shape of lang/run/reduce.h
+//   blocks    a group of 16 to 128 threads works on one block of the program, and several groups share a block of
+//             threads; where the block is all values, or more than kPiece, a block of threads works on a run of kRun to
+//             send or decode, and one or more groups on pieces of kPiece to find something
+//   sums      16 threads add up in the shape of base/fold.h, pieces in the shape of lang/run/reduce.h; no others wait
+//             for them where a block's codes leave room for as many groups
 //   lists     of pairs: counted, scanned and written; the largest of them by a radix selection of their magnitudes
+//   scans     by rows of 16 threads: what stands before a thread is no thread's work alone
 //   bytes     each byte of a payload is written by one thread
 //   agreed    a phase reads what the one in front of it agreed on as plain numbers (lang/run/context.h)
 //

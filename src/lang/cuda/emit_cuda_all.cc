@@ -25,7 +25,7 @@ void AllText::numbers_of_all() {
   }
   close();
   phases.emplace_back("number");
-  kernel("tithe_number", "Shared", phases);
+  group_kernel("tithe_number", phases);
   passes_ = &schedule_.passes;
   prefix_.clear();
   add_numbers();
@@ -50,7 +50,7 @@ void AllText::add_numbers() {
   close("};");
   open("DEV void no_numbers(const Call*, Gather& s, uint64_t, U thread)");
   line("if (thread >= kLanes) return;");
-  line("s.none = 0;");
+  line("if (thread == 0) s.none = 0;");
   for (const int k : schedule_.looked.reduce) {
     if (is_sum(k)) line("s.piece{}[thread] = 0;", k);
     if (is_end(k)) line("s.s{}[thread] = 0, s.p{}[thread] = kNowhere;", k, k);
@@ -106,9 +106,9 @@ void AllText::end_numbers() {
       if (n.op == Op::kMean) line("found.b{0} = len == 0 ? {1}(0) : div_(t{0}, {1}(len));", k, type);
     } else if (is_end(k)) {
       line("U where{};", k);
-      line("end_of<{0}>(s.s{1}, s.p{1}, kLanes, found.b{1}, where{1});", n.op == Op::kLargest, k);
+      line("end_of<{0}>(s.s{1}, s.p{1}, kLanes, 1, found.b{1}, where{1});", n.op == Op::kLargest, k);
     } else {
-      line("found.b{0} = sum_of(s.n{0}, kLanes){1};", k,
+      line("found.b{0} = sum_of(s.n{0}, kLanes, 1){1};", k,
            n.op == Op::kCount ? ""
            : n.op == Op::kAny ? " != 0"
                               : " == 0");

@@ -25,7 +25,7 @@ void LengthsText::shared() {
   line("enum {{ kAnswers = {} }};", 1 + program_.items.size());
   open("struct Shared");
   line("Found found;");
-  line("Lanes lanes;");
+  line("Lanes<kGroup> lanes;");
   line("U size;");  // bytes of the block
   each([&](std::size_t k, const Item& item) {
     if (item.in_block()) line("U o{};", k);  // bytes before the item
@@ -33,13 +33,15 @@ void LengthsText::shared() {
     if (!item.array) return;
     line("uint{}_t c{}[{}];", 8 * code_bytes(item), k, program_.block);
     if (item.coding == Coding::kWidths) line("uint8_t w{}[{}];", k, program_.block);
-    line("U own{}[kThreads], all{};", k, k);  // bits, or places, of each thread's values; of all
+    line("U own{}[kGroup], all{};", k, k);  // bits, or places, of each thread's values; of all
   });
   line("U words[{}];", (block_bytes(program_, program_.block) + 3) / 4 + 2);
   close("};");
-  line("static_assert(sizeof(Shared) <= 48 * 1024, \"more than a block of threads can share\");");
+  line(
+      "static_assert(sizeof(Shared) * (kThreads / kGroup) <= 48 * 1024, \"more than a block of threads can "
+      "share\");");
   line("// The values of thread t: from own_from(t) to own_from(t + 1).");
-  line("DEV size_t own_from(size_t len, U thread) {{ return len * thread / kThreads; }}");
+  line("DEV size_t own_from(size_t len, U thread) {{ return len * thread / kGroup; }}");
 }
 
 // Where tables begin, and the blocks behind them.
@@ -73,7 +75,7 @@ void LengthsText::send() {
     const std::string value = text_.number(item.value);
     line("if (last && thread == 0 && at == 0) put(call->payload + {}, raw({}), {});", at, value,
          item_bytes(item, 1));
-    if (item.is_float) line("if (!is_finite({})) call->answer[0] = 1;", value);
+    if (item.is_float) line("if (!is_finite({})) say(call, 0);", value);
     at += item_bytes(item, 1);
     receive_as(item, fmt::format("raw({})", value), 'b');
   }
@@ -86,7 +88,7 @@ void LengthsText::send() {
            value, item_bytes(item, 1));
     else
       line("if (thread == 0) s.v{} = raw({});", k, value);
-    if (item.is_float) line("if (first < n && !is_finite({})) call->answer[0] = 1;", value);
+    if (item.is_float) line("if (first < n && !is_finite({})) say(call, 0);", value);
     receive_as(item, fmt::format("raw({})", value), 'b');
   });
   define_all(schedule_.read.block);
@@ -94,8 +96,7 @@ void LengthsText::send() {
   hold(false);
   before_loop(schedule_.send.value);
   before_loop(schedule_.read.value);
-  outer_ = defined_;
-  open("for (size_t i = begin + thread; i < end; i += kThreads)");
+  open_values("for (size_t i = begin + thread; i < end; i += kGroup)");
   take();
   define_all(schedule_.send.value);
   arrays([&](std::size_t k, const Item& item) {
@@ -106,16 +107,15 @@ void LengthsText::send() {
       line("code{0} &= U((uint64_t(1) << s.w{0}[i]) - 1);", k);
     }
     line("s.c{0}[i] = uint{1}_t(code{0});", k, 8 * code_bytes(item));
-    if (item.is_float) line("if (!is_finite({})) call->answer[0] = 1;", text_.values(item.value));
+    if (item.is_float) unless_finite(text_.values(item.value));
     receive_as(item, fmt::format("code{}", k), 'v');
   });
   define_all(schedule_.read.value);
   hold(true);
   line("const F sent = {}, rest = sub(x, sent);", text_.values(program_.result));
-  line("if (!is_finite(sent) || (call->left != nullptr && !is_finite(rest))) call->answer[0] = 1;");
+  line("odd = odd || !is_finite(sent) || (call->left != nullptr && !is_finite(rest));");
   line("if (last && call->left != nullptr) call->left[first + i] = rest;");
-  close();
-  defined_ = outer_;
+  close_values();
   close();
   line(
       "DEV void measure(const Call* call, Shared& s, uint64_t at, U thread) {{ send_as(call, s, at, thread, "
@@ -140,7 +140,7 @@ void LengthsText::own_bits(std::size_t k, const Item& item) {
 // One thread: what stands before each thread's values, and the bytes of all.
 void LengthsText::scan_own(std::size_t k, const Item& item) {
   line("U all{} = 0;", k);
-  open("for (U t = 0; t < kThreads; ++t)");
+  open("for (U t = 0; t < kGroup; ++t)");
   line("const U own = s.own{}[t];", k);
   line("s.own{0}[t] = all{0};", k);
   line("all{} += own;", k);
@@ -175,7 +175,7 @@ void LengthsText::offsets() {
 // The block's bytes are put together where threads share them.
 void LengthsText::write() {
   open("DEV void no_words(const Call*, Shared& s, uint64_t, U thread)");
-  line("for (U j = thread; j < sizeof s.words / 4; j += kThreads) s.words[j] = 0;");
+  line("for (U j = thread; j < sizeof s.words / 4; j += kGroup) s.words[j] = 0;");
   close();
   open_phase("words", Unit::kBlocks, 0);
   each([&](std::size_t k, const Item& item) {
@@ -207,15 +207,18 @@ void LengthsText::write() {
   close();
   open("DEV void copy_words(const Call* call, Shared& s, uint64_t at, U thread)");
   line("uint8_t* const to = call->payload + head_of(call->n) + call->places[at];");
-  line("for (U j = thread; j < s.size; j += kThreads) to[j] = uint8_t(s.words[j / 4] >> (8 * (j % 4)));");
+  line("for (U j = thread; j < s.size; j += kGroup) to[j] = uint8_t(s.words[j / 4] >> (8 * (j % 4)));");
   close();
   if (table() == nullptr) return;
   open("DEV void sum_group(const Call* call, Shared&, uint64_t at, U thread)");
-  line("if (thread != 0 || call->n == 0) return;");
-  line("const uint64_t from = at * group_of(call->n), blocks = blocks_of(call->n);");
+  line(
+      "const uint64_t group = at * kThreads + thread, from = group * group_of(call->n), blocks = "
+      "blocks_of(call->n);");
+  line("if (group >= groups_of(call->n) || call->n == 0) return;");
   line("U sum = 0;");
   line("for (uint64_t b = from; b < from + group_of(call->n) && b < blocks; ++b) sum += call->keys[b];");
-  line("put(call->payload + table_{0}(call->n) + at * {1}, sum, {1});", table_at(), item_bytes(*table(), 1));
+  line("put(call->payload + table_{0}(call->n) + group * {1}, sum, {1});", table_at(),
+       item_bytes(*table(), 1));
   close();
   kernel("tithe_group", "Shared", {"sum_group"});
 }

@@ -34,7 +34,7 @@ void LengthsText::read_places(std::size_t k, const Item& item) {
   const std::size_t head = count_bytes(item.full);
   const unsigned bits = place_bits(item.full);
   open_phase(fmt::format("clear_{}", k), Unit::kBlocks, 0);
-  line("for (size_t i = thread; i < len; i += kThreads) s.c{}[i] = 0;", k);
+  line("for (size_t i = thread; i < len; i += kGroup) s.c{}[i] = 0;", k);
   line("if (thread != 0) return;");
   line("s.o{} = s.size;", k);
   line("s.all{0} = get({1} + s.o{0}, {2});", k, read_from(), head);
@@ -42,7 +42,7 @@ void LengthsText::read_places(std::size_t k, const Item& item) {
   close();
   open_phase(fmt::format("read_{}", k), Unit::kBlocks, 0);
   line("const uint8_t* const from = {} + s.o{} + {};", read_from(), k, head);
-  line("for (U j = thread; j < s.all{0}; j += kThreads) s.c{0}[code_at<{1}>(from, j)] = 1;", k, bits);
+  line("for (U j = thread; j < s.all{0}; j += kGroup) s.c{0}[code_at<{1}>(from, j)] = 1;", k, bits);
   close();
   reading_.push_back(fmt::format("clear_{}", k));
   reading_.push_back(fmt::format("read_{}", k));
@@ -122,7 +122,7 @@ void LengthsText::receive() {
   define_all(schedule_.read.block);
   before_loop(schedule_.read.value);
   outer_ = defined_;
-  open("for (size_t i = begin + thread; i < end; i += kThreads)");
+  open("for (size_t i = begin + thread; i < end; i += kGroup)");
   receive_codes(program_.items.size());
   define_all(schedule_.read.value);
   line("const F v = {};", text_.values(program_.result));
@@ -140,12 +140,12 @@ void LengthsText::kernels() {
   phases.emplace_back("measure");
   phases.insert(phases.end(), own.begin(), own.end());
   for (const char* last : {"offsets", "tell_size"}) phases.emplace_back(last);
-  kernel("tithe_measure", "Shared", phases);
+  group_kernel("tithe_measure", phases);
   phases = finding_;
   phases.emplace_back("send");
   phases.insert(phases.end(), own.begin(), own.end());
   for (const char* last : {"offsets", "no_words", "words", "copy_words"}) phases.emplace_back(last);
-  kernel("tithe_send", "Shared", phases);
+  group_kernel("tithe_send", phases);
   // A group's places: where each block begins.
   open("DEV void begin_group(const Call* call, Shared&, uint64_t at, U thread)");
   line("const uint64_t b = at * group_of(call->n);");
@@ -156,17 +156,17 @@ void LengthsText::kernels() {
   line("  call->places[at + 1] = call->places[at] + s.size;");
   close();
   std::string all;
-  for (const std::string& phase : reading_) all += fmt::format(" PHASE({})", phase);
-  line("KERNEL(tithe_walk, Shared, const uint64_t group = at; PHASE(begin_group)");
+  for (const std::string& phase : reading_) all += fmt::format(" STEP({}, walked, blocks_of, step)", phase);
   line(
-      "  for (uint64_t b = group * group_of(call->n); b < (group + 1) * group_of(call->n) && b < "
-      "blocks_of(call->n); ++b) {{");
-  line("    const uint64_t at = b;");
-  line("   {} PHASE(next_block)", all);
+      "DEV uint64_t walked(const Call* call, uint64_t group, uint64_t step) {{ return group * "
+      "group_of(call->n) + step; }}");
+  line("GROUPS(tithe_walk, Shared, kGroup, groups_of, PHASE(begin_group)");
+  line("  for (uint64_t step = 0; step < group_of(call->n); ++step) {{");
+  line("   {} STEP(next_block, walked, blocks_of, step)", all);
   line("  }})");
   std::vector<std::string> reads = reading_;
   reads.emplace_back("receive");
-  kernel("tithe_receive", "Shared", reads);
+  group_kernel("tithe_receive", reads);
   // Where groups begin: one block of threads.
   if (table() != nullptr) {
     open("DEV void group_bytes(const Call* call, Scan&, uint64_t, U thread)");
@@ -226,20 +226,20 @@ void LengthsText::host() {
   open("API void tithe_encode(const Call* asked, Stream stream)");
   begin();
   if (looks()) {
-    line("LAUNCH(tithe_number, blocks_of(of.n));");
+    launch_groups("tithe_number");
     line("LAUNCH(tithe_all, 1);");
   }
-  line("LAUNCH(tithe_measure, blocks_of(of.n));");
-  if (table() != nullptr) line("LAUNCH(tithe_group, groups_of(of.n));");
+  launch_groups("tithe_measure");
+  if (table() != nullptr) line("LAUNCH(tithe_group, parts_in(groups_of(of.n), kThreads));");
   line("LAUNCH(tithe_places, 1);");
-  line("LAUNCH(tithe_send, blocks_of(of.n));");
+  launch_groups("tithe_send");
   close();
   open("API void tithe_decode(const Call* asked, Stream stream)");
   begin();
   line("if (of.n == 0) return;");
   line("LAUNCH(tithe_groups, 1);");
-  line("LAUNCH(tithe_walk, groups_of(of.n));");
-  line("LAUNCH(tithe_receive, blocks_of(of.n));");
+  line("LAUNCH(tithe_walk, of_groups(groups_of(of.n)));");
+  launch_groups("tithe_receive");
   close();
   line("PLAN(tithe_plan_encode, tithe_scratch, tithe_encode)");
   line("PLAN(tithe_plan_decode, tithe_scratch, tithe_decode)");

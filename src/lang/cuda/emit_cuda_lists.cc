@@ -15,8 +15,7 @@ class ListsText : CudaText {
     types();
     line("enum {{ kAnswers = 1 }};");
     open("struct Shared");
-    line("Lanes lanes;");
-    line("U mine[kThreads];");
+    line("Rows<U> mine;");
     close("};");
     for (std::size_t p = 0; p < schedule_.passes.size(); ++p) {
       find(p);
@@ -61,21 +60,22 @@ class ListsText : CudaText {
     define_all(schedule_.send.block);
     before_loop(schedule_.send.value);
     line("U mine = 0;");
-    outer_ = defined_;
-    open("for (size_t i = begin + thread; i < end; i += kThreads)");
+    open_values("for (size_t i = begin + thread; i < end; i += kThreads)");
     take();
     define_all(schedule_.send.value);
     line("const bool goes = {};", text_.values(program_.pairs.where));
     line("call->keys[i] = goes ? (bits_(x) & 0x7fffffffU) + 1 : 0;");
     line("mine += as_u(goes);");
+    close_values();
+    line("s.mine.of[thread] = mine;");
     close();
-    defined_ = outer_;
-    line("s.mine[thread] = mine;");
-    close();
+    line(
+        "DEV void mark_rows(const Call*, Shared& s, uint64_t, U thread) {{ put_rows<Adds>(s.mine, thread); "
+        "}}");
     open("DEV void marked(const Call* call, Shared& s, uint64_t, U thread)");
-    line("if (thread == 0) atomic_add(&call->state->total, sum_of(s.mine, kThreads));");
+    line("if (thread == 0) atomic_add(&call->state->total, all_of<Adds>(s.mine));");
     close();
-    kernel("tithe_mark", "Shared", {"mark", "marked"});
+    kernel("tithe_mark", "Shared", {"mark", "mark_rows", "marked"});
   }
 
   // If more may go than `at most`, the largest of them.

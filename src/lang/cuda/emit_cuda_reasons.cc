@@ -31,21 +31,16 @@ bool sends_trits_alone(const Checked& program) {
 
 const char* no_blocks(const Checked& program, const Schedule& schedule) {
   const bool is_long = program.block == 0 || program.block > kPiece;
-  const std::size_t length = is_long ? kRun : program.block;
-  std::size_t shared = 0;
   for (const Item& item : program.items) {
     if (item.coding == Coding::kTrits && !sends_trits_alone(program))
       return "it sends trits of blocks, or beside other codes, and no kernels are made of that";
     if (item.full != 0 && item.coding == Coding::kCodes && is_long)
       return "it fills up blocks of more than 8192 values, and no kernels are made of that";
-    if (item.array && item.coding != Coding::kInts) shared += length * code_bytes(item);
   }
-  if (has_lengths(program)) {
-    if (is_long)
-      return "blocks of different lengths have more than 8192 values, and no kernels are made of that";
-    shared += length * program.items.size() + block_bytes(program, length);
-  }
-  if (shared > kMostShared) return "the codes of a block are more than a block of threads can share";
+  if (has_lengths(program) && is_long)
+    return "blocks of different lengths have more than 8192 values, and no kernels are made of that";
+  if (shared_bytes(program) > kMostShared)
+    return "the codes of a block are more than a block of threads can share";
   for (const auto* passes : {&schedule.look, &schedule.passes})
     for (const Pass& pass : *passes)
       for (const int k : pass.reduce)

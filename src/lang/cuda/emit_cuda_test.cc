@@ -300,6 +300,7 @@ INSTANTIATE_TEST_SUITE_P(All, KernelsForGpus, ::testing::ValuesIn(for_gpus()), n
 namespace race {
 enum { kThreads = 8 };
 struct Call {
+  std::uint64_t n;
   unsigned* out;
 };
 struct Shared {
@@ -313,7 +314,7 @@ KERNEL(kernel, Shared, PHASE(write) PHASE(tell))
 
 unsigned last(unsigned order) {
   unsigned out[2] = {};
-  const Call of{.out = out};
+  const Call of{.n = 2, .out = out};
   const Call* const call = &of;
   const Stream stream = order;
   LAUNCH(kernel, 2);

@@ -2,9 +2,41 @@
 #include "lang/cuda/emit_cuda_text.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
+#include "lang/cuda/emit_cuda_lengths.h"
+
 namespace tithe::lang {
+
+namespace {
+
+constexpr std::size_t kThreads = 128, kLanes = 16;  // as prelude_cuda_types.h has them
+constexpr std::size_t kOwnValues = 16;              // of a thread, where no sixteen threads add up
+constexpr std::size_t kGroupsShare = 24U << 10;  // bytes, so that several blocks of threads fit a processor
+
+}  // namespace
+
+std::size_t shared_bytes(const Checked& program) {
+  const std::size_t length = program.block == 0 || program.block > kPiece ? kRun : program.block;
+  std::size_t shared = 0;
+  for (const Item& item : program.items)
+    if (item.array && item.coding != Coding::kInts) shared += length * code_bytes(item);
+  if (has_lengths(program)) shared += length * program.items.size() + block_bytes(program, length);
+  return shared;
+}
+
+// Where a block is added up by sixteen threads, no others wait for them; else a thread has a few values of its own.
+std::size_t CudaText::group() const {
+  if (is_long()) return kThreads;
+  bool shaped = false;
+  for (const auto* list : {&schedule_.look, &schedule_.passes})
+    shaped = shaped || std::any_of(list->begin(), list->end(), [&](const Pass& p) { return is_shaped(p); });
+  const std::size_t threads = std::bit_ceil((block() + kOwnValues - 1) / kOwnValues);
+  std::size_t group = shaped ? kLanes : std::clamp(threads, kLanes, kThreads);
+  while (group < kThreads && kThreads / group * shared_bytes(program_) > kGroupsShare) group *= 2;
+  return group;
+}
 
 void CudaText::types() {
   std::set<int> all;  // what either list of passes finds
@@ -26,8 +58,15 @@ void CudaText::types() {
   };
   open("struct Part");  // of a piece
   of("");
+  line("template <U kOf>");
   open("struct Lanes");
-  of("[kThreads]");
+  of("[kOf]");
+  line("template <U kOf>");
+  open("struct Looking");
+  line("Lanes<kOf> lanes;");
+  close("};");
+  line("enum {{ kGroup = {} }};  // threads that work on a block of the program", group());
+  line("DEV uint64_t of_groups(uint64_t groups) {{ return parts_in(groups, kThreads / kGroup); }}");
   if (block() == 0)
     line("DEV uint64_t blocks_of(uint64_t) {{ return 1; }}");
   else
@@ -47,7 +86,7 @@ std::string CudaText::found_of(const std::string& b) const {
 }
 
 void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found, const std::string& also) {
-  open(fmt::format("DEV void {}(const Call* call, Shared& s, uint64_t at, U thread{}{})", name,
+  open(fmt::format("DEV void {}(const Call* call, {}& s, uint64_t at, U thread{}{})", name, shared_,
                    also.empty() ? "" : ", ", also));
   line("const size_t n = call->n;");
   plan();
@@ -94,13 +133,35 @@ void CudaText::take() {
   line("const F x = taken(call, first + i);");
   line("const float* const g = call->grad + first;");
   line("static_cast<void>(g);");
-  line("if (!is_finite(x)) call->answer[0] = 1;");
+  unless_finite("x");
 }
+
+void CudaText::open_values(const std::string& loop) {
+  line("bool odd = false;");
+  outer_ = defined_;
+  open(loop);
+}
+void CudaText::close_values() {
+  close();
+  defined_ = outer_;
+  line("if (odd) say(call, 0);");
+}
+void CudaText::unless_finite(const std::string& value) { line("odd = odd || !is_finite({});", value); }
 
 void CudaText::kernel(const std::string& name, const char* common, const std::vector<std::string>& phases) {
   std::string all;
   for (const std::string& phase : phases) all += fmt::format(" PHASE({})", phase);
   line("KERNEL({}, {},{})", name, common, all);
+}
+
+void CudaText::group_kernel(const std::string& name, const std::vector<std::string>& phases) {
+  std::string all;
+  for (const std::string& phase : phases) all += fmt::format(" PHASE({})", phase);
+  line("GROUPS({}, Shared, kGroup, runs_of,{})", name, all);
+}
+
+void CudaText::launch_groups(const std::string& name) {
+  line("LAUNCH({}, of_groups(runs_of(call->n)));", name);
 }
 
 // ---- What a pass finds
@@ -110,11 +171,13 @@ bool CudaText::finds(std::size_t p) const {
   return std::any_of(found.begin(), found.end(), [&](int k) { return !by_sample(node(k)); });
 }
 
-// Sums have sixteen lanes. Reductions without an order take all threads.
+bool CudaText::is_shaped(const Pass& pass) const {
+  return std::any_of(pass.reduce.begin(), pass.reduce.end(), [&](int k) { return is_sum(k) || is_fold(k); });
+}
+
+// Sums have sixteen lanes. Reductions without an order take all threads of a group.
 std::string CudaText::lanes_of(std::size_t p) const {
-  const Nodes& found = passes()[p].reduce;
-  const bool shaped = std::any_of(found.begin(), found.end(), [&](int k) { return is_sum(k) || is_fold(k); });
-  return shaped ? "kLanes" : "kThreads";
+  return is_shaped(passes()[p]) ? "kLanes" : is_long() ? "kThreads" : "kGroup";
 }
 
 void CudaText::begin_lane(int k) {
@@ -140,26 +203,51 @@ void CudaText::functions_of(const Pass& pass) {
 
 void CudaText::find(std::size_t p) {
   if (!finds(p)) return;
+  const std::string lanes = lanes_of(p);
+  const bool rows_first = lanes != "kLanes" && (is_long() || group() > kLanes);
+  if (is_long()) shared_ = fmt::format("Looking<{}>", lanes);
   look(p);
-  if (!is_long()) {
-    open_phase(fmt::format("{}found_{}", prefix_, p), Unit::kBlocks, p);
-    line("if (thread != 0) return;");
-    end_lanes(p, "Part part;");
-    store_found(p);
-    close();
-    finding_.push_back(fmt::format("{}look_{}", prefix_, p));
-    finding_.push_back(fmt::format("{}found_{}", prefix_, p));
-    return;
-  }
-  open_phase(fmt::format("{}part_{}", prefix_, p), Unit::kPieces, p);
+  if (rows_first) rows(p);
+  open_phase(fmt::format("{}{}_{}", prefix_, is_long() ? "part" : "found", p),
+             is_long() ? Unit::kPieces : Unit::kBlocks, p);
   line("if (thread != 0) return;");
-  end_lanes(p, "Part& part = static_cast<Part*>(call->parts)[at];");
+  end_lanes(p, is_long() ? "Part& part = static_cast<Part*>(call->parts)[at];" : "Part part;", lanes,
+            rows_first ? "kLanes" : "1");
+  if (!is_long()) store_found(p);
   close();
+  std::string all;
+  for (const char* phase : {"look", "rows", is_long() ? "part" : "found"}) {
+    if (phase == std::string_view("rows") && !rows_first) continue;
+    const std::string name = fmt::format("{}{}_{}", prefix_, phase, p);
+    all += fmt::format(" PHASE({})", name);
+    if (!is_long()) finding_.push_back(name);
+  }
+  if (!is_long()) return;
+  line("GROUPS(tithe_{}look_{}, {}, {}, pieces_of,{})", prefix_, p, shared_, lanes, all);
+  shared_ = "Looking<kLanes>";
   fold(p);
-  kernel(fmt::format("tithe_{}look_{}", prefix_, p), "Shared",
-         {fmt::format("{}look_{}", prefix_, p), fmt::format("{}part_{}", prefix_, p)});
-  kernel(fmt::format("tithe_{}found_{}", prefix_, p), "Shared",
-         {fmt::format("{}fold_{}", prefix_, p), fmt::format("{}found_{}", prefix_, p)});
+  line("GROUPS(tithe_{0}found_{1}, {2}, kLanes, blocks_of, PHASE({0}fold_{1}) PHASE({0}found_{1}))", prefix_,
+       p, shared_);
+  shared_ = "Shared";
+}
+
+// Lanes without an order, sixteen by one thread, which leaves them in the first of these.
+void CudaText::rows(std::size_t p) {
+  open_phase(fmt::format("{}rows_{}", prefix_, p), is_long() ? Unit::kPieces : Unit::kBlocks, p);
+  line("const U from = kLanes * thread;");
+  line("if (from >= {}) return;", lanes_of(p));
+  for (const int k : passes()[p].reduce) {
+    if (is_end(k)) {
+      line("{} s{};", text_.number_type(node(k).in[0]), k);
+      line("U p{};", k);
+      line("end_of<{0}>(s.lanes.s{1} + from, s.lanes.p{1} + from, kLanes, 1, s{1}, p{1});",
+           node(k).op == Op::kLargest, k);
+      line("s.lanes.s{0}[from] = s{0}, s.lanes.p{0}[from] = p{0};", k);
+    } else if (counts(k)) {
+      line("s.lanes.n{0}[from] = sum_of(s.lanes.n{0} + from, kLanes, 1);", k);
+    }
+  }
+  close();
 }
 
 void CudaText::look(std::size_t p) {
@@ -170,14 +258,12 @@ void CudaText::look(std::size_t p) {
   before_loop(pass.value);
   functions_of(pass);
   for (const int k : pass.reduce) begin_lane(k);
-  outer_ = defined_;
-  open(fmt::format("for (size_t i = begin + thread; i < end; i += {})", lanes_of(p)));
+  open_values(fmt::format("UNROLL for (size_t i = begin + thread; i < end; i += {})", lanes_of(p)));
   take();
   define_all(pass.value);
   for (const int k : pass.reduce)
     if (!by_sample(node(k))) add_value(k);
-  close();
-  defined_ = outer_;
+  close_values();
   for (const int k : pass.reduce) end_lane(k);
   close();
 }
@@ -198,7 +284,7 @@ void CudaText::add_value(int k) {
 }
 
 // One thread puts the lanes together in `part`.
-void CudaText::end_lanes(std::size_t p, const char* to) {
+void CudaText::end_lanes(std::size_t p, const char* to, const std::string& lanes, const char* by) {
   line("{}", to);
   functions_of(passes()[p]);
   for (const int k : passes()[p].reduce) {
@@ -209,9 +295,9 @@ void CudaText::end_lanes(std::size_t p, const char* to) {
            text_.number(node(k).in[2]));
     if (is_sum(k)) line("part.s{0} = total_of(s.lanes.s{0});", k);
     if (is_end(k))
-      line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, {2}, part.s{1}, part.p{1});", node(k).op == Op::kLargest,
-           k, lanes_of(p));
-    if (counts(k)) line("part.n{0} = sum_of(s.lanes.n{0}, {1});", k, lanes_of(p));
+      line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, {2}, {3}, part.s{1}, part.p{1});",
+           node(k).op == Op::kLargest, k, lanes, by);
+    if (counts(k)) line("part.n{0} = sum_of(s.lanes.n{0}, {1}, {2});", k, lanes, by);
   }
 }
 
@@ -226,7 +312,7 @@ void CudaText::fold(std::size_t p) {
   functions_of(pass);
   for (const int k : pass.reduce) begin_lane(k);
   line("const size_t there = (len + {}) / {};", kPiece - 1, kPiece);
-  open("for (size_t j = thread; j < there; j += kLanes)");
+  open("UNROLL for (size_t j = thread; j < there; j += kLanes)");
   for (const int k : pass.reduce) {
     if (by_sample(node(k))) continue;
     if (is_sum(k)) line("s{0} = add(s{0}, part[j].s{0});", k);
@@ -247,9 +333,9 @@ void CudaText::fold(std::size_t p) {
     if (is_fold(k)) line("part.s{0} = total_by(s.lanes.s{0}, f{0});", k);
     if (is_sum(k)) line("part.s{0} = total_of(s.lanes.s{0});", k);
     if (is_end(k))
-      line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, kLanes, part.s{1}, part.p{1});",
+      line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, kLanes, 1, part.s{1}, part.p{1});",
            node(k).op == Op::kLargest, k);
-    if (counts(k)) line("part.n{0} = sum_of(s.lanes.n{0}, kLanes);", k);
+    if (counts(k)) line("part.n{0} = sum_of(s.lanes.n{0}, kLanes, 1);", k);
   }
   store_found(p);
   close();
@@ -284,8 +370,8 @@ void CudaText::place_found() {
 
 void CudaText::launch_pass(std::size_t p) {
   if (!finds(p)) return;
-  line("LAUNCH(tithe_look_{}, pieces_of(call->n));", p);
-  line("LAUNCH(tithe_found_{}, blocks_of(call->n));", p);
+  line("LAUNCH(tithe_look_{}, parts_in(pieces_of(call->n), kThreads / {}));", p, lanes_of(p));
+  line("LAUNCH(tithe_found_{}, parts_in(blocks_of(call->n), kThreads / kLanes));", p);
 }
 
 // ---- Items
@@ -310,7 +396,7 @@ void CudaText::hold(bool values) {
   for (std::size_t k = 0; k < program_.items.size(); ++k) {
     const int where = program_.items[k].where;
     if (where == kNone || (node(where).stage == Stage::kValue) != values) continue;
-    line("if ({}!({})) call->answer[{}] = 1;", values || program_.block == 0 ? "" : "first < n && ",
+    line("if ({}!({})) say(call, {});", values || program_.block == 0 ? "" : "first < n && ",
          values ? text_.values(where) : text_.number(where), k + 1);
   }
 }

@@ -7,6 +7,8 @@ namespace tithe::lang {
 
 // The size of a code where threads share it.
 inline unsigned code_bytes(const Item& item) { return item.bits <= 8 ? 1 : item.bits <= 16 ? 2 : 4; }
+// What the codes of a block take, or of a run of a long one, where threads share them.
+std::size_t shared_bytes(const Checked& program);
 
 class CudaText : protected PassText {
  public:
@@ -21,6 +23,9 @@ class CudaText : protected PassText {
   std::size_t block() const { return program_.sends_pairs ? 0 : program_.block; }
   // Blocks are longer than one block of threads works on.
   bool is_long() const { return block() == 0 || block() > kPiece; }
+  // The threads that work on a block of the program, or on a run of a long one; as many such groups as fit share a
+  // block of threads.
+  std::size_t group() const;
   bool is_sum(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool is_end(int k) const { return node(k).op == Op::kLargest || node(k).op == Op::kSmallest; }
   bool is_fold(int k) const { return node(k).op == Op::kReduce; }
@@ -39,6 +44,13 @@ class CudaText : protected PassText {
   // Phases of a pass, and the kernels of a long one.
   void find(std::size_t p);
   void kernel(const std::string& name, const char* common, const std::vector<std::string>& phases);
+  // The same of groups, one for each block or run; what launches it.
+  void group_kernel(const std::string& name, const std::vector<std::string>& phases);
+  void launch_groups(const std::string& name);
+  // Around a loop over values that take() and unless_finite() are in: one store for all values that are not finite.
+  void open_values(const std::string& loop);
+  void close_values();
+  void unless_finite(const std::string& value);
   // Statements of the host's functions: what is found within the scratch, and the passes.
   void place_found();
   void launch_pass(std::size_t p);
@@ -70,11 +82,15 @@ class CudaText : protected PassText {
   // The passes that find() is about, and what their phases' names begin with.
   const std::vector<Pass>* passes_;
   std::string prefix_ = {};
+  // The memory that a phase's threads share.
+  std::string shared_ = "Shared";
 
  private:
+  bool is_shaped(const Pass& pass) const;
+  void rows(std::size_t p);
   void look(std::size_t p);
   void add_value(int k);
-  void end_lanes(std::size_t p, const char* to);
+  void end_lanes(std::size_t p, const char* to, const std::string& lanes, const char* by);
   void fold(std::size_t p);
   void store_found(std::size_t p);
   std::string lanes_of(std::size_t p) const;

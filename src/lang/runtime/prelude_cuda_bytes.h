@@ -39,19 +39,28 @@ struct Call {
   uint32_t* ints;
 };
 
-// ---- A kernel is some phases, functions of a thread, with a barrier behind each
+// ---- A kernel is some phases, functions of a thread, with a barrier behind each. Several groups of threads may share
+// a block of threads, each at a place of its own, of which there are count(n). A STEP is a phase at the step-th place
+// of a group, as placed(call, group, step) has it, below count(n)
 #if defined(__CUDACC__)
-#define KERNEL(name, Common, ...)                                                                     \
+#define GROUPS(name, Common, of, count, ...)                                                          \
   extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) { \
-    __shared__ Common s;                                                                              \
+    __shared__ Common all_shared[kThreads / (of)];                                                    \
     const Call* const call = &of_call;                                                                \
-    const uint64_t at = blockIdx.x;                                                                   \
-    const U thread = threadIdx.x;                                                                     \
+    Common& s = all_shared[threadIdx.x / (of)];                                                       \
+    const uint64_t at = uint64_t(blockIdx.x) * (kThreads / (of)) + threadIdx.x / (of);                \
+    const U thread = threadIdx.x % (of);                                                              \
+    const bool is_there = at < count(call->n);                                                        \
     __VA_ARGS__                                                                                       \
   }
-#define PHASE(f)          \
-  f(call, s, at, thread); \
+#define PHASE(f)                        \
+  if (is_there) f(call, s, at, thread); \
   __syncthreads();
+#define STEP(f, placed, count, step)                                                                   \
+  if (is_there && placed(call, at, step) < count(call->n)) f(call, s, placed(call, at, step), thread); \
+  __syncthreads();
+#define KERNEL(name, Common, ...) GROUPS(name, Common, kThreads, everywhere, __VA_ARGS__)
+DEV uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
 #endif
 #if defined(__CUDACC__) && !defined(TITHE_PLANS)
 typedef cudaStream_t Stream;
@@ -62,9 +71,15 @@ typedef cudaStream_t Stream;
 #if defined(__CUDA_ARCH__)
 DEV void atomic_add(U* to, U v) { atomicAdd(to, v); }
 DEV void atomic_max(U* to, U v) { atomicMax(to, v); }
+DEV void say(const Call* call, int k) { *static_cast<volatile U*>(call->answer + k) = 1; }
 #else
-DEV void atomic_add(U* to, U v) { *to += v; }
-DEV void atomic_max(U* to, U v) { *to = *to < v ? v : *to; }
+DEV void atomic_add(U* to, U v) { __atomic_fetch_add(to, v, __ATOMIC_RELAXED); }
+DEV void atomic_max(U* to, U v) {
+  U known = __atomic_load_n(to, __ATOMIC_RELAXED);
+  while (known < v && !__atomic_compare_exchange_n(to, &known, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+DEV void say(const Call* call, int k) { __atomic_store_n(call->answer + k, 1, __ATOMIC_RELAXED); }
 #endif
 DEV uint64_t up8(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 DEV uint64_t parts_in(uint64_t n, uint64_t length) { return n == 0 ? 1 : (n + length - 1) / length; }
@@ -130,8 +145,8 @@ DEV F taken(const Call* call, size_t i) {
 }
 // Codes of kBits each, the lowest bit first: each thread makes whole bytes of the codes that have bits in them.
 template <int kBits, class T>
-DEV void pack(const T* codes, size_t count, uint8_t* to, size_t bytes, U thread) {
-  for (size_t j = thread; j < bytes; j += kThreads) {
+DEV void pack(const T* codes, size_t count, uint8_t* to, size_t bytes, U thread, U threads) {
+  for (size_t j = thread; j < bytes; j += threads) {
     U byte = 0;
     for (size_t i = 8 * j / kBits; i < count && i * kBits < 8 * j + 8; ++i) {
       const int shift = int(i * kBits) - int(8 * j);
@@ -185,14 +200,55 @@ DEV void look_at(T v, U place, T& best, U& where) {
     where = place;
   }
 }
+// Of every `by`-th of the lanes.
 template <bool kLargest, class T>
-DEV void end_of(const T* lane, const U* place, U lanes, T& best, U& where) {
+DEV void end_of(const T* lane, const U* place, U lanes, U by, T& best, U& where) {
   best = 0;
   where = kNowhere;
-  for (U k = 0; k < lanes; ++k) look_at<kLargest>(lane[k], place[k], best, where);
+  for (U k = 0; k < lanes; k += by) look_at<kLargest>(lane[k], place[k], best, where);
 }
-DEV U sum_of(const U* lane, U lanes) {
+DEV U sum_of(const U* lane, U lanes, U by) {
   U s = 0;
-  for (U k = 0; k < lanes; ++k) s += lane[k];
+  for (U k = 0; k < lanes; k += by) s += lane[k];
   return s;
+}
+
+// ---- What stands before each thread's number, by rows of kLanes threads: one phase adds up rows, and each thread of
+// the next goes through the rows before its own, and through its own up to itself
+enum { kRows = kThreads / kLanes };
+template <class T>
+struct Rows {
+  T of[kThreads], row[kRows];
+};
+struct Adds {
+  template <class T>
+  DEV_IN T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Largest {
+  template <class T>
+  DEV_IN T operator()(T a, T b) const {
+    return b < a ? a : b;
+  }
+};
+template <class Of, class T>
+DEV void put_rows(Rows<T>& rows, U thread) {
+  if (thread >= kRows) return;
+  T all = 0;
+  for (U t = kLanes * thread; t < kLanes * (thread + 1); ++t) all = Of()(all, rows.of[t]);
+  rows.row[thread] = all;
+}
+template <class Of, class T>
+DEV T before(const Rows<T>& rows, U thread) {
+  T all = 0;
+  for (U r = 0; r < thread / kLanes; ++r) all = Of()(all, rows.row[r]);
+  for (U t = thread / kLanes * kLanes; t < thread; ++t) all = Of()(all, rows.of[t]);
+  return all;
+}
+template <class Of, class T>
+DEV T all_of(const Rows<T>& rows) {
+  T all = 0;
+  for (U r = 0; r < kRows; ++r) all = Of()(all, rows.row[r]);
+  return all;
 }

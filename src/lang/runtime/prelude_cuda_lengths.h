@@ -4,7 +4,7 @@
 #if defined(__CUDA_ARCH__)
 DEV void atomic_or(U* to, U v) { atomicOr(to, v); }
 #else
-DEV void atomic_or(U* to, U v) { *to |= v; }
+DEV void atomic_or(U* to, U v) { __atomic_fetch_or(to, v, __ATOMIC_RELAXED); }
 #endif
 // Some bits of a block that threads put together; its words begin as zeros.
 DEV void or_bits(U* words, U bit, U code, int bits) {
@@ -21,26 +21,18 @@ DEV U bits_at(const uint8_t* from, U bit, int bits) {
 }
 
 // ---- Where things of different sizes begin: one block of threads, each with a slice of its own
-struct Scan {
-  uint64_t sum[kThreads];
-};
+typedef Rows<uint64_t> Scan;
 DEV void scan_slice(const U* sizes, uint64_t count, Scan& s, U thread) {
   uint64_t sum = 0;
-  for (uint64_t k = count * thread / kThreads; k < count * (thread + 1) / kThreads; ++k) sum += sizes[k];
-  s.sum[thread] = sum;
-}
-DEV void scan_before(const Call*, Scan& s, uint64_t, U thread) {
-  if (thread != 0) return;
-  uint64_t before = 0;
-  for (U t = 0; t < kThreads; ++t) {
-    const uint64_t own = s.sum[t];
-    s.sum[t] = before;
-    before += own;
+  UNROLL for (uint64_t k = count * thread / kThreads; k < count * (thread + 1) / kThreads; ++k) {
+    sum += sizes[k];
   }
+  s.of[thread] = sum;
 }
+DEV void scan_before(const Call*, Scan& s, uint64_t, U thread) { put_rows<Adds>(s, thread); }
 // Of the last thread the end of all.
 DEV uint64_t scan_places(const U* sizes, uint64_t* places, uint64_t count, const Scan& s, U thread) {
-  uint64_t at = s.sum[thread];
+  uint64_t at = before<Adds>(s, thread);
   for (uint64_t k = count * thread / kThreads; k < count * (thread + 1) / kThreads; ++k) {
     places[k] = at;
     at += sizes[k];

@@ -52,7 +52,7 @@ DEV void want(State* state, uint64_t keys, uint64_t rank) {
   for (int d = 0; d < kDigits; ++d) state->hist[d] = 0;
 }
 struct Digits {
-  U hist[kDigits];
+  U hist[kDigits], row[kLanes];
 };
 DEV void no_digits(const Call*, Digits& s, uint64_t, U thread) {
   for (U d = thread; d < kDigits; d += kThreads) s.hist[d] = 0;
@@ -72,19 +72,34 @@ DEV void add_digits(const Call* call, Digits& s, uint64_t, U thread) {
     if (s.hist[d] != 0) atomic_add(&call->state->hist[d], s.hist[d]);
 }
 KERNEL(tithe_digits, Digits, PHASE(no_digits) PHASE(count_digits) PHASE(add_digits))
-DEV void choose_digit(const Call* call, Digits&, uint64_t, U thread) {
+DEV void take_digits(const Call* call, Digits& s, uint64_t, U thread) {
+  for (U d = thread; d < kDigits; d += kThreads) {
+    s.hist[d] = call->state->hist[d];
+    call->state->hist[d] = 0;
+  }
+}
+DEV void add_rows(const Call*, Digits& s, uint64_t, U thread) {
+  if (thread >= kLanes) return;
+  U all = 0;
+  for (U d = kLanes * thread; d < kLanes * (thread + 1); ++d) all += s.hist[d];
+  s.row[thread] = all;
+}
+DEV void choose_digit(const Call* call, Digits& s, uint64_t, U thread) {
   State* const state = call->state;
   if (thread != 0 || !state->wanted) return;
-  U digit = kDigits - 1;
-  for (; digit > 0 && state->hist[digit] < state->rank; --digit) state->rank -= state->hist[digit];
+  uint64_t rank = state->rank;
+  U row = kLanes - 1;
+  for (; row > 0 && s.row[row] < rank; --row) rank -= s.row[row];
+  U digit = kLanes * row + kLanes - 1;
+  for (; digit > kLanes * row && s.hist[digit] < rank; --digit) rank -= s.hist[digit];
+  state->rank = rank;
   state->prefix = state->prefix << 8 | digit;
-  for (int d = 0; d < kDigits; ++d) state->hist[d] = 0;
   if (++state->round < 4) return;
   state->least = state->prefix;
   state->ties = U(state->rank);
   state->wanted = 0;
 }
-KERNEL(tithe_digit, Digits, PHASE(choose_digit))
+KERNEL(tithe_digit, Digits, PHASE(take_digits) PHASE(add_rows) PHASE(choose_digit))
 HOST void select_key(const Call* call, uint64_t runs, Stream stream) {
   for (int round = 0; round < 4; ++round) {
     LAUNCH(tithe_digits, runs);
@@ -102,7 +117,7 @@ KERNEL(tithe_all_go, Digits, PHASE(all_go))
 
 // ---- Counted by each thread's own values, then scanned
 struct Tally {
-  U more[kThreads], same[kThreads];
+  Rows<U> more, same;
 };
 DEV void count_own(const Call* call, Tally& s, uint64_t at, U thread) {
   U more = 0, same = 0;
@@ -111,38 +126,31 @@ DEV void count_own(const Call* call, Tally& s, uint64_t at, U thread) {
     more += call->keys[i] > call->state->least;
     same += call->keys[i] == call->state->least;
   }
-  s.more[thread] = more;
-  s.same[thread] = same;
+  s.more.of[thread] = more;
+  s.same.of[thread] = same;
+}
+DEV void tally_rows(const Call*, Tally& s, uint64_t, U thread) {
+  put_rows<Adds>(s.more, thread);
+  put_rows<Adds>(s.same, thread);
 }
 DEV void tally_run(const Call* call, Tally& s, uint64_t at, U thread) {
-  if (thread != 0) return;
-  call->tally[2 * at] = sum_of(s.more, kThreads);
-  call->tally[2 * at + 1] = sum_of(s.same, kThreads);
+  if (thread == 0) call->tally[2 * at] = all_of<Adds>(s.more);
+  if (thread == 1) call->tally[2 * at + 1] = all_of<Adds>(s.same);
 }
-KERNEL(tithe_tally, Tally, PHASE(count_own) PHASE(tally_run))
+KERNEL(tithe_tally, Tally, PHASE(count_own) PHASE(tally_rows) PHASE(tally_run))
 // One block of threads: each has runs of its own.
 DEV uint64_t first_run(const Call* call, U thread) { return parts_in(call->n, kRunOf) * thread / kThreads; }
 DEV void scan_own(const Call* call, Tally& s, uint64_t, U thread) {
-  s.more[thread] = s.same[thread] = 0;
-  for (uint64_t r = first_run(call, thread); r < first_run(call, thread + 1); ++r) {
-    s.more[thread] += call->tally[2 * r];
-    s.same[thread] += call->tally[2 * r + 1];
-  }
-}
-// What stands before each thread's.
-DEV void scan_threads(const Call*, Tally& s, uint64_t, U thread) {
-  if (thread != 0) return;
   U more = 0, same = 0;
-  for (U t = 0; t < kThreads; ++t) {
-    const U more_own = s.more[t], same_own = s.same[t];
-    s.more[t] = more;
-    s.same[t] = same;
-    more += more_own;
-    same += same_own;
+  UNROLL for (uint64_t r = first_run(call, thread); r < first_run(call, thread + 1); ++r) {
+    more += call->tally[2 * r];
+    same += call->tally[2 * r + 1];
   }
+  s.more.of[thread] = more;
+  s.same.of[thread] = same;
 }
 DEV void scan_runs(const Call* call, Tally& s, uint64_t, U thread) {
-  U more = s.more[thread], same = s.same[thread];
+  U more = before<Adds>(s.more, thread), same = before<Adds>(s.same, thread);
   for (uint64_t r = first_run(call, thread); r < first_run(call, thread + 1); ++r) {
     const U more_own = call->tally[2 * r], same_own = call->tally[2 * r + 1];
     call->tally[2 * r] = more;
@@ -158,11 +166,12 @@ DEV void scan_runs(const Call* call, Tally& s, uint64_t, U thread) {
   put(call->payload, count, 4);
   *call->bytes = 4 + 8 * uint64_t(count);
 }
-KERNEL(tithe_scan, Tally, PHASE(scan_own) PHASE(scan_threads) PHASE(scan_runs))
+KERNEL(tithe_scan, Tally, PHASE(scan_own) PHASE(tally_rows) PHASE(scan_runs))
 DEV void write_own(const Call* call, Tally& s, uint64_t at, U thread) {
   const State* const state = call->state;
   const uint64_t count = state->more + min_(state->same, state->ties);
-  U more = call->tally[2 * at] + s.more[thread], same = call->tally[2 * at + 1] + s.same[thread];
+  U more = call->tally[2 * at] + before<Adds>(s.more, thread);
+  U same = call->tally[2 * at + 1] + before<Adds>(s.same, thread);
   const uint64_t from = at * kRunOf + thread * kOwn;
   for (uint64_t i = from; i < from + kOwn && i < call->n; ++i) {
     const U key = call->keys[i];
@@ -178,7 +187,7 @@ DEV void write_own(const Call* call, Tally& s, uint64_t at, U thread) {
     if (call->left != nullptr) call->left[i] = goes ? 0.0f : x;
   }
 }
-KERNEL(tithe_write, Tally, PHASE(count_own) PHASE(scan_threads) PHASE(write_own))
+KERNEL(tithe_write, Tally, PHASE(count_own) PHASE(tally_rows) PHASE(write_own))
 
 // ---- A table of slots (codec/dragonn/dragonn.h)
 DEV U hashed_to(U index, U key, U slots) {

@@ -4,8 +4,8 @@
 
 enum { kOnes = 121, kFirstRun = 243, kLongest = 14, kBytesOf = 1024, kOwnBytes = kBytesOf / kThreads };
 struct Bytes {
-  U count[kThreads];
-  uint64_t last[kThreads];
+  Rows<U> count;
+  Rows<uint64_t> last;
 };
 DEV uint64_t fives_of(uint64_t n) { return (n + 4) / 5; }
 DEV uint64_t own_byte(uint64_t at, U thread) { return at * kBytesOf + uint64_t(thread) * kOwnBytes; }
@@ -22,15 +22,13 @@ DEV void last_own(const Call* call, Bytes& s, uint64_t at, U thread) {
   const uint64_t from = own_byte(at, thread);
   for (uint64_t j = from; j < from + kOwnBytes && j < fives_of(call->n); ++j)
     if (call->fives[j] != kOnes) last = j + 1;
-  s.last[thread] = last;
+  s.last.of[thread] = last;
 }
+DEV void last_rows(const Call*, Bytes& s, uint64_t, U thread) { put_rows<Largest>(s.last, thread); }
 DEV void last_of_run(const Call* call, Bytes& s, uint64_t at, U thread) {
-  if (thread != 0) return;
-  uint64_t last = 0;
-  for (U t = 0; t < kThreads; ++t) last = max_(last, s.last[t]);
-  call->groups[at] = last;
+  if (thread == 0) call->groups[at] = all_of<Largest>(s.last);
 }
-KERNEL(tithe_fives, Bytes, PHASE(make_fives) PHASE(last_own) PHASE(last_of_run))
+KERNEL(tithe_fives, Bytes, PHASE(make_fives) PHASE(last_own) PHASE(last_rows) PHASE(last_of_run))
 // One block of threads: of each run what stands before it.
 DEV uint64_t first_of(const Call* call, U thread) {
   return parts_in(fives_of(call->n), kBytesOf) * thread / kThreads;
@@ -39,34 +37,19 @@ DEV void last_slice(const Call* call, Bytes& s, uint64_t, U thread) {
   uint64_t last = 0;
   for (uint64_t r = first_of(call, thread); r < first_of(call, thread + 1); ++r)
     last = max_(last, call->groups[r]);
-  s.last[thread] = last;
-}
-DEV void last_slices(const Call*, Bytes& s, uint64_t, U thread) {
-  if (thread != 0) return;
-  uint64_t before = 0;
-  for (U t = 0; t < kThreads; ++t) {
-    const uint64_t own = s.last[t];
-    s.last[t] = before;
-    before = max_(before, own);
-  }
+  s.last.of[thread] = last;
 }
 DEV void last_before_runs(const Call* call, Bytes& s, uint64_t, U thread) {
-  uint64_t before = s.last[thread];
+  uint64_t last = before<Largest>(s.last, thread);
   for (uint64_t r = first_of(call, thread); r < first_of(call, thread + 1); ++r) {
     const uint64_t own = call->groups[r];
-    call->groups[r] = before;
-    before = max_(before, own);
+    call->groups[r] = last;
+    last = max_(last, own);
   }
 }
-KERNEL(tithe_lasts, Bytes, PHASE(last_slice) PHASE(last_slices) PHASE(last_before_runs))
-DEV void last_before(const Call* call, Bytes& s, uint64_t at, U thread) {
-  if (thread != 0) return;
-  uint64_t before = call->groups[at];
-  for (U t = 0; t < kThreads; ++t) {
-    const uint64_t own = s.last[t];
-    s.last[t] = before;
-    before = max_(before, own);
-  }
+KERNEL(tithe_lasts, Bytes, PHASE(last_slice) PHASE(last_rows) PHASE(last_before_runs))
+DEV uint64_t last_before(const Call* call, const Bytes& s, uint64_t at, U thread) {
+  return max_(call->groups[at], before<Largest>(s.last, thread));
 }
 // The code of byte j, or of its run up to it, which begins at `start`; whether it ends there.
 DEV U code_of(const Call* call, uint64_t j, uint64_t start, bool& ends) {
@@ -78,7 +61,7 @@ DEV U code_of(const Call* call, uint64_t j, uint64_t start, bool& ends) {
   return length == 1 ? U(kOnes) : kFirstRun + length - 2;
 }
 DEV void count_codes(const Call* call, Bytes& s, uint64_t at, U thread) {
-  uint64_t start = s.last[thread];
+  uint64_t start = last_before(call, s, at, thread);
   const uint64_t from = own_byte(at, thread);
   U count = 0;
   for (uint64_t j = from; j < from + kOwnBytes && j < fives_of(call->n); ++j) {
@@ -87,24 +70,17 @@ DEV void count_codes(const Call* call, Bytes& s, uint64_t at, U thread) {
     count += ends;
     if (call->fives[j] != kOnes) start = j + 1;
   }
-  s.count[thread] = count;
+  s.count.of[thread] = count;
 }
+DEV void count_rows(const Call*, Bytes& s, uint64_t, U thread) { put_rows<Adds>(s.count, thread); }
 DEV void count_run(const Call* call, Bytes& s, uint64_t at, U thread) {
-  if (thread == 0) call->keys[at] = sum_of(s.count, kThreads);
+  if (thread == 0) call->keys[at] = all_of<Adds>(s.count);
 }
-KERNEL(tithe_codes, Bytes, PHASE(last_own) PHASE(last_before) PHASE(count_codes) PHASE(count_run))
-DEV void count_before(const Call*, Bytes& s, uint64_t, U thread) {
-  if (thread != 0) return;
-  U before = 0;
-  for (U t = 0; t < kThreads; ++t) {
-    const U own = s.count[t];
-    s.count[t] = before;
-    before += own;
-  }
-}
+KERNEL(tithe_codes, Bytes,
+       PHASE(last_own) PHASE(last_rows) PHASE(count_codes) PHASE(count_rows) PHASE(count_run))
 DEV void write_codes(const Call* call, Bytes& s, uint64_t at, U thread) {
-  uint64_t start = s.last[thread];
-  uint8_t* to = call->stream + call->places[at] + s.count[thread];
+  uint64_t start = last_before(call, s, at, thread);
+  uint8_t* to = call->stream + call->places[at] + before<Adds>(s.count, thread);
   const uint64_t from = own_byte(at, thread);
   for (uint64_t j = from; j < from + kOwnBytes && j < fives_of(call->n); ++j) {
     bool ends = false;
@@ -114,7 +90,7 @@ DEV void write_codes(const Call* call, Bytes& s, uint64_t at, U thread) {
   }
 }
 KERNEL(tithe_write_codes, Bytes,
-       PHASE(last_own) PHASE(last_before) PHASE(count_codes) PHASE(count_before) PHASE(write_codes))
+       PHASE(last_own) PHASE(last_rows) PHASE(count_codes) PHASE(count_rows) PHASE(write_codes))
 DEV void slice_of_runs(const Call* call, Scan& s, uint64_t, U thread) {
   scan_slice(call->keys, parts_in(fives_of(call->n), kBytesOf), s, thread);
 }
@@ -134,9 +110,9 @@ DEV void count_fives(const Call* call, Bytes& s, uint64_t at, U thread) {
   U count = 0;
   const uint64_t from = own_byte(at, thread);
   for (uint64_t j = from; j < from + kOwnBytes && j < codes_in(call); ++j) count += fives_in(call->stream[j]);
-  s.count[thread] = count;
+  s.count.of[thread] = count;
 }
-KERNEL(tithe_count_fives, Bytes, PHASE(count_fives) PHASE(count_run))
+KERNEL(tithe_count_fives, Bytes, PHASE(count_fives) PHASE(count_rows) PHASE(count_run))
 DEV void slice_of_codes(const Call* call, Scan& s, uint64_t, U thread) {
   scan_slice(call->keys, parts_in(codes_in(call), kBytesOf), s, thread);
 }
@@ -145,7 +121,7 @@ DEV void places_of_fives(const Call* call, Scan& s, uint64_t, U thread) {
 }
 KERNEL(tithe_places_of_fives, Scan, PHASE(slice_of_codes) PHASE(scan_before) PHASE(places_of_fives))
 DEV void read_fives(const Call* call, Bytes& s, uint64_t at, U thread) {
-  uint64_t to = call->places[at] + s.count[thread];
+  uint64_t to = call->places[at] + before<Adds>(s.count, thread);
   const uint64_t from = own_byte(at, thread);
   for (uint64_t j = from; j < from + kOwnBytes && j < codes_in(call); ++j) {
     const U code = call->stream[j];
@@ -153,7 +129,7 @@ DEV void read_fives(const Call* call, Bytes& s, uint64_t at, U thread) {
       call->fives[to++] = uint8_t(code < kFirstRun ? code : U(kOnes));
   }
 }
-KERNEL(tithe_read_fives, Bytes, PHASE(count_fives) PHASE(count_before) PHASE(read_fives))
+KERNEL(tithe_read_fives, Bytes, PHASE(count_fives) PHASE(count_rows) PHASE(read_fives))
 DEV U trit_at(const Call* call, uint64_t i) {
   const U powers[5] = {81, 27, 9, 3, 1};
   return call->fives[i / 5] / powers[i % 5] % 3;

@@ -8,8 +8,12 @@
 #include <string.h>
 #if defined(__CUDACC__)
 #define DEV static __host__ __device__ inline
+#define DEV_IN __host__ __device__
+#define UNROLL _Pragma("unroll 8")
 #else
 #define DEV static inline
+#define DEV_IN
+#define UNROLL
 #include "grid_on_cpu.h"
 #endif
 #define INL DEV                        // as prelude_scalars.h has it

@@ -9,24 +9,24 @@ DEV uint64_t end_of_each(const Call* call, uint64_t at) {
 }
 
 // answer[0] becomes the bits of the largest magnitude, of which a NaN's are the largest.
-struct Largest {
-  U of[kThreads];
+struct Magnitude {
+  U largest;
 };
-DEV void finish_values(const Call* call, Largest& s, uint64_t at, U thread) {
+DEV void no_values(const Call*, Magnitude& s, uint64_t, U thread) {
+  if (thread == 0) s.largest = 0;
+}
+DEV void finish_values(const Call* call, Magnitude& s, uint64_t at, U thread) {
   U largest = 0;
   for (uint64_t i = at * kEach + thread; i < end_of_each(call, at); i += kThreads) {
     if (call->divide != 1) call->out[i] = div_(call->out[i], F(call->divide));
     largest = max_(largest, bits_(call->out[i]) & 0x7fffffffU);
   }
-  s.of[thread] = largest;
+  if (largest != 0) atomic_max(&s.largest, largest);
 }
-DEV void tell_largest(const Call* call, Largest& s, uint64_t, U thread) {
-  if (thread != 0) return;
-  U largest = 0;
-  for (int k = 0; k < kThreads; ++k) largest = max_(largest, s.of[k]);
-  atomic_max(call->answer, largest);
+DEV void tell_largest(const Call* call, Magnitude& s, uint64_t, U thread) {
+  if (thread == 0) atomic_max(call->answer, s.largest);
 }
-KERNEL(tithe_finish, Largest, PHASE(finish_values) PHASE(tell_largest))
+KERNEL(tithe_finish, Magnitude, PHASE(no_values) PHASE(finish_values) PHASE(tell_largest))
 
 // The type of the values of 16 bits at call->payload: field_bits.
 enum { kBf16 = 1 };

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels under ThreadSanitizer, where each thread of a GPU is a fiber (tests/support/grid_on_fibers.h): no two touch a
+// number in one phase of which one writes it, but by an atomic operation.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "support/kernel_programs.h"
+#include "support/pairs.h"
+
+namespace tithe::lang {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Made;
+using testing::Program;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Encodes and decodes kValues, in more than one block of threads.
+constexpr const char* kMain = R"(
+#include <stdio.h>
+#include <stdlib.h>
+int main() {
+  for (size_t n : {size_t{33}, size_t{kValues}}) {
+    Call call = {};
+    for (int k = 0; k < 12; ++k) call.settings[k] = kSettings[k];
+    call.n = n, call.key = 7, call.shared_key = 8, call.agreed_ranks = 1, call.divide = 1, call.field_bits = 8;
+    const size_t room = 64 * n + 4096;
+    float* const values = static_cast<float*>(malloc(4 * 3 * n));
+    unsigned draw = 1;
+    for (size_t i = 0; i < 2 * n; ++i)
+      values[i] = float(int((draw = draw * 1664525U + 1013904223U) >> 12) - 500000) * 1e-6f;
+    call.grad = values, call.residual = values + n, call.left = values + n, call.out = values + 2 * n;
+    uint32_t answer[kAnswers] = {};
+    uint64_t bytes = 0;
+    call.payload = static_cast<uint8_t*>(malloc(room)), call.answer = answer, call.bytes = &bytes;
+    call.scratch = static_cast<uint8_t*>(malloc(tithe_scratch(&call) + 8));
+    tithe_encode(&call, 0);
+    if (bytes == 0 || bytes > room || answer[0] != 0) return 2;
+    call.payload_bytes = bytes;
+    tithe_decode(&call, 0);
+  }
+  return 0;
+}
+)";
+
+// 0, 66 where ThreadSanitizer has found a race, or something else that went wrong; `said`: what came out.
+int run(const Program& of, const std::string& flags, std::string& said) {
+  const Made made(of);
+  std::string folder = fs::temp_directory_path() / "tithe_races_XXXXXX";
+  EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+  std::string text = cuda_file(made.program->of(made.settings));
+  const std::string include = "#include \"grid_on_cpu.h\"";
+  text.replace(text.find(include), include.size(),
+               "#include \"" TITHE_SOURCE_DIR "/tests/support/grid_on_fibers.h\"");
+  const Checked& program = made.program->of(made.settings).program;
+  const bool is_long = program.sends_pairs || program.block == 0 || program.block > 1024;
+  text += fmt::format("enum {{ kValues = {} }};\nstatic const double kSettings[12] = {{{}}};\n",
+                      is_long ? kPiece + 1300 : 1300,
+                      fmt::join(made.settings.value.begin(), made.settings.value.begin() + 12, ", "));
+  std::ofstream(folder + "/k.cc") << text << kMain;
+  const std::string command = fmt::format(
+      "cd {} && c++ -std=c++17 -O1 -g -w -ffp-contract=off -fsanitize=thread {} -o k k.cc > said 2>&1 || "
+      "exit 3; "
+      "TSAN_OPTIONS='exitcode=66 halt_on_error=1' ./k >> said 2>&1",
+      folder, flags);
+  const int status = std::system(command.c_str());
+  said = read(folder + "/said");
+  fs::remove_all(folder);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool has_thread_sanitizer() {
+  return std::system("echo 'int main() {}' | c++ -fsanitize=thread -o /dev/null -x c++ - > /dev/null 2>&1") ==
+         0;
+}
+
+class Races : public ::testing::TestWithParam<Program> {};
+TEST_P(Races, AreNone) {
+  if (!has_thread_sanitizer()) GTEST_SKIP() << "c++ makes nothing for ThreadSanitizer here";
+  std::string said;
+  ASSERT_EQ(run(GetParam(), "", said), 0) << said;
+}
+
+// One of each kind: short blocks and long ones, lists, blocks of different lengths, trits. All in `make test-full`.
+std::vector<Program> some() {
+  std::vector<Program> all;
+  for (const Program& program : testing::with_kernels()) {
+    const bool known = !all.empty() && std::string_view(all.back().file) == program.file;
+    const bool kind = harness::full_products() || std::string_view(program.file) == "fp8" ||
+                      std::string_view(program.file) == "minmax" || std::string_view(program.file) == "dgc" ||
+                      std::string_view(program.file) == "inceptionn" ||
+                      std::string_view(program.file) == "threelc";
+    if (kind && !known && program.phase == 0 && Made(program).program->phases.size() == 1)
+      all.push_back(program);
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, Races, ::testing::ValuesIn(some()), [](const auto& of) {
+  std::string file = of.param.file;
+  std::replace(file.begin(), file.end(), '/', '_');
+  return file;
+});
+
+// The same text without its barriers.
+TEST(RacesOf, WhatHasNoBarrierAreFound) {
+  if (!has_thread_sanitizer()) GTEST_SKIP() << "c++ makes nothing for ThreadSanitizer here";
+  std::string said;
+  EXPECT_EQ(run({"fp8", ""}, "-DTITHE_NO_BARRIERS", said), 66) << said;
+  EXPECT_NE(said.find("data race"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace tithe::lang
