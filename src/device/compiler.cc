@@ -65,7 +65,12 @@ struct Compiler::Library {
   std::map<std::pair<std::string, int>, std::string> known;  // by text and sm
 
   std::string error(int code) const { return call.nvrtcGetErrorString(code); }
-  Result<std::string> compile(const std::string& text, int sm, bool ptx) const;
+  // The code; the PTX that it was made of, where that is asked for.
+  Result<std::string> compile(const std::string& text, int sm, std::string* ptx) const;
+  std::string keep(const std::string& text, int sm, const std::string& code) {
+    const std::lock_guard lock(mutex);
+    return known.emplace(std::pair{text, sm}, code).first->second;
+  }
   std::string log_of(void* program) const {
     std::size_t bytes = 0;
     if (call.nvrtcGetProgramLogSize(program, &bytes) != 0) return {};
@@ -77,13 +82,13 @@ struct Compiler::Library {
   }
 };
 
-Result<std::string> Compiler::Library::compile(const std::string& text, int sm, bool ptx) const {
+Result<std::string> Compiler::Library::compile(const std::string& text, int sm, std::string* ptx) const {
   void* program = nullptr;
   if (const int code = call.nvrtcCreateProgram(&program, text.c_str(), "tithe.cu", kHeaderNames.size(),
                                                kHeaderTexts.data(), kHeaderNames.data());
       code != 0)
     return Status(Code::kUnsupported, fmt::format("NVRTC: {}", error(code)));
-  const std::string gpu = fmt::format("--gpu-architecture={}_{}", ptx ? "compute" : "sm", sm);
+  const std::string gpu = fmt::format("--gpu-architecture=sm_{}", sm);
   const std::array options = {gpu.c_str(),   "--std=c++17",     "--fmad=false",
                               "--ftz=false", "--prec-div=true", "--prec-sqrt=true"};
   Result<std::string> made = [&]() -> Result<std::string> {
@@ -91,11 +96,17 @@ Result<std::string> Compiler::Library::compile(const std::string& text, int sm, 
       return Status(Code::kUnsupported,
                     fmt::format("NVRTC {}.{} makes no code for sm_{}: {}: {}", version / 1000,
                                 version % 1000 / 10, sm, error(code), log_of(program)));
-    std::size_t bytes = 0;
-    int code = (ptx ? call.nvrtcGetPTXSize : call.nvrtcGetCUBINSize)(program, &bytes);
-    std::string out(bytes, '\0');
-    if (code == 0) code = (ptx ? call.nvrtcGetPTX : call.nvrtcGetCUBIN)(program, out.data());
-    if (code != 0 || bytes == 0) return Status(Code::kUnsupported, fmt::format("NVRTC: {}", error(code)));
+    const auto get = [&](auto size_of, auto get_of, std::string& out) -> Status {
+      std::size_t bytes = 0;
+      int code = size_of(program, &bytes);
+      out.assign(bytes, '\0');
+      if (code == 0) code = get_of(program, out.data());
+      if (code != 0 || bytes == 0) return {Code::kUnsupported, fmt::format("NVRTC: {}", error(code))};
+      return {};
+    };
+    std::string out;
+    if (ptx != nullptr) TITHE_TRY(get(call.nvrtcGetPTXSize, call.nvrtcGetPTX, *ptx));
+    TITHE_TRY(get(call.nvrtcGetCUBINSize, call.nvrtcGetCUBIN, out));
     return out;
   }();
   call.nvrtcDestroyProgram(&program);
@@ -150,14 +161,17 @@ Result<std::string> Compiler::code(const std::string& text, int sm) const {
     const std::lock_guard lock(library_->mutex);
     if (const auto at = library_->known.find(key); at != library_->known.end()) return at->second;
   }
-  Result<std::string> made = library_->compile(text, sm, false);
+  Result<std::string> made = library_->compile(text, sm, nullptr);
   if (!made.ok()) return made;
-  const std::lock_guard lock(library_->mutex);
-  return library_->known.emplace(key, *made).first->second;
+  return library_->keep(text, sm, *made);
 }
 
 Result<std::string> Compiler::ptx(const std::string& text, int sm) const {
-  return library_->compile(text, sm, true);
+  std::string ptx;
+  const Result<std::string> made = library_->compile(text, sm, &ptx);
+  if (!made.ok()) return made;
+  library_->keep(text, sm, *made);
+  return ptx;
 }
 
 const Result<Compiler>& this_compiler() {

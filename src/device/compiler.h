@@ -25,7 +25,7 @@ class Compiler {
   const std::string& identity() const;
   // Code for GPUs of this compute capability, 90 for 9.0.
   Result<std::string> code(const std::string& text, int sm) const;
-  // The same as PTX, which nobody has yet chosen registers for.
+  // The PTX that code() is made of, before anybody has chosen registers for it; that is kept with it.
   Result<std::string> ptx(const std::string& text, int sm) const;
 
  private:

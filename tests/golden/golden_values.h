@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -20,7 +21,10 @@
 
 namespace tithe::golden {
 
-inline std::filesystem::path folder() { return std::filesystem::path(TITHE_SOURCE_DIR) / "tests/golden"; }
+inline std::filesystem::path folder() {
+  const char* elsewhere = std::getenv("TITHE_TEST_SOURCE");  // of a packed test (tools/gpu_pack.sh)
+  return std::filesystem::path(elsewhere == nullptr ? TITHE_SOURCE_DIR : elsewhere) / "tests/golden";
+}
 
 struct Listed {
   std::size_t n = 0;

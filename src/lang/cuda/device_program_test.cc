@@ -14,7 +14,7 @@
 #include "conformance/codec_case.h"
 #include "lang/loader.h"
 #include "support/codec_run.h"
-#include "support/gpu/gpu_here.h"
+#include "support/gpu/gpu_values.h"
 #include "support/kernel_programs.h"
 
 namespace tithe::lang {
@@ -25,30 +25,9 @@ using harness::Floats;
 using harness::Payload;
 using testing::fake_gpu;
 using testing::Made;
+using testing::OnGpu;
 using testing::Program;
 using testing::there;
-
-// fp32 values on the GPU, and the way there and back.
-struct OnGpu {
-  OnGpu(DeviceLane& of, std::size_t n)
-      : lane(&of), memory(there(of.on().memory(4 * n))), pinned(there(of.on().pinned(4 * n))) {}
-  OnGpu(DeviceLane& of, const Floats& values) : OnGpu(of, values.size()) {
-    std::copy(values.begin(), values.end(), reinterpret_cast<float*>(pinned.data()));
-    EXPECT_TRUE(of.on().copy_up(of.stream(), memory.at(), pinned.data(), memory.bytes()).ok());
-    EXPECT_TRUE(of.on().wait(of.stream()).ok());
-  }
-  Floats read() const {
-    Floats values(memory.bytes() / 4);
-    EXPECT_TRUE(lane->on().copy_down(lane->stream(), pinned.data(), memory.at(), memory.bytes()).ok());
-    EXPECT_TRUE(lane->on().wait(lane->stream()).ok());
-    const auto* all = reinterpret_cast<const float*>(pinned.data());
-    std::copy(all, all + values.size(), values.begin());
-    return values;
-  }
-  DeviceLane* lane;
-  device::Memory memory;
-  device::Pinned pinned;
-};
 
 // A program, its lane, and what a test asks of both.
 struct Running {
@@ -155,19 +134,25 @@ TEST_P(FirstPhases, WriteTheBytesOfTheInterpreter) {
 }
 
 // The text that is launched, by NVIDIA's compiler where it is here: accepted, and no operation in it rounds otherwise.
+// Programs by turns for sm_80 and sm_90, in `make test-full` each for both: nothing in a text depends on which.
 class ForGpus : public ::testing::TestWithParam<Program> {};
 TEST_P(ForGpus, AreAcceptedByNvrtc) {
   const Result<device::Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   const Made made(GetParam());
   const std::string text = device_text(made.program->of(made.settings, GetParam().phase));
-  const Result<std::string> ptx = compiler->ptx(text, 80);
-  ASSERT_TRUE(ptx.ok()) << ptx.status().what();
-  EXPECT_NE(ptx->find(".entry tithe_plan_encode"), std::string::npos);
-  for (const char* rounds : {"fma.rn", "mad.rn", ".ftz", ".approx"})
-    EXPECT_EQ(ptx->find(rounds), std::string::npos) << rounds;
-  const Result<std::string> code = compiler->code(text, 90);
-  ASSERT_TRUE(code.ok()) << code.status().what();
+  static int turn = 0;
+  const int first = turn++ % 2 == 0 ? 80 : 90;
+  for (const int sm : harness::full_products() ? std::vector{80, 90} : std::vector{first}) {
+    const Result<std::string> ptx = compiler->ptx(text, sm);
+    ASSERT_TRUE(ptx.ok()) << ptx.status().what();
+    EXPECT_NE(ptx->find(".entry tithe_plan_encode"), std::string::npos);
+    for (const char* rounds : {"fma.rn", "mad.rn", ".ftz", ".approx"})
+      EXPECT_EQ(ptx->find(rounds), std::string::npos) << rounds;
+    const Result<std::string> code = compiler->code(text, sm);
+    ASSERT_TRUE(code.ok()) << code.status().what();
+    EXPECT_EQ(code->substr(1, 3), "ELF");
+  }
 }
 
 // Each program with the settings that it has first; with all settings in `make test-full`.
