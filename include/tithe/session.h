@@ -14,7 +14,7 @@
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout in the host's memory, sync() and wait() allocate nothing, whatever the
-//             codec is: a program in the codec language, too
+//             codec is: a program in the codec language, too. On a GPU they take no memory there after the second
 //   threads   one thread at a time calls a session, with exceptions: sync(), wait(), poll(), commit(), stats(),
 //             propose() and proposal() of several threads take turns, but for a sync() during a commit(), which is
 //             refused; cancel() may run beside anything
@@ -301,7 +301,7 @@ class Session {
   std::string choices() const;
   // The events of the job since the last call, a line each: what codec "auto" has found and decided, on rank 0,
   // where lines that tell of trouble begin with "auto: trouble: "; residuals that were let go, on the rank that had
-  // them.
+  // them; on a GPU, what is taken there ("device: ...") and what is left to the host.
   std::vector<std::string> said();
 
   // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/format.md, "state"). Commits the

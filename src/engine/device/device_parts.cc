@@ -101,9 +101,9 @@ void DeviceParts::choose(const carry::Buffers& carry) {
   }
   if (copies) values += staged_values_;
   if (values > 0 && !bucket_.empty())
-    gpus_->say(
-        fmt::format("{}: {:.1f} MB for the bucket of '{}' and {} others: what is left unsent, and copies",
-                    gpu_->name(), 4e-6 * static_cast<double>(values), bucket_[0].key, bucket_.size() - 1));
+    gpus_->say(fmt::format(
+        "device: {}: {:.1f} MB for the bucket of '{}' and {} others: what is left unsent, and copies",
+        gpu_->name(), 4e-6 * static_cast<double>(values), bucket_[0].key, bucket_.size() - 1));
 }
 
 void DeviceParts::leave_to_host(std::size_t part, const std::string& why) {

@@ -40,7 +40,9 @@ inline const Result<device::Compiler>& nvrtc_here() {
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!on_real_gpu()) fake_gpu().reset(1);
+    if (!on_real_gpu()) return fake_gpu().reset(1);
+    ASSERT_TRUE(device::this_driver().ok()) << device::this_driver().status().what();
+    ASSERT_TRUE(device::this_compiler().ok()) << device::this_compiler().status().what();
   }
   void TearDown() override {
     if (on_real_gpu() || expects_problem_) return;
