@@ -11,8 +11,9 @@
 Written against torch.accelerator, torch.Stream and torch.Event, for any device that has them.
 
 With device="on" a bucket on a CUDA GPU takes no detour: the session gets its address and the stream that fills it
-(docs/device.md). It does where something of this rank's has to see or change its values on the host: a loss scale, an
-optimizer that is tied to the State, an exchange inside a host.
+(docs/device.md). It does where something of this rank's has to see or change its values on the host: an optimizer that
+is tied to the State, an exchange inside a host. A loss scale that is a power of two, as GradScaler's are, is divided
+out where the bucket lies, which rounds nowhere; any other on the host, since an accelerator may round otherwise.
 """
 
 import contextlib
@@ -98,6 +99,38 @@ class Passage:
         self._copied.synchronize()
 
 
+class Stay:
+    """A bucket that stays on its accelerator, once it is known that its loss scale lets it. For one step."""
+
+    def __init__(self, buffer: torch.Tensor, side: torch.Stream) -> None:
+        self.host = buffer  # or a copy, where it has to go after all
+        self._buffer = buffer
+        self._side = side
+        self._filled = torch.Event(buffer.device)
+        self._filled.record(torch.accelerator.current_stream(buffer.device))
+
+    def come(self) -> torch.Tensor:
+        """Waits until the values are there. On a thread of tithe's, whose stream it sets, as Passage.come()."""
+        self._filled.synchronize()
+        torch.accelerator.set_stream(self._side)
+        return self._buffer
+
+    def go(self) -> torch.Tensor:
+        """To the host, now."""
+        self.host = self._buffer.cpu()
+        return self.host
+
+    def open(self) -> None:
+        """Before what is done to the result: on a thread of tithe's, whose stream it sets."""
+        torch.accelerator.set_stream(self._side)
+
+    def back(self, buffer: torch.Tensor) -> None:
+        """After it, as Passage.back()."""
+        if self.host is not buffer:
+            buffer.copy_(self.host)
+        buffer.record_stream(self._side)
+
+
 class Passages:
     """Those of a State: streams per device, pinned memory per bucket."""
 
@@ -107,10 +140,7 @@ class Passages:
 
     def leave(self, place: int, last: bool, buffer: torch.Tensor) -> Passage:
         """Sends the bucket in a place on its way to the host. Called in the order of places."""
-        device = buffer.device
-        if device not in self._streams:
-            self._streams[device] = (torch.Stream(device), torch.Stream(device))
-        copies, side = self._streams[device]
+        copies, side = self._streams_of(buffer.device)
         if place in self._open and not self._open[place].fits(buffer, copies):
             self._end(place)  # before the new one takes as much again
         if place not in self._open:
@@ -121,6 +151,14 @@ class Passages:
             for other in [p for p in self._open if p > place]:
                 self._end(other)
         return passage
+
+    def stay(self, buffer: torch.Tensor) -> Stay:
+        return Stay(buffer, self._streams_of(buffer.device)[1])
+
+    def _streams_of(self, device: torch.device) -> tuple[torch.Stream, torch.Stream]:
+        if device not in self._streams:
+            self._streams[device] = (torch.Stream(device), torch.Stream(device))
+        return self._streams[device]
 
     def _end(self, place: int) -> None:
         passage = self._open.pop(place, None)

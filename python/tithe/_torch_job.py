@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One bucket on its way: from the hook to the session, and back to DDP."""
 
+import math
 import signal
 import sys
 import threading
@@ -12,7 +13,7 @@ from torch.autograd.profiler import record_function
 
 from tithe import _core
 from tithe._torch_checks import scale_of
-from tithe._torch_device import Passage
+from tithe._torch_device import Passage, Stay, cuda_stream
 from tithe._torch_round_groups import RoundGroups, Split
 from tithe._torch_tie import Tie
 
@@ -36,7 +37,7 @@ class Job:
 
     __slots__ = (
         "done", "error", "future", "groups", "last", "layout", "loss_scale", "parameters", "passage", "place",
-        "returned", "scale", "stream", "tensor", "ticket", "ties", "way"
+        "returned", "scale", "stay", "stream", "tensor", "ticket", "ties", "way"
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,7 @@ class Job:
         way: Way | None = None,
         stream: int | None = None,
         groups: RoundGroups | None = None,
+        stay: Stay | None = None,
     ) -> None:
         self.place = place
         self.layout = layout
@@ -61,6 +63,7 @@ class Job:
         self.scale = 1.0
         self.passage = passage  # of a bucket on an accelerator
         self.stream = stream  # or what fills it there, where the session takes it as it is
+        self.stay = stay  # of one that is to be divided there
         self.ties = ties  # which see the parameters' values, before and after
         self.parameters = parameters
         self.way = way
@@ -83,15 +86,23 @@ class Job:
             self.way.come()
         if self.layout is None:
             return
+        if self.stay is not None:
+            values = self.stay.come()
+            self.scale = scale_of(self.loss_scale)
+            if math.frexp(self.scale)[0] == 0.5 and abs(math.log2(self.scale)) <= 100:  # nothing is rounded
+                self.stream = cuda_stream(values.device)
+            else:
+                self.stream, values = None, self.stay.go()
+        else:
+            values = self.tensor if self.passage is None else self.passage.come()
+            self.scale = scale_of(self.loss_scale)
+        if self.scale != 1.0:
+            values.div_(self.scale)
         if self.stream is not None:
             place = self.tensor.data_ptr(), self.tensor.device.index, self.stream
             with record_function("tithe::sync"):
                 self.ticket = session.sync_on(self.layout, *place, self.tensor.detach())
             return
-        values = self.tensor if self.passage is None else self.passage.come()
-        self.scale = scale_of(self.loss_scale)
-        if self.scale != 1.0:
-            values.div_(self.scale)  # on the host also for an accelerator, whose division may round otherwise
         for tie in self.ties:
             tie.gives(self.parameters, values)
         with record_function("tithe::sync"):
@@ -113,13 +124,16 @@ class Job:
         """After the commit: brings the values back to where and what they were. dropped: they are NaN since then."""
         if self.returned and not dropped:
             return
-        values = self.tensor if self.passage is None else self.passage.host
+        if self.stay is not None:
+            self.stay.open()
+        place = self.passage or self.stay
+        values = self.tensor if place is None else place.host
         for tie in self.ties:
             tie.gets(self.parameters, values)
         if self.scale != 1.0:
             values.mul_(self.scale)
-        if self.passage is not None:
-            self.passage.back(self.tensor)
+        if place is not None:
+            place.back(self.tensor)
         if self.way is not None:
             self.way.back()
 
@@ -133,7 +147,7 @@ class Job:
             self.future.set_result(self._result() if error is None else None)
         except Exception as failed:
             self.error = failed
-        self.passage = None  # who keeps the future keeps no pinned memory
+        self.passage = self.stay = None  # who keeps the future keeps no pinned memory
         self.done.set()
 
     def wait(self) -> None:

@@ -28,7 +28,7 @@ from tithe._torch_trace import Backward
 
 _log = logging.getLogger("tithe.torch")
 
-_NEWS, _TROUBLE = "auto: ", "auto: trouble: "  # so begin the lines of codec "auto": include/tithe/session.h
+_NEWS, _TROUBLE = ("auto: ", "device: "), "auto: trouble: "  # so lines begin: include/tithe/session.h
 _GONE = ("peer_lost", "timeout", "cancelled")  # codes of an end after which ranks do not meet again
 
 
@@ -304,11 +304,14 @@ class Live:
                 self.groups = RoundGroups(self.options)
             parameters = bucket.parameters()
             layout = self.layout(bucket, parameters, buffer)
-            passage = stream = None
+            passage = stay = stream = None
             if way is not None:
                 self.crew.feed()
-            if not buffer.is_cpu and self.on_gpu and loss_scale is None and way is None and not self.ties:
+            if not buffer.is_cpu and self.on_gpu and way is None and not self.ties:
                 stream = cuda_stream(buffer.device)
+            if stream is not None and loss_scale is not None:
+                self.crew.feed()
+                stay = self.crew.passages.stay(buffer)
             if not buffer.is_cpu and stream is None:
                 self.crew.feed()
                 passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
@@ -319,7 +322,7 @@ class Live:
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
             what = bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters, way
-            self._send(job := Job(*what, stream, self.groups))
+            self._send(job := Job(*what, stream, self.groups, stay))
         return job
 
     def _send(self, job: Job) -> None:

@@ -71,16 +71,23 @@ def test_a_state_goes_on_where_buckets_take_the_detour(driver):
 
 
 def scaled(rank, world, driver):
-    """The host divides the loss scale out, so these buckets go there."""
+    """A power of two is divided out where the bucket lies, any other scale on the host."""
     os.environ.update(driver)
     group = on_standin()
-    found = []
-    for where, options in ((("cpu",), {}), (("standin:0", group), {"device": "on,least=1"})):
-        state = attach(model := make(*where), loss_scale=lambda: 1000.0, **options)
-        found.append(train(model, rank, range(3), scale=1000.0))
-        assert THERE not in state.plan()
-    assert same_bits(*found)
+    for scales in ((65536.0, 1000.0, 2048.0, 1.0), (1000.0, 1000.0)):
+        found = []
+        for where, options in ((("cpu",), {}), (("standin:0", group), {"device": "on,least=1"})):
+            now = [1.0]
+            state = attach(model := make(*where), loss_scale=lambda now=now: now[0], **options)
+            steps = []
+            for step, now[0] in enumerate(scales):
+                steps += train(model, rank, range(step, step + 1), scale=now[0])
+            found.append(steps)
+            there = where != ("cpu",) and any(scale != 1000.0 for scale in scales)
+            assert (THERE in state.plan()) == there
+        assert same_bits(*found)
+    assert standin.late() == 0
 
 
-def test_a_loss_scale_takes_the_detour(driver):
+def test_a_loss_scale_that_is_a_power_of_two_stays(driver):
     run_ranks(2, scaled, driver)
