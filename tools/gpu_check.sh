@@ -16,7 +16,8 @@
 #   tools/gpu_check.sh --device cpu        the same without a GPU: tries the script, says nothing about GPUs
 #   other options go to tools/gpu_check.py: --types, --codecs, --timed, --values, --steps, --rounds, --out
 #
-# Each part has at most three minutes after the build, and writes build/gpu_PART.json as it ends.
+# Each part has at most three minutes after the build, and writes build/gpu_PART.json as it ends, where it is cut off,
+# and where it is left out.
 # Ends with 0 if all is equal to the CPU's bits, 1 if not, 3 if there is no GPU: then nothing was checked.
 set -euo pipefail
 here=$PWD
@@ -36,7 +37,7 @@ while [ $# -gt 0 ]; do
     --parts) parts=${2:?"--parts needs some of $known"}; shift 2 ;;
     --packed) packed=$(cd "$here" && realpath "${2:?--packed needs a folder}"); shift 2 ;;
     --python) python=${2:?--python needs a path}; shift 2 ;;
-    -h | --help) sed -n '3,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) rest+=("$1"); shift ;;
   esac
 done
@@ -45,6 +46,10 @@ IFS=, read -ra chosen <<<"$parts"
 for part in "${chosen[@]}"; do
   case ",$known," in *",$part,"*) ;; *) say "no part '$part': there are $known" && exit 2 ;; esac
 done
+[ -z "$packed" ] || case ",$parts," in *,torch,*) say "part torch is not in a pack: it is run where the tree is" && exit 2 ;; esac
+for program in device_tests conformance_tests device_speed; do
+  [ -z "$packed" ] || [ -x "$packed/bin/$program" ] || { say "no bin/$program in $packed: tools/gpu_pack.sh makes it" && exit 2; }
+done
 
 if [ "$device" = cuda ]; then # before anything is installed or built
   { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; } || compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
@@ -52,7 +57,14 @@ if [ "$device" = cuda ]; then # before anything is installed or built
 fi
 mkdir -p build
 failed=()
-minutes=180 # seconds of a part
+part_ends=0 # when the part has had its three minutes
+within() { # COMMAND: with what is left of them
+  local left=$((part_ends - SECONDS)) status=0
+  [ $left -gt 0 ] || return 124
+  timeout "$left" "$@" || status=$?
+  [ $status -ne 124 ] || say "three minutes are over"
+  return $status
+}
 
 # ---- Programs in C++: built here, or packed
 
@@ -94,22 +106,29 @@ need_binaries() {
   [ "$device" = cpu ] || export TITHE_TEST_GPU=real
 }
 tests() { # PART BINARY FILTER: what gtest says becomes the part's JSON
-  timeout "$minutes" "$binaries/$2" --gtest_brief=1 --gtest_filter="$3" --gtest_output="json:build/gpu_$1.json"
+  within "$binaries/$2" --gtest_brief=1 --gtest_filter="$3" --gtest_output="json:build/gpu_$1.json"
 }
 
-run_device() { need_binaries && tests device device_tests '*Programs*:*FirstPhases*:*OneProgram*'; }
-run_seam() { need_binaries && tests seam device_tests 'Seam.*:Nvrtc.*'; }
+run_device() { tests device device_tests '*Programs*:*FirstPhases*:*OneProgram*:GoldenFrames*'; }
+run_seam() { tests seam device_tests 'Seam.*:Nvrtc.*'; }
 run_session() {
-  need_binaries
   tests session device_tests '*OnGpus*:*Codecs*' && tests session_laws conformance_tests 'Gpus/*'
 }
 run_sanitizer() {
-  need_binaries
   local tool bad=0 said=build/gpu_sanitizer.txt
-  command -v compute-sanitizer >/dev/null || { say 'compute-sanitizer is not installed: part sanitizer was left out' && return 0; }
+  command -v compute-sanitizer >/dev/null || {
+    say 'compute-sanitizer is not installed: part sanitizer was left out'
+    echo '{"left_out": "compute-sanitizer is not installed"}' >build/gpu_sanitizer.json
+    return 0
+  }
+  [ "$device" = cuda ] || {
+    say 'compute-sanitizer needs a GPU: part sanitizer was left out'
+    echo '{"left_out": "there is no GPU"}' >build/gpu_sanitizer.json
+    return 0
+  }
   : >"$said"
   for tool in memcheck racecheck initcheck synccheck; do
-    timeout $((minutes / 4)) compute-sanitizer --tool "$tool" --error-exitcode 9 "$binaries/device_tests" --gtest_brief=1 \
+    within timeout 45 compute-sanitizer --tool "$tool" --error-exitcode 9 "$binaries/device_tests" --gtest_brief=1 \
       --gtest_filter='*OneProgram*LanesShareIt*:*AreHeldToTheInterpreter/*_fp8_0:*AreHeldToTheInterpreter/*_topk_0' >>"$said" 2>&1 ||
       { bad=1 && say "compute-sanitizer --tool $tool: $said"; }
   done
@@ -117,10 +136,9 @@ run_sanitizer() {
   return $bad
 }
 run_speed() {
-  need_binaries
   local sizes=(25000000 300000000)
   [ "$device" = cuda ] || { sizes=(20000) && export TITHE_CUDA=${TITHE_CUDA:-$PWD/build/gpu-device/tests/libfake_cuda.so} TITHE_NVRTC=$PWD/build/gpu-device/tests/libfake_nvrtc.so; }
-  timeout "$minutes" "$binaries/device_speed" --values "${sizes[@]}" >build/gpu_speed.json
+  within "$binaries/device_speed" --values "${sizes[@]}" >build/gpu_speed.json
 }
 
 # ---- Python
@@ -154,12 +172,18 @@ run_torch() {
     say "the build failed: $log"
     return 1
   }
-  PYTHONPATH=$PWD/python timeout $((2 * minutes)) "$python" tools/gpu_check.py --device "$device" --out build/gpu_torch.json "${rest[@]}"
+  part_ends=$((SECONDS + 180))
+  PYTHONPATH=$PWD/python within "$python" tools/gpu_check.py --device "$device" --out build/gpu_torch.json "${rest[@]}"
 }
 
 for part in "${chosen[@]}"; do
+  [ "$part" = torch ] || need_binaries
   say "part $part"
-  "run_$part" || failed+=("$part")
+  rm -f "build/gpu_$part.json"
+  part_ends=$((SECONDS + 180)) status=0
+  "run_$part" || status=$?
+  [ $status -eq 0 ] || failed+=("$part")
+  [ -s "build/gpu_$part.json" ] || printf '{"ended_with": %d, "cut_off": %s}\n' "$status" "$([ "$status" -eq 124 ] && echo true || echo false)" >"build/gpu_$part.json"
 done
 [ ${#failed[@]} -eq 0 ] || { say "not as on the CPU: ${failed[*]}" && exit 1; }
 say "all parts passed: $parts"

@@ -24,6 +24,8 @@ strip "$pack"/bin/*
 ldd "$pack"/bin/* | awk '$2 == "=>" && $3 ~ "^/" {print $3}' | sort -u |
   grep -Ev '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux.*|libcuda)\.so' | xargs -I{} cp -L {} "$pack/lib/"
 cp -r codecs "$pack/"
+mkdir -p "$pack/tests/golden"
+cp tests/golden/*.bin tests/golden/values.sha256 "$pack/tests/golden/"
 cp tools/gpu_check.sh "$pack/tools/"
 nvrtc=$(find .setup/nvrtc-venv/lib -name 'libnvrtc.so.12' -print -quit 2>/dev/null || true)
 make_archive() { tar -C "$work" -cJf "$file" gpu_pack; }

@@ -52,6 +52,64 @@ def test_without_a_gpu_nothing_is_checked_and_it_says_so():
     assert "no GPU here: nothing was checked" in done.stdout
 
 
+def part_of(tmp_path, name, program):
+    """tools/gpu_check.sh on a machine that seems to have a GPU, with a pack whose programs are all this one."""
+    for path in (tmp_path / "gpu_pack/bin", tmp_path / "gpu_pack/tools", tmp_path / "path"):
+        path.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "tools/gpu_check.sh", tmp_path / "gpu_pack/tools")
+    scripts = [tmp_path / "gpu_pack/bin" / name for name in ("device_tests", "conformance_tests", "device_speed")]
+    for script, text in [*((path, program) for path in scripts), (tmp_path / "path/nvidia-smi", "echo GPU 0: none")]:
+        script.write_text(f"#!/bin/sh\n{text}\n")
+        script.chmod(0o755)
+    done = subprocess.run(
+        ["gpu_pack/tools/gpu_check.sh", "--packed", "gpu_pack", "--parts", name],
+        env={**os.environ, "PATH": f"{tmp_path}/path:{os.environ['PATH']}"}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    out = tmp_path / f"gpu_pack/build/gpu_{name}.json"
+    return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
+
+
+def test_each_part_of_a_pack_leaves_what_it_found(tmp_path):
+    writes = 'for a; do case $a in --gtest_output=json:*) echo 3 >"${a#*json:}";; esac; done'
+    assert part_of(tmp_path, "seam", writes)[0::2] == (0, 3)
+    assert part_of(tmp_path, "speed", 'echo "{}"')[0::2] == (0, {})
+    code, said, found = part_of(tmp_path, "device", "echo there is no CUDA driver; exit 7")
+    assert (code, found) == (1, {"ended_with": 7, "cut_off": False}), "what ran last is no result of this"
+    assert "there is no CUDA driver" in said and "not as on the CPU: device" in said
+    assert part_of(tmp_path, "speed", "exit 124")[2] == {"ended_with": 124, "cut_off": True}
+    code, said, found = part_of(tmp_path, "sanitizer", "exit 0")
+    if shutil.which("compute-sanitizer") is None:
+        assert (code, found) == (0, {"left_out": "compute-sanitizer is not installed"}) and "left out" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--parts", "seam,speeds"], "no part 'speeds': there are device,seam,session,torch,sanitizer,speed"),
+        (["--packed", "."], "no bin/device_tests in"),
+        (["--packed", ".", "--parts", "torch"], "part torch is not in a pack"),
+        (["--parts"], "--parts needs some of device,"),
+    ],
+)
+def test_what_cannot_be_run_is_said_first(tmp_path, options, says):
+    done = subprocess.run(
+        [ROOT / "tools/gpu_check.sh", *options], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode in (1, 2) and says in done.stdout + done.stderr
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_gpu_without_a_driver_is_one_clear_line():
+    binary = ROOT / "build/tests/device_tests"
+    if not binary.exists():
+        pytest.skip("the tests in C++ are not built")
+    done = subprocess.run(
+        [binary, "--gtest_filter=Seam.KnowsWhatItHasOpened"], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "TITHE_TEST_GPU": "real", "TITHE_CUDA": "/nowhere/libcuda.so.1"})  # fmt: skip
+    assert done.returncode == 1
+    assert "there is no CUDA driver: /nowhere/libcuda.so.1" in done.stdout
+
+
 def test_bits_and_times_on_a_stand_in(tmp_path):
     standin.build()
     out = tmp_path / "found.json"
