@@ -62,7 +62,7 @@ within() { # COMMAND: with what is left of them
   local left=$((part_ends - SECONDS)) status=0
   [ $left -gt 0 ] || return 124
   timeout "$left" "$@" || status=$?
-  [ $status -ne 124 ] || say "three minutes are over"
+  [ $status -ne 124 ] || say "three minutes are over" >&2
   return $status
 }
 
