@@ -31,7 +31,8 @@ nvrtc=$(find .setup/nvrtc-venv/lib -name 'libnvrtc.so.12' -print -quit 2>/dev/nu
 make_archive() { tar -C "$work" -cJf "$file" gpu_pack; }
 if [ -n "$nvrtc" ]; then
   mkdir "$pack/nvrtc"
-  cp "$(dirname "$nvrtc")"/libnvrtc*.so* "$pack/nvrtc/"
+  # Not the second one beside it, libnvrtc.alt.so, with which it would not fit.
+  find "$(dirname "$nvrtc")" -name 'libnvrtc*.so*' ! -name '*.alt.so*' -exec cp {} "$pack/nvrtc/" \;
   make_archive
   if [ "$(stat -c %s "$file")" -ge "$most" ]; then
     printf 'gpu_pack: with NVRTC it is %s bytes: left out, the machine needs one (TITHE_NVRTC)\n' "$(stat -c %s "$file")"
