@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import wait_until
 
 import tithe
 
@@ -314,3 +315,34 @@ def test_a_store_is_a_board():
     assert board.get("k") is None
     assert board.put_first("k", b"") == b""
     assert board.put_first("k", b"x") == b"" == board.get("k")
+
+
+def test_rounds_go_on_without_a_rank_that_is_late():
+    with pytest.raises(ValueError, match=r"stragglers=on: must be off, share=0\.25"):
+        tithe.Session.loop(2, stragglers="on")
+    with pytest.raises(ValueError, match="stragglers with without=: a rank that is behind cannot take back"):
+        tithe.Session.loop(2, stragglers="without=1", undo=True)
+    sessions = tithe.Session.loop(2, codec="topk:ratio=0.1", min_values=0, stragglers="share=0.01,without=2")
+    results = [[], []]
+
+    def play(rank, rounds):
+        for step in rounds:
+            gradient = np.arange(100, dtype=np.float32) * (rank + 1) + step
+            sessions[rank].wait(sessions[rank].sync({"w": gradient}))
+            sessions[rank].commit()
+            results[rank].append(gradient)
+
+    first = threading.Thread(target=play, args=(0, range(4)))
+    first.start()
+    play(1, range(2))
+    first.join()  # rounds 2 and 3 have gone on
+    wait_until(lambda: sessions[1].stats()["rounds_behind"] == 2, 30)
+    with pytest.raises(ValueError, match="state: 2 rounds have gone on without this rank"):
+        sessions[1].state()
+    play(1, range(2, 4))
+    assert np.array_equal(results[0], results[1])
+    told = sessions[1].stats()
+    assert told["rounds_missed"] == 2 and told["rounds_behind"] == 0 and told["late_rank"] == -1
+    assert sessions[1].residual("w", 100).any() and sessions[1].state()
+    for session in sessions:
+        session.close()
