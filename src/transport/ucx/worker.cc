@@ -188,6 +188,8 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   // give up after 28 s, however long the session waits.
   const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
   const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
+  // UCX 1.13 connects a second time by a call that blocks, for two minutes where the link is cut.
+  TITHE_TRY(modify(raw, "MAX_CONN_RETRIES", "1"));
   TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
   TITHE_TRY(
       modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));  // UCX cuts off what is below a second
