@@ -159,8 +159,12 @@ def run(seed: int, steps: int, every: float | None) -> dict:
 
 def page(pairs: list[tuple[dict, dict]], steps: int, every: float) -> str:
     gaps = [disturbed["accuracy"] - alone["accuracy"] for alone, disturbed in pairs]
-    error = statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else float("nan")
-    spread = statistics.stdev(alone["accuracy"] for alone, _ in pairs) if len(pairs) > 1 else float("nan")
+    sure = "(1 seed)"
+    if len(pairs) > 1:
+        error = statistics.stdev(gaps) / len(gaps) ** 0.5
+        spread = statistics.stdev(alone["accuracy"] for alone, _ in pairs)
+        sure = f"± {error:.2f} points (paired, {len(pairs)} seeds); between seeds of the job that is left alone the "
+        sure += f"standard\ndeviation is {spread:.2f}"
     told = f"""\
 # A job that loses and regains ranks
 
@@ -171,8 +175,7 @@ old self had left unsent is lost. The same seed has the same beginning and batch
 
 {machine()}
 
-**Difference {mean(gaps):+.2f} ± {error:.2f} points (paired, {len(pairs)} seeds); between seeds of the job that is left
-alone the standard deviation is {spread:.2f}. Those that were there to the end had equal parameters.**
+**Difference {mean(gaps):+.2f} {sure}. Those that were there to the end had equal parameters.**
 
 | seed | left alone, % | with losses, % | difference | kills | booked as lost | epochs | slowest reform |
 |---|---|---|---|---|---|---|---|

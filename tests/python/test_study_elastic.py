@@ -57,5 +57,6 @@ def test_the_page_says_how_far_they_are_apart():
         (told(87.0), told(87.5, kills=4)),
     ]
     page = elastic.page(pairs, 1872, 30.0)
-    assert "Difference +0.00 ± 0.50 points (paired, 2 seeds)" in page and "standard deviation is 0.71" in page
+    assert "Difference +0.00 ± 0.50 points (paired, 2 seeds)" in page and "standard\ndeviation is 0.71" in page
+    assert "Difference -0.50 (1 seed)" in elastic.page(pairs[:1], 1872, 30.0)
     assert "| 0 | 86.00 | 85.50 | -0.50 | 5 | 4 | 8 | 1.25 s |" in page
