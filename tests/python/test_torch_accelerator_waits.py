@@ -19,7 +19,7 @@ WAITS = {
     "the copy to the host is to wait until the bucket is filled": (
         DEVICE, "self.stream.wait_event(self._filled)", "pass"),
     "filled is to be what backward's stream has been told": (
-        DEVICE, "self._filled.record(torch.accelerator.current_stream(buffer.device))", "pass"),
+        DEVICE, "self._filled.record(torch.accelerator.current_stream(buffer.device))\n        self", "self"),
     "the session is to get the bucket when the copy is there": (
         DEVICE, "self._copied.synchronize()\n        torch.", "torch."),
     "the copy is to say when it is there": (
@@ -28,7 +28,7 @@ WAITS = {
 }  # fmt: skip
 LIFETIMES = {
     "pinned memory is to stay until no copy uses it": (
-        DEVICE, "self._copied.synchronize()\n\n\nclass Passages", "pass\n\n\nclass Passages"),
+        DEVICE, "self._copied.synchronize()\n\n\nclass Stay", "pass\n\n\nclass Stay"),
     "the copy back is one that uses pinned memory": (
         DEVICE, "self._copied.record(self.stream)\n        buffer.record", "buffer.record"),
     "a bucket's memory is to stay until the copy back has been made": (
@@ -38,7 +38,8 @@ ORDERS = {
     "the copy to the host is to be on the copies' stream": (DEVICE, "with _current(self.stream):", "if True:"),
     "the copy back is to be on the copies' stream": (
         DEVICE, "torch.accelerator.set_stream(self.stream)\n        buffer.copy_", "buffer.copy_"),
-    "the loss scale is to be read where nothing waits": (DEVICE, "torch.accelerator.set_stream(self._side)", "pass"),
+    "the loss scale is to be read where nothing waits": (
+        DEVICE, "torch.accelerator.set_stream(self._side)\n        return self.host", "return self.host"),
 }  # fmt: skip
 RETURNS = {
     "backward is to get its stream back": (DEVICE, "torch.accelerator.set_stream(before)", "pass"),
