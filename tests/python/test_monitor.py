@@ -123,6 +123,8 @@ def test_prometheus_shows_what_was_written():
 class Saying:
     """A session whose codec auto has something to say."""
 
+    last_round_dropped = False
+
     def commit(self):
         pass
 
