@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -134,10 +135,52 @@ def test_kubeflow(tmp_path):
     assert LOSS.search(together(commands))
 
 
-@pytest.mark.skipif(not python_of("ray").exists(), reason="no Ray: run tools/setup.sh ray")
+needs_ray = pytest.mark.skipif(not python_of("ray").exists(), reason="no Ray: run tools/setup.sh ray")
+
+
+@needs_ray
 def test_ray():
     said = together([([python_of("ray"), LAUNCH / "train_ray.py"], ENVIRONMENT, None)])
     loss, folder = re.search(r"loss (\S+); kept: (\S+)", said).groups()
     assert float(loss) < 0.3  # 0.33 at the start
     kept = sorted(path.name for path in Path(folder).iterdir())
     assert {"model.pt", "tithe_0.pt", "tithe_1.pt"} <= set(kept), kept
+
+
+@needs_ray
+def test_elastic_workers_of_ray_come_and_are_killed(tmp_path):
+    import torch
+
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as short:  # sockets' paths
+        env = ENVIRONMENT | {
+            "RAY_TMPDIR": short,
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # all on the loopback
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+            "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "3",
+            "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "2",
+        }
+        together([([python_of("ray"), ROOT / "tests/python/ray_ranks.py", tmp_path], env, None)])
+    left = {path.stem: torch.load(path) for path in tmp_path.glob("*.pt")}
+    times = {name.split()[0] + " {1} of {4}".format(*name.split()) for name in left}
+    assert times == {
+        *("kept 4 of 2", "starts 4 of 3"),  # a node came at step 6
+        *("kept 8 of 3", "starts 8 of 2"),  # its worker was killed at step 10, and the node
+        *("kept 12 of 2", "ends 14 of 2"),
+    }
+
+    def all_of(what, step, world):
+        found = [left[f"{what} {step} {rank} of {world}"] for rank in range(world)]
+        assert all(torch.equal(f["parameters"], found[0]["parameters"]) for f in found)
+        assert all(f["stats"] == {"ranks_lost": 0, "values_lost": 0, "sum_lost": 0.0} for f in found)
+        return [f["owed"] for f in found], found[0]["parameters"]
+
+    all_of("kept", 12, 2)
+    all_of("ends", 14, 2)
+    (before, weights), (after, found) = all_of("kept", 4, 2), all_of("starts", 4, 3)
+    assert torch.equal(weights, found) and all(map(torch.equal, before, after))
+    assert all(owed.any() for owed in before) and not after[2].any()
+    (before, weights), (after, found) = all_of("kept", 8, 3), all_of("starts", 8, 2)
+    assert torch.equal(weights, found) and before[2].any()
+    assert torch.allclose(sum(o.double() for o in before), sum(o.double() for o in after), rtol=0, atol=1e-6)
