@@ -111,7 +111,8 @@ def test_one_of_three_is_killed_and_comes_again(start, tmp_path):
         after = sum(dumps[key]["after"].astype(np.float64) for key in there)
         # A replica that did not take part in a step has no mean of it, or the same as the others.
         (total,) = {dumps[key]["sum"].tobytes() for key in there if dumps[key]["given"].any()}
-        assert np.array_equal(given + before, np.frombuffer(total) + after), step
+        balanced = np.array_equal(given + before, np.frombuffer(total) + after)
+        assert balanced, (step, sorted(there), [process.said()[-4000:] for process in replicas])
         owed.update({key[:2]: dumps[key]["after"].astype(np.float64) for key in there})
     assert healed > 0, "one that owed something healed"
 
