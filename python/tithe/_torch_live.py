@@ -102,6 +102,8 @@ def _work(
                     raise causes[0]
             except Exception as failed:
                 _lighten(failed)
+                if not causes and not isinstance(failed, _core.Error):  # it is this rank's: without it no step counts
+                    give_up(session, causes, failed)
                 _end(step, causes[0] if causes else failed)
         if isinstance(job, Mark):
             job.reached.set()

@@ -281,8 +281,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const bool waits = host != nullptr && !(non_blocking && pinned);
   say_log().say("copy ", way(from, to), ' ', name(place), " bytes=", to.nbytes(), " dtype=", to.scalar_type(),
                 " thread=", gettid(), waits ? " waits" : "");
-  TORCH_CHECK(!(pinned && counted_down(fail_now)), "standin: a copy was refused");
-  const bool fails = pinned && counted_down(fail_later);
+  TORCH_CHECK(!(pinned && counted_down(fail_now, from.is_cpu())), "standin: a copy was refused");
+  const bool fails = pinned && counted_down(fail_later, from.is_cpu());
   at::Tensor source = from;
   if (from.sizes() != to.sizes()) source = from.expand(to.sizes());
   if (pinned) {
@@ -381,8 +381,8 @@ void standin_delay(int us, int inner_us) {
   delay_us = us;
   inner_delay_us = inner_us;
 }
-void standin_fail_now(int copies) { fail_now = copies; }
-void standin_fail_later(int copies) { fail_later = copies; }
+void standin_fail_now(int copies, bool back) { (back ? fail_now.back : fail_now.to_host) = copies; }
+void standin_fail_later(int copies, bool back) { (back ? fail_later.back : fail_later.to_host) = copies; }
 void standin_pinned_limit(long bytes) { pinned_limit = bytes; }
 long standin_pinned_bytes() { return pinned_bytes; }
 long standin_late() { return late; }

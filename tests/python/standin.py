@@ -48,6 +48,7 @@ def load() -> None:
     _loaded = ctypes.CDLL(library)
     _loaded.standin_log.restype = ctypes.c_char_p
     _loaded.standin_pinned_limit.argtypes = [ctypes.c_long]
+    _loaded.standin_fail_now.argtypes = _loaded.standin_fail_later.argtypes = [ctypes.c_int, ctypes.c_bool]
     _loaded.standin_pinned_bytes.restype = ctypes.c_long
     _loaded.standin_late.restype = ctypes.c_long
     _loaded.standin_stream.restype = ctypes.c_ulonglong
@@ -71,14 +72,14 @@ def delay(seconds: float, inner: float = 0.0) -> None:
     _loaded.standin_delay(round(1e6 * seconds), round(1e6 * inner))
 
 
-def refuse_copy(after: int) -> None:
-    """The copy between pinned memory and a device after so many others is refused when it is asked for."""
-    _loaded.standin_fail_now(after)
+def refuse_copy(after: int, *, back: bool = False) -> None:
+    """The copy to pinned memory (back: from there) after so many others is refused when it is asked for."""
+    _loaded.standin_fail_now(after, back)
 
 
-def break_copy(after: int) -> None:
+def break_copy(after: int, *, back: bool = False) -> None:
     """It fails while it runs: who waits for its stream or its event is told."""
-    _loaded.standin_fail_later(after)
+    _loaded.standin_fail_later(after, back)
 
 
 def limit_pinned(size: int) -> None:

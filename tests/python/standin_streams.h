@@ -28,8 +28,12 @@ constexpr auto kKind = c10::DeviceType::PrivateUse1;
 // ---- what tests set and read
 
 inline std::atomic<int> delay_us{0}, inner_delay_us{0};
-inline std::atomic<int> fail_now{-1};    // copies left until one is refused when it is asked for
-inline std::atomic<int> fail_later{-1};  // copies left until one fails while it runs
+// Copies between pinned memory and a device, to the host and back, that are left until one fails.
+struct Left {
+  std::atomic<int> to_host{-1}, back{-1};
+};
+inline Left fail_now;    // it is refused when it is asked for
+inline Left fail_later;  // it fails while it runs
 inline std::atomic<long> pinned_limit{-1};
 inline std::atomic<long> pinned_bytes{0};
 inline std::atomic<long> late{0};  // copies that touched memory of a device after it was free
@@ -49,7 +53,10 @@ inline Log& say_log() {
   return *log;
 }
 
-inline bool counted_down(std::atomic<int>& left) { return left.load() >= 0 && left.fetch_sub(1) == 0; }
+inline bool counted_down(Left& left, bool back) {
+  std::atomic<int>& of = back ? left.back : left.to_host;
+  return of.load() >= 0 && of.fetch_sub(1) == 0;
+}
 
 // ---- streams and events
 

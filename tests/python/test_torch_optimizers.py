@@ -187,9 +187,10 @@ def test_after_the_exact_steps_comes_the_codec_that_was_asked_for(choices):
     results = run_ranks(2, exact, choices)
     codecs, sizes, ends, other = results[0]
     assert results[1][0] == codecs and results[1][2] == ends
-    assert codecs[:10] == ["bf16"] * 10 and codecs[15:] == ["onebit"] * 25
-    assert other == ("fp8" if choices else "onebit")
     at = codecs.index("onebit")
+    assert 10 <= at < 30  # steps go on while the ranks agree, which takes as long as it takes
+    assert codecs == ["bf16"] * at + ["onebit"] * (40 - at)
+    assert other == ("fp8" if choices else "onebit")
     assert 0.7 < sizes[at] / sizes[at - 1] < 1.4  # no jump
 
 
