@@ -8,7 +8,7 @@ option(TITHE_TOGETHER "Compile several files of a folder at a time" ON)
 
 # Files that say the same names: of each kind one, or tests with words of their own for the same. One sees own headers.
 set(TITHE_ALIKE "/src/strategy/|/planner/policy_|/sim/world.*_test|/session_(servers|schedule|stats|checksum|hosts)_test")
-string(APPEND TITHE_ALIKE "|/(step_advice|device|tag|phases|prelude_cuda|stand_in)_test")
+string(APPEND TITHE_ALIKE "|/(step_advice|device|tag|phases|prelude_cuda)_test")
 
 # Replaces sources of the list `name` by such that include them. `root` is a folder that the target includes from, and
 # `label` tells targets apart. Files that need definitions of their own, or are read once per vector target, stay.

@@ -53,6 +53,7 @@
 namespace tithe {
 
 enum class DType : std::uint8_t { kF32, kBF16, kF16 };
+constexpr std::size_t bytes_of(DType type) { return type == DType::kF32 ? 4 : 2; }
 
 // One named parameter's gradient, in place.
 struct Tensor {

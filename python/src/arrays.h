@@ -17,7 +17,6 @@ namespace tithe::python {
 using AnyArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using FloatsOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 
-inline std::size_t bytes_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 DType dtype_of(std::string_view key, nb::dlpack::dtype d);
 std::string key_of(nb::handle key);
 AnyArray array_of(std::string_view key, nb::handle given);
@@ -40,7 +39,7 @@ struct Layout {
   // rows may be empty. ValueError for a type that does not travel, or numbers that do not fit each other.
   Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type,
          std::vector<std::size_t> row_sizes);
-  // Of the same array, the tensors with these numbers alone.
+  // The same array, with the tensors of these numbers alone.
   Layout pick(const std::vector<std::size_t>& which) const;
   std::vector<std::string> keys;
   std::vector<std::size_t> sizes;

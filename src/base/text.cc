@@ -53,4 +53,16 @@ std::string printable(std::string_view text, std::size_t most) {
   return out;
 }
 
+std::vector<std::pair<std::string_view, std::string_view>> settings_in(std::string_view text) {
+  std::vector<std::pair<std::string_view, std::string_view>> out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    const std::string_view word = text.substr(at, comma - at);
+    const std::size_t equals = std::min(word.find('='), word.size());
+    out.emplace_back(word.substr(0, equals), word.substr(std::min(equals + 1, word.size())));
+    at = comma + 1;
+  }
+  return out;
+}
+
 }  // namespace tithe

@@ -167,7 +167,7 @@ void judge(const LateJob& job, const std::vector<LateRank>& ranks, bool struck, 
     if (!struck) {
       EXPECT_TRUE(ranks[r].end.ok()) << r << ": " << testing::text(ranks[r].end);
     }
-    // Who had done all its rounds may go: others may have seen no more of it.
+    // A rank that has done all its rounds may go: others may have seen no more of it.
     if (struck && static_cast<Rank>(r) != p.fault.who && !ranks[r].end.ok()) {
       EXPECT_EQ(ranks[r].end.peer(), p.fault.who) << r << ": " << testing::text(ranks[r].end);
     }

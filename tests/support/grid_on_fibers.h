@@ -16,7 +16,7 @@
 // Threads of one block, phase after phase.
 class Fibers {
  public:
-  // Those of the next block of a launch.
+  // The fibers of the next block of a launch.
   static Fibers& next(unsigned count) {
     if (used == all.size()) all.push_back(new Fibers(count));
     return *all[used++];

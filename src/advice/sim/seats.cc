@@ -218,7 +218,7 @@ std::uint32_t World::pair(Rank from, Rank to) {
   if (!fresh) return at->second;
   Pair p;
   p.latency = way_of(cluster_, classes_, from, to, links_);
-  // What a byte costs was measured between hosts. Inside of one neither end spends longer on it than it takes there.
+  // The cost of a byte was measured between hosts. Inside of one neither end spends longer on it than it takes there.
   if (cluster_.host_of(from) == cluster_.host_of(to))
     p.of_byte = 1 / cluster_.rates()[static_cast<std::size_t>(links_[0])];
   const auto route = routes_.find(links_);

@@ -144,7 +144,7 @@ TEST(ManyToOne, SeveralSendersGetLessOfALinkAndOneDoesNot) {
   }
 }
 
-// What a core does for a byte is measured between hosts: behind a slow link that is far more than inside of one.
+// A core's work for a byte is measured between hosts: behind a slow link it is far more than inside of one.
 TEST(InsideOfAHost, NoEndSpendsLongerOnAByteThanTheByteTakes) {
   const auto seconds = [](const Cluster& cluster, double of_byte) {
     const Choices choices = Choices::of({.spec = *parse_spec("fp32"),

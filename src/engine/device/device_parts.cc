@@ -15,8 +15,8 @@ using device::Address;
 constexpr std::string_view kOnHost = "on the host: ";  // lang::OnDevice::how begins so
 constexpr std::size_t kAligned = 64;
 
-std::size_t width(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-std::size_t bytes_of(const Tensor& t) { return t.n * width(t.dtype); }
+using tithe::bytes_of;
+std::size_t bytes_of(const Tensor& t) { return t.n * bytes_of(t.dtype); }
 Address address_of(const void* at) { return reinterpret_cast<Address>(at); }
 
 }  // namespace
@@ -172,7 +172,7 @@ Status DeviceParts::make_mirror() {
 
 Address DeviceParts::address(const Share& s) const {
   const Tensor& t = bucket_[s.tensor];
-  return address_of(t.data) + width(t.dtype) * s.skip;
+  return address_of(t.data) + bytes_of(t.dtype) * s.skip;
 }
 
 Status DeviceParts::drained(int lane, const Status& status) {
@@ -201,7 +201,7 @@ Status DeviceParts::bring(int lane, int part, std::size_t first, std::size_t n) 
   TITHE_TRY(gpu_->on().wait_for(stream, given_));
   return each_share(
       lane, part, first, n, [&](std::size_t k, std::size_t skip, std::size_t, std::size_t count) {
-        const std::size_t w = width(bucket_[k].dtype);
+        const std::size_t w = bytes_of(bucket_[k].dtype);
         return gpu_->on().copy_down(stream, static_cast<std::uint8_t*>(mirror_[k].data) + w * skip,
                                     address_of(bucket_[k].data) + w * skip, w * count);
       });
@@ -211,7 +211,7 @@ Status DeviceParts::take_back(int lane, int part, std::size_t first, std::size_t
   const auto held = gpu_->hold(lane);
   return each_share(
       lane, part, first, n, [&](std::size_t k, std::size_t skip, std::size_t, std::size_t count) {
-        const std::size_t w = width(bucket_[k].dtype);
+        const std::size_t w = bytes_of(bucket_[k].dtype);
         return gpu_->on().copy_up(gpu_->lane(lane).stream(), address_of(bucket_[k].data) + w * skip,
                                   static_cast<const std::uint8_t*>(mirror_[k].data) + w * skip, w * count);
       });
@@ -226,7 +226,7 @@ Status DeviceParts::load(int lane, int part, std::size_t first, std::size_t n) {
   return each_share(
       lane, part, first, n, [&](std::size_t k, std::size_t skip, std::size_t to, std::size_t count) {
         const DType dtype = bucket_[k].dtype;
-        const Address from = address_of(bucket_[k].data) + width(dtype) * skip;
+        const Address from = address_of(bucket_[k].data) + bytes_of(dtype) * skip;
         return dtype == DType::kF32 ? gpu_->on().copy_within(on.stream(), p.values + 4 * to, from, 4 * count)
                                     : p.by().widen(on, from, dtype == DType::kBF16, p.values + 4 * to, count);
       });
@@ -240,7 +240,7 @@ Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n)
   return each_share(lane, part, first, n,
                     [&](std::size_t k, std::size_t skip, std::size_t from, std::size_t count) {
                       const DType dtype = bucket_[k].dtype;
-                      const Address to = address_of(bucket_[k].data) + width(dtype) * skip;
+                      const Address to = address_of(bucket_[k].data) + bytes_of(dtype) * skip;
                       return dtype == DType::kF32
                                  ? gpu_->on().copy_within(on.stream(), to, p.values + 4 * from, 4 * count)
                                  : p.by().narrow(on, p.values + 4 * from, to, dtype == DType::kBF16, count);

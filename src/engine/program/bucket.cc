@@ -39,7 +39,7 @@ Status check_bucket(std::span<const Tensor> bucket) {
     if (t.row > 0 && t.n % t.row != 0)
       return {Code::kInvalid,
               fmt::format("tensor '{}': {} values are no whole number of rows of {}", t.key, t.n, t.row)};
-    const std::uintptr_t align = t.dtype == DType::kF32 ? 4 : 2;
+    const std::uintptr_t align = bytes_of(t.dtype);
     if (reinterpret_cast<std::uintptr_t>(t.data) % align != 0)
       return {Code::kInvalid, fmt::format("tensor '{}' is not aligned to its type", t.key)};
   }

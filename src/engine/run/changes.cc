@@ -63,7 +63,7 @@ std::optional<Instant> Runner::stand_in_at() {
   if (!standing_.on() || !parting_.open() || rounds_.begun() > rounds_.ended() || due_ > rounds_.ended())
     return std::nullopt;
   const auto begun = std::ranges::count_if(peers_, [&](const Peer& p) { return p.begun > rounds_.ended(); });
-  if (begun < standing_.world_at_least) return std::nullopt;
+  if (begun < standing_.others_at_least) return std::nullopt;
   if (!late_since_) late_since_ = instant();
   const std::chrono::duration<double, std::nano> more = standing_.share * (*late_since_ - free_since_);
   return *late_since_ + std::max<std::chrono::nanoseconds>(

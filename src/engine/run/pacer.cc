@@ -42,14 +42,7 @@ std::optional<std::size_t> number(std::string_view text, std::size_t most) {
 Result<Pacing> parse_pacing(std::string_view text) {
   if (text == "off") return Pacing{};
   std::optional<std::size_t> window, peers;
-  std::size_t at = 0;
-  do {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string_view word = text.substr(at, comma - at);
-    at = comma + 1;
-    const std::size_t equals = std::min(word.find('='), word.size());
-    const std::string_view name = word.substr(0, equals),
-                           value = word.substr(std::min(equals + 1, word.size()));
+  for (const auto& [name, value] : settings_in(text)) {
     if (name == "window" && !window) {
       window = number(value, kMostWindow);
       if (!window) return wrong(text);
@@ -59,7 +52,7 @@ Result<Pacing> parse_pacing(std::string_view text) {
     } else {
       return wrong(text);
     }
-  } while (at <= text.size());
+  }
   if (!window) return wrong(text);
   return Pacing{.window = *window, .rotation = peers.value_or(0)};
 }

@@ -113,7 +113,7 @@ std::string_view Recorder::name(std::string_view text) {
 Labels Recorder::labels(const Unit& unit) {
   Labels labels;
   const std::span<const TensorLayout> tensors = unit.tensors();
-  for (const TensorLayout& t : tensors) labels.bytes += t.n * (t.dtype == DType::kF32 ? 4 : 2);
+  for (const TensorLayout& t : tensors) labels.bytes += t.n * bytes_of(t.dtype);
   for (const Part& part : unit.plan().parts) {
     // The last tensor that begins where the part does, or before: those before it that begin there are empty.
     const auto after = std::upper_bound(tensors.begin(), tensors.end(), part.first,

@@ -51,11 +51,11 @@ struct Builder {
 
 // Somebody stands in for this rank's program where others have begun a round and it has not (session/stand_in.h).
 struct Standing {
-  int world_at_least = 0;  // other ranks have to have begun it; 0: nobody stands in
-  double share = 0;        // of the time that they took: so much later is late
+  int others_at_least = 0;  // other ranks have to have begun it; 0: nobody stands in
+  double share = 0;         // of the time that they took: so much later is late
   // Called without the mutex, on a lane of this session, once for a round: so many have ended before it.
   std::function<void(std::uint64_t ended)> due = {};
-  bool on() const { return world_at_least > 0; }
+  bool on() const { return others_at_least > 0; }
 };
 
 // Called without the mutex, once for every ticket (SessionOptions::ended).

@@ -123,7 +123,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
       left_ns_ == 0
           ? 0
           : static_cast<std::uint64_t>(std::max<std::int64_t>(0, last_handed_ns_ - left_ns_ - blocked_ns_));
-  for (const Tensor& t : bucket) gradient_bytes_ += t.n * (t.dtype == DType::kF32 ? 4 : 2);
+  for (const Tensor& t : bucket) gradient_bytes_ += t.n * bytes_of(t.dtype);
   TITHE_TRY(look_at(unit, bucket, e.hash));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_),
                           whose == Whose::kPrograms ? last_ticket_ + 1 : 0));

@@ -11,6 +11,12 @@
 namespace tithe {
 namespace {
 
+// Where somebody stands in, only a rank that is not behind may do `what`.
+template <typename Impl>
+Status level(const Impl& impl, std::string_view what) {
+  return impl.stand_in() == nullptr ? Status{} : impl.stand_in()->level(what);
+}
+
 // Makes the call. Where there is no memory for it, the session ends.
 template <typename Impl, typename Call>
 Status unless_starved(Impl& impl, std::string_view what, Call call) {
@@ -19,12 +25,6 @@ Status unless_starved(Impl& impl, std::string_view what, Call call) {
   } catch (const std::bad_alloc&) {
     return impl.no_memory(std::string(what));
   }
-}
-
-// Where somebody stands in, only a rank that is not behind may do `what`.
-template <typename Impl>
-Status level(const Impl& impl, std::string_view what) {
-  return impl.stand_in() == nullptr ? Status{} : impl.stand_in()->level(what);
 }
 
 // The same for what reads states, whose texts a message may quote.
@@ -93,7 +93,7 @@ Session::Impl::~Impl() {
 
 engine::Standing Session::Impl::standing_for(const engine::Stragglers& stragglers) {
   if (stand_in_ == nullptr) return {};
-  return {.world_at_least = std::max(member_.world - stragglers.ranks, 1),
+  return {.others_at_least = std::max(member_.world - stragglers.ranks, 1),
           .share = stragglers.share,
           .due = [this](std::uint64_t ended) { stand_in_->due(ended); }};
 }

@@ -132,15 +132,17 @@ class Session::Impl {
   Status in_open_round(std::string_view key) const;
   Status meets_open_round(const Entry& e) const;
   Status commit_round(bool& ended);
+  Status check_carry();
 
   engine::Standing standing_for(const engine::Stragglers& stragglers);
+
+  // session_stats.cc
+  void look_for_late();
 
   // stand_in.cc
   void owe(const Tensor& tensor, std::uint64_t round);
   Ticket late_ticket();
   void came_back();  // the program, from a call that ends a round
-  void look_for_late();
-  Status check_carry();
 
   // session_states.cc
   std::string name_of(Rank rank) const;

@@ -15,12 +15,14 @@
 #include <thread>
 
 #include "engine/run/operations.h"
+#include "support/exact.h"
 #include "support/forwarding_transport.h"
 #include "support/ranks.h"
 
 namespace tithe {
 namespace {
 
+using harness::same_bits;
 using testing::Ranks;
 using testing::text;
 
@@ -54,10 +56,6 @@ Floats owed(const Session& session, std::string_view key, std::size_t n) {
   Floats v(n, std::numeric_limits<float>::quiet_NaN());
   EXPECT_TRUE(session.residual(key, v).ok());
   return v;
-}
-
-bool same_bits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // Values whose sums are exact, in whatever order a strategy adds.

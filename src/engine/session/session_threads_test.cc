@@ -9,11 +9,13 @@
 #include <mutex>
 #include <thread>
 
+#include "support/exact.h"
 #include "support/ranks.h"
 
 namespace tithe {
 namespace {
 
+using harness::same_bits;
 using testing::Ranks;
 using testing::text;
 
@@ -24,10 +26,6 @@ Floats wave(std::size_t n, Rank r, int round) {
   for (std::size_t i = 0; i < n; ++i)
     v[i] = std::sin(static_cast<float>(3 * i) + static_cast<float>(r) + 10.0F * static_cast<float>(round));
   return v;
-}
-
-bool same_bits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 Result<Ticket> hand_over(Session& session, std::string_view key, Floats& values) {

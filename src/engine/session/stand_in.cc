@@ -12,7 +12,7 @@
 namespace tithe {
 namespace {
 
-std::size_t bytes_in(const Tensor& t) { return t.n * (t.dtype == DType::kF32 ? 4 : 2); }
+std::size_t bytes_in(const Tensor& t) { return t.n * bytes_of(t.dtype); }
 
 std::vector<float> floats_of(const Tensor& t) {
   std::vector<float> out(t.n);

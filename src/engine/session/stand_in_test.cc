@@ -9,11 +9,13 @@
 #include <limits>
 #include <thread>
 
+#include "support/exact.h"
 #include "support/ranks.h"
 
 namespace tithe {
 namespace {
 
+using harness::same_bits;
 using std::chrono::milliseconds;
 using testing::Ranks;
 using testing::text;
@@ -45,10 +47,6 @@ Floats owed(const Session& session) {
   EXPECT_TRUE(session.residual("w", std::span(v).first(kValues - 40)).ok());
   EXPECT_TRUE(session.residual("b", std::span(v).last(40)).ok());
   return v;
-}
-
-bool same_bits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 void until(const std::function<bool()>& true_) {

@@ -47,15 +47,10 @@ Result<Stragglers> parse_stragglers(std::string_view text) {
                {"without", &without, 1, kMostWithout},
                {"ranks", &ranks, 1, 1 << 16},
                {"level", &level, 3, 1e9}};
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string_view word = text.substr(at, comma - at);
-    at = comma + 1;
-    const auto* const of = std::ranges::find_if(known, [&](const auto& k) {
-      return word.starts_with(k.name) && word.substr(k.name.size()).starts_with('=');
-    });
+  for (const auto& [name, value] : settings_in(text)) {
+    const auto* const of = std::ranges::find(known, name, [](const auto& k) { return k.name; });
     if (of == std::end(known) || *of->into) return not_straggling(text);
-    *of->into = number_in(word.substr(of->name.size() + 1), of->least, of->most, of->into != &share);
+    *of->into = number_in(value, of->least, of->most, of->into != &share);
     if (!*of->into) return not_straggling(text);
   }
   if ((ranks || level) && !without) return not_straggling(text);
@@ -128,10 +123,9 @@ bool Lateness::take(std::span<const std::uint64_t> away_ns) {
   std::ranges::nth_element(means_, median);
   Late late{.rank = static_cast<Rank>(slowest - sums_.begin()),
             .own_ns = slowest->away / rounds_,
-            .usual_ns = *median,
             .cost_ns = slowest->cost / rounds_};
-  const auto more = static_cast<double>(late.own_ns - late.usual_ns);
-  late.share = more / static_cast<double>(std::max<std::uint64_t>(late.usual_ns, 1));
+  const auto more = static_cast<double>(late.own_ns - *median);
+  late.share = more / static_cast<double>(std::max<std::uint64_t>(*median, 1));
   const bool counts =
       late.share >= share_ && more >= static_cast<double>(std::chrono::nanoseconds(kLeastLate).count());
   found_ = counts ? late : Late{};

@@ -24,7 +24,7 @@ struct Stragglers {
   int ranks = 1;              // and without so many ranks at the same time
   std::uint32_t level = 0;    // before and after every such round all are waited for; 0: there are none
   bool stands_in() const { return without > 0; }
-  // Whether the round of this number may go on without somebody.
+  // True where the round of this number may go on without somebody.
   bool may_miss(std::uint64_t round) const {
     return stands_in() && (level == 0 || (round % level != 0 && (round + 1) % level != 0));
   }
@@ -38,7 +38,6 @@ struct Late {
   Rank rank = Status::kNoPeer;  // nobody
   double share = 0;             // how much longer than the median of all it takes
   std::uint64_t own_ns = 0;     // for a round, of its own
-  std::uint64_t usual_ns = 0;   // the median
   std::uint64_t cost_ns = 0;    // by which the next one of all is earlier, per round
 };
 
@@ -46,7 +45,7 @@ class Lateness {
  public:
   Lateness(double share, int world)
       : share_(share), sums_(static_cast<std::size_t>(world)), means_(sums_.size()) {}
-  // What each rank took for a round, by rank. True: a window is over.
+  // Takes how long each rank was away in a round, by rank. True: a window is over.
   bool take(std::span<const std::uint64_t> away_ns);
   const Late& found() const { return found_; }  // in the last window
 

@@ -40,7 +40,6 @@ TEST(Stragglers, OneIsNamedWithWhatItCosts) {
   EXPECT_EQ(late.rank, 2);
   EXPECT_NEAR(late.share, 150.0 / 110 - 1, 1e-9);
   EXPECT_EQ(late.own_ns, 150 * kMs);
-  EXPECT_EQ(late.usual_ns, 110 * kMs);
   EXPECT_EQ(late.cost_ns, 40 * kMs);
   late = after(lateness, {{100 * kMs, 100 * kMs, 100 * kMs}, {300 * kMs, 100 * kMs, 100 * kMs}});
   EXPECT_EQ(late.rank, 0) << "of two that take turns";

@@ -40,7 +40,7 @@ class GoldenFrames : public testing::GpuTest {
     return done.ok() ? std::vector<std::uint8_t>(room.data(), room.data() + done->bytes)
                      : std::vector<std::uint8_t>();
   }
-  // What parts of one payload each decode to.
+  // The values that parts of one payload each decode to.
   static std::vector<float> decoded(DeviceProgram& program, DeviceLane& lane, const Case& c, const Call& call,
                                     std::span<const ByteView> parts) {
     std::vector<device::Pinned> pinned;

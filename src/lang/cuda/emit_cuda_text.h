@@ -7,7 +7,7 @@ namespace tithe::lang {
 
 // The size of a code where threads share it.
 inline unsigned code_bytes(const Item& item) { return item.bits <= 8 ? 1 : item.bits <= 16 ? 2 : 4; }
-// What the codes of a block take, or of a run of a long one, where threads share them.
+// Bytes of a block's codes, or of a run's of a long one, where threads share them.
 std::size_t shared_bytes(const Checked& program);
 
 class CudaText : protected PassText {

@@ -200,7 +200,7 @@ DEV void look_at(T v, U place, T& best, U& where) {
     where = place;
   }
 }
-// Of every `by`-th of the lanes.
+// Both look at every `by`-th lane.
 template <bool kLargest, class T>
 DEV void end_of(const T* lane, const U* place, U lanes, U by, T& best, U& where) {
   best = 0;

@@ -36,7 +36,7 @@ class Streams {
         if (of(*work)) return true;
     return false;
   }
-  // What is not done and of a kind will not be.
+  // Work of a kind that is not done yet will not be.
   void forget(const std::function<bool(const Work&)>& of) {
     for (const auto& [stream, queue] : queues_)
       for (const auto& work : queue)
