@@ -61,7 +61,8 @@ class Values {
 // Range<double>::code in fixed point with kFraction fraction bits. The sum of level and draw is off by less than 4 ulp:
 // 1 for truncating the draw, 1/2 each for distance, factor and product as floats and for rounding to fixed
 // point. If no integer is that near, the level is right. Otherwise, and if the gap is outside (2^-100, 2^100), binary64
-// decides. One float addition rounds to fixed point, as in block::Steps.
+// decides. One float addition rounds to fixed point, as in block::Steps. Where 0 is in the range, that addition
+// subtracts the smallest value too: what is added is below 2^24, and off by 1/2 like the distance.
 template <unsigned kWidth>
 class Strict {
  public:
@@ -73,14 +74,17 @@ class Strict {
         gap_(hn::Set(Doubles(), range.gap())),
         steps_(hn::Set(Doubles(), range.steps)) {
     const bool in_range = range.gap() > 0x1p-100 && range.gap() < 0x1p100;
-    per_ = hn::Set(Floats(), in_range ? static_cast<float>((1 << kFraction) / range.gap()) : 0.0F);
+    const float per = in_range ? static_cast<float>((1 << kFraction) / range.gap()) : 0.0F;
+    per_ = hn::Set(Floats(), per);
     behind_ = hn::Set(Words(), in_range ? (1U << kFraction) - 2 * kNear : 0U);
+    around_zero_ = range.min <= 0 && range.max >= 0;
+    const double begin = 0x1p23 + kNear;
+    add_ = hn::Set(Floats(), static_cast<float>(around_zero_ ? begin - range.min * double{per} : begin));
   }
   // The codes of both vectors: a's in the low kWidth bits of the lower halves, b's in those of the upper halves.
   HWY_INLINE VW codes(VF a, VW draw_a, VF b, VW draw_b) const {
     const VW sum_a = summed(a, draw_a), sum_b = summed(b, draw_b);
-    const VW near = hn::Min(hn::And(sum_a, behind_), hn::And(sum_b, behind_));
-    if (HWY_LIKELY(hn::AllFalse(Words(), hn::Eq(near, hn::Zero(Words())))))
+    if (HWY_LIKELY(hn::AllFalse(Words(), hn::Or(is_near(sum_a), is_near(sum_b)))))
       return in_halves(hn::ShiftRight<kFraction>(sum_a), from_bit_16<kFraction>(sum_b));
     return in_halves(exact(a, draw_a), hn::ShiftLeft<16>(exact(b, draw_b)));
   }
@@ -91,8 +95,12 @@ class Strict {
 
   // level + draw + kNear: too near an integer means that the fraction is below 2 kNear.
   HWY_INLINE VW summed(VF v, VW draw) const {
-    const VF level = hn::MulAdd(hn::Sub(v, low_), per_, hn::Set(Floats(), 0x1p23F + kNear));
+    const VF level = hn::MulAdd(around_zero_ ? v : hn::Sub(v, low_), per_, add_);
     return hn::Add(bits(level), hn::ShiftRight<32 - kFraction>(draw));
+  }
+
+  HWY_INLINE hn::Mask<Words> is_near(VW sum) const {
+    return hn::Eq(hn::And(sum, behind_), hn::Zero(Words()));
   }
 
   HWY_NOINLINE VW exact(VF v, VW draw) const {
@@ -105,8 +113,9 @@ class Strict {
     return as_words(narrow({level(at.low, u.low), level(at.high, u.high)}));
   }
 
-  VF low_, per_;
+  VF low_, per_, add_;
   VW behind_;
+  bool around_zero_;
   VD min_, max_, gap_, steps_;
 };
 
@@ -134,20 +143,41 @@ class Literal {
   VF min_, max_, gap_, steps_;
 };
 
+// Both passes read too much per value for the processor to foresee it in time.
+template <bool kResidual, std::size_t kValues>
+HWY_INLINE void prefetch_ahead(const Carry& in, std::size_t i) {
+  const std::size_t ahead =
+      i + block::HWY_NAMESPACE::kAhead + kValues <= in.n ? i + block::HWY_NAMESPACE::kAhead : 0;
+  for (std::size_t k = 0; k < kValues; k += 16) {
+    hwy::Prefetch(in.grad + ahead + k);
+    if (kResidual) hwy::Prefetch(in.residual + ahead + k);
+  }
+}
+
 template <bool kResidual>
 Ends find_as(const Carry& in) {
   if (in.n == 0) return {};
+  constexpr std::size_t kAtOnce = 64 / hn::MaxLanes(Floats());
   Peak peak;
-  VF low = hn::Set(Floats(), in.take(0));
-  VF high = low;
-  std::size_t i = 0;
-  for (; i < whole(in.n); i += lanes()) {
-    const VF v = take<kResidual>(in, i);
+  VF low[kAtOnce], high[kAtOnce];
+  for (std::size_t k = 0; k < kAtOnce; ++k) low[k] = high[k] = hn::Set(Floats(), in.take(0));
+  const auto see = [&](std::size_t at, std::size_t k) HWY_ATTR {
+    const VF v = take<kResidual>(in, at);
     peak.see(magnitude(v));
-    low = hn::Min(low, v);
-    high = hn::Max(high, v);
+    low[k] = hn::Min(low[k], v);
+    high[k] = hn::Max(high[k], v);
+  };
+  std::size_t i = 0;
+  for (; i + 64 <= whole(in.n); i += 64) {
+    prefetch_ahead<kResidual, 64>(in, i);
+    for (std::size_t k = 0; k < kAtOnce; ++k) see(i + k * lanes(), k);
   }
-  Ends ends{hn::GetLane(hn::MinOfLanes(Floats(), low)), hn::GetLane(hn::MaxOfLanes(Floats(), high))};
+  for (; i < whole(in.n); i += lanes()) see(i, 0);
+  for (std::size_t k = 1; k < kAtOnce; ++k) {
+    low[0] = hn::Min(low[0], low[k]);
+    high[0] = hn::Max(high[0], high[k]);
+  }
+  Ends ends{hn::GetLane(hn::MinOfLanes(Floats(), low[0])), hn::GetLane(hn::MaxOfLanes(Floats(), high[0]))};
   bool finite = peak.finite();
   for (; i < in.n; ++i) {
     const float v = in.take(i);
@@ -179,9 +209,7 @@ void send_as(const Call& call, const Carry& in, std::uint8_t* HWY_RESTRICT paylo
     const HighDraws::Run draws(all, first);
     const std::size_t end = std::min(vectors, first + HighDraws::kRun);
     for (std::size_t i = first; i < end; i += 32) {
-      const float* ahead = ahead_of(in, i, 32);
-      if (!kResidual) hwy::Prefetch(ahead);
-      if (!kResidual) hwy::Prefetch(ahead + 16);
+      prefetch_ahead<kResidual, 32>(in, i);
       for (std::size_t j = i; j < i + 16; j += lanes()) {
         const VF a = take<kResidual>(in, j), b = take<kResidual>(in, j + 16);
         const VW both =

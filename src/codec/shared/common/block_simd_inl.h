@@ -101,10 +101,12 @@ HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t
   return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
 }
 
-// The common part of draw_high and draw_half (base/rng.h), from the first multiplication on.
-HWY_INLINE VW stirred(VW x, VW high) {
-  x = hn::Mul(x, hn::Set(Words(), kHighFirst));
+// The common part of draw_high and draw_half (base/rng.h), after and from the first multiplication on.
+HWY_INLINE VW multiplied_once(VW x, VW high) {
   return hn::Mul(hn::Xor3(x, hn::ShiftRight<15>(x), high), hn::Set(Words(), kHighSecond));
+}
+HWY_INLINE VW stirred(VW x, VW high) {
+  return multiplied_once(hn::Mul(x, hn::Set(Words(), kHighFirst)), high);
 }
 HWY_INLINE VW mixed(VW x, VW high) { return stirred(hn::Xor(x, hn::ShiftRight<16>(x)), high); }
 
@@ -112,29 +114,40 @@ HWY_INLINE VW mixed(VW x, VW high) { return stirred(hn::Xor(x, hn::ShiftRight<16
 class HighDraws {
  public:
   HWY_INLINE explicit HighDraws(std::uint64_t key)
-      : low_(hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), static_cast<std::uint32_t>(key)))),
+      : key_(static_cast<std::uint32_t>(key)),
+        low_(hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), key_))),
         high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
   // The draws of a vector of values from `index` on; index is a multiple of lanes().
   HWY_INLINE VW at(std::size_t index) const { return mixed(from(index), high_); }
 
-  // at() for indices that agree with `first` in bits 16 and above: cheaper.
+  // at() for indices that agree with `first` in bits 16 and above: cheaper. The first multiplication is of the sum of
+  // two numbers that share no bits, one of which is the lane's: so its product is made beforehand.
   class Run {
    public:
     HWY_INLINE Run(const HighDraws& draws, std::size_t first)
-        : low_(hn::Xor(draws.low_, hn::ShiftRight<16>(draws.from(first)))), high_(draws.high_) {}
-    HWY_INLINE VW at(std::size_t index) const { return stirred(from(index), high_); }
+        : high_(draws.high_),
+          key_(draws.key_ ^ (static_cast<std::uint32_t>(first) ^ draws.key_) >> 16),
+          lanes_(of_lanes(key_)),
+          next_lanes_(hn::Add(lanes_, hn::Set(Words(), (key_ & 16U) != 0 ? 0U - kApart : kApart))) {}
+    HWY_INLINE VW at(std::size_t index) const { return with(lanes_, index); }
     // at(index + 16); bit 4 of index is 0.
-    HWY_INLINE VW at_next(std::size_t index) const {
-      return stirred(hn::Xor(from(index), hn::Set(Words(), 16U)), high_);
-    }
+    HWY_INLINE VW at_next(std::size_t index) const { return with(next_lanes_, index); }
 
    private:
-    HWY_INLINE VW from(std::size_t index) const {
-      return hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_);
+    static constexpr std::uint32_t kApart = 16 * kHighFirst;
+    static HWY_INLINE std::uint32_t lane_bits() { return static_cast<std::uint32_t>(lanes()) - 1; }
+    static HWY_INLINE VW of_lanes(std::uint32_t key) {
+      const VW lane = hn::Xor(hn::Iota(Words(), 0U), hn::Set(Words(), key & lane_bits()));
+      return hn::Mul(lane, hn::Set(Words(), kHighFirst));
+    }
+    HWY_INLINE VW with(VW of_lanes, std::size_t index) const {
+      const std::uint32_t rest = static_cast<std::uint32_t>(index) ^ (key_ & ~lane_bits());
+      return multiplied_once(hn::Add(of_lanes, hn::Set(Words(), rest * kHighFirst)), high_);
     }
 
-    VW low_;
     VW high_;
+    std::uint32_t key_;
+    VW lanes_, next_lanes_;
   };
   static constexpr std::size_t kRun = std::size_t{1} << 16;
 
@@ -143,6 +156,7 @@ class HighDraws {
     return hn::Xor(hn::Set(Words(), static_cast<std::uint32_t>(index)), low_);
   }
 
+  std::uint32_t key_;
   VW low_;  // with the lane's number
   VW high_;
 };
