@@ -82,8 +82,11 @@ HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& me
   const bool divides = merge.divide != 1.0F;
   const bool past_caches = goes_past_caches(merge, out);
   const std::size_t first = merge.base || payloads.empty() ? 0 : 1;
+  constexpr std::size_t kAhead = 1152;  // what the processor foresees by itself comes too late
   std::size_t i = 0;
   for (; i + kAtOnce * step <= whole(out.size()); i += kAtOnce * step) {
+    if (merge.base && i + kAhead + kAtOnce * step <= out.size())
+      for (std::size_t k = 0; k < kAtOnce * step; k += 16) hwy::Prefetch(merge.base + i + kAhead + k);
     VF sum[kAtOnce];
     for (std::size_t k = 0; k < kAtOnce; ++k)
       sum[k] = merge.base   ? load(merge.base + i + k * step)

@@ -26,6 +26,7 @@ namespace simd = tithe::simd::HWY_NAMESPACE;
 
 constexpr std::size_t kBlock = 1024;  // values per round of collect: 4 KiB of each stream stay in L1
 constexpr std::size_t kWord = 64;
+constexpr std::size_t kAhead = 1152;  // values; what the processor foresees by itself comes too late
 
 using DF = hn::CappedTag<float, 16>;
 using DI = hn::RebindToSigned<DF>;
@@ -70,8 +71,14 @@ Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint
     const std::size_t stop = std::min(block + kBlock, end);
     std::size_t filled = 0;
     std::size_t i = block;
-    for (; i + kWord <= stop; i += kWord)
+    for (; i + kWord <= stop; i += kWord) {
+      const std::size_t ahead = i + kAhead + kWord <= in.n ? i + kAhead : 0;
+      for (std::size_t j = 0; j < kWord; j += kLine) {
+        hwy::Prefetch(in.grad + ahead + j);
+        if (kResidual) hwy::Prefetch(in.residual + ahead + j);
+      }
       words[filled++] = TakeWord<kResidual, kResidualOut>(in, i, below, peaks);
+    }
     if (i < stop) {
       std::uint64_t word = 0;
       for (std::size_t j = 0; i + j < stop; ++j) {
@@ -124,22 +131,22 @@ void TakeSample(const Sample& sample, std::uint64_t key, const Carry in, float* 
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t lines = sample.whole() ? in.n / kLine : sample.lines;
   // Sampled lines are far apart: several are prefetched before one is used.
-  constexpr std::size_t kAhead = 16;
-  std::size_t start[kAhead];
+  constexpr std::size_t kLines = 16;
+  std::size_t start[kLines];
   const auto ask = [&](std::size_t j) {
-    const std::size_t at = start[j % kAhead] = sample.whole() ? kLine * j : sample.line(key, j);
+    const std::size_t at = start[j % kLines] = sample.whole() ? kLine * j : sample.line(key, j);
     hwy::Prefetch(in.grad + at);
     if (in.residual) hwy::Prefetch(in.residual + at);
   };
-  for (std::size_t j = 0; j < std::min(kAhead, lines); ++j) ask(j);
+  for (std::size_t j = 0; j < std::min(kLines, lines); ++j) ask(j);
   for (std::size_t j = 0; j < lines; ++j) {
-    const std::size_t at = start[j % kAhead];
+    const std::size_t at = start[j % kLines];
     for (std::size_t i = 0; i < kLine; i += lanes) {
       VF v = hn::LoadU(d, in.grad + at + i);
       if (in.residual) v = hn::Add(v, hn::LoadU(d, in.residual + at + i));
       hn::StoreU(v, d, seen + kLine * j + i);
     }
-    if (j + kAhead < lines) ask(j + kAhead);
+    if (j + kLines < lines) ask(j + kLines);
   }
   if (sample.whole())
     for (std::size_t i = kLine * lines; i < in.n; ++i) seen[i] = in.take(i);
