@@ -17,8 +17,8 @@
 #define TITHE_CODEC_INCEPTIONN_BURST_TABLES_
 namespace tithe::inceptionn {
 
-// By the tags of four values: the shuffle that moves their bytes into four words. An 8-bit value goes to byte 1 of its
-// word, so that its sign is where a 16-bit value has it. 0x80: a zero byte.
+// By the tags of four values: the shuffle that moves their bytes to the ends of four words, so that their signs are
+// where a float has its sign. 0x80: a zero byte.
 struct alignas(16) Shuffle {
   std::uint8_t from[16];
 };
@@ -29,7 +29,7 @@ inline constexpr auto kShuffles = [] {
     for (unsigned j = 0; j < 4; ++j) {
       const std::size_t bytes = kTagBytes[tags >> (2 * j) & 3U];
       for (std::size_t k = 0; k < 4; ++k) table[tags].from[4 * j + k] = 0x80;
-      for (std::size_t k = 0; k < bytes; ++k) table[tags].from[4 * j + k + (bytes == 1 ? 1 : 0)] = at++;
+      for (std::size_t k = 0; k < bytes; ++k) table[tags].from[4 * j + 4 - bytes + k] = at++;
     }
   }
   return table;
@@ -50,17 +50,24 @@ struct Units {
 };
 template <Put kPut>
 void decode_two(const Units&, const std::uint8_t*, const std::uint8_t*, float*) {}
-#elif HWY_TARGET == HWY_AVX3_DL
-// A table indexed by a value's tag, in each quarter of a vector.
+#else
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX2
+// A table indexed by a value's tag, in each part of a vector that has 128 bits.
 HWY_INLINE VW by_tag(std::uint32_t t1, std::uint32_t t2, std::uint32_t t3) {
   HWY_ALIGN const std::uint32_t all[4] = {0, t1, t2, t3};
   return hn::LoadDup128(Words(), all);
 }
+// What a unit of each tag's code is worth, where the code's sign is that of its word.
+HWY_INLINE VW units_of(const Classes& c) {
+  return by_tag(std::bit_cast<std::uint32_t>(c.unit[0] * 0x1p-24F),
+                std::bit_cast<std::uint32_t>(c.unit[1] * 0x1p-16F), 0);
+}
+#endif
 
+#if HWY_TARGET == HWY_AVX3_DL
 struct Units {
   HWY_INLINE explicit Units(const Classes& c)
-      : unit(by_tag(std::bit_cast<std::uint32_t>(c.unit[0] * 0x1p-24F),
-                    std::bit_cast<std::uint32_t>(c.unit[1] * 0x1p-16F), 0)),
+      : unit(units_of(c)),
         bytes(by_tag(0xff000000, 0xffff0000, 0xffffffff)),
         tag_at(hn::And(hn::ShiftLeft<1>(hn::Iota(Words(), 0U)), hn::Set(Words(), 15U))),
         tags_between(hn::IfThenElseZero(hn::Eq(hn::Iota(Words(), 0U), hn::Set(Words(), 8U)),
@@ -101,6 +108,34 @@ HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::
   store(kPut == Put::kAdd ? hn::Add(load(out), v) : v, out, kPut == Put::kPastCaches);
 }
 #else
+#if HWY_TARGET == HWY_AVX2
+struct Units {
+  HWY_INLINE explicit Units(const Classes& c)
+      : unit(units_of(c)),
+        kept(by_tag(0x80000000U, 0x80000000U, 0xffffffffU)),
+        tag_at(hn::ShiftLeft<1>(hn::Iota(Words(), 0U))) {}
+  VW unit, kept, tag_at;  // kept: which bits of a code are the value's own
+};
+
+template <Put kPut>
+HWY_INLINE void decode_group(const Units& u, const std::uint8_t* from, float* out) {
+  const hn::Full128<std::uint8_t> half;
+  const hn::Full256<std::uint8_t> d;
+  const unsigned first = from[0], second = from[1];
+  const auto shuffle =
+      hn::Combine(d, hn::Load(half, kShuffles[second].from), hn::Load(half, kShuffles[first].from));
+  const auto sent = hn::Combine(d, hn::LoadU(half, from + 2 + kQuadBytes[first]), hn::LoadU(half, from + 2));
+  const VW code = hn::BitCast(Words(), hn::TableLookupBytesOr0(sent, shuffle));
+  const VW tag = hn::Shr(hn::Set(Words(), first | second << 8), u.tag_at);
+  const auto pick = [tag](VW table) HWY_ATTR {
+    return VW{_mm256_castps_si256(_mm256_permutevar_ps(_mm256_castsi256_ps(table.raw), tag.raw))};
+  };
+  const VF q = hn::ConvertTo(Floats(), hn::BitCast(Ints(), hn::And(code, hn::Set(Words(), 0x7fff0000U))));
+  const VW size = bits(hn::Mul(q, from_bits(pick(u.unit))));  // 0 for a value of 32 bits
+  const VF v = from_bits(hn::Or(size, hn::And(code, pick(u.kept))));
+  store(kPut == Put::kAdd ? hn::Add(load(out), v) : v, out, kPut == Put::kPastCaches);
+}
+#else
 using Quad = hn::CappedTag<float, 4>;
 using QuadInts = hn::RebindToSigned<Quad>;
 using QuadWords = hn::RebindToUnsigned<Quad>;
@@ -109,8 +144,8 @@ using QuadBytes = hn::Repartition<std::uint8_t, QuadWords>;
 // The constants for four values.
 struct Units {
   HWY_INLINE explicit Units(const Classes& c)
-      : narrow(hn::Set(Quad(), c.unit[0] * 0x1p-8F)),
-        wide(hn::Set(Quad(), c.unit[1])),
+      : narrow(hn::Set(Quad(), c.unit[0] * 0x1p-24F)),
+        wide(hn::Set(Quad(), c.unit[1] * 0x1p-16F)),
         low_bit(hn::Shl(hn::Set(QuadWords(), 1U), hn::ShiftLeft<1>(hn::Iota(QuadWords(), 0U)))),
         high_bit(hn::ShiftLeft<1>(low_bit)) {}
   hn::Vec<Quad> narrow, wide;
@@ -124,8 +159,8 @@ HWY_INLINE void decode_quad(const Units& u, unsigned tags, const std::uint8_t* f
   const auto all_tags = hn::Set(QuadWords(), tags);
   const auto high = hn::TestBit(all_tags, u.high_bit);
   const auto full = hn::And(high, hn::TestBit(all_tags, u.low_bit));
-  const auto sign = hn::AndNot(hn::Set(QuadWords(), 0x7fffffffU), hn::ShiftLeft<16>(code));
-  const auto q = hn::BitCast(QuadInts(), hn::And(code, hn::Set(QuadWords(), 0x7fffU)));
+  const auto sign = hn::AndNot(hn::Set(QuadWords(), 0x7fffffffU), code);
+  const auto q = hn::BitCast(QuadInts(), hn::And(code, hn::Set(QuadWords(), 0x7fff0000U)));
   const auto unit = hn::IfThenElse(hn::RebindMask(Quad(), high), u.wide, u.narrow);
   const auto size = hn::Mul(hn::ConvertTo(Quad(), q), unit);
   const auto coded = hn::Or(hn::BitCast(QuadWords(), size), sign);
@@ -138,11 +173,13 @@ HWY_INLINE void decode_group(const Units& u, const std::uint8_t* from, float* ou
   decode_quad<kPut>(u, from[0], from + 2, out);
   decode_quad<kPut>(u, from[1], from + 2 + kQuadBytes[from[0]], out + 4);
 }
+#endif
 template <Put kPut>
 HWY_INLINE void decode_two(const Units& u, const std::uint8_t* from, const std::uint8_t* next, float* out) {
   decode_group<kPut>(u, from, out);
   decode_group<kPut>(u, next, out + kGroup);
 }
+#endif
 #endif
 
 HWY_INLINE const std::uint8_t* behind(const std::uint8_t* group) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Burst payloads: encode. Vectors make the words of the values and join them in pairs of up to 8 bytes, which are
-// stored one after another. With AVX3_DL, 32 values of 8 and 16 bits and the tags between them are two vectors,
-// compressed and stored whole.
+// Burst payloads: encode. Vectors make the words of the values; a shuffle moves what is sent of four of them together.
+// With AVX3_DL, 32 values of 8 and 16 bits and the tags between them are two vectors, compressed and stored whole.
 #include <cstring>
 
 #include "codec/inceptionn/inceptionn.h"
@@ -26,6 +25,24 @@ inline constexpr auto kEvenBits = [] {
   return table;
 }();
 
+// By the tags of four values: the shuffle that moves what is sent of their words to the front: nothing, byte 1, bytes 0
+// and 1, or all. What follows is nobody's.
+struct alignas(16) Gather {
+  std::uint8_t from[16];
+};
+inline constexpr auto kGathers = [] {
+  std::array<Gather, 256> table{};
+  for (unsigned tags = 0; tags < 256; ++tags) {
+    std::size_t to = 0;
+    for (unsigned j = 0; j < 4; ++j) {
+      const std::size_t bytes = kTagBytes[tags >> (2 * j) & 3U];
+      for (std::size_t k = 0; k < bytes; ++k)
+        table[tags].from[to++] = static_cast<std::uint8_t>(4 * j + k + (bytes == 1 ? 1 : 0));
+    }
+  }
+  return table;
+}();
+
 }  // namespace tithe::inceptionn
 #endif
 
@@ -35,62 +52,103 @@ namespace {
 
 constexpr std::size_t kTwo = 2 * kGroup;
 
-// Two groups.
+// Two groups: their words, and their tags, value j's in bits 2j and 2j + 1.
 struct Groups {
-  std::uint64_t pair[kTwo / 2];
-  std::uint64_t bytes[kTwo / 2];
-  std::uint64_t low, high;  // the bits of the tags
+  alignas(64) std::uint32_t word[kTwo];
+  std::uint32_t tags;
 };
 
-#if HWY_TARGET == HWY_SCALAR  // has no pairs, and whole() no values for it
+#if HWY_TARGET == HWY_SCALAR  // has no shuffles, and whole() no values for it
+using GroupEdges = Edges;
 template <bool kResidual, bool kResidualOut>
-void sort_groups(const Edges&, const Carry&, std::size_t, Groups&, Peak&) {}
+std::uint8_t* encode_two(const Edges&, const Carry&, std::size_t, std::uint8_t* at, Peak&) {
+  return at;
+}
 #else
-using Pairs = hn::RepartitionToWide<Words>;
+// A word's lower half is the sign and 15 bits; of an 8-bit value its upper byte is sent.
+#if HWY_TARGET == HWY_AVX2
+struct GroupEdges : Edges {
+  HWY_INLINE explicit GroupEdges(const Classes& c)
+      : Edges(c),
+        narrow{hn::Set(Floats(), c.unit[0] * 0x1p-8F), hn::Set(Floats(), 0x1p8F / c.unit[0])},
+        to_wide{changed(narrow[0], c.unit[1]), changed(narrow[1], 1 / c.unit[1])} {}
+  // What the lower half counts, or how many of that make 1.
+  HWY_INLINE VF unit(hn::Mask<Words> wide, std::size_t k) const {
+    return from_bits(hn::Xor(bits(narrow[k]), hn::And(hn::VecFromMask(Words(), wide), to_wide[k])));
+  }
+  static HWY_INLINE VW changed(VF from, float to) { return hn::Xor(bits(from), bits(hn::Set(Floats(), to))); }
+  VF narrow[2];
+  VW to_wide[2];
+};
 
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE void sort_groups(const Edges& c, const Carry& in, std::size_t i, Groups& to, Peak& peak) {
-  const Pairs d;
-  const auto lower = hn::Set(d, std::uint64_t{0xffffffffU});
-  const VW one = hn::Set(Words(), 1U);
-  to.low = to.high = 0;
+HWY_INLINE void sort_groups(const GroupEdges& c, const Carry& in, std::size_t i, Groups& to, Peak& peak) {
+  __m256i tags[2];
+  for (std::size_t g = 0; g < 2; ++g) {
+    const VF v = take<kResidual>(in, i + 8 * g);
+    const VW mag = magnitude(v);
+    peak.see(mag);
+    const Mask some = c.reach(mag, 0), wide = c.reach(mag, 1), full = c.reach(mag, 2);
+    // No conversion of Highway's: what overflows is sent in full.
+    const VW q{_mm256_cvttps_epi32(hn::Mul(from_bits(mag), c.unit(wide, 1)).raw)};
+    const VW sign = hn::AndNot(hn::Set(Words(), 0x7fffffffU), bits(v));
+    hn::Store(hn::IfThenElse(full, bits(v), hn::Or(q, hn::ShiftRight<16>(sign))), Words(), to.word + 8 * g);
+    // Each class is part of the one before it. Of four values: the lower bit of a tag, the upper one, and so on.
+    tags[g] = _mm256_blend_epi16(hn::Xor(some, hn::Xor(wide, full)).raw, wide.raw, 0xaa);
+    if (!kResidualOut) continue;
+    const VW sent = hn::And(q, hn::Or(hn::VecFromMask(Words(), wide), hn::Set(Words(), 0xff00U)));
+    const VF size = hn::Mul(hn::ConvertTo(Floats(), hn::BitCast(Ints(), sent)), c.unit(wide, 0));
+    const VW coded = hn::IfThenElseZero(some, hn::Or(bits(size), sign));
+    hn::StoreU(hn::Sub(v, from_bits(hn::IfThenElse(full, bits(v), coded))), Floats(),
+               in.residual_out + i + 8 * g);
+  }
+  const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(tags[0], tags[1]), 0xd8);
+  to.tags = static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes));
+}
+#else
+using GroupEdges = Edges;
+
+HWY_INLINE std::uint32_t even_bits(std::uint64_t v) {
+  return kEvenBits[v & 255U] | std::uint32_t{kEvenBits[v >> 8 & 255U]} << 16;
+}
+
+template <bool kResidual, bool kResidualOut>
+HWY_INLINE void sort_groups(const GroupEdges& c, const Carry& in, std::size_t i, Groups& to, Peak& peak) {
+  std::uint64_t low = 0, high = 0;
   for (std::size_t k = 0; k < kTwo; k += lanes()) {
     const Classified s(c, take<kResidual>(in, i + k));
     peak.see(s.mag);
     const std::uint64_t is_wide = bits_of(s.wide);
-    to.low |= ((bits_of(s.some) & ~is_wide) | bits_of(s.full)) << k;
-    to.high |= is_wide << k;
-    const VW sign = hn::IfThenElse(s.wide, hn::ShiftRight<16>(s.sign), hn::ShiftRight<24>(s.sign));
-    const VW coded = hn::IfThenElseZero(s.some, hn::Or(s.q, sign));
-    const auto word = hn::BitCast(d, hn::IfThenElse(s.full, bits(s.taken), coded));
-    const VW up_to_two = hn::Add(hn::IfThenElseZero(s.some, one), hn::IfThenElseZero(s.wide, one));
-    const auto bytes = hn::BitCast(d, hn::Add(up_to_two, hn::IfThenElseZero(s.full, hn::Set(Words(), 2U))));
-    const auto first = hn::And(bytes, lower);
-    const auto second_word = hn::Shl(hn::ShiftRight<32>(word), hn::ShiftLeft<3>(first));
-    hn::StoreU(hn::Or(hn::And(word, lower), second_word), d, to.pair + k / 2);
-    hn::StoreU(hn::Add(first, hn::ShiftRight<32>(bytes)), d, to.bytes + k / 2);
+    low |= ((bits_of(s.some) & ~is_wide) | bits_of(s.full)) << k;
+    high |= is_wide << k;
+    const VW q = hn::IfThenElse(s.wide, s.q, hn::ShiftLeft<8>(s.q));
+    const VW coded = hn::Or(q, hn::ShiftRight<16>(s.sign));
+    hn::Store(hn::IfThenElse(s.full, bits(s.taken), coded), Words(), to.word + k);
     if (kResidualOut) s.leave(c, in.residual_out + i + k);
   }
+  to.tags = even_bits(low) | even_bits(high) << 1;
 }
 #endif
 
-// Stores reach up to 8 bytes past the end.
+// Stores reach up to 16 bytes past the end.
 template <bool kResidual, bool kResidualOut>
-std::uint8_t* encode_two(const Edges& c, const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) {
+std::uint8_t* encode_two(const GroupEdges& c, const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) {
   Groups two;
   sort_groups<kResidual, kResidualOut>(c, in, i, two, peak);
-  for (std::size_t g = 0; g < 2; ++g) {
-    const unsigned low = kEvenBits[two.low >> (8 * g) & 255U];
-    const unsigned high = kEvenBits[two.high >> (8 * g) & 255U];
-    wire::put(at, static_cast<std::uint16_t>(low | high << 1));
-    at += 2;
-    for (std::size_t p = 4 * g; p < 4 * g + 4; ++p) {
-      wire::put(at, two.pair[p]);
-      at += two.bytes[p];
+  const hn::Full128<std::uint8_t> d;
+  for (std::size_t quad = 0; quad < kTwo / 4; ++quad) {
+    const std::uint32_t rest = two.tags >> (8 * quad);
+    if (quad % 2 == 0) {
+      wire::put(at, static_cast<std::uint16_t>(rest));
+      at += 2;
     }
+    const auto words = hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(two.word + 4 * quad));
+    hn::StoreU(hn::TableLookupBytes(words, hn::LoadU(d, kGathers[rest & 255U].from)), d, at);
+    at += kQuadBytes[rest & 255U];
   }
   return at;
 }
+#endif
 
 #if HWY_TARGET == HWY_AVX3_DL
 // A value is a 16-bit word with the sign at the top, in both classes; an 8-bit value is the upper byte.
@@ -166,7 +224,7 @@ struct Step {
   HWY_INLINE std::uint8_t* encode(const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
     return encode_two<kResidual, kResidualOut>(edges, in, i, at, peak);
   }
-  Edges edges;
+  GroupEdges edges;
 };
 #endif
 
