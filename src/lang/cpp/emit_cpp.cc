@@ -271,49 +271,12 @@ class Emitter : ItemText {
     close();
   }
 
-  // Conditions on nothing but bits.
-  bool checks_bits() const {
-    const auto of_bits = [&](int k) {
-      const Node& n = node(k);
-      const auto known = [&](int from) {
-        return from == kNone || (node(from).type == Type::kBool && node(from).stage == Stage::kValue);
-      };
-      return n.type == Type::kBool &&
-             (n.op == Op::kItem || (n.op >= Op::kBitAnd && n.op <= Op::kBitXor) || n.op == Op::kLogicNot ||
-              n.op == Op::kEqual || n.op == Op::kNotEqual) &&
-             std::all_of(n.in.begin(), n.in.end(), known);
-    };
-    const Nodes& work = schedule_.check.value;
-    return std::all_of(work.begin(), work.end(), of_bits) &&
-           std::all_of(program_.items.begin(), program_.items.end(),
-                       [](const Item& item) { return !item.is_float || !item.array; });
-  }
-
-  // These conditions, on 64 values at a time.
-  void check_words() {
-    const std::vector<bool> before = defined_;
-    open("");
-    line("typedef Bits M;");
-    line("M wrong = {{0}};");
-    open("for (; checked + 64 <= len; checked += 64)");
-    each(false, [&](std::size_t k, const Item& item) {
-      if (!item.array || item.input == kNone || node(item.input).type != Type::kBool) return;
-      line("const M v{} = bits_at(o{} + checked / 8);", item.input, k);
-      known(item.input);
-    });
-    define_all(schedule_.check.value);
-    each(false, [&](std::size_t, const Item& item) {
-      if (of_values(item)) line("wrong = or_(wrong, not_({}));", text_.values(item.where));
-    });
-    close();
-    line("if (wrong.v != 0) return 0;");
-    close();
-    defined_ = before;
-  }
-
   void check_values() {
     line("size_t checked = 0;");
-    if (checks_bits()) check_words();
+    if (checks_bits())
+      check_words();
+    else if (const std::size_t halves = checked_halves(); halves != kNoTable)
+      check_halves(halves);
     line("U peak = splat(0U);");
     condition_masks();
     open("");
@@ -384,6 +347,7 @@ class Emitter : ItemText {
   // reader(p) knows the numbers of payload p's block, and gives its values. Four of them are in use at a time.
   void reader() {
     const std::size_t table = looked_up_item();
+    const std::vector<std::size_t> flags = looked_up_flags();
     open("auto reader = [&](size_t p) __attribute__((always_inline))");
     line("const uint8_t* const block = payloads[p] + at;");
     read_once("payloads[p]");
@@ -396,13 +360,20 @@ class Emitter : ItemText {
     places("const uint8_t*");
     tables("const uint8_t*", fmt::format("payloads[p] + {}", once_bytes(program_)));
     read_numbers(schedule_.read);
-    if (table != kNoTable) look_up_table(table);
-    if (table == kNoTable) before_loop(schedule_.read.value);
+    if (table != kNoTable)
+      look_up_table(table);
+    else if (!flags.empty())
+      look_up_flags(flags);
+    else
+      before_loop(schedule_.read.value);
     open(
         "return [=](auto tail, auto second, Words& words, size_t i, size_t count) "
         "__attribute__((always_inline))");
-    each(false, [&](std::size_t k, const Item& item) { unpack(k, item, true); });
-    if (table != kNoTable) {
+    if (flags.empty()) each(false, [&](std::size_t k, const Item& item) { unpack(k, item, true); });
+    if (!flags.empty()) {
+      line("return flagged<{}>(stands, tail, second, words, o{} + i / 8, o{} + i / 8, count);", flags.size(),
+           flags.front(), flags.back());
+    } else if (table != kNoTable) {
       line("return {};", looked_up(table, text_.values(program_.items[table].input)));
     } else {
       define_all(schedule_.read.value);

@@ -133,6 +133,33 @@ constexpr const char* kTritsLookedUp =
     "  part = f32(6 / (3 - i32(sign)))\n"
     "  part * part * size - part\n";
 
+// What two flags stand for is looked up; conditions on codes of 2 and 4 bits, with a number of the block in them, are
+// looked at by halves of bytes.
+constexpr const char* kFlags =
+    "codec flags \"for a test\"\n"
+    "block 200\n"
+    "encode\n"
+    "  size = mean(abs(x))\n"
+    "send\n"
+    "  size: f32\n"
+    "  up: u1[] = x >= 0\n"
+    "  far: u1[] = abs(x) > size where up or not far or size >= 0\n"
+    "decode\n"
+    "  (if up then size else -size) * (if far then 2 else 0.5)\n";
+constexpr const char* kCodesInHalves =
+    "codec codes_in_halves \"for a test\"\n"
+    "param bits: one of 2, 4 \"of a code\"\n"
+    "block 200\n"
+    "encode\n"
+    "  size = largest(abs(x))\n"
+    "  most = u32(size > 0.5) + 1\n"
+    "send\n"
+    "  size: f32\n"
+    "  most: u8 = most where most <= 2\n"
+    "  code: u<bits>[] = u32(x >= 0) + u32(x >= size * 0.5 and most > 1) where code <= most\n"
+    "decode\n"
+    "  f32(code) * size * f32(most)\n";
+
 enum class Values { kEven, kFar, kZeros, kTiny };
 
 Floats values_of(Values kind, std::size_t n, std::uint64_t seed) {
@@ -221,7 +248,11 @@ void expect_same(const char* text, const std::vector<double>& first) {
 }
 
 TEST(CompiledPrograms, QuotientsToTheirLastBits) { expect_same(kQuotients, {0}); }
-TEST(CompiledPrograms, TablesOfFewCodes) { expect_same(kTables, {0, 1, 2, 3, 4}); }
+TEST(CompiledPrograms, TablesOfFewCodes) {
+  expect_same(kTables, {0, 1, 2, 3, 4});
+  expect_same(kFlags, {0});
+  expect_same(kCodesInHalves, {0, 1});
+}
 TEST(CompiledPrograms, Trits) {
   expect_same(kTrits, {0});
   expect_same(kTritsOfBlocks, {0, 1, 2});

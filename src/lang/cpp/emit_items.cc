@@ -264,14 +264,30 @@ std::size_t ItemText::looked_up_item() const {
     if (item.coding == Coding::kCodes && item.bits <= kMostBits && node(item.input).type == Type::kU32)
       found = k;
   });
-  const Nodes& work = schedule_.read.value;
-  const auto computed = [&](int k) {
+  return arrays == 1 && follows_from_arrays() && schedule_.read.value.size() > kLeastWork ? found : kNoTable;
+}
+
+bool ItemText::all_computed(const Nodes& work) const {
+  return std::all_of(work.begin(), work.end(), [&](int k) {
     return node(k).op == Op::kItem || (node(k).op >= Op::kAdd && node(k).op < Op::kDraw);
-  };
-  const bool follows = arrays == 1 && program_.result != kNone &&
-                       node(program_.result).stage == Stage::kValue &&
-                       std::all_of(work.begin(), work.end(), computed);
-  return follows && work.size() > kLeastWork ? found : kNoTable;
+  });
+}
+
+bool ItemText::follows_from_arrays() const {
+  return program_.result != kNone && node(program_.result).stage == Stage::kValue &&
+         all_computed(schedule_.read.value);
+}
+
+std::vector<std::size_t> ItemText::looked_up_flags() const {
+  std::vector<std::size_t> flags;
+  bool others = false;
+  each(false, [&](std::size_t k, const Item& item) {
+    if (!item.array || item.input == kNone) return;
+    const bool flag = node(item.input).type == Type::kBool && item.bits == 1;
+    flag ? flags.push_back(k) : void(others = true);
+  });
+  const bool few = flags.size() == 1 || flags.size() == 2;
+  return few && !others && follows_from_arrays() ? flags : std::vector<std::size_t>{};
 }
 
 // The code of each entry of the table. One that no payload can hold has another one's entry: nothing is computed of it.
@@ -282,17 +298,33 @@ std::string ItemText::codes_in_order(const Item& item) const {
   return most < all ? fmt::format("min_({}, splat({}U))", codes, most) : codes;
 }
 
-void ItemText::look_up_table(std::size_t k) {
-  const Item& item = program_.items[k];
+void ItemText::table_of(const std::function<void()>& inputs) {
   const std::vector<bool> before = defined_;
   open("const F stands = [&]() __attribute__((always_inline))");
-  line("const {} v{} = {};", text_.value_type(item.input), item.input, codes_in_order(item));
-  known(item.input);
+  inputs();
   before_loop(schedule_.read.value);
   define_all(schedule_.read.value);
   line("return {};", text_.values(program_.result));
   close("}();");
   defined_ = before;
+}
+
+void ItemText::look_up_table(std::size_t k) {
+  const Item& item = program_.items[k];
+  table_of([&] {
+    line("const {} v{} = {};", text_.value_type(item.input), item.input, codes_in_order(item));
+    known(item.input);
+  });
+}
+
+void ItemText::look_up_flags(const std::vector<std::size_t>& items) {
+  table_of([&] {
+    for (std::size_t bit = 0; bit < items.size(); ++bit) {
+      const int input = program_.items[items[bit]].input;
+      line("const M v{} = ne(and_(lanes(), splat({}U)), splat(0U));", input, 1U << bit);
+      known(input);
+    }
+  });
 }
 
 std::string ItemText::looked_up(std::size_t k, const std::string& code) const {

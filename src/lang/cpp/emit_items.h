@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A program's items in generated text: where each begins (o0, t0), how it is written, and what a receiver makes of it.
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "lang/text/emit_passes.h"
 
@@ -12,6 +14,8 @@ class ItemText : public PassText {
   using PassText::PassText;
 
  protected:
+  static constexpr std::size_t kNoTable = ~std::size_t{0};
+
   // Calls of(k, item) for the items of a block, or for those that are sent once.
   template <typename Of>
   void each(bool once, const Of& of) const {
@@ -55,15 +59,26 @@ class ItemText : public PassText {
   void condition_masks(bool sending = false);
   void look_at_conditions(bool sending = false);
 
+  // Conditions on nothing but flags: looked at for 64 values at a time.
+  bool checks_bits() const;
+  void check_words();
+  // The only array, of codes of 2 or 4 bits, where conditions follow from them and the block's numbers alone: found for
+  // each half of a byte, and looked up. kNoTable: there is none.
+  std::size_t checked_halves() const;
+  void check_halves(std::size_t k);
+
   // Nodes of what is read, in encode: some bits of what was sent were there before they were packed together.
   void define_read(const Nodes& nodes);
 
   // A table of what decode makes of codes of at most 4 bits, where that follows from them and the block's numbers
   // alone: found once for a block, and looked up. kNoTable: it is computed of each value.
-  static constexpr std::size_t kNoTable = ~std::size_t{0};
   std::size_t looked_up_item() const;
   void look_up_table(std::size_t k);
   std::string looked_up(std::size_t k, const std::string& code) const;
+  // The same of one or two flags of each value, where there are no other arrays. Empty: it is computed.
+  std::vector<std::size_t> looked_up_flags() const;
+  void look_up_flags(const std::vector<std::size_t>& items);
+  bool all_computed(const Nodes& work) const;  // of items and numbers, by operators
 
  private:
   std::string known_bits(std::size_t k, const Item& item) const;
@@ -79,6 +94,8 @@ class ItemText : public PassText {
   Bits before_packing(Bits of) const;
   std::uint32_t bits_of(int k) const;  // those that may be set
   std::string codes_in_order(const Item& item) const;
+  bool follows_from_arrays() const;  // what decode makes of a value
+  void table_of(const std::function<void()>& inputs);
   std::string sent_number(const Item& item, const std::string& bits) const;
 };
 

@@ -80,6 +80,16 @@ INL F looked_up(F table, U code) {
        });
   return r;
 }
+// table[flags], whose index has kFlags bits; those of sixteen values stand from bit kFirst on. Bits behind them do no
+// harm: a table of two entries says the same for all of them.
+template <int kFlags, int kFirst>
+INL F of_flags(F table, uint32_t flags) {
+  const VU at = VU{0, 1, 2, 3, 4, 5, 6, 7} * kFlags + kFirst, each = all<VU>(flags);
+  F r;
+  EACH(r.v[k] = (VF)_mm256_permutevar_ps((__m256)table.v[0],
+                                         _mm256_srlv_epi32((__m256i)each, (__m256i)(at + 8 * k * kFlags))));
+  return r;
+}
 // a b + c, and c - a b, rounded once.
 D_THREE(fused, (VD)_mm256_fmadd_pd((__m256d)a.v[j], (__m256d)b.v[j], (__m256d)c.v[j]))
 D_THREE(fused_less, (VD)_mm256_fnmadd_pd((__m256d)a.v[j], (__m256d)b.v[j], (__m256d)c.v[j]))

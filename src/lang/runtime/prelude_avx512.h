@@ -150,6 +150,15 @@ INL F looked_up(F table, U code) {
   r.v[0] = (VF)_mm512_permutexvar_ps((__m512i)code.v[0], (__m512)table.v[0]);
   return r;
 }
+// table[flags], whose index has kFlags bits; those of sixteen values stand from bit kFirst on.
+template <int kFlags, int kFirst>
+INL F of_flags(F table, uint32_t flags) {
+  const VU at = lanes().v[0] * kFlags + kFirst;
+  F r;
+  r.v[0] = (VF)_mm512_permutevar_ps((__m512)table.v[0],
+                                    _mm512_srlv_epi32(_mm512_set1_epi32(int(flags)), (__m512i)at));
+  return r;
+}
 // a b + c, and c - a b, rounded once.
 D_THREE(fused, (VD)_mm512_fmadd_pd((__m512d)a.v[j], (__m512d)b.v[j], (__m512d)c.v[j]))
 D_THREE(fused_less, (VD)_mm512_fnmadd_pd((__m512d)a.v[j], (__m512d)b.v[j], (__m512d)c.v[j]))

@@ -142,6 +142,26 @@ INL Bits not_(Bits a) {
   return a;
 }
 INL Bits lnot(Bits a) { return not_(a); }
+// True if a half of these bytes is one that `wrong` has a bit for; `bytes` is a multiple of 32.
+INL bool any_half(const uint8_t* from, size_t bytes, uint32_t wrong) {
+#if W != 16
+  uint8_t of[16];
+  for (int j = 0; j < 16; ++j) of[j] = uint8_t(wrong >> j & 1);
+  const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)of)),
+                half = _mm256_set1_epi8(15);
+  __m256i any = _mm256_setzero_si256();
+  for (size_t i = 0; i < bytes; i += 32) {
+    const __m256i b = _mm256_loadu_si256((const __m256i*)(from + i));
+    any = _mm256_or_si256(any, _mm256_shuffle_epi8(table, _mm256_and_si256(b, half)));
+    any = _mm256_or_si256(any, _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(b, 4), half)));
+  }
+  return !_mm256_testz_si256(any, any);
+#else
+  uint32_t any = 0;
+  for (size_t i = 0; i < bytes; ++i) any |= wrong >> (from[i] & 15) | wrong >> (from[i] >> 4);
+  return any & 1;
+#endif
+}
 INL uint32_t word_at(const uint8_t* from) {
   uint32_t w;
   __builtin_memcpy(&w, from, 4);

@@ -1,5 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): scan, tables, and reductions by a function of the program.
+// In front of every generated program (prelude.h): flags looked up, scan, tables, and reductions by a function of the
+// program.
+
+namespace {
+
+// What a table has for one or two flags of each value, of which those in a are bit 0 of its index.
+template <int kFlags, class T, class S>
+INL F flagged(F table, T tail, S, Words& words, const uint8_t* a, const uint8_t* b, size_t count) {
+#if W == 64
+  if constexpr (kFlags == 1)
+    return select(unpack_mask_as(tail, a, count), looked_up<1>(table, splat(1U)),
+                  looked_up<1>(table, splat(0U)));
+#endif
+#if W != 16
+  if constexpr (!T::value) {
+    if constexpr (!S::value) {
+      words.of[0] = words.of[1] = word_at(a);
+      if (kFlags == 2) {
+        const uint64_t all =
+            _pdep_u64(word_at(a), 0x5555555555555555ULL) | _pdep_u64(word_at(b), 0xaaaaaaaaaaaaaaaaULL);
+        words.of[0] = uint32_t(all);
+        words.of[1] = uint32_t(all >> 32);
+      }
+    }
+    constexpr int kFirst = kFlags == 1 && S::value ? 16 : 0;
+    return of_flags<kFlags, kFirst>(table, words.of[S::value]);
+  }
+#endif
+  U code = as_u(unpack_mask_as(tail, a, count));
+  if (kFlags == 2) code = or_(code, shl_by<1>(as_u(unpack_mask_as(tail, b, count))));
+  return looked_up<kFlags>(table, code);
+}
+
+}  // namespace
 
 // ---- Of a block's values in order (lang/run/tables.h)
 namespace {
