@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A question from one clock to another, and its answer back, one at a time: a line for each changes when it is asked and
+// when it is answered, and what it carries stands still from before that until the other side has it.
+// Both resets are held together, for some cycles of the slower clock. What a constraint has to say is that each path
+// between the clocks is shorter than a cycle of either of them.
+`default_nettype none
+
+module ask_cross #(
+    parameter int ASK = 32,
+    parameter int ANSWER = 32
+) (
+    input wire logic s_clk,
+    input wire logic s_rst,
+    input wire logic [ASK-1:0] s_ask,
+    input wire logic s_ask_valid,
+    output logic s_ask_ready,
+    output logic [ANSWER-1:0] s_answer,
+    output logic s_answer_valid,
+    input wire logic s_answer_ready,
+    input wire logic m_clk,
+    input wire logic m_rst,
+    output logic [ASK-1:0] m_ask,
+    output logic m_ask_valid,
+    input wire logic m_ask_ready,
+    input wire logic [ANSWER-1:0] m_answer,
+    input wire logic m_answer_valid,
+    output logic m_answer_ready
+);
+  logic asked, answered, asked1, asked2, answered1, answered2;
+  logic [ASK-1:0] ask;
+  logic [ANSWER-1:0] answer;
+
+  // Who asks.
+  logic waits;
+  assign s_ask_ready = !waits && !s_answer_valid;
+  always_ff @(posedge s_clk) begin
+    {answered2, answered1} <= {answered1, answered};
+    if (s_answer_ready) s_answer_valid <= 1'b0;
+    if (s_ask_valid && s_ask_ready) begin
+      ask <= s_ask;
+      asked <= !asked;
+      waits <= 1'b1;
+    end else if (waits && answered2 == asked) begin
+      s_answer <= answer;
+      s_answer_valid <= 1'b1;
+      waits <= 1'b0;
+    end
+    if (s_rst) begin
+      {asked, answered1, answered2, waits, s_answer_valid} <= 5'b0;
+    end
+  end
+
+  // Who answers.
+  logic has_question;
+  assign m_answer_ready = has_question && !m_ask_valid;
+  always_ff @(posedge m_clk) begin
+    {asked2, asked1} <= {asked1, asked};
+    if (m_ask_ready) m_ask_valid <= 1'b0;
+    if (!has_question && asked2 != answered) begin
+      m_ask <= ask;
+      m_ask_valid <= 1'b1;
+      has_question <= 1'b1;
+    end
+    if (m_answer_ready && m_answer_valid) begin
+      answer <= m_answer;
+      answered <= asked2;
+      has_question <= 1'b0;
+    end
+    if (m_rst) begin
+      {answered, asked1, asked2, has_question, m_ask_valid} <= 5'b0;
+    end
+  end
+endmodule
+
+`default_nettype wire
