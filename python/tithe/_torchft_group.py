@@ -26,7 +26,7 @@ from tithe._torch_fit import laid_out_like
 from tithe._torch_giving_up import give_up
 from tithe._torch_job import Job
 from tithe._torch_keys import Keys, by_name
-from tithe._torch_live import Live
+from tithe._torch_live import Live, Mark
 
 _log = logging.getLogger("tithe.torch")
 _OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group decides
@@ -63,13 +63,12 @@ class ProcessGroup(ProcessGroupGloo):
         self._names: dict[int, tuple[str, torch.nn.Parameter]] = {}
         self._live: Live | None = None
         self._manager: Callable[[], Any] = lambda: None
-        self._last: Job | None = None  # of the last step whose buckets were all handed over
-        self._step = 0  # which step of the manager's that was
-        # Gradients held back while this replica heals, by key: after the last step, and before it, should it be taken
-        # back.
-        self._holds_then: dict[str, torch.Tensor] | None = None
+        self._last: Job | None = None  # of the newest step, once all its buckets are handed over
+        self._step = 0  # which step of the manager's that is
+        # Gradients held back while this replica heals, by key: before the newest step, and after it if it stands.
         self._holds: dict[str, torch.Tensor] = {}
-        self._adds: dict[str, torch.Tensor] = {}  # to gradients of this step
+        self._holds_then: dict[str, torch.Tensor] | None = None
+        self._owes: dict[str, torch.Tensor] = {}  # what is held back in this step
         self._below: tuple[Any, int, int] | None = None
         self._warned = False
 
@@ -101,9 +100,9 @@ class ProcessGroup(ProcessGroupGloo):
             gives = stays.index(True)
             common = told("common", self._live.session.common_state() if rank == gives else b"")[gives]
         self._go_on(rank, names, epoch, functools.partial(told, "address"))
-        self._name, self._epoch = names[rank], epoch
         if not stays[rank] and common:
             self._live.session.restore_states([common], False)
+        self._name, self._epoch = names[rank], epoch
         self._below = (dist.PrefixStore("gloo", store), rank, world_size)
 
     def _go_on(self, rank: int, names: list[str], epoch: int, all_gather: Callable[[bytes], list[bytes]]) -> None:
@@ -122,36 +121,37 @@ class ProcessGroup(ProcessGroupGloo):
             live.rank, live.world = rank, len(names)
 
     def _take_back(self, known: list[dict[str, Any]]) -> None:
-        """Undoes the last step where it counted on no replica: none is farther, or one has taken it back."""
-        last, self._last = self._last, None
-        if last is not None:
-            self._live.drain()
-        if last is None or last.error is not None:
-            self._holds_then = None  # a step that failed
-        elif all(each["step"] <= self._step for each in known) or any(self._epoch in each["undone"] for each in known):
-            self._holds_then = None
-            self._undone = [*self._undone[-_UNDONE:], self._epoch]
-            with contextlib.suppress(ValueError):  # nothing was unsent
-                self._live.session.undo()
+        """Undoes the newest step where it counted on no replica: none is farther, or one has taken it back."""
+        (last, self._last), (then, self._holds_then) = (self._last, None), (self._holds_then, None)
+        if last is None:  # there was none since, or it was left before its last bucket
+            return
+        self._live.drain()
+        if last.error is not None:
+            return
+        if any(each["step"] > self._step for each in known) and all(self._epoch not in e["undone"] for e in known):
+            self._holds = then
+            return
+        self._undone = [*self._undone[-_UNDONE:], self._epoch]
+        if not self._lossless:
+            self._live.session.undo()
 
     def _now(self) -> int:
         manager = self._manager()
         return manager.current_step() if manager is not None else 0
 
     def _come_anew(self, missed_a_quorum: bool) -> None:
-        owed = {}
+        holds = {}
         if missed_a_quorum:
-            self._begin_step(takes_part=False)
-            owed = self._holds_then
+            holds = self._holds | {key: self._holds.get(key, 0) + owed for key, owed in self._unsent().items()}
         else:
             _log.warning("%s missed a step that the others have: what it had left unsent is lost", self._name)
         self._close()
-        self._holds = owed
+        self._holds = holds
 
     def _close(self) -> None:
         if self._live is not None:
             self._live.close()
-        self._live, self._holds, self._holds_then, self._adds = None, {}, None, {}
+        self._live, self._last, self._holds, self._holds_then = None, None, {}, None
 
     @property
     def parent(self) -> Any:
@@ -175,7 +175,11 @@ class ProcessGroup(ProcessGroupGloo):
             return None
         if live.open:  # its other buckets were not handed over, and the others wait for them
             self._give_up(error("cancelled", None, "this replica handed over a part of a step's buckets"))
-        return live.crew.causes[0] if live.crew.causes else self._last.error if self._last is not None else None
+        last = self._last
+        if last is not None and not last.future.done():  # nobody waits for it, and the next step needs its bucket
+            self._give_up(error("timeout", None, "the manager's timeout ended this replica's wait for the others"))
+            live.drain()
+        return live.crew.causes[0] if live.crew.causes else last.error if last is not None else None
 
     def abort(self, errored: bool = True) -> None:
         if errored and self._live is not None:
@@ -187,8 +191,10 @@ class ProcessGroup(ProcessGroupGloo):
         super().shutdown()
 
     def _give_up(self, cause: Exception) -> None:
-        if self._live is not None and not self._live.crew.causes:
-            give_up(self._live.session, self._live.crew.causes, cause)
+        live = self._live
+        if live is not None and not live.crew.causes:
+            give_up(live.session, live.crew.causes, cause)
+            live.crew.put(Mark())  # no further bucket comes: those that are there end now
 
     # ---- a step
 
@@ -200,8 +206,7 @@ class ProcessGroup(ProcessGroupGloo):
         """A bucket's mean over the replicas that take part, in place. What goes wrong is the manager's to hear."""
         values = bucket.buffer()
         try:
-            if manager.errored() is None:
-                manager.wait_quorum()
+            manager.wait_quorum()  # whatever went wrong: until then the group may still change
             if (before := manager.errored()) is not None:
                 self._give_up(error("cancelled", None, f"this replica left the step: {before.original_exception}"))
                 return _done(values)
@@ -228,32 +233,40 @@ class ProcessGroup(ProcessGroupGloo):
             self._begin_step(takes_part)
         if not takes_part:
             bucket.buffer().zero_()
-        if self._adds:
-            parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
-            for parameter, part in zip(bucket.parameters(), parts, strict=True):
-                key = live.keys.of(parameter)
-                if key in self._adds:
-                    part.add_(self._adds[key].to(part.device))
+        if self._holds or self._owes:
+            self._hold_back(bucket, takes_part)
         return live._start(bucket, None, None)
 
     def _begin_step(self, takes_part: bool) -> None:
-        """A residual is in gradient units: handing over its negative sends nothing of it, and it goes out later, as a
-        part of a gradient."""
         if self._holds_then is not None:  # the step before stands
             self._holds = self._holds_then
-        self._adds, self._holds_then = self._holds, {}
-        if takes_part:
-            return
+        self._last, self._holds_then = None, dict(self._holds)
+        self._owes = {} if takes_part else self._unsent()
+
+    def _hold_back(self, bucket: Any, takes_part: bool) -> None:
+        """A residual is in gradient units: handing over its negative sends nothing of it, and it goes out later, as a
+        part of a gradient."""
+        parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
+        for parameter, part in zip(bucket.parameters(), parts, strict=True):
+            key = self._live.keys.of(parameter)
+            if takes_part and key in self._holds:
+                part.add_(self._holds[key].to(part.device))
+                self._holds_then.pop(key, None)
+            elif key in self._owes:
+                owed = self._owes[key].to(part.dtype)
+                part.sub_(owed.to(part.device))
+                self._holds_then[key] = self._holds.get(key, 0) + owed.float()
+
+    def _unsent(self) -> dict[str, torch.Tensor]:
+        """The session's residuals, by key."""
         live = self._live
         live.drain()  # a session takes one call at a time
-        self._adds = {}
+        unsent = {}
         for key, parameter in live.keys.known.values():
-            owed = torch.zeros(parameter.numel(), dtype=torch.float32)
+            unsent[key] = torch.zeros(parameter.numel(), dtype=torch.float32)
             with contextlib.suppress(ValueError):  # of a tensor that no round has had
-                live.session.residual(key, owed.numpy())
-            owed = owed.to(parameter.dtype)
-            self._adds[key] = -owed
-            self._holds_then[key] = self._holds.get(key, 0) + owed
+                live.session.residual(key, unsent[key].numpy())
+        return unsent
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
         # Without names: by a codec that loses nothing, else as they are.
@@ -297,15 +310,20 @@ class ProcessGroup(ProcessGroupGloo):
         live.drain()
         out, values = laid_out_like(parameter)
         key = live.keys.find(parameter)
-        live.session.residual(key, values.numpy())
         holds = self._holds if self._holds_then is None else self._holds_then
+        try:
+            live.session.residual(key, values.numpy())
+        except ValueError:  # of a tensor that this session has had no round of
+            if key not in holds:
+                raise
         if key in holds:
             values.add_(holds[key])
         return out
 
     def stats(self) -> dict[str, Any]:
         """As tithe.Session.stats(), over all quorums; {} before the first."""
-        return {} if self._live is None else summed_up(self._live.session)
+        live = self._live  # a quorum's thread may change it
+        return {} if live is None else summed_up(live.session)
 
 
 class Work(dist.Work):

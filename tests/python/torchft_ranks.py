@@ -97,16 +97,17 @@ def steps(folder, me):
             manager.report_error(RuntimeError("a step that does not count"))
         mean = flat(p.grad for p in module.parameters())
         optimizer.step()
-        if manager.current_step() == step and not alone:
-            print(f"step {step} did not count", flush=True)
-            continue
-        given = flat(gradients) if takes_part else np.zeros(sum(SIZES), np.float32)
-        after = flat(group.residual(p) for p in module.parameters())
-        fresh = folder / f"{me}.{os.getpid()}.{step}.new"
-        with fresh.open("wb") as file:
-            np.savez(file, given=given, sum=np.rint(4.0 * count * mean.astype(np.float64)) / 4, after=after)
-        fresh.rename(fresh.with_suffix(".npz"))
-        print(f"step {step} of {count}", flush=True)
+        counted = manager.current_step() > step
+        # Where it did not count here, it may have elsewhere.
+        saved = folder / f"{me}.{os.getpid()}.{step}.{group.stats().get('epoch')}.npz"
+        if group.size() > 1 and not saved.exists():  # else this replica came to no quorum
+            given = flat(gradients) if takes_part else np.zeros(sum(SIZES), np.float32)
+            after = flat(group.residual(p) for p in module.parameters())
+            total = np.rint(4.0 * count * mean.astype(np.float64)) / 4
+            with saved.with_suffix(".new").open("wb") as file:
+                np.savez(file, given=given, sum=total, after=after, counted=counted, members=group.size())
+            saved.with_suffix(".new").rename(saved)
+        print(f"step {step} of {count}" if counted else f"step {step} did not count", flush=True)
     told = group.stats()
     names = ("rounds", "rounds_undone", "ranks_lost", "epoch")
     print(json.dumps({"weights": float(np.abs(flat(module.parameters())).sum()), **{n: told[n] for n in names}}))
