@@ -31,7 +31,7 @@ from tithe._torch_live import Live, Mark
 _log = logging.getLogger("tithe.torch")
 _OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group decides
 _PATIENCE = 60.0  # seconds, as long as torchft waits unless told otherwise
-_UNDONE = 16  # epochs, for replicas that were not there meanwhile
+_UNDONE = 64  # epochs, for replicas that were not there meanwhile
 _MANY = 4096  # values that are worth a warning
 
 
@@ -77,16 +77,18 @@ class ProcessGroup(ProcessGroupGloo):
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
         """What configure() calls for each quorum: from here on the ranks are these. Collective over them."""
         told = functools.partial(_told, store, rank, world_size)
+        whole = self._whole_step()
         mine = {
             "new": f"{self._replica_id}:{self._own}",
             "name": self._name,
             "epoch": self._epoch,
             "step": self._now(),
+            "whole": whole,
             "undone": self._undone,
         }
         known = [json.loads(each) for each in told("who", json.dumps(mine).encode())]
         epoch = 1 + max(each["epoch"] for each in known)
-        self._take_back(known)
+        self._take_back(whole, known)
         rounds = told("round", b"%d" % self._live.session.round() if self._live is not None else b"")
         # Members of the last quorum go on. A replica that was not in it comes anew, and adds what it owes to its next
         # gradient.
@@ -120,19 +122,28 @@ class ProcessGroup(ProcessGroupGloo):
             )
             live.rank, live.world = rank, len(names)
 
-    def _take_back(self, known: list[dict[str, Any]]) -> None:
-        """Undoes the newest step where it counted on no replica: none is farther, or one has taken it back."""
-        (last, self._last), (then, self._holds_then) = (self._last, None), (self._holds_then, None)
+    def _whole_step(self) -> int | None:
+        """The newest step, if this replica has its result: whether it counted is to be found out."""
+        last = self._last
         if last is None:  # there was none since, or it was left before its last bucket
-            return
+            return None
         self._live.drain()
-        if last.error is not None:
+        return self._step if last.error is None else None
+
+    def _take_back(self, whole: int | None, known: list[dict[str, Any]]) -> None:
+        """Undoes the newest step where it counted on no replica: none is farther, or one has taken it back.
+
+        All keep what any of them takes back, for replicas that come when those that did are gone.
+        """
+        farthest = max(each["step"] for each in known)
+        undone = {each["epoch"] for each in known if each["whole"] is not None and farthest <= each["whole"]}
+        self._undone = sorted(undone.union(*(each["undone"] for each in known)))[-_UNDONE:]
+        then, self._last, self._holds_then = self._holds_then, None, None
+        if whole is None:
             return
-        if any(each["step"] > self._step for each in known) and all(self._epoch not in e["undone"] for e in known):
+        if self._epoch not in self._undone:
             self._holds = then
-            return
-        self._undone = [*self._undone[-_UNDONE:], self._epoch]
-        if not self._lossless:
+        elif not self._lossless:
             self._live.session.undo()
 
     def _now(self) -> int:

@@ -26,7 +26,7 @@ import tithe.torchft
 
 SIZES = (300, 500)
 MISHAPS = ("before", "between", "after", "unhealed", "slow", "impatient", "cut")
-# Steps of a job, one after the other: who is in the quorum, and to whom what happens.
+# Steps of a job, one after the other: who is in the quorum, and to whom what happens; or who is started anew.
 SCRIPTS = {
     "one comes again, and heals": "abc abc ab abc abc abc",
     "one heals, and fails between two buckets": "abc abc abc!c=after abc abc!c=between abc abc",
@@ -34,6 +34,7 @@ SCRIPTS = {
     "one fails again and again": "abc abc abc!c=after abc!c=between abc!c=unhealed abc!c=before abc abc",
     "one does not wait for another": "abc abc!a=impatient!c=slow abc abc",
     "nobody's step counts": "abc abc abc!abc=after abc ab!ab=after abc abc",
+    "who took a step back is gone": "abc abc!abc=after -a ac ac -c ab abc abc",
     "fragments: one comes again": "abc abc ab ab abc abc abc abc",
 }
 happened = collections.Counter()
@@ -282,8 +283,11 @@ class Handler(logging.Handler):
 
 def scripted(name):
     steps = [step.split("!") for step in SCRIPTS[name].split()]
-    job = Job(name, "".join(sorted(set("".join(step[0] for step in steps)))), name.startswith("fragments"))
+    job = Job(name, "".join(sorted(set("".join(step[0] for step in steps)) - {"-"})), name.startswith("fragments"))
     for names, *mishaps in steps:
+        if names.startswith("-"):
+            job.kill(names[1:])
+            continue
         job.step(names, {each: what for m in mishaps for who, what in [m.split("=")] for each in who})
     job.end()
 
