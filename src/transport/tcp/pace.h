@@ -5,6 +5,9 @@
 // among them, would wait behind it for seconds.
 //
 //   at most   kAlways, and what was acknowledged within the last kLately (or twice the link's delay, if that is more)
+//   a pause   of up to kRemembered leaves the most that the link took within such a time, until as much time has shown
+//             what it takes now (RFC 7661 lets TCP keep its window as long). Else each step would begin anew, over a
+//             long way several round trips. A link that has not taken all within a pause has become slow
 //
 // So what is under way may double with each round trip, and a fast link is not held back.
 #include <algorithm>
@@ -19,6 +22,7 @@ class Pace {
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::size_t kAlways = 16 * 1024;
   static constexpr std::chrono::milliseconds kLately{250};
+  static constexpr std::chrono::minutes kRemembered{5};
 
   void wrote(std::size_t bytes) { written_ += bytes; }
 
@@ -27,8 +31,11 @@ class Pace {
   std::size_t room(Time now, std::size_t under_way, std::chrono::microseconds delay) {
     const std::uint64_t acknowledged = written_ - std::min<std::uint64_t>(written_, under_way);
     const auto half = std::max<std::chrono::nanoseconds>(kLately / 2, delay);
-    if (now - asked_ > 2 * half) {  // what was acknowledged meanwhile says nothing of the link as it is
-      before_ = lately_ = 0;
+    if (now - asked_ > 2 * half) {  // what was acknowledged meanwhile: nobody knows when
+      const bool slow = under_way > 0 || now - asked_ > kRemembered;
+      remembered_ = slow ? 0 : std::max(remembered_, most_);
+      resumed_ = now;
+      before_ = lately_ = most_ = 0;
       acknowledged_ = acknowledged;
       began_ = now;
       wait_ = kLeastWait;
@@ -37,6 +44,7 @@ class Pace {
       lately_ = 0;
       began_ = now;
     }
+    if (now - resumed_ > 2 * half + delay) remembered_ = 0;
     asked_ = now;
     if (acknowledged > acknowledged_) {
       lately_ += acknowledged - acknowledged_;
@@ -45,7 +53,8 @@ class Pace {
     } else {
       wait_ = std::min(2 * wait_, kMostWait);
     }
-    const std::uint64_t most = kAlways + before_ + lately_;
+    most_ = std::max(most_, before_ + lately_);
+    const std::uint64_t most = kAlways + std::max(before_ + lately_, remembered_);
     return most > under_way ? most - under_way : 0;
   }
   std::chrono::microseconds wait() const { return wait_; }
@@ -56,6 +65,9 @@ class Pace {
   Time asked_ = {};
   Time began_ = {};                        // of the span that lately_ is of; before_ is of the span before it
   std::uint64_t before_ = 0, lately_ = 0;  // acknowledged bytes
+  Time resumed_ = {};                      // after the last pause
+  std::uint64_t most_ = 0;                 // of both since then
+  std::uint64_t remembered_ = 0;           // of both before that
   std::chrono::microseconds wait_ = kLeastWait;
 };
 

@@ -42,13 +42,36 @@ TEST(TcpPace, a_fast_link_is_not_held_back) {
   }
 }
 
+// Rounds of a job whose steps compute for a while began with 16 KiB: over 40 ms they took 2.0 to 2.4 times as long.
+TEST(TcpPace, a_pause_leaves_what_the_link_took) {
+  Pace pace;
+  const auto begin = Pace::Time{} + 1h;
+  under_way_after(pace, begin, 125e6, 40ms);
+  const std::size_t room = pace.room(begin + 3s, 0, 40ms);
+  EXPECT_GT(room, 20'000'000U);
+  EXPECT_LT(room, 50'000'000U) << "more than within a quarter of a second";
+  pace.wrote(room);
+  EXPECT_GT(pace.room(begin + 3s + 60ms, room, 40ms) + room, 20'000'000U) << "before a round trip is over";
+}
+
 // Bytes that were acknowledged while nobody asked counted as if the link had taken them just now.
-TEST(TcpPace, a_pause_forgets_what_the_link_took) {
+TEST(TcpPace, a_long_pause_forgets_what_the_link_took) {
   Pace pace;
   const auto begin = Pace::Time{} + 1h;
   under_way_after(pace, begin, 125e6, 1ms);
   EXPECT_GT(pace.room(begin + 1001ms, 0, 1ms), 1'000'000U);
-  EXPECT_EQ(pace.room(begin + 2s, 0, 1ms), Pace::kAlways);
+  EXPECT_EQ(pace.room(begin + Pace::kRemembered + 2s, 0, 1ms), Pace::kAlways);
+}
+
+TEST(TcpPace, a_link_that_has_become_slow_has_a_short_queue) {
+  Pace pace;
+  const auto begin = Pace::Time{} + 1h;
+  under_way_after(pace, begin, 12.5e6, 1ms);
+  const std::size_t under_way = under_way_after(pace, begin + 2s, 125'000, 1ms);
+  EXPECT_LE(under_way, 3'200'000U) << "it was filled once, and no further";
+  EXPECT_EQ(pace.room(begin + 4s, under_way, 1ms), 0U) << "what it has not taken is more than it may have";
+  const std::size_t later = under_way_after(pace, begin + 60s, 125'000, 1ms);
+  EXPECT_LE(later, 16'384U + 40'000U);
 }
 
 }  // namespace
