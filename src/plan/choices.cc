@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "base/nearest.h"
@@ -133,8 +134,37 @@ const Strategy& Choice::strategy_of(std::size_t part_values_in_all) const {
 
 Spec Choice::inside_spec() const { return inside.value_or(raw_spec()); }
 
+namespace {
+
+// Choices often have the same codec, and strategies say what they cost by looking at every rank.
+class KnownWays {
+ public:
+  explicit KnownWays(const Usual& usual) : usual_(usual) {}
+  const std::vector<Way>& of(const Spec& spec, bool inside) {
+    for (const Known& k : known_)
+      if (k.inside == inside && k.spec == spec) return k.ways;
+    known_.push_back({spec, inside, plan::ways_of(spec, inside, usual_)});
+    return known_.back().ways;
+  }
+  std::vector<Way> of_group(const Spec& spec, bool inside) {
+    return plan::ways_of_group(of(spec, inside), inside);
+  }
+
+ private:
+  struct Known {
+    Spec spec;
+    bool inside;
+    std::vector<Way> ways;
+  };
+  const Usual& usual_;
+  std::deque<Known> known_;
+};
+
+}  // namespace
+
 Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   Choices out;
+  KnownWays known(usual);
   out.rules_ = std::move(rules);
   out.usual_ = usual;
   const Spec raw = raw_spec();
@@ -143,10 +173,10 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     const auto pace = [&](const Spec& spec, const Strategy& strategy) {
       return plan::pace_of(spec, strategy, usual.place(), usual.link);
     };
-    const Pace of_raw = plan::best_way(plan::ways_of_group(raw, false, usual), kUsualPartValues).pace;
+    const Pace of_raw = plan::best_way(known.of_group(raw, false), kUsualPartValues).pace;
     std::vector<Way> ways;
     if (usual.strategy == nullptr)
-      ways = plan::ways_of(usual.spec, false, usual);
+      ways = known.of(usual.spec, false);
     else
       ways.push_back({.strategy = usual.strategy, .pace = pace(usual.spec, *usual.strategy)});
     out.min_values_ = plan::least_worth(ways, of_raw, usual.spec.codec == raw.codec);
@@ -176,7 +206,8 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
   for (Choice& c : out.choices_)
     if (c.strategy == nullptr)
-      c.ways = (c.group.empty() ? plan::ways_of : plan::ways_of_group)(c.spec, c.inside.has_value(), usual);
+      c.ways = c.group.empty() ? known.of(c.spec, c.inside.has_value())
+                               : known.of_group(c.spec, c.inside.has_value());
     else if (c.parts_by_link)  // parts() is asked for each tensor, and takes the pace from here
       c.ways = {
           {.strategy = c.strategy, .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link)}};

@@ -69,10 +69,11 @@ std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual) {
   return out;
 }
 
-std::vector<Way> ways_of_group(const Spec& spec, bool inside, const Usual& usual) {
-  std::vector<Way> all = ways_of(spec, inside, usual), out;
-  std::ranges::copy_if(all, std::back_inserter(out), [](const Way& way) { return way.strategy->by_rank; });
-  return inside || out.empty() ? all : out;
+std::vector<Way> ways_of_group(std::span<const Way> ways, bool inside) {
+  std::vector<Way> out;
+  if (!inside)
+    std::ranges::copy_if(ways, std::back_inserter(out), [](const Way& way) { return way.strategy->by_rank; });
+  return out.empty() ? std::vector<Way>(ways.begin(), ways.end()) : out;
 }
 
 const Way& best_way(std::span<const Way> ways, std::size_t n) {

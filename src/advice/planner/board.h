@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "advice/planner/list_schedule.h"
+#include "advice/sim/script.h"
 
 namespace tithe::planner {
 
@@ -73,10 +74,13 @@ class Board {
   std::size_t judged = 0;
 
   std::vector<Rule> rules(const Assignment& assignment, const std::vector<std::string>& why);
+  sim::Library& library() { return *library_; }  // for the worlds of this question
 
  private:
   explicit Board(const Question& question)
-      : question_(&question), works_(std::make_unique<Works>(question)) {}
+      : question_(&question),
+        works_(std::make_unique<Works>(question)),
+        library_(std::make_unique<sim::Library>()) {}
   const Choices& session(int option);  // that is told the link
   std::size_t pieces(const Decision& d, std::size_t n);
   void add_lots(const Assignment& assignment, std::size_t first, std::size_t end);
@@ -85,6 +89,7 @@ class Board {
 
   const Question* question_;
   std::unique_ptr<Works> works_;
+  std::unique_ptr<sim::Library> library_;
   std::map<std::tuple<int, std::size_t, bool>, const Work*> asked_;  // of works_, by option
   std::vector<Option> options_;
   std::vector<std::vector<char>> allowed_;  // [tensor][option]

@@ -24,7 +24,7 @@ bool too_many(const Question& question) { return question.job.tensors.size() > k
 
 Result<sim::Outcome> step_of(Board& board, const Assignment& assignment, Seconds limit) {
   const Question& q = board.question();
-  if (!too_many(q)) return simulate(q, board.rules(assignment, {}), false, limit);
+  if (!too_many(q)) return simulate(q, board.rules(assignment, {}), false, limit, &board.library());
   sim::Outcome out;
   out.step = board.judge(assignment);
   out.exposed = out.step - q.job.compute;

@@ -8,7 +8,7 @@ namespace tithe::planner {
 
 void ListSchedule::later(Seconds at, std::uint32_t item, What what) {
   events_.push_back({at, item, what});
-  std::ranges::push_heap(events_, std::greater<>());
+  std::push_heap(events_.begin(), events_.end(), std::greater<>());
 }
 
 void ListSchedule::wait_for(What resource, std::uint32_t item) {
@@ -61,7 +61,7 @@ Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
   while (!events_.empty()) {
     const Seconds now = events_.front().at;
     while (!events_.empty() && events_.front().at <= now) {
-      std::ranges::pop_heap(events_, std::greater<>());
+      std::pop_heap(events_.begin(), events_.end(), std::greater<>());
       const Event e = events_.back();
       events_.pop_back();
       if (e.what != kStage) ++free[e.what];

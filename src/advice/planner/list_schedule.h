@@ -6,8 +6,8 @@
 //
 //   quick      about 0.1 us per stage of a part; the simulator has the last word
 //   hidden     what ends before computing does costs nothing: the step is the later of both
-#include <compare>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "advice/planner/work.h"
@@ -48,7 +48,9 @@ class ListSchedule {
     Seconds at;
     std::uint32_t item;
     What what;  // kStage: it may begin; else that resource has done its share of the stage
-    friend auto operator<=>(const Event&, const Event&) = default;
+    bool operator>(const Event& o) const {
+      return at != o.at ? at > o.at : std::pair(item, what) > std::pair(o.item, o.what);
+    }
   };
   void later(Seconds at, std::uint32_t item, What what);
   void wait_for(What resource, std::uint32_t item);

@@ -68,11 +68,11 @@ Result<sim::Workload> workload_of(const Question& question, std::span<const Rule
 }
 
 Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events,
-                              Seconds limit) {
+                              Seconds limit, sim::Library* library) {
   const Result<sim::Workload> work = workload_of(question, rules);
   if (!work.ok()) return work.status();
   Result<sim::Outcome> out =
-      sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit);
+      sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit, library);
   if (out.ok() && question.job.behind > 0 && out->step < sim::kNever) {
     out->step = std::max(out->step, question.job.compute);
     out->exposed = out->step - question.job.compute;

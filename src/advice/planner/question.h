@@ -54,8 +54,8 @@ std::vector<Spec> codecs_for(const Question& question, std::string_view key);
 
 // The ranks' work under these rules: the step that the simulator runs.
 Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules);
-// `limit`: as sim::run has it.
+// `limit`, `library`: as sim::run has them.
 Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events = false,
-                              Seconds limit = sim::kNever);
+                              Seconds limit = sim::kNever, sim::Library* library = nullptr);
 
 }  // namespace tithe::planner

@@ -53,6 +53,7 @@ Status Scripts::draw(const Strategy& strategy) {
                         return n.op == Op::kMerge && n.stage == Stage::kBetween;
                       });
   }
+  nodes_ += count;
   drawn.cost = strategy.cost(place(0));
   drawn_.emplace(&strategy, std::move(drawn));
   return {};
@@ -90,6 +91,7 @@ Result<std::shared_ptr<const Script>> Scripts::of(const Part& part, bool copies)
     if (!price.ok()) return price.status();
     script->roles[r].price = std::move(*price);
   }
+  for (const Role& role : script->roles) nodes_ += role.program.steps.size();
   return known_.emplace(key, script).first->second;
 }
 
@@ -171,6 +173,20 @@ std::vector<std::vector<int>> Scripts::payloads(const Script& script) const {
     for (const int next : list(step.next)) done({at.seat, next});
   }
   return out;
+}
+
+Library::Shelf& Library::of(const Cluster& cluster, const Costs& costs, std::set<const Strategy*> strategies,
+                            int servers, bool all) {
+  constexpr std::size_t kMostKept = 400'000;  // nodes, of some hundred bytes each
+  std::size_t nodes = 0;
+  for (const auto& [of, shelf] : shelves_) nodes += shelf->scripts.nodes();
+  if (nodes > kMostKept) shelves_.clear();
+  const std::vector<const Strategy*> list(strategies.begin(), strategies.end());
+  std::unique_ptr<Shelf>& shelf = shelves_[{std::move(strategies), servers, all}];
+  if (!shelf)
+    shelf = std::make_unique<Shelf>(cluster, costs, all ? Classes::none(cluster) : Classes::of(cluster, list),
+                                    servers);
+  return *shelf;
 }
 
 }  // namespace tithe::sim

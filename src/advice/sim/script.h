@@ -3,6 +3,7 @@
 // Inside world.h: what the ranks that are simulated do for a part, with what it costs and who meets whom. Parts
 // that are equal share one.
 //
+//   shared     between worlds too, if they are of the same cluster and costs: a search simulates many that are alike
 //   matched    a send and the receive that it meets know each other (graph.h, "matched"): nothing is looked up
 //              while the world runs
 //   unverified programs say nothing of who made a frame: nobody checks that here, and it needs the graphs of all ranks
@@ -10,6 +11,10 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "advice/sim/classes.h"
@@ -50,6 +55,7 @@ class Scripts {
   Result<std::shared_ptr<const Script>> of(const Part& part, bool copies);
   // Drops the scripts that nobody holds; what strategies draw stays.
   void forget() { known_.clear(); }
+  std::size_t nodes() const { return nodes_; }  // of all that was ever drawn and written
   // By part of a bucket, whose strategies are drawn: all parts up to this one are over before it begins
   // (engine/program/window.h).
   std::vector<int> begins_after(const Plan& plan, bool copies);
@@ -73,6 +79,25 @@ class Scripts {
   std::vector<engine::Templates> templates_;  // by seat
   std::map<const Strategy*, Drawn> drawn_;
   std::map<std::string, std::shared_ptr<const Script>> known_;
+  std::size_t nodes_ = 0;
+};
+
+// Writers of scripts for worlds of one cluster at the same costs, which are simulated one after the other.
+class Library {
+ public:
+  struct Shelf {
+    Shelf(const Cluster& cluster, const Costs& costs, Classes of, int servers)
+        : classes(std::move(of)), scripts(cluster, costs, classes, servers) {}
+    const Classes classes;
+    Scripts scripts;
+  };
+  // Of worlds whose parts go by these strategies, until it is asked again. All ranks are simulated, or those alone that
+  // stand for all.
+  Shelf& of(const Cluster& cluster, const Costs& costs, std::set<const Strategy*> strategies, int servers,
+            bool all);
+
+ private:
+  std::map<std::tuple<std::set<const Strategy*>, int, bool>, std::unique_ptr<Shelf>> shelves_;
 };
 
 }  // namespace tithe::sim

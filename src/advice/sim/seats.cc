@@ -57,9 +57,9 @@ void World::wake(Rank r, bool asleep) {
   if (asleep && rank.queue.light()) return;
   for (std::size_t l = 0; l < rank.lanes.size(); ++l) {
     Lane& lane = rank.lanes[l];
-    if (lane.busy) continue;
+    if (lane.busy()) continue;
     const Seconds all = take(r, lane);
-    if (lane.taken.empty()) return;
+    if (!lane.busy()) return;
     cores_of(r).start(all + (asleep ? costs_.wake : 0),
                       tag(Whose::kLane, static_cast<std::uint64_t>(r), l + 1), now_);
   }
@@ -67,39 +67,35 @@ void World::wake(Rank r, bool asleep) {
 
 Seconds World::take(Rank r, Lane& lane) {
   Seat& rank = at(r);
-  lane.taken.resize(kMostTaken);
-  lane.taken.resize(rank.queue.take(lane.taken, work_.lanes));
-  lane.each.clear();
+  lane.count = rank.queue.take(lane.taken, work_.lanes);
   Seconds all = 0;
-  for (const Task& task : lane.taken) {
+  for (std::size_t k = 0; k < lane.count; ++k) {
+    const Task& task = lane.taken[k];
     const Seconds s = role(r, task).price.seconds[static_cast<std::size_t>(task.step)];
-    lane.each.push_back(s);
+    lane.each[k] = s;
     all += s;
     rank.computed += s;
     const StepKind kind = task.what().kind;
     if (kind == StepKind::kEncode || kind == StepKind::kOwn) rank.encoded += s;
     if (kind == StepKind::kMerge || kind == StepKind::kStore) rank.merged += s;
   }
-  lane.busy = !lane.taken.empty();
   lane.began = now_;
   return all;
 }
 
 void World::ran(Rank r, Lane& lane, int number) {
-  Seat& rank = at(r);
-  lane.busy = false;
   Seconds sum = 0, so_far = 0;
-  for (const Seconds s : lane.each) sum += s;
-  std::vector<Task>& ran = rank.ran;
-  ran.clear();
-  ran.swap(lane.taken);
-  for (std::size_t k = 0; k < ran.size(); ++k) {
+  for (std::size_t k = 0; k < lane.count; ++k) sum += lane.each[k];
+  for (std::size_t k = 0; events_ && k < lane.count; ++k) {
     // Within a batch, steps take their share of the time that all of it took.
     const double from = sum > 0 ? so_far / sum : 1, to = sum > 0 ? (so_far + lane.each[k]) / sum : 1;
     so_far += lane.each[k];
-    note(r, ran[k], number, lane.began + from * (now_ - lane.began), lane.began + to * (now_ - lane.began));
+    note(r, lane.taken[k], number, lane.began + from * (now_ - lane.began),
+         lane.began + to * (now_ - lane.began));
   }
-  for (const Task& task : ran) finish(r, task);
+  // No step that this makes ready is taken before all of them are through.
+  for (std::size_t k = 0; k < lane.count; ++k) finish(r, lane.taken[k]);
+  lane.count = 0;
 }
 
 void World::lane_done(Rank r, std::size_t l) {
@@ -118,12 +114,12 @@ void World::communicate(Rank r, bool asleep) {
   while (!rank.queue.post().empty() && rank.posting.size() < kMostPosts)
     rank.posting.push_back(rank.queue.post().pop());
   const Seconds light = rank.posting.empty() && rank.queue.light() ? take(r, rank.light) : 0;
-  if (rank.posting.empty() && !rank.light.busy)
+  if (rank.posting.empty() && !rank.light.busy())
     while (!rank.come.empty() && rank.completing.size() < kMostCompleted) {
       rank.completing.push_back(rank.come.front());
       rank.come.pop_front();
     }
-  if (rank.posting.empty() && rank.completing.empty() && !rank.light.busy) return;
+  if (rank.posting.empty() && rank.completing.empty() && !rank.light.busy()) return;
   const Seconds handling = static_cast<double>(rank.posting.size()) * costs_.post +
                            static_cast<double>(rank.completing.size()) * costs_.complete;
   const Seconds work = light + handling + (asleep ? costs_.turn : 0);
@@ -143,7 +139,7 @@ void World::communicated(Rank r) {
       post_send(r, task, met);
   }
   for (const Task& task : rank.completing) finish(r, task);
-  if (rank.light.busy) ran(r, rank.light, static_cast<int>(rank.lanes.size()) + 1);
+  if (rank.light.busy()) ran(r, rank.light, static_cast<int>(rank.lanes.size()) + 1);
   wake(r, true);
   communicate(r, false);
   look_if_done(r);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Inside advice/sim/world.h: the ranks of a world that are simulated, their lanes, and the messages between them.
+#include <array>
 #include <deque>
 #include <map>
 #include <queue>
@@ -26,15 +27,17 @@ inline constexpr std::size_t kMostTaken =
 // The world while it runs. world.cc sets it up and moves its clock; seats.cc is what ranks do, and their messages.
 class World {
  public:
-  World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Classes classes);
+  World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, const Classes& classes,
+        Scripts& scripts);
   Result<Outcome> run(Seconds limit);
 
  private:
   struct Lane {
-    std::vector<Task> taken;
-    std::vector<Seconds> each;
+    std::array<Task, kMostTaken> taken{};
+    std::array<Seconds, kMostTaken> each{};
+    std::size_t count = 0;  // of those that are taken
     Seconds began = 0;
-    bool busy = false;
+    bool busy() const { return count > 0; }
   };
   // A bucket's jobs, counted from the first one.
   struct Begun {
@@ -47,7 +50,7 @@ class World {
     Lane light;                 // steps that the communication lane runs itself
     std::vector<Task> posting;  // that the communication lane hands over now
     std::deque<Task> come;      // messages that it has not looked at yet
-    std::vector<Task> completing, ran;
+    std::vector<Task> completing;
     bool busy = false;            // the communication lane
     std::size_t handed_over = 0;  // buckets
     std::vector<Begun> begun;     // by bucket
@@ -148,11 +151,12 @@ class World {
   const Workload& work_;
   const bool events_;
   const bool devices_;  // gradients lie in their memory
-  const Classes classes_;
+  const Classes& classes_;
+  Scripts& scripts_;
   const std::vector<double> rates_;  // of links
   Flows flows_;
   std::vector<Cores> cores_;
-  std::deque<Seat> seats_;
+  std::vector<Seat> seats_;
   std::vector<Run> runs_;               // by job
   std::vector<std::size_t> first_job_;  // by bucket, and the end
   std::vector<Pair> pairs_;

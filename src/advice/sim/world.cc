@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "advice/sim/seats.h"
@@ -28,16 +29,18 @@ std::vector<double> link_rates(const Cluster& cluster, const Classes& classes) {
 
 }  // namespace
 
-World::World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, Classes classes)
+World::World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
+             const Classes& classes, Scripts& scripts)
     : cluster_(cluster),
       costs_(costs),
       work_(work),
       events_(events),
       devices_(cluster.has_devices()),
-      classes_(std::move(classes)),
+      classes_(classes),
+      scripts_(scripts),
       rates_(link_rates(cluster, classes_)),
-      flows_(rates_, cluster.mutual()) {
-  seats_.resize(static_cast<std::size_t>(classes_.seats()));
+      flows_(rates_, cluster.mutual()),
+      seats_(static_cast<std::size_t>(classes_.seats())) {
   // Where opposite flows are looked at, what they lose is not lost twice: many_to_one was measured among such.
   // Where one rank stands for all, its flows come from all hosts that it hears from.
   const bool all = classes_.seats() == classes_.world();
@@ -56,11 +59,10 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
 // One job per part, where the engine has one per bucket: so parts that are equal share a program, and what is over
 // gives its memory back. The order in which steps are taken is that of the engine: jobs begin in the order of parts.
 Status World::build() {
-  Scripts scripts(cluster_, costs_, classes_, work_.servers);
   for (const Exchange& e : work_.buckets)
     for (const Part& p : e.plan.parts) {
       if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
-      TITHE_TRY(scripts.draw(*p.strategy));
+      TITHE_TRY(scripts_.draw(*p.strategy));
     }
   constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
   std::size_t steps = 0;
@@ -68,9 +70,9 @@ Status World::build() {
     const Exchange& e = work_.buckets[b];
     first_job_.push_back(runs_.size());
     out_.scripts_.emplace_back();
-    const std::vector<int> after = scripts.begins_after(e.plan, e.copies);
+    const std::vector<int> after = scripts_.begins_after(e.plan, e.copies);
     for (std::size_t p = 0; p < e.plan.parts.size(); ++p) {
-      Result<std::shared_ptr<const Script>> script = scripts.of(e.plan.parts[p], e.copies);
+      Result<std::shared_ptr<const Script>> script = scripts_.of(e.plan.parts[p], e.copies);
       if (!script.ok()) return script.status();
       Run run{.script = *script,
               .bucket = static_cast<int>(b),
@@ -106,7 +108,6 @@ Status World::build() {
     seat.begun.resize(work_.buckets.size());
     seat.ended.resize(runs_.size());
     seat.lanes.resize(static_cast<std::size_t>(std::max(1, work_.lanes)));
-    for (Lane& lane : seat.lanes) lane.taken.resize(kMostTaken);
   }
   return {};
 }
@@ -251,7 +252,7 @@ Status check_ranks(const Cluster& cluster) {
 }
 
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
-                    Extent extent, Seconds limit) {
+                    Extent extent, Seconds limit, Library* library) {
   TITHE_TRY(check_ranks(cluster));
   constexpr int kSmall = 16;
   const bool small = cluster.world() <= kSmall;
@@ -259,10 +260,13 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   const bool one_machine = cluster.machine_cores().size() == 1 && cluster.hosts().size() > 1;
   const bool all = extent == Extent::kAll || work.servers > 0 ||
                    (extent == Extent::kNeeded && small && (events || one_machine));
-  std::vector<const Strategy*> strategies;
+  std::set<const Strategy*> strategies;
   for (const Exchange& e : work.buckets)
-    for (const Part& p : e.plan.parts) strategies.push_back(p.strategy);
-  const Classes classes = all ? Classes::none(cluster) : Classes::of(cluster, strategies);
+    for (const Part& p : e.plan.parts) strategies.insert(p.strategy);
+  Library own;
+  Library::Shelf& shelf =
+      (library != nullptr ? *library : own).of(cluster, costs, std::move(strategies), work.servers, all);
+  const Classes& classes = shelf.classes;
   constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
   if (classes.seats() > kMostSeats)
     return Status(
@@ -270,7 +274,7 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
         fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
                     "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
                     classes.seats(), kMostSeats));
-  return World(cluster, costs, work, events, classes).run(limit);
+  return World(cluster, costs, work, events, classes, shelf.scripts).run(limit);
 }
 
 }  // namespace tithe::sim

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "advice/sim/script.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/session.h"
@@ -264,6 +265,24 @@ TEST(World, SameInputSameTimes) {
   EXPECT_EQ(a->step, b->step);
   ASSERT_EQ(a->events.size(), b->events.size());
   for (std::size_t k = 0; k < a->events.size(); ++k) EXPECT_EQ(a->events[k].end, b->events[k].end);
+}
+
+// Where ranks stand for all, and where they are those of a host; parts that are known from before, and others.
+TEST(World, WhatWorldsLeaveEachOtherChangesNoTime) {
+  const Cluster cluster = Cluster::flat(5, {.ranks = 4}, 1e8, 1e-5, 4);
+  Library library;
+  for (int time = 0; time < 2; ++time)
+    for (const char* strategy : {"server", "hosts", "ring"})
+      for (const std::size_t values : {100'000, 70'000}) {
+        Workload work;
+        work.buckets.push_back({.plan = plan_for("bf16", strategy, values, 10'000)});
+        const Result<Outcome> alone = run(cluster, usual_costs(), work, false);
+        const Result<Outcome> shared =
+            run(cluster, usual_costs(), work, false, Extent::kNeeded, kNever, &library);
+        ASSERT_TRUE(alone.ok() && shared.ok());
+        EXPECT_EQ(alone->step, shared->step) << strategy;
+        EXPECT_EQ(alone->bytes, shared->bytes);
+      }
 }
 
 TEST(World, ACodecThatNobodyMeasuredIsRefusedByName) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace tithe::engine {
 
@@ -32,6 +33,7 @@ void Ready::number(Own& own) const {
 
 // Jobs under way keep what they have ready. Twice the room each time, so that many jobs cost as much each as few do.
 void Ready::renumber() {
+  front_ = {};
   if (own_.size() > at_.size()) at_.resize(2 * own_.size());
   urgency_.clear();
   for (const Own& own : own_) urgency_.insert(urgency_.end(), own.urgency.begin(), own.urgency.end());
@@ -61,20 +63,27 @@ void Ready::push(const Task& task) {
   Own& own = own_[task.job->number];
   NumberSet& steps = own.steps[step.level];
   if (steps.empty()) {
-    NumberSet& jobs = jobs_[own.level[step.level]];
-    if (jobs.empty()) levels_.insert(own.level[step.level]);
+    const std::size_t level = own.level[step.level];
+    NumberSet& jobs = jobs_[level];
+    if (jobs.empty()) levels_.insert(level);
     jobs.insert(task.job->order);
+    if (front_.job != nullptr &&
+        std::pair(level, task.job->order) < std::pair(front_.level, front_.job->order))
+      front_ = {};
   }
   steps.insert(step.place);
   ++count_;
 }
 
-Task Ready::first() const {
-  const std::size_t level = levels_.least();
-  Job* job = at_[jobs_[level].least()];
-  const Own& own = own_[job->number];
-  const std::size_t l = own.own[level];
-  return {job, (job->program->*levels_of_)[l].steps[own.steps[l].least()]};
+Task Ready::first() {
+  if (front_.job == nullptr) {
+    const std::size_t level = levels_.least();
+    Job* job = at_[jobs_[level].least()];
+    const Own& own = own_[job->number];
+    const std::size_t l = own.own[level];
+    front_ = {job, level, &own.steps[l], &(job->program->*levels_of_)[l].steps};
+  }
+  return {front_.job, (*front_.step_of)[front_.steps->least()]};
 }
 
 void Ready::remove(const Task& task) {
@@ -86,6 +95,7 @@ void Ready::remove(const Task& task) {
     const std::size_t level = own.level[step.level];
     jobs_[level].erase(task.job->order);
     if (jobs_[level].empty()) levels_.erase(level);
+    if (front_.steps == &steps) front_ = {};
   }
   --count_;
 }
@@ -96,6 +106,7 @@ void Ready::clear() {
   for (NumberSet& jobs : jobs_) jobs.clear();
   levels_.clear();
   count_ = 0;
+  front_ = {};
 }
 
 }  // namespace tithe::engine

@@ -35,7 +35,7 @@ class Ready {
   void begin(Job& job);         // its order among the buckets that are under way is set
 
   void push(const Task& task);
-  Task first() const;
+  Task first();
   void remove(const Task& task);
   Task pop() {
     const Task task = first();
@@ -53,6 +53,13 @@ class Ready {
     std::vector<NumberSet> steps;    // by place
     std::vector<std::size_t> own;    // by level of all jobs: the own one
   };
+  // Where the first step is, as long as that is known: to find it is to look into memory that is far apart.
+  struct Front {
+    Job* job = nullptr;
+    std::size_t level = 0;
+    const NumberSet* steps = nullptr;
+    const std::vector<int>* step_of = nullptr;  // by place
+  };
 
   std::vector<Level> Program::*const levels_of_;
   void number(Own& own) const;
@@ -65,6 +72,7 @@ class Ready {
       jobs_;          // by level of all jobs, the most urgent first: the orders of those that have a step
   NumberSet levels_;  // that have a job
   std::size_t count_ = 0;
+  Front front_;
 };
 
 }  // namespace tithe::engine
