@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages over a long way: a round that is measured on emulated hosts whose frames arrive 40 ms later (so as root),
 beside what the simulator says of it, for each rule by which a transport's long messages may leave. What is measured
-must stand beside the rule that the transport states.
+must stand beside the rule that the transport states, whether rounds follow each other or ranks compute between them.
 
-python bench/delay.py [--delay-ms 40] [--hosts 3] [--link 100Mb/s] [--steps 5] [--transport ucx,tcp] [--out FILE]
+python bench/delay.py [--delay-ms 40] [--hosts 3] [--link 100Mb/s] [--steps 5] [--pause-ms 1000] [--transport ucx,tcp]
+    [--out FILE]
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ STATED = {"ucx": "at once", "tcp": "posted"}  # src/transport/*/: <name>_long_me
 SIZES = {"short": 1_000, "long": 300_000}
 
 
-def model(folder: Path, values: int) -> Path:
-    path = folder / f"{values}.json"
+def model(folder: Path, values: int, pause_ms: float) -> Path:
+    path = folder / f"{values}_{pause_ms:g}.json"
     tensors = [{"name": "w", "values": values, "row": values, "ready_ms": 0.001}]
-    path.write_text(json.dumps({"model": "one", "forward_ms": 0.001, "tensors": tensors}))
+    path.write_text(json.dumps({"model": "one", "forward_ms": max(0.001, pause_ms), "tensors": tensors}))
     return path
 
 
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--link", default="100Mb/s")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--pause-ms", type=float, default=1000)
     parser.add_argument("--transport", type=lambda text: text.split(","), default=list(STATED))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -54,7 +56,9 @@ def main() -> None:
         f"{os.getloadavg()[0]:.0f}: {args.hosts} emulated hosts at {args.link}, whose",
         f"frames arrive {args.delay_ms:g} ms later. A round of one tensor of fp32, measured by `tithe replay` "
         f"(median of {args.steps}), and as",
-        "`tithe simulate` has it by each rule; bold: the rule that the transport states.",
+        "`tithe simulate` has it by each rule; bold: the rule that the transport states. A pause: ranks compute for "
+        f"{args.pause_ms:g} ms",
+        "before each round, which are not counted.",
         "",
         "| transport | strategy | message | measured, ms | " + " | ".join(f"{rule}, ms" for rule in RULES) + " |",
         "|---" * (4 + len(RULES)) + "|",
@@ -63,18 +67,20 @@ def main() -> None:
         folder = Path(name)
         for transport in args.transport:
             for strategy in ("ring", "server", "gather"):
-                for size, values in SIZES.items():
-                    what = ["--model", model(folder, values), "--strategy", strategy, "--codec", "fp32"]
+                for size, pause in (("short", 0), ("long", 0), ("long", args.pause_ms)):
+                    values = SIZES[size]
+                    what = ["--model", model(folder, values, pause), "--strategy", strategy, "--codec", "fp32"]
                     link = ["--ranks", args.hosts, "--link", args.link, "--delay-ms", args.delay_ms]
                     measured = answer("replay", *what, *link, "--transport", transport, "--steps", args.steps)
                     cells = []
                     for rule in RULES:
-                        said = answer("simulate", *what, "--cluster", cluster(folder, args, rule))["settings"][0]
+                        far = ["--cluster", cluster(folder, args, rule), "--tell-link", "none"]  # as the replay's
+                        said = answer("simulate", *what, *far)["settings"][0]
                         mark = "**" if STATED[transport] == rule else ""
-                        cells.append(f"{mark}{said['step_ms']:.0f}{mark}")
+                        cells.append(f"{mark}{said['exposed_ms']:.0f}{mark}")
                     size_of = 4 * values // (1 if strategy == "gather" else args.hosts)
-                    row = [transport, strategy, f"{size}, {size_of} bytes"]
-                    row += [f"{measured['step_ms']:.0f}", *cells]
+                    row = [transport, strategy, f"{size}, {size_of} bytes{', after a pause' if pause else ''}"]
+                    row += [f"{measured['exposed_ms']:.0f}", *cells]
                     lines.append(f"| {' | '.join(row)} |")
                     print(lines[-1], flush=True)
     text = "\n".join([*lines, ""])
