@@ -30,7 +30,7 @@ module ask_cross #(
   logic [ASK-1:0] ask;
   logic [ANSWER-1:0] answer;
 
-  // Who asks.
+  // The side that asks.
   logic waits;
   assign s_ask_ready = !waits && !s_answer_valid;
   always_ff @(posedge s_clk) begin
@@ -50,7 +50,7 @@ module ask_cross #(
     end
   end
 
-  // Who answers.
+  // The side that answers.
   logic has_question;
   assign m_answer_ready = has_question && !m_ask_valid;
   always_ff @(posedge m_clk) begin

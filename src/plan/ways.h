@@ -25,8 +25,8 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
 // there to compare with. `inside`: a codec was named for what ranks of one host send each other, so only strategies
 // that treat hosts apart will do.
 std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
-// Of these, the ways for tensors that share parts: those alone that add in the order of ranks, since how large a part
-// is depends on the bucket, and no result may. All of them where a codec inside is named, or where none does.
+// Keeps the ways for tensors that share parts: those that add in the order of ranks, since the size of a part depends
+// on the bucket, and no result may. Keeps all where a codec inside is named, or where no way adds so.
 std::vector<Way> ways_of_group(std::span<const Way> ways, bool inside);
 // The way that takes the least time for n values, in the parts that are best for each. Where nobody has described the
 // link: the one that is least far behind the best, be the link one of kAssumedRate or of a tenth of that. If several

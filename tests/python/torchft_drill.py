@@ -159,13 +159,13 @@ class Replica:
         self.manager.start_quorum()
         if self.mishap == "before":
             fails()
-        futures = []
+        futures, timers = [], []
         for i in numbers:
             if self.mishap == "slow":
                 time.sleep(0.15)
             if self.mishap == "cut":
-                later = threading.Timer(0.02 * chance.random(), self.group.abort)
-                later.start()
+                timers.append(threading.Timer(0.02 * chance.random(), self.group.abort))
+                timers[-1].start()
             bucket = Bucket(numbers.index(i), self.parameters[i], values.split(SIZES)[i], i == numbers[-1])
             futures.append(self.group.average(self.manager, bucket))
             if self.mishap == "between" and i != numbers[-1]:
@@ -181,8 +181,8 @@ class Replica:
         self.values, self.then = values, values.clone()
         total = np.rint(4.0 * self.manager.num_participants() * values.numpy().astype(np.float64)) / 4
         self.total = np.where(sent, total, 0)
-        if self.mishap == "cut":
-            later.join()
+        for timer in timers:
+            timer.join()
 
 
 class Job:

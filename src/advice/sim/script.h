@@ -91,8 +91,8 @@ class Library {
     const Classes classes;
     Scripts scripts;
   };
-  // Of worlds whose parts go by these strategies, until it is asked again. All ranks are simulated, or those alone that
-  // stand for all.
+  // Returns what worlds share whose parts go by these strategies; it holds until the next call. `all`: every rank is
+  // simulated; else those alone that stand for all.
   Shelf& of(const Cluster& cluster, const Costs& costs, std::set<const Strategy*> strategies, int servers,
             bool all);
 

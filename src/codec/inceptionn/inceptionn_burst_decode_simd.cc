@@ -57,7 +57,7 @@ HWY_INLINE VW by_tag(std::uint32_t t1, std::uint32_t t2, std::uint32_t t3) {
   HWY_ALIGN const std::uint32_t all[4] = {0, t1, t2, t3};
   return hn::LoadDup128(Words(), all);
 }
-// What a unit of each tag's code is worth, where the code's sign is that of its word.
+// The value of a unit of each tag's code, where the code's sign is that of its word.
 HWY_INLINE VW units_of(const Classes& c) {
   return by_tag(std::bit_cast<std::uint32_t>(c.unit[0] * 0x1p-24F),
                 std::bit_cast<std::uint32_t>(c.unit[1] * 0x1p-16F), 0);

@@ -72,7 +72,7 @@ struct GroupEdges : Edges {
       : Edges(c),
         narrow{hn::Set(Floats(), c.unit[0] * 0x1p-8F), hn::Set(Floats(), 0x1p8F / c.unit[0])},
         to_wide{changed(narrow[0], c.unit[1]), changed(narrow[1], 1 / c.unit[1])} {}
-  // What the lower half counts, or how many of that make 1.
+  // k = 0: the value of a unit of the lower half; k = 1: how many units make 1.
   HWY_INLINE VF unit(hn::Mask<Words> wide, std::size_t k) const {
     return from_bits(hn::Xor(bits(narrow[k]), hn::And(hn::VecFromMask(Words(), wide), to_wide[k])));
   }

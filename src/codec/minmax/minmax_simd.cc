@@ -143,17 +143,6 @@ class Literal {
   VF min_, max_, gap_, steps_;
 };
 
-// Both passes read too much per value for the processor to foresee it in time.
-template <bool kResidual, std::size_t kValues>
-HWY_INLINE void prefetch_ahead(const Carry& in, std::size_t i) {
-  const std::size_t ahead =
-      i + block::HWY_NAMESPACE::kAhead + kValues <= in.n ? i + block::HWY_NAMESPACE::kAhead : 0;
-  for (std::size_t k = 0; k < kValues; k += 16) {
-    hwy::Prefetch(in.grad + ahead + k);
-    if (kResidual) hwy::Prefetch(in.residual + ahead + k);
-  }
-}
-
 template <bool kResidual>
 Ends find_as(const Carry& in) {
   if (in.n == 0) return {};

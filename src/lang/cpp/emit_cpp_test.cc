@@ -133,8 +133,8 @@ constexpr const char* kTritsLookedUp =
     "  part = f32(6 / (3 - i32(sign)))\n"
     "  part * part * size - part\n";
 
-// What two flags stand for is looked up; conditions on codes of 2 and 4 bits, with a number of the block in them, are
-// looked at by halves of bytes.
+// The value that two flags stand for is looked up. Conditions on codes of 2 and 4 bits, with a number of the block in
+// them, are checked by halves of bytes.
 constexpr const char* kFlags =
     "codec flags \"for a test\"\n"
     "block 200\n"

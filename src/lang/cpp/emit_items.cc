@@ -283,8 +283,10 @@ std::vector<std::size_t> ItemText::looked_up_flags() const {
   bool others = false;
   each(false, [&](std::size_t k, const Item& item) {
     if (!item.array || item.input == kNone) return;
-    const bool flag = node(item.input).type == Type::kBool && item.bits == 1;
-    flag ? flags.push_back(k) : void(others = true);
+    if (node(item.input).type == Type::kBool && item.bits == 1)
+      flags.push_back(k);
+    else
+      others = true;
   });
   const bool few = flags.size() == 1 || flags.size() == 2;
   return few && !others && follows_from_arrays() ? flags : std::vector<std::size_t>{};

@@ -259,15 +259,15 @@ INL void add_two(F& a, F& b, size_t i, const Reader& reader) {
   a = add(a, reader(No(), No(), words, i, 16));
   b = add(b, reader(No(), Yes(), words, i + 16, 16));
 }
-// Sums are read far ahead: what the processor foresees by itself comes too late. Beyond their end that does nothing.
-INL void ask_ahead(const float* sums) { __builtin_prefetch((const void*)(uintptr_t(sums) + 4608)); }
+// Prefetches sums, for which the hardware prefetcher is too late. Beyond their end that does nothing.
+INL void prefetch_sums(const float* sums) { __builtin_prefetch((const void*)(uintptr_t(sums) + 4608)); }
 // kTwo: by 32, where words are read; else two sums at a time take more registers than there are.
 template <bool kTwo, class... Readers>
 INL void add_all(size_t begin, size_t end, const float* onto, float* to, const Readers&... readers) {
   size_t i = begin;
   for (; kTwo && i + 32 <= end; i += 32) {
-    ask_ahead(onto + i);
-    ask_ahead(onto + i + 16);
+    prefetch_sums(onto + i);
+    prefetch_sums(onto + i + 16);
     F a = load(onto + i), b = load(onto + i + 16);
     (add_two(a, b, i, readers), ...);
     store(to + i, a);
@@ -275,7 +275,7 @@ INL void add_all(size_t begin, size_t end, const float* onto, float* to, const R
   }
   Words words;
   for (; !kTwo && i + 16 <= end; i += 16) {
-    ask_ahead(onto + i);
+    prefetch_sums(onto + i);
     F v = load(onto + i);
     ((v = add(v, readers(No(), No(), words, i, 16))), ...);
     store(to + i, v);

@@ -4,7 +4,7 @@
 
 namespace {
 
-// What a table has for one or two flags of each value, of which those in a are bit 0 of its index.
+// Looks up one or two flags of each value in a table; those in a are bit 0 of its index.
 template <int kFlags, class T, class S>
 INL F flagged(F table, T tail, S, Words& words, const uint8_t* a, const uint8_t* b, size_t count) {
 #if W == 64

@@ -92,11 +92,10 @@ HWY_INLINE Stats stats_of(const Carry& in) {
   return stats;
 }
 
-// The gradient address to prefetch while a block is encoded: a little more than a block ahead of the current value, and
-// inside the gradient. One block ahead is too late for part of it; one and a half overtakes the hardware prefetcher.
-// Slower: to prefetch the residual too (a third stream), or to compute the next block's statistics in the loop that
-// sends this one.
-constexpr std::size_t kAhead = 1152;
+// The gradient address to prefetch while a block is encoded: kAhead is a little more than a block ahead of the current
+// value, and the address stays inside the gradient. One block ahead is too late for part of it; one and a half
+// overtakes the hardware prefetcher. Slower: to prefetch the residual too (a third stream), or to compute the next
+// block's statistics in the loop that sends this one.
 HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t len) {
   return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
 }

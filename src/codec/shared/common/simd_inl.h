@@ -70,6 +70,18 @@ HWY_INLINE void store(VF v, float* out, bool past_caches) {
   past_caches ? hn::Stream(v, Floats(), out) : hn::StoreU(v, Floats(), out);
 }
 
+// Values between what is used and what is prefetched, where the hardware prefetcher is too late.
+constexpr std::size_t kAhead = 1152;
+// Prefetches kValues values of the gradient, and of the residual where it is read, from i + kAhead on.
+template <bool kResidual, std::size_t kValues>
+HWY_INLINE void prefetch_ahead(const Carry& in, std::size_t i) {
+  const std::size_t ahead = i + kAhead + kValues <= in.n ? i + kAhead : 0;
+  for (std::size_t k = 0; k < kValues; k += 16) {
+    hwy::Prefetch(in.grad + ahead + k);
+    if (kResidual) hwy::Prefetch(in.residual + ahead + k);
+  }
+}
+
 // out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for whole vectors; returns how many values it wrote.
 // unpack(payload, i) returns a vector of the payload's values from i on. Four vectors at a time hide the latency of
 // additions.
@@ -82,7 +94,6 @@ HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& me
   const bool divides = merge.divide != 1.0F;
   const bool past_caches = goes_past_caches(merge, out);
   const std::size_t first = merge.base || payloads.empty() ? 0 : 1;
-  constexpr std::size_t kAhead = 1152;  // what the processor foresees by itself comes too late
   std::size_t i = 0;
   for (; i + kAtOnce * step <= whole(out.size()); i += kAtOnce * step) {
     if (merge.base && i + kAhead + kAtOnce * step <= out.size())

@@ -17,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include "codec/shared/common/compress_simd_inl.h"
+#include "codec/shared/common/simd_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::select::HWY_NAMESPACE {
@@ -26,7 +27,6 @@ namespace simd = tithe::simd::HWY_NAMESPACE;
 
 constexpr std::size_t kBlock = 1024;  // values per round of collect: 4 KiB of each stream stay in L1
 constexpr std::size_t kWord = 64;
-constexpr std::size_t kAhead = 1152;  // values; what the processor foresees by itself comes too late
 
 using DF = hn::CappedTag<float, 16>;
 using DI = hn::RebindToSigned<DF>;
@@ -72,11 +72,7 @@ Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint
     std::size_t filled = 0;
     std::size_t i = block;
     for (; i + kWord <= stop; i += kWord) {
-      const std::size_t ahead = i + kAhead + kWord <= in.n ? i + kAhead : 0;
-      for (std::size_t j = 0; j < kWord; j += kLine) {
-        hwy::Prefetch(in.grad + ahead + j);
-        if (kResidual) hwy::Prefetch(in.residual + ahead + j);
-      }
+      simd::prefetch_ahead<kResidual, kWord>(in, i);
       words[filled++] = TakeWord<kResidual, kResidualOut>(in, i, below, peaks);
     }
     if (i < stop) {
