@@ -95,8 +95,11 @@ def navigation() -> list[dict]:
         if shelf == "Reference":
             entries.insert(1, {"Every name in Python": NAMES})
         if shelf == "Results":
-            others = sorted(p.relative_to(ROOT) for p in files(ROOT, "bench/results/*.md") if p.name != "README.md")
-            entries.insert(1, {"All results": [{p.stem.replace("_", " "): str(p)} for p in others]})
+            folder = ROOT / "bench/results"
+            others = sorted(p for p in files(ROOT, "*.md") if p.is_relative_to(folder) and p.name != "README.md")
+            titles = [str(p.relative_to(folder).with_suffix("")).replace("_", " ") for p in others]
+            pages = [str(p.relative_to(ROOT)) for p in others]
+            entries.insert(1, {"All results": [{title: page} for title, page in zip(titles, pages, strict=True)]})
         nav.append({shelf: entries})
     return nav
 

@@ -18,6 +18,14 @@ def test_the_navigation_is_the_index():
     assert all(documents and all((ROOT / path).is_file() for _, path in documents) for _, documents in shelves)
 
 
+def test_the_navigation_holds_every_document_of_the_results():
+    results = next(entries for shelf in docs.navigation() for title, entries in shelf.items() if title == "Results")
+    listed = [page for entry in results for pages in entry.values() if isinstance(pages, list) for page in pages]
+    there = {str(p.relative_to(ROOT)) for p in (ROOT / "bench/results").rglob("*.md")} - {"bench/results/README.md"}
+    assert {path for page in listed for path in page.values()} == there
+    assert len({title for page in listed for title in page}) == len(listed)
+
+
 def test_markdown_that_the_generator_reads_otherwise():
     text = "Below a paragraph:\n- one\n- two\n  more\n- three\n\n```python run\n- x = 1\n```\n"
     made = "Below a paragraph:\n\n- one\n- two\n  more\n- three\n\n```python\n- x = 1\n```\n"
