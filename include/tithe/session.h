@@ -106,8 +106,10 @@ struct SessionOptions {
   // buckets, whose values count for nothing, and get the same result. The mean is over those that work.
   int servers = 0;
   std::string schedule = "none";  // how the codec's ratio changes between rounds (tithe/schedule.h)
-  int lanes = 1;        // compute threads; 0: wait() itself does all the work, on the caller's thread
-  bool average = true;  // divide by the world size
+  // Compute threads; 0: wait() itself does all the work, on the caller's thread. Not said: as many as this rank's share
+  // of the cores, without one that its program has, and 1 to 8 (docs/flow.md, "Lanes"). Results have the same bits.
+  std::optional<int> lanes = {};
+  bool average = true;                       // divide by the world size
   std::size_t min_values = kUsualMinValues;  // smaller tensors travel raw, where no rule takes them
   std::size_t part_values = kUsualPartValues;
   // Nothing is heard for this long from a peer that owes something: kTimeout names it. Bytes that arrive count, and
@@ -178,6 +180,7 @@ struct SessionStats {
   std::uint64_t late_ns = 0;
   std::uint64_t rounds_missed = 0;  // that went on without this rank's program
   std::uint64_t rounds_behind = 0;  // of them, those whose results wait for it
+  int lanes = 0;                    // compute threads, as said or as chosen (plan_text() says why)
   std::uint64_t values = 0;         // gradient values synchronised by this rank
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included

@@ -63,7 +63,7 @@ typedef struct tithe_options {
   size_t size;          /* sizeof(tithe_options); tithe_options_init fills it */
   const char* codec;    /* a spec string, e.g. "dgc:ratio=0.01" */
   const char* strategy; /* a name of tithe/strategies.def */
-  int lanes;            /* compute threads; 0: tithe_wait does the work */
+  int lanes;            /* compute threads; 0: tithe_wait does the work; -1: by the cores that are free */
   int average;          /* divide by the world size */
   size_t min_values;    /* smaller tensors travel raw */
   size_t part_values;   /* larger tensors are cut */

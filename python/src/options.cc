@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session's options, as Python sets them: include/tithe/session.h.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -51,7 +52,7 @@ void bind_options(nb::module_& m) {
       .def_rw("undo", &SessionOptions::undo)
       .def_rw("servers", &SessionOptions::servers)
       .def_rw("schedule", &SessionOptions::schedule)
-      .def_rw("lanes", &SessionOptions::lanes)
+      .def_rw("lanes", &SessionOptions::lanes, nb::arg().none())
       .def_rw("average", &SessionOptions::average)
       .def_rw("min_values", &SessionOptions::min_values)
       .def_rw("part_values", &SessionOptions::part_values)

@@ -24,6 +24,7 @@ nb::dict to_dict(const SessionStats& s) {
   d["late_ns"] = s.late_ns;
   d["rounds_missed"] = s.rounds_missed;
   d["rounds_behind"] = s.rounds_behind;
+  d["lanes"] = s.lanes;
   d["values"] = s.values;
   d["frames_sent"] = s.frames_sent;
   d["bytes_sent"] = s.bytes_sent;

@@ -49,7 +49,7 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
             f"patience={options.patience} is shorter than timeout={options.timeout}: raise patience, which is for "
             "ranks that answer"
         )
-    if options.lanes < 0:
+    if options.lanes is not None and options.lanes < 0:
         raise ValueError(f"lanes={options.lanes}: must not be negative")
     return options
 
@@ -74,8 +74,9 @@ class Session:
     Open one with `from_environment` (torchrun, mpirun, Slurm), `open` (an exchange of addresses that you provide) or
     `loop` (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names what moves the bytes,
     as `tithe transports` lists it. Options are those of include/tithe/session.h:
-    codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none", lanes=1,
-    average=True, min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
+    codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none",
+    lanes=None (compute threads: by the cores that the ranks of this machine leave free), average=True,
+    min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
     pacer="off" (or "window=16384": docs/pacing.md), device="off" (or "on": docs/device.md; no GPU has run
     it), members=[] (names of ranks), epoch=0, undo=False and stragglers="share=0.25" (who is late, and whether rounds
@@ -270,7 +271,7 @@ class Session:
         Sums: rounds, rounds_dropped, values, frames_sent, bytes_sent, gradient_bytes (handed over), dense_bytes (what a
         ring all-reduce of them sends), bytes_saved (the difference); times of lanes: encode_ns, merge_ns, send_ns; of
         callers: wait_ns; of rounds: exchange_ns (first sync() to the end of commit()), exposed_ns (of it, after the
-        last sync()), hidden_ns (before it).
+        last sync()), hidden_ns (before it). lanes: how many compute threads there are.
         Of the last measured round, this rank's L2 norms over all tensors: gradient_norm, residual_norm (what is unsent
         after it), relative_error (residual over gradient), measured_rounds (rounds that were committed with it). Rounds
         1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.

@@ -13,13 +13,14 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "tithe/seam/frame.h"
 
 namespace tithe {
 namespace {
 
-constexpr std::uint16_t kVersion = 5;
-constexpr std::size_t kAtNonce = 52;
+constexpr std::uint16_t kVersion = 6;
+constexpr std::size_t kAtNonce = 60;
 constexpr std::size_t kHeaderBytes = kAtNonce + kSecretBytes;
 constexpr std::size_t kEndBytes = 8 + kSecretBytes;  // checksum and tag
 constexpr std::size_t kMostText = 1000;
@@ -36,17 +37,19 @@ ProcessId own_process_id() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
   char name[256] = {};
   if (machine.empty() && gethostname(name, sizeof name - 1) == 0) machine = name;
-  const auto within = [&](const char* space) {
-    std::string where = machine;
-    struct stat ns {};
-    if (stat(space, &ns) == 0) where += fmt::format("/{}", ns.st_ino);
+  const auto hash = [&](const std::string& where) {
     std::uint64_t h = 1;
-    for (const char c : where) h = mix64(h ^ static_cast<unsigned char>(c));
+    for (const char c : machine + where) h = mix64(h ^ static_cast<unsigned char>(c));
     return h;
+  };
+  const auto within = [&](const char* space) {
+    struct stat ns {};
+    return hash(stat(space, &ns) == 0 ? fmt::format("/{}", ns.st_ino) : std::string());
   };
   return {.system = within("/proc/self/ns/pid"),
           .pid = static_cast<std::uint32_t>(getpid()),
-          .host = within("/proc/self/ns/net")};
+          .host = within("/proc/self/ns/net"),
+          .cores = hash("/cores " + which_cores())};
 }
 
 std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect) {
@@ -66,6 +69,7 @@ std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, co
   wire::put(&blob[32], own.pid);
   wire::put(&blob[36], own.host);
   wire::put(&blob[44], hello.link_rate);
+  wire::put(&blob[52], own.cores);
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
                 hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);
@@ -111,7 +115,8 @@ Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int
   HeardHello heard{body,
                    {.system = wire::get<std::uint64_t>(&blob[24]),
                     .pid = wire::get<std::uint32_t>(&blob[32]),
-                    .host = wire::get<std::uint64_t>(&blob[36])},
+                    .host = wire::get<std::uint64_t>(&blob[36]),
+                    .cores = wire::get<std::uint64_t>(&blob[52])},
                    {},
                    wire::get<std::uint64_t>(&blob[44])};
   std::memcpy(heard.nonce.data(), &blob[kAtNonce], heard.nonce.size());
@@ -154,6 +159,10 @@ Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Di
   std::vector<std::uint64_t> host_of_rank;
   for (const HeardHello& h : all.hellos) host_of_rank.push_back(h.process.host);
   all.hosts = Hosts::of(host_of_rank);
+  const HeardHello& own = all.hellos[static_cast<std::size_t>(rank)];
+  const auto share = std::ranges::count_if(
+      all.hellos, [&](const HeardHello& h) { return h.process.cores == own.process.cores; });
+  all.cores = {usable_cores(), static_cast<int>(share)};
   if (all.hosts.count(world) > 1)
     all.link_rate = std::ranges::min(all.hellos, {}, &HeardHello::link_rate).link_rate;
   all.key = session_key(connect.token, all.hellos);

@@ -8,7 +8,7 @@
 //
 // Layout, little-endian   u32 magic | u16 hello version | u8 frame version | u8 ok | u32 world | u32 rank |
 //                         u32 major | u32 minor, of the dialect | u64 system | u32 process | u64 host |
-//                         u64 link rate | nonce, 32 bytes |
+//                         u64 link rate | u64 cores | nonce, 32 bytes |
 //                         an address, as the transport writes it, or the text of what went wrong |
 //                         u64 XXH3-64 of all before it | HMAC-SHA256 by the job token of all before it, 32 bytes
 #include <cstdint>
@@ -41,7 +41,8 @@ struct Hello {
 struct ProcessId {
   std::uint64_t system = 0;
   std::uint32_t pid = 0;
-  std::uint64_t host = 0;  // equal for processes of one machine with the same network: they share its links
+  std::uint64_t host = 0;   // equal for processes of one machine with the same network: they share its links
+  std::uint64_t cores = 0;  // equal for processes that share their cores (base/usable_cores.h)
 };
 ProcessId own_process_id();
 
@@ -68,6 +69,7 @@ struct Introduced {
   std::vector<HeardHello> hellos;                // in rank order; empty hellos in a world of one
   Secret key = {};
   Hosts hosts = {};
+  CoresHere cores = {};
   std::uint64_t link_rate = 0;  // the least of all; 0: some rank does not know, or there is but one host
 };
 Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Dialect& dialect);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "base/usable_cores.h"
 #include "conformance/transport_fixture.h"
 
 namespace tithe::testing {
@@ -291,6 +292,16 @@ TEST_P(TransportSuite, hosts) {
   for (Rank r = 1; r < kWorld; ++r) EXPECT_EQ(at(r).hosts(), at(0).hosts());
   const bool threads = at(0).kind() == "loop";  // between processes all are on this machine
   EXPECT_EQ(at(0).hosts().count(kWorld), threads ? kWorld : 1);
+}
+
+// All ranks of this suite run on the same cores.
+TEST_P(TransportSuite, cores) {
+  constexpr int kWorld = 3;
+  open(kWorld);
+  for (Rank r = 0; r < kWorld; ++r) {
+    EXPECT_EQ(at(r).cores().cores, usable_cores());
+    EXPECT_EQ(at(r).cores().ranks, kWorld);
+  }
 }
 
 TEST_P(TransportSuite, world_of_one) {

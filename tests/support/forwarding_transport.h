@@ -18,6 +18,7 @@ class ForwardingTransport : public Transport {
   int world() const final { return world_; }
   Hosts hosts() const override { return inner_->hosts(); }
   std::uint64_t link_rate() const override { return inner_->link_rate(); }
+  CoresHere cores() const override { return inner_->cores(); }
   ByteView key() const override { return inner_->key(); }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     return inner_->send(peer, channel, bytes, op);

@@ -2,8 +2,8 @@
 // tithe bench codec: how fast one codec encodes and decodes here, as a ratio to the least work that moves the same
 // bytes.
 #include <fmt/format.h>
-#include <sched.h>
 
+#include "base/usable_cores.h"
 #include "measure/codec_rows.h"
 #include "progress.h"
 #include "tithe/seam/catalogue.h"
@@ -19,12 +19,6 @@ struct BenchCodecArgs {
   int peers = 4;
   int rounds = 21;
 };
-
-int usable_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
 
 Result<bench::Outcome> measure(bench::Row row, const BenchCodecArgs& args) {
   row.n = args.n;

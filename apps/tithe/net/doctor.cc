@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <hwy/targets.h>
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,8 +10,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
+#include "base/usable_cores.h"
 #include "finding.h"
 #include "tithe/connect.h"
 #include "tithe/seam/codec.h"
@@ -58,10 +57,7 @@ Finding processor() {
       model = line.substr(line.find(':') + 2);
       break;
     }
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
-  const int cores = known ? CPU_COUNT(&allowed) : static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = usable_cores();
   Json targets = Json::array();
   std::string text;
   // Highway numbers its targets so that a better one has a lower bit.

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/usable_cores.h"
 #include "rank_processes.h"
 
 namespace tithe::cli {
@@ -47,7 +48,7 @@ double seconds_to_wake() {
 double seconds_of_slice(int ranks) {
   constexpr auto kNap = std::chrono::milliseconds(1);
   constexpr int kNaps = 100;
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = usable_cores();
   std::atomic<bool> stop = false;
   std::vector<std::thread> busy;
   for (int k = 0; k < (cores + ranks - 1) / ranks; ++k)

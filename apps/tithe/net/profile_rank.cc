@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/rng.h"
+#include "base/usable_cores.h"
 #include "engine/peers/chosen.h"
 #include "engine/program/program.h"
 #include "frame/checksum.h"
@@ -288,7 +289,7 @@ class ProfileRank {
     p.target = target();
     p.date = today();
     p.transport = args_.transport;
-    p.cores = static_cast<int>(std::thread::hardware_concurrency());
+    p.cores = usable_cores();
     p.ranks = world;
     p.lanes = args_.lanes;
     p.one_machine = ranks_alike(&Found::machine) == world;

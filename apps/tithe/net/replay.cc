@@ -198,9 +198,9 @@ Run declare_replay(CLI::App& app) {
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
   app.add_option("--choices", args->choices_file, "a file of rules (docs/choices.md)");
-  app.add_option("--lanes", args->session.lanes, "compute threads per rank; 0: the calling thread does all")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
+  app.add_option("--lanes", args->session.lanes,
+                 "compute threads per rank; 0: the calling thread does all; as a session has them")
+      ->check(CLI::Range(0, 64));
   app.add_option("--pacer", args->session.pacer,
                  "how many bytes may be under way: off, or window=BYTES (docs/pacing.md)")
       ->capture_default_str();

@@ -56,7 +56,7 @@ Result<planner::Question> question_of(const PlanArgs& args, const Scene& scene) 
           one.ok() && !always_allowed(one->codec))
         q.allowed.push_back(*std::move(one));
   }
-  q.job = job_of(scene, args.scene.bucket_cap_mb, args.scene.session.lanes);
+  q.job = job_of(scene, args.scene.bucket_cap_mb, args.scene.session.lanes.value_or(0));
   return q;
 }
 
@@ -321,9 +321,9 @@ Run declare_plan(CLI::App& app) {
   app.add_option("--profile", args->scene.profile, "what `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->scene.foreign_profile,
                "take a profile of another machine or version");
-  app.add_option("--lanes", args->scene.session.lanes, "compute threads per rank")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  app.add_option("--lanes", args->scene.session.lanes,
+                 "compute threads per rank; as its host's cores leave them free")
+      ->check(CLI::Range(1, 64));
   add_windows(app, args->scene);
   app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))

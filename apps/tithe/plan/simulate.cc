@@ -42,6 +42,7 @@ Json json_of(const Answer& a) {
           {"cpu_s_per_rank", a.outcome.processor},
           {"busiest_link", a.outcome.busiest},
           {"busiest_link_ms", a.outcome.carried_most * 1e3},
+          {"lanes", a.outcome.lanes},  // of a rank, for computing
           {"ranks_simulated", a.outcome.ranks},
           {"exchange_ms", a.exchange > 0 ? Json(a.exchange * 1e3) : Json()}};  // of local steps
 }
@@ -237,9 +238,9 @@ Run declare_simulate(CLI::App& app) {
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
   app.add_option("--choices", args->choices_file, "a file of rules (docs/choices.md)");
   app.add_option("--compare", args->compare, "further settings to put beside it: CODEC, or CODEC@STRATEGY");
-  app.add_option("--lanes", args->session.lanes, "compute threads per rank")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  app.add_option("--lanes", args->session.lanes,
+                 "compute threads per rank; as its host's cores leave them free")
+      ->check(CLI::Range(1, 64));
   app.add_option("--servers", args->session.servers, "so many ranks, the last ones, only sum for the others")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();

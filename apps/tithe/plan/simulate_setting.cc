@@ -183,7 +183,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
   sim::Workload work;
   const double forward = scene.model.forward_ms / 1e3 / speed;
   work.compute = forward + scene.model.backward_ms() / 1e3 / speed;
-  work.lanes = setting.session.lanes;
+  work.lanes = setting.session.lanes.value_or(0);
   work.servers = setting.session.servers;
   constexpr std::size_t kFirstBucket = 1 << 20;
   const auto cap = static_cast<std::size_t>(bucket_cap_mb * (1 << 20));

@@ -16,6 +16,7 @@
 //   link_rate  as the drivers of all ranks' interfaces tell it, without a clock: all ranks are told the same
 //   windowed    after window(bytes), a send of more than 4096 bytes completes only once its receive was posted and all
 //               of it but at most so many bytes, and a piece of 64 KB, is with the peer's machine
+//   cores       a rank is told how many ranks share the cores that it may use, as far as the transport knows
 //   its_clock   time passes as now() says: a simulated transport has its own clock
 // Only one thread at a time may call a transport; any thread may call wake() and now().
 #include <chrono>
@@ -40,6 +41,12 @@ struct Completion {
   Status status;          // the result; peer() is the rank concerned. Its text does not repeat the rank
 };
 
+// The cores that this process may use, and the ranks that share them, itself among them.
+struct CoresHere {
+  int cores = 1;
+  int ranks = 1;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -51,6 +58,8 @@ class Transport {
   virtual Hosts hosts() const { return {}; }
   // Bytes per second of the slowest link between hosts; 0: not known, or there is but one host. The same on all ranks.
   virtual std::uint64_t link_rate() const { return 0; }
+  // As if it had one, where the transport does not look.
+  virtual CoresHere cores() const { return {}; }
   // A key that only the ranks of this job share, new each time they meet; frames are tagged with it. Empty if no
   // stranger can send, as with ranks that are threads of one process.
   virtual ByteView key() const { return {}; }

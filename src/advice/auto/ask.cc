@@ -2,8 +2,8 @@
 #include "advice/auto/ask.h"
 
 #include <algorithm>
-#include <thread>
 
+#include "base/usable_cores.h"
 #include "measure/codec_speed.h"
 
 namespace tithe::automatic {
@@ -34,7 +34,7 @@ Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<
   asked.allowed = std::move(allowed);
   asked.hosts = seat.usual.hosts;
   asked.world = seat.usual.world;
-  asked.cores = static_cast<int>(std::thread::hardware_concurrency());
+  asked.cores = usable_cores();
   if (seat.usual.link.known()) asked.latency = seat.usual.link.seconds_per_frame;
   return asked;
 }

@@ -236,7 +236,7 @@ void Board::add_lots(const Assignment& assignment, std::size_t first, std::size_
 // A resource does what its lots ask of it, and none of that before they are ready. Lots are in the order of buckets,
 // which are ready one after the other.
 Seconds Board::least() const {
-  const double lanes = std::max(1, question_->job.lanes);
+  const double lanes = question_->lanes();
   Stage behind;
   Seconds most = 0;
   for (std::size_t l = lots_.size(); l-- > 0;) {
@@ -260,7 +260,7 @@ Seconds Board::judge(const Assignment& assignment, Seconds limit) {
   }
   constexpr double kRounding = 1 + 1e-9;  // sums are taken in another order
   if (const Seconds least = this->least(); least > limit * kRounding) return least;
-  times_ = schedule_.run(lots_, question_->job.lanes);
+  times_ = schedule_.run(lots_, question_->lanes());
   return std::max(times_.end, question_->job.compute);
 }
 

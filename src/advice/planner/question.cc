@@ -46,7 +46,6 @@ Result<sim::Workload> workload_of(const Question& question, std::span<const Rule
   SessionOptions options;
   options.codec = "fp32";
   options.rules = std::vector<Rule>(rules.begin(), rules.end());
-  options.lanes = question.job.lanes;
   options.link = question.cluster.link_text(question.costs);
   const Result<Choices> choices =
       engine::choices_of(options, question.cluster.world(), question.cluster.shared());

@@ -30,7 +30,7 @@ struct Job {
   std::vector<JobTensor> tensors;        // in the order in which they become ready
   std::vector<std::size_t> bucket_ends;  // tensors up to this one are handed over with the last of them
   Seconds compute = 0;                   // forward and backward
-  int lanes = 1;                         // compute lanes of a rank
+  int lanes = 1;                         // compute lanes of a rank; 0: as the cluster's cores have it
   Seconds behind = 0;  // the last of `compute`: ranks' word that the round is over does not wait for it
 };
 
@@ -41,6 +41,8 @@ struct Question {
   sim::Cluster cluster;
   sim::Costs costs;
   std::vector<Allowance> allowed;
+
+  int lanes() const { return job.lanes > 0 ? job.lanes : cluster.lanes(0); }  // of rank 0
 };
 
 inline constexpr int kMostPlanned = 4096;  // ranks: some seconds

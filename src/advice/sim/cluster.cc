@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "plan/lanes.h"
+
 namespace tithe::sim {
 namespace {
 
@@ -120,6 +122,13 @@ Result<Cluster> Cluster::sized(int ranks) const {
   for (Kind& k : c.kinds_) k.count = static_cast<int>(k.count * turns);
   c.build(ranks);
   return c;
+}
+
+int Cluster::lanes(Rank r) const {
+  if (!codecs_.empty()) return 1;
+  const Host& host = hosts_[static_cast<std::size_t>(host_of(r))];
+  return usual_lanes(machine_cores_[static_cast<std::size_t>(host.machine)],
+                     shared_cores_ > 0 ? world_ : host.ranks);
 }
 
 Seconds Cluster::compute(std::string_view model) const {

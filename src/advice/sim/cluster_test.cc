@@ -54,6 +54,23 @@ TEST(Cluster, WayGoesUpAndDown) {
   EXPECT_DOUBLE_EQ(c->rates()[static_cast<std::size_t>(links[1])], 100e6 / 8);
 }
 
+TEST(Cluster, LanesAreThoseOfASessionThatIsNotTold) {
+  const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
+  ASSERT_TRUE(c.ok());
+  EXPECT_EQ(c->lanes(0), 3);  // 8 cores, 2 ranks
+  EXPECT_EQ(c->lanes(6), 1);  // one core of its own
+  EXPECT_EQ(c->with_cores(4).lanes(6), 3);
+  EXPECT_EQ(Cluster::flat(4, 1e9, 0, 8).lanes(3), 7);
+  EXPECT_EQ(Cluster::flat(4, 1e9, 0, 4, true).lanes(3), 1);  // one machine
+  const Result<Cluster> testbed = Cluster::parse(
+      "name = \"t\"\n[[hosts]]\ncount = 2\ncores = 96\nrate = \"1Gb/s\"\n"
+      "[[codec]]\nname = \"*\"\nencode = [[1000, \"1us\"]]\nstore = [[1000, \"1us\"]]\nmerge = [[1000, "
+      "\"1us\"]]\n",
+      "f");
+  ASSERT_TRUE(testbed.ok()) << testbed.status().what();
+  EXPECT_EQ(testbed->lanes(0), 1) << "its codecs run on devices";
+}
+
 TEST(Cluster, SizedTakesTheFirstOrAsManyAgain) {
   const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
   ASSERT_TRUE(c.ok());

@@ -63,7 +63,7 @@ Seconds Outlook::at_start() const {
     for (std::size_t l = 0; l < rates_.size(); ++l)
       least = std::max(least, parts_[p].ready + behind.bytes[l] / rates_[l]);
     for (std::size_t s = 0; s < behind.computing.size(); ++s)
-      least = std::max(least, parts_[p].ready + std::max(behind.computing[s] / lanes(), behind.handling[s]));
+      least = std::max(least, parts_[p].ready + std::max(behind.computing[s] / lanes(s), behind.handling[s]));
   }
   return least;
 }
@@ -75,7 +75,7 @@ Seconds Outlook::of_link(int link, double carried, Seconds now) const {
 
 Seconds Outlook::of_seat(Rank seat, Seconds computed, Seconds handled, Seconds now) const {
   const auto s = static_cast<std::size_t>(seat);
-  return now + std::max({0.0, (all_.computing[s] - computed) / lanes(), all_.handling[s] - handled});
+  return now + std::max({0.0, (all_.computing[s] - computed) / lanes(s), all_.handling[s] - handled});
 }
 
 }  // namespace tithe::sim

@@ -53,7 +53,9 @@ class Outlook {
   };
   const Load& of(const Script& script);
   // The light steps of a rank run on its communication lane.
-  double lanes() const { return lanes_ + 1; }
+  double lanes(std::size_t seat) const {
+    return 1 + (lanes_ > 0 ? lanes_ : cluster_.lanes(static_cast<Rank>(seat)));
+  }
 
   const Cluster& cluster_;
   const Costs& costs_;

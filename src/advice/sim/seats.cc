@@ -67,7 +67,7 @@ void World::wake(Rank r, bool asleep) {
 
 Seconds World::take(Rank r, Lane& lane) {
   Seat& rank = at(r);
-  lane.count = rank.queue.take(lane.taken, work_.lanes);
+  lane.count = rank.queue.take(lane.taken, static_cast<int>(rank.lanes.size()));
   Seconds all = 0;
   for (std::size_t k = 0; k < lane.count; ++k) {
     const Task& task = lane.taken[k];

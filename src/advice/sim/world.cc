@@ -104,10 +104,12 @@ Status World::build() {
       later(e.ready, devices_ ? What::kFilled : What::kBucket, static_cast<std::uint32_t>(r));
   }
   first_job_.push_back(runs_.size());
-  for (Seat& seat : seats_) {
+  for (std::size_t s = 0; s < seats_.size(); ++s) {
+    Seat& seat = seats_[s];
     seat.begun.resize(work_.buckets.size());
     seat.ended.resize(runs_.size());
-    seat.lanes.resize(static_cast<std::size_t>(std::max(1, work_.lanes)));
+    seat.lanes.resize(
+        static_cast<std::size_t>(work_.lanes > 0 ? work_.lanes : cluster_.lanes(static_cast<Rank>(s))));
   }
   return {};
 }
@@ -153,6 +155,7 @@ Result<Outcome> World::run(Seconds limit) {
     out_.computed.push_back(s.computed);
   }
   out_.ranks = seats_.size();
+  out_.lanes = seats_[0].lanes.size();
   for (const Cores& c : cores_) out_.processor += c.used() / static_cast<double>(out_.ranks);
   out_.encoded = seats_[0].encoded;
   out_.merged = seats_[0].merged;

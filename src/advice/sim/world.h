@@ -36,7 +36,7 @@ struct Exchange {
 struct Workload {
   Seconds compute = 0;  // forward and backward: the step takes at least so long
   std::vector<Exchange> buckets;
-  int lanes = 1;    // compute lanes of a rank, at least one
+  int lanes = 1;    // compute lanes of a rank; 0: as many as it takes that is not told (Cluster::lanes)
   int servers = 0;  // so many ranks, the last ones, only sum for the others
 };
 
@@ -55,6 +55,7 @@ class Outcome {
   Seconds step = 0;               // until the last rank may begin the next one
   Seconds exposed = 0;            // of it, after compute
   std::size_t ranks = 0;          // that were simulated
+  std::size_t lanes = 0;          // of computing, of rank 0
   std::size_t steps = 0;          // of their programs: what the simulation takes is in proportion
   std::vector<double> bytes;      // sent, by rank that was simulated: frames
   std::vector<Seconds> computed;  // lane time of steps of computing, by rank that was simulated

@@ -212,6 +212,19 @@ TEST(World, LanesShareTheCoresOfTheirMachine) {
   EXPECT_NEAR(shared->step, 2.0, 0.01);
 }
 
+// Each host's ranks have lanes by that host's cores: the step is that of the slowest.
+TEST(World, LanesThatNobodyNamesAreThoseOfTheHostsCores) {
+  const auto step = [](int cores, int lanes) {
+    const Cluster cluster = Cluster::flat(2, 1e12, 0, cores);
+    Workload work;
+    work.lanes = lanes;
+    work.buckets.push_back({.plan = plan_for("onebit", "gather", 1 << 20, 1 << 16)});
+    return run(cluster, usual_costs(), work, false)->step;
+  };
+  EXPECT_EQ(step(5, 0), step(5, 4));
+  EXPECT_LT(step(5, 0), step(5, 1));
+}
+
 TEST(World, ABucketTakesItsTimeToBegin) {
   const Cluster cluster = Cluster::flat(2, 1e12, 0, 1);
   Workload work;

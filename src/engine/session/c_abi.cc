@@ -85,6 +85,8 @@ int give(const Result<std::vector<std::uint8_t>>& state, void** bytes, std::size
   return report({}, error);
 }
 
+constexpr int kUsualLanes = -1;
+
 Result<SessionOptions> read(const tithe_options& o, int world) {
   if (o.size < sizeof(tithe_options)) return Status(Code::kInvalid, "options: call tithe_options_init first");
   SessionOptions out;
@@ -101,7 +103,7 @@ Result<SessionOptions> read(const tithe_options& o, int world) {
   if (o.pacer != nullptr) out.pacer = o.pacer;
   if (o.device != nullptr) out.device = o.device;
   if (o.checksum != nullptr) out.checksum = o.checksum;
-  out.lanes = o.lanes;
+  if (o.lanes != kUsualLanes) out.lanes = o.lanes;
   out.average = o.average != 0;
   out.min_values = o.min_values;
   out.part_values = o.part_values;
@@ -165,7 +167,7 @@ void tithe_options_init(tithe_options* options) {
   *options = {sizeof(tithe_options),
               kDefaults.codec.c_str(),
               kDefaults.strategy.c_str(),
-              kDefaults.lanes,
+              tithe::kUsualLanes,
               kDefaults.average,
               kDefaults.min_values,
               kDefaults.part_values,

@@ -141,6 +141,7 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
     tithe_options o;
     tithe_options_init(&o);
     EXPECT_EQ(o.ended, nullptr);
+    EXPECT_EQ(o.lanes, -1);  // as many as cores are free
     o.codec = "fp32";
     o.ended = Program::ended;
     o.user = &programs[r];

@@ -90,7 +90,7 @@ void Session::Impl::seat_advisor() {
   if (member_.me != 0 || member_.world == 1) return;
   engine::AdvisorSeat seat{.usual = choices_->usual(),
                            .first = {choices_->rules().begin(), choices_->rules().end()},
-                           .lanes = options_.lanes,
+                           .lanes = lanes_,
                            .aside = [this](std::function<void()> work) { runner_.aside(std::move(work)); },
                            .now_ns = [this] { return runner_.now_ns(); },
                            .mark = [this](std::string_view op, std::int64_t begin,

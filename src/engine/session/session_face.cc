@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "engine/session/stand_in.h"
+#include "plan/lanes.h"
 #include "tithe/seam/machine.h"
 
 namespace tithe {
@@ -51,20 +52,22 @@ Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options
                     std::unique_ptr<engine::TraceFile> trace, const engine::Stragglers& stragglers)
     : trace_(std::move(trace)),
       options_(std::move(options)),
-      member_{.me = transport->rank(),
-              .world = transport->world(),
-              .hosts = choices.usual().hosts,
-              .servers = options_.servers,
-              .divide = options_.average ? static_cast<float>(transport->world() - options_.servers) : 1.0F,
-              .seed = options_.seed,
-              .run = engine::run_in(options_.run, options_.epoch),
-              .force_reference = options_.force_reference,
-              .workers = options_.lanes + 1,
-              .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
-              .tags = transport->key().empty() ? nullptr
-                                               : std::make_shared<Tags>(transport->key(), options_.lanes + 1),
-              .gpus = std::make_shared<engine::Gpus>(device, options_.lanes + 1),
-              .strangers = engine::strangers_may_speak(*transport)},
+      cores_(transport->cores()),
+      lanes_(options_.lanes.value_or(usual_lanes(cores_.cores, cores_.ranks))),
+      member_{
+          .me = transport->rank(),
+          .world = transport->world(),
+          .hosts = choices.usual().hosts,
+          .servers = options_.servers,
+          .divide = options_.average ? static_cast<float>(transport->world() - options_.servers) : 1.0F,
+          .seed = options_.seed,
+          .run = engine::run_in(options_.run, options_.epoch),
+          .force_reference = options_.force_reference,
+          .workers = lanes_ + 1,
+          .tagging = {!transport->key().empty(), tagging.what, tagging.checksum},
+          .tags = transport->key().empty() ? nullptr : std::make_shared<Tags>(transport->key(), lanes_ + 1),
+          .gpus = std::make_shared<engine::Gpus>(device, lanes_ + 1),
+          .strangers = engine::strangers_may_speak(*transport)},
       automatic_(automatic_text(options_)),
       link_said_(link_said),
       schedule_(schedule),
@@ -73,7 +76,7 @@ Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options
       all_away_(static_cast<std::size_t>(member_.world)),
       stand_in_(stragglers.stands_in() && member_.world > 1 ? std::make_unique<StandIn>(*this, stragglers)
                                                             : nullptr),
-      runner_(std::move(transport), member_, options_.lanes,
+      runner_(std::move(transport), member_, lanes_,
               {options_.timeout, options_.patience, options_.interrupted}, pacing,
               {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
                [this](std::uint32_t number) { discard(number); }},
@@ -103,8 +106,8 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
   TITHE_TRY(check_environment());
   if (transport == nullptr) return Status(Code::kInvalid, "a session needs a transport");
   TITHE_TRY(engine::check_members(options.members, transport->world()));
-  if (options.lanes < 0 || options.lanes > 256)
-    return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", options.lanes));
+  if (options.lanes && (*options.lanes < 0 || *options.lanes > 256))
+    return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", *options.lanes));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
   if (options.patience < options.timeout)
     return Status(Code::kInvalid,

@@ -176,6 +176,8 @@ class Session::Impl {
   std::mutex trace_mutex_;
   const std::unique_ptr<engine::TraceFile> trace_;  // null: none is asked for
   const SessionOptions options_;
+  const CoresHere cores_;
+  const int lanes_;
   const engine::Member member_;
   const std::string automatic_;  // codec "auto" as it was asked for; empty: another one
   const bool link_said_;         // else it was found by the transport, or is not known

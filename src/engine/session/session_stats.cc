@@ -25,6 +25,7 @@ SessionStats Session::Impl::stats() const {
         &SessionStats::events_lost, &SessionStats::rounds_missed})
     s.*sum += before_.*sum;
   s.epoch = options_.epoch;
+  s.lanes = lanes_;
   s.late_rank = late_.rank;
   s.late_share = late_.share;
   s.late_ns = late_.cost_ns;
@@ -107,9 +108,12 @@ Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket
 
 std::string Session::Impl::plan_text() const {
   const std::lock_guard lock(mutex_);
-  std::string out;
+  std::string out =
+      options_.lanes ? fmt::format("lanes: {}, as lanes= says\n", lanes_)
+                     : fmt::format("lanes: {}, by {} core{} that {} rank{} may use\n", lanes_, cores_.cores,
+                                   cores_.cores == 1 ? "" : "s", cores_.ranks, cores_.ranks == 1 ? "" : "s");
   if (!link_said_ && !link_.empty())
-    out = fmt::format(
+    out += fmt::format(
         "links of {:.4g} Gbit/s, as the drivers of all ranks have it; link= would say otherwise\n",
         8e-9 * choices_->usual().link.bytes_per_second);
   for (std::size_t i = 0; i < entries_.size(); ++i) {

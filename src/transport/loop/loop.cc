@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/fifo.h"
+#include "base/usable_cores.h"
 #include "transport/long_messages.h"
 #include "transport/transports.h"
 
@@ -102,6 +103,7 @@ class Loop final : public Transport {
   Rank rank() const override { return me_; }
   int world() const override { return static_cast<int>(hub_->places.size()); }
   Hosts hosts() const override { return hosts_; }
+  CoresHere cores() const override { return {usable_cores(), world()}; }
   ByteView key() const override { return key_; }
 
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;

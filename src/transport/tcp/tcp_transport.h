@@ -59,6 +59,7 @@ class TcpTransport final : public Transport {
   void learn(const Introduced& all) {
     hosts_ = all.hosts;
     link_rate_ = all.link_rate;
+    cores_ = all.cores;
   }
   Status listen(std::vector<Endpoint>& at) { return door_.listen(at); }
   // Makes the control connections: to higher ranks this one calls, lower ones call here. kTimeout names the first
@@ -71,6 +72,7 @@ class TcpTransport final : public Transport {
   int world() const override { return job_.world; }
   Hosts hosts() const override { return hosts_; }
   std::uint64_t link_rate() const override { return link_rate_; }
+  CoresHere cores() const override { return cores_; }
   ByteView key() const override { return job_.key; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
@@ -245,6 +247,7 @@ class TcpTransport final : public Transport {
 
   Job job_;
   Hosts hosts_;
+  CoresHere cores_;
   std::uint64_t link_rate_ = 0;
   const Options options_;
   const std::chrono::milliseconds silence_;

@@ -36,6 +36,7 @@ class UcxTransport final : public Transport {
   void learn(const Introduced& all) {
     hosts_ = all.hosts;
     link_rate_ = all.link_rate;
+    cores_ = all.cores;
   }
   ~UcxTransport() override;
 
@@ -49,6 +50,7 @@ class UcxTransport final : public Transport {
   int world() const override { return static_cast<int>(peers_.size()); }
   Hosts hosts() const override { return hosts_; }
   std::uint64_t link_rate() const override { return link_rate_; }
+  CoresHere cores() const override { return cores_; }
   ByteView key() const override { return key_; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
@@ -181,6 +183,7 @@ class UcxTransport final : public Transport {
   Rank rank_;
   Secret key_;
   Hosts hosts_;
+  CoresHere cores_;
   std::uint64_t link_rate_ = 0;
   std::unique_ptr<Worker> worker_;
   Watch watch_;
