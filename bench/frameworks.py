@@ -73,7 +73,7 @@ ROWS = {
     "ddp": Row(
         "DDP",
         "Gloo, fp32",
-        {**OF_DDP, "trains": "examples: test_train_ddp_under_torchrun",
+        {**OF_DDP, "trains": "examples: test_train_ddp",
          "resumes": "torch_resume: test_resume_is_bit_identical_at_default_options"},
         ways=("own", "bf16", "tithe"),
     ),
@@ -81,7 +81,7 @@ ROWS = {
         "HSDP, 4 x 2 ranks",
         "FSDP2's, Gloo",
         {
-            "trains": "examples: test_train_hsdp_under_torchrun",
+            "trains": "examples: test_train_hsdp",
             "bit-equal": "torch_sharded: test_four_ranks_are_bit_equal_to_fsdps_own_replicas",
             "overlaps": "torch_sharded: test_backward_goes_on_while_gradients_travel",
             "resumes": "torch_sharded_states: test_a_distributed_checkpoint_goes_on_bit_for_bit",
@@ -92,7 +92,7 @@ ROWS = {
         "shares inside hosts, 4 x 2 ranks",
         "DDP, Gloo",
         {
-            "trains": "examples: test_train_inside_under_torchrun",
+            "trains": "examples: test_train_inside",
             "bit-equal": "torch_inside: test_the_mean_is_that_of_all_ranks_and_each_rank_exchanges_its_share",
             "overlaps": "torch_inside: test_exchange_between_hosts_begins_before_backward_ends",
             "resumes": "torch_inside: test_a_state_goes_on_bit_for_bit_under_other_buckets",
@@ -103,7 +103,7 @@ ROWS = {
         "backend `tithe` of c10d",
         "Gloo",
         {
-            "trains": "examples: test_average_c10d_under_torchrun",
+            "trains": "examples: test_average_c10d",
             "bit-equal": "torch_c10d: test_a_named_group_is_exact_with_fp32_and_what_it_does_not_take_is_glooss",
             "overlaps": "no: where the loop waits for it",
             "resumes": "torch_c10d: test_a_saved_state_goes_on_bit_for_bit",

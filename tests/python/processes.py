@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a function on several real processes joined by a Gloo process group on 127.0.0.1."""
 
+import contextlib
+import io
 import multiprocessing
 import multiprocessing.connection
 import os
+import runpy
 import tempfile
 import time
 import traceback
@@ -14,10 +17,14 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch._dynamo", "tithe.torch"])  # once, not once per rank: DDP needs the first
 
 
-def _rank(job, rank, world, meeting, pipe, args):
+def _on_loopback():
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ.setdefault("UCX_TLS", "tcp")
     os.environ.setdefault("UCX_NET_DEVICES", "lo")
+
+
+def _rank(job, rank, world, meeting, pipe, args):
+    _on_loopback()
     import torch
     import torch.distributed as dist
 
@@ -105,3 +112,41 @@ def run_ranks(world, job, *args, timeout=240):
             code = ranks.end(rank, max(5.0, deadline - time.monotonic()))
             assert code == 0, f"rank {rank} exited with {code}"
     return results
+
+
+def _program(path, rank, world, port, pipe):
+    _on_loopback()
+    environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    os.environ.update({name: str(value) for name, value in environment.items()})
+    import torch
+
+    torch.set_num_threads(1)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        runpy.run_path(str(path), run_name="__main__")
+    pipe.send(said.getvalue())
+
+
+def run_program(path, world, timeout=240):
+    """What the ranks of a program print, started as torchrun does, but that each has torch loaded when it begins."""
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    pipes, processes = [], []
+    for rank in range(world):
+        here, there = _context.Pipe()
+        processes.append(_context.Process(target=_program, args=(path, rank, world, store.port, there)))
+        processes[-1].start()
+        there.close()
+        pipes.append(here)
+    try:
+        deadline = time.monotonic() + timeout
+        for rank, process in enumerate(processes):
+            process.join(max(0.0, deadline - time.monotonic()))
+            assert process.exitcode == 0, f"rank {rank} of {path}: {process.exitcode}"
+        return "".join(pipe.recv() for pipe in pipes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()

@@ -1,25 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples run as their first lines say."""
+"""The examples run as their first lines say, but that torchrun itself is in test_launch.py and tests/install."""
 
 import re
 import subprocess
 import sys
 
 from beside import ENVIRONMENT, ROOT
+from processes import run_program
 
 
-def torchrun(ranks, example):
-    """What an example prints under torchrun."""
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    out = subprocess.run(
-        [*run, ROOT / "examples" / example], env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-    )
-    assert out.returncode == 0, out.stderr
-    return out.stdout
-
-
-def test_train_ddp_under_torchrun():
-    said = torchrun(2, "train_ddp.py")
+def test_train_ddp():
+    said = run_program(ROOT / "examples/train_ddp.py", 2)
     first, last, sent, dense = re.search(
         r"loss (\S+) -> (\S+); (\S+) bytes per step instead of (\S+) as fp32", said
     ).groups()
@@ -32,8 +23,8 @@ def test_train_ddp_under_torchrun():
     assert 0 < unsent < 10
 
 
-def test_local_steps_under_torchrun():
-    said = torchrun(2, "local_steps.py")
+def test_local_steps():
+    said = run_program(ROOT / "examples/local_steps.py", 2)
     first, last, exchanges = re.search(r"loss (\S+) -> (\S+), (\d+) exchanges", said).groups()
     assert float(last) < 0.4 * float(first) and exchanges == "9"
     sent, dense = re.search(r"(\S+) bytes per step after the dense start, instead of (\S+) as fp32", said).groups()
@@ -57,8 +48,8 @@ def test_average_numpy(tmp_path):
         assert out == f"rank {r} of 2: mean 0.5\n"
 
 
-def test_train_hsdp_under_torchrun():
-    said = torchrun(4, "train_hsdp.py")
+def test_train_hsdp():
+    said = run_program(ROOT / "examples/train_hsdp.py", 4)
     first, last, sent, dense = re.search(
         r"loss (\S+) -> (\S+); (\S+) bytes to the other replica instead of (\S+)", said
     ).groups()
@@ -66,8 +57,8 @@ def test_train_hsdp_under_torchrun():
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
 
 
-def test_train_inside_under_torchrun():
-    said = torchrun(4, "train_inside.py")
+def test_train_inside():
+    said = run_program(ROOT / "examples/train_inside.py", 4)
     first, last, sent, dense = re.search(
         r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", said
     ).groups()
@@ -75,8 +66,8 @@ def test_train_inside_under_torchrun():
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 6  # half of a quarter, and heads
 
 
-def test_average_c10d_under_torchrun():
-    said = torchrun(2, "average_c10d.py")
+def test_average_c10d():
+    said = run_program(ROOT / "examples/average_c10d.py", 2)
     first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", said).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
