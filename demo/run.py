@@ -169,7 +169,7 @@ def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
         "task": settings.task,
         "row": baseline.name,
         "seed": 0,
-        "steps": LOCAL_STEPS[settings.task],
+        "steps": min(LOCAL_STEPS[settings.task], settings.steps or LOCAL_STEPS[settings.task]),
     }
     local = ranks.run(local, world=settings.ranks)
     steps = local[0]["per_epoch"] * settings.epochs

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch._dynamo  # DDP and optimizers take it when first used: once, not in the fork of each job
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

@@ -206,13 +206,22 @@ def has_namespaces() -> bool:
 needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="no network namespaces to be had here")
 
 
-@needs_namespaces
-def test_the_whole_demo_in_small(data, tmp_path):
-    process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", EPOCHS="1", RUNS="fp32 tithe-qtopk", TARGET="0.01")
-    text, _ = process.communicate(timeout=600)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Where a demo of both tasks left its results: hosts are built, torch is loaded and links are measured once."""
+    folder = tmp_path_factory.mktemp("whole")
+    runs = "fp32 tithe-qtopk tithe adamw-tithe adamw-fp32"
+    given = {"RANKS": "2", "LINK": "1gbit", "RUNS": runs, "STEPS": "3", "TARGET": "0.01"}
+    process = demo(make_data(folder / "data", 24), folder / "out", **given)
+    text, _ = process.communicate(timeout=900)
     assert process.returncode == 0, text
-    got = json.loads((tmp_path / "out/results.json").read_text())
-    entry, short = got["runs"]
+    return folder / "out"
+
+
+@needs_namespaces
+def test_the_whole_demo_in_small(whole):
+    got = json.loads((whole / "results.json").read_text())
+    entry, short, _ = got["runs"]
     assert got["link"] == "1gbit" and got["ranks"] == 2
     # A ring of two sends half of the values twice; the rest is headers and acknowledgements. The counters lack what
     # still waits in front of the link when they are read.
@@ -220,20 +229,15 @@ def test_the_whole_demo_in_small(data, tmp_path):
     assert entry["step_seconds"] > rows.PARAMETERS * 4 * 8 / 1e9  # not faster than the link
     assert entry["seconds_to_target"] is not None
     assert short["kind"] == "tithe" and short["bytes_per_step"] < entry["bytes_per_step"] / 20
-    told = json.loads((tmp_path / "out/details.json").read_text())
+    told = json.loads((whole / "details.json").read_text())
     assert all(run["identical"] for run in told["runs"]) and len(told["link_mbit"]) == 2
-    assert (tmp_path / "out/report.html").is_file()
+    assert told["runs"][2]["name"] == "tithe" and told["runs"][2]["codec"] == "eden:bits=3"
+    assert (whole / "report.html").is_file()
 
 
 @needs_namespaces
-def test_the_default_and_a_transformer_under_adamw_in_small(data, tmp_path):
-    runs = "tithe adamw-tithe adamw-fp32"
-    process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", RUNS=runs, STEPS="6", TARGET="0.01")
-    text, _ = process.communicate(timeout=900)
-    assert process.returncode == 0, text
-    (first,) = json.loads((tmp_path / "out/details.json").read_text())["runs"]
-    assert first["name"] == "tithe" and first["codec"] == "eden:bits=3" and first["identical"]
-    told = json.loads((tmp_path / "out/adamw/details.json").read_text())
+def test_a_transformer_under_adamw_in_small(whole):
+    told = json.loads((whole / "adamw/details.json").read_text())
     plain, ours = sorted(told["runs"], key=lambda run: run["name"])
     assert (plain["name"], ours["name"], ours["codec"]) == ("fp32", "tithe", "eden:bits=3")
     assert plain["identical"] and ours["identical"]
@@ -241,19 +245,18 @@ def test_the_default_and_a_transformer_under_adamw_in_small(data, tmp_path):
     for run in told["runs"]:
         assert len(run["losses"]) == len(run["curve"]) > 2
         assert run["losses"][-1] < run["losses"][0] - 0.5  # it learns
-    page = (tmp_path / "out/report.html").read_text()
+    page = (whole / "report.html").read_text()
     assert "A transformer under AdamW" in page and "adamw/report.html" in page and "Fashion-MNIST" in page
-    own = (tmp_path / "out/adamw/report.html").read_text()
+    own = (whole / "adamw/report.html").read_text()
     assert "AdamW, rate" in own and "Fashion-MNIST" not in own and "<th>loss</th>" in own
 
 
 @needs_namespaces
 @pytest.mark.skipif(os.geteuid() != 0, reason="TAP interfaces take root")
 @pytest.mark.skipif(not (ROOT / "build/tithe").exists(), reason="the command is not built")
-def test_the_demo_with_cards_in_small(tmp_path):
-    data = make_data(tmp_path / "data", 12)
-    runs = "ring-card ring-lossy wa"
-    process = demo(data, tmp_path / "out", CARD="1", RANKS="2", LINK="1gbit", RUNS=runs, TARGET="0.5")
+def test_the_demo_with_cards_in_small(data, tmp_path):
+    runs = {"CARD": "1", "RUNS": "ring-card ring-lossy wa", "STEPS": "4", "TARGET": "0.5"}
+    process = demo(data, tmp_path / "out", RANKS="2", LINK="1gbit", **runs)
     text, _ = process.communicate(timeout=600)
     assert process.returncode == 0, text
     packed, lossy, wa = json.loads((tmp_path / "out/details.json").read_text())["runs"]
