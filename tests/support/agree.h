@@ -31,7 +31,8 @@ inline Seen see(const Spec& spec, const Impl& impl, const Floats& grad, const Fl
     seen.finite = seen.finite && sent.finite;
     seen.payloads.push_back(sent.payload);
     if (p == last) seen.residual_out = std::move(sent.residual_out);
-    if (p == last && impl.check(call, n, sent.payload).ok()) {
+    const bool once = keep == Keep::kNothing || keep == Keep::kApart;  // the others send what these do
+    if (p == last && once && impl.check(call, n, sent.payload).ok()) {
       for (const std::size_t count : {1U, 3U, 6U})
         for (const float divide : {1.0F, 3.0F})
           for (const Base base : {Base::kNull, Base::kOther}) {
@@ -58,6 +59,7 @@ inline void expect_impls_agree(const std::string& text, int workers = 1) {
       const Seen want = see(*spec, spec->codec->reference(), grad, residual, keep, workers);
       on_every_target([&] {
         for (const Impl& impl : spec->codec->impls) {
+          if (&impl == &spec->codec->reference()) continue;  // the same on all targets, and slow
           SCOPED_TRACE(impl.name);
           const Seen got = see(*spec, impl, grad, residual, keep, workers);
           ASSERT_EQ(got.finite, want.finite);

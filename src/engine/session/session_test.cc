@@ -301,7 +301,7 @@ TEST(Session, RefusesForeignStates) {
   EXPECT_TRUE(two[0].restore(state).ok());
 }
 
-// On two ranks, after six rounds more.
+// On two ranks, after six rounds more, of a tensor in three parts.
 int allocations_of_six_rounds(const std::string& codec, const char* schedule, int lanes, bool traced = false,
                               const char* pacer = "off", const char* proposed = nullptr,
                               bool reference = false) {
@@ -309,10 +309,10 @@ int allocations_of_six_rounds(const std::string& codec, const char* schedule, in
                              .strategy = "server",
                              .schedule = schedule,
                              .lanes = lanes,
-                             .part_values = 70'000,
+                             .part_values = 7'000,
                              .force_reference = reference,
                              .pacer = pacer});
-  std::vector<float> v[2] = {ramp(200'000, 1), ramp(200'000, 2)};
+  std::vector<float> v[2] = {ramp(20'000, 1), ramp(20'000, 2)};
   g_allocations = 0;
   std::atomic<int> waiting{0};
   ranks.each([&](Rank r) {
@@ -377,7 +377,7 @@ TEST(Session, SteadyRoundsAllocateNothingWhileTheyAreTraced) {
 }
 
 TEST(Session, SteadyRoundsAllocateNothingWithWindows) {
-  for (const char* pacer : {"window=1,rotation=on", "window=100000"})
+  for (const char* pacer : {"window=1,rotation=on", "window=10000"})
     for (const int lanes : {0, 2}) {
       int least = 1;
       for (int attempt = 0; attempt < 5 && least > 0; ++attempt)

@@ -103,6 +103,7 @@ TEST_P(FastEqualsReference, OnEveryKindOfData) {
   ASSERT_TRUE(spec.ok()) << spec.status().what();
   const Codec& codec = *spec->codec;
   std::mt19937 rng(11);
+  std::size_t turn = 0;  // of large sizes, where each kind of data and each way to keep take their time
   for (const Data& data : kData)
     for (const std::size_t n : kSizes) {
       Values grad(n);
@@ -111,14 +112,17 @@ TEST_P(FastEqualsReference, OnEveryKindOfData) {
       std::shuffle(residual.begin(), residual.end(), rng);
       for (float& x : residual) x *= 0.25F;
       Call call{.settings = spec->settings, .seed = rng(), .round = static_cast<std::uint32_t>(rng() % 120)};
+      const bool large = n > 5000;
       for (const harness::Keep keep : harness::kAllKeeps) {
+        if (large && turn++ % 3 != 0) continue;
         SCOPED_TRACE(std::string(data.name) + ", n " + std::to_string(n) + ", " + name(keep) + ", seed " +
                      std::to_string(call.seed));
         const harness::EncodeOutput want = encode(codec, codec.reference(), call, grad, residual, keep);
         EXPECT_TRUE(want.finite);
         EXPECT_TRUE(codec.reference().check(call, n, want.payload).ok());
         for (const Impl& impl : codec.impls)
-          expect_same(encode(codec, impl, call, grad, residual, keep), want, impl.name);
+          if (&impl != &codec.reference())
+            expect_same(encode(codec, impl, call, grad, residual, keep), want, impl.name);
         if (HasFailure()) return;
       }
     }
