@@ -29,9 +29,11 @@ const Grouping kRegrouped = {{5, 3}, {2, 0, 4}, {1}};
 // Gradients of magnitudes far enough apart for every order of a sum to round differently.
 Values uneven(Rank rank, int round) {
   Values all = gradients(kTensors, Data::kGaussian, rank, round);
+  float powers[13];
+  for (int k = 0; k < 13; ++k) powers[k] = std::pow(3.0F, static_cast<float>(k - 6));
   for (std::vector<float>& v : all)
     for (std::size_t i = 0; i < v.size(); ++i)
-      v[i] *= std::pow(3.0F, static_cast<float>((7 * i + 5 * static_cast<std::size_t>(rank)) % 13) - 6.0F);
+      v[i] *= powers[(7 * i + 5 * static_cast<std::size_t>(rank)) % 13];
   return all;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The cases of the codec suite: codec x settings x impl x instruction set x size.
+#include <map>
 #include <ostream>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "support/exact.h"
@@ -25,7 +27,15 @@ using harness::OnlyTarget;
 using harness::Payload;
 using harness::same_bits;
 using harness::ulp;
-using harness::values;
+
+// harness::values(), drawn once: all codecs, paths and tests are sent the same ones, and drawing them anew took a third
+// of these suites' time.
+inline constexpr auto values = [](Data data, std::size_t n, unsigned seed) -> Floats {
+  static std::map<std::tuple<Data, std::size_t, unsigned>, Floats> drawn;
+  const auto [at, fresh] = drawn.try_emplace({data, n, seed});
+  if (fresh) at->second = harness::values(data, n, seed);
+  return at->second;
+};
 
 // Both sides of a byte, a vector, a warp, a block of each codec, and something large and odd.
 inline constexpr std::size_t kSizes[] = {0,   1,   7,    8,    9,    31,   32,   33,   63,   64,    65,

@@ -24,13 +24,19 @@ using testing::Shaken;
 using testing::text;
 using testing::Values;
 
-constexpr std::size_t kPartValues = 40'000;  // the largest size is cut into three parts
+// The largest is cut into three parts, of which two ranks send a block and a bit of every codec.
+constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 30'011};
+// Between processes, where large frames go another way.
+constexpr std::size_t kLargeSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 100'003};
 // For what is repeated often: a block and a bit of every codec, and several parts.
 constexpr std::size_t kFewSizes[] = {0, 1, 9, 33, 257, 4097};
 
 class LawSuite : public ::testing::TestWithParam<Combination> {
  protected:
   int world() const { return GetParam().world; }
+  std::span<const std::size_t> sizes() const {
+    return GetParam().between_processes ? std::span(kLargeSizes) : std::span(kSizes);
+  }
   SessionOptions options() const {
     return {.spec = GetParam().law.spec,
             .strategy = std::string(GetParam().strategy->name),
@@ -39,7 +45,7 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
             .lanes = 0,
             .average = false,
             .min_values = 0,
-            .part_values = kPartValues,
+            .part_values = sizes().back() * 2 / 5,
             // Without lanes nobody answers while a program is compiled and held to the interpreter.
             .timeout = std::chrono::seconds(GetParam().gpus ? 900 : 30),
             .seed = 7,
@@ -66,17 +72,17 @@ TEST_P(LawSuite, LedgerAndIdentity) {
   for (const Data data : {Data::kDyadic, Data::kGaussian}) {
     Ranks all = ranks(options());
     auto before = by_rank<Values>();
-    for (Rank r = 0; r < world(); ++r) before[at(r)] = residuals(all[r], testing::kSizes);
+    for (Rank r = 0; r < world(); ++r) before[at(r)] = residuals(all[r], sizes());
     for (int round = 0; round < 3; ++round) {
       auto grads = by_rank<Values>();
       auto result = by_rank<Values>();
       auto after = by_rank<Values>();
       all.each([&](Rank r) {
-        grads[at(r)] = gradients(testing::kSizes, data, r, round);
+        grads[at(r)] = gradients(sizes(), data, r, round);
         result[at(r)] = grads[at(r)];
-        const Status s = synchronise(all[r], testing::kSizes, result[at(r)]);
+        const Status s = synchronise(all[r], sizes(), result[at(r)]);
         EXPECT_TRUE(s.ok()) << text(s);
-        after[at(r)] = residuals(all[r], testing::kSizes);
+        after[at(r)] = residuals(all[r], sizes());
       });
       for (Rank r = 1; r < world(); ++r)
         ASSERT_EQ(first_difference(result[at(r)], result[0]), "")

@@ -37,15 +37,15 @@ inline Imbalance imbalance(const std::vector<Values>& grads, const std::vector<V
   Imbalance worst;
   const auto world = static_cast<double>(grads.size());
   for (std::size_t k = 0; k < result.size(); ++k) {
-    std::vector<double> put_in, came_out, magnitude;
-    for (std::size_t i = 0; i < result[k].size(); ++i) {
-      put_in.push_back(0);
-      came_out.push_back(result[k][i]);
-      magnitude.push_back(std::fabs(result[k][i]));
-      for (std::size_t r = 0; r < grads.size(); ++r) {
-        put_in[i] += double{grads[r][k][i]} + double{before[r][k][i]};
-        came_out[i] += double{after[r][k][i]};
-        magnitude[i] += std::fabs(grads[r][k][i]) + std::fabs(before[r][k][i]) + std::fabs(after[r][k][i]);
+    const std::size_t n = result[k].size();
+    std::vector<double> put_in(n), came_out(result[k].begin(), result[k].end()), magnitude(n);
+    for (std::size_t i = 0; i < n; ++i) magnitude[i] = std::fabs(result[k][i]);
+    for (std::size_t r = 0; r < grads.size(); ++r) {
+      const float *grad = grads[r][k].data(), *had = before[r][k].data(), *has = after[r][k].data();
+      for (std::size_t i = 0; i < n; ++i) {
+        put_in[i] += double{grad[i]} + double{had[i]};
+        came_out[i] += double{has[i]};
+        magnitude[i] += std::fabs(grad[i]) + std::fabs(had[i]) + std::fabs(has[i]);
       }
     }
     if (traits.adds_transformed && !magnitude.empty())
