@@ -14,8 +14,8 @@ constexpr int kPieceBytes = 256 * 1024;
 // One connection hands on at most so much before others have their turn.
 constexpr std::size_t kTurnBytes = 4 * 1024 * 1024;
 constexpr std::size_t kNowhereBytes = 64 * 1024;
-// A window is filled up once so much of it is free, and not by every packet that is acknowledged.
-constexpr std::size_t kWindowShare = 4;
+// What the kernel knows of a connection is asked for so often: it holds up the connection while it answers.
+constexpr std::chrono::milliseconds kLook{10};
 
 }  // namespace
 
@@ -35,7 +35,6 @@ void TcpTransport::open_streams(Peer& p) {
             pump(p);
           };
           flow.pause = std::make_unique<asio::steady_timer>(context_);
-          flow.delay = delay(flow.wire->socket());
           if (options_.streams > 1) hold_back(flow.wire->socket(), kPieceBytes);
           flow.call.reset();
           pump(p);
@@ -100,13 +99,24 @@ bool TcpTransport::count(Outflow& flow) {
 
 // Bytes that the stream may write now. Streams have equal shares of a window, but none so little that every packet
 // would be a write.
-std::size_t TcpTransport::room(Outflow& flow) const {
-  const std::size_t taken = under_way(flow.wire->socket());
-  const std::size_t room = flow.pace.room(Clock::now(), taken, flow.delay);
-  if (window_ == 0) return room;
-  const std::size_t share = std::max(Pace::kAlways, window_ / static_cast<std::size_t>(options_.streams));
-  if (taken + share / kWindowShare > share) return 0;
-  return std::min(room, share - taken);
+std::size_t TcpTransport::room(Outflow& flow) {
+  const auto now = Clock::now();
+  if (now - flow.looked > kLook) {
+    flow.look = look_at(flow.wire->socket());
+    flow.looked = now;
+  }
+  flow.look.under_way = under_way(flow.wire->socket());
+  flow.look.dry = flow.pace.fears() && is_idle();
+  const auto streams = static_cast<std::size_t>(options_.streams);
+  return flow.pace.room(now, flow.look, window_ == 0 ? SIZE_MAX : std::max(Pace::kAlways, window_ / streams));
+}
+
+// Nothing is under way to anybody.
+bool TcpTransport::is_idle() const {
+  for (const Peer& p : peers_)
+    for (const Outflow& flow : p.outflows)
+      if (flow.wire && under_way(flow.wire->socket()) > 0) return false;
+  return true;
 }
 
 void TcpTransport::pause(Peer& p, Outflow& flow) {

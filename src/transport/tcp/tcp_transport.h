@@ -139,7 +139,8 @@ class TcpTransport final : public Transport {
     std::shared_ptr<Wire> wire;
     bool full = false;  // it takes nothing just now
     Pace pace = {};
-    std::chrono::microseconds delay = {};  // of its link
+    Pace::Look look = {};
+    Clock::time_point looked = {};
     std::unique_ptr<asio::steady_timer> pause = {};
     bool pauses = false;               // its link has enough until then
     Op* op = nullptr;                  // of the piece under way; nullptr: it was cancelled
@@ -235,7 +236,8 @@ class TcpTransport final : public Transport {
   void pump(Peer& peer);
   bool push(Peer& peer, Outflow& flow);
   bool count(Outflow& flow);
-  std::size_t room(Outflow& flow) const;
+  std::size_t room(Outflow& flow);
+  bool is_idle() const;
   void pause(Peer& peer, Outflow& flow);
   void give_piece(Peer& peer, Outflow& flow);
   void forget(Peer& peer, Op* op);  // of a send that is cancelled

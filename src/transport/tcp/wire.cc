@@ -203,7 +203,10 @@ std::size_t under_way(int socket) {
   return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
-std::chrono::microseconds delay(int socket) { return std::chrono::microseconds(info_of(socket).tcpi_rtt); }
+Pace::Look look_at(int socket) {
+  const tcp_info info = info_of(socket);
+  return {.trip = std::chrono::microseconds(info.tcpi_rtt), .sent_again = info.tcpi_total_retrans};
+}
 
 void hold_back(int socket, int bytes) { set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes); }
 
