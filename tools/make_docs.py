@@ -96,10 +96,9 @@ def navigation() -> list[dict]:
             entries.insert(1, {"Every name in Python": NAMES})
         if shelf == "Results":
             folder = ROOT / "bench/results"
-            others = sorted(p for p in files(ROOT, "*.md") if p.is_relative_to(folder) and p.name != "README.md")
-            titles = [str(p.relative_to(folder).with_suffix("")).replace("_", " ") for p in others]
-            pages = [str(p.relative_to(ROOT)) for p in others]
-            entries.insert(1, {"All results": [{title: page} for title, page in zip(titles, pages, strict=True)]})
+            others = [p for p in files(ROOT, "*.md") if p.is_relative_to(folder) and p.name != "README.md"]
+            title = {p: str(p.relative_to(folder).with_suffix("")).replace("_", " ") for p in others}
+            entries.insert(1, {"All results": [{title[p]: str(p.relative_to(ROOT))} for p in others]})
         nav.append({shelf: entries})
     return nav
 

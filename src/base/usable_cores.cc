@@ -27,7 +27,8 @@ cpu_set_t allowed() {
   return set;
 }
 
-// What one group grants: "200000 100000" or "max 100000" of version 2; two files of version 1, where -1 is no bound.
+// The cores that one group grants, 0 for no bound: "200000 100000" or "max 100000" in version 2; two files in version
+// 1, where -1 is no bound.
 double grant_of(const std::string& group) {
   double quota = 0, period = 0;
   std::ifstream both(group + "/cpu.max");

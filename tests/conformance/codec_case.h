@@ -28,8 +28,8 @@ using harness::Payload;
 using harness::same_bits;
 using harness::ulp;
 
-// harness::values(), drawn once: all codecs, paths and tests are sent the same ones, and drawing them anew took a third
-// of these suites' time.
+// harness::values(), drawn once, for one thread: all codecs, paths and tests are sent the same ones, and drawing them
+// anew took a third of these suites' time. An object and no function, since one of harness would be found beside it.
 inline constexpr auto values = [](Data data, std::size_t n, unsigned seed) -> Floats {
   static std::map<std::tuple<Data, std::size_t, unsigned>, Floats> drawn;
   const auto [at, fresh] = drawn.try_emplace({data, n, seed});

@@ -98,7 +98,8 @@ def options(rng):
         name = rng.choice([n for n in dir(made) if not n.startswith("_")])
         with contextlib.suppress(FINE):
             setattr(made, name, odd(rng, 3))
-    made.lanes = min(made.lanes or 0, 3)  # a thousand threads are asked for here, and nobody's fault
+    if made.lanes is not None:  # as users leave it
+        made.lanes = min(made.lanes, 3)  # a thousand threads are asked for here, and nobody's fault
     return made
 
 

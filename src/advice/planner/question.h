@@ -42,7 +42,7 @@ struct Question {
   sim::Costs costs;
   std::vector<Allowance> allowed;
 
-  int lanes() const { return job.lanes > 0 ? job.lanes : cluster.lanes(0); }  // of rank 0
+  int lanes() const { return cluster.lanes(0, job.lanes); }  // of rank 0
 };
 
 inline constexpr int kMostPlanned = 4096;  // ranks: some seconds

@@ -61,9 +61,9 @@ class Cluster {
   int host_of(Rank r) const { return host_of_[static_cast<std::size_t>(r)]; }
   const tithe::Hosts& shared() const { return shared_; }  // which ranks share a host, as a session sees it
   std::span<const int> machine_cores() const { return machine_cores_; }  // by machine
-  // Compute lanes of a rank whose session is not told (plan/lanes.h). One where the file states what codecs cost: they
-  // run on devices there.
-  int lanes(Rank r) const;
+  // Compute lanes of a rank: as many as it is told, else as its session chooses (plan/lanes.h). One where the file
+  // states what codecs cost: they run on devices there.
+  int lanes(Rank r, int told = 0) const;
   // Its devices' speed: what a model's times are divided by, where the file says nothing of that model.
   double speed() const { return speed_; }
   // The time that forward and backward of a model take together on its devices; 0: not known.

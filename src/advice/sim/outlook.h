@@ -53,9 +53,7 @@ class Outlook {
   };
   const Load& of(const Script& script);
   // The light steps of a rank run on its communication lane.
-  double lanes(std::size_t seat) const {
-    return 1 + (lanes_ > 0 ? lanes_ : cluster_.lanes(static_cast<Rank>(seat)));
-  }
+  double lanes(std::size_t seat) const { return 1 + cluster_.lanes(static_cast<Rank>(seat), lanes_); }
 
   const Cluster& cluster_;
   const Costs& costs_;

@@ -108,8 +108,7 @@ Status World::build() {
     Seat& seat = seats_[s];
     seat.begun.resize(work_.buckets.size());
     seat.ended.resize(runs_.size());
-    seat.lanes.resize(
-        static_cast<std::size_t>(work_.lanes > 0 ? work_.lanes : cluster_.lanes(static_cast<Rank>(s))));
+    seat.lanes.resize(static_cast<std::size_t>(cluster_.lanes(static_cast<Rank>(s), work_.lanes)));
   }
   return {};
 }

@@ -65,7 +65,7 @@ class Pace {
   static constexpr std::uint64_t kShare = 4;  // of what may be under way: less is not worth a write
   static constexpr std::uint64_t kNoEnd = std::uint64_t{1} << 40;
 
-  // What was lost, and what is missed.
+  // Losses halve what may be under way; a link that runs dry for want of it doubles it again.
   void adapt(Time now, const Look& look) {
     if (now - counted_ > kLately) {
       const std::uint64_t lost = look.sent_again - sent_again_, bytes = acknowledged_ - counted_from_;

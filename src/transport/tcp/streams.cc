@@ -14,7 +14,7 @@ constexpr int kPieceBytes = 256 * 1024;
 // One connection hands on at most so much before others have their turn.
 constexpr std::size_t kTurnBytes = 4 * 1024 * 1024;
 constexpr std::size_t kNowhereBytes = 64 * 1024;
-// What the kernel knows of a connection is asked for so often: it holds up the connection while it answers.
+// The kernel is asked so often what it knows of a connection, which stands still while it answers.
 constexpr std::chrono::milliseconds kLook{10};
 
 }  // namespace

@@ -78,8 +78,9 @@ void keep_alive(int socket, std::chrono::milliseconds silence);
 void set_tos(int socket, int tos);
 // How long the other end's kernel has said nothing at all.
 std::chrono::milliseconds unheard(int socket);
-// Bytes that it has not acknowledged; how long it takes to do so, and what had to be sent again, without these bytes.
+// Bytes that it has not acknowledged.
 std::size_t under_way(int socket);
+// How long a round trip takes just now, and what had to be sent again; `under_way` and `dry` are left out.
 Pace::Look look_at(int socket);
 // The kernel takes this much that it cannot send yet, and no more: so what is sent where is decided late.
 void hold_back(int socket, int bytes);
