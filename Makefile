@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
+# Tests of several processes wait for each other for much of their time.
+TESTS := $(shell expr $(JOBS) + 1)
 BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
@@ -44,7 +46,7 @@ demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= R
 	@exec $(PY) demo/run.py
 
 test: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test; of large products of lists so much that every pair meets
-	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(TESTS)
 	@$(MAKE) --no-print-directory rtl-if-there
 
 rtl-if-there:
@@ -61,7 +63,7 @@ nvrtc: # NVIDIA's compiler, where it installs
 	@tools/setup.sh nvrtc || echo 'test: NVRTC does not install here, so it compiles no kernels'
 
 test-full: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test over the whole products: before a release
-	@TITHE_TEST_FULL=1 ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+	@TITHE_TEST_FULL=1 ctest --test-dir $(BUILD) --output-on-failure --parallel $(TESTS)
 
 test-arm: ## golden frames and codecs on arm64, cross-compiled and emulated; not in `make test`: FILTER=golden
 	@tools/setup.sh build arm
