@@ -382,6 +382,7 @@ Story play(const Job& job) {
   }
   for (int p = 0; p < static_cast<int>(job.people.size()); ++p) story.counts.push_back(net.counts(p));
   story.hung = net.hung();
+  story.clash = net.clash();
   return story;
 }
 

@@ -75,6 +75,7 @@ struct Story {
   std::vector<Time> struck_at;
   std::vector<Counts> counts;
   bool hung = false;
+  std::string clash;
 };
 
 Story play(const Job& job);

@@ -35,6 +35,7 @@ class Judge {
 
   std::vector<Breach> run() {
     if (story_.hung) fails("returns", "the world hung: it was ended");
+    if (!story_.clash.empty()) fails("lent", story_.clash);
     for (const auto& [key, round] : rounds_) judge(key, round);
     judge_one();
     for (std::size_t p = 0; p < story_.fates.size(); ++p) judge(static_cast<int>(p), story_.fates[p]);

@@ -143,10 +143,21 @@ bool Network::cut(int from, int to, bool for_ever) const {
   return false;
 }
 
+void Network::lend(End& mine, Channel channel, OpId op, const Loan& loan) {
+  if (channel == 0) return;  // its operations share numbers
+  for (const auto& [other, has] : mine.loans)
+    if ((loan.written || has.written) && loan.bytes.data() < has.bytes.data() + has.bytes.size() &&
+        has.bytes.data() < loan.bytes.data() + loan.bytes.size() && clash_.empty())
+      clash_ = "rank " + std::to_string(mine.rank) + " lends operation " + std::to_string(op) +
+               " memory of operation " + std::to_string(other);
+  mine.loans[op] = loan;
+}
+
 Status Network::send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId op) {
   const Lock lock(mutex_);
   ++activity_;
   if (mine.over) return cut_off();
+  lend(mine, channel, op, {bytes});
   End& other = Network::peer(mine, peer);
   mine.sent += bytes.size();
   const std::uint64_t o = order(peer, channel, true);
@@ -188,6 +199,7 @@ Status Network::recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op)
   const Lock lock(mutex_);
   ++activity_;
   if (mine.over) return cut_off();
+  lend(mine, channel, op, {into, true});
   Lane& lane = mine.in[{peer, channel}];
   if (mine.gone[static_cast<std::size_t>(peer)] && lane.arrived.empty()) {
     done(mine, order(peer, channel, false), op, 0, gone(peer));
@@ -237,6 +249,7 @@ std::size_t Network::poll(End& mine, std::span<Completion> out, Nanoseconds wait
     }
     out[k++] = std::move(next->completion);
     mine.done.erase(next);
+    mine.loans.erase(out[k - 1].op);
   }
   for (std::size_t i = 0; i < k; ++i) count_locked(mine.person, Point::kArrival);
   return k;

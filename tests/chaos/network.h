@@ -9,6 +9,7 @@
 //   in_order   as the promise of tithe/seam/transport.h says: delays and turns never change the order within a channel
 //   in_place   as there: what is withdrawn, or lost where its sender closes in good order, keeps its place
 //   apart      people may meet again in another circle, with other ranks: what one circle says no other one hears
+//   lent       it says who hands over memory for a frame that an operation under way has already (clash)
 //
 // Faults strike at points of the protocol, counted per person, never at points in time. In the first circle everybody's
 // number is their rank.
@@ -108,6 +109,7 @@ class Network {
   bool hung() const { return hung_; }  // most_time was over: nothing in this world would have ended
   const Counts& counts(int person) const { return people_[static_cast<std::size_t>(person)].counts; }
   std::string changed() const { return changed_; }  // what damage or forgery hit
+  std::string clash() const { return clash_; }      // the first of memory that was lent twice
 
  private:
   friend class Line;
@@ -132,6 +134,10 @@ class Network {
     std::deque<Message> flying, arrived;
     std::deque<Receive> receives;
   };
+  struct Loan {  // of memory, until its completion was handed over
+    ByteView bytes;
+    bool written = false;
+  };
   struct Done {
     std::uint64_t order;  // completions of equal order keep theirs
     Completion completion;
@@ -143,7 +149,8 @@ class Network {
     int person = 0;
     std::map<std::pair<Rank, Channel>, Lane> in;
     std::deque<Done> done;
-    std::vector<char> gone;  // by peer: this rank knows
+    std::map<OpId, Loan> loans;  // by operation with a frame
+    std::vector<char> gone;      // by peer: this rank knows
     std::vector<std::uint64_t> received;
     std::vector<Time> link_free;  // by peer: when the link to it is free again
     bool woken = false, over = false, windowed = false;
@@ -191,6 +198,7 @@ class Network {
   }
   static void done(End& end, std::uint64_t o, OpId op, std::size_t bytes, Status status = {});
 
+  void lend(End& mine, Channel channel, OpId op, const Loan& loan);
   Status send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId op);
   Status recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op);
   std::size_t poll(End& mine, std::span<Completion> out, Nanoseconds wait);
@@ -239,7 +247,7 @@ class Network {
   std::uint64_t activity_ = 0, polls_ = 0;
   std::size_t begun_ = 0;  // people
   bool hung_ = false, stop_ = false;
-  std::string changed_;
+  std::string changed_, clash_;
   int next_ = 0;  // without turns: who is looked at first
 };
 

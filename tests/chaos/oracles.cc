@@ -56,6 +56,7 @@ bool survives(const Course& course, const Fault& fault, Rank r) {
 
 void Oracles::judge(const Course& course, const Fault& fault, int from, int to) {
   if (course.hung) fails("returns", "the world hung: it was ended after 100 timeouts");
+  if (!course.clash.empty()) fails("lent", course.clash);
   judge_ends(course, fault, to);
   judge_values(course, from, to);
   judge_states(course, fault);

@@ -16,6 +16,7 @@
 //   saved      a state can be saved after whatever happened, and holds the last commit
 //   goes_on    a job restored from such states goes on
 //   together   all ranks take other choices before the same round, or none does
+//   lent       no memory is handed over for a frame while an operation under way has it
 //   driver     a GPU's driver is told nothing wrong, and gets back all that it gave. A call that it refuses changes no
 //              bit, or ends the session: then the others name the rank, and its state is there or says why not
 #include <functional>

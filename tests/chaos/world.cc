@@ -205,6 +205,7 @@ Course run(const Plot& plot, const Run& how) {
   net.run([&](Rank r) { Player(plot, how, net, course, r).play(); });
   for (Rank r = 0; r < plot.world; ++r) course.counts.push_back(net.counts(r));
   course.hung = net.hung();
+  course.clash = net.clash();
   course.struck = net.struck();
   course.struck_at = net.struck_at();
   course.changed = net.changed();

@@ -34,6 +34,7 @@ struct Course {
   std::vector<std::string> refused;            // restores that failed
   std::string gpu;                             // what went wrong at the GPU
   bool hung = false, struck = false;
+  std::string clash;  // of memory (network.h)
   Time struck_at{};
   std::string changed;
 };

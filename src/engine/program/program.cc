@@ -179,6 +179,11 @@ void Compiler::add_slots(const Template& t, const Payloads& payloads, const std:
     const std::size_t bytes = kFrameHeaderBytes +
                               (room.joined && joins[room.exchange] ? joined_bytes(payload) : payload) +
                               tagging_.trailer();
+    if (room.instead >= 0) {
+      out_.slots.push_back(out_.slots[first_slot_.back() + static_cast<std::size_t>(room.instead)]);
+      TITHE_ASSERT(out_.slots.back().bytes == bytes);
+      continue;
+    }
     out_.slots.push_back({at, bytes});
     at += round_up(bytes);
   }

@@ -10,11 +10,14 @@
 //
 // Threads  none: built by the caller of the first sync() of a layout, constant afterwards, read by all lanes.
 // Owners   a Unit owns its program; slots are offsets into the Unit's memory. A slot holds one frame per round, and
-//          belongs to the step that writes it until the steps that wait for that one read it.
+//          belongs to the step that writes it until the steps that wait for that one read it. Two slots may have the
+//          same memory: all that is done with the one is over before the other is received.
 // Window   parts begin in the plan's order, and one only when all parts up to PartLayout::begins_after are over: so it
 //          may have their memory, and a bucket needs no more than three of its largest parts do, or least_window(). It
 //          cannot deadlock: take the first part that is not over everywhere. All before it are over on all ranks, so
-//          it has begun on all, its receives are posted, and nothing that it waits for waits for a later one.
+//          it has begun on all, its receives are posted, and nothing that it waits for waits for a later one. A
+//          receive that takes the memory of a frame that leaves (template.cc) is posted once that has left: what it
+//          receives was made of that frame, which has come to others by then.
 // Urgency  a part's priority; of equals, what leads to a send (ready.h says why).
 // Stages   a part whose hosts are treated apart has an exchange inside them first, then the phases of its codec between
 //          them.

@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <string>
+#include <tuple>
 
+#include "base/rng.h"
 #include "engine/program/laws.h"
 #include "engine/program/window.h"
 #include "engine/run/queue.h"
@@ -22,6 +26,14 @@ Plan plan_of(std::span<const std::size_t> sizes, std::string_view strategy) {
                                         .strategy = find_strategy(strategy),
                                         .min_values = 0,
                                         .part_values = std::size_t{1} << 30}));
+}
+
+Plan plan_of(const Spec& spec, std::size_t n, std::string_view strategy,
+             std::size_t part = std::size_t{1} << 30) {
+  const PlanTensor bucket[] = {{.key = "t", .n = n}};
+  return make_plan(
+      bucket,
+      Choices::of({.spec = spec, .strategy = find_strategy(strategy), .min_values = 0, .part_values = part}));
 }
 
 std::size_t count(const Program& program, StepKind kind) {
@@ -160,6 +172,196 @@ TEST(Program, AddsOntoWhatCameWherePayloadsAreTheValues) {
       std::vector<PlanTensor>{{.key = "t", .n = n}},
       Choices::of({.spec = *parse_spec("bf16"), .strategy = find_strategy("ring"), .min_values = 0}));
   EXPECT_EQ(count(compile(plan, {0, 4}, {}), StepKind::kOwn), 3U);
+}
+
+// Whatever steps do with a frame whose memory another one takes is over before that is received.
+void expect_left_before(const Program& p, std::size_t shared) {
+  std::vector<std::vector<bool>> right_before(p.steps.size(), std::vector<bool>(p.steps.size()));
+  for (std::size_t s = 0; s < p.steps.size(); ++s)
+    for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k)
+      right_before[static_cast<std::size_t>(p.indices[p.steps[s].next.first + k])][s] = true;
+  std::vector<std::vector<bool>> before = right_before;
+  for (std::size_t s = 0; s < p.steps.size(); ++s)
+    for (std::size_t b = 0; b < s; ++b)
+      for (std::size_t c = 0; before[s][b] && c < b; ++c)
+        if (before[b][c]) before[s][c] = true;
+  std::size_t pairs = 0;
+  for (std::size_t a = 0; a < p.slots.size(); ++a)
+    for (std::size_t b = a + 1; b < p.slots.size(); ++b) {
+      if (p.slots[a].offset != p.slots[b].offset) continue;
+      ++pairs;
+      EXPECT_EQ(p.slots[a].bytes, p.slots[b].bytes);
+      const auto comes = std::ranges::find_if(
+          p.steps, [&](const Step& s) { return s.kind == StepKind::kRecv && s.slot == static_cast<int>(b); });
+      ASSERT_NE(comes, p.steps.end());
+      const auto recv = static_cast<std::size_t>(comes - p.steps.begin());
+      for (std::size_t s = 0; s < p.steps.size(); ++s) {
+        const Step& step = p.steps[s];
+        const auto frames = std::span(p.indices).subspan(step.frames.first, step.frames.count);
+        const int slot = static_cast<int>(a);
+        if (step.slot != slot && std::ranges::find(frames, slot) == frames.end()) continue;
+        EXPECT_TRUE(before[recv][s]) << "step " << s << " uses slot " << a << ", which step " << recv
+                                     << " receives into";
+      }
+    }
+  EXPECT_EQ(pairs, shared);
+  // Messages of one peer meet its receives in the order in which these are posted. A send is posted after the one
+  // before, but may be complete before it.
+  std::map<Rank, std::size_t> last;
+  for (std::size_t s = 0; s < p.steps.size(); ++s) {
+    if (p.steps[s].kind != StepKind::kRecv) continue;
+    if (const auto [at, fresh] = last.try_emplace(p.steps[s].peer, s); !fresh) {
+      for (std::size_t b = 0; b < p.steps.size(); ++b)
+        EXPECT_TRUE(!right_before[at->second][b] || right_before[s][b])
+            << "step " << s << " may overtake " << at->second;
+      at->second = s;
+    }
+  }
+}
+
+// Where all ranks share a host, a rank's own frame of a chunk and the one that comes of it later have the same memory.
+TEST(Program, AFrameThatComesTakesTheMemoryOfTheOneThatHasLeft) {
+  for (const char* codec : {"fp32", "bf16", "onebit", "scalecom", "topk", "thc"})
+    for (int world = 1; world <= 5; ++world)
+      for (Rank me = 0; me < world; ++me)
+        for (const std::string_view strategy : {"server", "ring", "tree", "aggregator", "gather"}) {
+          const Spec spec = *parse_spec(codec);
+          const auto laws = choose_laws(spec, *find_strategy(strategy));
+          if (!laws.ok()) continue;
+          SCOPED_TRACE(std::string(codec) + " by " + std::string(strategy));
+          const Hosts one = *Hosts::parse(std::to_string(world), world);
+          const Plan plan = plan_of(spec, 10'000, strategy);
+          const bool by_chunk = strategy == "server" || strategy == "ring";
+          std::size_t of_root = by_chunk ? static_cast<std::size_t>(world - 1) : me > 0 ? 1 : 0;
+          if (strategy == "gather") of_root = 0;
+          const auto phases = static_cast<std::size_t>(
+              std::ranges::count_if(*laws, [](Law law) { return !row_of(law).joins; }));
+          const Program shares = compile(plan, {me, world, &one}, {}), apart = compile(plan, {me, world}, {});
+          expect_left_before(shares, of_root * phases);
+          expect_left_before(apart, 0);
+          EXPECT_EQ(shares.steps.size(), apart.steps.size());
+          EXPECT_EQ(shares.arena_bytes<apart.arena_bytes, of_root * phases> 0);
+        }
+  const std::size_t n = 1'000'000;
+  const Hosts one = *Hosts::parse("4", 4);
+  const auto arena = [&](const char* codec, std::string_view strategy) {
+    return compile(plan_of(*parse_spec(codec), n, strategy), {0, 4, &one}, {}).arena_bytes;
+  };
+  const std::size_t slack = 8192;  // headers
+  EXPECT_LT(arena("fp32", "ring"), 4 * n + slack);
+  EXPECT_LT(arena("fp32", "server"), 4 * n * 3 / 2 + slack);
+  EXPECT_LT(arena("bf16", "ring"), 2 * n * 7 / 4 + slack);
+  EXPECT_LT(arena("bf16", "server"), 2 * n * 7 / 4 + slack);
+}
+
+// A round of all ranks by a transport that keeps nothing for anybody: a send is complete once its message has come, a
+// message comes once its receive is posted, and messages of a channel come one after the other. The seed says which of
+// several comes next. Returns the ranks that ended it.
+int ended(std::span<const Program> programs, std::uint64_t seed) {
+  struct Line {
+    std::deque<Task> sends, receives;
+  };
+  std::vector<Queue> queues(programs.size());
+  std::map<std::tuple<Rank, Rank, int>, Line> lines;  // from, to, part
+  for (std::size_t r = 0; r < programs.size(); ++r) {
+    Job& job = queues[r].add(programs[r]);
+    queues[r].begin(job, {});
+    queues[r].run(job);
+  }
+  for (std::vector<Line*> meet(1); !meet.empty();) {
+    for (std::size_t r = 0; r < programs.size(); ++r) {
+      Queue& queue = queues[r];
+      const auto me = static_cast<Rank>(r);
+      for (Task task; !queue.post().empty() || queue.take({&task, 1}, 1) > 0;) {
+        if (queue.post().empty()) {
+          queue.finished(task);
+          continue;
+        }
+        const Task mail = queue.post().pop();
+        const Step& step = mail.what();
+        if (step.kind == StepKind::kRecv) {
+          lines[{step.peer, me, step.part}].receives.push_back(mail);
+        } else {
+          lines[{me, step.peer, step.part}].sends.push_back(mail);
+          queue.posted(mail);
+        }
+      }
+    }
+    meet.clear();
+    for (auto& [ends, line] : lines)
+      if (!line.sends.empty() && !line.receives.empty()) meet.push_back(&line);
+    if (meet.empty()) break;
+    Line& line = *meet[mix64(++seed) % meet.size()];
+    const Task send = line.sends.front(), recv = line.receives.front();
+    line.sends.pop_front();
+    line.receives.pop_front();
+    EXPECT_EQ(send.what().chunk, recv.what().chunk);
+    queues[static_cast<std::size_t>(send.what().peer)].finished(recv);
+    queues[static_cast<std::size_t>(recv.what().peer)].finished(send);
+  }
+  return static_cast<int>(
+      std::ranges::count_if(queues, [](const Queue& queue) { return queue.active() == 0; }));
+}
+
+// A frame of a chunk's sum comes when all that this rank had sent of that chunk has come to others, so to wait until
+// that send is complete never closes a circle.
+void expect_that_all_end(const char* codec) {
+  const std::size_t n = 5'000'000;
+  for (const Strategy* strategy : all_strategies()) {
+    if (strategy->between != nullptr || !choose_laws(*parse_spec(codec), *strategy).ok()) continue;
+    SCOPED_TRACE(std::string(codec) + " by " + std::string(strategy->name));
+    const Plan plan = plan_of(*parse_spec(codec), n, strategy->name, n / 5);
+    for (const int world : {1, 2, 3, 4, 5, 8, 20})
+      for (const int servers : {0, 1, 2}) {
+        if (servers > 0 && (!strategy->serves || servers >= world)) continue;
+        const Hosts one = *Hosts::parse(std::to_string(world), world);
+        std::vector<Program> programs;
+        for (Rank me = 0; me < world; ++me) programs.push_back(compile(plan, {me, world, &one, servers}, {}));
+        for (std::uint64_t seed = 0; seed < (world < 8 ? 20 : 1); ++seed)
+          EXPECT_EQ(ended(programs, seed), world) << servers << " servers, seed " << seed;
+      }
+  }
+}
+
+TEST(Program, ReceivesThatWaitForSendsHoldUpNobody) {
+  for (const char* codec : {"fp32", "onebit", "scalecom"}) expect_that_all_end(codec);
+}
+
+// A send gives its memory to a receive once it is complete, and its turn to others once it is posted.
+TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItTakes) {
+  const std::size_t n = 10'000;
+  const Hosts one = *Hosts::parse("2", 2);
+  const Plan plan = plan_of(std::span(&n, 1), "ring");
+  const Program p = compile(plan, {0, 2, &one}, {});
+  Queue queue;
+  Job& job = queue.add(p);
+  queue.begin(job, {});
+  queue.run(job);
+  const auto mail = [&] {
+    std::vector<Task> out;
+    while (!queue.post().empty()) out.push_back(queue.post().pop());
+    return out;
+  };
+  std::vector<Task> first = mail();
+  ASSERT_EQ(first.size(), 1U) << "of what is to be added";
+  EXPECT_EQ(first[0].what().kind, StepKind::kRecv);
+  Task encode;
+  ASSERT_EQ(queue.take({&encode, 1}, 1), 1U);
+  ASSERT_EQ(encode.what().kind, StepKind::kEncode);
+  queue.finished(encode);
+  std::vector<Task> sends = mail();
+  ASSERT_EQ(sends.size(), 1U);
+  ASSERT_EQ(sends[0].what().kind, StepKind::kSend);
+  queue.posted(sends[0]);
+  EXPECT_TRUE(mail().empty()) << "the transport reads that memory";
+  queue.finished(sends[0]);
+  const std::vector<Task> second = mail();
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second[0].what().kind, StepKind::kRecv);
+  const auto offset = [&](const Task& task) {
+    return p.slots[static_cast<std::size_t>(task.what().slot)].offset;
+  };
+  EXPECT_EQ(offset(second[0]), offset(sends[0]));
 }
 
 // Memory is of what is under way: a bucket of a hundred parts more needs no more.

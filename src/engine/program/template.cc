@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/program/laws.h"
 
 namespace tithe::engine {
 namespace {
+
+// Sends that a receive may wait for. Among more ranks the other frames have memory of their own, so that a template
+// stays about as large as its graph.
+constexpr std::size_t kMostLeft = 16;
 
 class Drawer {
  public:
@@ -77,6 +82,9 @@ class Drawer {
   std::vector<bool> at_once_;                // by node: who reads its frame goes through it in order
   std::vector<bool> loaded_;                 // by chunk
   std::unordered_map<Rank, int> last_send_;  // sends to one peer leave in order
+  // By peer: steps that must be over before its next message may come, since that takes the memory of what they read.
+  // Its receives are posted in order, so each waits for all that those before it wait for.
+  std::unordered_map<Rank, std::vector<int>> left_before_;
 };
 
 // A step that reads or writes its chunk. If it is the first, it brings the values in. Where it waits for a message and
@@ -122,6 +130,8 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   const LawRow& law = row_of(inside ? Law::kDecode : key_.laws[exchange.phase]);
   const bool plain = key_.plain && !inside;
   const bool small = key_.small[exchange_of(key_.inside, exchange.stage, exchange.phase)];
+  // Where one host's caches hold what travels, a frame that comes takes the memory of this rank's own one of its chunk.
+  const bool reuses = !law.joins && at_.hosts != nullptr && at_.hosts->count(at_.world) == 1;
   const auto nodes = graph_.nodes();
   const auto takes_part = [&](const Node& n) { return n.stage == exchange.stage; };
 
@@ -134,6 +144,8 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   std::vector<int> slot_of(nodes.size(), -1);
   std::vector<int> own(count_, -1), own_slot(count_, -1), encode_slot(count_, -1);
   std::vector<int> stored = ready;
+  std::vector<int> encoded(count_, -1);                 // by chunk: the node that made its frame
+  std::vector<std::vector<int>> readers(nodes.size());  // by such a node: steps that read its frame
   const auto slots = [&](const std::vector<int>& frames) {
     std::vector<int> s;
     s.reserve(frames.size());
@@ -167,6 +179,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         at(step).slot = slot_of[k] = encode_slot[i];
         at(step).own_slot = own_slot[i];
         out_.rooms[static_cast<std::size_t>(encode_slot[i])].made = static_cast<int>(k);
+        if (reuses) encoded[i] = static_cast<int>(k);
         if (law.joins) draft(step).frames = slots(merged[i]);
         follow(step, own[i] >= 0 ? own[i] : ready[i]);
         if (inside) stored[i] = step;  // what comes back is of the other stage
@@ -210,6 +223,15 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         const int recv = add(StepKind::kRecv, exchange, c);
         slot_of[k] = add_slot(exchange, c, law.joins);
         out_.rooms.back().received = static_cast<int>(k);
+        std::vector<int>& left = left_before_[node.arg];
+        if (const int own_frame = std::exchange(encoded[i], -1); own_frame >= 0 && left.size() < kMostLeft) {
+          const auto made = static_cast<std::size_t>(own_frame);
+          if (readers_[made] > 0 && static_cast<int>(readers[made].size()) == readers_[made]) {
+            out_.rooms.back().instead = slot_of[made];
+            left.insert(left.end(), readers[made].begin(), readers[made].end());
+          }
+        }
+        for (const int reader : left) follow(recv, reader);
         at(recv).slot = slot_of[k];
         at(recv).peer = node.arg;
         for (const int a : node.after) follow(recv, step_of_node[static_cast<std::size_t>(a)]);
@@ -232,6 +254,8 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
     if (node.op != Op::kRecv)
       for (const int a : node.after) follow(step, step_of_node[static_cast<std::size_t>(a)]);
     step_of_node[k] = step;
+    if (reuses)
+      for (const int f : node.frames) readers[static_cast<std::size_t>(f)].push_back(step);
     out_.most_views = std::max(out_.most_views, std::max(node.frames.size(), merged[i].size() + 1) *
                                                     static_cast<std::size_t>(at_.world));
   }

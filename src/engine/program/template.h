@@ -36,6 +36,7 @@ struct Template {
     bool joined = false;  // the frame may hold the payloads of several ranks
     int received = -1;    // the node of the graph that receives the frame
     int made = -1;        // that makes one there; both, where values are added to what came
+    int instead = -1;     // the slot whose frame has left when this one comes: it has that one's memory
   };
 
   std::vector<Step> steps;    // of part 0, without level, weight, cover and makers

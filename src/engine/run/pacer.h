@@ -19,7 +19,7 @@
 //
 // Why windows cannot deadlock. Let all parts of all buckets of a round stand in one order: bucket by bucket, as handed
 // over, and in a bucket as the plan has them. It is the same on all ranks, and they begin parts of a bucket in it
-// (program.h, "Window"). Receives are posted when a part begins, and stay: so a frame that is under way to a rank that
+// (program.h, "Window"; it says when receives are posted, and they stay). So a frame that is under way to a rank that
 // has begun its part arrives, and its window opens again. A frame can stand still for one reason alone: its receiver
 // has not begun the part. Suppose that something stands still for ever, and take the first part, in that order, of
 // which a frame is missing anywhere. All parts before it are complete everywhere; so every rank has been able to begin

@@ -109,17 +109,20 @@ void Queue::enqueue(const Task& task) {
   }
 }
 
-void Queue::release_next(const Task& task) {
+// Receives, or all others, that follow a send; all that follows another step.
+void Queue::release_next(const Task& task, bool receives) {
+  const bool sent = task.what().kind == StepKind::kSend;
   const Program& p = *task.job->program;
   const Range next = task.what().next;
   for (std::uint32_t k = 0; k < next.count; ++k) {
     const int step = p.indices[next.first + k];
+    if (sent && (p.steps[static_cast<std::size_t>(step)].kind == StepKind::kRecv) != receives) continue;
     if (--task.job->waits[static_cast<std::size_t>(step)] == 0) enqueue({task.job, step});
   }
 }
 
 bool Queue::finished(const Task& task) {
-  if (task.what().kind != StepKind::kSend) release_next(task);
+  release_next(task, true);
   const auto part = static_cast<std::size_t>(task.what().part);
   if (--task.job->unfinished > 0) {
     if (--task.job->left[part] == 0) begin_parts(*task.job);

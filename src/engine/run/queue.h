@@ -43,8 +43,8 @@ class Queue {
   void begin(Job& job, Instant now);
   // Its first steps are ready.
   void run(Job& job);
-  // A send is with the transport: what follows it waited for that alone.
-  void posted(const Task& task) { release_next(task); }
+  // A send is with the transport: what follows it waited for that alone, but for receives, which have its memory.
+  void posted(const Task& task) { release_next(task, false); }
   // A step has run, or its message has come or gone. True: it was the job's last one.
   bool finished(const Task& task);
 
@@ -66,7 +66,7 @@ class Queue {
  private:
   void begin_parts(Job& job);
   void enqueue(const Task& task);
-  void release_next(const Task& task);
+  void release_next(const Task& task, bool receives);
   void end(Job& job);
 
   std::vector<std::unique_ptr<Job>> jobs_;
