@@ -122,7 +122,7 @@ PARTS = {
     ],
     "large": [
         *arms("large", "AdamW", "fp32", "eden"),
-        *arms("large", TIED, "eden:bits=2", MIXED["bytes"]),
+        *arms("large", TIED, "eden:bits=3", "eden:bits=2", FEWEST, MIXED["bytes"]),
     ],
 }
 
