@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
-# Tests of several processes wait for each other for much of their time.
+# At a time: tests of several processes wait for each other for much of theirs.
 TESTS := $(shell expr $(JOBS) + 1)
 BUILD := build
 PY := $(CURDIR)/.venv/bin/python

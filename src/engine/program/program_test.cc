@@ -242,6 +242,10 @@ TEST(Program, AFrameThatComesTakesTheMemoryOfTheOneThatHasLeft) {
           EXPECT_EQ(shares.steps.size(), apart.steps.size());
           EXPECT_EQ(shares.arena_bytes<apart.arena_bytes, of_root * phases> 0);
         }
+  for (const int world : {17, 18}) {  // the most that a receive waits for, and one rank more
+    const Hosts one = *Hosts::parse(std::to_string(world), world);
+    expect_left_before(compile(plan_of(*parse_spec("fp32"), 10'000, "ring"), {0, world, &one}, {}), 16);
+  }
   const std::size_t n = 1'000'000;
   const Hosts one = *Hosts::parse("4", 4);
   const auto arena = [&](const char* codec, std::string_view strategy) {

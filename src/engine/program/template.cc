@@ -145,7 +145,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   std::vector<int> own(count_, -1), own_slot(count_, -1), encode_slot(count_, -1);
   std::vector<int> stored = ready;
   std::vector<int> encoded(count_, -1);                 // by chunk: the node that made its frame
-  std::vector<std::vector<int>> readers(nodes.size());  // by such a node: steps that read its frame
+  std::vector<std::vector<int>> reading(nodes.size());  // by node: steps that read its frame
   const auto slots = [&](const std::vector<int>& frames) {
     std::vector<int> s;
     s.reserve(frames.size());
@@ -226,9 +226,9 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         std::vector<int>& left = left_before_[node.arg];
         if (const int own_frame = std::exchange(encoded[i], -1); own_frame >= 0 && left.size() < kMostLeft) {
           const auto made = static_cast<std::size_t>(own_frame);
-          if (readers_[made] > 0 && static_cast<int>(readers[made].size()) == readers_[made]) {
+          if (readers_[made] > 0 && static_cast<int>(reading[made].size()) == readers_[made]) {
             out_.rooms.back().instead = slot_of[made];
-            left.insert(left.end(), readers[made].begin(), readers[made].end());
+            left.insert(left.end(), reading[made].begin(), reading[made].end());
           }
         }
         for (const int reader : left) follow(recv, reader);
@@ -255,7 +255,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
       for (const int a : node.after) follow(step, step_of_node[static_cast<std::size_t>(a)]);
     step_of_node[k] = step;
     if (reuses)
-      for (const int f : node.frames) readers[static_cast<std::size_t>(f)].push_back(step);
+      for (const int f : node.frames) reading[static_cast<std::size_t>(f)].push_back(step);
     out_.most_views = std::max(out_.most_views, std::max(node.frames.size(), merged[i].size() + 1) *
                                                     static_cast<std::size_t>(at_.world));
   }
