@@ -10,8 +10,8 @@ Each host has a network namespace behind a shaped link (demo/hosts.py), whose sw
 hosts of strategy `hosts` have two ranks each. A round begins when all ranks are there and takes as long as the slowest
 of them needs for sync, wait and commit. `of the link` is the ideal over the median of the rounds. The ideal counts
 payload bytes alone: what the busiest host must send, at the link's rate; headers and acknowledgements of TCP/IP and
-Ethernet leave 0.93 to 0.95 of that. Settings of --pacers take turns, round by round, in the same processes; beside
-each stand what all kernels sent again (TCP RetransSegs) and waited for (TCPTimeouts) per round. With a limit of
+Ethernet leave 0.93 to 0.95 of that. Several settings of --pacers take turns, round by round, in the same processes;
+beside each stand what all kernels sent again (TCP RetransSegs) and waited for (TCPTimeouts) per round. With a limit of
 minutes, cells are taken so that any two of their factors' values meet as early as possible.
 """
 
@@ -214,19 +214,37 @@ def row_text(row: dict, first: dict) -> str:
     return "| " + " | ".join([*shared, f"`{row['pacer']}`", *figures]) + " |"
 
 
+def compared(args: argparse.Namespace, rows: list[dict]) -> list[str]:
+    """Pacers beside each other: a line for each."""
+    head = "strategy, codec, MB, hosts, link, queue, pacer, ms, ideal, of the link, first / this, sent again, timeouts"
+    lines = [f"| {head.replace(', ', ' | ')} |", "|---" * 13 + "|"]
+    return lines + [row_text(row, rows[k - k % len(args.pacers)]) for k, row in enumerate(rows)]
+
+
+def grid(rows: list[dict]) -> list[str]:
+    """Of one pacer: a line by what is sent, a column by link and queue."""
+    columns = list(dict.fromkeys((row["cell"]["link"], row["cell"]["queue"]) for row in rows))
+    lines: dict[tuple, dict[tuple, str]] = {}
+    for row in rows:
+        cell = Cell(**row["cell"])
+        middle = statistics.median(row["seconds"])
+        ms = f"{1e3 * middle:.{0 if middle > 0.1 else 1}f}"
+        figures = f"{cell.ideal / middle:.2f} ({ms}; {sum(row['again']):.0f})"
+        what = (f"{cell.hosts}", f"{cell.megabytes:g}", cell.strategy, cell.codec)
+        lines.setdefault(what, {})[cell.link, cell.queue] = figures
+    head = ["hosts", "MB", "strategy", "codec", *(f"{link}, {queue}" for link, queue in columns)]
+    out = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return out + ["| " + " | ".join([*what, *(had.get(c, "") for c in columns)]) + " |" for what, had in lines.items()]
+
+
 def page(args: argparse.Namespace, rows: list[dict]) -> str:
     asked = " ".join(["python", "bench/wire.py", *sys.argv[1:]])
-    out = [
-        f"`{asked}` on {machine()}. Transport `{args.transport}`. Milliseconds are medians; first / this: rounds of "
-        f"pacer `{args.pacers[0]}` over those of this row's, the median over neighbouring rounds.",
-        "",
-        "| strategy | codec | MB | hosts | link | queue | pacer | ms | ideal | of the link | first / this | sent again "
-        "| timeouts |",
-        "|---" * 13 + "|",
-    ]
-    for k, row in enumerate(rows):
-        out.append(row_text(row, rows[k - k % len(args.pacers)]))
-    return "\n".join(out) + "\n"
+    says = f"`{asked}` on {machine()}. Transport `{args.transport}`. Milliseconds are medians"
+    if len(args.pacers) == 1:
+        says += f", pacer `{args.pacers[0]}`: of the link (ms; segments that are sent again in a round)."
+        return "\n".join([says, "", *grid(rows)]) + "\n"
+    says += f"; first / this: rounds of pacer `{args.pacers[0]}` over those of this row's, the median over neighbouring"
+    return "\n".join([f"{says} rounds.", "", *compared(args, rows)]) + "\n"
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ on.
 Environment:
     PARTS="adamw, sgd"    of those in arms.py; these two if unset; `list` says what each takes
                           rates: fp32 at rates around each; tuned: then all arms of the parts at their own best rates
-    ARMS=text             only arms whose name holds the text
+    ARMS=pattern          only arms in whose name this regular expression is found
     SEEDS=5
     SHARE=1               of the steps: with 0.4 it takes less than half as long; such runs are not kept with others
     RANKS=4
@@ -19,6 +19,7 @@ Environment:
 """
 
 import os
+import re
 import sys
 import time
 from multiprocessing import get_context
@@ -83,20 +84,30 @@ class Results(stored.Results):
 def chosen(results: Results) -> list[tuple[Arm, int]]:
     """Arms with seeds: seed by seed, so that a study which is stopped says something of all arms."""
     parts = [part.strip() for part in (os.environ.get("PARTS") or "adamw, sgd").split(",")]
-    seeds, text = int(os.environ.get("SEEDS") or 5), os.environ.get("ARMS", "")
+    seeds, pattern = int(os.environ.get("SEEDS") or 5), os.environ.get("ARMS", "")
     wrong = [part for part in parts if part not in (*PARTS, "rates", "tuned")]
     if wrong:
         raise ValueError(f"PARTS: unknown '{wrong[0]}': known are {', '.join(PARTS)}, rates, tuned, list")
     named = [arm for part in parts for arm in PARTS.get(part, ())] or arms.all_arms()
-    some = list(dict.fromkeys(arm for arm in named if text in arm.name))
+    try:
+        some = list(dict.fromkeys(arm for arm in named if re.search(pattern, arm.name)))
+    except re.error as trouble:
+        raise ValueError(f"ARMS: {trouble}") from None
     needed = dict.fromkeys([*(arm.reference() for arm in some), *some])
     if "rates" in parts:
-        return [(arm.at(f), TUNED_ON) for arm in needed if arm == arm.reference() for f in FACTORS]
+        return [(arm.at(f), TUNED_ON[0]) for arm in needed if arm == arm.reference() for f in FACTORS]
     if "tuned" in parts:
-        out = [(arm.at(f), TUNED_ON) for arm in needed if not arm.control for f in FACTORS]
-        best = [(arm, adam_verdict.Study(results.details).best(arm)) for arm in needed if not arm.control]
-        return out + [(arm.at(factor), seed) for seed in range(seeds) for arm, factor in best if factor is not None]
+        study = adam_verdict.Study(results.details)
+        tuning = [run for arm in needed if not arm.control for run in study.tuning(arm)]
+        if any((arm.name, seed) not in results.known for arm, seed in tuning):
+            return tuning
+        best = [(arm, study.best(arm)) for arm in needed if not arm.control]
+        return [(arm.at(factor), seed) for seed in range(seeds) for arm, factor in best if factor is not None]
     return [(arm, seed) for seed in range(seeds) for arm in needed]
+
+
+def missing(results: Results) -> list[tuple[Arm, int]]:
+    return [(arm, seed) for arm, seed in chosen(results) if (arm.name, seed) not in results.known]
 
 
 def shown(run: dict) -> str:
@@ -113,16 +124,18 @@ def main() -> int:
         if os.environ.get("PARTS") == "list":
             print(adam_verdict.times(adam_verdict.Study(results.details)))
             return 0
-        todo = [(arm, seed) for arm, seed in chosen(results) if (arm.name, seed) not in results.known]
+        todo = missing(results)
     except (ValueError, FileNotFoundError) as trouble:
         print(f"study: {trouble}", file=sys.stderr)
         return 2
-    print(f"study: {len(todo)} runs", flush=True)
     status = 0
     with get_context("spawn").Pool(int(os.environ.get("JOBS") or 2), start_worker, (folder,)) as pool:
         try:
-            runs = pool.imap_unordered(work, [(*job, share) for job in todo])
-            status = results.take(runs, len(todo), shown)
+            while todo and status == 0:  # what is found at some rates says which are next
+                print(f"study: {len(todo)} runs", flush=True)
+                runs = pool.imap_unordered(work, [(*job, share) for job in todo])
+                status = results.take(runs, len(todo), shown)
+                todo = missing(results)
         except KeyboardInterrupt:
             status = 130
             print("study: stopped; RESUME=1 goes on from here")

@@ -2,11 +2,13 @@
 """What the study of AdamW says: paired differences from the plain optimizer with fp32, and their standard errors."""
 
 import statistics
+from collections.abc import Sequence
 
-from study.arms import FACTORS, PARTS, TUNED_ON, Arm, all_arms
+from study.arms import FACTORS, FINER, PARTS, TUNED_ON, Arm, all_arms
 from study.variances import Frozen
 from study.verdict import markdown
 
+MISSING = object()  # a run that there is not; None is one that diverged
 FLOOR = {"nats": 0.02, "%": 0.3}  # within noise: |mean| and two standard errors together stay below
 
 
@@ -25,17 +27,34 @@ class Study:
             self.sent[run["arm"]] = run["bytes_per_step"] / run["values"]
             self.seconds.setdefault(run["arm"], []).append(run["seconds"])
 
+    def tuning(self, arm: Arm) -> list[tuple[Arm, int]]:
+        """Runs that its own rate is found by, as far as they are known: finer ones follow from the coarse."""
+        out = [(arm.at(f), TUNED_ON[0]) for f in FACTORS]
+        coarse = self.highest(arm, FACTORS, TUNED_ON[:1])
+        if coarse is not None:
+            out += [(arm.at(coarse * f), seed) for f in FINER for seed in TUNED_ON]
+        return list(dict.fromkeys(out))
+
     def best(self, arm: Arm) -> float | None:
-        """The factor of the rate at which it does best on the seed for that; None where not all were tried."""
-        tried = {f: self.scores.get(arm.at(f).name, {}).get(TUNED_ON) for f in FACTORS}
-        ran = [f for f in FACTORS if TUNED_ON in self.scores.get(arm.at(f).name, {})]
-        known = {f: score for f, score in tried.items() if score is not None}
-        return max(known, key=known.__getitem__) if len(ran) == len(FACTORS) and known else None
+        """The factor of the rate at which it does best on the seeds for that, of the finer grid where that ran; None
+        where not all were tried."""
+        coarse = self.highest(arm, FACTORS, TUNED_ON[:1])
+        if coarse is None:
+            return None
+        finer = self.highest(arm, [coarse * f for f in FINER], TUNED_ON)
+        return coarse if finer is None else finer
+
+    def highest(self, arm: Arm, factors: Sequence[float], seeds: Sequence[int]) -> float | None:
+        tried = {f: [self.scores.get(arm.at(f).name, {}).get(seed, MISSING) for seed in seeds] for f in factors}
+        if any(MISSING in scores for scores in tried.values()):
+            return None
+        known = {f: statistics.fmean(scores) for f, scores in tried.items() if None not in scores}
+        return max(known, key=known.__getitem__, default=None)
 
     def differences(self, arm: Arm, reference: Arm) -> list[float | None]:
         """Seed by seed; None where the run diverged."""
         mine, plain = (self.scores.get(a.name, {}) for a in (arm, reference))
-        seeds = [s for s in sorted(mine) if s in plain and s != TUNED_ON and plain[s] is not None]
+        seeds = [s for s in sorted(mine) if s in plain and s not in TUNED_ON and plain[s] is not None]
         return [None if mine[s] is None else mine[s] - plain[s] for s in seeds]
 
     def found(self, arm: Arm, reference: Arm) -> tuple[float, float] | None:
@@ -105,7 +124,7 @@ def references(study: Study) -> str:
     rows = []
     for arm in all_arms():
         if arm == arm.reference() and arm.name in study.scores:
-            known = [v for s, v in study.scores[arm.name].items() if v is not None and s != TUNED_ON]
+            known = [v for s, v in study.scores[arm.name].items() if v is not None and s not in TUNED_ON]
             if known:
                 deviation = f"{statistics.stdev(known):.3f}" if len(known) > 1 else ""
                 shown = (
@@ -149,7 +168,8 @@ Made from `study_adam.json` by `study/adam_verdict.py`.
 {table}
 ## Each at its own rate
 
-Of {factors} times that rate, what is best on a seed that is not compared.
+Of {factors} times that rate, what is best on a seed that is not compared; then, where that was run, of {finer} times
+this, what is best on two such seeds.
 
 {tuned}
 ## What it takes
@@ -160,6 +180,8 @@ Of {factors} times that rate, what is best on a seed that is not compared.
 def page(details: dict) -> str:
     study = Study(details)
     commits = ", ".join(dict.fromkeys(run["commit"] for run in details["runs"]))
-    factors = ", ".join(f"{f:g}" for f in FACTORS)
+    factors, finer = (", ".join(f"{f:g}" for f in some) for some in (FACTORS, FINER))
     tables = {f.__name__: f(study) for f in (references, table, tuned, times)}
-    return PAGE.format(**details, commits=commits, factors=factors, floor=FLOOR, frozen=Frozen.FIRST, **tables)
+    return PAGE.format(
+        **details, commits=commits, factors=factors, finer=finer, floor=FLOOR, frozen=Frozen.FIRST, **tables
+    )

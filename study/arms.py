@@ -21,7 +21,8 @@ RATES = {  # suits fp32: `PARTS=rates make study-adam`
     ("large", "AdamW"): 1e-3,
 }
 FACTORS = (1 / 2, 1, 2, 4)  # of a rate, where an arm is tuned
-TUNED_ON = 100  # a seed apart from those that are compared
+FINER = (0.7, 1, 1.4)  # of the best of these
+TUNED_ON = (100, 101)  # seeds apart from those that are compared; the first for FACTORS, both for FINER
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,30 @@ def test_a_control_that_does_not_fall_short_is_told(differences, says):
     assert says in adam_verdict.row(study, dataclasses.replace(PAIR[0], control=True), PAIR[1], "")[6]
 
 
+def test_an_own_rate_is_found_in_two_rounds():
+    arm, runs = PAIR[0], []
+
+    def ran(some, score):
+        for tried, seed in some:
+            run = {"arm": tried.name, "seed": seed, "score": score(tried.factor, seed)}
+            runs.append({**run, "bytes_per_step": 1.0, "values": 1, "seconds": 1})
+        return adam_verdict.Study({"share": 1, "runs": runs})
+
+    empty = ran([], None)
+    coarse = empty.tuning(arm)
+    assert coarse == [(arm.at(f), arms.TUNED_ON[0]) for f in arms.FACTORS]
+    assert empty.best(arm) is None
+    study = ran(coarse, lambda factor, seed: None if factor == 4 else -abs(factor - 2))
+    assert study.best(arm) == 2  # the finer ones did not run
+    finer = [run for run in study.tuning(arm) if run not in coarse]
+    assert {(tried.factor, seed) for tried, seed in finer} == {
+        (1.4, 100), (1.4, 101), (2, 101), (2.8, 100), (2.8, 101),
+    }  # fmt: skip
+    study = ran(finer, lambda factor, seed: {1.4: 0.5, 2: -1.0, 2.8: None if seed == 101 else 2.0}[factor])
+    assert study.best(arm) == 1.4  # on both seeds; one that diverged on one of them is out
+    assert study.differences(arm.at(2), arm.at(1.4)) == []  # such seeds are not compared
+
+
 def test_runs_of_other_lengths_are_kept_apart(tmp_path):
     results = adam.Results(tmp_path, "some data", 0.4, False)
     results.add({"arm": PAIR[0].name, "seed": 0, "score": 1.0, "commit": "0"})
