@@ -82,9 +82,9 @@ rtl-lint: ## Verilator's -Wall and slang on the engine, at every width
 	@tools/setup.sh rtl rtl-tools
 	@.setup/rtl-venv/bin/python rtl/lint.py
 
-rtl-cost: ## LUTs, registers, memory and clock by width, for ECP5 and Virtex-7; hours for all: ONLY=compress-64,card-256 SEEDS=1 LIMIT=25
+rtl-cost: ## LUTs, registers, memory and clock by width, for ECP5 and Virtex-7; hours for all: ONLY=compress-64,card-256 SEEDS=1 LIMIT=25 PLACES=1
 	@tools/setup.sh rtl-tools
-	@.setup/rtl-venv/bin/python rtl/cost.py --only "$(ONLY)" --seeds $(or $(SEEDS),1) --limit $(or $(LIMIT),25)
+	@.setup/rtl-venv/bin/python rtl/cost.py --only "$(ONLY)" --seeds $(or $(SEEDS),1) --limit $(or $(LIMIT),25) $(if $(PLACES),--places-alone)
 
 rtl-prove: ## proofs of the small modules, and mutations that they refuse: ONLY=
 	@tools/setup.sh rtl-tools

@@ -43,6 +43,8 @@ module card_path #(
 );
   localparam int LEN_W = $clog2(B) + 1;
   localparam int BEAT_W = W + LEN_W + 1;
+  localparam int LOG_B = $clog2(B);
+  localparam int BEATS_W = 16 - LOG_B;
   localparam int MOST = 9216;  // bytes to the end of the IP packet, of a frame that is touched
   localparam int SHIM = 8;
 
@@ -109,58 +111,82 @@ module card_path #(
   reader_t reader;
   judge_t judge;
   logic frame_ended, is_cut, feeds_any, settled;
-  logic [7:0] first;
-  logic [15:0] at;
 
-  // Of the beat in front: which bytes count in which sum, and which go to the engine.
+  // Of the beat in front: which bytes count in which sum, and which go to the engine. Known a cycle before it is in
+  // front: a beat begins at a multiple of B, so places are compared with its number, and bytes with what is below B.
+  function automatic logic [B-1:0] from_on(input logic [15:0] place, input logic [BEATS_W-1:0] beat);
+    for (int i = 0; i < B; i++)
+      from_on[i] = beat > place[15:LOG_B] || (beat == place[15:LOG_B] && LOG_B'(i) >= place[LOG_B-1:0]);
+  endfunction
   logic [W-1:0] head_masked, pay_masked, feed_data;
-  logic [15:0] addresses, addresses_end;
-  logic [B-1:0] feed_mask;
-  logic [15:0] here;
-  logic [LEN_W-1:0] feed_from, feed_to;
-  logic feed_last, feed_any, feed_ready, reads, past_end;
-  assign addresses = {8'b0, r.l3} + (r.v6 ? 16'd8 : 16'd12);
-  assign addresses_end = {8'b0, r.l3} + (r.v6 ? 16'd40 : 16'd20);
+  logic [B-1:0] head_mask, pay_mask, feed_mask, next_head_mask, next_pay_mask, next_feed_mask;
+  logic [BEATS_W-1:0] next_beat;  // 0 while the reader waits
+  logic next_v6;
+  logic [15:0] next_l3, next_l4, next_payload, next_first, next_end;
+  logic [LOG_B-1:0] feed_from, next_feed_from;
+  logic [LEN_W-1:0] feed_to, feed_bytes, next_feed_to;
+  logic feed_last, feed_any, feed_ready, reads, past_end, next_past_end;
 
   always_comb begin
-    head_masked = '0;
-    pay_masked = '0;
-    here = at;
-    for (int i = 0; i < B; i++) begin
-      here = at + 16'(i);
-      if ((here >= addresses && here < addresses_end) || (here >= {8'b0, r.l4} && here < {8'b0, r.payload}))
-        head_masked[8*i+:8] = body_data[8*i+:8];
-      if (here >= {8'b0, r.payload} && here < r.ip_end) pay_masked[8*i+:8] = body_data[8*i+:8];
-      feed_mask[i] = here >= {8'b0, first} && here < r.ip_end && LEN_W'(i) < body_bytes;
+    next_v6 = (reader == WAITS) ? p_v6 : r.v6;
+    next_l3 = {8'b0, (reader == WAITS) ? p_l3 : r.l3};
+    next_l4 = {8'b0, (reader == WAITS) ? p_l4 : r.l4};
+    next_payload = {8'b0, (reader == WAITS) ? p_payload : r.payload};
+    next_first = next_payload + (UNPACKS ? 16'(SHIM) : 16'd0);
+    next_end = (reader == WAITS) ? p_end : r.ip_end;
+    next_head_mask = (from_on(next_l3 + (next_v6 ? 16'd8 : 16'd12), next_beat)
+                      & ~from_on(next_l3 + (next_v6 ? 16'd40 : 16'd20), next_beat))
+                     | (from_on(next_l4, next_beat) & ~from_on(next_payload, next_beat));
+    next_pay_mask = from_on(next_payload, next_beat) & ~from_on(next_end, next_beat);
+    next_feed_mask = from_on(next_first, next_beat) & ~from_on(next_end, next_beat);
+    next_past_end = next_end[15:LOG_B] <= next_beat
+                    || (next_end[15:LOG_B] == next_beat + 1'b1 && next_end[LOG_B-1:0] == '0);
+    next_feed_from = (next_first[15:LOG_B] == next_beat) ? next_first[LOG_B-1:0] : '0;
+    next_feed_to = (next_past_end && next_end[LOG_B-1:0] != '0) ? {1'b0, next_end[LOG_B-1:0]} : LEN_W'(B);
+  end
+  always_ff @(posedge clk) begin
+    if (reads || reader == WAITS) begin
+      {head_mask, pay_mask, feed_mask} <= {next_head_mask, next_pay_mask, next_feed_mask};
+      {past_end, feed_from, feed_to} <= {next_past_end, next_feed_from, next_feed_to};
+      feed_bytes <= next_feed_to - {1'b0, next_feed_from};
+      feed_any <= next_first[15:LOG_B] <= next_beat;
     end
-    feed_from = '0;
-    for (int i = B - 1; i >= 0; i--) if (feed_mask[i]) feed_from = LEN_W'(i);
-    feed_to = '0;
-    for (int i = 0; i < B; i++) if (feed_mask[i]) feed_to = LEN_W'(i + 1);
-    feed_any = |feed_mask;
-    past_end = r.ip_end <= at + 16'(body_bytes);
-    feed_last = past_end || body_last;
-    feed_data = '0;
-    for (int i = 0; i < B; i++) if (feed_mask[i]) feed_data[8*i+:8] = body_data[8*i+:8];
+  end
+
+  always_comb begin
+    for (int i = 0; i < B; i++) begin
+      head_masked[8*i+:8] = head_mask[i] ? body_data[8*i+:8] : 8'b0;
+      pay_masked[8*i+:8] = pay_mask[i] ? body_data[8*i+:8] : 8'b0;
+      feed_data[8*i+:8] = feed_mask[i] ? body_data[8*i+:8] : 8'b0;
+    end
     feed_data = feed_data >> {feed_from, 3'b0};
+    feed_last = past_end || body_last;
   end
   assign reads = reader == READS && body_valid && (feed_ready || !feed_any);
   assign body_ready = reads || reader == RESTS;
 
   // The payload without the headers, to the engine.
-  logic [W-1:0] fed_data, made_data;
-  logic [B-1:0] fed_keep, made_keep;
+  logic [W-1:0] beat_data, fed_data, made_data;
+  logic [B-1:0] beat_keep, fed_keep, made_keep;
+  logic beat_last, beat_valid, beat_ready;
   logic fed_last, fed_valid, fed_ready, made_last, made_valid, made_ready;
-  logic [16:0] fed_info;
+  logic [16:0] beat_info;
   align #(
       .W(W)
   ) payload_to_beats (
       .clk(clk), .rst(rst), .in_data({{(8 * ((W > 256) ? W / 128 : 2)) {1'b0}}, feed_data}),
-      .in_bytes(feed_to - feed_from), .in_last(feed_last), .in_info(17'b0),
-      .in_valid(reader == READS && body_valid && feed_any), .in_ready(feed_ready), .out_data(fed_data),
-      .out_keep(fed_keep), .out_last(fed_last), .out_info(fed_info), .out_valid(fed_valid), .out_ready(fed_ready)
+      .in_bytes(feed_bytes), .in_last(feed_last), .in_info(17'b0),
+      .in_valid(reader == READS && body_valid && feed_any), .in_ready(feed_ready), .out_data(beat_data),
+      .out_keep(beat_keep), .out_last(beat_last), .out_info(beat_info), .out_valid(beat_valid), .out_ready(beat_ready)
   );
-  // What the engine is told with a payload's first beat, which comes here three cycles after the reader had it.
+  // Ends the path of `ready` from the engine's end to the store's.
+  axis_skid #(
+      .N(W + B + 1)
+  ) fed_skid (
+      .clk(clk), .rst(rst), .s_data({beat_last, beat_keep, beat_data}), .s_valid(beat_valid), .s_ready(beat_ready),
+      .m_data({fed_last, fed_keep, fed_data}), .m_valid(fed_valid), .m_ready(fed_ready)
+  );
+  // What the engine is told with a payload's first beat, which comes here four cycles after the reader had it.
   logic [23:0] told;
   logic told_room, told_valid;
   packet_fifo #(
@@ -172,7 +198,7 @@ module card_path #(
       .s_valid(reads && feed_any && !feeds_any), .s_ready(told_room), .keep(1'b0), .discard(1'b0), .m_data(told),
       .m_valid(told_valid), .m_ready(fed_valid && fed_ready && fed_last)
   );
-  wire logic unused = &{1'b0, fed_info, told_room};
+  wire logic unused = &{1'b0, beat_info, told_room};
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     assert (rst || told_room);
@@ -318,20 +344,19 @@ module card_path #(
 
     case (reader)
       WAITS: begin
-        at <= 16'd0;
+        if (p_valid) next_beat <= BEATS_W'(1);
         {frame_ended, is_cut, feeds_any, settled} <= 4'b0;
         r <= {p_v6, p_udp, chosen, cfg_exact, cfg_literal, cfg_bound, p_l3, p_l4, p_payload,
               p_end, p_length, p_hop, p_ip_sum, p_l4_sum, p_shim_sum, p_shim};  // in frame_t's order
-        first <= p_payload + (UNPACKS ? 8'(SHIM) : 8'd0);
         if (p_valid) reader <= chosen ? READS : HANDS;
       end
       READS:
       if (reads) begin
-        at <= at + 16'(B);
+        next_beat <= next_beat + 1'b1;
         if (feed_any) feeds_any <= 1'b1;
         if (body_last) frame_ended <= 1'b1;
         if (feed_last) begin
-          is_cut <= !past_end;
+          is_cut <= !past_end || body_bytes < feed_to;  // what is not there is 0, and no verdict changes the frame
           reader <= SETTLES;
         end
       end
@@ -339,7 +364,10 @@ module card_path #(
         settled <= 1'b1;
         if (settled) reader <= HANDS;
       end
-      HANDS: if (judge == FREE) reader <= frame_ended ? WAITS : RESTS;
+      HANDS: begin
+        next_beat <= '0;
+        if (judge == FREE) reader <= frame_ended ? WAITS : RESTS;
+      end
       default: if (body_valid && body_last) reader <= WAITS;
     endcase
 
@@ -381,6 +409,7 @@ module card_path #(
     endcase
     if (rst) begin
       reader <= WAITS;
+      next_beat <= '0;
       judge <= FREE;
       verdict_valid <= 1'b0;
       made_total <= 16'd0;

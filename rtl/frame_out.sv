@@ -43,36 +43,44 @@ module frame_out #(
     output logic m_axis_tlast
 );
   localparam int SHIM = 8;
-  logic [15:0] out_l3, out_l4, out_payload, out_ip_sum_at, out_l4_sum_at;
+  localparam int LOG_B = $clog2(B);
+  localparam int BEATS_W = 16 - LOG_B;
+  logic [15:0] out_l3, out_l4, out_payload, out_length_at, out_hop_at, out_ip_sum_at, out_l4_sum_at;
   assign out_l3 = {8'b0, l3};
   assign out_l4 = {8'b0, l4};
   assign out_payload = {8'b0, payload};
+  assign out_length_at = out_l3 + (out_v6 ? 16'd4 : 16'd2);
+  assign out_hop_at = out_l3 + (out_v6 ? 16'd6 : 16'd8);
   assign out_ip_sum_at = out_l3 + 16'd10;
   assign out_l4_sum_at = out_l4 + (out_udp ? 16'd6 : 16'd16);
 
   typedef enum logic [1:0] {HEADERS, SHIMS, CODED, SKIPS} out_t;
   out_t out;
-  logic [15:0] out_at;
+  logic [BEATS_W-1:0] out_beat;  // a beat begins at a multiple of B: places are compared with its number
   logic [W-1:0] patched, piece;
+  logic [B-1:0] header;
   logic [15:0] here;
   logic [LEN_W-1:0] piece_bytes;
   logic piece_last, piece_valid, piece_ready, raw_ended, head_ends, whole_frame;
 
   always_comb begin
     patched = raw_data;
-    here = out_at;
+    here = '0;
     for (int i = 0; i < B; i += 2) begin
-      here = out_at + 16'(i);
-      if (here == out_l3 + (out_v6 ? 16'd4 : 16'd2)) patched[8*i+:16] = {out_ip_length[7:0], out_ip_length[15:8]};
-      if (here == out_l3 + (out_v6 ? 16'd6 : 16'd8)) patched[8*i+:16] = {out_hop[7:0], out_hop[15:8]};
+      here = {out_beat, LOG_B'(i)};
+      if (here == out_length_at) patched[8*i+:16] = {out_ip_length[7:0], out_ip_length[15:8]};
+      if (here == out_hop_at) patched[8*i+:16] = {out_hop[7:0], out_hop[15:8]};
       if (here == out_ip_sum_at && !out_v6) patched[8*i+:16] = {out_ip_sum[7:0], out_ip_sum[15:8]};
       if (here == out_l4 + 16'd4 && out_udp) patched[8*i+:16] = {out_l4_bytes[7:0], out_l4_bytes[15:8]};
       if (here == out_l4_sum_at) patched[8*i+:16] = {out_l4_sum[7:0], out_l4_sum[15:8]};
     end
+    for (int i = 0; i < B; i++)
+      header[i] = out_payload[15:LOG_B] > out_beat
+                  || (out_payload[15:LOG_B] == out_beat && out_payload[LOG_B-1:0] > LOG_B'(i));
   end
 
   assign whole_frame = !verdict_changes && !verdict_drops;
-  assign head_ends = out_payload <= out_at + 16'(B);
+  assign head_ends = !header[B-1] || (out_payload[15:LOG_B] == out_beat + 1'b1 && out_payload[LOG_B-1:0] == '0);
   always_comb begin
     piece = raw_data;
     piece_bytes = raw_bytes;
@@ -86,8 +94,8 @@ module frame_out #(
         piece_valid = verdict_valid && raw_valid;
         raw_ready = verdict_valid && piece_ready;
       end else if (verdict_changes) begin
-        for (int i = 0; i < B; i++) piece[8*i+:8] = (out_at + 16'(i) < out_payload) ? patched[8*i+:8] : 8'b0;
-        piece_bytes = head_ends ? LEN_W'(out_payload - out_at) : LEN_W'(B);
+        for (int i = 0; i < B; i++) piece[8*i+:8] = header[i] ? patched[8*i+:8] : 8'b0;
+        piece_bytes = header[B-1] ? LEN_W'(B) : {1'b0, out_payload[LOG_B-1:0]};
         piece_last = 1'b0;
         piece_valid = verdict_valid && raw_valid;
         raw_ready = verdict_valid && piece_ready;
@@ -117,10 +125,10 @@ module frame_out #(
     case (out)
       HEADERS: begin
         if (verdict_valid && raw_valid && raw_ready) begin
-          out_at <= out_at + 16'(B);
+          out_beat <= out_beat + 1'b1;
           if (verdict_changes && head_ends) out <= HAS_SHIM ? SHIMS : CODED;
           if (whole_frame && raw_last) begin
-            out_at <= 16'd0;
+            out_beat <= '0;
             raw_ended <= 1'b0;
           end
         end
@@ -131,13 +139,13 @@ module frame_out #(
       default:
       if (raw_ended) begin
         out <= HEADERS;
-        out_at <= 16'd0;
+        out_beat <= '0;
         raw_ended <= 1'b0;
       end
     endcase
     if (rst) begin
       out <= HEADERS;
-      out_at <= 16'd0;
+      out_beat <= '0;
       raw_ended <= 1'b0;
     end
   end

@@ -63,7 +63,7 @@ module parse #(
   logic [7:0] protocol;
   logic is_tcp_now;
 
-  assign word = {head[{at, 3'b0}+:8], head[{at+8'd1, 3'b0}+:8]};
+  assign word = {head[{at[7:1], 4'b0}+:8], head[{at[7:1], 4'b1000}+:8]};  // headers begin at even places
   assign whole = s_last || beat == AT_W'(BEATS - 1);
   assign can_take = state == HEADS || in_frame_rest;
   assign valid = state == DONE;

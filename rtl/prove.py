@@ -21,6 +21,7 @@ class Proof:
     modules: tuple[str, ...]
     steps: int  # of the induction, at most; 0: a proof about a pipeline whose inputs stay as they are
     mutations: tuple[tuple[str, str, str], ...]  # module, text, what stands there instead
+    sizes: tuple[int, ...] = (0,)  # of the proof's parameter N; mutations are refused at the first of them
 
 
 PROOFS = (
@@ -28,6 +29,7 @@ PROOFS = (
         "axis_skid",
         ("axis_skid",),
         steps=10,
+        sizes=(8, 306),
         mutations=(
             ("axis_skid", "has_spare ? spare : s_data", "s_data"),
             ("axis_skid", "m_valid <= has_spare || s_valid", "m_valid <= s_valid"),
@@ -59,6 +61,7 @@ PROOFS = (
         "shift_tree",
         ("shift_tree", "split_tree"),
         steps=0,
+        sizes=(4,),
         mutations=(
             ("shift_tree", "<< {left_bytes, 3'b0}", "<< {left_bytes - 1'b1, 3'b0}"),
             ("split_tree", "left_bytes = left_bytes + {3'b0,", "left_bytes = left_bytes | {3'b0,"),
@@ -68,6 +71,7 @@ PROOFS = (
         "packet_fifo",
         ("packet_fifo",),
         steps=10,
+        sizes=(4, 295),
         mutations=(
             ("packet_fifo", "assign s_ready = !used[PTR_W]", "assign s_ready = 1'b1"),
             ("packet_fifo", "if (keep) kept <= in", "if (keep) kept <= in + 1'b1"),
@@ -79,6 +83,7 @@ PROOFS = (
         "checksum",
         ("checksum",),
         steps=10,
+        sizes=(32, 64, 128, 256),
         mutations=(
             ("checksum", "{16'b0, data[16*i+:8], data[16*i+8+:8]}", "{16'b0, data[16*i+8+:8], data[16*i+:8]}"),
             ("checksum", "folded[15:0] + {15'b0, folded[16]}", "folded[15:0]"),
@@ -88,7 +93,7 @@ PROOFS = (
 )
 
 
-def refused(proof: Proof, mutation: tuple[str, str, str] | None, folder: Path) -> str:
+def refused(proof: Proof, size: int, mutation: tuple[str, str, str] | None, folder: Path) -> str:
     """What a solver found against it; nothing where it holds."""
     script = ""
     for name in proof.modules:
@@ -100,7 +105,8 @@ def refused(proof: Proof, mutation: tuple[str, str, str] | None, folder: Path) -
         (folder / f"{name}.sv").write_text(text)
         script += f"read_verilog -formal -sv {name}.sv\n"
     script += f"read_verilog -formal -sv {HERE}/proofs/{proof.name}.sv\n"
-    script += "hierarchy -check -top proof\nproc\nmemory -nomap\nmemory_map\nflatten\nopt -fast\n"
+    script += f"hierarchy -check -top proof {f'-chparam N {size}' if size else ''}\n"
+    script += "proc\nmemory -nomap\nmemory_map\nflatten\nopt -fast\n"
     script += "async2sync\ndffunmap\nopt_clean\n"
     if proof.steps == 0:
         script += f"techmap -map {HERE}/proofs/steady.v\nopt_clean\n"
@@ -127,19 +133,27 @@ def main() -> int:
     failed = 0
     for proof in chosen:
         begin = time.monotonic()
+        took: list[str] = []
+        against: list[str] = []
+        accepted: list[tuple[str, str, str]] = []
         with tempfile.TemporaryDirectory() as made:
             folder = Path(a.keep or made)
             folder.mkdir(parents=True, exist_ok=True)
-            against = refused(proof, None, folder)
-            accepted = [m for m in proof.mutations if against or refused(proof, m, folder) != "a counterexample"]
+            for size in proof.sizes:
+                since = time.monotonic()
+                against += [f"{found} at {size}" for found in [refused(proof, size, None, folder)] if found]
+                took.append(f"{size}: {time.monotonic() - since:.0f} s")
+            first = proof.sizes[0]
+            accepted = [m for m in proof.mutations if against or refused(proof, first, m, folder) != "a counterexample"]
         for module, text, instead in accepted:
             print(f"prove: {proof.name} has nothing against {module} with {instead!r} for {text!r}")
         failed += bool(against or accepted)
         how = "by induction" if proof.steps else "for all inputs"
-        said = f"FAILS: {against}" if against else "holds"
+        said = f"FAILS: {', '.join(against)}" if against else "holds"
         few = len(proof.mutations) - len(accepted)
+        sizes = f"N = {', '.join(took)}; " if proof.sizes != (0,) else ""
         seconds = time.monotonic() - begin
-        print(f"prove: {proof.name} {said} {how}, refuses {few} mutations ({seconds:.0f} s)", flush=True)
+        print(f"prove: {proof.name} {said} {how}, refuses {few} mutations ({sizes}{seconds:.0f} s in all)", flush=True)
     print(f"rtl: {len(chosen) - failed} of {len(chosen)} proofs pass")
     return 1 if failed else 0
 

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // axis_skid keeps order, loses nothing and repeats nothing: of all that went in, a beat that the solver picks comes
 // out with the same number and the same data. By induction, over any number of beats.
-module proof (
+module proof #(
+    parameter N = 8
+) (
     input wire clk,
     input wire rst,
-    input wire [7:0] s_data,
+    input wire [N-1:0] s_data,
     input wire s_valid,
     input wire m_ready
 );
   wire s_ready, m_valid;
-  wire [7:0] m_data;
-  axis_skid #(.N(8)) dut (.*);
-  (* hierconn *) wire [7:0] \dut.spare ;
+  wire [N-1:0] m_data;
+  axis_skid #(.N(N)) dut (.*);
+  (* hierconn *) wire [N-1:0] \dut.spare ;
 
   // Beats inside, oldest first.
-  reg [7:0] oldest, newest;
+  reg [N-1:0] oldest, newest;
   reg [1:0] held = 0;
   wire goes = s_valid && s_ready;
   wire comes = m_valid && m_ready;
