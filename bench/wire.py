@@ -32,6 +32,7 @@ from harness import all_gather_in, counters, give, machine, said_inside, start_r
 
 import tithe
 from hosts import Hosts, parse_bytes, parse_rate
+from study.verdict import markdown
 
 STRATEGIES = ["ring", "server", "gather", "hosts", "tree"]
 CODECS = ["fp32", "fp8", "onebit", "qtopk"]
@@ -203,7 +204,7 @@ def run_inside(args: argparse.Namespace) -> int:
     return 0
 
 
-def row_text(row: dict, first: dict) -> str:
+def line(row: dict, first: dict) -> list[str]:
     """first: the row of the same cell with the first pacer."""
     cell = Cell(**row["cell"])
     middle = statistics.median(row["seconds"])
@@ -211,17 +212,16 @@ def row_text(row: dict, first: dict) -> str:
     ratio = statistics.median(a / b for a, b in zip(first["seconds"], row["seconds"], strict=True))
     figures = [f"{1e3 * middle:.1f}", f"{1e3 * cell.ideal:.1f}", f"**{cell.ideal / middle:.2f}**", f"{ratio:.2f}"]
     figures += [f"{sum(row['again']):.0f}", f"{sum(row['timeouts']):.1f}"]
-    return "| " + " | ".join([*shared, f"`{row['pacer']}`", *figures]) + " |"
+    return [*shared, f"`{row['pacer']}`", *figures]
 
 
-def compared(args: argparse.Namespace, rows: list[dict]) -> list[str]:
+def compared(args: argparse.Namespace, rows: list[dict]) -> str:
     """Pacers beside each other: a line for each."""
     head = "strategy, codec, MB, hosts, link, queue, pacer, ms, ideal, of the link, first / this, sent again, timeouts"
-    lines = [f"| {head.replace(', ', ' | ')} |", "|---" * 13 + "|"]
-    return lines + [row_text(row, rows[k - k % len(args.pacers)]) for k, row in enumerate(rows)]
+    return markdown(head.split(", "), [line(row, rows[k - k % len(args.pacers)]) for k, row in enumerate(rows)])
 
 
-def grid(rows: list[dict]) -> list[str]:
+def grid(rows: list[dict]) -> str:
     """Of one pacer: a line by what is sent, a column by link and queue."""
     columns = list(dict.fromkeys((row["cell"]["link"], row["cell"]["queue"]) for row in rows))
     lines: dict[tuple, dict[tuple, str]] = {}
@@ -233,8 +233,7 @@ def grid(rows: list[dict]) -> list[str]:
         what = (f"{cell.hosts}", f"{cell.megabytes:g}", cell.strategy, cell.codec)
         lines.setdefault(what, {})[cell.link, cell.queue] = figures
     head = ["hosts", "MB", "strategy", "codec", *(f"{link}, {queue}" for link, queue in columns)]
-    out = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    return out + ["| " + " | ".join([*what, *(had.get(c, "") for c in columns)]) + " |" for what, had in lines.items()]
+    return markdown(head, [[*what, *(had.get(c, "") for c in columns)] for what, had in lines.items()])
 
 
 def page(args: argparse.Namespace, rows: list[dict]) -> str:
@@ -242,9 +241,9 @@ def page(args: argparse.Namespace, rows: list[dict]) -> str:
     says = f"`{asked}` on {machine()}. Transport `{args.transport}`. Milliseconds are medians"
     if len(args.pacers) == 1:
         says += f", pacer `{args.pacers[0]}`: of the link (ms; segments that are sent again in a round)."
-        return "\n".join([says, "", *grid(rows)]) + "\n"
+        return f"{says}\n\n{grid(rows)}"
     says += f"; first / this: rounds of pacer `{args.pacers[0]}` over those of this row's, the median over neighbouring"
-    return "\n".join([f"{says} rounds.", "", *compared(args, rows)]) + "\n"
+    return f"{says} rounds.\n\n{compared(args, rows)}"
 
 
 def main() -> int:

@@ -112,8 +112,9 @@ module card_path #(
   judge_t judge;
   logic frame_ended, is_cut, feeds_any, settled;
 
-  // Of the beat in front: which bytes count in which sum, and which go to the engine. Known a cycle before it is in
-  // front: a beat begins at a multiple of B, so places are compared with its number, and bytes with what is below B.
+  // Masks say which bytes of the beat in front count in which sum, and which go to the engine. They are known a cycle
+  // before it is in front. A beat begins at a multiple of B: its number is compared with the upper bits of places, a
+  // byte's place in it with the lower ones.
   function automatic logic [B-1:0] from_on(input logic [15:0] place, input logic [BEATS_W-1:0] beat);
     for (int i = 0; i < B; i++)
       from_on[i] = beat > place[15:LOG_B] || (beat == place[15:LOG_B] && LOG_B'(i) >= place[LOG_B-1:0]);
@@ -186,7 +187,7 @@ module card_path #(
       .clk(clk), .rst(rst), .s_data({beat_last, beat_keep, beat_data}), .s_valid(beat_valid), .s_ready(beat_ready),
       .m_data({fed_last, fed_keep, fed_data}), .m_valid(fed_valid), .m_ready(fed_ready)
   );
-  // What the engine is told with a payload's first beat, which comes here four cycles after the reader had it.
+  // The engine is told this with a payload's first beat, which comes here four cycles after the reader had it.
   logic [23:0] told;
   logic told_room, told_valid;
   packet_fifo #(
