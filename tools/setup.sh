@@ -134,11 +134,15 @@ beside() { # name, list of packages, inner
     say "virtual environment in .setup/$1-venv, packages of $2"
     "$python" -m venv ".setup/$1-venv" || die "'$python -m venv' failed; on Debian the package is python3-venv"
     if [ "${3:-}" = inner ]; then
+      ".setup/$1-venv/bin/python" -m pip uninstall --disable-pip-version-check -q -y setuptools || true # .venv has a newer one
       local own
       own=$(".setup/$1-venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
       .venv/bin/python -c 'import site; print(site.getsitepackages()[0])' >"$own/inner.pth"
     fi
-    ".setup/$1-venv/bin/python" -m pip install --disable-pip-version-check -q -r "$2" || die "pip could not install $2 (see above)"
+    ".setup/$1-venv/bin/python" -m pip install --disable-pip-version-check -q -r "$2" || {
+      rm -rf ".setup/$1-venv" # half of it would pass for all
+      die "pip could not install $2 (see above)"
+    }
     rm -f ".setup/$1"-????????????????
     touch "$stamp"
   fi

@@ -314,7 +314,8 @@ TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
   play_until(ranks, round, State::kSwitched);
 }
 
-// Memory is that of a session that began so.
+// Memory is that of a session that began so. Large buffers end with their pages, and by what was freed before each may
+// hold one page more: eight pages, less than the smallest buffer that could be left on both ranks (onebit's, 25 KB each).
 TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
   constexpr std::size_t kN = 200'000;
   struct Row {
@@ -347,7 +348,7 @@ TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
       return testing::held_bytes() - before;
     };
     const std::int64_t fresh = held(row.to, nullptr), switched = held(row.from, row.to);
-    EXPECT_LE(switched, fresh + 16'384) << row.from << " to " << row.to << ": " << fresh << " when begun so";
+    EXPECT_LE(switched, fresh + 32'768) << row.from << " to " << row.to << ": " << fresh << " when begun so";
   }
 }
 
