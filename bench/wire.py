@@ -63,7 +63,7 @@ class Cell:
         return share * self.megabytes * 1e6 / (parse_rate(self.link) / 8)
 
     def rounds(self, asked: int) -> int:
-        return asked or int(min(11, max(3, 1.0 / self.ideal)))
+        return asked or int(min(11, max(5, 1.0 / self.ideal)))
 
 
 PAYLOADS: dict[tuple[str, str, int], float] = {}
@@ -260,8 +260,8 @@ def main() -> int:
     parser.add_argument("--pacers", type=lambda t: t.split("/"), default=["off"], help="with / between")
     parser.add_argument("--transport", default="tcp:trust=10.77.0.0/24")
     parser.add_argument("--minutes", type=float, default=15, help="0: all cells")
-    parser.add_argument("--rounds", type=int, default=0, help="default: 3, more where they are short")
-    parser.add_argument("--warm", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=0, help="default: 5, more where they are short")
+    parser.add_argument("--warm", type=int, default=2, help="rounds before that: connections begin slowly")
     parser.add_argument("--write", type=Path)
     for name in ("--inside", "--folder", "--cells"):
         parser.add_argument(name, help=argparse.SUPPRESS)

@@ -33,7 +33,8 @@ constexpr int kMostLoopRanks = 256;
 // and the pointer changes only under the GIL.
 class PySession {
  public:
-  explicit PySession(std::unique_ptr<Session> session) : session_(std::move(session)), pid_(getpid()) {}
+  explicit PySession(std::unique_ptr<Session> session)
+      : open_(std::make_shared<Open>(std::move(session))), pid_(getpid()) {}
   ~PySession() { close(false); }
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
@@ -48,25 +49,26 @@ class PySession {
   // The state is kept where it may be asked for later: after close() it is that of the last commit.
   // A forked child has none of the threads that the destructor would wait for: it leaves the session alone.
   void close(bool keep_state) {
-    std::shared_ptr<Session> session = std::move(session_);
-    session_ = nullptr;
-    kept_.clear();
+    std::shared_ptr<Open> open = std::move(open_);
+    open_ = nullptr;
     spare_.clear();
-    if (!session) return;
+    if (!open) return;
     if (getpid() != pid_) {
-      new std::shared_ptr<Session>(std::move(session));  // NOLINT(*-owning-memory): kept for good, on purpose
+      new std::shared_ptr<Open>(std::move(open));  // NOLINT(*-owning-memory): kept for good, on purpose
       return;
     }
     std::optional<Result<std::vector<std::uint8_t>>> last;
     Status traced;
     {
       const WithoutGil released;
-      session->cancel();
-      last_choices_ = session->choices();
-      if (keep_state) last.emplace(session->state());
-      traced = session->write_trace();
-      session.reset();
+      Session& session = *open->session;
+      session.cancel();
+      last_choices_ = session.choices();
+      if (keep_state) last.emplace(session.state());
+      traced = session.write_trace();
+      if (open.use_count() == 1) open->session.reset();
     }
+    open.reset();
     last_state_ = std::move(last);
     if (!traced.ok() && PyErr_WarnEx(PyExc_RuntimeWarning, traced.what().c_str(), 1) != 0)
       PyErr_WriteUnraisable(nullptr);  // warnings are errors here, and the destructor raises none
@@ -74,10 +76,8 @@ class PySession {
 
   Watch watched(std::vector<std::string> members) const { return watch(get(), std::move(members)); }
   std::shared_ptr<Session> get() const {
-    if (!session_) raise({Code::kInvalid, "this session is closed"});
-    if (getpid() != pid_)
-      raise({Code::kInvalid, "a session does not survive fork(): open one in the process that uses it"});
-    return session_;
+    const std::shared_ptr<Open> open = get_open();
+    return {open, open->session.get()};
   }
 
   template <typename F>
@@ -113,8 +113,9 @@ class PySession {
                         matrix ? array.size() / array.shape(0) : 0});  // a flat array may be anything
       kept.arrays.push_back(std::move(array));
     }
+    const std::shared_ptr<Open> open = get_open();
     const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin.value_or(Origin{})); }));
-    keep(ticket) = std::move(kept);
+    keep(*open, ticket) = std::move(kept);
     return ticket;
   }
 
@@ -126,8 +127,9 @@ class PySession {
       kept.arrays.emplace_back(array_for(*layout, tensor));
       at.push_back({layout, kept.arrays.back().data()});
     }
+    const std::shared_ptr<Open> open = get_open();
     const Ticket ticket = sync_from(at, {});
-    keep(ticket) = std::move(kept);
+    keep(*open, ticket) = std::move(kept);
     return ticket;
   }
 
@@ -138,8 +140,9 @@ class PySession {
       raise({Code::kInvalid, "sync_on takes an address, and a GPU by its number from 0 on"});
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's addresses are numbers
     const Piece whole{&layout, reinterpret_cast<void*>(address)};
+    const std::shared_ptr<Open> open = get_open();
     const Ticket ticket = sync_from({&whole, 1}, {device, stream});
-    keep(ticket).owner = owner;
+    keep(*open, ticket).owner = owner;
     return ticket;
   }
 
@@ -153,12 +156,13 @@ class PySession {
 
   // The result of a round is settled here, so its tensors are kept until then.
   void commit() {
+    const std::shared_ptr<Open> open = get_open();
     std::vector<Ticket> tickets = std::move(tickets_);
     tickets.clear();
-    for (const auto& [ticket, kept] : kept_) tickets.push_back(ticket);  // sync() may run beside this
+    for (const auto& [ticket, kept] : open->kept) tickets.push_back(ticket);  // sync() may run beside this
     check(run_patiently([](Session& s) { return s.commit(); }));
     for (const Ticket ticket : tickets)
-      if (KeptMap::node_type node = kept_.extract(ticket)) {
+      if (KeptMap::node_type node = open->kept.extract(ticket)) {
         node.mapped().keys.clear();
         node.mapped().arrays.clear();
         node.mapped().owner.reset();
@@ -169,7 +173,7 @@ class PySession {
 
   nb::bytes state() {
     const std::vector<std::uint8_t> bytes =
-        unwrap(!session_ && last_state_ ? *last_state_ : run_patiently([](Session& s) { return s.state(); }));
+        unwrap(!open_ && last_state_ ? *last_state_ : run_patiently([](Session& s) { return s.state(); }));
     return nb::bytes(bytes.data(), bytes.size());
   }
 
@@ -210,7 +214,7 @@ class PySession {
   }
 
   std::string choices() const {
-    return session_ ? run([](Session& s) { return s.choices(); }) : last_choices_;
+    return open_ ? run([](Session& s) { return s.choices(); }) : last_choices_;
   }
   void propose(const std::string& choices, std::uint64_t round) {
     check(run([&](Session& s) { return s.propose(choices, round); }));
@@ -278,21 +282,39 @@ class PySession {
     nb::object owner;  // of memory that was given by its address
   };
   using KeptMap = std::unordered_map<Ticket, Kept>;
-  Kept& keep(Ticket ticket) {
-    if (spare_.empty()) return kept_[ticket];
+  // Lanes write to a round's arrays until the session has gone, so these go after it, on the thread of its last call.
+  struct Open {
+    explicit Open(std::unique_ptr<Session> s) : session(std::move(s)) {}
+    ~Open() {
+      session.reset();
+      const nb::gil_scoped_acquire gil;
+      kept.clear();
+    }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+    std::unique_ptr<Session> session;
+    KeptMap kept;
+  };
+  std::shared_ptr<Open> get_open() const {
+    if (!open_) raise({Code::kInvalid, "this session is closed"});
+    if (getpid() != pid_)
+      raise({Code::kInvalid, "a session does not survive fork(): open one in the process that uses it"});
+    return open_;
+  }
+  Kept& keep(Open& open, Ticket ticket) {
+    if (spare_.empty()) return open.kept[ticket];
     KeptMap::node_type node = std::move(spare_.back());
     spare_.pop_back();
     node.key() = ticket;
-    return kept_.insert(std::move(node)).position->second;
+    return open.kept.insert(std::move(node)).position->second;
   }
 
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<Open> open_;
   pid_t pid_;
   // Memory of rounds before: the next ones need no other.
   std::vector<KeptMap::node_type> spare_;
   std::vector<Tensor> bucket_;
   std::vector<Ticket> tickets_;
-  KeptMap kept_;
   std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()
   std::string last_choices_;                                     // likewise
 };
@@ -332,7 +354,7 @@ void PySession::reform(const std::string& transport, int rank, int world, const 
                                std::make_shared<std::atomic<bool>>(false));
   const auto given = std::make_shared<std::unique_ptr<Transport>>(std::move(opened));
   check(run_patiently([=](Session& s) { return s.reform(std::move(*given), members, epoch); }));
-  kept_.clear();
+  get_open()->kept.clear();
   tickets_.clear();
 }
 

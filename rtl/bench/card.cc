@@ -99,21 +99,33 @@ void registers(Rig& rig) {
   BENCH_CHECK(rig.read(0x08) == (10U << 16 | 10U << 8 | 3U));
 }
 
-// A full frame of TCP data, as fast as it goes: cycles per frame.
+// A full frame of TCP data, as fast as it goes, each way and both ways at once: cycles per frame.
 void speed(Rig& rig) {
   CardConfig c;
   BENCH_CHECK(rig.configure(c));
   Random random(1);
+  constexpr int kFrames = 100;
   for (const std::size_t want : {std::size_t{1514}, std::size_t{64}}) {
     Bytes f;
     do f = some_frame(random, c, false);
     while (!headers(f) || headers(f)->dscp != c.dscp || f.size() < want / 2 || f.size() > want + 64 ||
            pack(f, c).event != (want > 1000 ? kPacked : kPassed));
-    const std::uint64_t begin = rig.dut.cycles();
-    for (int i = 0; i < 100; ++i) rig.from_host.push({f});
-    for (int i = 0; i < 100; ++i) BENCH_CHECK(rig.next(rig.to_wire).bytes == pack(f, c).frame);
-    std::printf("  a frame of %zu bytes to %zu: %.1f cycles, %zu beats\n", f.size(), pack(f, c).frame.size(),
-                static_cast<double>(rig.dut.cycles() - begin) / 100, (f.size() + kBeat - 1) / kBeat);
+    const Bytes packed = pack(f, c).frame, restored = unpack(packed, c).frame;
+    double cycles[3] = {};
+    for (int ways = 1; ways <= 3; ++ways) {
+      const std::uint64_t begin = rig.dut.cycles();
+      for (int i = 0; i < kFrames; ++i) {
+        if ((ways & 1) != 0) rig.from_host.push({f});
+        if ((ways & 2) != 0) rig.from_wire.push({packed});
+      }
+      for (int i = 0; i < kFrames; ++i) {
+        if ((ways & 1) != 0) BENCH_CHECK(rig.next(rig.to_wire).bytes == packed);
+        if ((ways & 2) != 0) BENCH_CHECK(rig.next(rig.to_host).bytes == restored);
+      }
+      cycles[ways - 1] = static_cast<double>(rig.dut.cycles() - begin) / kFrames;
+    }
+    std::printf("  a frame of %zu bytes to %zu: %.1f cycles to the wire, %.1f back, %.1f both at once, %zu beats\n", f.size(),
+                packed.size(), cycles[0], cycles[1], cycles[2], (f.size() + kBeat - 1) / kBeat);
   }
 }
 

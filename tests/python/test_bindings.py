@@ -6,6 +6,7 @@ import resource
 import struct
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -249,6 +250,23 @@ def test_a_failed_session_stays_failed_with_the_same_error():
         with pytest.raises(tithe.Error) as again:
             call()
         assert (again.value.code, again.value.peer, str(again.value)) == (lost.code, lost.peer, str(lost))
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_arrays_of_a_round_outlive_the_lanes_that_write_to_them(end):
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    before, left = threads(), []
+    session, array = core_session(), np.ones(60, np.float32)
+    weakref.finalize(array, lambda: left.append(threads() - before))
+    session.sync([("w", array)])
+    del array
+    assert threads() > before and left == []
+    if end == "close":
+        session.close()
+    del session
+    assert left == [0]
 
 
 def test_the_last_committed_state_is_given_after_a_failure_and_after_close():

@@ -361,10 +361,10 @@ def test_an_interrupt_leaves_nothing_behind(data, tmp_path, phase, name):
     inside = family(process.pid)
     ours = namespaces_of(inside)
     assert ours
+    every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]  # now: later ones may be given the same numbers
     os.kill(process.pid, name) if name == signal.SIGKILL else os.killpg(process.pid, name)
     process.stdout.read()  # to its end: nothing inside holds it open any more
     assert process.wait(timeout=300) != 0
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
-    every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     assert not ours & namespaces_of(every)
     assert not re.search(r"nsfs.*net:", Path("/proc/self/mountinfo").read_text())
