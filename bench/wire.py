@@ -196,7 +196,7 @@ def run_inside(args: argparse.Namespace) -> int:
         firsts = told[:: first.each]  # a host's counters are those of its first rank
         for k, pacer in enumerate(args.pacers):
             slowest = [max(times) for times in zip(*(t["seconds"][k] for t in told), strict=True)]
-            row = {"cell": asdict(cell), "pacer": pacer, "seconds": slowest}
+            row = {"cell": asdict(cell), "pacer": pacer, "seconds": slowest, "control": hosts.congestion_control}
             rows.append(
                 row | {name: [sum(t[name][k]) / len(slowest) for t in firsts] for name in ("again", "timeouts")}
             )
@@ -238,7 +238,8 @@ def grid(rows: list[dict]) -> str:
 
 def page(args: argparse.Namespace, rows: list[dict]) -> str:
     asked = " ".join(["python", "bench/wire.py", *sys.argv[1:]])
-    says = f"`{asked}` on {machine()}. Transport `{args.transport}`. Milliseconds are medians"
+    says = f"`{asked}` on {machine()}. Transport `{args.transport}`, TCP's congestion control {rows[0]['control']}. "
+    says += "Milliseconds are medians"
     if len(args.pacers) == 1:
         says += f", pacer `{args.pacers[0]}`: of the link (ms; segments that are sent again in a round)."
         return f"{says}\n\n{grid(rows)}"

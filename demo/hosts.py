@@ -27,8 +27,9 @@ PR_SET_PDEATHSIG = 1
 # 64 KB per port.
 QUEUE_BYTES = 2_000_000
 LEAST_QUEUE_BYTES = 3_000  # two packets
-# Fixed, so that machines with different defaults give comparable figures; left alone where it is not offered.
-CONGESTION_CONTROL = "cubic"
+# Fixed, so that machines with different defaults give comparable figures: the first that a namespace may have. Linux
+# refuses it those that tcp_allowed_congestion_control leaves out; where the default is bbr that is cubic.
+CONGESTION_CONTROLS = ("cubic", "reno")
 CARD_SECONDS = 20.0  # until a card must have made its host's interface
 
 
@@ -86,6 +87,7 @@ class Hosts:
     link: str | None  # None: no namespaces, all ranks on the loopback interface
     queue: int = QUEUE_BYTES  # of the switch, in front of each rank's link
     card: str | None = None  # the command of which `card` stands between each rank and its link
+    congestion_control: str = ""  # of TCP, once built
     notes: list[str] = field(default_factory=list)
     cards: list[subprocess.Popen] = field(default_factory=list)
     card_options: str = ""  # of those that run
@@ -124,11 +126,21 @@ class Hosts:
             command("ip", "-n", name, "link", "set", "lo", "up")
             self._enter_network(rank)
             self.shape(rank, rate)
+            self._choose_congestion_control(rank)
+        if self.congestion_control != (first := CONGESTION_CONTROLS[0]):
+            why = f"the system keeps {first} from these hosts (sysctl net.ipv4.tcp_allowed_congestion_control)"
+            self.notes.append(f"TCP's congestion control is {self.congestion_control}: {why}")
+
+    def _choose_congestion_control(self, rank: int) -> None:
+        for control in CONGESTION_CONTROLS:
+            setting = f"echo {control} > /proc/sys/net/ipv4/tcp_congestion_control"
             try:
-                setting = f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
                 command(*self.prefix(rank), "sh", "-c", setting)
             except RuntimeError:
-                self.notes.append(f"rank {rank}: TCP congestion control stays as the system has it")
+                continue
+            self.congestion_control = control
+            return
+        raise RuntimeError(f"rank {rank}: TCP takes none of {', '.join(CONGESTION_CONTROLS)}")
 
     def shape(self, rank: int, rate_bits: float) -> None:
         """The rank's link has this rate from now on, both ways."""

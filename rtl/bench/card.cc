@@ -124,8 +124,9 @@ void speed(Rig& rig) {
       }
       cycles[ways - 1] = static_cast<double>(rig.dut.cycles() - begin) / kFrames;
     }
-    std::printf("  a frame of %zu bytes to %zu: %.1f cycles to the wire, %.1f back, %.1f both at once, %zu beats\n", f.size(),
-                packed.size(), cycles[0], cycles[1], cycles[2], (f.size() + kBeat - 1) / kBeat);
+    std::printf(
+        "  a frame of %zu bytes to %zu: %.1f cycles to the wire, %.1f back, %.1f both at once, %zu beats\n",
+        f.size(), packed.size(), cycles[0], cycles[1], cycles[2], (f.size() + kBeat - 1) / kBeat);
   }
 }
 

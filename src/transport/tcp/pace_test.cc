@@ -115,7 +115,7 @@ TEST(TcpPace, a_link_that_runs_dry_has_more_once_the_losses_are_long_ago) {
 TEST(TcpPace, few_losses_and_those_without_a_queue_change_nothing) {
   const auto begin = Pace::Time{} + 1h;
   for (const Pace::Look& look :
-       {Pace::Look{.trip = 6ms, .sent_again = 15}, Pace::Look{.trip = 1ms, .sent_again = 999}}) {
+       {Pace::Look{.trip = 6ms, .sent_again = 31}, Pace::Look{.trip = 1ms, .sent_again = 999}}) {
     Pace pace;
     under_way_after(pace, begin, 12.5e6, 1ms);
     EXPECT_GT(pace.room(begin + 1249ms, look, kNoLimit), 1'000'000U) << look.sent_again;
@@ -128,6 +128,18 @@ TEST(TcpPace, a_long_way_stays_full_after_losses) {
   under_way_after(pace, begin, 12.5e6, 80ms);
   EXPECT_GE(under_way_after(pace, begin + 1s, 12.5e6, 80ms, 100ms), 1'000'000U)
       << "what it takes within 80 ms";
+}
+
+// A rank that asked half as late again as the link had made room left it idle for as long.
+TEST(TcpPace, it_asks_again_once_the_link_has_made_room) {
+  Pace pace;
+  const auto begin = Pace::Time{} + 1h;
+  under_way_after(pace, begin, 4e6, 1ms);
+  for (auto t = 1'000'000us; t < 1'001'000us;
+       t += 100us) {  // nothing is acknowledged, so it waits longer each time
+    EXPECT_EQ(pace.room(begin + t, {.under_way = 16'384, .trip = 1ms}, 16'384), 0U);
+    EXPECT_LE(pace.wait(), 1200us) << "a quarter of 16 KiB takes 1 ms";
+  }
 }
 
 // A window of the engine's is filled up once a quarter of it is free.
