@@ -338,11 +338,14 @@ def test_hosts_have_a_congestion_control_that_they_may_have_and_name_it():
 hosts.CONGESTION_CONTROLS = ("nobody's", "reno")
 made = hosts.Hosts(ranks=1, link="20mbit")
 made.build()
-print(made.congestion_control, hosts.command(*made.prefix(0), "cat", "/proc/sys/net/ipv4/tcp_congestion_control"), made.notes)
+has = hosts.command(*made.prefix(0), "cat", "/proc/sys/net/ipv4/tcp_congestion_control")
+print(made.congestion_control, has, made.notes)
 """
     enter = f"import hosts, sys; sys.exit(hosts.enter([sys.executable, '-c', {inside!r}]))"
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'demo'}:{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run([sys.executable, "-c", enter], env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", enter], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:2] == ["reno", "reno"] and "keeps nobody's from these hosts" in done.stdout
 
