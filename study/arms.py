@@ -73,6 +73,7 @@ FEW = "feedback=momentum,mask=off"  # what attach(optimizer=SGD) does for codecs
 SMALL = "< 4096: fp8 in a group"
 THREE = "first 0.1: eden:bits=3; "
 FEWEST = f"eden:bits=1.6 in a group; first 0.08: eden; {SMALL}"  # 16 times fewer bytes than fp32
+LATE = f"eden:bits=1 in a group; first 0.4: eden:bits=3; {SMALL}"  # as few, most of them early
 FEWEST_SGD = f"eden:bits=1.6 in a group; {SMALL}"  # as few where there are no exact steps
 MIXED = {  # 2 bits, 1 for a third of the values or more, and small tensors not raw: 16 times fewer bytes than fp32
     "bytes": f"eden:bits=2; *.wide.weight: eden:bits=1; {SMALL}",
@@ -82,20 +83,20 @@ MIXED = {  # 2 bits, 1 for a third of the values or more, and small tensors not 
 PARTS = {
     "adamw": [
         *arms("bytes", "AdamW", "fp32", "eden", "eden:bits=2"),
-        *arms("bytes", TIED, "eden:bits=3", "eden:bits=2", FEWEST, MIXED["bytes"], "eden:bits=1"),
+        *arms("bytes", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["bytes"], "eden:bits=1"),
         *controls("bytes"),
     ],
     "sgd": arms("bytes", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
     "convnet": [
         *arms("convnet", "AdamW", "fp32", "eden", "eden:bits=2"),
-        *arms("convnet", TIED, "eden:bits=3", "eden:bits=2", FEWEST, MIXED["convnet"], "eden:bits=1"),
+        *arms("convnet", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["convnet"], "eden:bits=1"),
         *controls("convnet"),
         *arms("convnet", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
         *arms("convnet", "Nesterov 0.9", "fp32", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
     ],
     "words": [
         *arms("words", "AdamW", "fp32", "eden", "eden:bits=2"),
-        *arms("words", TIED, "eden:bits=3", "eden:bits=2", FEWEST, MIXED["words"], "eden:bits=1"),
+        *arms("words", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["words"], "eden:bits=1"),
         *controls("words"),
         *arms("words", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
     ],
