@@ -314,8 +314,8 @@ TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
   play_until(ranks, round, State::kSwitched);
 }
 
-// Memory is that of a session that began so. Large buffers end with their pages, and by what was freed before each may
-// hold one page more: eight pages, less than the smallest buffer that could be left on both ranks (onebit's, 25 KB each).
+// Memory is that of a session that began so. Large buffers end with their pages, and by what was freed before, each may
+// hold one page more: eight pages, less than the smallest buffer that both ranks could keep (onebit's, 25 KB each).
 TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
   constexpr std::size_t kN = 200'000;
   struct Row {
