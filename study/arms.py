@@ -86,19 +86,19 @@ PARTS = {
         *arms("bytes", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["bytes"], "eden:bits=1"),
         *controls("bytes"),
     ],
-    "sgd": arms("bytes", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
+    "sgd": arms("bytes", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, "eden:bits=1"),
     "convnet": [
         *arms("convnet", "AdamW", "fp32", "eden", "eden:bits=2"),
         *arms("convnet", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["convnet"], "eden:bits=1"),
         *controls("convnet"),
-        *arms("convnet", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
+        *arms("convnet", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, "eden:bits=1"),
         *arms("convnet", "Nesterov 0.9", "fp32", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
     ],
     "words": [
         *arms("words", "AdamW", "fp32", "eden", "eden:bits=2"),
         *arms("words", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["words"], "eden:bits=1"),
         *controls("words"),
-        *arms("words", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
+        *arms("words", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, "eden:bits=1"),
     ],
     "variances": [
         arm
