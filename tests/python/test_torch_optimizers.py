@@ -350,6 +350,7 @@ def warned(rank, world, kind, codec, choices=None):
         "RMSprop": lambda p: torch.optim.RMSprop(p),
         "Muon": lambda p: torch.optim.Muon([each for each in p if each.dim() == 2]),
         "ours": lambda p: tithe.torch.optim.AdamW(p),
+        "ours, first steps": lambda p: tithe.torch.optim.AdamW(p, exact=2, warmup_codec="eden:bits=3"),
     }[kind](model.parameters())
     tithe.torch.attach(model, optimizer=optimizer, codec=codec, choices=choices, **OPTIONS)
     train(model, optimizer, rank, range(3))
@@ -367,6 +368,9 @@ def warned(rank, world, kind, codec, choices=None):
         ("SGD 0.9", "eden:bits=1", "leave codec= out for eden:bits=3"),
         ("ours", "onebit", "leave codec= out for eden:bits=3"),
         ("ours", "eden:bits=2", None),
+        ("ours", "eden:bits=1", "0.07 nats"),
+        ("ours, first steps", "eden:bits=1", None),
+        ("ours, first steps", "onebit", "leave codec= out for eden:bits=3"),
         ("SGD", "onebit", None),
         ("RMSprop", "onebit", "under SGD 0.9 no: diverged"),
         ("RMSprop", "fp8", None),
