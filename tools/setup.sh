@@ -134,7 +134,7 @@ beside() { # name, list of packages, inner
     say "virtual environment in .setup/$1-venv, packages of $2"
     "$python" -m venv ".setup/$1-venv" || die "'$python -m venv' failed; on Debian the package is python3-venv"
     if [ "${3:-}" = inner ]; then
-      ".setup/$1-venv/bin/python" -m pip uninstall --disable-pip-version-check -q -y setuptools || true # .venv has a newer one
+      ".setup/$1-venv/bin/python" -m pip uninstall --disable-pip-version-check -q -y setuptools # .venv has a newer one
       local own
       own=$(".setup/$1-venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
       .venv/bin/python -c 'import site; print(site.getsitepackages()[0])' >"$own/inner.pth"

@@ -12,12 +12,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "core.h"
+#include "open_session.h"
 #include "opening.h"
 #include "patient.h"
 #include "stats_dicts.h"
@@ -66,7 +66,7 @@ class PySession {
       last_choices_ = session.choices();
       if (keep_state) last.emplace(session.state());
       traced = session.write_trace();
-      if (open.use_count() == 1) open->session.reset();
+      if (open.use_count() == 1) open->session.reset();  // else the last call that is in it ends it
     }
     open.reset();
     last_state_ = std::move(last);
@@ -276,25 +276,6 @@ class PySession {
     bucket_ = std::move(bucket);
     return ticket;
   }
-  struct Kept {  // what a ticket's tensors point to
-    std::vector<std::string> keys;
-    std::vector<ArrayAnywhere> arrays;
-    nb::object owner;  // of memory that was given by its address
-  };
-  using KeptMap = std::unordered_map<Ticket, Kept>;
-  // Lanes write to a round's arrays until the session has gone, so these go after it, on the thread of its last call.
-  struct Open {
-    explicit Open(std::unique_ptr<Session> s) : session(std::move(s)) {}
-    ~Open() {
-      session.reset();
-      const nb::gil_scoped_acquire gil;
-      kept.clear();
-    }
-    Open(const Open&) = delete;
-    Open& operator=(const Open&) = delete;
-    std::unique_ptr<Session> session;
-    KeptMap kept;
-  };
   std::shared_ptr<Open> get_open() const {
     if (!open_) raise({Code::kInvalid, "this session is closed"});
     if (getpid() != pid_)

@@ -64,6 +64,7 @@ class AdamW(torch.optim.AdamW):
             raise ValueError(f"variance={variance!r}: {_core.suggest(str(variance), list(_VARIANCES))}")
         self.variance = variance
         self.exact = exact_steps(exact, steps)
+        self._exact_part = self.exact / steps if isinstance(steps, int) and steps > 0 else 0.0  # 0: not known
         self.warmup_codec = _core.check_codec(warmup_codec)
         self.max_norm = usable_norm(max_norm)
         self._squares: Squares | None = None  # while attached, like these

@@ -145,6 +145,9 @@ def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> 
     return f"auto:allow={'+'.join(near)}" if near else codec
 
 
+ENOUGH = 0.4  # of a job's steps by another codec, and then 1 bit does (docs/optimizers.md, "A sixteenth of the bytes")
+
+
 def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
     """One warning, with the cure, where a codec is known to end behind fp32 under the optimizer."""
     kind, (column, cure) = type(optimizer).__name__, _column(optimizer)
@@ -153,8 +156,7 @@ def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
     if _core.is_auto(codec):
         return
     for each in dict.fromkeys([codec, *_named_in(choices)]):
-        # After first steps by another codec few of its bits do (docs/optimizers.md, "A sixteenth of the bytes").
-        if isinstance(optimizer, AdamW) and optimizer.exact > 0 and each.startswith("eden"):
+        if isinstance(optimizer, AdamW) and optimizer._exact_part >= ENOUGH and each == "eden:bits=1":
             continue
         if said := _refusal(column, each):
             _log.warning("codec %s does not suit optimizer %s (%s): %s (docs/choosing.md)", each, kind, said, cure)

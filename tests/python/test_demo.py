@@ -335,7 +335,7 @@ def family(pid: int) -> list[int]:
 @needs_namespaces
 def test_hosts_have_a_congestion_control_that_they_may_have_and_name_it():
     inside = """import hosts
-hosts.CONGESTION_CONTROLS = ("nobody's", "reno")
+hosts.CONGESTION_CONTROLS = ("no-such", "reno")
 made = hosts.Hosts(ranks=1, link="20mbit")
 made.build()
 has = hosts.command(*made.prefix(0), "cat", "/proc/sys/net/ipv4/tcp_congestion_control")
@@ -347,7 +347,7 @@ print(made.congestion_control, has, made.notes)
         [sys.executable, "-c", enter], env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[:2] == ["reno", "reno"] and "keeps nobody's from these hosts" in done.stdout
+    assert done.stdout.split()[:2] == ["reno", "reno"] and "keeps no-such from these hosts" in done.stdout
 
 
 def namespaces_of(pids: list[int]) -> set[int]:

@@ -350,7 +350,8 @@ def warned(rank, world, kind, codec, choices=None):
         "RMSprop": lambda p: torch.optim.RMSprop(p),
         "Muon": lambda p: torch.optim.Muon([each for each in p if each.dim() == 2]),
         "ours": lambda p: tithe.torch.optim.AdamW(p),
-        "ours, first steps": lambda p: tithe.torch.optim.AdamW(p, exact=2, warmup_codec="eden:bits=3"),
+        "ours, 0.4": lambda p: tithe.torch.optim.AdamW(p, exact=0.4, steps=5, warmup_codec="eden:bits=3"),
+        "ours, 0.2": lambda p: tithe.torch.optim.AdamW(p, exact=0.2, steps=5, warmup_codec="eden:bits=3"),
     }[kind](model.parameters())
     tithe.torch.attach(model, optimizer=optimizer, codec=codec, choices=choices, **OPTIONS)
     train(model, optimizer, rank, range(3))
@@ -369,8 +370,9 @@ def warned(rank, world, kind, codec, choices=None):
         ("ours", "onebit", "leave codec= out for eden:bits=3"),
         ("ours", "eden:bits=2", None),
         ("ours", "eden:bits=1", "0.07 nats"),
-        ("ours, first steps", "eden:bits=1", None),
-        ("ours, first steps", "onebit", "leave codec= out for eden:bits=3"),
+        ("ours, 0.4", "eden:bits=1", None),
+        ("ours, 0.4", "onebit", "leave codec= out for eden:bits=3"),
+        ("ours, 0.2", "eden:bits=1", "0.07 nats"),
         ("SGD", "onebit", None),
         ("RMSprop", "onebit", "under SGD 0.9 no: diverged"),
         ("RMSprop", "fp8", None),

@@ -67,8 +67,8 @@ class Pace {
  private:
   static constexpr std::chrono::microseconds kLeastWait{100}, kMostWait{16'000};
   static constexpr int kQueueShare = 8;  // of the shortest round trip: a queue that is none
-  // Packets that were sent again within kLately, and one of so many. Fewer are what cubic loses where it finds the end
-  // of a queue, at 100 Mbit/s one of 30: they cost little, and one connection that holds back costs a fifth.
+  // Packets that were sent again within kLately, and one of so many. Cubic loses fewer where it finds the end of a
+  // queue: these cost little, and one connection that holds back beside others costs a fifth.
   static constexpr std::uint64_t kLost = 32, kLostShare = 64, kPacket = 1448;
   static constexpr std::uint64_t kShare = 4;  // of what may be under way: less is not worth a write
   static constexpr std::uint64_t kNoEnd = std::uint64_t{1} << 40;

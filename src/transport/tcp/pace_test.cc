@@ -130,13 +130,12 @@ TEST(TcpPace, a_long_way_stays_full_after_losses) {
       << "what it takes within 80 ms";
 }
 
-// A rank that asked half as late again as the link had made room left it idle for as long.
+// The wait doubled each time that nothing was acknowledged, past the time at which the link had room, and left it idle.
 TEST(TcpPace, it_asks_again_once_the_link_has_made_room) {
   Pace pace;
   const auto begin = Pace::Time{} + 1h;
   under_way_after(pace, begin, 4e6, 1ms);
-  for (auto t = 1'000'000us; t < 1'001'000us;
-       t += 100us) {  // nothing is acknowledged, so it waits longer each time
+  for (auto t = 1'000'000us; t < 1'001'000us; t += 100us) {
     EXPECT_EQ(pace.room(begin + t, {.under_way = 16'384, .trip = 1ms}, 16'384), 0U);
     EXPECT_LE(pace.wait(), 1200us) << "a quarter of 16 KiB takes 1 ms";
   }
