@@ -32,7 +32,8 @@ from tithe._torch_pieces import Pieces
 from tithe._torch_round_groups import over_round
 from tithe._torch_saved import Saved
 from tithe._torch_trace import Backward
-from tithe._torch_watch import watch
+from tithe._torch_unapplied import UnappliedRounds
+from tithe._torch_watch import opened, watch
 
 _log = logging.getLogger("tithe.torch")
 
@@ -41,7 +42,7 @@ DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 class _Slots(Saved):
     # Apart from State.__slots__, which are the settings alone and compare equal after pickling.
-    __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_ties", "_unused")
+    __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_ties", "_unapplied", "_unused")
 
 
 class State(_Slots):
@@ -104,6 +105,7 @@ class State(_Slots):
         self._live: Live | None = None
         self._at_close: dict[str, Any] | None = None
         self._ties: Ties | None = None
+        self._unapplied: UnappliedRounds | None = None
         self._unused = watch(self)
 
     def _tie(self, optimizers: list[torch.optim.Optimizer], pieces: Pieces, says: bool = True) -> None:
@@ -112,6 +114,8 @@ class State(_Slots):
         says: whether this rank may warn; of its group, rank 0 does.
         """
         says = says and dist.get_rank(self._group()) == 0
+        if optimizers:
+            self._unapplied = UnappliedRounds(optimizers, [p for _, p in pieces.names.values()])
         ties = Ties(optimizers, pieces, self.codec, self._choices(), says)
         if not ties.all and ties.exact is None:
             return
@@ -182,6 +186,9 @@ class State(_Slots):
             self._live.ties = self._ties.all
             for tie in self._ties.all:
                 tie.opened(self._live)
+        if self._unapplied is not None:
+            self._unapplied.opened(session)
+        opened[id(self)] = self
         self._watch_backward()
 
     def close(self) -> None:
@@ -190,6 +197,9 @@ class State(_Slots):
         state_dict() still gives the state of the last step, and stats() the sums.
         """
         self._unused.detach()
+        if self._unapplied is not None:
+            self._unapplied.remove()
+        opened.pop(id(self), None)
         if self._live is not None:
             with contextlib.suppress(ValueError):  # closed already
                 self._at_close = summed_up(self._live.session)
@@ -198,7 +208,7 @@ class State(_Slots):
     def detach(self) -> None:
         """Gives the optimizers that attach(optimizer=...) took back as torch has them. Between steps, collective.
 
-        Velocities become torch's momentum, tithe.torch.optim.AdamW steps as torch's; gradients go on being compressed.
+        tithe.torch.optim.AdamW steps as torch's then; gradients go on being compressed.
         """
         if self._ties is None or self._live is None:
             return
@@ -307,13 +317,15 @@ class State(_Slots):
         """Takes back the exchange of the last step, where it turns out not to count: see tithe.Session.undo().
 
         On all ranks, between backward() and the next one, of a State with undo=True. Gradients stay what they are: do
-        not step. ValueError with attach(optimizer=...) where that optimizer keeps something of its own.
+        not step.
         """
-        if self._ties is not None:
-            raise ValueError("undo() with attach(optimizer=...): what that optimizer keeps is not taken back")
         session = self._running()
         self._live.between_steps()
         session.undo()
+        for tie in self._ties.all if self._ties is not None else ():
+            tie.undo()
+        if self._unapplied is not None:
+            self._unapplied.applied()
 
     @property
     def ratio(self) -> float | None:
