@@ -144,7 +144,7 @@ struct SessionOptions {
   // Norms of gradients and residuals (SessionStats, tensor_stats) are taken in rounds 1, 2, 4, 8 and so on, and from
   // there on in every round of so many; 0: in none. Such a round reads each gradient and each residual once more.
   std::uint64_t measure = 100;
-  // Ranks whose programs hand over late (docs/elastic.md, "Ranks that are slow"). "share=0.25": one that takes so much
+  // Ranks whose programs hand over late (docs/stragglers.md). "share=0.25": one that takes so much
   // longer than the median of all is named, in SessionStats and in said(). With ",without=4,ranks=1,level=100" rounds
   // go on without it as well: at most 4 in a row, without at most one rank at a time, and not around every 100th round,
   // after which states may be taken. Its gradient is left unsent then, and goes out later. "off": nobody is named.

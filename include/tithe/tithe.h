@@ -86,7 +86,7 @@ typedef struct tithe_options {
   int undo;           /* 1: tithe_undo may take back the last round */
   const char* device; /* where codecs run for buckets on a GPU: off, on (docs/device.md); NULL: off */
   const char*
-      stragglers; /* who is late, and whether rounds go on without it (docs/elastic.md); NULL: share=0.25 */
+      stragglers; /* who is late, and whether rounds go on without it (docs/stragglers.md); NULL: share=0.25 */
   tithe_ended ended; /* NULL: nobody is called */
   void* user;        /* for it; both outlive the session */
 } tithe_options;

@@ -44,7 +44,7 @@ class StoreBoard:
 
 
 class Membership:
-    """Opens a session, and makes it go on with those that are left and those that come (docs/elastic.md).
+    """Opens a session, and makes it go on with those that are left and those that come (docs/membership.md).
 
     board: a folder that all ranks reach and nobody else may write to, new for each start of the job; a torch Store; or
     an object with put_first(key, value) and get(key).

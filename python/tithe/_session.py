@@ -282,7 +282,7 @@ class Session:
         where it is known, booked on this rank): docs/elastic.md.
         late_rank (-1: none), late_share (how much longer than the median it took), late_ns (that the others waited for
         it, per round): of the last 32 rounds, the same on all ranks. rounds_missed went on without this rank's program,
-        rounds_behind of them wait for it: docs/elastic.md, "Ranks that are slow".
+        rounds_behind of them wait for it: docs/stragglers.md.
         """
         return summed_up(self._core)
 

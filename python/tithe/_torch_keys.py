@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 
+from tithe import _core
 from tithe._exchange import error
 from tithe._torch_fit import NAMES_CURE, Entry, memory_order, other_format, same_order
 from tithe._torch_gather import unlabelled
 
 NO_WALK = -1  # as torch numbers them
+_SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values", "seed",
+           "run", "checksum")  # fmt: skip
 _SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
 
 
@@ -56,6 +59,12 @@ def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, t
                 f"{count} parameters have the name '{name}': give each its own, and each model its own State"
             )
     return names
+
+
+def shared_options(options: _core.Options) -> dict[str, Any]:
+    """Those that must be the same on all ranks, the codec first: others often follow from it."""
+    codec = options.codec if _core.is_auto(options.codec) else _core.check_codec(options.codec)
+    return {"codec": codec, **{name: getattr(options, name) for name in _SHARED}}
 
 
 def check_alike(

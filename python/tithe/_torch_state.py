@@ -25,26 +25,24 @@ from tithe._torch_copies import NO_HOOK, say_if_in_a_model
 from tithe._torch_device import device_of
 from tithe._torch_fit import laid_out_like
 from tithe._torch_job import Job
-from tithe._torch_keys import Keys, by_name, check_alike, two_models
+from tithe._torch_keys import Keys, by_name, check_alike, shared_options, two_models
 from tithe._torch_live import Live
 from tithe._torch_optimizers import Ties
 from tithe._torch_pieces import Pieces
 from tithe._torch_round_groups import over_round
 from tithe._torch_saved import Saved
 from tithe._torch_trace import Backward
-from tithe._torch_watch import watch
+from tithe._torch_unapplied import UnappliedRounds
+from tithe._torch_watch import opened, watch
 
 _log = logging.getLogger("tithe.torch")
 
 DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
-# Options of a session that must be the same on all ranks, the codec first: others often follow from it.
-_SAME = ("codec", "strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values",
-         "seed", "run", "checksum")  # fmt: skip
 
 
 class _Slots(Saved):
     # Apart from State.__slots__, which are the settings alone and compare equal after pickling.
-    __slots__ = ("__weakref__", "_live", "_model", "_names", "_saved", "_settled", "_ties", "_unused")
+    __slots__ = ("__weakref__", "_live", "_model", "_names", "_saved", "_settled", "_ties", "_unapplied", "_unused")
 
 
 class State(_Slots):
@@ -107,6 +105,7 @@ class State(_Slots):
         self._live: Live | None = None
         self._model: weakref.ref[DistributedDataParallel] | None = None
         self._ties: Ties | None = None
+        self._unapplied: UnappliedRounds | None = None
         self._unused = watch(self)
 
     def _tie(self, optimizers: list[torch.optim.Optimizer], pieces: Pieces, says: bool = True) -> None:
@@ -115,6 +114,8 @@ class State(_Slots):
         says: whether this rank may warn; of its group, rank 0 does.
         """
         says = says and dist.get_rank(self._group()) == 0
+        if optimizers:
+            self._unapplied = UnappliedRounds(optimizers, [p for _, p in pieces.names.values()])
         ties = Ties(optimizers, pieces, self.codec, self._choices(), says)
         if not ties.all and ties.exact is None:
             return
@@ -166,9 +167,7 @@ class State(_Slots):
         patience = usable_timeout(self.options)
         doing = "tithe.torch.State.open()"
         transport, options = together(group, patience, doing, prepare)
-        same = {name: getattr(options, name) for name in _SAME}
-        same["codec"] = self.codec if _core.is_auto(self.codec) else _core.check_codec(self.codec)
-        check_alike(self._names, lambda mine: self._all_gather(mine, patience, doing), same)
+        check_alike(self._names, lambda mine: self._all_gather(mine, patience, doing), shared_options(options))
         session = _core.open(
             transport,
             rank,
@@ -189,6 +188,9 @@ class State(_Slots):
             self._live.ties = self._ties.all
             for tie in self._ties.all:
                 tie.opened(self._live)
+        if self._unapplied is not None:
+            self._unapplied.opened(session)
+        opened[id(self)] = self
         self._watch_backward()
 
     def close(self) -> None:
@@ -197,13 +199,16 @@ class State(_Slots):
         state_dict() still gives the state of the last step, stats() and the like the last figures.
         """
         self._unused.detach()
+        if self._unapplied is not None:
+            self._unapplied.remove()
+        opened.pop(id(self), None)
         if self._live is not None:
             self._live.close()
 
     def detach(self) -> None:
         """Gives the optimizers that attach(optimizer=...) took back as torch has them. Between steps, collective.
 
-        Velocities become torch's momentum, tithe.torch.optim.AdamW steps as torch's; gradients go on being compressed.
+        tithe.torch.optim.AdamW steps as torch's then; gradients go on being compressed.
         """
         if self._ties is None or self._live is None:
             return
@@ -327,13 +332,15 @@ class State(_Slots):
         """Takes back the exchange of the last step, where it turns out not to count: see tithe.Session.undo().
 
         On all ranks, between backward() and the next one, of a State with undo=True. Gradients stay what they are: do
-        not step. ValueError with attach(optimizer=...) where that optimizer keeps something of its own.
+        not step.
         """
-        if self._ties is not None:
-            raise ValueError("undo() with attach(optimizer=...): what that optimizer keeps is not taken back")
         session = self._running()
         with self._live.between_steps():
             session.undo()
+            for tie in self._ties.all if self._ties is not None else ():
+                tie.undo()
+            if self._unapplied is not None:
+                self._unapplied.applied()
 
     @property
     def ratio(self) -> float | None:

@@ -29,7 +29,8 @@ What DDP users rely on, and how it is here:
                    (docs/device.md); no GPU has run this yet (tools/gpu_check.sh checks and times it on one)
   nested           a backward inside a backward works: checkpoints (reentrant or not, in one another), autograd.grad and
                    gradient penalties. A hook of your own around this one returns the future and does not wait for it
-  accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step
+  accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step. Without
+                   no_sync() each backward is a round, and the last one carries the sum
   keyed            residuals belong to parameters, by name: those of the model with which the State is attached or
                    registered, or State(parameters=model.named_parameters()). All ranks must name alike. Where the model
                    cannot be found (a State inside an object of your own) they go by the order in which DDP first hands
@@ -153,9 +154,11 @@ def attach(
     stats(), plan(), trace(), close().
     codec: without a word what suits the optimizer, or any optimizer where none is given; "auto" with an optimizer may
     use all that trains like fp32 under it (docs/choosing.md).
-    optimizer: what steps the model's parameters, or several such. SGD's momentum then happens before a codec that would
-    suffer from it, tithe.torch.optim.AdamW divides by the squares of true gradients, others are left as they are; one
-    warning says what to do where a codec does not suit an optimizer (docs/optimizers.md).
+    optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec;
+    tithe.torch.optim.AdamW then removes the codec's error from its divisor, others step as they are. One warning says
+    if a codec does not suit the optimizer, and one if the loop clears the gradients of a round without step()
+    (docs/optimizers.md). Without optimizer= a step that is skipped after backward loses residuals in silence: call
+    state.undo() on every rank, with undo=True.
     replicas: of a model that fully_shard() made for a mesh without a replicate dimension, the ranks with its shard.
     inside: "auto", or the process group of the ranks on this host: DDP's gradients are then summed in it first, and
     each rank exchanges a share of them with the other hosts (docs/python.md, Several ranks on a host).
