@@ -15,8 +15,8 @@ from tithe._torch_fit import NAMES_CURE, Entry, memory_order, other_format, same
 from tithe._torch_gather import unlabelled
 
 NO_WALK = -1  # as torch numbers them
-_SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values", "seed",
-           "run", "checksum")  # fmt: skip
+_SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values",
+           "seed", "run", "checksum")  # fmt: skip
 _SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
 
 
