@@ -65,6 +65,9 @@ struct Tensor {
   // Values per row of the matrix that it is: of all dimensions but the first; n for a vector. 0: not known. Codecs that
   // look for more in a matrix than its values (powersgd) need it.
   std::size_t row = 0;
+  // Not a gradient but a tensor that an optimizer averages in the same round. SessionStats leaves it out of
+  // gradient_bytes and of the norms, which would otherwise be those of the optimizer's statistics. May differ by rank.
+  bool side = false;
 };
 
 // Where a bucket lies, and what has to be over before it is read. All its tensors lie in one place.
@@ -181,7 +184,7 @@ struct SessionStats {
   std::uint64_t rounds_missed = 0;  // that went on without this rank's program
   std::uint64_t rounds_behind = 0;  // of them, those whose results wait for it
   int lanes = 0;                    // compute threads, as said or as chosen (plan_text() says why)
-  std::uint64_t values = 0;         // gradient values synchronised by this rank
+  std::uint64_t values = 0;         // values synchronised by this rank, those of side tensors included
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
   std::uint64_t encode_ns = 0;
@@ -190,13 +193,13 @@ struct SessionStats {
   std::uint64_t wait_ns = 0;         // callers blocked in wait()
   std::uint64_t strange = 0;         // control messages that were not heard: they did not carry the job's tag
   std::uint64_t events_lost = 0;     // of the trace: pushed out by newer ones before take_trace()
-  std::uint64_t gradient_bytes = 0;  // of the gradients that this rank handed over, in their own type
+  std::uint64_t gradient_bytes = 0;  // of the gradients handed over, in their own type; no side tensors
   std::uint64_t exchange_ns = 0;     // of committed rounds: from the first sync() to the end of commit()
   std::uint64_t exposed_ns = 0;      // of it, after the last sync(): who commits then waits so long
-  // This rank in the last round that was measured (SessionOptions::measure), over all its tensors:
-  std::uint64_t measured_rounds = 0;  // how many rounds had been committed with it; 0: none was measured yet
-  double gradient_norm = 0;           // L2, of the gradients as they were handed over
-  double residual_norm = 0;  // L2, of what is left unsent after it. Over the norm above: the relative error
+  // This rank in the last round that was measured (SessionOptions::measure), over its gradients, without side tensors:
+  std::uint64_t measured_round = 0;  // its number, from 1; 0: none was measured yet
+  double gradient_norm = 0;          // L2, of the gradients as they were handed over
+  double residual_norm = 0;          // L2, of the residuals after it
 };
 
 // Facts about one tensor on this rank.
@@ -204,6 +207,8 @@ struct TensorStats {
   std::string key;
   std::size_t n = 0;         // values
   std::string codec;         // as a spec string; between hosts, where those are treated apart
+  std::string strategy;      // the name of the strategy, likewise
+  bool side = false;         // as Tensor
   double gradient_norm = 0;  // as above; zeros where no round was measured since it is there
   double residual_norm = 0;
   std::uint64_t values_lost = 0;  // as SessionStats

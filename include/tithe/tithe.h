@@ -161,7 +161,7 @@ typedef struct tithe_stats {
   uint64_t gradient_bytes; /* handed over */
   uint64_t exchange_ns,
       exposed_ns; /* from the first, from the last tithe_sync of a round to the end of tithe_commit */
-  uint64_t measured_rounds; /* committed rounds when these norms were taken; 0: none was */
+  uint64_t measured_round; /* in which these norms were taken, from 1; 0: none was measured yet */
   double gradient_norm, residual_norm;
   uint64_t values_let_go; /* of residuals beyond 2^63, which no later round could send; and their sum */
   double sum_let_go;

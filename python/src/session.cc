@@ -33,8 +33,8 @@ constexpr int kMostLoopRanks = 256;
 // and the pointer changes only under the GIL.
 class PySession {
  public:
-  explicit PySession(std::unique_ptr<Session> session)
-      : open_(std::make_shared<Open>(std::move(session))), pid_(getpid()) {}
+  PySession(std::unique_ptr<Session> session, std::string_view transport)
+      : open_(std::make_shared<Open>(std::move(session))), pid_(getpid()), transport_(transport) {}
   ~PySession() { close(false); }
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
@@ -230,6 +230,8 @@ class PySession {
     return d;
   }
 
+  const std::string& transport() const { return transport_; }
+
   void residual(std::string_view key, const nb::handle given) {
     const auto out = array_argument<FloatsOut>(given, false);
     check(run([&](Session& s) { return s.residual(key, {out.data(), out.size()}); }));
@@ -271,7 +273,7 @@ class PySession {
       for (std::size_t i = 0; i < layout->keys.size(); ++i)
         bucket.push_back({layout->keys[i],
                           static_cast<std::uint8_t*>(from) + layout->firsts[i] * bytes_of(layout->dtype),
-                          layout->sizes[i], layout->dtype, layout->rows[i]});
+                          layout->sizes[i], layout->dtype, layout->rows[i], layout->side});
     const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin); }));
     bucket_ = std::move(bucket);
     return ticket;
@@ -292,6 +294,7 @@ class PySession {
 
   std::shared_ptr<Open> open_;
   pid_t pid_;
+  std::string transport_;  // its name, as `tithe transports` lists it
   // Memory of rounds before: the next ones need no other.
   std::vector<KeptMap::node_type> spare_;
   std::vector<Tensor> bucket_;
@@ -305,7 +308,8 @@ PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport,
   // One timeout governs a session from its first word on.
   connect.timeout = connect.silence = options.timeout;
   auto opened = open_patiently(desk, transport, std::move(connect), withdrawn);
-  return new PySession(unwrap(Session::open(std::move(opened), options)));  // Python takes it over
+  const std::string_view kind = opened->kind();
+  return new PySession(unwrap(Session::open(std::move(opened), options)), kind);  // Python takes it over
 }
 
 PySession* open_with_exchange(const std::string& transport, int rank, int world,
@@ -353,7 +357,7 @@ nb::list open_over_loop(int world, const SessionOptions& options) {
            "world=" + std::to_string(world) + ": must lie in 1 .. " + std::to_string(kMostLoopRanks)});
   nb::list ranks;
   for (std::unique_ptr<Transport>& transport : open_loop(world))
-    ranks.append(nb::cast(new PySession(unwrap(Session::open(std::move(transport), options))),
+    ranks.append(nb::cast(new PySession(unwrap(Session::open(std::move(transport), options)), "loop"),
                           nb::rv_policy::take_ownership));
   return ranks;
 }
@@ -365,10 +369,12 @@ void bind_session(nb::module_& m) {
       .def(nb::init<std::vector<std::string>, std::vector<std::size_t>, std::string_view,
                     std::vector<std::size_t>>(),
            nb::arg("keys"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("rows") = std::vector<std::size_t>())
-      .def("pick", &Layout::pick, nb::arg("which"), "Some of its tensors, where they are.");
+      .def("pick", &Layout::pick, nb::arg("which"), "Some of its tensors, where they are.")
+      .def_rw("side", &Layout::side, "Whether they travel beside gradients: see Tensor in session.h.");
   nb::class_<PySession>(m, "Session", "include/tithe/session.h, as Python sees it.")
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })
+      .def_prop_ro("transport", &PySession::transport)
       .def("sync", &PySession::sync, nb::arg("items"))
       .def(
           "sync_at",

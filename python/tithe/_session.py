@@ -272,10 +272,10 @@ class Session:
         ring all-reduce of them sends), bytes_saved (the difference); times of lanes: encode_ns, merge_ns, send_ns; of
         callers: wait_ns; of rounds: exchange_ns (first sync() to the end of commit()), exposed_ns (of it, after the
         last sync()), hidden_ns (before it). lanes: how many compute threads there are.
-        Of the last measured round, this rank's L2 norms over all tensors: gradient_norm, residual_norm (what is unsent
-        after it), relative_error (residual over gradient), measured_rounds (rounds that were committed with it). Rounds
-        1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.
-        groups: the same norms for each codec's tensors, by the codec's name.
+        Of the last measured round, this rank's L2 norms over all gradients: gradient_norm, residual_norm (of the
+        residuals after it); measured_round is its number, from 1. Rounds 1, 2, 4, 8, ... are measured, and every
+        hundredth: measure=100 at open. groups: the same norms for each codec's tensors, by the codec's name, and the
+        relative_error, residual over gradient. relative_error alone: of all compressed tensors together.
         values_let_go, sum_let_go: of residuals beyond 2^63, which no later round could send (docs/footguns.md, "One
         spike"). sum_forgotten: by feedback=decay, of all that it took from residuals. rounds_undone: see undo(). epoch,
         ranks_lost (with what they had left unsent, which nobody knows), values_lost and sum_lost (that was given up,
@@ -287,7 +287,10 @@ class Session:
         return summed_up(self._core)
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By key: values, codec, and the norms, relative_error, values_lost and sum_lost as in stats()."""
+        """By key: values, codec, strategy, and the norms, relative_error, values_lost and sum_lost as in stats().
+
+        side: true for a tensor that an optimizer of tithe.torch averages beside the gradients.
+        """
         return by_tensor(self._core)
 
     def plan_text(self) -> str:

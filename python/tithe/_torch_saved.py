@@ -44,7 +44,10 @@ class Saved(Figures):
             if self._saved is not None:
                 return dict(self._saved)
             raise ValueError("nothing to save yet: call open(), or run a step, before state_dict()")
-        self._live.between_steps()
+        with self._live.between_steps():
+            return self._current_state()
+
+    def _current_state(self) -> dict[str, Any]:
         return {
             "format": _STATE_FORMAT,
             "world": self._live.world,

@@ -198,7 +198,7 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
                           .strategy = usual.strategy,
                           .part_values = usual.part_values,
                           .parts_by_link = by_link,
-                          .why = "as asked",
+                          .why = "default",
                           .scheduled = true});
   TITHE_TRY(out.share_momentum());
   // Clipping belongs to the step as well.

@@ -40,7 +40,8 @@ What DDP users rely on, and how it is here:
                    which it was saved. Convert before DistributedDataParallel
   partly           a loaded state may lack parameters (nothing of theirs is unsent) or have some that do not train now
                    (kept for them); a line in the log names them. Other shapes are refused, by name
-  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint
+  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint; from
+                   another thread in mid-step it waits for the end of the step
   copies           PyTorch copies no hook: copy.deepcopy(model) and torch.load() of a whole model say so, and attach()
                    takes such a copy and goes on from its residuals
   compiled         attach before or after torch.compile(); `_orig_mod.` is left out of the names, so that a state fits
@@ -56,17 +57,22 @@ What DDP users rely on, and how it is here:
   momentum         with feedback=momentum in the codec, momentum happens before sending: use an optimizer without it
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
   unused           find_unused_parameters works; what was owed to a parameter that no rank used in a step goes out
-                   with that step, and DDP drops it as it drops the whole gradient
+                   with that step, and DDP drops it as it drops the whole gradient. skip_all_reduce_unused_params works
+                   where all ranks leave out the same buckets
+  unfrozen         a parameter that was frozen when DDP wrapped the model is not reduced, with tithe or without: one
+                   warning names it
   errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint:
                    state_dict() still gives the state of the last step that counted, also after close()
   Ctrl-C           ends whatever waits, on the main thread; the session is over then, peers hear of it, and the step
                    that waited never counts: state_dict() gives the state of before
   waiting          no wait is without an end: a silent rank is named after `timeout`, one that hands nothing over after
-                   `patience`; where it is this one, the text has the buckets that were waited for (docs/errors.md)
+                   `patience`; where it is this one, the text has the buckets that were waited for (docs/errors.md), and
+                   if its backward has ended already, it waits for `timeout`
   fork             a forked child must not run backward with the parent's State; DataLoader workers are fine
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -201,6 +207,7 @@ def attach(
         else:
             state._take(named, groups[0])
             state._tie(optimizers, Shares(names, state), says=groups[0].rank() == 0)
+        state._model = weakref.ref(ddp)
         ddp.register_comm_hook(state, hook)
         return state
 

@@ -329,7 +329,7 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
           .gradient_bytes = s.gradient_bytes,
           .exchange_ns = s.exchange_ns,
           .exposed_ns = s.exposed_ns,
-          .measured_rounds = s.measured_rounds,
+          .measured_round = s.measured_round,
           .gradient_norm = s.gradient_norm,
           .residual_norm = s.residual_norm,
           .values_let_go = s.values_let_go,

@@ -42,8 +42,8 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
   for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
     entry->kept.push_back(&store_.of(t.key));
     entry->kept.back()->n = t.n;
-    norms_.know(t.key);
   }
+  for (const Tensor& t : bucket) norms_.know(t);
   met_.meet(*choices_, bucket);
   entries_.push_back(std::move(entry));
   open_.reserve(entries_.size());
@@ -123,7 +123,8 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
       left_ns_ == 0
           ? 0
           : static_cast<std::uint64_t>(std::max<std::int64_t>(0, last_handed_ns_ - left_ns_ - blocked_ns_));
-  for (const Tensor& t : bucket) gradient_bytes_ += t.n * bytes_of(t.dtype);
+  for (const Tensor& t : bucket)
+    if (!t.side) gradient_bytes_ += t.n * bytes_of(t.dtype);
   TITHE_TRY(look_at(unit, bucket, e.hash));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_),
                           whose == Whose::kPrograms ? last_ticket_ + 1 : 0));

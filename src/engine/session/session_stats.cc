@@ -41,7 +41,7 @@ SessionStats Session::Impl::stats() const {
   s.gradient_bytes = gradient_bytes_;
   s.exchange_ns = exchange_ns_;
   s.exposed_ns = exposed_ns_;
-  s.measured_rounds = norms_.committed();
+  s.measured_round = norms_.committed();
   const engine::Norms::Pair norms = norms_.total();
   s.gradient_norm = norms.gradient;
   s.residual_norm = norms.residual;
@@ -76,8 +76,13 @@ std::vector<TensorStats> Session::Impl::tensor_stats() const {
           std::ranges::upper_bound(unit.plan().parts, t.first, {}, [](const Part& p) { return p.first; });
       const bool none = t.n == 0 || part == unit.plan().parts.begin();  // no values, so no part
       const engine::Norms::Pair norms = norms_.of(t.key);
-      by_key[t.key] = {t.key, t.n, none ? std::string() : to_string(std::prev(part)->spec), norms.gradient,
-                       norms.residual};
+      by_key[t.key] = {.key = t.key,
+                       .n = t.n,
+                       .codec = none ? std::string() : to_string(std::prev(part)->spec),
+                       .strategy = none ? std::string() : std::string(std::prev(part)->strategy->name),
+                       .side = norms_.is_side(t.key),
+                       .gradient_norm = norms.gradient,
+                       .residual_norm = norms.residual};
       if (const auto gave = book_.find(t.key); gave != book_.end()) {
         by_key[t.key].values_lost = gave->second.values;
         by_key[t.key].sum_lost = gave->second.sum;
