@@ -97,7 +97,10 @@ class TitheCallback(TrainerCallback):
             "attach(trainer, resume_from_checkpoint=folder) says where the checkpoint lies that training resumes from"
         )
         if not path.exists():
-            raise ValueError(f"training resumes at step {step}, and {path} is not there: {cure}")
+            raise ValueError(
+                f"training resumes at step {step}, and {path} is not there: if the job was killed while it saved, "
+                f"resume from an earlier checkpoint; else {cure}"
+            )
         saved = read_state(path)
         other = other_values(saved, self._model)
         if other is not None:

@@ -143,6 +143,20 @@ def test_every_bit_of_a_file_counts(tmp_path, name):
         assert wrong_with(tmp_path / "step 4"), place
 
 
+def test_one_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "state.pt"
+    files.replace(path, b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large: .*state.pt") as failed:
+            files.replace(path, bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.value.filename == f"{path}.new"
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"old"
+
+
 # ---- With ranks
 
 
