@@ -267,7 +267,7 @@ TEST_P(MeetTcp, says_when_someone_else_answers) {
   std::thread someone([&] {
     while (true) {
       const meeting::Socket s = meeting::accept_from(*holder);
-      if (!s.open()) {
+      if (!s.is_open()) {
         std::this_thread::sleep_for(1ms);
         continue;
       }

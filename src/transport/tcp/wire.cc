@@ -7,7 +7,6 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <asio/post.hpp>
@@ -38,20 +37,20 @@ Status failed(std::string_view doing, const Endpoint& where, int why) {
 
 }  // namespace
 
-std::shared_ptr<Wire> Wire::take(asio::io_context& context, int socket, const Papers* papers, Rank calls) {
-  std::shared_ptr<Wire> wire(new Wire(context));
+std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, const Papers* papers, Rank calls,
+                                 bool met) {
+  std::shared_ptr<Wire> wire(new Wire(context, std::move(socket)));
   asio::error_code error;
-  wire->descriptor_.assign(socket, error);
+  wire->descriptor_.assign(wire->socket(), error);
   if (!error) wire->descriptor_.native_non_blocking(true, error);
-  if (error) {
-    if (!wire->open()) ::close(socket);
-    return {};
-  }
-  if (papers != nullptr)
+  if (error) return {};
+  if (papers != nullptr) {
+    const UniqueFd& to = wire->socket_;
     wire->tls_ = std::make_unique<TlsEnd>(
         *papers, calls,
-        [socket](std::uint8_t* bytes, std::size_t n) { return ::send(socket, bytes, n, MSG_NOSIGNAL); },
-        [socket](std::uint8_t* bytes, std::size_t n) { return ::recv(socket, bytes, n, 0); });
+        [&to](std::uint8_t* bytes, std::size_t n) { return ::send(to.get(), bytes, n, MSG_NOSIGNAL); },
+        [&to](std::uint8_t* bytes, std::size_t n) { return ::recv(to.get(), bytes, n, 0); }, met);
+  }
   return wire;
 }
 
@@ -135,9 +134,11 @@ std::ptrdiff_t Wire::write(ByteView from) {
   return ended(n);
 }
 
+// release() takes the socket out of asio's epoll set, which asio's close() leaves to the kernel: that does so only once
+// no process has a copy.
 void Wire::close() {
-  asio::error_code ignored;
-  descriptor_.close(ignored);
+  if (descriptor_.is_open()) descriptor_.release();
+  socket_.close();
 }
 
 Status how_it_ended(int error) {
@@ -145,29 +146,28 @@ Status how_it_ended(int error) {
   return {Code::kPeerLost, fmt::format("its connection broke: {}", std::strerror(error))};
 }
 
-Result<int> listen_at(Endpoint& at) {
-  const int listener = socket(at.protocol().family(), kType, 0);
-  if (listener < 0) return failed("listening at", at, errno);
-  if (at.address().is_v6()) set(listener, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+Result<UniqueFd> listen_at(Endpoint& at) {
+  UniqueFd listener = UniqueFd::from([&] { return socket(at.protocol().family(), kType, 0); });
+  if (!listener.is_open()) return failed("listening at", at, errno);
+  if (at.address().is_v6()) set(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
   auto size = static_cast<socklen_t>(at.capacity());
-  if (bind(listener, at.data(), static_cast<socklen_t>(at.size())) == 0 &&
-      ::listen(listener, SOMAXCONN) == 0 && getsockname(listener, at.data(), &size) == 0)
+  if (bind(listener.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
+      ::listen(listener.get(), SOMAXCONN) == 0 && getsockname(listener.get(), at.data(), &size) == 0)
     return listener;
-  const Status why = failed("listening at", at, errno);
-  close(listener);
-  return why;
+  return failed("listening at", at, errno);
 }
 
-int accept_from(int listener) { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }
+UniqueFd accept_from(int listener) {
+  return UniqueFd::from([&] { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+}
 
-Result<int> connect_to(const Endpoint& to, int tos) {
-  const int out = socket(to.protocol().family(), kType, 0);
-  if (out < 0) return failed("connecting to", to, errno);
-  set_tos(out, tos);
-  if (connect(out, to.data(), static_cast<socklen_t>(to.size())) == 0 || errno == EINPROGRESS) return out;
-  const Status why = failed("connecting to", to, errno);
-  close(out);
-  return why;
+Result<UniqueFd> connect_to(const Endpoint& to, int tos) {
+  UniqueFd out = UniqueFd::from([&] { return socket(to.protocol().family(), kType, 0); });
+  if (!out.is_open()) return failed("connecting to", to, errno);
+  set_tos(out.get(), tos);
+  if (connect(out.get(), to.data(), static_cast<socklen_t>(to.size())) == 0 || errno == EINPROGRESS)
+    return out;
+  return failed("connecting to", to, errno);
 }
 
 Status connected(int socket) {
