@@ -30,9 +30,8 @@ int in_a_child(const std::function<int()>& body) {
 // Two connected sockets.
 std::array<UniqueFd, 2> pair() {
   int ends[2] = {-1, -1};
-  UniqueFd one = UniqueFd::from([&] {
-    return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0 ? ends[0] : -1;
-  });
+  UniqueFd one = UniqueFd::from(
+      [&] { return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0 ? ends[0] : -1; });
   UniqueFd other = UniqueFd::from([&] { return ends[1]; });
   return {std::move(one), std::move(other)};
 }
@@ -69,6 +68,8 @@ TEST(UniqueFd, a_connection_ends_with_its_process_though_a_child_lives) {
     _exit(0);
   }
   its.close();
+  const timeval most{.tv_sec = 20, .tv_usec = 0};  // only a failing test waits this long
+  setsockopt(mine.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
   std::uint8_t byte = 0;
   EXPECT_EQ(recv(mine.get(), &byte, 1, 0), 0) << "the other end is open in the child";
   kill(child, SIGKILL);

@@ -11,11 +11,12 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from processes import Ranks, run_ranks
+from processes import Ranks, run_ranks, wait_until
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -41,69 +42,96 @@ def loaded(how):
 
 
 @contextlib.contextmanager
-def children(kind):
-    if kind == "fork":
-        pid = os.fork()
-        if pid == 0:
-            time.sleep(LONG)
-            os._exit(0)
-        pool = multiprocessing.get_context("fork").Pool(1)
-        assert pool.map(square, [1, 2, 3]) == [1, 4, 9]
-        kept = loaded("fork")
-        yield
-        del kept
-        pool.terminate()
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    else:
+def children(kind, note):
+    """Children of this process; `note` is a file that names them, for when it is killed."""
+    if kind != "fork":
         kept = loaded(kind)
         yield
         del kept
+        return
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(LONG)
+        os._exit(0)
+    pool = multiprocessing.get_context("fork").Pool(1)
+    assert pool.map(square, [1, 2, 3]) == [1, 4, 9]
+    note.write_text(" ".join(str(p) for p in [pid, *(child.pid for child in multiprocessing.active_children())]))
+    kept = loaded("fork")
+    yield
+    del kept
+    pool.terminate()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
-def job(rank, world, transport, kind, killed):
-    """Rank 1 ends, killed or in good order; rank 0 evaluates meanwhile, and learns of it in its next step."""
+def has_ended(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except FileNotFoundError:
+        return True
+
+
+def job(rank, world, transport, kind, killed, folder):
+    """Rank 1 ends, in good order or killed. Rank 0 closes its session, or learns of it in its next step."""
     torch.manual_seed(0)
     model = DDP(torch.nn.Linear(64, 64))
     state = tithe.torch.attach(model, transport=transport, **OPTIONS)
-    with children(kind):
+    (folder / f"rank {rank}").write_text(str(os.getpid()))
+    with children(kind, folder / f"children of {rank}"):
         for _ in range(3):
             model(torch.ones(2, 64)).sum().backward()
         if rank == 1:
             if killed:
                 os.kill(os.getpid(), signal.SIGKILL)
             state.close()
-            return "closed"
-        with pytest.raises((tithe.Error, RuntimeError)) as failed:
-            for _ in range(1000):
-                model(torch.ones(2, 64)).sum().backward()
+            os._exit(0)  # without a word to its process group or its children
+        wait_until(lambda: has_ended((folder / "rank 1").read_text()))
         cpu = time.process_time()
-        time.sleep(0.5)
-        busy = time.process_time() - cpu
+        time.sleep(0.5)  # as if it evaluated
+        assert time.process_time() - cpu < 0.4, "rank 0 spins"
+        text = ""
+        if killed:
+            with pytest.raises((tithe.Error, RuntimeError)) as failed:
+                model(torch.ones(2, 64)).sum().backward()
+            text = str(failed.value)
         state.close()
-    return str(failed.value), busy
+    return text
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["ends", "killed"])
 @pytest.mark.parametrize("kind", ["fork", "forkserver", "spawn"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_end_of_a_rank_is_noticed_beside_children(transport, kind, killed):
-    with Ranks(2, job, transport, kind, killed) as ranks:
-        text, busy = ranks.result(0, 100)
-        assert "rank 1" in text and "silent" not in text, text
-        assert busy < 0.4, "rank 0 spins"
-        assert ranks.end(0, 30) == 0
-        if not killed:
-            assert ranks.result(1, 30) == "closed"
+def test_the_end_of_a_rank_is_noticed_beside_children(tmp_path, transport, kind, killed):
+    try:
+        with Ranks(2, job, transport, kind, killed, tmp_path) as ranks:
+            text = ranks.result(0, 60)
+            if killed:
+                assert "rank 1 is gone" in text, text
+            assert ranks.end(0, 30) == 0
+    finally:
+        kill(pid for note in tmp_path.glob("children of *") for pid in note.read_text().split())
+
+
+def kill(pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def without_torch(rank, meeting, transport, killed, pipe):
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "TITHE_FILE": meeting, "UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "TITHE_FILE": meeting,
+        "UCX_TLS": "tcp",
+        "UCX_NET_DEVICES": "lo",
+    }
     session = tithe.Session.from_environment(transport=transport, **OPTIONS)
     child = os.fork()
     if child == 0:
         time.sleep(LONG)
         os._exit(0)
+    Path(f"{meeting} pid of {rank}").write_text(str(os.getpid()))
     pipe.send(child)
 
     def step():
@@ -116,12 +144,15 @@ def without_torch(rank, meeting, transport, killed, pipe):
         if killed:
             os.kill(os.getpid(), signal.SIGKILL)
         session.close()
-        return
-    with pytest.raises(tithe.Error) as failed:
-        while True:
+        os._exit(0)
+    wait_until(lambda: has_ended(Path(f"{meeting} pid of 1").read_text()))
+    time.sleep(0.3)
+    if killed:
+        with pytest.raises(tithe.Error) as failed:
             step()
+        pipe.send((failed.value.code, failed.value.peer))
     session.close()
-    pipe.send((failed.value.code, failed.value.peer))
+    os._exit(0)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["ends", "killed"])
@@ -142,16 +173,16 @@ def test_without_torch(tmp_path, transport, killed):
         for pipe in pipes:
             assert pipe.poll(60)
             forked.append(pipe.recv())
-        assert pipes[0].poll(60), "rank 0 did not learn of it"
-        assert pipes[0].recv() == ("peer_lost", 1)
+        if killed:
+            assert pipes[0].poll(40), "rank 0 did not learn of it"
+            assert pipes[0].recv() == ("peer_lost", 1)
         processes[0].join(30)
         assert processes[0].exitcode == 0
     finally:
         for process in processes:
             process.kill()
             process.join()
-        for pid in forked:
-            os.kill(pid, signal.SIGKILL)
+        kill(forked)
 
 
 def sessions_of_children(rank, world, transport, meeting):

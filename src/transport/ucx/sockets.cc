@@ -44,7 +44,7 @@ void for_each_descriptor(const Each& each) {
     std::uint8_t type;
     char name[1];
   };
-  const int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
   alignas(Entry) char buffer[4096];
   for (long n = 0; (n = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0;)
@@ -56,7 +56,7 @@ void for_each_descriptor(const Each& each) {
       for (; *digit >= '0' && *digit <= '9'; ++digit) fd = 10 * fd + (*digit - '0');
       if (*digit == '\0' && fd != folder) each(fd);
     }
-  close(folder);
+  ::close(folder);
 }
 
 int option(int fd, int level, int which) {
@@ -100,7 +100,7 @@ void Known::close_all() {
   if (all.empty()) return;
   inherited = true;
   for_each_descriptor([this](int fd) {
-    if (std::any_of(all.begin(), all.end(), [fd](const Sockets* s) { return s->has(fd); })) close(fd);
+    if (std::any_of(all.begin(), all.end(), [fd](const Sockets* s) { return s->has(fd); })) ::close(fd);
   });
   all.clear();
 }

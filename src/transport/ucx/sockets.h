@@ -2,10 +2,11 @@
 #pragma once
 // UCX's own TCP sockets, which UCX opens without telling which they are.
 //
-// A child made by fork() has a copy of each, and so has a program that it starts: the connections would not end with
-// this process, and peers on other hosts would not notice its end. So children close them, and what is connected is made
-// close-on-exec. A socket is known as UCX's by its local port, if UCX listens there (the listener, and connections that
-// others made to it), and by the keep-alive that this library has UCX ask for (connections that UCX made).
+// A child made by fork() has a copy of each, and so has a program that this process starts: the connections would not
+// end with the process, and peers on other hosts would not notice its end. So children close them, and connected
+// sockets become close-on-exec. A socket is known as UCX's by its local port, if UCX listens there (the listener, and
+// connections that others made to it), and by the keep-alive that this library has UCX ask for (connections that UCX
+// made).
 //
 // UCX itself does not work in such a child: its helper thread is not there.
 #include <ucp/api/ucp.h>

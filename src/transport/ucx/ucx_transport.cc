@@ -102,7 +102,10 @@ Status UcxTransport::connect_all(const std::vector<HeardHello>& hellos, std::chr
   for (Peer& p : peers_) {
     while (p.rank != rank_ && (!p.greeted || p.words_in_flight > 0)) {
       for (const Peer& other : peers_)  // one that only closed may have been through before this rank
-        if (!other.gone.ok() && (other.failed || other.rank == p.rank)) return other.gone;
+        if (!other.gone.ok() && (other.failed || other.rank == p.rank))
+          return {other.gone.code(),
+                  other.gone.what() + (other.failed || other.same_host ? "" : several_interfaces()),
+                  other.rank};
       if (Clock::now() >= deadline) return late(p);
       if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
       if (!worker_->progress()) nap(100ms);
