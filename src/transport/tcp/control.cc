@@ -32,7 +32,6 @@ void TcpTransport::flush(Peer& p) {
   while (p.control && !p.broken && !p.full && p.out_sent < p.out.size()) {
     const std::ptrdiff_t n = p.control->write(ByteView(p.out).subspan(p.out_sent));
     if (n > 0) {
-      ++moved_;
       p.out_sent += static_cast<std::size_t>(n);
     } else if (n == 0) {
       p.full = true;
@@ -79,7 +78,6 @@ void TcpTransport::hear(Peer& p) {
       }
       break;
     }
-    ++moved_;
     if (p.distrusted) continue;
     p.in_have += static_cast<std::size_t>(n);
     if (const Status s = understand(p); !s.ok()) distrust(p, s);

@@ -70,7 +70,6 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
     return false;
   }
   const auto written = static_cast<std::size_t>(n);
-  moved_ += written > 0;
   flow.pace.wrote(written);
   flow.at += written;
   flow.left -= written;
@@ -191,7 +190,6 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
     if (n == 0) return flow.wire->await_readable();
     if (n < 0) return distrust(p, flow.wire->why());
     const auto read = static_cast<std::size_t>(n);
-    ++moved_;
     taken += read;
     piece.offset += read;
     piece.left -= read;

@@ -254,9 +254,9 @@ void TcpTransport::progress() {
 }
 
 void TcpTransport::run_for(std::chrono::nanoseconds most) {
-  const std::uint64_t before = moved_;
+  const std::uint64_t before = moved();
   const bool early = context_.run_one_for(most) > 0;
-  if (early && moved_ == before && done_.empty() && !woken_)
+  if (early && moved() == before && done_.empty() && !woken_)
     guard_.woken_for_nothing();
   else
     guard_.moved();

@@ -268,7 +268,6 @@ class TcpTransport final : public Transport {
   std::atomic<bool> woken_{false};
   bool must_tend_ = false;
   SpinGuard guard_;
-  std::uint64_t moved_ = 0;        // how often a connection took or gave bytes
   std::string last_words_;         // why this rank could not connect
   Clock::time_point looked_ = {};  // for silence
   std::uint64_t bytes_sent_ = 0;

@@ -31,6 +31,20 @@ tcp_info info_of(int socket) {
   return info;
 }
 
+thread_local std::uint64_t times_moved = 0;
+
+ssize_t receive(int socket, std::uint8_t* into, std::size_t n) {
+  const ssize_t got = ::recv(socket, into, n, 0);
+  times_moved += got > 0;
+  return got;
+}
+
+ssize_t give(int socket, const std::uint8_t* from, std::size_t n) {
+  const ssize_t gone = ::send(socket, from, n, MSG_NOSIGNAL);
+  times_moved += gone > 0;
+  return gone;
+}
+
 Status failed(std::string_view doing, const Endpoint& where, int why) {
   return {Code::kIo, fmt::format("{} {}: {}", doing, where.address().to_string(), std::strerror(why))};
 }
@@ -47,9 +61,8 @@ std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, con
   if (papers != nullptr) {
     const UniqueFd& to = wire->socket_;
     wire->tls_ = std::make_unique<TlsEnd>(
-        *papers, calls,
-        [&to](std::uint8_t* bytes, std::size_t n) { return ::send(to.get(), bytes, n, MSG_NOSIGNAL); },
-        [&to](std::uint8_t* bytes, std::size_t n) { return ::recv(to.get(), bytes, n, 0); }, met);
+        *papers, calls, [&to](std::uint8_t* bytes, std::size_t n) { return give(to.get(), bytes, n); },
+        [&to](std::uint8_t* bytes, std::size_t n) { return receive(to.get(), bytes, n); }, met);
   }
   return wire;
 }
@@ -120,7 +133,7 @@ std::ptrdiff_t Wire::read(Bytes into) {
   if (!open()) return kGone;
   if (tls_ != nullptr) return by_tls(tls_->read(into));
   ssize_t n = -1;
-  do n = ::recv(socket(), into.data(), into.size(), 0);
+  do n = receive(socket(), into.data(), into.size());
   while (n < 0 && errno == EINTR);
   return ended(n);
 }
@@ -129,7 +142,7 @@ std::ptrdiff_t Wire::write(ByteView from) {
   if (!open()) return kGone;
   if (tls_ != nullptr) return by_tls(tls_->write(from));
   ssize_t n = -1;
-  do n = ::send(socket(), from.data(), from.size(), MSG_NOSIGNAL);
+  do n = give(socket(), from.data(), from.size());
   while (n < 0 && errno == EINTR);
   return ended(n);
 }
@@ -140,6 +153,8 @@ void Wire::close() {
   if (descriptor_.is_open()) descriptor_.release();
   socket_.close();
 }
+
+std::uint64_t moved() { return times_moved; }
 
 Status how_it_ended(int error) {
   if (error == ETIMEDOUT) return {Code::kTimeout, "its connection reached a timeout"};

@@ -66,6 +66,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Status why_ = {};
 };
 
+// How often a socket took or gave bytes on this thread.
+std::uint64_t moved();
+
 // kTimeout where nothing says that the other side has ended, else kPeerLost.
 Status how_it_ended(int error);
 
