@@ -68,7 +68,8 @@ What DDP users rely on, and how it is here:
   waiting          no wait is without an end: a silent rank is named after `timeout`, one that hands nothing over after
                    `patience`; where it is this one, the text has the buckets that were waited for (docs/errors.md), and
                    if its backward has ended already, it waits for `timeout`
-  fork             a forked child must not run backward with the parent's State; DataLoader workers are fine
+  fork             a forked child must not run backward with the parent's State. DataLoader workers are fine, by fork,
+                   spawn or forkserver: the end of a rank is noticed at once though its workers live on
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 

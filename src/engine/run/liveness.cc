@@ -213,7 +213,7 @@ std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant no
         {Code::kTimeout,
          fmt::format(
              "the link from rank {} to rank {} is stuck or too slow: {} of {} came in {} ({:.3g} Mbit/s), "
-             "and nothing more for {}; both ranks are alive",
+             "and nothing more for {}; both ranks are alive; if the link is only slow, raise timeout",
              peer, member_.me, spell_bytes(came), spell_bytes(p.report.sent - p.received_before),
              spell(now - p.began), static_cast<double>(came) * 8e-6 / seconds,
              spell(now - std::max(p.gained, p.began)))}};
@@ -228,14 +228,17 @@ Trouble Liveness::idle(nanoseconds waited) const {
   for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
     for (Rank r = 0; r < member_.world; ++r)
       if (r != member_.me && at(r).answers > 0 && at(r).report.state == state)
-        return {Finding::kIdle,
-                {Code::kTimeout,
-                 state == Report::State::kIdle
-                     ? fmt::format(
-                           "rank {} is alive, but has not handed over its buckets or ended the round for {}",
-                           r, spell(waited))
-                     : fmt::format("rank {} is alive and has computed for {}", r, spell(waited)),
-                 r}};
+        return {
+            Finding::kIdle,
+            {Code::kTimeout,
+             state == Report::State::kIdle
+                 ? fmt::format(
+                       "rank {} is alive, but has not handed over its buckets or ended the round for {}; "
+                       "if it needs longer, raise patience",
+                       r, spell(waited))
+                 : fmt::format("rank {} is alive and has computed for {}; if it needs longer, raise patience",
+                               r, spell(waited)),
+             r}};
   return {Finding::kIdle,
           {Code::kTimeout,
            fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "

@@ -97,6 +97,7 @@ class Runner {
   // Work that no step waits for, without the lock; without lanes it is done before this returns.
   void aside(std::function<void()> work);
 
+  std::vector<std::string> said() { return transport_->said(); }
   SessionStats stats() const;
   // began_ns: its commit. True: what was proposed counts from the next round on.
   bool end_round(bool dropped, std::int64_t began_ns);

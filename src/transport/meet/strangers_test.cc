@@ -196,7 +196,7 @@ TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
       std::vector<Socket> kept;
       while (!stop) {
         Socket s = accept_from(*holder);
-        if (s.open() && silent) kept.push_back(std::move(s));
+        if (s.is_open() && silent) kept.push_back(std::move(s));
         std::this_thread::sleep_for(1ms);
       }
     });
