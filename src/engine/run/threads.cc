@@ -174,6 +174,12 @@ Status Runner::agree(std::uint64_t away_ns) {
   const std::int64_t begin = trace_ns();
   const std::uint64_t before = rounds_.ended();
   rounds_.close();
+  hand_over_entry({.ended = rounds_.ended(),
+                   .place = order_.next_place(rounds_.ended()),
+                   .is_end = true,
+                   .round = rounds_.round(),
+                   .job = of_job_},
+                  false);
   end_work();
   block(hold, [&] { return parting_.over() || rounds_.agreed(); });
   recorder_.call("wait", rounds_.round(), begin,
