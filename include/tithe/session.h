@@ -324,8 +324,9 @@ class Session {
   //   is new          it begins with nothing unsent, and needs any one of the states
   // Any state has what codecs remember: it is the same on all ranks; where this world cuts tensors in other places
   // all begin without. States of lost ranks are given to all ranks or to none: in the next round kMismatch names a rank
-  // that went on from others, or from a state of another job. kInvalid: no state, two of one rank, this rank's own is missing, or what restore() of one
-  // refuses. kMismatch: they are not of one round of one job. kUnsupported with servers. Nothing changes then.
+  // that went on from others, or from a state of another job. kInvalid: no state, two of one rank, this rank's own is
+  // missing, or what restore() of one refuses. kMismatch: they are not of one round of one job. kUnsupported with
+  // servers. Nothing changes then.
   Status restore(std::span<const ByteView> states, Lost lost = Lost::kSpread);
   // The state that all ranks have alike: state() without what this rank has left unsent. Enough for a rank that is new.
   Result<std::vector<std::uint8_t>> common_state();
@@ -345,8 +346,8 @@ class Session {
   Status may_reform(Rank rank, int world, const std::vector<std::string>& members, std::uint64_t epoch) const;
   // Takes back the round that was committed last: residuals, velocities, what codecs remember, counters and state() are
   // as before it, on all ranks that do it; what its buckets hold stays. All ranks do it for the same round, or the next
-  // round fails with kMismatch, which names the rank that differs. kInvalid: no `undo` at open; nothing was committed since open, restore,
-  // undo or a change of choices or schedule; a round is open.
+  // round fails with kMismatch, which names the rank that differs. kInvalid: no `undo` at open; nothing was committed
+  // since open, restore, undo or a change of choices or schedule; a round is open.
   Status undo();
 
   // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.

@@ -254,7 +254,7 @@ class Session:
         """Goes on with other ranks, after a failure or between two rounds, from the last commit. Collective over them.
 
         all_gather is called once, as in open(); members are the names of the ranks, in their order, this rank's own
-        among them; epoch counts up, the same on all. timeout: seconds for the meeting; None: as the session's. What lost
+        among them; epoch counts up, the same on all. timeout: seconds to meet, None: the session's own. What lost
         ranks had left unsent is booked in stats(). A ValueError for an argument changes nothing; after another failure
         it may be called again. docs/elastic.md says how ranks agree on members.
         """

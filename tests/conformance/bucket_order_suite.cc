@@ -64,7 +64,11 @@ std::vector<Case> cases() {
        "1 tensors with 700 values instead of"},
       {"buckets_in_another_order", {{kW, kV}, {kW, kV}}, {kW, kV}, {kV, kW}, "bucket 1 of the round"},
       {"new_on_all_but_different", {{kW}}, {kU}, {{{"u", 5001}}}, "5001 instead of 5000"},
-      {"last_of_several", {{kW, kV, kU}}, {kW, kV, kU}, {kW, kV, {{"u", 4000}, {"x", 10}}}, ""},
+      {"last_of_several",
+       {{kW, kV, kU}},
+       {kW, kV, kU},
+       {kW, kV, {{"y", 4000}, {"x", 10}}},
+       "2 tensors with 4010 values instead of"},
   };
 }
 
@@ -233,7 +237,7 @@ TEST_P(BucketOrderOver, UndoOnOneRankNamesIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, BucketOrderOver, ::testing::ValuesIn(testing::transport_examples()),
-                         [](const auto& info) { return testing::in_a_name(info.param); });
+                         [](const auto& way) { return testing::in_a_name(way.param); });
 
 }  // namespace
 }  // namespace tithe

@@ -30,7 +30,7 @@ class BucketOrder {
   // The place of the next entry, in the round before which this rank has ended so many. A new round forgets the entries
   // of the one before.
   std::uint32_t next_place(std::uint64_t ended);
-  // This rank's next entry, at next_place(). in_card: peers learn of it by the card of its layout. kMismatch where ranks
+  // This rank's next entry, at next_place(). in_card: peers learn of it by the card of its layout. kMismatch: ranks
   // differ.
   Status add(const Announcement& entry, bool in_card);
   // The next round does not follow from the rounds so far, or begins with other states.

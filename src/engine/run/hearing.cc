@@ -19,10 +19,14 @@ namespace tithe::engine {
 void Runner::listen(Rank peer) {
   if (peer == member_.me || at(peer).gone) return;
   const Bytes into(at(peer).in.get(), kControlBytes);
-  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)); !s.ok()) {
-    at(peer).gone = true;
-    at(peer).why_gone = std::move(s);
-  }
+  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)); !s.ok())
+    lose(at(peer), std::move(s));
+}
+
+void Runner::lose(Peer& peer, Status why) {
+  peer.gone = true;
+  peer.why_gone = std::move(why);
+  if (rounds_.agreed()) tell_callers();  // they need not tell it any more
 }
 
 void Runner::complete_control(const Completion& done) {
@@ -45,8 +49,7 @@ void Runner::complete_control(const Completion& done) {
     return fail({Finding::kAccused,
                  {Code::kCorrupt, fmt::format("a control message of rank {} is too long", peer), peer}});
   if (!done.status.ok()) {
-    p.gone = true;
-    p.why_gone = done.status;
+    lose(p, done.status);
     if (done.status.code() == Code::kCorrupt)  // nothing that it says from now on could be believed
       return fail({Finding::kAccused, {Code::kCorrupt, done.status.what(), peer}});
     liveness_.look_soon();  // a peer that owes a word has no other operation that would tell
@@ -252,7 +255,8 @@ bool Runner::owes_notes() const {
 }
 
 // Sends each peer the note that matters most, if its last one is done with: a decision, an announcement, the end of a
-// round, an answer, an ask, a piece of a proposal. An announcement comes after the end of the round before. A decision comes before the end of the round that it is about (proposing.h).
+// round, an answer, an ask, a piece of a proposal. An announcement comes after the end of the round before it. A
+// decision comes before the end of the round that it is about (proposing.h).
 void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {
@@ -282,7 +286,9 @@ void Runner::send_notes(Hold& hold) {
     hold.let_go();
     const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
     hold.take();
-    if (!sent) p.out_busy = false;
+    if (sent) continue;
+    p.out_busy = false;
+    if (rounds_.agreed()) tell_callers();
   }
 }
 

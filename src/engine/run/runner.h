@@ -133,8 +133,8 @@ class Runner {
     void take() {
       if (!lock_.owns_lock()) lock_.lock();
     }
-    // Until somebody calls, or the time has come; it may return before.
-    void sleep(std::condition_variable& until, const Instant* at_most = nullptr);
+    // Until somebody calls; it may return before. asks: for so long as a caller's own question may wait.
+    void sleep(std::condition_variable& until, bool asks = false);
 
    private:
     Runner& runner_;
@@ -210,6 +210,8 @@ class Runner {
   void end_work();          // of a round that closes, if all its jobs are done
   void settle_round();      // it is agreed, if all ranks have ended it
   bool owes_notes() const;  // the end of a round, to somebody
+  Instant told_by() const { return rounds_.since() + limits_.timeout; }  // else they are not waited for
+  void lose(Peer& peer, Status why);                                     // nothing more comes from it
   void send_notes(Hold& hold);
   std::optional<Instant> stand_in_at();  // when somebody is to stand in for this rank's program
 
