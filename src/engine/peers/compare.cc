@@ -31,6 +31,14 @@ class Differences {
 
 constexpr std::string_view kOtherStates = "it goes on from the state of another job, or from other states";
 
+void compare_rounds(Differences& text, std::uint64_t is, std::uint64_t should) {
+  text.compare("round", is, should);
+  if (is + 1 == should)
+    text.add("it took its last round back, or restored an older state, and others did not");
+  if (is == should + 1)
+    text.add("others took their last round back, or restored an older state, and it did not");
+}
+
 auto compared(const Card& c) {
   return std::tie(c.number, c.world, c.run, c.seed, c.tensors, c.values, c.layout, c.plan, c.round, c.ended,
                   c.place, c.job, c.average, c.codec, c.strategy);
@@ -50,7 +58,7 @@ std::string difference(const Card& is, const Card& should) {
   compare("layout number", is.number, should.number);
   compare("tensors", is.tensors, should.tensors);
   compare("values", is.values, should.values);
-  compare("round", is.round, should.round);
+  compare_rounds(text, is.round, should.round);
   if (text.empty() && is.layout != should.layout) text.add("keys, sizes, types or order of tensors");
   if (text.empty() && (is.place != should.place || is.ended != should.ended))
     text.add("the order of buckets");
@@ -66,11 +74,7 @@ std::string shown(const Announcement& a) {
 std::string difference(const Announcement& is, const Announcement& should) {
   Differences text;
   if (is.job != should.job) text.add(kOtherStates);
-  text.compare("round", is.round, should.round);
-  if (is.round + 1 == should.round)
-    text.add("it took its last round back, or restored an older state, and others did not");
-  if (is.round == should.round + 1)
-    text.add("others took their last round back, or restored an older state, and it did not");
+  compare_rounds(text, is.round, should.round);
   if (!text.empty()) return text.text() + " (undo() and restore() are for all ranks, before the same round)";
   const std::string what =
       is.is_end != should.is_end || is.tensors != should.tensors || is.values != should.values
