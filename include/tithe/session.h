@@ -252,7 +252,8 @@ class Session {
   // Starts to synchronise a bucket; its tensors must stay untouched until wait(ticket) returns, and alive until
   // commit(): only the round says whether all of it was finite.
   // The first time that a layout (keys, sizes, types in order) is seen, its plan is compared over all ranks:
-  // kMismatch names the rank that differs. kInvalid for a key that is part of the open round already: commit() first.
+  // kMismatch names the rank that differs. So it does for a rank that hands over another bucket than its peers, in any
+  // round. kInvalid for a key that is part of the open round already: commit() first.
   // kInvalid after the first round, if choices name a key that no bucket of it had.
   // A bucket on a GPU has its results there when wait() has returned. kInvalid for a tensor that does not lie on that
   // GPU; kUnsupported where there is no driver.
@@ -328,8 +329,9 @@ class Session {
   //   is new          it begins with nothing unsent, and needs any one of the states
   // Any state has what codecs remember: it is the same on all ranks; where this world cuts tensors in other places
   // all begin without. States of lost ranks are given to all ranks or to none: in the next round kMismatch names a rank
-  // that went on from others. kInvalid: no state, two of one rank, this rank's own is missing, or what restore() of one
-  // refuses. kMismatch: they are not of one round of one job. kUnsupported with servers. Nothing changes then.
+  // that went on from others, or from a state of another job. kInvalid: no state, two of one rank, this rank's own is
+  // missing, or what restore() of one refuses. kMismatch: they are not of one round of one job. kUnsupported with
+  // servers. Nothing changes then.
   Status restore(std::span<const ByteView> states, Lost lost = Lost::kSpread);
   // The state that all ranks have alike: state() without what this rank has left unsent. Enough for a rank that is new.
   Result<std::vector<std::uint8_t>> common_state();
@@ -339,15 +341,18 @@ class Session {
   // which is later than that of before (tithe/reunion.h finds both). In the next round kMismatch names a rank that does
   // not go on from the same round. Sums of stats() go on; norms, tickets and a proposal under way are of the old world
   // and end with it; a trace file holds the last epoch.
-  // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over: nothing changes then.
+  // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over, hosts or servers that
+  // do not fit the new world: nothing changes then.
   // Other failures are those of open() and restore(): the session is over, state() still gives the last commit, and
   // reform() may be called again. Beside it nothing may be called but cancel(), stats(), present() and
   // missed().
   Status reform(std::unique_ptr<Transport> transport, std::vector<std::string> members, std::uint64_t epoch);
+  // The checks of reform() on its arguments, for rank `rank` of a world whose transport is not open yet.
+  Status may_reform(Rank rank, int world, const std::vector<std::string>& members, std::uint64_t epoch) const;
   // Takes back the round that was committed last: residuals, velocities, what codecs remember, counters and state() are
   // as before it, on all ranks that do it; what its buckets hold stays. All ranks do it for the same round, or the next
-  // round fails with the rank that differs. kInvalid: no `undo` at open; nothing was committed since open, restore,
-  // undo or a change of choices or schedule; a round is open.
+  // round fails with kMismatch, which names the rank that differs. kInvalid: no `undo` at open; nothing was committed
+  // since open, restore, undo or a change of choices or schedule; a round is open.
   Status undo();
 
   // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.

@@ -2,6 +2,7 @@
 // Sessions. Whatever can wait runs without the GIL.
 #include "tithe/session.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -33,8 +34,11 @@ constexpr int kMostLoopRanks = 256;
 // and the pointer changes only under the GIL.
 class PySession {
  public:
-  PySession(std::unique_ptr<Session> session, std::string_view transport)
-      : open_(std::make_shared<Open>(std::move(session))), pid_(getpid()), transport_(transport) {}
+  PySession(std::unique_ptr<Session> session, std::string_view transport, std::chrono::milliseconds timeout)
+      : open_(std::make_shared<Open>(std::move(session))),
+        pid_(getpid()),
+        transport_(transport),
+        timeout_(timeout) {}
   ~PySession() { close(false); }
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
@@ -204,7 +208,7 @@ class PySession {
   }
 
   void reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
-              const std::vector<std::string>& members, std::uint64_t epoch, double timeout);
+              const std::vector<std::string>& members, std::uint64_t epoch, std::optional<double> timeout);
 
   void evaluated(double loss) {
     check(run_patiently([=](Session& s) { return s.evaluated(loss); }));
@@ -294,7 +298,8 @@ class PySession {
 
   std::shared_ptr<Open> open_;
   pid_t pid_;
-  std::string transport_;  // its name, as `tithe transports` lists it
+  std::string transport_;              // its name, as `tithe transports` lists it
+  std::chrono::milliseconds timeout_;  // the session's option
   // Memory of rounds before: the next ones need no other.
   std::vector<KeptMap::node_type> spare_;
   std::vector<Tensor> bucket_;
@@ -309,7 +314,8 @@ PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport,
   connect.timeout = connect.silence = options.timeout;
   auto opened = open_patiently(desk, transport, std::move(connect), withdrawn);
   const std::string_view kind = opened->kind();
-  return new PySession(unwrap(Session::open(std::move(opened), options)), kind);  // Python takes it over
+  return new PySession(unwrap(Session::open(std::move(opened), options)), kind,
+                       options.timeout);  // Python takes it over
 }
 
 PySession* open_with_exchange(const std::string& transport, int rank, int world,
@@ -325,21 +331,28 @@ PySession* open_with_exchange(const std::string& transport, int rank, int world,
 
 // The old world's buckets are given up: their arrays are nobody's any more.
 void PySession::reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
-                       const std::vector<std::string>& members, std::uint64_t epoch, double timeout) {
+                       const std::vector<std::string>& members, std::uint64_t epoch,
+                       std::optional<double> timeout) {
+  const std::shared_ptr<Open> open = get_open();
+  check(between_processes(transport));
+  const Token token = unwrap(token_from_environment()).token;
+  const std::chrono::milliseconds patience = timeout ? to_milliseconds("timeout", *timeout) : timeout_;
+  if (patience.count() <= 0)
+    raise({Code::kInvalid, "reform: timeout=" + std::to_string(*timeout) + ": must be more than 0 seconds"});
+  check(run([&](const Session& s) { return s.may_reform(rank, world, members, epoch); }));
   cancel();
   const auto desk = std::make_shared<Desk>();
-  const std::chrono::milliseconds patience(static_cast<std::int64_t>(1e3 * timeout));
   auto opened = open_patiently(desk, transport,
                                {.rank = rank,
                                 .world = world,
                                 .all_gather = python_all_gather(all_gather, desk),
-                                .token = unwrap(token_from_environment()).token,
+                                .token = token,
                                 .timeout = patience,
                                 .silence = patience},
                                std::make_shared<std::atomic<bool>>(false));
   const auto given = std::make_shared<std::unique_ptr<Transport>>(std::move(opened));
   check(run_patiently([=](Session& s) { return s.reform(std::move(*given), members, epoch); }));
-  get_open()->kept.clear();
+  open->kept.clear();
   tickets_.clear();
 }
 
@@ -357,8 +370,9 @@ nb::list open_over_loop(int world, const SessionOptions& options) {
            "world=" + std::to_string(world) + ": must lie in 1 .. " + std::to_string(kMostLoopRanks)});
   nb::list ranks;
   for (std::unique_ptr<Transport>& transport : open_loop(world))
-    ranks.append(nb::cast(new PySession(unwrap(Session::open(std::move(transport), options)), "loop"),
-                          nb::rv_policy::take_ownership));
+    ranks.append(
+        nb::cast(new PySession(unwrap(Session::open(std::move(transport), options)), "loop", options.timeout),
+                 nb::rv_policy::take_ownership));
   return ranks;
 }
 
@@ -417,7 +431,8 @@ void bind_session(nb::module_& m) {
       .def("round", [](const PySession& s) { return s.get()->round(); })
       .def("undo", &PySession::undo)
       .def("reform", &PySession::reform, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
-           nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"), nb::arg("timeout"))
+           nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"),
+           nb::arg("timeout").none() = nb::none())
       .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out"))
       .def("stats", &PySession::stats)
       .def("tensor_stats", &PySession::tensor_stats)

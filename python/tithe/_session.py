@@ -249,13 +249,14 @@ class Session:
         epoch: int,
         *,
         transport: str = "",
-        timeout: float = 30.0,
+        timeout: float | None = None,
     ) -> None:
         """Goes on with other ranks, after a failure or between two rounds, from the last commit. Collective over them.
 
         all_gather is called once, as in open(); members are the names of the ranks, in their order, this rank's own
-        among them; epoch counts up, the same on all. What lost ranks had left unsent is booked in stats(). A ValueError
-        changes nothing; after another failure it may be called again. docs/elastic.md says how ranks agree on members.
+        among them; epoch counts up, the same on all. timeout: seconds to meet, None: the session's own. What lost
+        ranks had left unsent is booked in stats(). A ValueError for an argument changes nothing; after another failure
+        it may be called again. docs/elastic.md says how ranks agree on members.
         """
         self._core.reform(transport, rank, world, all_gather, list(members), epoch, timeout)
 

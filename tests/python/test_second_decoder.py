@@ -130,6 +130,10 @@ def test_control_frames():
         "layout": 7,
         "plan": 8,
         "round": 9,
+        "ended": 4,
+        "job": 10,
+        "proposed_job": 11,
+        "place": 2,
         "average": 1,
         "codec": "dgc:ratio=0.02",
         "strategy": "gather",
@@ -143,6 +147,8 @@ def test_control_frames():
     echo = {"of": 3, "finding": 3, "code": "timeout", "witness": 3, "blamed": 0, "round": 12, "unheard": [0, 1]}
     echo["what"] = "nothing was heard from it"
     assert read_control((GOLDEN / "control_echo.bin").read_bytes()) == echo
+    bucket = {"ended": 4, "round": 9, "job": 10, "tensors": 5, "values": 6000, "layout": 7, "place": 2, "is_end": 0}
+    assert read_control((GOLDEN / "control_announcement.bin").read_bytes()) == bucket
     assert read_control((GOLDEN / "control_done.bin").read_bytes()) == {
         "ended": 13,
         "begun": 14,
@@ -156,6 +162,7 @@ def test_state():
         "rank": 2,
         "world": 4,
         "rounds": 9,
+        "job": 0x8877665544332211,
         "codec": "dgc:feedback=momentum",
         "opened": "dgc",
         "decided": "{}",

@@ -19,10 +19,14 @@ namespace tithe::engine {
 void Runner::listen(Rank peer) {
   if (peer == member_.me || at(peer).gone) return;
   const Bytes into(at(peer).in.get(), kControlBytes);
-  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)); !s.ok()) {
-    at(peer).gone = true;
-    at(peer).why_gone = std::move(s);
-  }
+  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)); !s.ok())
+    lose(at(peer), std::move(s));
+}
+
+void Runner::lose(Peer& peer, Status why) {
+  peer.gone = true;
+  peer.why_gone = std::move(why);
+  if (rounds_.agreed()) tell_callers();  // they need not tell it any more
 }
 
 void Runner::complete_control(const Completion& done) {
@@ -45,8 +49,7 @@ void Runner::complete_control(const Completion& done) {
     return fail({Finding::kAccused,
                  {Code::kCorrupt, fmt::format("a control message of rank {} is too long", peer), peer}});
   if (!done.status.ok()) {
-    p.gone = true;
-    p.why_gone = done.status;
+    lose(p, done.status);
     if (done.status.code() == Code::kCorrupt)  // nothing that it says from now on could be believed
       return fail({Finding::kAccused, {Code::kCorrupt, done.status.what(), peer}});
     liveness_.look_soon();  // a peer that owes a word has no other operation that would tell
@@ -80,6 +83,8 @@ void Runner::take(Rank peer, Control& control) {
       return take_done(peer, control.done);
     case ControlKind::kCard:
       return take_card(peer, control.card);
+    case ControlKind::kAnnouncement:
+      return take_announcement(peer, control.announcement);
     case ControlKind::kAsk:
     case ControlKind::kHere:
       return take_report(peer, control);
@@ -124,10 +129,28 @@ void Runner::take_card(Rank peer, Card& card) {
                               kMostCardsAhead),
                   peer}});
   if (card.number < queue_.jobs().size()) liveness_.hear(p, true);
+  const Announcement entry = entry_of(card);
   p.cards.push(std::move(card));
   match_cards();
+  if (entry.place != kNoPlace) take_announcement(peer, entry);
   if (!parting_.open()) return;
   for (const auto& job : queue_.jobs()) release(*job);
+}
+
+void Runner::take_announcement(Rank peer, const Announcement& announcement) {
+  if (!parting_.open()) return;
+  if (announcement.ended > rounds_.ended())  // it would need this rank's word that the round before is over
+    return fail({Finding::kAccused,
+                 {Code::kCorrupt,
+                  fmt::format("rank {} announces a bucket after {} rounds, this rank has ended {}", peer,
+                              announcement.ended, rounds_.ended()),
+                  peer}});
+  const bool held = order_.holds();
+  if (order_.awaits(peer)) liveness_.hear(at(peer), true);
+  if (const Status s = order_.take(peer, announcement); !s.ok()) return fail({Finding::kAccused, s});
+  notes_ = true;  // this rank may have to announce its own
+  if (held && !order_.holds())
+    for (const auto& job : queue_.jobs()) release(*job);
 }
 
 void Runner::take_report(Rank peer, const Control& control) {
@@ -231,8 +254,9 @@ bool Runner::owes_notes() const {
   return false;
 }
 
-// Sends each peer the note that matters most, if its last one is done with: a decision, the end of a round, an answer,
-// an ask, a piece of a proposal. A decision comes before the end of the round that it is about (proposing.h).
+// Sends each peer the note that matters most, if its last one is done with: a decision, an announcement, the end of a
+// round, an answer, an ask, a piece of a proposal. An announcement comes after the end of the round before it. A
+// decision comes before the end of the round that it is about (proposing.h).
 void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {
@@ -242,6 +266,8 @@ void Runner::send_notes(Hold& hold) {
     const Bytes out(p.out.get(), kControlBytes);
     if (proposing_.owes_decision(r)) {
       bytes = proposing_.write_owed_decision(r, voice(), out);
+    } else if (order_.owes(r) && order_.owed_round(r) <= p.told_done) {
+      bytes = write_announcement(order_.pop_owed(r), voice(), out);
     } else if (p.told_done < rounds_.ended() || (standing_.on() && p.told_begun < rounds_.begun())) {
       p.told_done = rounds_.ended();
       p.told_begun = rounds_.begun();
@@ -260,7 +286,9 @@ void Runner::send_notes(Hold& hold) {
     hold.let_go();
     const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
     hold.take();
-    if (!sent) p.out_busy = false;
+    if (sent) continue;
+    p.out_busy = false;
+    if (rounds_.agreed()) tell_callers();
   }
 }
 

@@ -37,12 +37,13 @@ std::string spell_bytes(std::uint64_t n) {
 }  // namespace
 
 Liveness::Liveness(const Member& member, const Patience& limits, std::vector<Peer>& peers, const Queue& queue,
-                   const Rounds& rounds, Transport& transport)
+                   const Rounds& rounds, const BucketOrder& order, Transport& transport)
     : member_(member),
       limits_(limits),
       peers_(peers),
       queue_(queue),
       rounds_(rounds),
+      order_(order),
       transport_(transport),
       awaited_(static_cast<std::size_t>(member.world)) {}
 
@@ -115,7 +116,7 @@ void Liveness::await() {
   for (const auto& job : queue_.jobs()) {
     if (job->state == Job::State::kAwaitsCards)
       for (Rank r = 0; r < member_.world; ++r)
-        if (r != member_.me && at(r).first_card + at(r).cards.size() <= job->number)
+        if (r != member_.me && (at(r).first_card + at(r).cards.size() <= job->number || order_.awaits(r)))
           add(r, job->began, true, true);
     if (job->state != Job::State::kRuns) continue;
     const auto& steps = job->unit->program().steps;

@@ -72,6 +72,7 @@ Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
       .layout = layout,
       .plan = unit->plan_hash(),
       .round = round_,
+      .proposed_job = proposed_job_,
       .average = options_.average,
       .codec = engine::card_text(*choices_, schedule_, automatic_, member_.tagging.checksum, ranks_text()),
       .strategy = engine::strategy_text(*choices_)};
@@ -234,6 +235,10 @@ Status Session::Impl::commit_round(bool& ended) {
   ++round_;
   ++committed_;
   ended = true;
+  if (job_ == 0) {
+    job_ = runner_.job();
+    show_job(false);
+  }
   look_for_late();
   committed_choices_ = choices_;
   if (!finite)

@@ -25,7 +25,7 @@ class Session::Impl {
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said, Choices choices,
        Schedule schedule, const engine::Tagging& tagging, const engine::DeviceChoice& device,
        const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace,
-       const engine::Stragglers& stragglers);
+       const engine::Stragglers& stragglers, std::uint64_t proposed_job);
   static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options);
   ~Impl();
@@ -51,8 +51,7 @@ class Session::Impl {
   Status undo();
   Result<std::vector<std::uint8_t>> common_state();
   // session_reform.cc
-  Status may_become(const Transport* transport, const std::vector<std::string>& members,
-                    std::uint64_t epoch) const;
+  Status may_become(Rank rank, int world, const std::vector<std::string>& members, std::uint64_t epoch) const;
   SessionOptions options_in(std::vector<std::string> members, std::uint64_t epoch) const;
   void follow(Impl& old);
   Status residual(std::string_view key, std::span<float> out) const;
@@ -148,6 +147,7 @@ class Session::Impl {
   std::string name_of(Rank rank) const;
   std::string my_name() const { return name_of(member_.me); }
   std::string ranks_text() const;
+  void show_job(bool restored);
   Result<std::shared_ptr<const Choices>> fits(const engine::SavedHead& head,
                                               const carry::Store::Map& saved) const;
   Status go_on(const engine::SavedHead& head, carry::Store::Map&& saved,
@@ -215,7 +215,9 @@ class Session::Impl {
   Undo undo_;
   SessionStats before_;  // of its lanes, in the epochs before
   std::uint64_t rounds_undone_ = 0;
-  std::string resumed_;  // whose states all ranks go on from, where those were others; for cards
+  const std::uint64_t proposed_job_;  // rank 0's, for a job that begins here; 0 on other ranks
+  std::uint64_t job_ = 0;             // SavedHead::job
+  std::string resumed_;               // whose states all ranks go on from, where those were others; for cards
   std::uint64_t ranks_lost_ = 0;
   carry::Book book_;                // of what lost ranks had left unsent
   std::vector<std::string> lines_;  // for said()

@@ -263,15 +263,20 @@ Status Session::Impl::StandIn::level(std::string_view what, bool for_good) {
   if (open) (void)commit();  // whoever asks says what became of it
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
-  if (!missed_.empty())
-    return {Code::kInvalid,
-            fmt::format(
-                "{}: {} rounds have gone on without this rank, and their results wait for it: hand over its "
-                "buckets of these rounds first. With level=N in stragglers all ranks are at the same round "
-                "after every N-th one",
-                what, missed_.size())};
-  over_ = over_ || for_good;
-  return {};
+  over_ = over_ || (for_good && missed_.empty());
+  lock.unlock();
+  return check_level(what);
+}
+
+Status Session::Impl::StandIn::check_level(std::string_view what) const {
+  const std::uint64_t waiting = behind();
+  if (waiting == 0) return {};
+  return {Code::kInvalid,
+          fmt::format(
+              "{}: {} rounds have gone on without this rank, and their results wait for it: hand over its "
+              "buckets of these rounds first. With level=N in stragglers all ranks are at the same round "
+              "after every N-th one",
+              what, waiting)};
 }
 
 std::uint64_t Session::Impl::StandIn::round() const {
