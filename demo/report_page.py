@@ -115,8 +115,8 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
     facts.append(
         "Every row has the same seeds, data order and learning rates. Rows with momentum correction keep the momentum"
         " of compressed parameters in tithe's carry; the optimizer then applies none to those. A step is its median"
-        f" after the first {rows.left_out(steps)}; bytes are what the rank's interface counted; accuracies are means over seeds of the"
-        " whole test set after the last step."
+        f" after the first {rows.left_out(steps)}; bytes are what the rank's interface counted; accuracies are means"
+        " over seeds of the whole test set after the last step."
     )
     kept = [run for run in details["runs"] if not run.get("rounded_on_the_way")]
     differ = [f"{run['name']}, seed {run['seed']}" for run in kept if not run["identical"]]
