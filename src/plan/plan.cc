@@ -68,8 +68,8 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 
 namespace {
 
-// Fits the part's strategy to these hosts and servers.
-void settle(Part& part, const Choice& c, const Usual& usual) {
+// Fits the part's strategy to these hosts and servers. n: the values by which the way was chosen.
+void settle(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {
     part.strategy = part.strategy->between;
@@ -77,7 +77,7 @@ void settle(Part& part, const Choice& c, const Usual& usual) {
     return;
   }
   if (usual.hosts.count(usual.world) > 1) {
-    part.inside = c.inside_spec();
+    part.inside = c.inside_spec(c.way_of(n));
     return;
   }
   part.strategy = part.strategy->between;
@@ -101,7 +101,7 @@ void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c,
     plan.parts.push_back({at + first, n, spec, &c.strategy_of(t.n),
                           pieces == 1 ? c.why : fmt::format("{}, piece {} of {}", c.why, k + 1, pieces),
                           c.scheduled, c.priority});
-    settle(plan.parts.back(), c, choices.usual());
+    settle(plan.parts.back(), c, t.n, choices.usual());
   }
 }
 
@@ -135,7 +135,7 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices) {
     }
     at += n;
   }
-  for (const auto& [part, choice] : groups) settle(plan.parts[part], *choice, choices.usual());
+  for (const auto& [part, choice] : groups) settle(plan.parts[part], *choice, plan.parts[part].n, choices.usual());
   return plan;
 }
 

@@ -19,6 +19,11 @@ double contraction(const Settings& s, std::size_t n) {
   return std::min(len / (4 * steps * steps), std::sqrt(len) / steps) + 0x1p-20;
 }
 
+// A gap between two levels.
+double error(const Settings& s, double, double largest) {
+  return buckets::most_norm(s, largest) / buckets::LevelFormat(s).steps();
+}
+
 buckets::LevelFormat format(const Settings& s) { return buckets::LevelFormat(s); }
 unsigned most(const Settings& s) { return static_cast<unsigned>(s[kRanks]); }
 constexpr shared_levels::Kind kKind = {format, most, buckets::norm_of};
@@ -35,7 +40,8 @@ const Codec qsgd_shared_codec = {
     .traits = {.unbiased = true,
                .one_pass_feedback = false,
                .adds_transformed = true,
-               .contraction = qsgd_shared::contraction},
+               .contraction = qsgd_shared::contraction,
+               .error = qsgd_shared::error},
     .scratch = codec::no_scratch,
     .impls = qsgd_shared::Made::kImpls};
 

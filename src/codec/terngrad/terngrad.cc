@@ -12,7 +12,6 @@ bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
   return ternary::encode(Rule(call), in, out);
 }
 
-double error(const Settings&, double, double largest) { return largest; }
 bool exact_constants(const Settings& s) { return s[kCut] == 0; }
 
 constexpr ParamSpec kParams[] = {kCutParam};

@@ -35,7 +35,8 @@ const Codec terngrad_shared_codec = {
     .traits = {.unbiased = true,
                .one_pass_feedback = false,
                .adds_transformed = true,
-               .contraction = terngrad::contraction},
+               .contraction = terngrad::contraction,
+               .error = terngrad::error},
     .scratch = codec::no_scratch,
     .impls = terngrad_shared::Made::kImpls};
 

@@ -19,7 +19,7 @@ using harness::round_of;
 constexpr const char* kSpecs[] = {"qsgd_shared",
                                   "qsgd_shared:bits=8",
                                   "qsgd_shared:bits=3,bucket=64",
-                                  "qsgd_shared:bits=2,norm=l2,bucket=4096",
+                                  "qsgd_shared:bits=2,norm=l2,bucket=4096,feedback=none",
                                   "terngrad_shared",
                                   "terngrad_shared:cut=2.5"};
 
@@ -58,7 +58,7 @@ TEST(SharedLevels, FieldsOfTerngradAreAsWideAsRanksNeed) {
 // A rank by itself agrees with itself on the norms that qsgd would write, and rounds to the levels beside its values.
 TEST(SharedLevels, AloneTheyAreQsgd) {
   const Floats x = harness::bell(3000);
-  for (const char* more : {"", ":bits=8", ":bits=2,norm=l2"}) {
+  for (const char* more : {"", ":bits=8", ":bits=2,norm=l2,feedback=none"}) {
     const Spec own = harness::spec_of(std::string("qsgd") + more);
     const Call call = harness::call_of(std::string("qsgd") + more, 0);
     const Round shared = round_of(std::string("qsgd_shared") + more, {x});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Shared by terngrad and terngrad_shared: the scale of a block of 1024 values, and the contraction.
+// Shared by terngrad and terngrad_shared: the scale of a block of 1024 values, and the bounds of what a round loses.
 #include <algorithm>
 #include <cmath>
 
@@ -26,5 +26,8 @@ inline double contraction(const Settings& s, std::size_t n) {
   const auto len = static_cast<double>(std::clamp(n, std::size_t{1}, kScaledValues));
   return (std::sqrt(len) - 1) / 2 + (s[0] > 0 ? 1 : 0) + 0x1p-20;
 }
+
+// Traits::error.
+inline double error(const Settings&, double, double largest) { return largest; }
 
 }  // namespace tithe::terngrad
