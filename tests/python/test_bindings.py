@@ -215,11 +215,9 @@ SENDS_NO_ZEROS = {
     "randomk",
     "threshold",
     "graddrop",
-    "sidco",
     "qtopk",
     "blocks",
     "fft",
-    "dct",
 }
 
 
