@@ -21,7 +21,6 @@ void add_sparse_rows(std::vector<Row>& rows) {
   add_decode(rows, "scalecom:ratio=0.01", 1, 0);
   add_encode(rows, "threshold:tau=0.0035", Residual::kInPlace, 0.90);  // about 1 % of these values
   add_encode(rows, "graddrop:ratio=0.01", Residual::kInPlace, 0.90);
-  add_encode(rows, "sidco:ratio=0.01", Residual::kInPlace, 0.60);
 }
 
 }  // namespace tithe::bench

@@ -92,8 +92,6 @@ void add_transform_rows(std::vector<Row>& rows) {
     add_encode(rows, spec, Residual::kInPlace, 0);
     add_decode(rows, spec, 4, 0);
   }
-  add_encode(rows, "dct", Residual::kInPlace, 0);
-  add_decode(rows, "dct", 1, 0);
 }
 
 }  // namespace tithe::bench

@@ -15,8 +15,8 @@ FAMILIES = {
         "onebit sign tbq terngrad terngrad_shared minmax qsgd qsgd_shared natural nuqsgd thc eden",
     ),
     "floats of other shapes": ("#e8590c", "inceptionn rangefloat"),
-    "some of the values": ("#1c6dd0", "topk qtopk dgc dragonn randomk threshold graddrop sidco scalecom blocks"),
-    "transforms, low rank": ("#2f9e44", "fft dct powersgd"),
+    "some of the values": ("#1c6dd0", "topk qtopk dgc dragonn randomk threshold graddrop scalecom blocks"),
+    "transforms, low rank": ("#2f9e44", "fft powersgd"),
     "others": ("#7048e8", ""),
 }
 

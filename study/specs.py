@@ -13,7 +13,6 @@ import tithe
 # The feedback of a codec's publication, where the spec's default is another one.
 PUBLISHED_FEEDBACK = {
     "dgc": "feedback=momentum,mu={momentum}",  # momentum correction (Lin et al. 2018)
-    "dct": "feedback=decay",  # DeMo (Peng et al. 2024)
 }
 RANKS = 4  # of the study
 AIM = 1 / 4  # of the default setting's bytes

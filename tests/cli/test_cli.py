@@ -45,7 +45,7 @@ SPECS = (
     "randomk:ratio=0.5",
     "threshold:tau=0.5",
     "graddrop:ratio=0.2,values=4bit,indices=bitmap",
-    "sidco:ratio=0.1,values=8bit,indices=auto",
+    "dgc:ratio=0.1,values=8bit,indices=auto",
 )
 
 
@@ -218,7 +218,7 @@ def test_a_target_that_the_machine_has_not_is_refused_with_the_list(folder):
     assert not (folder / "refused.tithe").exists()
 
 
-@pytest.mark.parametrize("spec", ["onebit", "topk:ratio=0.3", "inceptionn", "inceptionn:layout=burst", "sidco", "sign"])
+@pytest.mark.parametrize("spec", ["onebit", "topk:ratio=0.3", "inceptionn", "inceptionn:layout=burst", "dgc", "sign"])
 def test_every_target_writes_the_same_bytes(spec, folder):
     refusal = run("codecs", folder, env=os.environ | {"TITHE_TARGET": "avx9"}).stderr
     targets = refusal.split("this machine has ")[1].strip().split(", ")

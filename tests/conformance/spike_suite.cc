@@ -190,7 +190,7 @@ TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
 
 // The content of a state decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
 TEST(SpikeFeedback, AStateSavedAtTheSpikeGoesOnAlike) {
-  for (const char* codec : {"onebit", "dct", "topk:ratio=0.01"}) {
+  for (const char* codec : {"onebit", "fft", "topk:ratio=0.01"}) {
     const SessionOptions options{
         .codec = codec, .strategy = "gather", .lanes = 0, .min_values = 0, .seed = 7};
     Ranks first(open_loop(2), options);

@@ -236,11 +236,9 @@ SENDS_NO_ZEROS = {
     "randomk",
     "threshold",
     "graddrop",
-    "sidco",
     "qtopk",
     "blocks",
     "fft",
-    "dct",
 }
 
 

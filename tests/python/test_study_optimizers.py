@@ -90,10 +90,10 @@ def test_the_verdict(differences, near):
 
 
 def test_without_the_floor_what_can_be_told_from_fp32_is_not_like_it():
-    study = verdict.Study(details(topk=[-0.1, -0.12, -0.11], dgc=[-0.1, 0.12, -0.11], dct=[0.1, None, 0.1]))
+    study = verdict.Study(details(topk=[-0.1, -0.12, -0.11], dgc=[-0.1, 0.12, -0.11], fft=[0.1, None, 0.1]))
     assert study.safe("topk") and not study.strictly_safe("topk")
     assert study.safe("dgc") and study.strictly_safe("dgc")
-    assert not study.strictly_safe("dct")
+    assert not study.strictly_safe("fft")
 
 
 def test_what_enough_seeds_tell_from_fp32_within_the_floor_is_nearly_like_it():

@@ -296,7 +296,7 @@ def warned(rank, world, kind, codec, choices=None):
         ("AdamW", "onebit", "take tithe.torch.optim.AdamW"),
         ("AdamW", "qtopk:ratio=0.05", "0.18 nats"),
         ("AdamW", "fp8", None),
-        ("AdamW", "dct", None),  # the study has not looked at it
+        ("AdamW", "blocks", None),  # the study has not looked at it
         ("SGD 0.9", "onebit", "diverged"),
         ("SGD 0.9", "eden:bits=1", "leave codec= out for eden:bits=3"),
         ("ours", "onebit", "leave codec= out for eden:bits=3"),

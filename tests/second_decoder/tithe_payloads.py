@@ -221,9 +221,7 @@ READERS = {
     19: read_randomk,
     20: read_sparse,  # threshold
     21: read_sparse,  # graddrop
-    22: read_sparse,  # sidco
     23: read_blocks,
-    24: read_dct,
     25: (read_scalecom_indices, read_scalecom),  # by phase; a later one is given what the one before it read
     26: (read_thc_ranges, read_thc),
     27: read_fft,

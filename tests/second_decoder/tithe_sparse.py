@@ -71,30 +71,6 @@ def read_blocks(payload: bytes, n: int) -> Sparse:
     return Sparse(indices, values)
 
 
-DCT = [
-    [f32((1 if f == 0 else math.sqrt(2)) / 8 * math.cos(math.pi * (2 * i + 1) * f / 128)) for i in range(64)]
-    for f in range(64)
-]
-
-
-def read_dct(payload: bytes, n: int) -> list[float]:
-    must(len(payload) >= 1 and 1 <= payload[0] <= 64, "dct: keep")
-    keep, chunks = payload[0], -(-n // 64)
-    must(len(payload) == 1 + 3 * keep * chunks, "dct: length")
-    values: list[float] = []
-    for at in range(1, len(payload), 3 * keep):
-        frequencies = payload[at : at + keep]
-        must(all(a < b for a, b in zip(frequencies, frequencies[1:], strict=False)), "dct: frequencies do not increase")
-        must(frequencies[-1] < 64, "dct: frequency")
-        coefficients = read_bf16(payload[at + keep : at + 3 * keep], keep)
-        must(all(map(math.isfinite, coefficients)), "dct: coefficient")
-        chunk = [0.0] * 64
-        for f, c in zip(frequencies, coefficients, strict=True):
-            chunk = [f32(v + f32(c * b)) for v, b in zip(chunk, DCT[f], strict=True)]
-        values += chunk
-    return values[:n]
-
-
 def read_scalecom_indices(payload: bytes, n: int) -> tuple[int, list[int]]:
     """How values will be written, and their indices."""
     must(len(payload) >= 4, "scalecom: no count")

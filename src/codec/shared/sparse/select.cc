@@ -27,14 +27,6 @@ std::size_t threshold_rank(const Sample& sample, double ratio) {
   return std::clamp<std::size_t>(static_cast<std::size_t>(rank), 1, sample.count());
 }
 
-std::vector<float> sample_ref(const Sample& sample, std::uint64_t key, const Carry& in) {
-  if (sample.whole()) return taken(in);
-  std::vector<float> seen;
-  for (std::size_t j = 0; j < sample.lines; ++j)
-    for (std::size_t i = 0; i < kLine; ++i) seen.push_back(in.take(sample.line(key, j) + i));
-  return seen;
-}
-
 Limits limits_of(double ratio, double cap, std::size_t n) {
   const std::size_t k = sparse::count_of(ratio, n);
   const double most = std::min(std::floor(cap * static_cast<double>(k)), static_cast<double>(n));

@@ -45,9 +45,6 @@ Sample plan_sample(std::size_t n, double ratio, double share, double many_hits =
 // The rank, counted from the largest, of the sampled magnitude that is the threshold for `ratio`.
 std::size_t threshold_rank(const Sample& sample, double ratio);
 
-// The sampled values, in order.
-std::vector<float> sample_ref(const Sample& sample, std::uint64_t key, const Carry& in);
-
 // How many of n values are sent for `ratio`: k = count_of(ratio, n) is the aim. As the threshold is an estimate, up to
 // most = floor(cap * k) values are allowed (at least k, at most n). If more reach the threshold, exactly k are sent.
 struct Limits {

@@ -89,9 +89,6 @@ constexpr const char* kSpecs[] = {"topk",
                                   "threshold:tau=0.5",
                                   "graddrop",
                                   "graddrop:ratio=0.3,sample=1",
-                                  "sidco",
-                                  "sidco:ratio=0.001,fit=pareto",
-                                  "sidco:fit=gamma,cap=1",
                                   "dragonn:slots=0.25"};
 
 constexpr std::size_t kSizes[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 500, 1023, 1025, 4097, 65537, 150'001};
