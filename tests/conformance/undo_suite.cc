@@ -53,6 +53,14 @@ Values step(Session& session, Rank rank, int round, bool other_layout = false) {
   return v;
 }
 
+// A state but for the number of its job, which differs between two jobs, and the checksum (docs/format.md, "State").
+std::vector<std::uint8_t> of_any_job(Session& session) {
+  std::vector<std::uint8_t> state = *session.state();
+  state.resize(state.size() - 8);
+  std::fill_n(state.begin() + 24, 8, std::uint8_t{0});
+  return state;
+}
+
 void take_back(Session& session) {
   const auto s = session.undo();
   ASSERT_TRUE(s.ok()) << text(s);
@@ -70,7 +78,7 @@ TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
         Session& a = undone[r];
         Session& b = plain[r];
         const auto alike = [&](const char* when) {
-          ASSERT_EQ(*a.state(), *b.state()) << when << ", rank " << r;
+          ASSERT_EQ(of_any_job(a), of_any_job(b)) << when << ", rank " << r;
         };
         (void)step(a, r, 50);
         take_back(a);
@@ -116,9 +124,9 @@ TEST(SessionUndo, WhatWasAdoptedIsOwedAgain) {
   undone.each([&](Rank r) {
     (void)step(undone[r], r, 7);
     take_back(undone[r]);
-    ASSERT_EQ(*undone[r].state(), *plain[r].state());
+    ASSERT_EQ(of_any_job(undone[r]), of_any_job(plain[r]));
     ASSERT_EQ(first_difference(step(undone[r], r, 3), step(plain[r], r, 3)), "");
-    ASSERT_EQ(*undone[r].state(), *plain[r].state());
+    ASSERT_EQ(of_any_job(undone[r]), of_any_job(plain[r]));
   });
 }
 
