@@ -14,6 +14,7 @@ using testing::Data;
 using testing::first_difference;
 using testing::gradients;
 using testing::has;
+using testing::of_any_job;
 using testing::Ranks;
 using testing::synchronise;
 using testing::text;
@@ -51,14 +52,6 @@ Values step(Session& session, Rank rank, int round, bool other_layout = false) {
   const Status s = other_layout ? in_one_bucket(session, v) : synchronise(session, kSizes, v);
   EXPECT_TRUE(s.ok()) << text(s);
   return v;
-}
-
-// A state but for the number of its job, which differs between two jobs, and the checksum (docs/format.md, "State").
-std::vector<std::uint8_t> of_any_job(Session& session) {
-  std::vector<std::uint8_t> state = *session.state();
-  state.resize(state.size() - 8);
-  std::fill_n(state.begin() + 24, 8, std::uint8_t{0});
-  return state;
 }
 
 void take_back(Session& session) {
