@@ -105,7 +105,8 @@ typedef struct tithe_tensor {
   size_t n;
   int dtype;  /* tithe_dtype */
   size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: not known */
-  const size_t* bounds; /* of a reduce-scatter or all-gather: world + 1 offsets, rank r owns [bounds[r], bounds[r + 1]);
+  const size_t*
+      bounds; /* of a reduce-scatter or all-gather: world + 1 offsets, rank r owns [bounds[r], bounds[r + 1]);
                            NULL: equal ranges of whole rows (docs/sharded_rounds.md) */
 } tithe_tensor;
 

@@ -114,7 +114,10 @@ class PySession {
       const std::string& key = kept.keys.back();
       auto array = array_anywhere(key, item[1], origin);
       const bool matrix = array.ndim() > 1 && array.size() > 0;
-      bucket.push_back({key, array.data(), array.size(), dtype_of(key, array.dtype()),
+      bucket.push_back({key,
+                        array.data(),
+                        array.size(),
+                        dtype_of(key, array.dtype()),
                         matrix ? array.size() / array.shape(0) : 0,  // a flat array may be anything
                         {}});
       if (const auto found = bounds.find(key); found != bounds.end()) {
@@ -385,7 +388,8 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })
       .def(
-          "sync", [](PySession& s, const nb::list& items) { return s.sync(items, RoundKind::kAllReduce, {}); },
+          "sync",
+          [](PySession& s, const nb::list& items) { return s.sync(items, RoundKind::kAllReduce, {}); },
           nb::arg("items"))
       .def(
           "reduce_scatter",

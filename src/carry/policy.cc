@@ -17,7 +17,8 @@ constexpr std::string_view kSwitch[] = {"off", "on"};
 constexpr std::string_view kSwitchOrDefault[] = {"off", "on", "default"};
 constexpr ParamSpec kTable[kParams] = {
     {"feedback", 4, 0, 4,
-     "what happens to values that were not sent; default: none if lossless, else residual (all-reduce)", kKinds},
+     "what happens to values that were not sent; default: none if lossless, else residual (all-reduce)",
+     kKinds},
     {"mu", 0.9, 0, 1, "momentum of the correction (feedback=momentum)"},
     {"beta", 0.9, 0, 1, "part of the residual that is kept each round (feedback=decay)"},
     {"mask", kAsFits, 0, 2, "momentum factor masking; default: on where the codec selects values",

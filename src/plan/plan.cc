@@ -120,7 +120,8 @@ void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c,
 // unbiased forms of codecs that also have another one, such as eden.
 bool is_unbiased(const Spec& spec, std::size_t n) {
   const Traits& traits = spec.codec->traits;
-  return traits.unbiased || (traits.contraction != nullptr && std::isinf(traits.contraction(spec.settings, n)));
+  return traits.unbiased ||
+         (traits.contraction != nullptr && std::isinf(traits.contraction(spec.settings, n)));
 }
 
 // Momentum and clipping are of gradients, which an all-gather has none of. A residual is kept where it is asked for; in
@@ -129,8 +130,7 @@ FeedbackPolicy feedback_of(const Spec& spec, std::size_t n, RoundKind kind) {
   FeedbackPolicy policy = spec.feedback;
   const bool gathers = kind == RoundKind::kAllGather;
   if (gathers && policy.kind == Feedback::kMomentum) policy.kind = Feedback::kNone;
-  if (policy.kind == Feedback::kResidual && !policy.asked &&
-      (gathers || is_unbiased(spec, n)))
+  if (policy.kind == Feedback::kResidual && !policy.asked && (gathers || is_unbiased(spec, n)))
     policy.kind = Feedback::kNone;
   if (gathers) policy.clip = 0;
   policy.mask = policy.mask && policy.kind == Feedback::kMomentum;
@@ -159,12 +159,13 @@ Status check_kind(const Plan& plan) {
     for (const Spec* spec : {&p.spec, p.inside ? &*p.inside : &p.spec}) {
       const Codec& codec = *spec->codec;
       if (codec.phases.size() == 1 && codec.memory == nullptr) continue;
-      return {Code::kUnsupported,
-              fmt::format("{}: codec {} {}, which all ranks would have to take part in: give the tensor another "
-                          "codec by a rule of choices=, such as eden",
-                          name(plan.kind), codec.name,
-                          codec.phases.size() > 1 ? fmt::format("has {} phases", codec.phases.size())
-                                                  : std::string("remembers earlier rounds"))};
+      return {
+          Code::kUnsupported,
+          fmt::format("{}: codec {} {}, which all ranks would have to take part in: give the tensor another "
+                      "codec by a rule of choices=, such as eden",
+                      name(plan.kind), codec.name,
+                      codec.phases.size() > 1 ? fmt::format("has {} phases", codec.phases.size())
+                                              : std::string("remembers earlier rounds"))};
     }
   return {};
 }
@@ -222,9 +223,9 @@ std::string to_string(const Plan& plan) {
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const Part& p = plan.parts[i];
     const bool reduces = plan.kind == RoundKind::kAllReduce;
-    fmt::format_to(std::back_inserter(out), "part {}: {} values from {}, {}{} by {}{} ({})\n", i, p.n, p.first,
-                   reduces ? "" : fmt::format("{} of ", name(plan.kind)), to_string(p.spec), p.strategy->name,
-                   p.inside ? fmt::format(", {} inside", to_string(*p.inside)) : "", p.why);
+    fmt::format_to(std::back_inserter(out), "part {}: {} values from {}, {}{} by {}{} ({})\n", i, p.n,
+                   p.first, reduces ? "" : fmt::format("{} of ", name(plan.kind)), to_string(p.spec),
+                   p.strategy->name, p.inside ? fmt::format(", {} inside", to_string(*p.inside)) : "", p.why);
   }
   return out;
 }

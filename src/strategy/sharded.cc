@@ -81,13 +81,14 @@ Graph gather_ring(const Place& p) {
 int chunks(const Place& p) { return p.world; }
 
 double link_shares(const Place& p, bool ring) {
-  return busiest_host(p, [&](const std::vector<Rank>& ranks) {
-           if (!ring) return static_cast<double>(ranks.size()) * elsewhere(p, ranks);
-           return static_cast<double>(p.world - 1) *
-                  static_cast<double>(std::count_if(ranks.begin(), ranks.end(), [&](Rank r) {
-                    return p.host_of(p.wrap(r + 1)) != p.host_of(r);
-                  }));
-         }) /
+  return busiest_host(p,
+                      [&](const std::vector<Rank>& ranks) {
+                        if (!ring) return static_cast<double>(ranks.size()) * elsewhere(p, ranks);
+                        return static_cast<double>(p.world - 1) *
+                               static_cast<double>(std::count_if(ranks.begin(), ranks.end(), [&](Rank r) {
+                                 return p.host_of(p.wrap(r + 1)) != p.host_of(r);
+                               }));
+                      }) /
          p.world;
 }
 
@@ -97,7 +98,9 @@ StrategyCost cost(const Place& p) {
   const int others = p.world - 1;
   const double shares = 1.0 * others / p.world, leave = link_shares(p, ring);
   const double joined = scatters && ring ? p.world / 2.0 : 1;  // payloads in a frame, on average
-  return {.steps = ring ? others : p.world > 1 ? 1 : 0,
+  return {.steps = ring          ? others
+                   : p.world > 1 ? 1
+                                 : 0,
           .frames_sent = others,
           .encodes = scatters ? p.world : 1,
           .wire_shares = shares,
@@ -143,8 +146,8 @@ constexpr Strategy kRing[] = {{.name = "ring",
                                .laws = kInOnePass,
                                .by_rank = true,
                                .kind = RoundKind::kAllGather}};
-constexpr const Strategy* kAll[] = {&kDirect[0], &kDirect[1],      &kRing[0],
-                                    &kRing[1],   &hosts_scatter_strategy, &hosts_gather_owned_strategy};
+constexpr const Strategy* kAll[] = {
+    &kDirect[0], &kDirect[1], &kRing[0], &kRing[1], &hosts_scatter_strategy, &hosts_gather_owned_strategy};
 
 }  // namespace
 
@@ -156,9 +159,11 @@ std::string_view name(RoundKind kind) {
 std::span<const Strategy* const> sharded_strategies() { return kAll; }
 
 const Strategy& sharded_strategy(RoundKind kind, const Strategy& strategy) {
-  const std::string_view wanted =
-      strategy.between != nullptr ? "hosts" : strategy.name == "ring" ? "ring" : "direct";
-  return **std::ranges::find_if(kAll, [&](const Strategy* s) { return s->kind == kind && s->name == wanted; });
+  const std::string_view wanted = strategy.between != nullptr ? "hosts"
+                                  : strategy.name == "ring"   ? "ring"
+                                                              : "direct";
+  return **std::ranges::find_if(kAll,
+                                [&](const Strategy* s) { return s->kind == kind && s->name == wanted; });
 }
 
 }  // namespace tithe

@@ -35,14 +35,16 @@ class Carriers {
   std::vector<Rank> carried_by(Rank rank) const {
     std::vector<Rank> out;
     for (int i = 1; i <= at_.world; ++i)
-      if (const Rank owner = at_.wrap(rank + i); carrier(at_.host_of(rank), owner) == rank) out.push_back(owner);
+      if (const Rank owner = at_.wrap(rank + i); carrier(at_.host_of(rank), owner) == rank)
+        out.push_back(owner);
     return out;
   }
   // The other ranks of the host of `rank`, from the next one on.
   std::vector<Rank> beside(Rank rank) const {
     std::vector<Rank> out;
     for (int i = 1; i < at_.world; ++i)
-      if (const Rank other = at_.wrap(rank + i); at_.host_of(other) == at_.host_of(rank)) out.push_back(other);
+      if (const Rank other = at_.wrap(rank + i); at_.host_of(other) == at_.host_of(rank))
+        out.push_back(other);
     return out;
   }
 
@@ -129,7 +131,8 @@ StrategyCost count(const Place& p, bool scatters) {
   cost.concat_shares = cost.wire_shares;
   cost.concat_result_shares = cost.result_shares;
   cost.link_shares = cost.concat_link_shares = busiest_host(p, [&](const std::vector<Rank>& ranks) {
-    return (scatters ? elsewhere(p, ranks) : static_cast<double>(ranks.size() * (carriers.hosts() - 1))) / p.world;
+    return (scatters ? elsewhere(p, ranks) : static_cast<double>(ranks.size() * (carriers.hosts() - 1))) /
+           p.world;
   });
   return cost;
 }

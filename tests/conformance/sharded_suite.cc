@@ -68,9 +68,10 @@ TEST_P(ShardedSuite, LedgerAndIdentity) {
         testing::clear_others(grads, kSizes);
       } else {  // others' ranges are as they were handed over
         std::vector<Values> left = result, given = grads;
-        testing::each_range(kSizes, world(), [&](std::size_t k, std::size_t from, std::size_t to, std::size_t owner) {
-          for (std::size_t i = from; i < to; ++i) left[owner][k][i] = given[owner][k][i];
-        });
+        testing::each_range(kSizes, world(),
+                            [&](std::size_t k, std::size_t from, std::size_t to, std::size_t owner) {
+                              for (std::size_t i = from; i < to; ++i) left[owner][k][i] = given[owner][k][i];
+                            });
         for (Rank r = 0; r < world(); ++r)
           ASSERT_EQ(first_difference(left[at(r)], given[at(r)]), "") << "rank " << r << ", round " << round;
       }
@@ -92,8 +93,8 @@ TEST_P(ShardedSuite, Repeatability) {
     Run out{by_rank<Values>(), by_rank<Values>(), by_rank<SentDigest>()};
     auto transports = open_loop(world());
     for (Rank r = 0; r < world(); ++r)
-      transports[at(r)] = std::make_unique<Shaken>(std::move(transports[at(r)]), seed + static_cast<unsigned>(r),
-                                                   late, &out.sent[at(r)]);
+      transports[at(r)] = std::make_unique<Shaken>(std::move(transports[at(r)]),
+                                                   seed + static_cast<unsigned>(r), late, &out.sent[at(r)]);
     SessionOptions o = options();
     o.lanes = lanes;
     o.force_reference = reference;
@@ -112,7 +113,8 @@ TEST_P(ShardedSuite, Repeatability) {
   for (const int lanes : {1, 3}) {
     const Run again = run(lanes, true, lanes == 1, 10U * static_cast<unsigned>(lanes));
     for (Rank r = 0; r < world(); ++r) {
-      EXPECT_EQ(first_difference(again.result[at(r)], first.result[at(r)]), "") << lanes << " lanes, rank " << r;
+      EXPECT_EQ(first_difference(again.result[at(r)], first.result[at(r)]), "")
+          << lanes << " lanes, rank " << r;
       EXPECT_EQ(first_difference(again.left[at(r)], first.left[at(r)]), "") << lanes << " lanes, rank " << r;
       EXPECT_TRUE(first.sent[at(r)] == again.sent[at(r)]) << lanes << " lanes, rank " << r;
     }
@@ -131,23 +133,27 @@ TEST_P(ShardedSuite, Honesty) {
     all.each([&](Rank r) {
       result[at(r)] = gradients(kSizes, Data::kDyadic, r, round);
       if (poisoned)  // one value of one range: of its owner in an all-gather, else of the next rank
-        testing::each_range(kSizes, world(), [&](std::size_t k, std::size_t from, std::size_t to, std::size_t owner) {
-          const std::size_t source = gathers() ? owner : (owner + 1) % static_cast<std::size_t>(world());
-          if (k == 10 && owner == static_cast<std::size_t>(round % world()) && source == at(r) && from < to)
-            result[at(r)][k][(from + to) / 2] =
-                round == 1 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-        });
+        testing::each_range(
+            kSizes, world(), [&](std::size_t k, std::size_t from, std::size_t to, std::size_t owner) {
+              const std::size_t source = gathers() ? owner : (owner + 1) % static_cast<std::size_t>(world());
+              if (k == 10 && owner == static_cast<std::size_t>(round % world()) && source == at(r) &&
+                  from < to)
+                result[at(r)][k][(from + to) / 2] = round == 1 ? std::numeric_limits<float>::quiet_NaN()
+                                                               : std::numeric_limits<float>::infinity();
+            });
       const Status s = synchronise_as(kind(), all[r], kSizes, result[at(r)]);
       EXPECT_TRUE(s.ok()) << text(s);
       after[at(r)] = residuals(all[r], kSizes);
     });
-    const testing::Bounds cuts = testing::effective(testing::bounds_of(10, kSizes[10], world()), kSizes[10], world());
+    const testing::Bounds cuts =
+        testing::effective(testing::bounds_of(10, kSizes[10], world()), kSizes[10], world());
     const auto owner = static_cast<std::size_t>(round % world());
     const bool drops = poisoned && cuts[owner] < cuts[owner + 1];
     for (Rank r = 0; r < world(); ++r) {
       EXPECT_EQ(all[r].last_round_dropped(), drops) << "rank " << r << ", round " << round;
       for (std::size_t k = 0; k < std::size(kSizes); ++k)
-        for (const float v : result[at(r)][k]) ASSERT_EQ(std::isnan(v), drops) << "rank " << r << ", bucket " << k;
+        for (const float v : result[at(r)][k])
+          ASSERT_EQ(std::isnan(v), drops) << "rank " << r << ", bucket " << k;
       ASSERT_TRUE(!drops || same_bits(kept[at(r)], after[at(r)])) << "rank " << r;
     }
     kept = std::move(after);
@@ -182,7 +188,7 @@ TEST_P(ShardedSuite, Resume) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShardedSuite, ::testing::ValuesIn(testing::sharded_combinations()),
-                         [](const auto& info) { return testing::label_of(info.param); });
+                         [](const auto& of) { return testing::label_of(of.param); });
 
 // ---- Strategies
 
@@ -220,7 +226,8 @@ TEST_P(ShardedStrategySuite, OwnersStoreAndCostsAreThoseOfTheGraph) {
       if (n.op == Op::kRecv) --open[{n.arg, r}];
     }
     for (Rank c = 0; c < world(); ++c)
-      EXPECT_EQ(stored[static_cast<std::size_t>(c)], !scatters || c == r ? 1 : 0) << "rank " << r << ", chunk " << c;
+      EXPECT_EQ(stored[static_cast<std::size_t>(c)], !scatters || c == r ? 1 : 0)
+          << "rank " << r << ", chunk " << c;
     sent = std::max(sent, frames);
     encodes = std::max(encodes, made);
     between = std::max(between, 1.0 * leave / world());
@@ -234,12 +241,13 @@ TEST_P(ShardedStrategySuite, OwnersStoreAndCostsAreThoseOfTheGraph) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShardedStrategySuite,
-                         ::testing::Combine(::testing::ValuesIn(sharded_strategies().begin(), sharded_strategies().end()),
+                         ::testing::Combine(::testing::ValuesIn(sharded_strategies().begin(),
+                                                                sharded_strategies().end()),
                                             ::testing::Values(1, 2, 3, 4, 5, 8, 16)),
-                         [](const auto& info) {
-                           const Strategy& s = *std::get<0>(info.param);
+                         [](const auto& of) {
+                           const Strategy& s = *std::get<0>(of.param);
                            return std::string(name(s.kind)) + "_" + std::string(s.name) + "_" +
-                                  std::to_string(std::get<1>(info.param));
+                                  std::to_string(std::get<1>(of.param));
                          });
 
 }  // namespace

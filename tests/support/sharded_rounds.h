@@ -35,7 +35,8 @@ inline Bounds effective(const Bounds& bounds, std::size_t n, int world) {
 }
 
 // One round of all tensors by one kind, each in a bucket of its own; then commit.
-inline Status synchronise_as(RoundKind kind, Session& session, std::span<const std::size_t> sizes, Values& values) {
+inline Status synchronise_as(RoundKind kind, Session& session, std::span<const std::size_t> sizes,
+                             Values& values) {
   std::vector<Ticket> tickets;
   for (std::size_t k = 0; k < sizes.size(); ++k) {
     const std::string key = key_of(sizes[k]);
@@ -94,7 +95,8 @@ struct ShardedCombination {
 inline std::vector<ShardedCombination> sharded_combinations() {
   std::vector<LawCase> laws;
   for (LawCase& law : law_cases()) {
-    if (law.label == "mixed" || law.spec.codec->phases.size() > 1 || law.spec.codec->memory != nullptr) continue;
+    if (law.label == "mixed" || law.spec.codec->phases.size() > 1 || law.spec.codec->memory != nullptr)
+      continue;
     // The ledger needs a residual.
     FeedbackPolicy& feedback = law.spec.feedback;
     if (!law.spec.codec->traits.lossless) feedback.kind = Feedback::kResidual;
@@ -105,8 +107,8 @@ inline std::vector<ShardedCombination> sharded_combinations() {
   const RoundKind kinds[] = {RoundKind::kReduceScatter, RoundKind::kAllGather};
   const int worlds[] = {1, 2, 3, 4, 5, 8};
   std::vector<ShardedCombination> all;
-  for (const harness::Row& row : harness::pairs_or_product(
-           {laws.size(), std::size(strategies), std::size(kinds), std::size(worlds)}))
+  for (const harness::Row& row :
+       harness::pairs_or_product({laws.size(), std::size(strategies), std::size(kinds), std::size(worlds)}))
     all.push_back({laws[row[0]], strategies[row[1]], kinds[row[2]], worlds[row[3]]});
   return all;
 }

@@ -120,7 +120,7 @@ struct Done {
   std::uint64_t ended = 0;  // rounds whose work the sender has ended since the session began
   std::uint64_t begun = 0;  // rounds that it has begun; `ended`, or one more
   std::uint64_t away_ns =
-      0;  // in the last round that it has ended: what its caller took to hand all buckets over
+      0;               // in the last round that it has ended: what its caller took to hand all buckets over
   bool finite = true;  // that round was, as far as the sender can tell
   friend bool operator==(const Done&, const Done&) = default;
 };

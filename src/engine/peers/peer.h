@@ -28,9 +28,9 @@ struct Peer {
   std::uint64_t away_ns = 0;     // Done::away_ns of its last one
   // Done::finite of its last two, by their numbers modulo 2: it may be one round ahead.
   std::array<bool, 2> finite = {true, true};
-  Numbers numbers;               // of its tagged messages
-  std::uint32_t words = 0;       // control messages that came from it whole
-  bool gone = false;             // the transport says so:
+  Numbers numbers;          // of its tagged messages
+  std::uint32_t words = 0;  // control messages that came from it whole
+  bool gone = false;        // the transport says so:
   Status why_gone = {};
   bool withdrew = false;  // it took back a message that this rank waits for: it parts, and will say why
   bool leaves = false;    // it has said so

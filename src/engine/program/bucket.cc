@@ -42,11 +42,11 @@ Status check_bounds(const Tensor& t, RoundKind kind, int world) {
     return {Code::kInvalid, fmt::format("tensor '{}' has {} bounds: {} ranks need {}, from 0 to {}", t.key,
                                         t.bounds.size(), world, entries, t.n)};
   if (t.bounds.front() != 0 || t.bounds.back() != t.n)
-    return {Code::kInvalid, fmt::format("tensor '{}' has bounds from {} to {}: they must go from 0 to {}", t.key,
-                                        t.bounds.front(), t.bounds.back(), t.n)};
+    return {Code::kInvalid, fmt::format("tensor '{}' has bounds from {} to {}: they must go from 0 to {}",
+                                        t.key, t.bounds.front(), t.bounds.back(), t.n)};
   if (const auto falls = std::ranges::is_sorted_until(t.bounds); falls != t.bounds.end())
-    return {Code::kInvalid,
-            fmt::format("tensor '{}' has bound {} behind bound {}: bounds must not fall", t.key, *falls, *(falls - 1))};
+    return {Code::kInvalid, fmt::format("tensor '{}' has bound {} behind bound {}: bounds must not fall",
+                                        t.key, *falls, *(falls - 1))};
   return {};
 }
 

@@ -16,9 +16,9 @@ struct TensorLayout {
   std::string key;
   std::size_t n = 0;
   DType dtype = DType::kF32;
-  std::size_t first = 0;  // where its values begin in the bucket
-  std::size_t index = 0;  // its number in the caller's list
-  std::size_t row = 0;    // Tensor::row
+  std::size_t first = 0;                 // where its values begin in the bucket
+  std::size_t index = 0;                 // its number in the caller's list
+  std::size_t row = 0;                   // Tensor::row
   std::vector<std::size_t> bounds = {};  // Tensor::bounds
   carry::Slice slice() const { return {first, n}; }
 };

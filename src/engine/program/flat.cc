@@ -17,9 +17,9 @@ std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Pla
     });
     // The ranges of other owners stay as they are, so nothing works in place on them.
     const FeedbackPolicy& policy = p.spec.feedback;
-    const bool works_on_others = plan.kind == RoundKind::kReduceScatter &&
-                                 (p.strategy->sums_on_the_way || policy.clip > 0 ||
-                                  (policy.kind == Feedback::kMomentum && policy.nesterov));
+    const bool works_on_others =
+        plan.kind == RoundKind::kReduceScatter && (p.strategy->sums_on_the_way || policy.clip > 0 ||
+                                                   (policy.kind == Feedback::kMomentum && policy.nesterov));
     out.push_back(count > 1 || !floats || works_on_others);
   }
   return out;

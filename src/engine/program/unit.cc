@@ -78,7 +78,8 @@ std::string Unit::needs(const Member& member, std::span<const TensorLayout> tens
   const Program program = compile(plan, member.place(), ratios, member.tagging, member.makers.get(),
                                   may_be_copied(tensors, plan));
   constexpr double kMegabyte = 1e6;
-  const double carried = static_cast<double>(carry::Buffers::bytes(pieces(plan, program, member.me))) / kMegabyte;
+  const double carried =
+      static_cast<double>(carry::Buffers::bytes(pieces(plan, program, member.me))) / kMegabyte;
   const double frames = static_cast<double>(program.arena_bytes) / kMegabyte;
   const double others = (static_cast<double>(program.scratch_bytes) * member.workers +
                          static_cast<double>(sizeof(float) * program.staged_values)) /

@@ -216,7 +216,8 @@ void Runner::settle_round() {
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
   bool finite = rounds_.ended_finite();
-  for (Rank r = 0; r < member_.world; ++r) finite = finite && (r == member_.me || at(r).finite[rounds_.ended() % 2]);
+  for (Rank r = 0; r < member_.world; ++r)
+    finite = finite && (r == member_.me || at(r).finite[rounds_.ended() % 2]);
   rounds_.agree(finite);
   tell_callers();
 }

@@ -43,10 +43,10 @@ class Rounds {
   bool agreed() const { return agreed_; }
   bool agreed_finite() const { return agreed_finite_; }  // on all ranks, the round that was agreed last
   bool ended_finite() const { return ended_finite_; }    // on this rank, the round that it ended last
-  bool waits() const { return agreeing_ && !agreed_; }  // for others to end theirs
-  Instant since() const { return since_; }              // and since when
-  std::uint64_t ended() const { return ended_; }        // rounds whose work this rank has ended
-  std::uint64_t begun() const { return begun_; }        // and that it has begun
+  bool waits() const { return agreeing_ && !agreed_; }   // for others to end theirs
+  Instant since() const { return since_; }               // and since when
+  std::uint64_t ended() const { return ended_; }         // rounds whose work this rank has ended
+  std::uint64_t begun() const { return begun_; }         // and that it has begun
 
  private:
   std::uint32_t round_ = 0;

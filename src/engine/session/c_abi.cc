@@ -212,7 +212,8 @@ int tithe_rank(const tithe_session* session) { return session->session->rank(); 
 int tithe_world(const tithe_session* session) { return session->session->world(); }
 
 static int sync_from(tithe_session* session, const tithe_tensor* bucket, size_t tensors,
-                     const tithe::Origin& origin, tithe::RoundKind kind, uint64_t* ticket, tithe_error* error) {
+                     const tithe::Origin& origin, tithe::RoundKind kind, uint64_t* ticket,
+                     tithe_error* error) {
   if (ticket == nullptr || (bucket == nullptr && tensors > 0))
     return tithe::invalid("sync: bucket or ticket is NULL", error);
   std::vector<tithe::Tensor> list;

@@ -36,9 +36,10 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
     for (const engine::TensorLayout& t : e->job->unit->tensors())
       if (before != kind && std::ranges::find(bucket, t.key, &Tensor::key) != bucket.end())
         return {Code::kInvalid,
-                fmt::format("tensor '{}' comes in a bucket of {}, and came in one of {} before: the residual of a "
-                            "key is of one kind, so give the other tensor another key",
-                            t.key, name(kind), name(before))};
+                fmt::format(
+                    "tensor '{}' comes in a bucket of {}, and came in one of {} before: the residual of a "
+                    "key is of one kind, so give the other tensor another key",
+                    t.key, name(kind), name(before))};
   }
   if (kind == RoundKind::kAllReduce) return {};
   const auto refuse = [&](std::string_view why) {
@@ -49,7 +50,8 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
   if (stand_in_ != nullptr)
     return refuse("a stand-in has no values to send: open the session with stragglers= that only reports");
   if (!automatic_.empty())
-    return refuse(fmt::format("codec {} plans all-reduces alone: open the session with another codec", automatic_));
+    return refuse(
+        fmt::format("codec {} plans all-reduces alone: open the session with another codec", automatic_));
   return check_kind(engine::plan_of(bucket, *choices_, kind));
 }
 

@@ -122,15 +122,15 @@ class Session::Impl {
     std::vector<std::string> keys;
     RoundKind kind = RoundKind::kAllReduce;
     std::vector<std::vector<std::size_t>> bounds;  // Tensor::bounds
-    std::vector<Tensor> bucket;     // in the caller's order, where its tensors lay last
+    std::vector<Tensor> bucket;                    // in the caller's order, where its tensors lay last
     std::vector<carry::Own> gives;  // in that order as well: what has memory that can change hands
   };
 
   Result<Entry*> entry_of(std::span<const Tensor> bucket, RoundKind kind);
   Status check_new(std::span<const Tensor> bucket, RoundKind kind) const;
   // comes: in the caller's order.
-  std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, RoundKind kind, const Choices& choices,
-                                        std::span<const carry::Own> comes = {}) const;
+  std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, RoundKind kind,
+                                        const Choices& choices, std::span<const carry::Own> comes = {}) const;
   // Whether all layouts can go on with these choices.
   Status check_kinds(const Choices& choices) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
