@@ -158,7 +158,7 @@ class Session:
     def reduce_scatter(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
         """Starts to average the range of each array that this rank owns, in place; returns a ticket for wait().
 
-        bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), which may be empty.
+        bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), maybe empty.
         Keys without bounds are cut as torch.chunk cuts dimension 0 (a flat array: by values). Other ranks' ranges stay
         as they were handed over. Tensors are those that sync() takes; the bounds are the same on all ranks
         (docs/sharded_rounds.md).

@@ -200,7 +200,13 @@ def read_control(frame: bytes) -> dict:
         of, spoke, finding, code, witness, blamed, round_, finite, unheard = f.numbers("iBBBiiIBH")
         must(finding <= 5 and unheard <= 256 and finite <= 1 and spoke == (code != 0), "an echo")
         control = {"of": of, "finding": finding, "code": CODES[code - 1] if spoke else None, "witness": witness}
-        control |= {"blamed": blamed, "round": round_, "finite": finite, "unheard": list(f.numbers(f"{unheard}H")), "what": f.text("H")}
+        control |= {
+            "blamed": blamed,
+            "round": round_,
+            "finite": finite,
+            "unheard": list(f.numbers(f"{unheard}H")),
+            "what": f.text("H"),
+        }
     else:
         control = dict(zip(("ended", "begun", "away_ns", "finite"), f.numbers("QQQB"), strict=True))
     f.end()
