@@ -260,8 +260,8 @@ class Session {
   // kind: the exchange of this bucket (docs/sharded_rounds.md); one round may have buckets of several kinds.
   //   kReduceScatter   after wait() this rank's range of each tensor holds the mean (or the sum) over ranks. The other
   //                    ranges are left as they were handed over
-  //   kAllGather       this rank's range is read, and after wait() all ranges hold their owners' values, as decoded: this
-  //                    rank's too, so that all ranks hold the same bits. Nothing is divided
+  //   kAllGather       this rank's range is read. After wait() all ranges hold their owners' values as decoded, this
+  //                    rank's too, so all ranks hold the same bits. Nothing is divided
   // kUnsupported for a codec that all ranks have to take part in, and in sessions with servers, with codec "auto" or
   // with a stand-in for late ranks. kInvalid for bounds that do not fit, and for a tensor that came in a bucket of
   // another kind before.

@@ -13,7 +13,7 @@
 //   hosts      a strategy that treats hosts apart is the one that its hosts have among each other, where each rank has
 //              a host of its own; where there is one host, what its ranks send each other is all there is
 //   small      tensors below min_values that no rule takes are a group that travels raw (fp32): codecs do not pay there
-//   sharded    in a reduce-scatter or an all-gather every tensor is one part, whose chunk r is the range that rank r owns
+//   sharded    in a reduce-scatter or an all-gather every tensor is one part; its chunk r is the range that rank r owns
 #include <cstdint>
 #include <optional>
 #include <string>

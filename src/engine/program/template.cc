@@ -100,8 +100,8 @@ int Drawer::add_user(StepKind kind, Exchange exchange, Chunk c) {
   return step;
 }
 
-// One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do. In a reduce-scatter
-// the turn that keeps the rounding of a sum is the owner's: no other rank makes the sum.
+// One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do. In a
+// reduce-scatter the owner's turn comes first: it alone makes the sum, and keeps its rounding.
 void Drawer::set_turns() {
   out_.turns.assign(count_, {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
   for (const Node& n : graph_.nodes())

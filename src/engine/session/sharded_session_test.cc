@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatters and all-gathers of a session: what callers get, what is refused, and how they meet what else a session
-// does. tests/conformance/sharded_suite.cc holds the laws over all codecs and strategies.
+// Reduce-scatters and all-gathers of a session: results, refusals, and undo, states and proposals beside them.
+// tests/conformance/sharded_suite.cc holds the laws over all codecs and strategies.
 #include <gtest/gtest.h>
 
 #include <numeric>
