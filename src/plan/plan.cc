@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -116,21 +115,23 @@ void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c,
   }
 }
 
-// In these settings the codec is right on average, so its errors need not be fed back. Nothing bounds the error of the
-// unbiased forms of codecs that also have another one, such as eden.
-bool is_unbiased(const Spec& spec, std::size_t n) {
-  const Traits& traits = spec.codec->traits;
-  return traits.unbiased ||
-         (traits.contraction != nullptr && std::isinf(traits.contraction(spec.settings, n)));
+// Right on average, so that errors need not be fed back: all forms of some codecs, and the one of eden that a parameter
+// names so (scale=unbiased).
+bool is_unbiased(const Spec& spec) {
+  for (std::size_t i = 0; i < spec.codec->params.size(); ++i) {
+    const std::span<const std::string_view> choices = spec.codec->params[i].choices;
+    if (!choices.empty() && choices[static_cast<std::size_t>(spec.settings[i])] == "unbiased") return true;
+  }
+  return spec.codec->traits.unbiased;
 }
 
 // Momentum and clipping are of gradients, which an all-gather has none of. A residual is kept where it is asked for; in
 // a reduce-scatter also by default, unless the codec is unbiased.
-FeedbackPolicy feedback_of(const Spec& spec, std::size_t n, RoundKind kind) {
+FeedbackPolicy feedback_of(const Spec& spec, RoundKind kind) {
   FeedbackPolicy policy = spec.feedback;
   const bool gathers = kind == RoundKind::kAllGather;
   if (gathers && policy.kind == Feedback::kMomentum) policy.kind = Feedback::kNone;
-  if (policy.kind == Feedback::kResidual && !policy.asked && (gathers || is_unbiased(spec, n)))
+  if (policy.kind == Feedback::kResidual && !policy.asked && (gathers || is_unbiased(spec)))
     policy.kind = Feedback::kNone;
   if (gathers) policy.clip = 0;
   policy.mask = policy.mask && policy.kind == Feedback::kMomentum;
@@ -143,9 +144,9 @@ Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const Us
   // What "auto" takes for all-reduces adds on the way where that is fast; here every value is rounded once.
   const bool direct = c.strategy == nullptr && part.strategy->between == nullptr;
   part.strategy = &sharded_strategy(kind, direct ? *find_strategy("gather") : *part.strategy);
-  part.spec.feedback = feedback_of(part.spec, t.n, kind);
+  part.spec.feedback = feedback_of(part.spec, kind);
   if (kind == RoundKind::kAllGather) part.inside.reset();
-  if (part.inside) part.inside->feedback = feedback_of(*part.inside, t.n, kind);
+  if (part.inside) part.inside->feedback = feedback_of(*part.inside, kind);
   part.starts.assign(t.bounds.begin(), t.bounds.end());
   if (part.starts.empty()) part.starts = equal_bounds(t.n, t.row, usual.world);
   return part;
