@@ -10,7 +10,8 @@
 //   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were, but for those
 //             beyond 2^63, which no later round could send: they are let go, and stats() and said() tell
 //   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the
-//             end of wait(), the others by the end of commit()
+//             end of wait(), the others by the end of commit(). In a reduce-scatter wait() shows it to the owner of the
+//             value, commit() to all
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout in the host's memory, sync() and wait() allocate nothing, whatever the
@@ -68,6 +69,10 @@ struct Tensor {
   // Not a gradient but a tensor that an optimizer averages in the same round. SessionStats leaves it out of
   // gradient_bytes and of the norms, which would otherwise be those of the optimizer's statistics. May differ by rank.
   bool side = false;
+  // Of a reduce-scatter or an all-gather: rank r owns the values [bounds[r], bounds[r + 1]); world + 1 entries that do
+  // not fall, from 0 to n. Ranges may differ in size and be empty. Empty: equal_bounds (tithe/seam/plan.h). Read by
+  // sync(). The same on all ranks.
+  std::span<const std::size_t> bounds = {};
 };
 
 // Where a bucket lies, and what has to be over before it is read. All its tensors lie in one place.
@@ -258,7 +263,17 @@ class Session {
   // kInvalid after the first round, if choices name a key that no bucket of it had.
   // A bucket on a GPU has its results there when wait() has returned. kInvalid for a tensor that does not lie on that
   // GPU; kUnsupported where there is no driver.
-  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin = {});
+  //
+  // kind: the exchange of this bucket (docs/sharded_rounds.md); one round may have buckets of several kinds.
+  //   kReduceScatter   after wait() this rank's range of each tensor holds the mean (or the sum) over ranks. The other
+  //                    ranges are left as they were handed over
+  //   kAllGather       this rank's range is read. After wait() all ranges hold their owners' values as decoded, this
+  //                    rank's too, so all ranks hold the same bits. Nothing is divided
+  // kUnsupported for a codec that all ranks have to take part in, and in sessions with servers, with codec "auto" or
+  // with a stand-in for late ranks. kInvalid for bounds that do not fit, and for a tensor that came in a bucket of
+  // another kind before.
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin = {},
+                      RoundKind kind = RoundKind::kAllReduce);
 
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);

@@ -105,6 +105,9 @@ typedef struct tithe_tensor {
   size_t n;
   int dtype;  /* tithe_dtype */
   size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: not known */
+  const size_t*
+      bounds; /* of a reduce-scatter or all-gather: world + 1 offsets, rank r owns [bounds[r], bounds[r + 1]);
+                           NULL: equal ranges of whole rows (docs/sharded_rounds.md) */
 } tithe_tensor;
 
 /* A key that is part of the open round is refused: tithe_commit first. */
@@ -114,6 +117,14 @@ int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensor
  * `stream`, a cudaStream_t, will make them. The result lies there after tithe_wait. */
 int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
                   void* stream, uint64_t* ticket, tithe_error* error);
+typedef enum tithe_round_kind {
+  TITHE_ALL_REDUCE = 0,     /* tithe_sync: every rank gets the mean, or the sum, of all values */
+  TITHE_REDUCE_SCATTER = 1, /* every rank gets that of its own range; the other ranges stay as they are */
+  TITHE_ALL_GATHER = 2      /* every rank gets all ranges, each from its owner; nothing is divided */
+} tithe_round_kind;
+/* The same for a bucket of another kind. device: a GPU, with its stream; -1: the host's memory, stream is NULL. */
+int tithe_sync_kind(tithe_session* session, tithe_round_kind kind, const tithe_tensor* bucket, size_t tensors,
+                    int device, void* stream, uint64_t* ticket, tithe_error* error);
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
 /* At once: *done is 1 where the bucket holds its result, so that tithe_wait would not block. With lanes == 0 it does
  * the work that can be done without waiting. Fails with what has ended the session. */

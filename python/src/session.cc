@@ -2,6 +2,7 @@
 // Sessions. Whatever can wait runs without the GIL.
 #include "tithe/session.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -9,7 +10,9 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -101,10 +104,12 @@ class PySession {
     return std::move(*result);
   }
 
-  Ticket sync(const nb::list& items) {
+  using Bounds = std::map<std::string, std::vector<std::size_t>, std::less<>>;
+  Ticket sync(const nb::list& items, RoundKind kind, const Bounds& bounds) {
     Kept kept;
     kept.keys.reserve(items.size());
     std::vector<Tensor> bucket;
+    std::size_t bounded = 0;
     std::optional<Origin> origin;
     for (const nb::handle item : items) {
       if (!PyTuple_Check(item.ptr()) || nb::len(item) != 2)
@@ -113,12 +118,25 @@ class PySession {
       const std::string& key = kept.keys.back();
       auto array = array_anywhere(key, item[1], origin);
       const bool matrix = array.ndim() > 1 && array.size() > 0;
-      bucket.push_back({key, array.data(), array.size(), dtype_of(key, array.dtype()),
-                        matrix ? array.size() / array.shape(0) : 0});  // a flat array may be anything
+      bucket.push_back({key,
+                        array.data(),
+                        array.size(),
+                        dtype_of(key, array.dtype()),
+                        matrix ? array.size() / array.shape(0) : 0,  // a flat array may be anything
+                        {}});
+      if (const auto found = bounds.find(key); found != bounds.end()) {
+        bucket.back().bounds = found->second;
+        ++bounded;
+      }
       kept.arrays.push_back(std::move(array));
     }
+    if (bounded < bounds.size())
+      for (const auto& [key, entries] : bounds)
+        if (std::ranges::find(kept.keys, key) == kept.keys.end())
+          raise({Code::kInvalid, "bounds are given for '" + key + "', which is none of the tensors"});
     const std::shared_ptr<Open> open = get_open();
-    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin.value_or(Origin{})); }));
+    const Ticket ticket =
+        unwrap(run([&](Session& s) { return s.sync(bucket, origin.value_or(Origin{}), kind); }));
     keep(*open, ticket) = std::move(kept);
     return ticket;
   }
@@ -389,7 +407,22 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })
       .def_prop_ro("transport", &PySession::transport)
-      .def("sync", &PySession::sync, nb::arg("items"))
+      .def(
+          "sync",
+          [](PySession& s, const nb::list& items) { return s.sync(items, RoundKind::kAllReduce, {}); },
+          nb::arg("items"))
+      .def(
+          "reduce_scatter",
+          [](PySession& s, const nb::list& items, const PySession::Bounds& bounds) {
+            return s.sync(items, RoundKind::kReduceScatter, bounds);
+          },
+          nb::arg("items"), nb::arg("bounds"))
+      .def(
+          "all_gather",
+          [](PySession& s, const nb::list& items, const PySession::Bounds& bounds) {
+            return s.sync(items, RoundKind::kAllGather, bounds);
+          },
+          nb::arg("items"), nb::arg("bounds"))
       .def(
           "sync_at",
           [](PySession& s, const Layout& layout, const nb::object& bucket) {

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,14 @@ def transport_text(given: dict[str, Any]) -> str:
 def transports() -> list[str]:
     """The names of the transports of this build."""
     return _core.transports()
+
+
+def _offsets(bounds: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+    found = {key: [operator.index(offset) for offset in offsets] for key, offsets in (bounds or {}).items()}
+    for key, offsets in found.items():
+        if any(offset < 0 for offset in offsets):
+            raise ValueError(f"bounds of '{key}' are {offsets}: an offset must not be negative")
+    return found
 
 
 class Session:
@@ -145,6 +154,24 @@ class Session:
         same on all ranks.
         """
         return self._core.sync(list(tensors.items()))
+
+    def reduce_scatter(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
+        """Starts to average the range of each array that this rank owns, in place; returns a ticket for wait().
+
+        bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), maybe empty.
+        Keys without bounds are cut as torch.chunk cuts dimension 0 (a flat array: by values). Other ranks' ranges stay
+        as they were handed over. Tensors are those that sync() takes; the bounds are the same on all ranks
+        (docs/sharded_rounds.md).
+        """
+        return self._core.reduce_scatter(list(tensors.items()), _offsets(bounds))
+
+    def all_gather(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
+        """Starts to fill each array with the ranges of their owners, in place; returns a ticket for wait().
+
+        This rank's own range is read, and holds after wait() what all other ranks decode. bounds: as in
+        reduce_scatter().
+        """
+        return self._core.all_gather(list(tensors.items()), _offsets(bounds))
 
     def wait(self, ticket: int) -> None:
         """Returns when the bucket holds its result."""

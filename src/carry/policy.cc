@@ -24,7 +24,8 @@ constexpr std::string_view kSwitch[] = {"off", "on"};
 constexpr std::string_view kSwitchOrDefault[] = {"off", "on", "default"};
 constexpr ParamSpec kTable[kParams] = {
     {"feedback", 4, 0, 4,
-     "what happens to values that were not sent; default: none if lossless, else residual", kKinds},
+     "what happens to values that were not sent; default: none if lossless, else residual (all-reduce)",
+     kKinds},
     {"mu", 0.9, 0, 1, "momentum of the correction (feedback=momentum)"},
     {"beta", 0.9, 0, 1, "part of the residual that is kept each round (feedback=decay)"},
     {"mask", kAsFits, 0, 2, "momentum factor masking; default: on where the codec selects values",
@@ -113,6 +114,7 @@ Result<FeedbackPolicy> policy_of(const Settings& settings, const Values& values)
   FeedbackPolicy f;
   f.kind = values[kKind] == kTable[kKind].fallback ? usual_kind(codec)
                                                    : static_cast<Feedback>(static_cast<int>(values[kKind]));
+  f.asked = f.kind == Feedback::kResidual && values[kKind] != kTable[kKind].fallback;
   f.mu = values[kMu];
   f.beta = values[kBeta];
   f.nesterov = values[kNesterov] != 0;
@@ -135,7 +137,7 @@ Result<FeedbackPolicy> policy_of(const Settings& settings, const Values& values)
 
 void append(std::string& spec, const Codec& codec, const FeedbackPolicy& policy) {
   params::append(spec, kTable[kKind], static_cast<double>(policy.kind),
-                 static_cast<double>(usual_kind(codec)));
+                 policy.asked ? kTable[kKind].fallback : static_cast<double>(usual_kind(codec)));
   params::append(spec, kTable[kMu], policy.mu, kTable[kMu].fallback);
   params::append(spec, kTable[kBeta], policy.beta, kTable[kBeta].fallback);
   params::append(spec, kTable[kMask], policy.mask, usually_masks(codec, policy.kind));

@@ -189,9 +189,9 @@ def read_control(frame: bytes) -> dict:
         control = dict(zip(CARD_FIELDS, f.numbers("IIQQQQQQQQQQIB"), strict=True))
         control |= {"codec": f.text("H"), "strategy": f.text("H")}
     elif h.phase == 1:
-        code, blamed, round_ = f.numbers("BiI")
-        must(1 <= code <= 8, f"code {code}")
-        control = {"code": CODES[code - 1], "blamed": blamed, "round": round_, "what": f.text("H")}
+        code, blamed, round_, finite = f.numbers("BiIB")
+        must(1 <= code <= 8 and finite <= 1, f"code {code}")
+        control = {"code": CODES[code - 1], "blamed": blamed, "round": round_, "finite": finite, "what": f.text("H")}
     elif h.phase == 2:
         finding, witness, unheard = f.numbers("BiH")
         must(finding <= 5 and unheard <= 256, "evidence")
@@ -200,17 +200,23 @@ def read_control(frame: bytes) -> dict:
         control = dict(zip(REPORT_FIELDS, f.numbers("IIBiQQI"), strict=True))
         must(control["state"] <= 2, "a state of a rank")
     elif h.phase == 9:
-        of, spoke, finding, code, witness, blamed, round_, unheard = f.numbers("iBBBiiIH")
-        must(finding <= 5 and unheard <= 256 and spoke == (code != 0), "an echo")
+        of, spoke, finding, code, witness, blamed, round_, finite, unheard = f.numbers("iBBBiiIBH")
+        must(finding <= 5 and unheard <= 256 and finite <= 1 and spoke == (code != 0), "an echo")
         control = {"of": of, "finding": finding, "code": CODES[code - 1] if spoke else None, "witness": witness}
-        control |= {"blamed": blamed, "round": round_, "unheard": list(f.numbers(f"{unheard}H")), "what": f.text("H")}
+        control |= {
+            "blamed": blamed,
+            "round": round_,
+            "finite": finite,
+            "unheard": list(f.numbers(f"{unheard}H")),
+            "what": f.text("H"),
+        }
     elif h.phase == 10:
         control = dict(zip(ANNOUNCEMENT_FIELDS, f.numbers("QQQQQQIB"), strict=True))
         must(control["place"] != NO_PLACE, "an announcement without a place")
         described = control["tensors"] or control["values"] or control["layout"]
         must(control["is_end"] <= 1 and not (control["is_end"] and described), "an announcement")
     else:
-        control = dict(zip(("ended", "begun", "away_ns"), f.numbers("QQQ"), strict=True))
+        control = dict(zip(("ended", "begun", "away_ns", "finite"), f.numbers("QQQB"), strict=True))
     f.end()
     return control
 

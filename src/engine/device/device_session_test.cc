@@ -267,7 +267,7 @@ TEST_F(OnGpus, TheCInterfaceTakesThemAndARoundIsTakenBack) {
       const Tensor here{.key = "w", .data = values.data(), .n = values.size()};
       GpuTensors gpu;
       const std::vector<Tensor> on_gpu = gpu.take({&here, 1});
-      const tithe_tensor t{"w", there ? on_gpu[0].data : here.data, here.n, TITHE_F32, 0};
+      const tithe_tensor t{"w", there ? on_gpu[0].data : here.data, here.n, TITHE_F32, 0, nullptr};
       void* const stream = reinterpret_cast<void*>(gpu.origin().stream);  // NOLINT(performance-no-int-to-ptr)
       std::uint64_t ticket = 0;
       ASSERT_EQ(there ? tithe_sync_on(session, &t, 1, 0, stream, &ticket, nullptr)

@@ -59,7 +59,7 @@ std::string difference(const Card& is, const Card& should) {
   compare("tensors", is.tensors, should.tensors);
   compare("values", is.values, should.values);
   compare_rounds(text, is.round, should.round);
-  if (text.empty() && is.layout != should.layout) text.add("keys, sizes, types or order of tensors");
+  if (text.empty() && is.layout != should.layout) text.add("the kind of round, or keys, sizes, types, bounds or order of tensors");
   if (text.empty() && (is.place != should.place || is.ended != should.ended))
     text.add("the order of buckets");
   if (text.empty()) text.add("how the bucket is cut into parts");
@@ -79,7 +79,7 @@ std::string difference(const Announcement& is, const Announcement& should) {
   const std::string what =
       is.is_end != should.is_end || is.tensors != should.tensors || is.values != should.values
           ? fmt::format("it has {} instead of {}", shown(is), shown(should))
-          : std::string("keys, sizes, types or order of tensors");
+          : std::string("the kind of round, or keys, sizes, types, bounds or order of tensors");
   return fmt::format("bucket {} of the round: {} (all ranks hand over the same buckets, in the same order)",
                      is.place + 1, what);
 }

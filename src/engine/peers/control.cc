@@ -112,6 +112,7 @@ std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes o
   w.number(static_cast<std::uint8_t>(farewell.code));
   w.number(static_cast<std::int32_t>(farewell.blamed));
   w.number(farewell.round);
+  w.number(static_cast<std::uint8_t>(farewell.finite));
   w.text(farewell.what);
   return seal(ControlKind::kFarewell, voice, w.bytes(), out);
 }
@@ -134,6 +135,7 @@ std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out) {
   w.number(static_cast<std::int32_t>(t.witness));
   w.number(static_cast<std::int32_t>(t.blamed));
   w.number(t.round);
+  w.number(static_cast<std::uint8_t>(t.finite));
   w.ranks(t.unheard);
   w.text(t.what, kMostEchoText);
   return seal(ControlKind::kEcho, voice, w.bytes(), out);
@@ -156,6 +158,7 @@ std::size_t write_done(const Done& done, const Voice& voice, Bytes out) {
   w.number(done.ended);
   w.number(done.begun);
   w.number(done.away_ns);
+  w.number(static_cast<std::uint8_t>(done.finite));
   return seal(ControlKind::kDone, voice, w.bytes(), out);
 }
 
@@ -222,6 +225,11 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
   c.kind = static_cast<ControlKind>(parsed->header.phase);
   bool known = parsed->header.tensor == kControlTensor && parsed->header.source == peer;
   const auto in_world = [&](Rank rank) { return rank >= Status::kNoPeer && rank < voice.world; };
+  const auto flag = [&] {
+    const auto n = r.number<std::uint8_t>();
+    known = known && n <= 1;
+    return n == 1;
+  };
   const auto ranks = [&](std::vector<Rank>& list) {
     const auto n = r.number<std::uint16_t>();
     bool fits = n <= kMostUnheard;
@@ -249,6 +257,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       c.farewell.blamed = r.number<std::int32_t>();
       known = known && can_be_farewell(code) && in_world(c.farewell.blamed);
       c.farewell.round = r.number<std::uint32_t>();
+      c.farewell.finite = flag();
       c.farewell.what = r.text();
       break;
     }
@@ -269,6 +278,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       t.witness = r.number<std::int32_t>();
       t.blamed = r.number<std::int32_t>();
       t.round = r.number<std::uint32_t>();
+      t.finite = flag();
       known = known && c.echo.of >= 0 && c.echo.of < voice.world && t.finding < Finding::kCount &&
               (is_code(code) && c.echo.spoke == (t.code != Code::kOk)) && in_world(t.witness) &&
               in_world(t.blamed) && ranks(t.unheard);
@@ -292,6 +302,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       c.done.ended = r.number<std::uint64_t>();
       c.done.begun = r.number<std::uint64_t>();
       c.done.away_ns = r.number<std::uint64_t>();
+      c.done.finite = flag();
       break;
     case ControlKind::kFragment:
       c.fragment.number = r.number<std::uint32_t>();

@@ -105,7 +105,8 @@ struct Farewell {
   Code code{};
   Rank blamed = Status::kNoPeer;
   std::uint32_t round = 0;  // the first that its sender has not committed
-  std::string what;
+  bool finite = true;       // the last that it has committed was, on all ranks
+  std::string what = {};
 };
 
 struct Evidence {
@@ -150,7 +151,8 @@ struct Done {
   std::uint64_t ended = 0;  // rounds whose work the sender has ended since the session began
   std::uint64_t begun = 0;  // rounds that it has begun; `ended`, or one more
   std::uint64_t away_ns =
-      0;  // in the last round that it has ended: what its caller took to hand all buckets over
+      0;               // in the last round that it has ended: what its caller took to hand all buckets over
+  bool finite = true;  // that round was, as far as the sender can tell
   friend bool operator==(const Done&, const Done&) = default;
 };
 

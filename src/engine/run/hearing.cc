@@ -109,6 +109,7 @@ void Runner::take_done(Rank peer, const Done& done) {
   p.done = done.ended;
   p.begun = done.begun;
   p.away_ns = done.away_ns;
+  p.finite[done.ended % 2] = done.finite;
   liveness_.hear(p, true);
   settle_round();
 }
@@ -186,6 +187,7 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
               .witness = peer,
               .blamed = in_world(farewell.blamed) ? farewell.blamed : Status::kNoPeer,
               .round = farewell.round,
+              .finite = farewell.finite,
               .what = farewell.what};
   if (p.evidence) {
     t.finding = p.evidence->finding;
@@ -195,7 +197,7 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
         t.unheard.push_back(r);
   }
   if (!parting_.hear(peer, t)) return;
-  learn_of_commit(t.round);
+  learn_of_commit(t);
   if (!parting_.open()) return;
   if (t.finding == Finding::kLeft && t.blamed == peer) {
     p.leaves = true;
@@ -208,13 +210,13 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
 // An echo tells of a rank that this one does not hear, by one that does.
 void Runner::take_echo(Rank peer, const Echo& echo) {
   if (echo.of == member_.me || echo.of == peer || !parting_.parting()) return;
-  if (parting_.hear_of(peer, echo)) learn_of_commit(echo.testimony.round);
+  if (parting_.hear_of(peer, echo)) learn_of_commit(echo.testimony);
 }
 
 // A rank that says that it has committed a round knows that all ranks had ended their work.
-void Runner::learn_of_commit(std::uint32_t uncommitted) {
-  if (!rounds_.waits() || uncommitted <= rounds_.round()) return;
-  rounds_.agree();
+void Runner::learn_of_commit(const Testimony& t) {
+  if (!rounds_.waits() || t.round <= rounds_.round()) return;
+  rounds_.agree(t.finite);
   tell_callers();
 }
 
@@ -236,7 +238,10 @@ void Runner::settle_round() {
   if (!rounds_.waits() || parting_.told()) return;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
-  rounds_.agree();
+  bool finite = rounds_.ended_finite();
+  for (Rank r = 0; r < member_.world; ++r)
+    finite = finite && (r == member_.me || at(r).finite[rounds_.ended() % 2]);
+  rounds_.agree(finite);
   tell_callers();
 }
 
@@ -271,7 +276,7 @@ void Runner::send_notes(Hold& hold) {
     } else if (p.told_done < rounds_.ended() || (standing_.on() && p.told_begun < rounds_.begun())) {
       p.told_done = rounds_.ended();
       p.told_begun = rounds_.begun();
-      bytes = write_done({p.told_done, p.told_begun, away_ns_}, voice(), out);
+      bytes = write_done({p.told_done, p.told_begun, away_ns_, rounds_.ended_finite()}, voice(), out);
     } else if (std::exchange(p.owes_answer, false)) {
       bytes = write_report(ControlKind::kHere, report_to(r, p.answer_number), voice(), out);
     } else if (std::exchange(p.owes_ask, false)) {

@@ -186,6 +186,7 @@ void Runner::release(Job& job) {
 
 void Runner::finish(const Task& task) {
   if (!queue_.finished(task)) return;
+  if (task.job->unit != nullptr && !task.job->unit->finite()) rounds_.meet_nonfinite();
   recorder_.bucket(*task.job, rounds_.round(), in_ns(task.job->began), trace_ns());
   done(*task.job);
 }
@@ -246,7 +247,7 @@ bool Runner::part() {
     if (const Rank witness = parting_.missed_by();
         witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
       parting_.miss(witness);
-    parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
+    parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted(), rounds_.agreed_finite());
     // A withdrawn message keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
     for (const auto& job : queue_.jobs())
       for (std::size_t s = 0; s < job->posted_ns.size(); ++s)

@@ -82,8 +82,9 @@ class Runner {
   Result<bool> poll(const Job& job);
   // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
   // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
-  // where the session fails meanwhile. away_ns: Done::away_ns.
-  Status agree(std::uint64_t away_ns = 0);
+  // where the session fails meanwhile; false: some rank met a value that is not finite, and all drop the round.
+  // away_ns: Done::away_ns.
+  Result<bool> agree(std::uint64_t away_ns = 0);
   // By rank, of the round that was agreed last; false where some rank's word of it is not known any more.
   bool away(std::span<std::uint64_t> out) const;
   Status status() const;   // ok while the session lives
@@ -206,7 +207,7 @@ class Runner {
   void take_report(Rank peer, const Control& control);
   void take_farewell(Rank peer, const Farewell& farewell);
   void take_echo(Rank peer, const Echo& echo);
-  void learn_of_commit(std::uint32_t uncommitted);
+  void learn_of_commit(const Testimony& t);
   Report report_to(Rank peer, std::uint32_t number);
   void end_work();          // of a round that closes, if all its jobs are done
   void settle_round();      // it is agreed, if all ranks have ended it

@@ -169,7 +169,7 @@ Result<bool> Runner::poll(const Job& job) {
   return parting_.open() && job.state == Job::State::kDone;
 }
 
-Status Runner::agree(std::uint64_t away_ns) {
+Result<bool> Runner::agree(std::uint64_t away_ns) {
   Hold hold(*this);
   away_ns_ = away_ns;
   const std::int64_t begin = trace_ns();
@@ -201,7 +201,8 @@ Status Runner::agree(std::uint64_t away_ns) {
   }
   if (--callers_ > 0 && lanes_ == 0) tell_callers();
   rounds_.stop_waiting();
-  return rounds_.agreed() ? Status{} : parting_.verdict();
+  if (!rounds_.agreed()) return parting_.verdict();
+  return rounds_.agreed_finite();
 }
 
 // Without lanes nobody else would tell the others, unless another thread waits here already and does.

@@ -182,13 +182,14 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
 
 int Session::rank() const { return impl()->member().me; }
 int Session::world() const { return impl()->member().world; }
-Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin) {
+Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind) {
   try {
     const auto inside = impl();
-    return inside->stand_in() != nullptr ? inside->stand_in()->sync(bucket, origin)
-                                         : inside->sync(bucket, origin);
+    return inside->stand_in() != nullptr && kind == RoundKind::kAllReduce
+               ? inside->stand_in()->sync(bucket, origin)
+               : inside->sync(bucket, origin, kind);
   } catch (const std::bad_alloc&) {
-    return impl()->no_memory(impl()->needs(bucket));
+    return impl()->no_memory(impl()->needs(bucket, kind));
   }
 }
 Status Session::wait(Ticket ticket) {

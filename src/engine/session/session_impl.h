@@ -41,7 +41,8 @@ class Session::Impl {
     return round_;
   }
 
-  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin, Whose whose = Whose::kPrograms);
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin,
+                      RoundKind kind = RoundKind::kAllReduce, Whose whose = Whose::kPrograms);
   Status wait(Ticket ticket, Whose whose = Whose::kPrograms);
   Result<bool> poll(Ticket ticket);
   Status commit(Whose whose = Whose::kPrograms);
@@ -67,7 +68,7 @@ class Session::Impl {
   std::vector<std::string> said();
   std::string choices() const;
   // The memory that the layout of this bucket takes, in words.
-  std::string needs(std::span<const Tensor> bucket) const;
+  std::string needs(std::span<const Tensor> bucket, RoundKind kind) const;
   // Ends the session, since this rank cannot take part.
   Status no_memory(const std::string& what);
   Status write_trace();
@@ -118,14 +119,19 @@ class Session::Impl {
   struct Seen {
     std::uint32_t job = 0;
     std::vector<std::string> keys;
-    std::vector<Tensor> bucket;     // in the caller's order, where its tensors lay last
+    RoundKind kind = RoundKind::kAllReduce;
+    std::vector<std::vector<std::size_t>> bounds;  // Tensor::bounds
+    std::vector<Tensor> bucket;                    // in the caller's order, where its tensors lay last
     std::vector<carry::Own> gives;  // in that order as well: what has memory that can change hands
   };
 
-  Result<Entry*> entry_of(std::span<const Tensor> bucket);
+  Result<Entry*> entry_of(std::span<const Tensor> bucket, RoundKind kind);
+  Status check_new(std::span<const Tensor> bucket, RoundKind kind) const;
   // comes: in the caller's order.
-  std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, const Choices& choices,
-                                        std::span<const carry::Own> comes = {}) const;
+  std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, RoundKind kind,
+                                        const Choices& choices, std::span<const carry::Own> comes = {}) const;
+  // Whether all layouts can go on with these choices.
+  Status check_kinds(const Choices& choices) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
   Status look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout);
   Status in_open_round(std::string_view key) const;

@@ -70,9 +70,9 @@ Status Session::Impl::check_carry() {
   return {};
 }
 
-std::string Session::Impl::needs(std::span<const Tensor> bucket) const {
+std::string Session::Impl::needs(std::span<const Tensor> bucket, RoundKind kind) const {
   const std::lock_guard lock(mutex_);
-  const Plan plan = engine::plan_of(bucket, *choices_);
+  const Plan plan = engine::plan_of(bucket, *choices_, kind);
   return engine::Unit::needs(member_, engine::lay_out(bucket, plan.order), plan, schedule_.ratios());
 }
 

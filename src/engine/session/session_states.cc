@@ -109,6 +109,8 @@ Result<std::shared_ptr<const Choices>> Session::Impl::fits(const SavedHead& head
             "state was saved with schedule '{0}', this session has '{1}': open it with schedule '{0}'",
             head.schedule, schedule_.text()));
   TITHE_TRY(check_allowed(**choices, saved));
+  const std::lock_guard lock(mutex_);
+  TITHE_TRY(check_kinds(**choices));
   return choices;
 }
 

@@ -96,7 +96,8 @@ std::vector<TensorStats> Session::Impl::tensor_stats() const {
 
 // Norms and the advisor read gradients in the host's memory. Where these lie there already, this allocates nothing.
 Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout) {
-  const bool measured = norms_.due(round_ + 1);
+  const bool gathers = unit.plan().kind == RoundKind::kAllGather;  // weights, or others' values: no gradients
+  const bool measured = norms_.due(round_ + 1) && !gathers;
   if (advisor_ == nullptr && !measured) return {};
   std::vector<std::vector<std::uint8_t>> rooms;
   std::vector<Tensor> copies;

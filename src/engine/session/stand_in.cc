@@ -138,7 +138,7 @@ Status Session::Impl::StandIn::play(Round& round) {
       bucket.push_back(
           {.key = s.key, .data = results.back().data(), .n = s.n, .dtype = s.dtype, .row = s.row});
     }
-    const Result<Ticket> ticket = session_.sync(bucket, {}, Whose::kNobodys);
+    const Result<Ticket> ticket = session_.sync(bucket, {}, RoundKind::kAllReduce, Whose::kNobodys);
     if (!ticket.ok()) return ticket.status();
     tickets.push_back(*ticket);
   }
@@ -178,7 +178,7 @@ Result<Ticket> Session::Impl::StandIn::sync(std::span<const Tensor> bucket, cons
 }
 
 Result<Ticket> Session::Impl::StandIn::take(std::span<const Tensor> bucket) {
-  TITHE_TRY(engine::check_bucket(bucket));
+  TITHE_TRY(engine::check_bucket(bucket, RoundKind::kAllReduce, session_.member_.world));
   Round& round = missed_.front();
   if (round.taken == round.results.size() || shape_of(bucket) != usual_[round.taken])
     return Status(
