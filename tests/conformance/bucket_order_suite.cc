@@ -49,10 +49,10 @@ const Bucket kW = {{"w", 9000}, {"b", 50}}, kV = {{"v", 700}}, kU = {{"u", 5000}
 
 std::vector<Case> cases() {
   return {
-      {"another_name", {{kW}}, {kW}, {{{"w2", 9000}, {"b", 50}}}, "keys, sizes, types or order"},
+      {"another_name", {{kW}}, {kW}, {{{"w2", 9000}, {"b", 50}}}, "keys, sizes, types, bounds or order"},
       {"one_tensor_more", {{kW}}, {kW}, {{{"w", 9000}, {"b", 50}, {"c", 5}}}, "3 tensors"},
       {"one_tensor_fewer", {{kW}}, {kW}, {{{"w", 9000}}}, "1 tensors"},
-      {"another_order", {{kW}}, {kW}, {{{"b", 50}, {"w", 9000}}}, "keys, sizes, types or order"},
+      {"another_order", {{kW}}, {kW}, {{{"b", 50}, {"w", 9000}}}, "keys, sizes, types, bounds or order"},
       {"two_buckets_for_one", {{kW}}, {kW}, {{{"w", 9000}}, {{"b", 50}}}, "1 tensors"},
       {"one_bucket_more", {{kW}}, {kW}, {kW, kV}, "no further bucket"},
       {"one_bucket_fewer", {{kW, kV}}, {kW, kV}, {kW}, "no further bucket"},

@@ -215,7 +215,7 @@ TEST(ShardedSession, RanksThatDifferAreNamed) {
       const Status s = play(ranks[r], in_kind && r == 1 ? kGather : kScatter, {&t, 1});
       EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
       EXPECT_EQ(s.peer(), 1);
-      EXPECT_TRUE(has(s.what(), "the kind of round, or keys, sizes, types or bounds")) << s.what();
+      EXPECT_TRUE(has(s.what(), "the kind of round, or keys, sizes, types, bounds")) << s.what();
       EXPECT_EQ(v, ramp(12, r));
     });
   }
