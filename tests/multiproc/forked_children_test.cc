@@ -129,9 +129,11 @@ TEST_P(ForkedChildren, OfASurvivor) { ends_well(true, {true, true, false}, {}); 
 TEST_P(ForkedChildren, OfARankThatCloses) { ends_well(false, {}, {true, true}); }
 TEST_P(ForkedChildren, OfTheRankThatStays) { ends_well(false, {true, false}, {true}); }
 
-INSTANTIATE_TEST_SUITE_P(All, ForkedChildren, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return in_a_name(info.param.transport) + (info.param.apart ? "_apart" : "");
-});
+std::string title(const ::testing::TestParamInfo<Case>& one) {
+  return in_a_name(one.param.transport) + (one.param.apart ? "_apart" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ForkedChildren, ::testing::ValuesIn(cases()), title);
 
 }  // namespace
 }  // namespace tithe::testing
