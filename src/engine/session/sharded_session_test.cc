@@ -244,7 +244,7 @@ TEST(ShardedSession, FeedbackByDefaultAndAsAsked) {
   EXPECT_TRUE(left("eden:bits=2", kScatter));
   EXPECT_FALSE(left("eden:bits=2,scale=unbiased", kScatter));
   EXPECT_FALSE(left("qsgd:bits=4", kScatter));
-  EXPECT_TRUE(left("threshold:threshold=0.9", kScatter)) << "it has no contraction, and is not unbiased";
+  EXPECT_TRUE(left("threshold:tau=0.9", kScatter)) << "it has no contraction, and is not unbiased";
   EXPECT_TRUE(left("qsgd:bits=4,feedback=residual", kScatter));
   EXPECT_FALSE(left("onebit:feedback=none", kScatter));
   EXPECT_FALSE(left("onebit", kGather));
