@@ -87,8 +87,8 @@ struct Choice {
   // The way of a tensor, or of a group's part, of so many values; nullptr where a strategy is named.
   const Way* way_of(std::size_t values) const;
   const Strategy& strategy_of(std::size_t values) const;
-  Spec inside_spec() const;                    // raw where no rule says it
-  Spec inside_spec(const Way* way) const;      // the same, or what the way has
+  Spec inside_spec() const;                // raw where no rule says it
+  Spec inside_spec(const Way* way) const;  // the same, or what the way has
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 

@@ -96,9 +96,9 @@ struct SessionOptions {
   // part_values are what these leave out.
   std::string choices = {};
   std::optional<std::vector<Rule>> rules = {};  // instead of `choices`
-  // The link between two ranks, where it is known, such as "10Gb/s" or "1Gb/s+50us" (with what a frame costs), and the
-  // one inside a host: "25Gb/s+50us, inside 10GB/s+9us" (parse_link). Then min_values and part_values that have their usual values
-  // follow from it (tithe/choices.h). The same on all ranks.
+  // The link between two ranks, if it is known, such as "10Gb/s" or "1Gb/s+50us" (with the cost of a frame), and the
+  // link inside a host: "25Gb/s+50us, inside 10GB/s+9us" (parse_link). min_values and part_values that have their usual
+  // values then follow from it (tithe/choices.h). The same on all ranks.
   std::string link = {};
   // The ranks that share a host: "4x2", "3+1", "0,1,0,1" (tithe/hosts.h). Empty: as the transport finds it. The same on
   // all ranks.

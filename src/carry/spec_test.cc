@@ -59,10 +59,9 @@ TEST(Spec, FeedbackThatGrowsWithoutLimitIsRefusedWithTheCures) {
   const std::string why = parse_spec("qsgd:norm=l2").status().what();
   for (const char* cure : {"bits=6", "norm=max", "bucket=128"})
     EXPECT_NE(why.find(cure), std::string::npos) << why;
-  for (const char* text :
-       {"qsgd:norm=l2,feedback=none", "qsgd:norm=l2,bits=6", "qsgd:norm=l2,bucket=128", "qsgd:bits=2",
-        "qsgd:norm=l2,feedback=decay,beta=0.4", "nuqsgd:norm=l2", "minmax:bits=2", "terngrad",
-        "minmax:bits=1,feedback=none", "threshold:tau=100"})
+  for (const char* text : {"qsgd:norm=l2,feedback=none", "qsgd:norm=l2,bits=6", "qsgd:norm=l2,bucket=128",
+                           "qsgd:bits=2", "qsgd:norm=l2,feedback=decay,beta=0.4", "nuqsgd:norm=l2",
+                           "minmax:bits=2", "terngrad", "minmax:bits=1,feedback=none", "threshold:tau=100"})
     EXPECT_TRUE(parse_spec(text).ok()) << parse_spec(text).status().what();
 }
 

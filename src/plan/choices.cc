@@ -217,10 +217,9 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     if (c.strategy == nullptr)
       c.ways = c.group.empty() ? known.of(c.spec, c.inside) : known.of_group(c.spec, c.inside);
     else if (c.parts_by_link)  // parts() is asked for each tensor, and takes the pace from here
-      c.ways = {
-          {.strategy = c.strategy,
-           .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link,
-                                 c.inside ? &*c.inside : nullptr)}};
+      c.ways = {{.strategy = c.strategy,
+                 .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link,
+                                       c.inside ? &*c.inside : nullptr)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   for (const Choice& c : out.choices_)  // a Spec need not come from parse_spec
     for (const Spec& spec : {c.spec, c.inside_spec()})

@@ -104,13 +104,13 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
   const double inside_frame =
       link.inside_seconds_per_frame > 0 ? link.inside_seconds_per_frame : link.seconds_per_frame;
   const int inside_steps = strategy.between != nullptr && ranks > 1 ? 2 : 0;  // to a carrier, and from it
-  return {.compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
-                     kCheckByte * sent_by_rank,
-          .inside = ranks == 1 ? 0 : inside / inside_rate,
-          .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
-          .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
-          .delay = phases * ((cost.steps - inside_steps) * link.seconds_per_frame +
-                             inside_steps * inside_frame)};
+  return {
+      .compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
+                 kCheckByte * sent_by_rank,
+      .inside = ranks == 1 ? 0 : inside / inside_rate,
+      .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
+      .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
+      .delay = phases * ((cost.steps - inside_steps) * link.seconds_per_frame + inside_steps * inside_frame)};
 }
 
 namespace {
@@ -211,8 +211,9 @@ Result<Link> parse_link(std::string_view text) {
   if (text.empty()) return link;
   const std::size_t inside = text.find(kInside);
   if (!read(text.substr(0, inside), link.bytes_per_second, link.seconds_per_frame) ||
-      (inside != std::string_view::npos && !read(text.substr(inside + kInside.size()),
-                                                 link.inside_bytes_per_second, link.inside_seconds_per_frame)))
+      (inside != std::string_view::npos &&
+       !read(text.substr(inside + kInside.size()), link.inside_bytes_per_second,
+             link.inside_seconds_per_frame)))
     return Status(Code::kInvalid,
                   fmt::format("link '{}': give bits or bytes per second, and what a frame costs if you know "
                               "it, such as 10Gb/s, 100mbit, 1.2GB/s or 1Gb/s+50us; and the same of the link "

@@ -112,7 +112,8 @@ TEST(Pace, ALinkMayNameTheOneInsideHosts) {
   EXPECT_DOUBLE_EQ(link.inside_bytes_per_second, 1e10);
   EXPECT_DOUBLE_EQ(link.inside_seconds_per_frame, 9e-6);
   EXPECT_EQ(parse_link("25Gb/s, inside 10GB/s")->inside_seconds_per_frame, 0);
-  for (const char* wrong : {"25Gb/s, inside ", "25Gb/s, inside fast", ", inside 10GB/s", "25Gb/s,inside 10GB/s"})
+  for (const char* wrong :
+       {"25Gb/s, inside ", "25Gb/s, inside fast", ", inside 10GB/s", "25Gb/s,inside 10GB/s"})
     EXPECT_FALSE(parse_link(wrong).ok()) << wrong;
 }
 

@@ -140,7 +140,7 @@ FeedbackPolicy feedback_of(const Spec& spec, RoundKind kind) {
 
 Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const Usual& usual, RoundKind kind) {
   Part part{at, t.n, shaped(c.spec, t.row), &c.strategy_of(t.n), c.why, c.scheduled, c.priority};
-  settle(part, c, usual);
+  settle(part, c, t.n, usual);
   // What "auto" takes for all-reduces adds on the way where that is fast; here every value is rounded once.
   const bool direct = c.strategy == nullptr && part.strategy->between == nullptr;
   part.strategy = &sharded_strategy(kind, direct ? *find_strategy("gather") : *part.strategy);
@@ -201,7 +201,8 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices, Round
     }
     at += n;
   }
-  for (const auto& [part, choice] : groups) settle(plan.parts[part], *choice, plan.parts[part].n, choices.usual());
+  for (const auto& [part, choice] : groups)
+    settle(plan.parts[part], *choice, plan.parts[part].n, choices.usual());
   return plan;
 }
 

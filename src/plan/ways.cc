@@ -73,8 +73,8 @@ bool fits_inside(const Spec& spec) {
          codec.phases[0].laws[0] == Law::kDecode;
 }
 
-// The codecs beside raw values that ranks of one host may send each other: 8 or 16 bits that lose no more than the codec
-// between hosts, and that codec itself. Their losses stay in the residual, so the codec between hosts must keep one.
+// The codecs inside a host, beside uncompressed values: 8 or 16 bits that lose no more than the codec between hosts,
+// and that codec itself. Their losses stay in the residual, so the codec between hosts must keep one.
 std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
   if (usual.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
   std::vector<Spec> out;

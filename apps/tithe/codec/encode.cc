@@ -91,7 +91,8 @@ Run declare_encode(CLI::App& app) {
 
 }  // namespace
 
-const Verb encode_verb = {
-    .name = "encode", .doc = "encode a file of values as one frame (docs/format.md)", .declare = declare_encode};
+const Verb encode_verb = {.name = "encode",
+                          .doc = "encode a file of values as one frame (docs/format.md)",
+                          .declare = declare_encode};
 
 }  // namespace tithe::cli

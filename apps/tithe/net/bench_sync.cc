@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe bench sync: time whole rounds between ranks on this machine, and check them against the laws. Ranks are threads, or
-// processes of this same program, as the transport has them.
+// tithe bench sync: time whole rounds between ranks on this machine, and check them against the laws. Ranks are threads
+// or processes of this program; the transport decides.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -182,10 +182,12 @@ Run declare_profile(CLI::App& app) {
       "which ranks share a host: 2x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
   add_delay(app, args->delay_ms);
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
-  app.add_option("--codec", args->codecs,
-                 "measure this codec, with its parameters; may be given several times; fp32, bf16 and zip are "
-                 "always measured. Without it: all codecs at their defaults");
-  app.add_option("--most-values", args->most_values, "values of the largest tensor that a codec is timed with")
+  app.add_option(
+      "--codec", args->codecs,
+      "measure this codec, with its parameters; may be given several times; fp32, bf16 and zip are "
+      "always measured. Without it: all codecs at their defaults");
+  app.add_option("--most-values", args->most_values,
+                 "values of the largest tensor that a codec is timed with")
       ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
       ->capture_default_str();
   app.add_option("--lanes", args->lanes, "compute threads per rank")
@@ -205,8 +207,9 @@ Run declare_profile(CLI::App& app) {
 
 }  // namespace
 
-const Verb profile_verb = {.name = "profile",
-                           .doc = "measure what codecs, steps, messages and links cost here, for simulate and plan",
-                           .declare = declare_profile};
+const Verb profile_verb = {
+    .name = "profile",
+    .doc = "measure what codecs, steps, messages and links cost here, for simulate and plan",
+    .declare = declare_profile};
 
 }  // namespace tithe::cli

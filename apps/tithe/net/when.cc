@@ -80,8 +80,8 @@ std::string when_to_use(const Spec& spec, double bits) {
     TITHE_ASSERT(row.ok());
     if (row->codec != spec.codec) continue;
     const std::string settings = to_string(*row);
-    add(others, settings == spec.codec->name ? std::string(when.have)
-                                             : fmt::format("{}: {}", settings, when.have));
+    add(others,
+        settings == spec.codec->name ? std::string(when.have) : fmt::format("{}: {}", settings, when.have));
     if (row->settings == spec.settings) add(own, std::string(when.have));
   }
   return !own.empty() ? own : !others.empty() ? others : by_traits(*spec.codec, bits);
@@ -110,10 +110,11 @@ Result<std::vector<std::string_view>> within_noise(std::string_view optimizer) {
       found.push_back(row.spec);
   }
   if (found.empty())
-    return Status(Code::kInvalid,
-                  fmt::format("'{}' is not in the study of optimizers (docs/choosing.md): {}; for another one say "
-                              "with --allow what may be lost, and compare with fp32",
-                              optimizer, suggest(optimizer, known)));
+    return Status(
+        Code::kInvalid,
+        fmt::format("'{}' is not in the study of optimizers (docs/choosing.md): {}; for another one say "
+                    "with --allow what may be lost, and compare with fp32",
+                    optimizer, suggest(optimizer, known)));
   return found;
 }
 

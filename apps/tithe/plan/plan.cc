@@ -259,9 +259,9 @@ Result<Report> run_plan(const PlanArgs& args) {
   for (const planner::Allowance& one : question->allowed) allowed.push_back(to_string(one));
   report.json["allowed"] = allowed;
   if (!args.optimizer.empty())
-    report.text +=
-        fmt::format("allowed: fp32, bf16 and zip; and what trains like fp32 under {} (docs/choosing.md): {}\n",
-                    args.optimizer, fmt::join(allowed, ", "));
+    report.text += fmt::format(
+        "allowed: fp32, bf16 and zip; and what trains like fp32 under {} (docs/choosing.md): {}\n",
+        args.optimizer, fmt::join(allowed, ", "));
   else if (args.allow.empty())
     report.text +=
         "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME says what else may be lost "
@@ -327,16 +327,19 @@ Run declare_plan(CLI::App& app) {
                  "instead of --cluster: the link of each host, such as 1Gb/s; needs --ranks or --hosts");
   app.add_option("--hosts", args->scene.hosts,
                  "with --link: hosts and ranks on each, such as 4x8; without it each rank has a host");
-  app.add_option("--ranks", args->scene.ranks, "number of ranks: the first of the cluster's, or more hosts of its kind")
+  app.add_option("--ranks", args->scene.ranks,
+                 "number of ranks: the first of the cluster's, or more hosts of its kind")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--profile", args->scene.profile, "a file that `tithe profile` wrote: costs of steps, and links");
+  app.add_option("--profile", args->scene.profile,
+                 "a file that `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->scene.foreign_profile,
                "take a profile of another machine or version");
   app.add_option("--lanes", args->scene.session.lanes,
                  "compute threads per rank; without it as many as its host's cores leave free")
       ->check(CLI::Range(1, 64));
   add_windows(app, args->scene);
-  app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb, "capacity of DistributedDataParallel's buckets, in MiB")
+  app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb,
+                 "capacity of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--policy", args->policy,

@@ -193,7 +193,8 @@ std::string beside_the_link(const Scene& scene, const Sweep& sweep) {
                       (scene.costs.send_byte + scene.costs.receive_byte) * 1e9 / 2);
   if (cluster.hosts().size() > 1 && cluster.machine_cores().size() == 1)
     text += fmt::format(", and {} ranks share {} cores", cluster.world(), cluster.machine_cores()[0]);
-  return text + "; --profile of the hosts themselves, or --cluster with cores of their own, has other costs\n";
+  return text +
+         "; --profile of the hosts themselves, or --cluster with cores of their own, has other costs\n";
 }
 
 Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
@@ -268,7 +269,8 @@ Run declare_simulate(CLI::App& app) {
                  "the link= of the sessions; without it the cluster's; none: not known");
   app.add_option("--transport", args->transport,
                  "transport whose rule for long messages holds; without it the profile's, or ucx's over TCP");
-  app.add_option("--ranks", args->ranks, "number of ranks: the first of the cluster's, or more hosts of its kind")
+  app.add_option("--ranks", args->ranks,
+                 "number of ranks: the first of the cluster's, or more hosts of its kind")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--profile", args->profile, "a file that `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->foreign_profile, "take a profile of another machine or version");
@@ -278,11 +280,13 @@ Run declare_simulate(CLI::App& app) {
   app.add_option("--lanes", args->session.lanes,
                  "compute threads per rank; without it as many as its host's cores leave free")
       ->check(CLI::Range(1, 64));
-  app.add_option("--servers", args->session.servers, "number of ranks, the last ones, that only sum for the others")
+  app.add_option("--servers", args->session.servers,
+                 "number of ranks, the last ones, that only sum for the others")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   add_windows(app, *args);
-  app.add_option("--bucket-cap-mb", args->bucket_cap_mb, "capacity of DistributedDataParallel's buckets, in MiB")
+  app.add_option("--bucket-cap-mb", args->bucket_cap_mb,
+                 "capacity of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--sweep", args->sweep, "simulate over a range of this: bandwidth, ranks or ratio")

@@ -165,7 +165,8 @@ Figure compare_figure(const std::vector<Answer>& answers) {
 std::string compare_page(const std::string& title, const std::string& about,
                          const std::vector<Answer>& answers) {
   std::string table =
-      "<tr><th>setting</th><th>step, ms</th><th>8 of 10 between</th><th>computing</th><th>exposed</th><th>efficiency</th><th>sent, "
+      "<tr><th>setting</th><th>step, ms</th><th>8 of 10 "
+      "between</th><th>computing</th><th>exposed</th><th>efficiency</th><th>sent, "
       "MB</th><th>encode, ms</th><th>merge, ms</th><th>link, ms</th><th>busiest link</th></tr>\n";
   for (const Answer& a : answers) {
     const auto [low, high] = band_ms(a);

@@ -166,7 +166,8 @@ TEST(AutoStrategy, TakesACodecInsideHostsWhereTheLinkThereIsSlow) {
     const Part part = make_plan(bucket, choices).parts[0];
     return part.inside ? to_string(*part.inside) : "none";
   };
-  constexpr std::string_view kSlow = "25Gb/s+30us, inside 10GB/s+9us", kFast = "1Gb/s+30us, inside 120GB/s+9us";
+  constexpr std::string_view kSlow = "25Gb/s+30us, inside 10GB/s+9us",
+                             kFast = "1Gb/s+30us, inside 120GB/s+9us";
   EXPECT_EQ(inside("fp8", kSlow), "fp8");
   EXPECT_EQ(inside("eden:bits=3", kSlow), "eden:bits=3");
   EXPECT_EQ(inside("bf16", kSlow), "bf16");

@@ -59,7 +59,8 @@ std::string difference(const Card& is, const Card& should) {
   compare("tensors", is.tensors, should.tensors);
   compare("values", is.values, should.values);
   compare_rounds(text, is.round, should.round);
-  if (text.empty() && is.layout != should.layout) text.add("the kind of round, or keys, sizes, types, bounds or order of tensors");
+  if (text.empty() && is.layout != should.layout)
+    text.add("the kind of round, or keys, sizes, types, bounds or order of tensors");
   if (text.empty() && (is.place != should.place || is.ended != should.ended))
     text.add("the order of buckets");
   if (text.empty()) text.add("how the bucket is cut into parts");
