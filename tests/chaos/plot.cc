@@ -77,7 +77,7 @@ void draw_gpus(Dice& dice, Plot& p) {
 void draw_kind(Dice dice, Plot& p) {
   Spec& spec = p.law.spec;
   const bool serves = spec.codec->phases.size() == 1 && spec.codec->memory == nullptr && p.law.rules.empty();
-  if (!serves || !dice.one_in(3)) return;
+  if (!serves || p.fault.kind == FaultKind::kDriver || !dice.one_in(3)) return;
   p.kind = dice.any({RoundKind::kReduceScatter, RoundKind::kAllGather});
   spec.feedback.asked = spec.feedback.kind == Feedback::kResidual;
   if (p.kind == RoundKind::kAllGather) p.propose_at = -1;  // rules keep no residual there
