@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -53,20 +54,29 @@ std::string text_of(const Settings& settings) {
   return out;
 }
 
-// The nearest other choice of one parameter with which residuals do not grow, as it is written in a spec.
+// The nearest other choice of one parameter with which residuals do not grow, as it is written in a spec. Choices that
+// are numbers are as near as their values are.
 std::optional<std::string> cure_by(const Settings& settings, std::size_t param, double keep) {
   const ParamSpec& p = settings.codec->params[param];
-  const auto now = static_cast<std::ptrdiff_t>(settings[param]);
-  const auto count = static_cast<std::ptrdiff_t>(p.choices.size());
-  for (std::ptrdiff_t away = 1; away < count; ++away)
-    for (const std::ptrdiff_t to : {now + away, now - away}) {
-      if (to < 0 || to >= count) continue;
-      Settings other = settings;
-      other.value[param] = static_cast<double>(to);
-      if (keep * residual_growth(other) <= kNoGrowth)
-        return fmt::format("{}={}", p.name, p.choices[static_cast<std::size_t>(to)]);
-    }
-  return std::nullopt;
+  const auto number = [&](std::size_t choice) {
+    double value = 0;
+    const std::string_view text = p.choices[choice];
+    return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{}
+               ? value
+               : static_cast<double>(choice);
+  };
+  std::optional<std::size_t> best;
+  for (std::size_t to = 0; to < p.choices.size(); ++to) {
+    Settings other = settings;
+    other.value[param] = static_cast<double>(to);
+    if (keep * residual_growth(other) > kNoGrowth) continue;
+    const auto away = [&](std::size_t choice) {
+      return std::fabs(number(choice) - number(static_cast<std::size_t>(settings[param])));
+    };
+    if (!best || away(to) < away(*best)) best = to;
+  }
+  if (!best) return std::nullopt;
+  return fmt::format("{}={}", p.name, p.choices[*best]);
 }
 
 }  // namespace

@@ -222,8 +222,11 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
                                        c.inside ? &*c.inside : nullptr)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   for (const Choice& c : out.choices_)  // a Spec need not come from parse_spec
-    for (const Spec& spec : {c.spec, c.inside_spec()})
-      TITHE_TRY(carry::check_feedback(spec.settings, spec.feedback));
+    for (const Spec& spec : {c.spec, c.inside_spec()}) {
+      Settings settings = spec.settings;
+      settings.codec = spec.codec;
+      TITHE_TRY(carry::check_feedback(settings, spec.feedback));
+    }
   return out;
 }
 

@@ -56,6 +56,7 @@ void BucketOrder::announce(Place& place) {
 }
 
 Status BucketOrder::add(const Announcement& entry, bool in_card) {
+  if (world_ == 1) return {};
   Place& place = places_.emplace_back(Place{.mine = entry, .announced = in_card});
   if (!predicted(entry) || (held_ && entry.place == 0)) announce(place);
   for (Rank r = 0; index(r) < world_; ++r)
