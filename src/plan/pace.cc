@@ -104,10 +104,8 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
   const double inside_frame =
       link.inside_seconds_per_frame > 0 ? link.inside_seconds_per_frame : link.seconds_per_frame;
   const int inside_steps = strategy.between != nullptr && ranks > 1 ? 2 : 0;  // to a carrier, and from it
-  // A rank encodes each value once: by the codec between hosts if it carries the value, else by the one inside.
-  const double carried = 1 - cost.inside_shares;
   return {
-      .compute = 1e-9 * (carried * m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
+      .compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
                  kCheckByte * sent_by_rank,
       .inside = ranks == 1 ? 0 : inside / inside_rate,
       .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),

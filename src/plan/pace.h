@@ -4,8 +4,8 @@
 // the link.
 //
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
-//   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge: the codec's pace (pace.def),
-//                   or the pace of the codec inside a host; and kCheckByte for the checksum of each byte that it sends
+//   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge: the codec's pace (pace.def);
+//                   and the checksum of what it sends, kCheckByte for each byte
 //   inside    I n   I = bytes per value that a host's ranks send each other / the link's rate inside, or kInsideRate
 //   wire      W n   W = bytes per value that leave the busiest host / bytes per second; kManyToOne of these where
 //                   several hosts send to one rank

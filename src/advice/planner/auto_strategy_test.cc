@@ -169,9 +169,9 @@ TEST(AutoStrategy, TakesACodecInsideHostsWhereTheLinkThereIsSlow) {
   constexpr std::string_view kSlow = "25Gb/s+30us, inside 10GB/s+9us",
                              kFast = "1Gb/s+30us, inside 120GB/s+9us";
   EXPECT_EQ(inside("fp8", kSlow), "fp8");
-  EXPECT_EQ(inside("eden:bits=3", kSlow), "eden:bits=3");
-  EXPECT_EQ(inside("bf16", kSlow), "bf16");
-  EXPECT_EQ(inside("fp32", kSlow), "fp32") << "a codec that loses nothing stays so inside";
+  EXPECT_EQ(inside("eden:bits=3", kSlow), "fp8");
+  EXPECT_EQ(inside("bf16", kSlow), "none") << "a strategy that does not treat hosts apart";
+  EXPECT_EQ(inside("fp32", kSlow), "none");
   EXPECT_EQ(inside("fp8:feedback=none", kSlow), "fp32") << "the residual keeps what is lost inside";
   EXPECT_EQ(inside("fp8", kFast), "fp32") << "no loss that brings nothing";
 }
