@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A loop that waits for events must not spin. An event source that is ready for ever, and brings nothing to do, would
-// wake it without end: a descriptor that was closed in an epoll set, a library that asks to be called again and does
-// nothing then. After kMost such turns in a row the loop is told to pause a millisecond in each, until something moves:
-// it then uses a few percent of a core, deadlines are still met, and a line says so.
+// Keeps a loop that waits for events from spinning. A source that stays ready without work to do wakes the loop without
+// end: a closed descriptor in an epoll set, or a shared-memory queue whose writer was preempted in the middle of a
+// message. After kMost such turns in a row the loop pauses for 1 ms per turn until something moves. It then uses a few
+// percent of a core and still meets its deadlines. If nothing moves for about 10 s, one line reports it.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -17,26 +17,27 @@ class SpinGuard {
   static constexpr int kMost = 1000;
   static constexpr std::chrono::milliseconds kPause{1};
 
+  explicit SpinGuard(int pauses_before_line = 10'000) : pauses_before_line_(pauses_before_line) {}
+
   void moved() { turns_ = 0; }
-  // After a turn in which the wait ended before its time and nothing moved.
+  // Called after a wait that ended early although nothing moved.
   void woken_for_nothing() {
     if (++turns_ <= kMost) return;
-    turns_ = kMost;
-    paused_.store(true, std::memory_order_relaxed);
     std::this_thread::sleep_for(kPause);
+    if (turns_ - kMost >= pauses_before_line_) spins_.store(true, std::memory_order_relaxed);
   }
-  // Once; from any thread.
+  // The line, once. Any thread may call it.
   std::vector<std::string> said() {
-    if (!paused_.load(std::memory_order_relaxed) || said_.exchange(true)) return {};
+    if (!spins_.load(std::memory_order_relaxed) || said_.exchange(true)) return {};
     return {
-        "the transport was woken again and again with nothing to do, and now pauses 1 ms between two looks: "
-        "an "
-        "event source of this process does not fall silent (please report it)"};
+        "the transport is woken again and again with nothing to do, and pauses 1 ms between two looks: an "
+        "event source of this process stays ready (please report it)"};
   }
 
  private:
+  const int pauses_before_line_;
   int turns_ = 0;
-  std::atomic<bool> paused_{false}, said_{false};
+  std::atomic<bool> spins_{false}, said_{false};
 };
 
 }  // namespace tithe

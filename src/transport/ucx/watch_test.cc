@@ -65,7 +65,6 @@ TEST(Worker, does_not_spin_beside_a_source_that_is_ready_for_ever) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   ASSERT_EQ(write(ends[1], "x", 1), 1);
-  EXPECT_TRUE((*worker)->said().empty());
   const auto begin = std::chrono::steady_clock::now();
   int turns = 0;
   for (; std::chrono::steady_clock::now() - begin < 500ms; ++turns) {
@@ -73,10 +72,7 @@ TEST(Worker, does_not_spin_beside_a_source_that_is_ready_for_ever) {
     EXPECT_FALSE((*worker)->wait(100ms, ends[0]));
   }
   EXPECT_LE(turns, SpinGuard::kMost + 500 + 10);
-  const std::vector<std::string> said = (*worker)->said();
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_NE(said[0].find("nothing to do"), std::string::npos) << said[0];
-  EXPECT_TRUE((*worker)->said().empty());
+  EXPECT_TRUE((*worker)->said().empty()) << "reported only if it lasts";
   (*worker)->wake();
   EXPECT_TRUE((*worker)->wait(100ms, ends[0])) << "a loop that pauses is woken all the same";
   close(ends[0]);
