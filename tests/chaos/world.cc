@@ -211,7 +211,9 @@ Course run(const Plot& plot, const Run& how) {
   course.changed = net.changed();
   if (gpus) {
     course.gpu = fake_gpu().problem();
-    if (course.gpu.empty() && !fake_gpu().broken() && fake_gpu().alive() > 0)
+    // A driver that fails for good fails releases too.
+    const bool released = how.fault.kind != FaultKind::kDriver || !plot.driver.for_good;
+    if (course.gpu.empty() && !fake_gpu().broken() && released && fake_gpu().alive() > 0)
       course.gpu = fmt::format("{} things were not given back", fake_gpu().alive());
   }
   return course;

@@ -221,6 +221,11 @@ void Runner::cancel() {
   tell_callers();
 }
 
+void Runner::give_up(const Status& why) {
+  const Hold hold(*this);
+  if (parting_.open()) fail({Finding::kAccused, {why.code(), why.what(), member_.me}});
+}
+
 Status Runner::status() const {
   const std::lock_guard lock(mutex_);
   return parting_.verdict();

@@ -142,7 +142,12 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   settle();
   Unit& unit = *e.job->unit;
   for (std::size_t i = 0; i < e.kept.size(); ++i) e.kept[i]->move_to(unit.carry(), unit.tensors()[i].slice());
-  TITHE_TRY(unit.place(bucket, origin));
+  // A device that fails here fails the round, as it does on a lane: a round without this bucket would be another round.
+  const auto on_device = [this](Status s) {
+    if (s.code() == Code::kIo) runner_.give_up(s);
+    return s;
+  };
+  TITHE_TRY(on_device(unit.place(bucket, origin)));
   for (Kept* kept : e.kept) kept->use(round_ + 1);
   if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
   const bool first = std::ranges::none_of(entries_, [](const auto& other) { return other->open; });
@@ -154,7 +159,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
           : static_cast<std::uint64_t>(std::max<std::int64_t>(0, last_handed_ns_ - left_ns_ - blocked_ns_));
   for (const Tensor& t : bucket)
     if (!t.side) gradient_bytes_ += t.n * bytes_of(t.dtype);
-  TITHE_TRY(look_at(unit, bucket, e.hash));
+  TITHE_TRY(on_device(look_at(unit, bucket, e.hash)));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_),
                           whose == Whose::kPrograms ? last_ticket_ + 1 : 0));
   e.ticket = ++last_ticket_;
