@@ -89,7 +89,7 @@ def test_hosts_behind_links_are_measured_by_the_ranks_that_a_launcher_started_th
     assert len(rates) == 12
     between = [rate for (a, b), rate in rates.items() if a // 2 != b // 2]
     assert 0 < max(between) < 56e6 < max(rates[0, 1], rates[2, 3])
-    assert set(p["codecs"]) == {"fp32", "onebit"}
+    assert set(p["codecs"]) == {"fp32", "bf16", "zip", "onebit"}  # baselines beside the codec asked for
     (setting,) = told("simulate --model hdc --cluster ./c.toml --codec fp32 --strategy hosts", tmp_path)["settings"]
     assert setting["ranks"] == 4
     assert setting["step_ms"] > 80  # 4.6 MB by 400 Mbit/s

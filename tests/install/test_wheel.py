@@ -135,7 +135,7 @@ def test_two_ranks_with_numpy_alone(installed):
 def test_two_ranks_of_ddp_under_torchrun(installed):
     folder, python = installed
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    assert "bytes per step instead of" in run(*torchrun, folder / "train_ddp.py", cwd=folder)
+    assert "bytes per step, an fp32 all-reduce sends" in run(*torchrun, folder / "train_ddp.py", cwd=folder)
 
 
 def test_help_shows_what_attach_takes(installed):

@@ -20,7 +20,7 @@ JOBS = {
     "tcp by the wrong network": ("tcp:trust=172.16.0.0/12", "10.77.0.1", {}),
     "tcp by IPv6 in brackets": ("tcp:trust=fd77::/64", "[fd77::1]", {}),
     "tcp by the loopback": ("tcp:trust=127.0.0.0/8", "10.77.0.1", {}),
-    "ucx": ("ucx", "10.77.0.1", {"UCX_TLS": "tcp,self"}),
+    "ucx": ("ucx", "10.77.0.1", {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "docker0"}),
     "ucx by a device": ("ucx:devices=eth0", "10.77.0.1", {"UCX_TLS": "tcp,self"}),
     "ucx by the variable": ("ucx", "10.77.0.1", {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}),
 }

@@ -158,8 +158,9 @@ def state_of(codec):
     """A state with a right checksum that names this codec."""
     format_ = second_decoder()
     state = core_session().state()
-    (length,) = struct.unpack_from("<Q", state, 24)
-    body = state[:24] + struct.pack("<Q", len(codec)) + codec + state[32 + length : -8]
+    at = 32  # magic, version, rank, world, round, job
+    (length,) = struct.unpack_from("<Q", state, at)
+    body = state[:at] + struct.pack("<Q", len(codec)) + codec + state[at + 8 + length : -8]
     return body + struct.pack("<Q", format_.xxh3_64(body))
 
 

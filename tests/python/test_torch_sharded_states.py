@@ -71,7 +71,8 @@ def resuming(rank, world, folder, part):
     if part == "first":
         found = dict(zip(("model", "optimizer"), get_state_dict(network, optimizer), strict=True))
         dcp.save({**found, "tithe": state}, checkpoint_id=folder)
-    return bits(network), own_part(state.state_dict())["session"].numpy().tobytes()
+    saved = own_part(state.state_dict())["session"].numpy().tobytes()
+    return bits(network), saved[:24] + saved[32:-8]  # without the job's random number and the checksum
 
 
 def test_a_distributed_checkpoint_goes_on_bit_for_bit(tmp_path):
