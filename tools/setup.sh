@@ -30,7 +30,7 @@ cd "$(dirname "$0")/.."
 packages_core=(build-essential cmake ninja-build pkg-config python3 python3-venv python3-dev libucx-dev libhwy-dev
   libxxhash-dev libssl-dev libasio-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
   ccache)
-packages_build=(libgtest-dev iproute2 util-linux libcairo2-dev
+packages_build=(libgtest-dev iproute2 util-linux
   libzfp-dev libzstd-dev libopenblas-dev libkissfft-dev libhtscodecs-dev) # these five: what bench_codecs measures the codecs against
 packages_demo=(dataset-fashion-mnist iproute2 util-linux)
 packages_lint=(clang-format clang-tidy)

@@ -4,9 +4,7 @@
 import json
 import os
 import shlex
-import struct
 import subprocess
-import zlib
 from pathlib import Path
 
 import pytest
@@ -85,37 +83,6 @@ def test_a_page_shows_where_the_time_of_settings_goes(tmp_path):
         assert f"<td>{s['step_ms']:.3f}</td>" in page
         assert "<td>{:.1f} to {:.1f}</td>".format(*s["step_ms_between"]) in page
         assert s["setting"] in page
-
-
-def test_a_picture_shows_what_the_page_does(tmp_path):
-    line = "simulate --model hdc --cluster office_1g --codec fp32 --compare bf16 --png out.png"
-    for more, width in (("", 860), ("--sweep bandwidth", 820)):
-        done = run(f"{line} {more}", tmp_path)
-        if done.returncode == 2:  # a build without Cairo
-            assert "libcairo2-dev" in done.stderr
-            assert list(tmp_path.iterdir()) == []
-            return
-        assert done.returncode == 0, done.stderr
-        picture = (tmp_path / "out.png").read_bytes()
-        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-        assert struct.unpack(">I", picture[16:20]) == (2 * width,)
-        pixels = rows_of(picture)
-        assert len({bytes(row) for row in pixels}) > 20  # it is not empty
-
-
-def rows_of(picture):
-    """The lines of pixels of a PNG, as they are packed."""
-    at, packed, height = 8, b"", 0
-    while at < len(picture):
-        length, kind = struct.unpack(">I4s", picture[at : at + 8])
-        if kind == b"IHDR":
-            height = struct.unpack(">I", picture[at + 12 : at + 16])[0]
-        if kind == b"IDAT":
-            packed += picture[at + 8 : at + 8 + length]
-        at += length + 12
-    pixels = zlib.decompress(packed)
-    each = len(pixels) // height
-    return [pixels[k * each : (k + 1) * each] for k in range(height)]
 
 
 def test_ranks_that_are_alike_are_simulated_once_however_many(tmp_path):

@@ -163,8 +163,8 @@ TEST_P(FailureSuite, DifferingRankIsNamed) {
       std::vector<float> v(5000 + (r == odd ? c.extra : 0));
       const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
       const Result<Ticket> ticket = all[r].sync({&t, 1});
-      ASSERT_TRUE(ticket.ok());
-      const Status s = all[r].wait(*ticket);
+      // A majority may have named the rank before this one calls sync().
+      const Status s = ticket.ok() ? all[r].wait(*ticket) : ticket.status();
       EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
       EXPECT_EQ(s.peer(), odd) << text(s);
       EXPECT_NE(s.what().find(c.says), std::string::npos) << text(s);

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A figure of lines, bars and texts, drawn once and written as SVG or as PNG: both show the same.
-//
-//   self-contained   the SVG stands inside a page and names nothing outside it
-//   optional         PNG needs a build with Cairo; one without refuses, with the cure
-#include <cstdint>
+// A figure of lines, bars and texts as SVG. The SVG is part of an HTML page and refers to nothing outside the page.
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
-
-#include "tithe/status.h"
 
 namespace tithe::cli {
 
@@ -48,8 +43,5 @@ std::vector<double> round_ticks(double most);
 std::string escaped(std::string_view text);
 
 std::string to_svg(const Figure& figure);
-// kUnsupported where this build cannot.
-Result<std::vector<std::uint8_t>> to_png(const Figure& figure);
-bool can_png();
 
 }  // namespace tithe::cli

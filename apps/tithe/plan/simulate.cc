@@ -97,18 +97,6 @@ Status write_text(const std::string& path, std::string_view text) {
   return write_file(path, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
-// Writes the pages and pictures that the options ask for. The picture first: a build that draws none refuses before.
-template <typename DrawFigure, typename DrawPage>
-Status show(const SimulateArgs& args, DrawFigure figure, DrawPage page) {
-  if (!args.png.empty()) {
-    const Result<std::vector<std::uint8_t>> picture = to_png(figure());
-    if (!picture.ok()) return picture.status();
-    TITHE_TRY(write_file(args.png, *picture));
-  }
-  if (!args.html.empty()) TITHE_TRY(write_text(args.html, page()));
-  return {};
-}
-
 Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Report report;
   const std::string about = scene_text(scene, scene.cluster);
@@ -133,9 +121,7 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
   report.json["assumed_sizes"] = assumed_sizes(scene, answers);
   report.text += windows_text(args, answers) + notes(scene, answers);
   const std::string title = fmt::format("{} on {}", scene.model.model, scene.cluster.name());
-  TITHE_TRY(show(
-      args, [&] { return compare_figure(answers); },
-      [&] { return compare_page(title, scene_line(about), answers); }));
+  if (!args.html.empty()) TITHE_TRY(write_text(args.html, compare_page(title, scene_line(about), answers)));
   return report;
 }
 
@@ -235,9 +221,7 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
       report.json["warning"] = warning;
     }
   const std::string title = fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep);
-  TITHE_TRY(show(
-      args, [&] { return sweep_figure(sweep); },
-      [&] { return sweep_page(title, scene_line(about), sweep); }));
+  if (!args.html.empty()) TITHE_TRY(write_text(args.html, sweep_page(title, scene_line(about), sweep)));
   return report;
 }
 
@@ -245,8 +229,7 @@ Result<Report> simulate(const SimulateArgs& args) {
   if (!args.trace.empty() && !args.sweep.empty())
     return Status(Code::kInvalid, "--trace: of one step, not of a --sweep");
   TITHE_TRY(check_windows(args));
-  if (!args.png.empty() && !can_png()) return to_png({}).status();
-  TITHE_TRY(check_folders(std::array{args.html, args.png, args.trace}));
+  TITHE_TRY(check_folders(std::array{args.html, args.trace}));
   const Result<Scene> scene = scene_of(args);
   if (!scene.ok()) return scene.status();
   const Result<std::vector<Setting>> settings = settings_of(args);
@@ -293,7 +276,6 @@ Run declare_simulate(CLI::App& app) {
       ->check(CLI::IsMember({"bandwidth", "ranks", "ratio"}));
   add_output(app, "--html", args->html,
              "also write a page of its own: the sweep's curves, or where the time goes");
-  add_output(app, "--png", args->png, "also write that figure as a picture");
   add_output(app, "--trace", args->trace, "write rank 0's step in Chrome's trace format (Perfetto opens it)");
   return [args] { return simulate(*args); };
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "figure.h"
 #include "simulate_setting.h"
 
 namespace tithe::cli {
@@ -48,10 +49,9 @@ std::string page(const std::string& title, const std::string& about, const Figur
       escaped(title), escaped(about), to_svg(figure), table);
 }
 
-}  // namespace
-
 Figure sweep_figure(const Sweep& sweep) {
-  constexpr double kLeft = 80, kRight = 220, kTop = 24, kBottom = 56, kAcross = 520, kDown = 360;
+  constexpr double kPlotLeft = 80, kPlotRight = 220, kPlotTop = 24, kPlotBottom = 56, kPlotAcross = 520,
+                   kPlotDown = 360;
   double least = sim::kNever, most = 0;
   for (const auto& row : sweep.answers)
     for (const Answer& a : row) {
@@ -62,52 +62,39 @@ Figure sweep_figure(const Sweep& sweep) {
   const bool log = most > kManyTimes * least;
   const std::vector<double> ticks = log ? decades(least, most) : round_ticks(most);
   const Axis across(sweep.at.front(), sweep.at.back(), true), up(ticks.front(), ticks.back(), log);
-  const auto px = [&](double v) { return kLeft + (sweep.at.size() > 1 ? across(v) : 0.5) * kAcross; };
-  const auto py = [&](double v) { return kTop + (1 - up(v)) * kDown; };
+  const auto px = [&](double v) { return kPlotLeft + (sweep.at.size() > 1 ? across(v) : 0.5) * kPlotAcross; };
+  const auto py = [&](double v) { return kPlotTop + (1 - up(v)) * kPlotDown; };
 
-  Figure f{.width = kLeft + kAcross + kRight,
-           .height = kTop + kDown + kBottom,
+  Figure f{.width = kPlotLeft + kPlotAcross + kPlotRight,
+           .height = kPlotTop + kPlotDown + kPlotBottom,
            .lines = {},
            .bars = {},
            .texts = {}};
   for (const double t : ticks) {
-    f.lines.push_back({{{kLeft, py(t)}, {kLeft + kAcross, py(t)}}, std::string(kGrid), 1, false});
-    f.texts.push_back({kLeft - 8, py(t) + 4, fmt::format("{:g}", t), Figure::Anchor::kEnd});
+    f.lines.push_back({{{kPlotLeft, py(t)}, {kPlotLeft + kPlotAcross, py(t)}}, std::string(kGrid), 1, false});
+    f.texts.push_back({kPlotLeft - 8, py(t) + 4, fmt::format("{:g}", t), Figure::Anchor::kEnd});
   }
   for (const double v : sweep.at)
-    f.texts.push_back({px(v), kTop + kDown + 18, fmt::format("{:g}", v), Figure::Anchor::kMiddle});
+    f.texts.push_back({px(v), kPlotTop + kPlotDown + 18, fmt::format("{:g}", v), Figure::Anchor::kMiddle});
   for (std::size_t s = 0; s < sweep.answers[0].size(); ++s) {
     Figure::Line curve{{}, color(s), 2, true};
     for (std::size_t k = 0; k < sweep.at.size(); ++k)
       curve.points.emplace_back(px(sweep.at[k]), py(to_ms(sweep.answers[k][s].outcome.step)));
     f.lines.push_back(std::move(curve));
-    const double y = kTop + 12 + 20 * static_cast<double>(s);
-    f.bars.push_back({kLeft + kAcross + 16, y - 9, 10, 10, color(s)});
-    f.texts.push_back({kLeft + kAcross + 32, y, sweep.answers[0][s].setting.label});
+    const double y = kPlotTop + 12 + 20 * static_cast<double>(s);
+    f.bars.push_back({kPlotLeft + kPlotAcross + 16, y - 9, 10, 10, color(s)});
+    f.texts.push_back({kPlotLeft + kPlotAcross + 32, y, sweep.answers[0][s].setting.label});
   }
-  f.texts.push_back({kLeft + kAcross / 2, kTop + kDown + 42, sweep.unit, Figure::Anchor::kMiddle});
-  f.texts.push_back({22, kTop + kDown / 2, "step, ms", Figure::Anchor::kMiddle, "#222222", true});
+  f.texts.push_back(
+      {kPlotLeft + kPlotAcross / 2, kPlotTop + kPlotDown + 42, sweep.unit, Figure::Anchor::kMiddle});
+  f.texts.push_back({22, kPlotTop + kPlotDown / 2, "step, ms", Figure::Anchor::kMiddle, "#222222", true});
   return f;
-}
-
-std::string sweep_page(const std::string& title, const std::string& about, const Sweep& sweep) {
-  std::string table = fmt::format("<tr><th>{}</th>", escaped(sweep.unit));
-  for (const Answer& a : sweep.answers[0])
-    table += fmt::format("<th>{}, ms</th><th>efficiency</th>", escaped(a.setting.label));
-  table += "</tr>\n";
-  for (std::size_t k = 0; k < sweep.at.size(); ++k) {
-    table += fmt::format("<tr><td>{:g}</td>", sweep.at[k]);
-    for (const Answer& a : sweep.answers[k])
-      table += fmt::format("<td>{:.3f}</td><td>{:.0f} %</td>", to_ms(a.outcome.step), 100 * a.efficiency());
-    table += "</tr>\n";
-  }
-  return page(title, about, sweep_figure(sweep), table);
 }
 
 // Each setting's step as computing and what is exposed after it; below, what went on meanwhile.
 Figure compare_figure(const std::vector<Answer>& answers) {
-  constexpr double kLeft = 230, kRight = 110, kTop = 36, kBottom = 30, kAcross = 520, kThick = 16, kThin = 6,
-                   kEach = 62;
+  constexpr double kPlotLeft = 230, kPlotRight = 110, kPlotTop = 36, kPlotBottom = 30, kPlotAcross = 520,
+                   kThick = 16, kThin = 6, kEach = 62;
   struct Stage {
     std::string_view name, color;
     sim::Seconds sim::Outcome::*time;
@@ -122,20 +109,20 @@ Figure compare_figure(const std::vector<Answer>& answers) {
       most = std::max(most, to_ms(t));
   const std::vector<double> ticks = round_ticks(most);
   const Axis across(0, ticks.back(), false);
-  const auto length = [&](double v) { return across(v) * kAcross; };
+  const auto length = [&](double v) { return across(v) * kPlotAcross; };
   const double down = kEach * static_cast<double>(answers.size());
-  Figure f{.width = kLeft + kAcross + kRight,
-           .height = kTop + down + kBottom,
+  Figure f{.width = kPlotLeft + kPlotAcross + kPlotRight,
+           .height = kPlotTop + down + kPlotBottom,
            .lines = {},
            .bars = {},
            .texts = {}};
   for (const double t : ticks) {
-    const double x = kLeft + length(t);
-    f.lines.push_back({{{x, kTop}, {x, kTop + down}}, std::string(kGrid), 1, false});
-    f.texts.push_back({x, kTop + down + 18, fmt::format("{:g}", t) + (t == ticks.back() ? " ms" : ""),
+    const double x = kPlotLeft + length(t);
+    f.lines.push_back({{{x, kPlotTop}, {x, kPlotTop + down}}, std::string(kGrid), 1, false});
+    f.texts.push_back({x, kPlotTop + down + 18, fmt::format("{:g}", t) + (t == ticks.back() ? " ms" : ""),
                        Figure::Anchor::kMiddle});
   }
-  double x = kLeft;
+  double x = kPlotLeft;
   const auto legend = [&](std::string_view name, std::string_view of) {
     f.bars.push_back({x, 8, 10, 10, std::string(of)});
     f.texts.push_back({x + 15, 17, std::string(name)});
@@ -146,20 +133,37 @@ Figure compare_figure(const std::vector<Answer>& answers) {
   for (const Stage& s : kStages) legend(s.name, s.color);
   for (std::size_t k = 0; k < answers.size(); ++k) {
     const Answer& a = answers[k];
-    double y = kTop + kEach * static_cast<double>(k) + 8;
+    double y = kPlotTop + kEach * static_cast<double>(k) + 8;
     const double computing = length(to_ms(a.outcome.step - a.outcome.exposed));
-    f.texts.push_back({kLeft - 12, y + 13, a.setting.label, Figure::Anchor::kEnd});
-    f.texts.push_back(
-        {kLeft + length(to_ms(a.outcome.step)) + 6, y + 13, fmt::format("{:.1f} ms", to_ms(a.outcome.step))});
-    f.bars.push_back({kLeft, y, computing, kThick, std::string(kCompute)});
-    f.bars.push_back({kLeft + computing, y, length(to_ms(a.outcome.exposed)), kThick, std::string(kExposed)});
+    f.texts.push_back({kPlotLeft - 12, y + 13, a.setting.label, Figure::Anchor::kEnd});
+    f.texts.push_back({kPlotLeft + length(to_ms(a.outcome.step)) + 6, y + 13,
+                       fmt::format("{:.1f} ms", to_ms(a.outcome.step))});
+    f.bars.push_back({kPlotLeft, y, computing, kThick, std::string(kCompute)});
+    f.bars.push_back(
+        {kPlotLeft + computing, y, length(to_ms(a.outcome.exposed)), kThick, std::string(kExposed)});
     y += kThick + 3;
     for (const Stage& s : kStages) {
-      f.bars.push_back({kLeft, y, length(to_ms(a.outcome.*s.time)), kThin, std::string(s.color)});
+      f.bars.push_back({kPlotLeft, y, length(to_ms(a.outcome.*s.time)), kThin, std::string(s.color)});
       y += kThin + 2;
     }
   }
   return f;
+}
+
+}  // namespace
+
+std::string sweep_page(const std::string& title, const std::string& about, const Sweep& sweep) {
+  std::string table = fmt::format("<tr><th>{}</th>", escaped(sweep.unit));
+  for (const Answer& a : sweep.answers[0])
+    table += fmt::format("<th>{}, ms</th><th>efficiency</th>", escaped(a.setting.label));
+  table += "</tr>\n";
+  for (std::size_t k = 0; k < sweep.at.size(); ++k) {
+    table += fmt::format("<tr><td>{:g}</td>", sweep.at[k]);
+    for (const Answer& a : sweep.answers[k])
+      table += fmt::format("<td>{:.3f}</td><td>{:.0f} %</td>", to_ms(a.outcome.step), 100 * a.efficiency());
+    table += "</tr>\n";
+  }
+  return page(title, about, sweep_figure(sweep), table);
 }
 
 std::string compare_page(const std::string& title, const std::string& about,

@@ -8,15 +8,13 @@
 
 #include "advice/sim/profile.h"
 #include "advice/sim/world.h"
-#include "figure.h"
 #include "measure/model_list.h"
 #include "tithe/session.h"
 
 namespace tithe::cli {
 
 struct SimulateArgs {
-  std::string model, cluster, link, hosts, tell_link, transport, profile, choices_file, sweep, trace, html,
-      png;
+  std::string model, cluster, link, hosts, tell_link, transport, profile, choices_file, sweep, trace, html;
   std::vector<std::string> compare;
   SessionOptions session;
   int ranks = 0;  // 0: those of the cluster
@@ -81,10 +79,8 @@ struct Sweep {
   std::vector<std::vector<Answer>> answers;
 };
 
-// simulate_figure.cc: a curve per setting, over what was swept; or where the time of each setting goes. Pages need
-// nothing else.
-Figure sweep_figure(const Sweep& sweep);
-Figure compare_figure(const std::vector<Answer>& answers);
+// simulate_figure.cc: HTML pages that refer to nothing outside. A sweep's page has a curve per setting; a comparison's
+// page has bars of where each setting's time goes.
 std::string sweep_page(const std::string& title, const std::string& about, const Sweep& sweep);
 std::string compare_page(const std::string& title, const std::string& about,
                          const std::vector<Answer>& answers);
