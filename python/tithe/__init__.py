@@ -5,6 +5,11 @@ import tithe            codecs alone, and sessions between any processes; needs 
 import tithe.torch      the two lines for PyTorch's DistributedDataParallel
 """
 
+import sys as _sys
+
+if not getattr(_sys, "_is_gil_enabled", lambda: True)():  # the compiled part relies on the GIL
+    raise ImportError("tithe needs the GIL, and this free-threaded Python runs without: set PYTHON_GIL=1")
+
 try:
     from tithe import _core as _core
 except ImportError as error:

@@ -80,3 +80,10 @@ def test_without_torch(module):
     told = done.stderr.strip().splitlines()[-1]
     assert told.startswith(f"ImportError: tithe.{module} needs torch, and {sys.executable} has none: ")
     assert told.endswith("pip install 'tithe[torch]'")
+
+
+def test_free_threaded_python_is_refused():
+    code = "import sys; sys._is_gil_enabled = lambda: False; import tithe"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("set PYTHON_GIL=1")
