@@ -141,8 +141,8 @@ struct SessionOptions {
   // fed at a time, or so many as a number says (docs/pacing.md). Results are the same bits either way.
   std::string pacer = "off";
   // Where codecs run for buckets that lie on a GPU (docs/device.md): "off", on the host; "on", there, where they can,
-  // with the same bytes, so that each rank may choose. "on,least=65536": in chunks of so many values and more. No GPU
-  // has run it.
+  // with the same bytes, so that each rank may choose. "on,least=65536": in chunks of N values and more. Run on an
+  // NVIDIA H200.
   std::string device = "off";
   // A file for the trace of all that the session does (docs/trace.md): ".rank0" and so on is put before its ending, or
   // stands for {rank} in it. Empty: what TITHE_TRACE names, and none where it names none.

@@ -87,8 +87,8 @@ class Session:
     lanes=None (compute threads: by the cores that the ranks of this machine leave free), average=True,
     min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
-    pacer="off" (or "window=16384": docs/pacing.md), device="off" (or "on": docs/device.md; no GPU has run
-    it), members=[] (names of ranks), epoch=0, undo=False and stragglers="share=0.25" (who is late, and whether rounds
+    pacer="off" (or "window=16384": docs/pacing.md), device="off" (or "on": docs/device.md),
+    members=[] (names of ranks), epoch=0, undo=False and stragglers="share=0.25" (who is late, and whether rounds
     go on without it: docs/elastic.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100 (which
     rounds stats() has norms of).
     choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the

@@ -234,7 +234,7 @@ Run declare_lang_show(CLI::App& app) {
   app.add_flag("--layout", args->layout, "only the bytes of a payload");
   app.add_flag("--passes", args->passes, "only how often the values are read, and what runs it");
   app.add_flag("--cpp", args->cpp, "only the C++ that is compiled of it");
-  app.add_flag("--cuda", args->cuda, "only CUDA kernels of it: compiled and emulated; no GPU has run them");
+  app.add_flag("--cuda", args->cuda, "only CUDA kernels of it");
   return [args] { return show(*args); };
 }
 

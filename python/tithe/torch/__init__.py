@@ -26,7 +26,7 @@ What DDP users rely on, and how it is here:
                    pinned host memory on a stream of its own, sent while backward goes on, and copied back; the future
                    carries the event. Pinned memory is as large as the gradients. Every wait is tested against a
                    stand-in for a GPU; with device="on" a bucket on a CUDA GPU stays there, and so do its kernels
-                   (docs/device.md); no GPU has run this yet (tools/gpu_check.sh checks and times it on one)
+                   (docs/device.md); run on an NVIDIA H200 (tools/gpu_check.sh checks and times yours)
   nested           a backward inside a backward works: checkpoints (reentrant or not, in one another), autograd.grad and
                    gradient penalties. A hook of your own around this one returns the future and does not wait for it
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step. Without

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residuals and memory stay on a GPU from round to round, and residuals move between it and the host. No GPU has run
-// it; TITHE_TEST_GPU=real does so.
+// Residuals and memory stay on a GPU from round to round, and residuals move between it and the host. TITHE_TEST_GPU=real runs
+// this on one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -313,7 +313,7 @@ std::string DeviceParts::text() const {
   for (std::size_t p = 0; p < parts_.size(); ++p) by_why[parts_[p].why].push_back(p);
   std::string out;
   for (const auto& [why, parts] : by_why) {
-    const std::string where = why.empty() ? "on " + gpu_->name() + " (no GPU has run this)" : why;
+    const std::string where = why.empty() ? "on " + gpu_->name() : why;
     fmt::format_to(std::back_inserter(out), "  {}part{} {}: {}\n", why.empty() ? "" : kOnHost,
                    parts.size() == 1 ? "" : "s", fmt::join(parts, ", "), where);
   }

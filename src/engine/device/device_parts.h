@@ -2,7 +2,7 @@
 #pragma once
 // A bucket's parts where it lies on a GPU. A device part is gathered, encoded, decoded, added up and written there, and
 // payloads alone go to the host and come from it. The other parts take the host path, on copies of their tensors in
-// pinned memory. No GPU has run it.
+// pinned memory.
 //
 //   equal     both paths write the same bytes and leave the same residuals: each rank may choose for itself, and anew
 //   alike     parts of one tensor, and of tensors that share parts, take the same path, as their residuals do

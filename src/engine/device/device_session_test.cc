@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions whose buckets lie on a GPU, which is a fake one (tests/support/gpu/fake_gpu.h): the same bits as from the
-// host's memory, and what goes wrong. No GPU has run it; TITHE_TEST_GPU=real does so.
+// host's memory, and what goes wrong. TITHE_TEST_GPU=real takes a real one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Golden frames (tests/golden/) as a GPU writes and reads them: codecs of one phase whose program, or whose twin's, has
-// kernels. No GPU has run it; TITHE_TEST_GPU=real does so.
+// kernels. TITHE_TEST_GPU=real takes a real one.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A phase of a program on a GPU: its kernels, compiled at run time and launched behind device/device.h. No GPU has run
-// it.
+// A phase of a program on a GPU: its kernels, compiled at run time and launched behind device/device.h.
 //
 //   same      bytes, residuals, values and verdicts are the interpreter's
 //   held      on_device() gives a program only after same_as_interpreter() has held it to that, on this GPU, on seeded

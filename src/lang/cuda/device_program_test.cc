@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs through the device seam, on a driver without a GPU (tests/support/gpu/fake_gpu.h): bytes, residuals and
-// values are the interpreter's. No GPU has run them; TITHE_TEST_GPU=real does so.
+// values are the interpreter's. TITHE_TEST_GPU=real takes a real one.
 #include "lang/cuda/device_program.h"
 
 #include <fmt/format.h>

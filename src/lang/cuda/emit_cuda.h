@@ -2,7 +2,7 @@
 #pragma once
 // A checked program as CUDA kernels, and the two functions that launch them: tithe_encode, and tithe_decode, which adds
 // one payload to a base. Compiled, and emulated on a processor by tests/support/grid_on_cpu.h, and for
-// ThreadSanitizer by grid_on_fibers.h beside it: no GPU has run them.
+// ThreadSanitizer by grid_on_fibers.h beside it.
 //
 //   phases    a kernel is some functions of a thread with a barrier behind each, so that the emulation needs neither
 //             fibers nor assembly

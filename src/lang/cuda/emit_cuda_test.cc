@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs as CUDA kernels: nvcc accepts them, and on a processor, thread by thread, they do what the interpreter does.
-// No GPU has run them.
 #include "lang/cuda/emit_cuda.h"
 
 #include <dlfcn.h>
