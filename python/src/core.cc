@@ -83,4 +83,5 @@ NB_MODULE(_core, m) {
   bind_reunion(m);
   bind_choices(m);
   bind_session(m);
+  bind_weights(m);
 }

@@ -49,5 +49,6 @@ void bind_options(nb::module_& m);
 void bind_reunion(nb::module_& m);
 void bind_choices(nb::module_& m);
 void bind_session(nb::module_& m);
+void bind_weights(nb::module_& m);
 
 }  // namespace tithe::python

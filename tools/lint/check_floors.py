@@ -60,6 +60,7 @@ PUBLIC = {
 ROOMS = {
     "codec": {
         "common": (),
+        "delta": (),
         "floats": ("common",),
         "levels": ("common",),
         "rotation": ("common",),

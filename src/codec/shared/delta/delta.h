@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Lossless difference between two versions of 16-bit weights, for all-gathers of parameters.
+//
+// Between two optimizer steps a bf16 weight moves by a few units in the last place. The unit depends on the exponent,
+// so the distribution of the difference does too. The coder therefore entropy-codes each difference with a table of the
+// exponent class of the previous value, which the receiver holds.
+//
+//   lossless   decode() returns the bits of encode()'s input: any pattern, NaN and infinities included
+//   bounded    a payload has at most bound(n) bytes; a chunk that does not shrink travels as it is
+//   checked    decode() accepts any bytes as input, and reads nothing outside them
+//   same copy  a payload carries a checksum of the previous values, so a receiver with other values refuses it
+//
+// Payload: u64 XXH3 of `before`, then one record for each chunk of kChunk values:
+//   u8 0, then u16 for each value: the values as they are; or
+//   u8 1, u32 units, u32 extra bytes, tables, 8 rANS states (u32), units (u16), extra bits.
+// The difference of the ordered bit patterns, modulo 2^16, is zigzag-coded to z. Symbol z stands for z < 16; from there
+// on two symbols per octave are followed by extra raw bits. A table lists its symbols (u8 count; then u8 symbol and u16
+// frequency, which add up to 2^11). rANS (Duda 2013, arXiv:1311.2540) has 8 interleaved states and 16-bit units.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tithe/byte_view.h"
+#include "tithe/status.h"
+
+namespace tithe::delta {
+
+enum class Format { kBf16, kFp16 };
+
+inline constexpr std::size_t kChunk = std::size_t{1} << 18;
+
+// Bytes that a payload of n values takes at most: 2 n, and less than 1 % above for n >= 1024.
+std::size_t bound(std::size_t n);
+
+// The number of bytes written. `before` and `now` have one size; `out` has bound(n) bytes.
+std::size_t encode(Format format, std::span<const std::uint16_t> before, std::span<const std::uint16_t> now,
+                   Bytes out);
+
+// `now` may be the memory of `before`. kMismatch: the sender's previous values are others; `now` is not written.
+// kCorrupt: the payload is damaged; the content of `now` is unspecified.
+Status decode(Format format, std::span<const std::uint16_t> before, ByteView payload,
+              std::span<std::uint16_t> now);
+
+// ---- As float32 words, for sessions: 24 bits per word beside a constant exponent, so codec `zip` sends 26 bits per
+// word and almost nothing for the zeros behind the payload.
+
+std::size_t words(std::size_t bytes);  // that hold so many bytes and their number
+void pack(ByteView payload, std::span<float> out);
+// The bytes of the payload within `room`. kCorrupt: the words hold no payload.
+Result<std::size_t> unpack(std::span<const float> in, Bytes room);
+
+}  // namespace tithe::delta
