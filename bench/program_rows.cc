@@ -92,14 +92,10 @@ class Interpreted final : public Case {
 }  // namespace
 
 void add_program_rows(std::vector<Row>& rows) {
-  for (const char* both : {"bf16", "fp16", "terngrad", "natural", "minmax", "fp8"})
+  for (const char* both : {"bf16", "fp16", "minmax", "fp8"})
     add_pair(rows, both, both, kBlockGoal);
   add_pair(rows, "rangefloat", "rangefloat:mantissa=4", kBlockGoal);
   add_pair(rows, "minmax:bits=8", "minmax:bits=8", kBlockGoal);
-  // The last of their phases: of sums, after the others have agreed on what it takes.
-  for (const char* both :
-       {"qsgd_shared", "qsgd_shared:bits=8,bucket=64", "terngrad_shared", "terngrad_shared:cut=2.5"})
-    add_pair(rows, both, both, kBlockGoal);
   for (const char* both : {"threshold", "dgc", "graddrop", "topk"})
     add_pair(rows, both, both, kSelectingGoal);
   for (const char* program : {"onebit", "terngrad", "minmax", "fp8"}) {

@@ -20,7 +20,6 @@ from tithe_lowrank import read_powersgd, read_powersgd_rows
 from tithe_numbers import f32_array, must, range_floats, read_bf16
 from tithe_sparse import (
     read_blocks,
-    read_dct,
     read_qtopk,
     read_randomk,
     read_scalecom,

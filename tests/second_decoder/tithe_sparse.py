@@ -5,7 +5,7 @@ import math
 import struct
 from dataclasses import dataclass
 
-from tithe_numbers import draw32, f32, f32_array, must, read_bf16, u32_array
+from tithe_numbers import draw32, f32_array, must, read_bf16, u32_array
 
 
 @dataclass

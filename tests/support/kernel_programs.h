@@ -42,6 +42,12 @@ inline constexpr Program kPrograms[] = {
 #define TITHE_PROGRAM(file, settings, spec) {#file, settings},
 #include "../../codecs/programs.def"
 #undef TITHE_PROGRAM
+    {"terngrad", "cut=2.5"},
+    {"natural", ""},
+    {"nuqsgd", "bits=3"},
+    {"qsgd_shared", ""},
+    {"qsgd_shared", "bits=3,norm=l2"},
+    {"terngrad_shared", "cut=2.5,workers=3"},
     {"adacomp", ""},
     {"threelc", ""},
     {"examples/farthest", ""},

@@ -189,7 +189,8 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
 
 void Rounds::feedback() {
   const Traits& traits = subject_.codec().traits;
-  const bool no_bound = !std::isfinite(traits.contraction(subject_.settings(), kValues));
+  // A contraction of 1 or more bounds one round, but not the sum over many rounds of feedback.
+  const bool no_bound = !(traits.contraction(subject_.settings(), kValues) < 1);
   for (const unsigned kind : {kBell, kHeavy})
     for (const bool steady : {true, false}) {
       Feedback f;
