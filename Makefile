@@ -71,7 +71,7 @@ test-arm: ## golden frames and codecs on arm64, cross-compiled and emulated; not
 	@cmake --build --preset arm --parallel $(JOBS) --target processor_tests
 	@ctest --test-dir build/arm --output-on-failure --no-tests=error --parallel $(JOBS) $(if $(FILTER),-R '$(FILTER)')
 
-rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/card.md)
+rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/card_rtl.md)
 	@tools/setup.sh build rtl
 	@$(MAKE) --no-print-directory -C rtl -j $(JOBS) -O run BUILD=$(CURDIR)/$(BUILD)
 

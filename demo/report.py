@@ -62,7 +62,8 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
     plain = next((entry for entry in entries if entry["name"] == "fp32"), None)
     target = f"to {details['target']:.0%}"
     losses = last_losses(details)
-    head = ["row", "step", "sent per rank, step", *(["loss"] if losses else []), "accuracy", target, "step vs fp32"]
+    head = ["row", "step", "sent per rank, step", *(["loss"] if losses else []), "accuracy", target]
+    head += ["step vs fp32"] if plain else []
     body = []
     for entry in entries:
         reached = entry["seconds_to_target"]
@@ -74,7 +75,7 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
                 *([f"{losses[entry['name']]:.3f}"] if losses else []),
                 f"{entry['accuracy']:.2%}",
                 "not reached" if reached is None else f"{reached:.1f} s",
-                f"{plain['step_seconds'] / entry['step_seconds']:.1f}x" if plain else "",
+                *([f"{plain['step_seconds'] / entry['step_seconds']:.1f}x"] if plain else []),
             ]
         )
     return head, body
@@ -276,7 +277,8 @@ def _curves(plt, details, column):
         fontsize=11,
     )
     best = 100 * max(run["accuracy"] for run in details["runs"])
-    axes.set_ylim(max(0, min(100 * details["target"], best) - 15), best + 1)
+    target = 100 * details["target"]
+    axes.set_ylim(max(0, min(target, best) - 15), max(target, best) + 1)
     axes.set_ylabel("test accuracy, %")
     if column == 1:
         axes.set_xscale("log")

@@ -107,6 +107,7 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
         f"{details['ranks']} ranks, link {details['link']}, {seeds} seed{'s' * (seeds > 1)}, {length};"
         f" {trained(details)}."
     )
+    steps = details["runs"][0]["curve"][-1][0]
     facts = [setting, f"Command: {details['command']}", f"Machine: {details['machine']}"]
     if "link_mbit" in details:
         carried = ", ".join(f"{mbit:.1f}" for mbit in details["link_mbit"])
@@ -114,8 +115,8 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
     facts.append(
         "Every row has the same seeds, data order and learning rates. Rows with momentum correction keep the momentum"
         " of compressed parameters in tithe's carry; the optimizer then applies none to those. A step is its median"
-        " after the first 20; bytes are what the rank's interface counted; accuracies are means over seeds of the"
-        " whole test set after the last step."
+        f" after the first {rows.left_out(steps)}; bytes are what the rank's interface counted; accuracies are means"
+        " over seeds of the whole test set after the last step."
     )
     kept = [run for run in details["runs"] if not run.get("rounded_on_the_way")]
     differ = [f"{run['name']}, seed {run['seed']}" for run in kept if not run["identical"]]

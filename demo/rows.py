@@ -17,6 +17,13 @@ def parameters(layers: tuple[int, ...]) -> int:
 
 PARAMETERS = parameters(LAYERS)
 BATCH = 128  # per rank
+
+
+def left_out(steps: int) -> int:
+    """First steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open."""
+    return min(20, steps // 2)
+
+
 MOMENTUM = 0.5  # of SGD, in every row
 
 TRANSFORMER = {"width": 128, "heads": 4, "blocks": 6}  # of the rows under AdamW

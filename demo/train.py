@@ -33,8 +33,6 @@ import rows  # noqa: E402
 import tasks  # noqa: E402
 from study import idx, models  # noqa: E402
 
-SETTLE = 20  # first steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open
-
 
 def say(event: str, **fields) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
@@ -224,7 +222,7 @@ def run_train(job: dict, data: dict) -> None:
             said = time.monotonic()
             recent = statistics.median(sum(t) for t in times[-20:])
             say("step", step=step + 1, steps=steps, seconds=recent, loss=loss, accuracy=curve[-1][2])
-    first = min(SETTLE, steps // 2)
+    first = rows.left_out(steps)
     settled = times[first:]
     identical = trainer.identical()
     say(

@@ -46,10 +46,11 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 losses = [step(model, optimizer)[0] for _ in range(60)]
 stats = state.stats()
 if rank == 0:
-    dense = 4 * sum(p.numel() for p in model.parameters())
-    sent = stats["bytes_sent"] / len(losses)
-    print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; {sent:,.0f} bytes per step instead of {dense:,} as fp32")
-    print(f"unsent: {stats['relative_error']:.1%} of the gradient's norm (docs/diagnose.md)")
+    sent, dense = (stats[name] / len(losses) for name in ("bytes_sent", "dense_bytes"))
+    print(
+        f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; {sent:,.0f} bytes per step, an fp32 all-reduce sends {dense:,.0f}"
+    )
+    print(f"unsent: {stats['relative_error']:.1%} of the compressed gradients' norm (docs/diagnose.md)")
 
 # Both are warm by now, or soon. They take turns, so that what else runs on the machine slows both.
 other = torch.optim.SGD(plain.parameters(), lr=0.5)

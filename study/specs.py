@@ -88,4 +88,13 @@ def _other_setting(codec: dict, gradient: np.ndarray, feedback: str) -> str | No
         if smaller:
             _, setting = min(smaller, key=lambda pair: abs(math.log(pair[0] / usual / AIM)))
             return spec(name, setting, feedback)
-    return spec(name, words(codec)[0], feedback) if words(codec) else None
+    return next((spec(name, word, feedback) for word in words(codec) if _serves(name, word, feedback)), None)
+
+
+def _serves(name: str, *settings: str) -> bool:
+    """Whether the codec takes these settings: feedback is refused with settings under which residuals grow."""
+    try:
+        spec(name, *settings)
+    except ValueError:
+        return False
+    return True

@@ -4,6 +4,7 @@
 // Exit codes (docs/cli.md): 0 done; 1 the data, the machine or a peer is the trouble; 2 the command line is; 128 + the
 // signal's number if interrupted.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -54,14 +55,27 @@ CLI::App* subcommand(CLI::App& root, const Verb& verb) {
 }
 
 // The innermost subcommand on the line so far: the one whose --help answers.
+const CLI::App& innermost(const CLI::App& root) {
+  const auto parsed = root.get_subcommands();
+  return parsed.empty() ? root : innermost(*parsed.front());
+}
+
 std::string path_of(const CLI::App& root) {
-  std::string path = root.get_name();
-  for (const CLI::App* app = &root;;) {
-    const auto parsed = app->get_subcommands();
-    if (parsed.empty()) return path;
-    app = parsed.front();
-    path += ' ' + app->get_name();
-  }
+  std::string path;
+  for (const CLI::App* app = &innermost(root); app != nullptr; app = app->get_parent())
+    path = app->get_name() + (path.empty() ? "" : " " + path);
+  return path;
+}
+
+// "a verb is needed; see tithe help", and the verbs of a group.
+std::string verb_needed(const CLI::App& root) {
+  const CLI::App& app = innermost(root);
+  if (&app == &root) return "a verb is needed; see tithe help";
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs.push_back(verb->get_name());
+  return fmt::format("a verb is needed after {}: {}; see {} --help", path_of(root), fmt::join(verbs, ", "),
+                     path_of(root));
 }
 
 // Text that is no UTF-8 (a file's name, a peer's text) is replaced: JSON cannot hold it.
@@ -123,7 +137,8 @@ int run(int argc, char** argv) {
   const std::string mistake = find_mistake(root, argc, argv);
   const auto wrong = [&](const std::string& parser) {
     for (int i = 1; i < argc; ++i) json = json || std::string_view(argv[i]) == "--json";
-    if (argc == 1) return fail(json, kUsage, "usage", Status::kNoPeer, "a verb is needed; see tithe help");
+    if (mistake.empty() && parser == CLI::RequiredError::Subcommand(1).what())
+      return fail(json, kUsage, "usage", Status::kNoPeer, verb_needed(root));
     return fail(json, kUsage, "usage", Status::kNoPeer,
                 fmt::format("{}; see {} --help", mistake.empty() ? parser : mistake, path_of(root)));
   };

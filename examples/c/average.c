@@ -34,7 +34,7 @@ static int run(tithe_transport* transport) {
   int failed = 0;
   for (int round = 0; round < kRounds && !failed; ++round) {
     for (int i = 0; i < kValues; ++i) gradient[i] = (float)(rank + 1);
-    const tithe_tensor tensor = {"weights", gradient, kValues, TITHE_F32, 0};
+    const tithe_tensor tensor = {"weights", gradient, kValues, TITHE_F32, 0, NULL};
     uint64_t ticket = 0;
     if (tithe_sync(session, &tensor, 1, &ticket, &error) != TITHE_OK) failed = fail("sync", &error);
     if (!failed && tithe_wait(session, ticket, &error) != TITHE_OK) failed = fail("wait", &error);

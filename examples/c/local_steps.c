@@ -20,7 +20,7 @@ typedef struct rank {
 /* Rank r pulls its parameters towards 1 + r/10: together to 1.05. */
 static void* run(void* of) {
   rank* self = of;
-  const tithe_tensor bucket = {"parameters", self->drift, kValues, TITHE_F32, 0};
+  const tithe_tensor bucket = {"parameters", self->drift, kValues, TITHE_F32, 0, NULL};
   tithe_error error = {0};
   tithe_options options;
   tithe_session* session = NULL;

@@ -67,6 +67,8 @@ struct Way {
   const Strategy* strategy = nullptr;
   Pace pace = {};
   bool link_assumed = false;  // nobody knows the link's rate: one was taken
+  // The codec that ranks of one host send each other; not set: as the rule says, else raw values.
+  std::optional<Spec> inside = {};
   friend bool operator==(const Way&, const Way&) = default;
 };
 
@@ -82,8 +84,11 @@ struct Choice {
   std::string group = {};  // empty: it has parts of its own
   std::string why = {};
   bool scheduled = false;  // its ratio is the one that the session's schedule moves
-  const Strategy& strategy_of(std::size_t part_values_in_all) const;
-  Spec inside_spec() const;  // raw where nothing was said
+  // The way of a tensor, or of a group's part, of so many values; nullptr where a strategy is named.
+  const Way* way_of(std::size_t values) const;
+  const Strategy& strategy_of(std::size_t values) const;
+  Spec inside_spec() const;                // raw where no rule says it
+  Spec inside_spec(const Way* way) const;  // the same, or what the way has
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
@@ -91,10 +96,14 @@ struct Choice {
 struct Link {
   double bytes_per_second = 0;       // 0: nothing is known
   double seconds_per_frame = 50e-6;  // of a frame without values, from one rank's hands into the other's
+  // Inside a host that several ranks share: of all its ranks together. 0: nothing is known (src/plan/pace.h).
+  double inside_bytes_per_second = 0;
+  double inside_seconds_per_frame = 0;  // 0: as between hosts
   bool known() const { return bytes_per_second > 0; }
   friend bool operator==(const Link&, const Link&) = default;
 };
-// "10Gb/s", "1.2GB/s", "1Gb/s+50us" (with what a frame costs); empty: nothing is known. kInvalid for anything else.
+// "10Gb/s", "1.2GB/s", "1Gb/s+50us" (with what a frame costs), "25Gb/s+50us, inside 10GB/s+9us" (with the link that the
+// ranks of one host share); empty: nothing is known. kInvalid for anything else.
 Result<Link> parse_link(std::string_view text);
 
 inline constexpr std::size_t kUsualMinValues = 4096;

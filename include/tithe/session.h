@@ -10,7 +10,8 @@
 //   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were, but for those
 //             beyond 2^63, which no later round could send: they are let go, and stats() and said() tell
 //   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the
-//             end of wait(), the others by the end of commit()
+//             end of wait(), the others by the end of commit(). In a reduce-scatter wait() shows it to the owner of the
+//             value, commit() to all
 //   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
 //   named     a lost, silent or differing peer is named in the Status on every survivor
 //   steady    after the first round of a layout in the host's memory, sync() and wait() allocate nothing, whatever the
@@ -65,6 +66,13 @@ struct Tensor {
   // Values per row of the matrix that it is: of all dimensions but the first; n for a vector. 0: not known. Codecs that
   // look for more in a matrix than its values (powersgd) need it.
   std::size_t row = 0;
+  // Not a gradient but a tensor that an optimizer averages in the same round. SessionStats leaves it out of
+  // gradient_bytes and of the norms, which would otherwise be those of the optimizer's statistics. May differ by rank.
+  bool side = false;
+  // Of a reduce-scatter or an all-gather: rank r owns the values [bounds[r], bounds[r + 1]); world + 1 entries that do
+  // not fall, from 0 to n. Ranges may differ in size and be empty. Empty: equal_bounds (tithe/seam/plan.h). Read by
+  // sync(). The same on all ranks.
+  std::span<const std::size_t> bounds = {};
 };
 
 // Where a bucket lies, and what has to be over before it is read. All its tensors lie in one place.
@@ -88,8 +96,9 @@ struct SessionOptions {
   // part_values are what these leave out.
   std::string choices = {};
   std::optional<std::vector<Rule>> rules = {};  // instead of `choices`
-  // The link between two ranks, where it is known, such as "10Gb/s" or "1Gb/s+50us" (with what a frame costs). Then
-  // min_values and part_values that have their usual values follow from it (tithe/choices.h). The same on all ranks.
+  // The link between two ranks, if it is known, such as "10Gb/s" or "1Gb/s+50us" (with the cost of a frame), and the
+  // link inside a host: "25Gb/s+50us, inside 10GB/s+9us" (parse_link). min_values and part_values that have their usual
+  // values then follow from it (tithe/choices.h). The same on all ranks.
   std::string link = {};
   // The ranks that share a host: "4x2", "3+1", "0,1,0,1" (tithe/hosts.h). Empty: as the transport finds it. The same on
   // all ranks.
@@ -141,7 +150,7 @@ struct SessionOptions {
   // Norms of gradients and residuals (SessionStats, tensor_stats) are taken in rounds 1, 2, 4, 8 and so on, and from
   // there on in every round of so many; 0: in none. Such a round reads each gradient and each residual once more.
   std::uint64_t measure = 100;
-  // Ranks whose programs hand over late (docs/elastic.md, "Ranks that are slow"). "share=0.25": one that takes so much
+  // Ranks whose programs hand over late (docs/stragglers.md). "share=0.25": one that takes so much
   // longer than the median of all is named, in SessionStats and in said(). With ",without=4,ranks=1,level=100" rounds
   // go on without it as well: at most 4 in a row, without at most one rank at a time, and not around every 100th round,
   // after which states may be taken. Its gradient is left unsent then, and goes out later. "off": nobody is named.
@@ -181,7 +190,7 @@ struct SessionStats {
   std::uint64_t rounds_missed = 0;  // that went on without this rank's program
   std::uint64_t rounds_behind = 0;  // of them, those whose results wait for it
   int lanes = 0;                    // compute threads, as said or as chosen (plan_text() says why)
-  std::uint64_t values = 0;         // gradient values synchronised by this rank
+  std::uint64_t values = 0;         // values synchronised by this rank, those of side tensors included
   std::uint64_t frames_sent = 0;
   std::uint64_t bytes_sent = 0;  // frames, headers included
   std::uint64_t encode_ns = 0;
@@ -190,13 +199,13 @@ struct SessionStats {
   std::uint64_t wait_ns = 0;         // callers blocked in wait()
   std::uint64_t strange = 0;         // control messages that were not heard: they did not carry the job's tag
   std::uint64_t events_lost = 0;     // of the trace: pushed out by newer ones before take_trace()
-  std::uint64_t gradient_bytes = 0;  // of the gradients that this rank handed over, in their own type
+  std::uint64_t gradient_bytes = 0;  // of the gradients handed over, in their own type; no side tensors
   std::uint64_t exchange_ns = 0;     // of committed rounds: from the first sync() to the end of commit()
   std::uint64_t exposed_ns = 0;      // of it, after the last sync(): who commits then waits so long
-  // This rank in the last round that was measured (SessionOptions::measure), over all its tensors:
-  std::uint64_t measured_rounds = 0;  // how many rounds had been committed with it; 0: none was measured yet
-  double gradient_norm = 0;           // L2, of the gradients as they were handed over
-  double residual_norm = 0;  // L2, of what is left unsent after it. Over the norm above: the relative error
+  // This rank in the last round that was measured (SessionOptions::measure), over its gradients, without side tensors:
+  std::uint64_t measured_round = 0;  // its number, from 1; 0: none was measured yet
+  double gradient_norm = 0;          // L2, of the gradients as they were handed over
+  double residual_norm = 0;          // L2, of the residuals after it
 };
 
 // Facts about one tensor on this rank.
@@ -204,6 +213,8 @@ struct TensorStats {
   std::string key;
   std::size_t n = 0;         // values
   std::string codec;         // as a spec string; between hosts, where those are treated apart
+  std::string strategy;      // the name of the strategy, likewise
+  bool side = false;         // as Tensor
   double gradient_norm = 0;  // as above; zeros where no round was measured since it is there
   double residual_norm = 0;
   std::uint64_t values_lost = 0;  // as SessionStats
@@ -247,11 +258,22 @@ class Session {
   // Starts to synchronise a bucket; its tensors must stay untouched until wait(ticket) returns, and alive until
   // commit(): only the round says whether all of it was finite.
   // The first time that a layout (keys, sizes, types in order) is seen, its plan is compared over all ranks:
-  // kMismatch names the rank that differs. kInvalid for a key that is part of the open round already: commit() first.
+  // kMismatch names the rank that differs. So it does for a rank that hands over another bucket than its peers, in any
+  // round. kInvalid for a key that is part of the open round already: commit() first.
   // kInvalid after the first round, if choices name a key that no bucket of it had.
   // A bucket on a GPU has its results there when wait() has returned. kInvalid for a tensor that does not lie on that
   // GPU; kUnsupported where there is no driver.
-  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin = {});
+  //
+  // kind: the exchange of this bucket (docs/sharded_rounds.md); one round may have buckets of several kinds.
+  //   kReduceScatter   after wait() this rank's range of each tensor holds the mean (or the sum) over ranks. The other
+  //                    ranges are left as they were handed over
+  //   kAllGather       this rank's range is read. After wait() all ranges hold their owners' values as decoded, this
+  //                    rank's too, so all ranks hold the same bits. Nothing is divided
+  // kUnsupported for a codec that all ranks have to take part in, and in sessions with servers, with codec "auto" or
+  // with a stand-in for late ranks. kInvalid for bounds that do not fit, and for a tensor that came in a bucket of
+  // another kind before.
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin = {},
+                      RoundKind kind = RoundKind::kAllReduce);
 
   // Blocks until the bucket holds its result. kInvalid for a ticket that was never given or was waited for.
   Status wait(Ticket ticket);
@@ -323,8 +345,9 @@ class Session {
   //   is new          it begins with nothing unsent, and needs any one of the states
   // Any state has what codecs remember: it is the same on all ranks; where this world cuts tensors in other places
   // all begin without. States of lost ranks are given to all ranks or to none: in the next round kMismatch names a rank
-  // that went on from others. kInvalid: no state, two of one rank, this rank's own is missing, or what restore() of one
-  // refuses. kMismatch: they are not of one round of one job. kUnsupported with servers. Nothing changes then.
+  // that went on from others, or from a state of another job. kInvalid: no state, two of one rank, this rank's own is
+  // missing, or what restore() of one refuses. kMismatch: they are not of one round of one job. kUnsupported with
+  // servers. Nothing changes then.
   Status restore(std::span<const ByteView> states, Lost lost = Lost::kSpread);
   // The state that all ranks have alike: state() without what this rank has left unsent. Enough for a rank that is new.
   Result<std::vector<std::uint8_t>> common_state();
@@ -334,15 +357,18 @@ class Session {
   // which is later than that of before (tithe/reunion.h finds both). In the next round kMismatch names a rank that does
   // not go on from the same round. Sums of stats() go on; norms, tickets and a proposal under way are of the old world
   // and end with it; a trace file holds the last epoch.
-  // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over: nothing changes then.
+  // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over, hosts or servers that
+  // do not fit the new world: nothing changes then.
   // Other failures are those of open() and restore(): the session is over, state() still gives the last commit, and
   // reform() may be called again. Beside it nothing may be called but cancel(), stats(), present() and
   // missed().
   Status reform(std::unique_ptr<Transport> transport, std::vector<std::string> members, std::uint64_t epoch);
+  // The checks of reform() on its arguments, for rank `rank` of a world whose transport is not open yet.
+  Status may_reform(Rank rank, int world, const std::vector<std::string>& members, std::uint64_t epoch) const;
   // Takes back the round that was committed last: residuals, velocities, what codecs remember, counters and state() are
   // as before it, on all ranks that do it; what its buckets hold stays. All ranks do it for the same round, or the next
-  // round fails with the rank that differs. kInvalid: no `undo` at open; nothing was committed since open, restore,
-  // undo or a change of choices or schedule; a round is open.
+  // round fails with kMismatch, which names the rank that differs. kInvalid: no `undo` at open; nothing was committed
+  // since open, restore, undo or a change of choices or schedule; a round is open.
   Status undo();
 
   // Sum over this rank's keys of what was left unsent, for the ledger: out[i] of the tensor `key`.

@@ -86,7 +86,7 @@ typedef struct tithe_options {
   int undo;           /* 1: tithe_undo may take back the last round */
   const char* device; /* where codecs run for buckets on a GPU: off, on (docs/device.md); NULL: off */
   const char*
-      stragglers; /* who is late, and whether rounds go on without it (docs/elastic.md); NULL: share=0.25 */
+      stragglers; /* who is late, and whether rounds go on without it (docs/stragglers.md); NULL: share=0.25 */
   tithe_ended ended; /* NULL: nobody is called */
   void* user;        /* for it; both outlive the session */
 } tithe_options;
@@ -105,6 +105,9 @@ typedef struct tithe_tensor {
   size_t n;
   int dtype;  /* tithe_dtype */
   size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: not known */
+  const size_t*
+      bounds; /* of a reduce-scatter or all-gather: world + 1 offsets, rank r owns [bounds[r], bounds[r + 1]);
+                           NULL: equal ranges of whole rows (docs/sharded_rounds.md) */
 } tithe_tensor;
 
 /* A key that is part of the open round is refused: tithe_commit first. */
@@ -114,6 +117,14 @@ int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensor
  * `stream`, a cudaStream_t, will make them. The result lies there after tithe_wait. */
 int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
                   void* stream, uint64_t* ticket, tithe_error* error);
+typedef enum tithe_round_kind {
+  TITHE_ALL_REDUCE = 0,     /* tithe_sync: every rank gets the mean, or the sum, of all values */
+  TITHE_REDUCE_SCATTER = 1, /* every rank gets that of its own range; the other ranges stay as they are */
+  TITHE_ALL_GATHER = 2      /* every rank gets all ranges, each from its owner; nothing is divided */
+} tithe_round_kind;
+/* The same for a bucket of another kind. device: a GPU, with its stream; -1: the host's memory, stream is NULL. */
+int tithe_sync_kind(tithe_session* session, tithe_round_kind kind, const tithe_tensor* bucket, size_t tensors,
+                    int device, void* stream, uint64_t* ticket, tithe_error* error);
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
 /* At once: *done is 1 where the bucket holds its result, so that tithe_wait would not block. With lanes == 0 it does
  * the work that can be done without waiting. Fails with what has ended the session. */
@@ -161,7 +172,7 @@ typedef struct tithe_stats {
   uint64_t gradient_bytes; /* handed over */
   uint64_t exchange_ns,
       exposed_ns; /* from the first, from the last tithe_sync of a round to the end of tithe_commit */
-  uint64_t measured_rounds; /* committed rounds when these norms were taken; 0: none was */
+  uint64_t measured_round; /* in which these norms were taken, from 1; 0: none was measured yet */
   double gradient_norm, residual_norm;
   uint64_t values_let_go; /* of residuals beyond 2^63, which no later round could send; and their sum */
   double sum_let_go;

@@ -47,6 +47,7 @@ struct Layout {
   std::vector<std::size_t> firsts;  // where each begins, values
   std::size_t values = 0;           // of the whole array
   DType dtype;
+  bool side = false;  // Tensor::side
 };
 
 }  // namespace tithe::python

@@ -7,8 +7,10 @@
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,14 +93,14 @@ Spec alone(std::string_view text) {
   return spec;
 }
 
-// 64-byte aligned bytes, as Call::scratch wants them.
+// 64-byte aligned bytes, as Call::scratch wants them. Pages that the codec does not touch take no memory.
 struct Scratch {
-  explicit Scratch(std::size_t bytes) : room(bytes + 63) {
-    void* p = room.data();
-    std::size_t left = room.size();
-    view = {static_cast<std::uint8_t*>(std::align(64, bytes, p, left)), bytes};
+  explicit Scratch(std::size_t bytes)
+      : room(static_cast<std::uint8_t*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64)), std::free),
+        view(room.get(), bytes) {
+    if (room == nullptr) throw std::bad_alloc();
   }
-  std::vector<std::uint8_t> room;
+  std::unique_ptr<std::uint8_t, void (*)(void*)> room;
   Bytes view;
 };
 

@@ -10,6 +10,7 @@ namespace {
 
 PyObject* error_type = nullptr;  // tithe.Error, owned by the module
 
+// kTimeout has none here: the text names the option that ran out, of which there are several.
 std::string_view cure(const Status& status) {
   switch (status.code()) {
     case Code::kMismatch:
@@ -17,8 +18,6 @@ std::string_view cure(const Status& status) {
     case Code::kPeerLost:
       return "; look at that rank's log; the others can go on without it, or all from their saved states "
              "(docs/elastic.md)";
-    case Code::kTimeout:
-      return "; if that rank is only slow, raise timeout=";
     case Code::kCorrupt:
       if (status.peer() == Status::kNoPeer) return "";
       return "; the network or that rank's memory changed bytes: go on without that rank, or all from "

@@ -3,6 +3,7 @@
 // The parts that the extension's files share. This is the only place where a Status becomes a Python exception.
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,6 +33,9 @@ T unwrap(Result<T> result) {
   if (!result.ok()) raise(result.status());
   return std::move(*result);
 }
+
+// ValueError for what is no number of seconds: NaN, or beyond 30 years.
+std::chrono::milliseconds to_milliseconds(std::string_view name, double seconds);
 
 // Names of the ranks that a session misses, by now; none once it is closed. From any thread.
 struct Watch {

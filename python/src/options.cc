@@ -22,21 +22,21 @@
 namespace tithe::python {
 namespace {
 
-constexpr double kMostSeconds = 1e9;  // about 30 years; more would not be a number of milliseconds any longer
-
 template <std::chrono::milliseconds SessionOptions::*kMember>
 void seconds(nb::class_<SessionOptions>& options, const char* name, const char* doc) {
   options.def_prop_rw(
       name, [](const SessionOptions& o) { return std::chrono::duration<double>(o.*kMember).count(); },
-      [name](SessionOptions& o, double given) {
-        if (!(std::fabs(given) <= kMostSeconds))
-          raise({Code::kInvalid, std::string(name) + ": must be a number of seconds, at most 1e9"});
-        o.*kMember = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * given));
-      },
-      doc);
+      [name](SessionOptions& o, double given) { o.*kMember = to_milliseconds(name, given); }, doc);
 }
 
 }  // namespace
+
+std::chrono::milliseconds to_milliseconds(std::string_view name, double seconds) {
+  constexpr double kMost = 1e9;  // about 30 years; more would not be a number of milliseconds any longer
+  if (!(std::fabs(seconds) <= kMost))
+    raise({Code::kInvalid, std::string(name) + ": must be a number of seconds, at most 1e9"});
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
+}
 
 void bind_options(nb::module_& m) {
   nb::class_<SessionOptions> options(m, "Options",

@@ -2,6 +2,8 @@
 // Sessions. Whatever can wait runs without the GIL.
 #include "tithe/session.h"
 
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +23,7 @@
 #include "open_session.h"
 #include "opening.h"
 #include "patient.h"
+#include "py_session.h"
 #include "stats_dicts.h"
 #include "tithe/connect.h"
 #include "xla_rounds.h"
@@ -29,283 +33,14 @@ namespace {
 
 constexpr int kMostLoopRanks = 256;
 
-// The Python object. close() and calls of other threads may meet: each call keeps the session alive for itself,
-// and the pointer changes only under the GIL.
-class PySession {
- public:
-  explicit PySession(std::unique_ptr<Session> session)
-      : open_(std::make_shared<Open>(std::move(session))), pid_(getpid()) {}
-  ~PySession() { close(false); }
-  PySession(const PySession&) = delete;
-  PySession& operator=(const PySession&) = delete;
-
-  // From any thread. Ends what other threads wait for; the state can still be taken.
-  void cancel() {
-    const std::shared_ptr<Session> session = get();
-    const WithoutGil released;
-    session->cancel();
-  }
-
-  // The state is kept where it may be asked for later: after close() it is that of the last commit.
-  // A forked child has none of the threads that the destructor would wait for: it leaves the session alone.
-  void close(bool keep_state) {
-    std::shared_ptr<Open> open = std::move(open_);
-    open_ = nullptr;
-    spare_.clear();
-    if (!open) return;
-    if (getpid() != pid_) {
-      new std::shared_ptr<Open>(std::move(open));  // NOLINT(*-owning-memory): kept for good, on purpose
-      return;
-    }
-    std::optional<Result<std::vector<std::uint8_t>>> last;
-    Status traced;
-    {
-      const WithoutGil released;
-      Session& session = *open->session;
-      session.cancel();
-      last_choices_ = session.choices();
-      if (keep_state) last.emplace(session.state());
-      traced = session.write_trace();
-      if (open.use_count() == 1) open->session.reset();  // else the last call that is in it ends it
-    }
-    open.reset();
-    last_state_ = std::move(last);
-    if (!traced.ok() && PyErr_WarnEx(PyExc_RuntimeWarning, traced.what().c_str(), 1) != 0)
-      PyErr_WriteUnraisable(nullptr);  // warnings are errors here, and the destructor raises none
-  }
-
-  Watch watched(std::vector<std::string> members) const { return watch(get(), std::move(members)); }
-  std::shared_ptr<Session> get() const {
-    const std::shared_ptr<Open> open = get_open();
-    return {open, open->session.get()};
-  }
-
-  template <typename F>
-  auto run(F&& f) const {  // f(session) without the GIL, which does not wait
-    const std::shared_ptr<Session> session = get();
-    const WithoutGil released;
-    return f(*session);
-  }
-
-  // The same for what may wait: Ctrl-C ends it, and with it the session.
-  template <typename F>
-  auto run_patiently(F f) const {
-    const std::shared_ptr<Session> session = get();
-    std::optional<decltype(f(*session))> result;
-    python::run_patiently(
-        std::make_shared<Desk>(), [&] { result.emplace(f(*session)); }, [&] { session->cancel(); });
-    return std::move(*result);
-  }
-
-  Ticket sync(const nb::list& items) {
-    Kept kept;
-    kept.keys.reserve(items.size());
-    std::vector<Tensor> bucket;
-    std::optional<Origin> origin;
-    for (const nb::handle item : items) {
-      if (!PyTuple_Check(item.ptr()) || nb::len(item) != 2)
-        throw_as(PyExc_TypeError, "sync takes a list of (key, array) pairs");
-      kept.keys.push_back(key_of(item[0]));
-      const std::string& key = kept.keys.back();
-      auto array = array_anywhere(key, item[1], origin);
-      const bool matrix = array.ndim() > 1 && array.size() > 0;
-      bucket.push_back({key, array.data(), array.size(), dtype_of(key, array.dtype()),
-                        matrix ? array.size() / array.shape(0) : 0});  // a flat array may be anything
-      kept.arrays.push_back(std::move(array));
-    }
-    const std::shared_ptr<Open> open = get_open();
-    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin.value_or(Origin{})); }));
-    keep(*open, ticket) = std::move(kept);
-    return ticket;
-  }
-
-  Ticket sync_some(const std::vector<std::pair<const Layout*, nb::object>>& pieces) {
-    Kept kept;
-    std::vector<Piece> at;
-    for (const auto& [layout, tensor] : pieces) {
-      if (layout == nullptr) throw_as(PyExc_TypeError, "sync_some takes a list of (layout, array) pairs");
-      kept.arrays.emplace_back(array_for(*layout, tensor));
-      at.push_back({layout, kept.arrays.back().data()});
-    }
-    const std::shared_ptr<Open> open = get_open();
-    const Ticket ticket = sync_from(at, {});
-    keep(*open, ticket) = std::move(kept);
-    return ticket;
-  }
-
-  // On a GPU, where the work of a stream makes them. `owner` is kept alive until commit().
-  Ticket sync_on(const Layout& layout, std::uint64_t address, int device, std::uint64_t stream,
-                 const nb::object& owner) {
-    if (device < 0 || address == 0)
-      raise({Code::kInvalid, "sync_on takes an address, and a GPU by its number from 0 on"});
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's addresses are numbers
-    const Piece whole{&layout, reinterpret_cast<void*>(address)};
-    const std::shared_ptr<Open> open = get_open();
-    const Ticket ticket = sync_from({&whole, 1}, {device, stream});
-    keep(*open, ticket).owner = owner;
-    return ticket;
-  }
-
-  void wait(Ticket ticket) {
-    check(run_patiently([=](Session& s) { return s.wait(ticket); }));
-  }
-
-  bool poll(Ticket ticket) {
-    return unwrap(run([=](Session& s) { return s.poll(ticket); }));
-  }
-
-  // The result of a round is settled here, so its tensors are kept until then.
-  void commit() {
-    const std::shared_ptr<Open> open = get_open();
-    std::vector<Ticket> tickets = std::move(tickets_);
-    tickets.clear();
-    for (const auto& [ticket, kept] : open->kept) tickets.push_back(ticket);  // sync() may run beside this
-    check(run_patiently([](Session& s) { return s.commit(); }));
-    for (const Ticket ticket : tickets)
-      if (KeptMap::node_type node = open->kept.extract(ticket)) {
-        node.mapped().keys.clear();
-        node.mapped().arrays.clear();
-        node.mapped().owner.reset();
-        spare_.push_back(std::move(node));
-      }
-    tickets_ = std::move(tickets);
-  }
-
-  nb::bytes state() {
-    const std::vector<std::uint8_t> bytes =
-        unwrap(!open_ && last_state_ ? *last_state_ : run_patiently([](Session& s) { return s.state(); }));
-    return nb::bytes(bytes.data(), bytes.size());
-  }
-
-  nb::bytes common_state() {
-    const std::vector<std::uint8_t> bytes =
-        unwrap(run_patiently([](Session& s) { return s.common_state(); }));
-    return nb::bytes(bytes.data(), bytes.size());
-  }
-
-  void restore(const nb::bytes& data) {
-    const ByteView view(static_cast<const std::uint8_t*>(data.data()), data.size());
-    check(run_patiently([=](Session& s) { return s.restore(view); }));
-  }
-
-  void restore_states(const nb::list& states, bool book) {
-    std::vector<ByteView> views;
-    for (const nb::handle state : states) {
-      if (!PyBytes_Check(state.ptr())) throw_as(PyExc_TypeError, "restore takes bytes, or a list of bytes");
-      views.emplace_back(reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(state.ptr())),
-                         static_cast<std::size_t>(PyBytes_GET_SIZE(state.ptr())));
-    }
-    const Lost lost = book ? Lost::kBook : Lost::kSpread;
-    check(run_patiently([views, lost](Session& s) { return s.restore(views, lost); }));
-  }
-
-  void undo() {
-    check(run([](Session& s) { return s.undo(); }));
-  }
-
-  void reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
-              const std::vector<std::string>& members, std::uint64_t epoch, double timeout);
-
-  void evaluated(double loss) {
-    check(run_patiently([=](Session& s) { return s.evaluated(loss); }));
-  }
-  void learning_rate(double rate) {
-    check(run_patiently([=](Session& s) { return s.learning_rate(rate); }));
-  }
-
-  std::string choices() const {
-    return open_ ? run([](Session& s) { return s.choices(); }) : last_choices_;
-  }
-  void propose(const std::string& choices, std::uint64_t round) {
-    check(run([&](Session& s) { return s.propose(choices, round); }));
-  }
-  nb::dict proposal() const {
-    const Proposal p = run([](Session& s) { return s.proposal(); });
-    const bool at_round = p.state == Proposal::State::kAgreed || p.state == Proposal::State::kSwitched;
-    nb::dict d;
-    d["state"] = name(p.state);
-    d["round"] = at_round ? nb::cast(p.round) : nb::none();
-    d["why"] = p.why.what();
-    d["rank"] = p.why.peer() == Status::kNoPeer ? nb::none() : nb::cast(p.why.peer());
-    return d;
-  }
-
-  void residual(std::string_view key, const nb::handle given) {
-    const auto out = array_argument<FloatsOut>(given, false);
-    check(run([&](Session& s) { return s.residual(key, {out.data(), out.size()}); }));
-  }
-
-  nb::dict stats() const {
-    return to_dict(run([](Session& s) { return s.stats(); }));
-  }
-  nb::list tensor_stats() const {
-    return to_list(run([](Session& s) { return s.tensor_stats(); }));
-  }
-
-  nb::list take_trace() {
-    const std::shared_ptr<Session> session = get();  // which the events' texts belong to
-    std::vector<TraceEvent> events;
-    {
-      const WithoutGil released;
-      events = session->take_trace();
-    }
-    return to_list(events);
-  }
-
- private:
-  static AnyArray array_for(const Layout& layout, const nb::handle tensor) {
-    auto array = array_of("the bucket", tensor);
-    if (array.size() != layout.values || dtype_of("the bucket", array.dtype()) != layout.dtype)
-      raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
-    return array;
-  }
-  struct Piece {
-    const Layout* layout;
-    void* from;
-  };
-  Ticket sync_from(std::span<const Piece> pieces, const Origin& origin) {
-    std::vector<Tensor> bucket =
-        std::move(bucket_);  // lent: another thread may come while this one has no GIL
-    bucket.clear();
-    for (const auto& [layout, from] : pieces)
-      for (std::size_t i = 0; i < layout->keys.size(); ++i)
-        bucket.push_back({layout->keys[i],
-                          static_cast<std::uint8_t*>(from) + layout->firsts[i] * bytes_of(layout->dtype),
-                          layout->sizes[i], layout->dtype, layout->rows[i]});
-    const Ticket ticket = unwrap(run([&](Session& s) { return s.sync(bucket, origin); }));
-    bucket_ = std::move(bucket);
-    return ticket;
-  }
-  std::shared_ptr<Open> get_open() const {
-    if (!open_) raise({Code::kInvalid, "this session is closed"});
-    if (getpid() != pid_)
-      raise({Code::kInvalid, "a session does not survive fork(): open one in the process that uses it"});
-    return open_;
-  }
-  Kept& keep(Open& open, Ticket ticket) {
-    if (spare_.empty()) return open.kept[ticket];
-    KeptMap::node_type node = std::move(spare_.back());
-    spare_.pop_back();
-    node.key() = ticket;
-    return open.kept.insert(std::move(node)).position->second;
-  }
-
-  std::shared_ptr<Open> open_;
-  pid_t pid_;
-  // Memory of rounds before: the next ones need no other.
-  std::vector<KeptMap::node_type> spare_;
-  std::vector<Tensor> bucket_;
-  std::vector<Ticket> tickets_;
-  std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()
-  std::string last_choices_;                                     // likewise
-};
-
 PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport, ConnectOptions connect,
                 const std::shared_ptr<std::atomic<bool>>& withdrawn, const SessionOptions& options) {
   // One timeout governs a session from its first word on.
   connect.timeout = connect.silence = options.timeout;
   auto opened = open_patiently(desk, transport, std::move(connect), withdrawn);
-  return new PySession(unwrap(Session::open(std::move(opened), options)));  // Python takes it over
+  const std::string_view kind = opened->kind();
+  return new PySession(unwrap(Session::open(std::move(opened), options)), kind,
+                       options.timeout);  // Python takes it over
 }
 
 PySession* open_with_exchange(const std::string& transport, int rank, int world,
@@ -317,26 +52,6 @@ PySession* open_with_exchange(const std::string& transport, int rank, int world,
                .all_gather = python_all_gather(all_gather, desk),
                .token = unwrap(token_from_environment()).token},
               std::make_shared<std::atomic<bool>>(false), options);
-}
-
-// The old world's buckets are given up: their arrays are nobody's any more.
-void PySession::reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
-                       const std::vector<std::string>& members, std::uint64_t epoch, double timeout) {
-  cancel();
-  const auto desk = std::make_shared<Desk>();
-  const std::chrono::milliseconds patience(static_cast<std::int64_t>(1e3 * timeout));
-  auto opened = open_patiently(desk, transport,
-                               {.rank = rank,
-                                .world = world,
-                                .all_gather = python_all_gather(all_gather, desk),
-                                .token = unwrap(token_from_environment()).token,
-                                .timeout = patience,
-                                .silence = patience},
-                               std::make_shared<std::atomic<bool>>(false));
-  const auto given = std::make_shared<std::unique_ptr<Transport>>(std::move(opened));
-  check(run_patiently([=](Session& s) { return s.reform(std::move(*given), members, epoch); }));
-  get_open()->kept.clear();
-  tickets_.clear();
 }
 
 PySession* open_from_environment(const std::string& transport, const SessionOptions& options) {
@@ -353,23 +68,68 @@ nb::list open_over_loop(int world, const SessionOptions& options) {
            "world=" + std::to_string(world) + ": must lie in 1 .. " + std::to_string(kMostLoopRanks)});
   nb::list ranks;
   for (std::unique_ptr<Transport>& transport : open_loop(world))
-    ranks.append(nb::cast(new PySession(unwrap(Session::open(std::move(transport), options))),
-                          nb::rv_policy::take_ownership));
+    ranks.append(
+        nb::cast(new PySession(unwrap(Session::open(std::move(transport), options)), "loop", options.timeout),
+                 nb::rv_policy::take_ownership));
   return ranks;
 }
 
 }  // namespace
+
+// The old world's buckets are given up: their arrays are nobody's any more.
+void PySession::reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
+                       const std::vector<std::string>& members, std::uint64_t epoch,
+                       std::optional<double> timeout) {
+  const std::shared_ptr<Open> open = get_open();
+  check(between_processes(transport));
+  const Token token = unwrap(token_from_environment()).token;
+  const std::chrono::milliseconds patience = timeout ? to_milliseconds("timeout", *timeout) : timeout_;
+  if (patience.count() <= 0)
+    raise({Code::kInvalid, "reform: timeout=" + std::to_string(*timeout) + ": must be more than 0 seconds"});
+  check(run([&](const Session& s) { return s.may_reform(rank, world, members, epoch); }));
+  cancel();
+  const auto desk = std::make_shared<Desk>();
+  auto opened = open_patiently(desk, transport,
+                               {.rank = rank,
+                                .world = world,
+                                .all_gather = python_all_gather(all_gather, desk),
+                                .token = token,
+                                .timeout = patience,
+                                .silence = patience},
+                               std::make_shared<std::atomic<bool>>(false));
+  const auto given = std::make_shared<std::unique_ptr<Transport>>(std::move(opened));
+  check(run_patiently([=](Session& s) { return s.reform(std::move(*given), members, epoch); }));
+  open->kept.clear();
+  tickets_.clear();
+}
 
 void bind_session(nb::module_& m) {
   nb::class_<Layout>(m, "Layout", "Tensors of one dtype that lie back to back in memory.")
       .def(nb::init<std::vector<std::string>, std::vector<std::size_t>, std::string_view,
                     std::vector<std::size_t>>(),
            nb::arg("keys"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("rows") = std::vector<std::size_t>())
-      .def("pick", &Layout::pick, nb::arg("which"), "Some of its tensors, where they are.");
+      .def("pick", &Layout::pick, nb::arg("which"), "Some of its tensors, where they are.")
+      .def_rw("side", &Layout::side, "Whether they travel beside gradients: see Tensor in session.h.");
   nb::class_<PySession>(m, "Session", "include/tithe/session.h, as Python sees it.")
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })
-      .def("sync", &PySession::sync, nb::arg("items"))
+      .def_prop_ro("transport", &PySession::transport)
+      .def(
+          "sync",
+          [](PySession& s, const nb::list& items) { return s.sync(items, RoundKind::kAllReduce, {}); },
+          nb::arg("items"))
+      .def(
+          "reduce_scatter",
+          [](PySession& s, const nb::list& items, const PySession::Bounds& bounds) {
+            return s.sync(items, RoundKind::kReduceScatter, bounds);
+          },
+          nb::arg("items"), nb::arg("bounds"))
+      .def(
+          "all_gather",
+          [](PySession& s, const nb::list& items, const PySession::Bounds& bounds) {
+            return s.sync(items, RoundKind::kAllGather, bounds);
+          },
+          nb::arg("items"), nb::arg("bounds"))
       .def(
           "sync_at",
           [](PySession& s, const Layout& layout, const nb::object& bucket) {
@@ -411,7 +171,8 @@ void bind_session(nb::module_& m) {
       .def("round", [](const PySession& s) { return s.get()->round(); })
       .def("undo", &PySession::undo)
       .def("reform", &PySession::reform, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
-           nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"), nb::arg("timeout"))
+           nb::arg("all_gather"), nb::arg("members"), nb::arg("epoch"),
+           nb::arg("timeout").none() = nb::none())
       .def("residual", &PySession::residual, nb::arg("key"), nb::arg("out"))
       .def("stats", &PySession::stats)
       .def("tensor_stats", &PySession::tensor_stats)

@@ -37,7 +37,7 @@ nb::dict to_dict(const SessionStats& s) {
   d["gradient_bytes"] = s.gradient_bytes;
   d["exchange_ns"] = s.exchange_ns;
   d["exposed_ns"] = s.exposed_ns;
-  d["measured_rounds"] = s.measured_rounds;
+  d["measured_round"] = s.measured_round;
   d["gradient_norm"] = s.gradient_norm;
   d["residual_norm"] = s.residual_norm;
   return d;
@@ -50,6 +50,8 @@ nb::list to_list(const std::vector<TensorStats>& tensors) {
     d["key"] = t.key;
     d["values"] = t.n;
     d["codec"] = t.codec;
+    d["strategy"] = t.strategy;
+    d["side"] = t.side;
     d["gradient_norm"] = t.gradient_norm;
     d["residual_norm"] = t.residual_norm;
     d["values_lost"] = t.values_lost;

@@ -179,7 +179,10 @@ def _wait_for_all(
             late = [r for r in waiting if not store.check([f"tithe/{number}/{r}"])] or waiting
             names = ", ".join(map(str, late))
             plural = "s" if len(late) > 1 else ""
-            raise error("timeout", late[0], f"rank{plural} {names} did not come to {doing} within {timeout:g} s")
+            cure = "if it only comes late, raise timeout="
+            raise error(
+                "timeout", late[0], f"rank{plural} {names} did not come to {doing} within {timeout:g} s; {cure}"
+            )
         if left <= 0:
             return
         if store.check([f"tithe/{number}/{waiting[0]}"]):  # it gave up waiting for others, and may come again

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tithe import _core
 from tithe._error import error
-from tithe._session import Session
+from tithe._session import Session, make_options, transport_text
 
 _PAUSE = 0.01
 
@@ -43,8 +43,20 @@ class StoreBoard:
         return bytes.fromhex(self._store.get(name).decode()[1:]) if self._store.check([name]) else None
 
 
+def _check(options: dict[str, Any], join_timeout: float) -> None:
+    """ValueError before anybody is met: others would wait for a rank that cannot open its session."""
+    for ours in ("members", "epoch"):
+        if ours in options:
+            raise ValueError(f"{ours}: a membership sets it; leave it out of the session's options")
+    if not 0 < join_timeout <= 1e9:
+        raise ValueError(f"join_timeout={join_timeout}: must be more than 0 seconds, and at most 1e9")
+    rest = dict(options)
+    transport_text(rest)
+    make_options(rest)
+
+
 class Membership:
-    """Opens a session, and makes it go on with those that are left and those that come (docs/elastic.md).
+    """Opens a session, and makes it go on with those that are left and those that come (docs/membership.md).
 
     board: a folder that all ranks reach and nobody else may write to, new for each start of the job; a torch Store; or
     an object with put_first(key, value) and get(key).
@@ -53,8 +65,9 @@ class Membership:
     min_world, max_world: with fewer ranks nobody goes on; who comes beyond it is left out. Nobody goes on either
     without a quorum: more than half of the members of before, or half of them with the first one.
     window: seconds that those are waited for whom anybody has reason to believe lost, where a quorum is there; others,
-    who may compute still, are waited for half the timeout. timeout: seconds for all of it.
-    options: transport and the session's own, as Session.open takes them.
+    who may compute still, are waited for half of join_timeout. join_timeout: seconds for all of the meeting.
+    options: transport and the session's own (timeout among them), as Session.open takes them. ValueError for a wrong
+    one, and for members and epoch, which the membership sets.
     """
 
     def __init__(
@@ -66,9 +79,10 @@ class Membership:
         min_world: int = 1,
         max_world: int = 1 << 16,
         window: float = 0.3,
-        timeout: float = 60.0,
+        join_timeout: float = 60.0,
         **options: Any,
     ) -> None:
+        _check(options, join_timeout)
         if isinstance(board, str | os.PathLike):
             self._board = _core.board_in(os.fspath(board))
         else:
@@ -80,7 +94,7 @@ class Membership:
         self._session_members: list[str] = []  # of the session as it is
         self._session_epoch = 0
         self._missed: set[str] = set()  # names of those that this rank has reason to believe lost
-        self._limits = (min_world, max_world, window, timeout)
+        self._limits = (min_world, max_world, window, join_timeout)
         self._options = options
         self._session: Session | None = None
 
@@ -141,7 +155,6 @@ class Membership:
                 self.members,
                 self.epoch,
                 transport=self._options.get("transport", ""),
-                timeout=self._limits[3],
             )
         except _core.Error as failure:  # who did not come to the exchange is not waited for again
             if failure.peer is not None and 0 <= failure.peer < len(self.members):

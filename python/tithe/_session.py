@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,14 @@ def transport_text(given: dict[str, Any]) -> str:
 def transports() -> list[str]:
     """The names of the transports of this build."""
     return _core.transports()
+
+
+def _offsets(bounds: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+    found = {key: [operator.index(offset) for offset in offsets] for key, offsets in (bounds or {}).items()}
+    for key, offsets in found.items():
+        if any(offset < 0 for offset in offsets):
+            raise ValueError(f"bounds of '{key}' are {offsets}: an offset must not be negative")
+    return found
 
 
 class Session:
@@ -145,6 +154,24 @@ class Session:
         same on all ranks.
         """
         return self._core.sync(list(tensors.items()))
+
+    def reduce_scatter(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
+        """Starts to average the range of each array that this rank owns, in place; returns a ticket for wait().
+
+        bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), maybe empty.
+        Keys without bounds are cut as torch.chunk cuts dimension 0 (a flat array: by values). Other ranks' ranges stay
+        as they were handed over. Tensors are those that sync() takes; the bounds are the same on all ranks
+        (docs/sharded_rounds.md).
+        """
+        return self._core.reduce_scatter(list(tensors.items()), _offsets(bounds))
+
+    def all_gather(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
+        """Starts to fill each array with the ranges of their owners, in place; returns a ticket for wait().
+
+        This rank's own range is read, and holds after wait() what all other ranks decode. bounds: as in
+        reduce_scatter().
+        """
+        return self._core.all_gather(list(tensors.items()), _offsets(bounds))
 
     def wait(self, ticket: int) -> None:
         """Returns when the bucket holds its result."""
@@ -249,13 +276,14 @@ class Session:
         epoch: int,
         *,
         transport: str = "",
-        timeout: float = 30.0,
+        timeout: float | None = None,
     ) -> None:
         """Goes on with other ranks, after a failure or between two rounds, from the last commit. Collective over them.
 
         all_gather is called once, as in open(); members are the names of the ranks, in their order, this rank's own
-        among them; epoch counts up, the same on all. What lost ranks had left unsent is booked in stats(). A ValueError
-        changes nothing; after another failure it may be called again. docs/elastic.md says how ranks agree on members.
+        among them; epoch counts up, the same on all. timeout: seconds to meet, None: the session's own. What lost
+        ranks had left unsent is booked in stats(). A ValueError for an argument changes nothing; after another failure
+        it may be called again. docs/elastic.md says how ranks agree on members.
         """
         self._core.reform(transport, rank, world, all_gather, list(members), epoch, timeout)
 
@@ -272,22 +300,25 @@ class Session:
         ring all-reduce of them sends), bytes_saved (the difference); times of lanes: encode_ns, merge_ns, send_ns; of
         callers: wait_ns; of rounds: exchange_ns (first sync() to the end of commit()), exposed_ns (of it, after the
         last sync()), hidden_ns (before it). lanes: how many compute threads there are.
-        Of the last measured round, this rank's L2 norms over all tensors: gradient_norm, residual_norm (what is unsent
-        after it), relative_error (residual over gradient), measured_rounds (rounds that were committed with it). Rounds
-        1, 2, 4, 8, ... are measured, and every hundredth: measure=100 at open.
-        groups: the same norms for each codec's tensors, by the codec's name.
+        Of the last measured round, this rank's L2 norms over all gradients: gradient_norm, residual_norm (of the
+        residuals after it); measured_round is its number, from 1. Rounds 1, 2, 4, 8, ... are measured, and every
+        hundredth: measure=100 at open. groups: the same norms for each codec's tensors, by the codec's name, and the
+        relative_error, residual over gradient. relative_error alone: of all compressed tensors together.
         values_let_go, sum_let_go: of residuals beyond 2^63, which no later round could send (docs/footguns.md, "One
         spike"). sum_forgotten: by feedback=decay, of all that it took from residuals. rounds_undone: see undo(). epoch,
         ranks_lost (with what they had left unsent, which nobody knows), values_lost and sum_lost (that was given up,
         where it is known, booked on this rank): docs/elastic.md.
         late_rank (-1: none), late_share (how much longer than the median it took), late_ns (that the others waited for
         it, per round): of the last 32 rounds, the same on all ranks. rounds_missed went on without this rank's program,
-        rounds_behind of them wait for it: docs/elastic.md, "Ranks that are slow".
+        rounds_behind of them wait for it: docs/stragglers.md.
         """
         return summed_up(self._core)
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By key: values, codec, and the norms, relative_error, values_lost and sum_lost as in stats()."""
+        """By key: values, codec, strategy, and the norms, relative_error, values_lost and sum_lost as in stats().
+
+        side: true for a tensor that an optimizer of tithe.torch averages beside the gradients.
+        """
         return by_tensor(self._core)
 
     def plan_text(self) -> str:

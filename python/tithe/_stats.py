@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from a session's sums: what an all-reduce would have sent, what time was hidden, how much is unsent."""
+"""Figures that follow from a session's sums: bytes of an all-reduce, time hidden, relative errors."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from tithe import _core
@@ -12,13 +13,12 @@ from tithe import _core
 def summed_up(session: _core.Session) -> dict[str, Any]:
     """The engine's sums (include/tithe/session.h, SessionStats), and what follows from them."""
     told = session.stats()
-    world = session.world
-    # Every rank of a ring sends all but one chunk twice: the usual all-reduce of the same gradients.
-    told["dense_bytes"] = told["gradient_bytes"] * 2 * (world - 1) // world
+    told["dense_bytes"] = all_reduce_bytes(told["gradient_bytes"], session.world)
     told["bytes_saved"] = told["dense_bytes"] - told["bytes_sent"]
     told["hidden_ns"] = told["exchange_ns"] - told["exposed_ns"]
-    told["relative_error"] = _ratio(told["residual_norm"], told["gradient_norm"])
-    told["groups"] = _groups(session.tensor_stats())
+    groups = _groups(session.tensor_stats())
+    told["relative_error"] = _relative_error(g for codec, g in groups.items() if is_compressed(codec))
+    told["groups"] = groups
     return told
 
 
@@ -26,15 +26,32 @@ def by_tensor(session: _core.Session) -> dict[str, dict[str, Any]]:
     """Of each tensor, by key."""
     all_tensors = {}
     for tensor in session.tensor_stats():
-        tensor["relative_error"] = _ratio(tensor["residual_norm"], tensor["gradient_norm"])
+        tensor["relative_error"] = _relative_error([tensor])
         all_tensors[tensor.pop("key")] = tensor
     return all_tensors
 
 
+def plan_text(session: _core.Session) -> str:
+    """Of each part and tensor."""
+    return session.plan_text()
+
+
+def all_reduce_bytes(gradient_bytes: int, world: int) -> int:
+    """What each rank of a ring all-reduce of these gradients sends: all but one chunk, twice."""
+    return gradient_bytes * 2 * (world - 1) // world
+
+
+def is_compressed(codec: str) -> bool:
+    """Whether a codec may leave something of a tensor unsent. A tensor without values has none ("")."""
+    return codec != "" and not _core.is_lossless(codec, "")
+
+
 def _groups(tensors: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By codec."""
+    """The gradients by codec, without side tensors."""
     groups: dict[str, dict[str, Any]] = {}
     for tensor in tensors:
+        if tensor["side"]:
+            continue
         group = groups.setdefault(
             tensor["codec"], {"tensors": 0, "values": 0, "gradient_norm": 0.0, "residual_norm": 0.0}
         )
@@ -43,12 +60,14 @@ def _groups(tensors: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for norm in ("gradient_norm", "residual_norm"):
             group[norm] = math.hypot(group[norm], tensor[norm])
     for group in groups.values():
-        group["relative_error"] = _ratio(group["residual_norm"], group["gradient_norm"])
+        group["relative_error"] = _relative_error([group])
     return groups
 
 
-def _ratio(residual: float, gradient: float) -> float:
-    """0 before anything was measured, and where nothing is unsent."""
+def _relative_error(of: Iterable[dict[str, Any]]) -> float:
+    """The norm of all residuals over the norm of all gradients. 0 before a measurement, and if nothing is unsent."""
+    each = list(of)
+    residual, gradient = (math.hypot(*(x[norm] for x in each)) for norm in ("residual_norm", "gradient_norm"))
     if residual == 0.0:
         return 0.0
     return residual / gradient if gradient > 0.0 else math.inf

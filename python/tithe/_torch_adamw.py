@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.optim.AdamW: torch's, but for what it divides by while gradients are compressed."""
 
+import logging
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,9 +9,13 @@ from typing import Any
 import torch
 
 from tithe import _core
+from tithe._choices import is_lossless
 from tithe._torch_pieces import local_of
 from tithe._torch_squares import Squares
 from tithe._torch_tie import parameters_of
+from tithe._torch_watch import opened
+
+_log = logging.getLogger("tithe.torch")
 
 PART = "exp_avg_sq_part"  # the state's key beside torch's own
 
@@ -22,9 +27,9 @@ class AdamW(torch.optim.AdamW):
 
     Adam divides by the root of the mean squared gradient. Of a compressed gradient that holds the codec's error too, so
     that steps come out too small where gradients are small beside their neighbours. variance="split" takes the error
-    out: each rank multiplies its own gradient by the mean that was sent, and which part of the mean square these
-    products are is exchanged as fp8 with steps 2, 4, 8, ..., 64 and every hundredth: 0.08 bits per value and step. At
-    least a twentieth stays. variance="sent" divides as torch does.
+    out: each rank knows the error of its own gradient, and the part of the mean square that is free of it is exchanged
+    as fp8 with steps 8, 16, 32, 64 and every hundredth: 0.08 bits per value and step. At least a twentieth stays.
+    variance="sent" divides as torch does. Gradients may be rescaled, clipped or accumulated before step().
 
     Before attach(), with codecs that lose nothing, and in the exact steps it is torch.optim.AdamW, bit for bit.
 
@@ -35,8 +40,8 @@ class AdamW(torch.optim.AdamW):
     steps: of the whole job, where exact is a part of it.
     warmup_codec: a spec; the default suits any optimizer.
     max_norm: the largest norm of all gradients of this optimizer together, as torch.nn.utils.clip_grad_norm_ has it; 0:
-    none. step() clips what came, and what waits in the residual by the same factor. Say it here and not by hand: else a
-    spike comes through bit by bit afterwards.
+    none. step() clips the gradients, and the residuals by the same factor. clip_grad_norm_() before step() clips the
+    gradients alone: the rest of a spike then follows from the residuals, in clipped steps.
     State keys are torch's and one of its own, exp_avg_sq_part. A state of torch's AdamW can be loaded, and goes on as
     torch's until a part has come; torch's loads a state of this class. Products are each rank's own and stand in the
     State's state_dict(). On the host they take 8 bytes per value, the parts 4 beside the parameter.
@@ -70,22 +75,33 @@ class AdamW(torch.optim.AdamW):
         self._squares: Squares | None = None  # while attached, like these
         self._exact: Any = None
         self._clips: Any = None
+        self._stepped = False
 
     @property
     def _tied(self) -> bool:
         """Whether it is attached to a model."""
         return any(tie is not None for tie in (self._squares, self._exact, self._clips))
 
-    def _clip(self) -> float:
-        """Scales gradients down to max_norm, as torch.nn.utils.clip_grad_norm_ does; the factor."""
+    def _say_if_forgotten(self) -> None:
+        """Warns where a State compresses the gradients of this optimizer and was not given it."""
+        mine = {id(p) for p in parameters_of(self)}
+        for state in list(opened.values()):
+            if not mine.isdisjoint(state._names) and not is_lossless(state.codec, state._choices()):
+                if state._live.rank == 0:
+                    _log.warning(
+                        "tithe.torch.optim.AdamW steps as torch.optim.AdamW, since attach() was not given it: "
+                        "tithe.torch.attach(model, optimizer=optimizer)"
+                    )
+                return
+
+    def _clip(self) -> None:
+        """Scales gradients down to max_norm, as torch.nn.utils.clip_grad_norm_ does."""
         if self.max_norm == 0:
-            return 1.0
+            return
         norm = torch.nn.utils.clip_grad_norm_(parameters_of(self), self.max_norm)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        factor = min(1.0, self.max_norm / (norm.item() + 1e-6))
         if self._clips is not None:
-            self._clips.clipped(factor)
-        return factor
+            self._clips.clipped(min(1.0, self.max_norm / (norm.item() + 1e-6)))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -94,11 +110,14 @@ class AdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        factor = self._clip()
+        if not (self._stepped or self._tied):
+            self._say_if_forgotten()
+        self._stepped = True
+        self._clip()
         if self._squares is None:
             _plain(torch.optim.AdamW.step)(self)
             return loss
-        self._take(self._squares, factor)
+        self._take(self._squares)
         if self._exact is not None and self._exact.is_exact():
             _plain(torch.optim.AdamW.step)(self)
         else:
@@ -109,13 +128,13 @@ class AdamW(torch.optim.AdamW):
         self._complete(self._squares)
         return loss
 
-    def _take(self, squares: Squares, factor: float) -> None:
-        """Parts that have come, and this step's products; gradients were scaled by the factor."""
+    def _take(self, squares: Squares) -> None:
+        """Parts that have come, and this step's products."""
         for number, part in squares.arrived().items():
             state = self.state[squares.names[number][1]]
             if "step" in state:
                 state[PART] = part
-        squares.add(factor)
+        squares.add()
 
     def _complete(self, squares: Squares) -> None:
         """All of a square is the gradient's own until a part has come. torch.distributed.checkpoint loads what is there
@@ -145,6 +164,7 @@ class AdamW(torch.optim.AdamW):
         super().__setstate__(state)
         for name in ("_squares", "_exact", "_clips"):
             self.__dict__.setdefault(name, None)
+        self.__dict__.setdefault("_stepped", False)
 
 
 def exact_steps(exact: Any, steps: Any) -> int:

@@ -110,12 +110,30 @@ def usable_timeout(options: dict[str, Any]) -> float:
 
 def check_model(model: DistributedDataParallel) -> None:
     """ValueError names the parameters whose gradients tithe cannot take, and what else stands in the way of a hook."""
+    if model.mixed_precision is not None:
+        raise ValueError(
+            "DistributedDataParallel(mixed_precision=...) has a communication hook of its own, and DDP accepts one: "
+            "leave mixed_precision= out, and use torch.autocast or parameters of the type that you want"
+        )
+    if getattr(model, "_delay_all_reduce_params", ()):
+        raise ValueError(
+            "DistributedDataParallel(delay_all_reduce_named_params=...) averages gradients outside the communication "
+            "hook, uncompressed: leave delay_all_reduce_named_params= out"
+        )
     if has_hook(model):
         raise ValueError("this model has a communication hook already, and DDP accepts one, once: attach to a new DDP")
     if getattr(model, "_use_python_reducer", False):
         raise ValueError(
             "DDP's python_reducer runs no communication hook: leave torch._dynamo.config.optimize_ddp at its default"
         )
+    if model.static_graph:
+        types = {str(p.dtype).removeprefix("torch.") for p in model._module_parameters if p.requires_grad}
+        if len(types) > 1:
+            raise ValueError(
+                "DistributedDataParallel(static_graph=True) hands a communication hook the wrong parameters in the "
+                f"first step if gradients are of several types ({', '.join(sorted(types))}): leave static_graph= out, "
+                "or train parameters of one type"
+            )
     check_trained(model.module)
 
 

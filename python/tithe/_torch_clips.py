@@ -24,6 +24,7 @@ class Clips(Tie):
     def __init__(self, optimizer: torch.optim.Optimizer, pieces: Pieces) -> None:
         super().__init__(optimizer, pieces)
         self.factors: dict[int, float] = {}
+        self._before: dict[int, float] = {}  # the factors that the last round began with
         self._live: Live | None = None
 
     def opened(self, live: Live) -> None:
@@ -37,6 +38,12 @@ class Clips(Tie):
         """A step's gradients were scaled by it. Alike on all ranks."""
         if 0 <= factor < 1:
             self.factors = dict.fromkeys(self.names, factor)
+
+    def leaves(self) -> None:
+        self._before = dict(self.factors)
+
+    def undo(self) -> None:
+        self.factors = self._before
 
     def gives(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         for number, part in self.own(parameters, values):

@@ -1,36 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tithe.torch.State says of what it did."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tithe import _core
-from tithe._stats import by_tensor, summed_up
+from tithe._stats import by_tensor, plan_text, summed_up
 
 
 class Figures:
-    """A State's side that only reports. It is open, or was: `_at_close` has what stats() was then."""
+    """A State's side that only reports. Its figures stay after close(), and after an error has closed the session."""
 
     __slots__ = ()
     _live: Any
-    _at_close: dict[str, Any] | None
+    codec: str
 
     def stats(self) -> dict[str, Any]:
         """What this rank did since the first use, and how much of it is unsent: see tithe.Session.stats().
 
-        Also after close(). The time of a step's exchange is hidden until backward hands over its last bucket, and
-        exposed after that. relative_error is what tells whether a codec fits (docs/diagnose.md).
+        Also after close() and after an error: the last figures. The time of a step's exchange is hidden until backward
+        hands over its last bucket, and exposed after that. relative_error, of the compressed gradients alone, tells
+        whether a codec fits (docs/diagnose.md). print(state) gives the main figures on a few lines.
         """
-        if self._at_close is not None:
-            return dict(self._at_close)
-        return summed_up(self._running())
+        return dict(self._figure(summed_up))
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By a parameter's name: values, codec, gradient_norm, residual_norm, relative_error, as in stats()."""
-        return by_tensor(self._running())
+        """By a parameter's name: values, codec, strategy, gradient_norm, residual_norm, relative_error, as in stats().
+
+        side: true for a tensor that an optimizer averages beside the gradients, under a key of its own.
+        """
+        return dict(self._figure(by_tensor))
 
     def plan(self) -> str:
         """What happens to each part of each bucket and to each parameter, and why."""
-        return self._running().plan_text()
+        return self._figure(plan_text)
+
+    def __str__(self) -> str:
+        """The main figures, for people."""
+        if self._live is None:
+            return f"tithe.torch.State, not open yet: codec {self.codec}"
+        return self._live.report.text(self.stats(), self.tensor_stats())
 
     def trace(self, on: bool = True) -> None:
         """Keeps the last 65,536 events while on, backward passes among them: docs/trace.md."""
@@ -43,6 +52,10 @@ class Figures:
 
     def _watch_backward(self) -> None:
         raise NotImplementedError
+
+    def _figure(self, of: Callable[[_core.Session], Any]) -> Any:
+        self._running()
+        return self._live.figure(of)
 
     def _running(self) -> _core.Session:
         if self._live is None:

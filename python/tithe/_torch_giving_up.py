@@ -2,6 +2,7 @@
 """A session that this process ends while something waits: what is said of it, here and to the other ranks."""
 
 import contextlib
+import traceback
 from collections.abc import Sequence
 
 from tithe import _core
@@ -12,6 +13,11 @@ _NOW = (
     "The session is over: state_dict() gives the state of the last step that counted. Restart from a checkpoint, in as "
     "many ranks as there are (docs/elastic.md)"
 )
+
+
+def lighten(error: BaseException) -> None:
+    """An error holds the frames that it came through, and these hold pinned memory: who keeps it keeps none."""
+    traceback.clear_frames(error.__traceback__)
 
 
 def give_up(session: _core.Session, causes: list[BaseException], cause: BaseException) -> None:
@@ -37,15 +43,35 @@ def left() -> Exception:
     )
 
 
-def never_came(places: Sequence[int], names: Sequence[str], patience: float) -> Exception:
-    """Of a step whose last bucket was not handed over. places: the buckets that were; names: what they lack."""
-    came = ", ".join(map(str, places))
+def never_came(places: Sequence[int], names: Sequence[str], seconds: float, over: bool, finds: bool) -> Exception:
+    """Of a step whose last bucket was not handed over. places: the buckets that were; names: parameters of the others.
+
+    over: this rank's backward has ended. finds: DDP looks for unused parameters already.
+    """
+    came = f"bucket{'s' if len(places) > 1 else ''} {', '.join(map(str, places))}"
+    ending = f"ended {seconds:g} s ago" if over else f"then nothing for {seconds:g} s"
+    cures = []
+    if not over:
+        cures.append("a hook returns its future and does not wait for it")
+    if not finds:
+        cures.append("parameters without a gradient need DistributedDataParallel(find_unused_parameters=True)")
+    if over:
+        cures.append("a step of several backward() calls needs them within `timeout` of each other")
     return error(
         "timeout",
         None,
-        f"backward handed over bucket{'s' if len(places) > 1 else ''} {came} and then nothing for {patience:g} s: the "
-        f"buckets after {places[-1]} were waited for, since the gradients of a step come back together"
+        f"backward handed over {came} and {ending}: the buckets after {places[-1]} were waited for, since the "
+        "gradients of a step come back together"
         + (f"; still without a gradient: {some(names)}" if names else "")
-        + ". A hook returns its future and does not wait for it; parameters without a gradient need "
-        f"find_unused_parameters=True. {_NOW}",
+        + f". Cure: {'; '.join(cures)}. {_NOW}",
+    )
+
+
+def busy(seconds: float) -> Exception:
+    """Of a call that waited in vain for the end of another thread's step. The session goes on."""
+    return error(
+        "timeout",
+        None,
+        f"another thread is inside a step, which did not end within timeout={seconds:g} s: state_dict(), undo() and "
+        "evaluated() need a moment between two steps. The session goes on: call again after a step, or raise timeout=",
     )

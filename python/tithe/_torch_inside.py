@@ -9,7 +9,7 @@ of the share alone. Every rank's link between hosts carries an equal part, and w
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,17 @@ class InsideState(PartState):
         share = _Share(bucket, [s for s in shares if s.numel() > 0], way.share)
         job: Job = self._live.start(share, self.loss_scale, way)
         return self._answer(job)
+
+    def _key_of(self) -> Callable[[torch.Tensor], int | None]:
+        shares = self._shares
+
+        def key_of(parameter: torch.Tensor) -> int | None:
+            if id(parameter) not in shares:  # it was not there when the model was attached
+                return id(parameter)
+            share = shares[id(parameter)][1]
+            return id(share) if share.numel() > 0 else None
+
+        return key_of
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """What this rank has not sent yet of its rows of a parameter's gradient, float32, as they lie in memory."""

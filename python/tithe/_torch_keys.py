@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 
+from tithe import _core
 from tithe._exchange import error
 from tithe._torch_fit import NAMES_CURE, Entry, memory_order, other_format, same_order
 from tithe._torch_gather import unlabelled
 
 NO_WALK = -1  # as torch numbers them
+_SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values",
+           "seed", "run", "checksum")  # fmt: skip
 _SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
 
 
@@ -58,15 +61,33 @@ def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, t
     return names
 
 
-def check_alike(names: Mapping[int, tuple[str, torch.Tensor]], all_gather: Callable[[bytes], list[bytes]]) -> None:
-    """tithe.Error on all ranks where one names, shapes or types its parameters otherwise than rank 0 does."""
+def shared_options(options: _core.Options) -> dict[str, Any]:
+    """Those that must be the same on all ranks, the codec first: others often follow from it."""
+    codec = options.codec if _core.is_auto(options.codec) else _core.check_codec(options.codec)
+    return {"codec": codec, **{name: getattr(options, name) for name in _SHARED}}
+
+
+def check_alike(
+    names: Mapping[int, tuple[str, torch.Tensor]],
+    all_gather: Callable[[bytes], list[bytes]],
+    settings: Mapping[str, Any] | None = None,
+) -> None:
+    """tithe.Error on all ranks where one names, shapes or types its parameters otherwise than rank 0 does, or has other
+    settings, which are values of JSON."""
     mine = [[name, list(p.shape), str(p.dtype).removeprefix("torch.")] for name, p in names.values()]
-    text = json.dumps(mine).encode()
+    text = json.dumps([settings or {}, mine]).encode()
     if len(set(all_gather(hashlib.blake2b(text, digest_size=16).digest()))) == 1:
         return
     told = [json.loads(blob) for blob in all_gather(text)]  # only now, since there may be many
     rank = next(r for r, theirs in enumerate(told) if theirs != told[0])
-    first, theirs = told[0], told[rank]
+    (set_first, first), (set_theirs, theirs) = told[0], told[rank]
+    if other := next((name for name, value in set_first.items() if set_theirs[name] != value), None):
+        raise error(
+            "mismatch",
+            rank,
+            f"{other}={set_first[other]!r} on rank 0 and {other}={set_theirs[other]!r} on rank {rank}: give all ranks "
+            "the same options",
+        )
     if not first or not theirs:
         without = rank if first else 0
         raise error("mismatch", rank, f"rank {without} does not know its parameters' names, others do: {NAMES_CURE}")

@@ -2,208 +2,30 @@
 """The running part of tithe.torch.State: a session, the threads that feed it and wait for it, and who is who."""
 
 import contextlib
-import logging
-import os
-import queue
-import threading
-import traceback
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.autograd.profiler import record_function
 
 from tithe import _core
 from tithe._schedule import Evaluations
+from tithe._stats import by_tensor, plan_text, summed_up
 from tithe._torch_checks import DTYPES
-from tithe._torch_device import Passages, check_device, cuda_stream
-from tithe._torch_giving_up import give_up, interrupted, left, never_came
+from tithe._torch_crew import BackwardEnded, Crew, Mark
+from tithe._torch_device import check_device, cuda_stream
+from tithe._torch_giving_up import give_up, left, lighten
 from tithe._torch_job import Job, Way
 from tithe._torch_keys import NO_WALK, Keys
+from tithe._torch_reducer import Reducer, backward_is_running, in_backward
+from tithe._torch_report import Report
 from tithe._torch_round_groups import RoundGroups, Split
 from tithe._torch_tie import Tie
 from tithe._torch_trace import Backward
 
-_log = logging.getLogger("tithe.torch")
-
-_NEWS, _TROUBLE = ("auto: ", "device: "), "auto: trouble: "  # so lines begin: include/tithe/session.h
 _GONE = ("peer_lost", "timeout", "cancelled")  # codes of an end after which ranks do not meet again
-
-
-class Mark:
-    """Tells who waits for it that all jobs before it have been waited for."""
-
-    __slots__ = ("reached",)
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-
-    def sync(self, session: _core.Session) -> None:
-        """A mark only comes after the jobs before it."""
-
-
-Jobs = queue.SimpleQueue["Job | Mark | None"]
-
-
-def _lighten(error: BaseException) -> None:
-    """An error holds the frames that it came through, and these hold pinned memory: who keeps it keeps none."""
-    traceback.clear_frames(error.__traceback__)
-
-
-def _commit(session: _core.Session, step: list[Job]) -> None:
-    session.commit()
-    for line in session.said():
-        news = line.startswith(_NEWS) and not line.startswith(_TROUBLE)
-        _log.log(logging.INFO if news else logging.WARNING, "%s", line)
-    dropped = session.last_round_dropped
-    for job in step:
-        job.settle(dropped)
-
-
-def _work(
-    session: _core.Session,
-    jobs: Jobs,
-    causes: list[BaseException],
-    patience: float,
-    unseen: Callable[[], list[str]],
-) -> None:
-    """The worker: completes futures in the order of their tickets. Knows no State, so that one can be collected.
-
-    Those of a step are completed together, after its commit: whether a step counts is decided for all its buckets
-    at once, and until then their values may change. causes: what cancelled the session, if it was not the world.
-    patience: seconds that buckets wait for the next one of their step. unseen: names of what that step still lacks.
-    """
-    step: list[Job] = []
-    while True:
-        try:
-            job = jobs.get(timeout=patience if step else None)
-        except queue.Empty:
-            late = never_came(sorted({each.place for each in step}), unseen(), patience)
-            give_up(session, causes, late)
-            _end(step, late)
-            continue
-        if job is None:
-            break
-        with record_function("tithe::wait"):
-            try:
-                if isinstance(job, Job):
-                    step.append(job)
-                    if job.error is not None:
-                        raise job.error
-                    if job.ticket >= 0:
-                        session.wait(job.ticket)
-                        job.come_back()
-                    if job.last:
-                        _commit(session, step)
-                        _end(step, None)
-                elif causes:
-                    raise causes[0]
-            except Exception as failed:
-                _lighten(failed)
-                if not causes and not isinstance(failed, _core.Error):  # it is this rank's: without it no step counts
-                    give_up(session, causes, failed)
-                _end(step, causes[0] if causes else failed)
-        if isinstance(job, Mark):
-            job.reached.set()
-        del job  # it holds a bucket, which DDP may be about to replace by another one
-    _end(step, ValueError("the State was closed in the middle of a step"))
-
-
-def _end(step: list[Job], error: BaseException | None) -> None:
-    for job in step:
-        job.end(error)
-    step.clear()
-
-
-def _feed(session: _core.Session, arriving: Jobs, jobs: Jobs, causes: list[BaseException]) -> None:
-    """The feeder: hands buckets to the session once they are on the host, in the order of the hook's calls.
-
-    That order is the same on all ranks; the one in which copies end would not be.
-    """
-    while (job := arriving.get()) is not None:
-        try:
-            job.sync(session)
-        except Exception as error:
-            _lighten(error)
-            job.error = error
-            give_up(session, causes, error)
-        jobs.put(job)
-        del job
-    jobs.put(None)
-
-
-class Crew:
-    """The threads of a session. Knows no State, so that one can be collected."""
-
-    def __init__(self, session: _core.Session, patience: float, unseen: Callable[[], list[str]]) -> None:
-        self.session = session
-        self.jobs: Jobs = queue.SimpleQueue()
-        self.causes: list[BaseException] = []
-        self.worker = self._start(_work, session, self.jobs, self.causes, patience, unseen)
-        self.arriving: Jobs | None = None  # the feeder's, from the first bucket on an accelerator on
-        self.feeder: threading.Thread | None = None
-        self.passages = Passages()
-        self._pid = os.getpid()
-        self._stopped = False
-        self._starting = threading.RLock()
-
-    @staticmethod
-    def _start(does: Callable[..., None], *given: Any) -> threading.Thread:
-        thread = threading.Thread(target=does, args=given, name="tithe", daemon=True)
-        thread.start()
-        return thread
-
-    @contextlib.contextmanager
-    def starting(self) -> Iterator[None]:
-        """stop() of another thread waits until this is left, or is noticed here.
-
-        A bucket that came after stop() would be read by nobody, and its pinned memory kept.
-        """
-        with self._starting:
-            if self._stopped:
-                raise ValueError("this State is closed")
-            yield
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Around a wait that raises nothing of its own: what is raised in it, as by Ctrl-C, ends the session."""
-        try:
-            yield
-        except BaseException as why:
-            give_up(self.session, self.causes, interrupted(why))
-            raise
-
-    def check(self) -> None:
-        """Raises what ended the session, if this process did."""
-        if self.causes:
-            raise self.causes[0]
-
-    def feed(self) -> None:
-        """From now on all that is put goes through the feeder, so that nothing overtakes a bucket that is copied."""
-        if self.feeder is None:
-            self.arriving = queue.SimpleQueue()
-            self.feeder = self._start(_feed, self.session, self.arriving, self.jobs, self.causes)
-
-    def put(self, job: "Job | Mark | None") -> None:
-        (self.jobs if self.arriving is None else self.arriving).put(job)
-
-    def stop(self, keep_state: bool) -> None:
-        if os.getpid() != self._pid:  # a forked child has no threads and no streams to wait for
-            self.session.close(keep_state)
-            return
-        with self._starting:
-            self._stopped = True
-        self.put(None)
-        with contextlib.suppress(ValueError):  # closed already
-            self.session.cancel()  # what the worker waits for
-        for thread in (self.feeder, self.worker):
-            if thread is not None and thread is not threading.current_thread():
-                thread.join()
-        self.session.close(keep_state)
-        self.causes.clear()  # their tracebacks hold buckets
-        self.passages.close()
 
 
 class Live:
@@ -217,6 +39,7 @@ class Live:
         opened_choices: str,
         options: _core.Options,
         over_round: bool = False,
+        logs: bool = False,
     ) -> None:
         self.session = session
         self.on_gpu = options.device != "off"
@@ -227,7 +50,12 @@ class Live:
         self.over_round, self.options = over_round, options
         self.groups: RoundGroups | None = None  # of the open step
         self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout | Split]] = {}  # by bucket number
-        self.crew = Crew(session, options.patience, keys.unseen)
+        self.reducer = Reducer(keys)
+        self.report = Report(options, session, logs)
+        waits = options.patience, options.timeout
+        self.crew = Crew(session, waits, self.reducer.never_came, self.report.committed)
+        self.walk = NO_WALK  # the last backward pass whose end is watched
+        self.last: dict[Callable[..., Any], Any] = {}  # figures, once the session is closed
         self.open = False  # a step is: its first bucket has come, and its backward has not come to its end
         self.backward: Backward | None = None  # while something is traced
         self.ties: Sequence[Tie] = ()
@@ -239,7 +67,13 @@ class Live:
         if self.backward is not None:
             self.backward.end()
         if self.stop.detach() is not None:
+            with contextlib.suppress(ValueError):  # a forked child's
+                self.last = {figure: figure(self.session) for figure in (summed_up, by_tensor, plan_text)}
             self.crew.stop(True)
+
+    def figure(self, of: Callable[[_core.Session], Any]) -> Any:
+        """summed_up, by_tensor or plan_text of the session now, or as it was when the session was closed."""
+        return self.last[of] if self.last else of(self.session)
 
     def drain(self) -> None:
         """Returns when the worker has nothing left to do."""
@@ -250,12 +84,25 @@ class Live:
                 if not self.crew.worker.is_alive():
                     return
 
-    def between_steps(self) -> None:
-        """Before what is asked for between steps. A step that is open was left, and must never count: nobody applies
-        it. The session is over then, and the other ranks hear of it."""
+    @contextlib.contextmanager
+    def between_steps(self) -> Iterator[None]:
+        """Around work between two steps. A step of another thread is waited for, for `timeout` at most.
+
+        A step that is open while no backward runs was left, and must never count: nobody applies it. The session is
+        over then, and the other ranks hear of it.
+        """
+        if in_backward():
+            raise ValueError("this call needs a moment between two steps, and it comes from inside a backward pass")
+        with self.crew.between(self._no_step, self.options.timeout):
+            self.drain()
+            yield
+
+    def _no_step(self) -> bool:
         if self.open and not self.crew.causes:
+            if backward_is_running():
+                return False
             give_up(self.session, self.crew.causes, left())
-        self.drain()
+        return True
 
     def go_on(self, reform: Callable[[], None]) -> None:
         """`reform` makes the session go on with other ranks, after a failure or between two steps.
@@ -292,7 +139,7 @@ class Live:
         except BaseException as error:  # Ctrl-C among them
             self.open = False
             self.close()  # so that the other ranks hear of it now, not after their timeout
-            _lighten(error)
+            lighten(error)
             raise
 
     def _start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None, way: Way | None) -> Job:
@@ -320,6 +167,8 @@ class Live:
             for tie in self.ties if first else ():
                 tie.meet()
                 if (leaves := tie.leaves()) is not None:
+                    if leaves[0] is not None:
+                        leaves[0].side = True
                     self._send(Job(bucket.index(), *leaves[:2], False, None, None, way=leaves[2]))
             if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
                 self.session.mark("backward", *passed)
@@ -340,8 +189,34 @@ class Live:
         with self.crew.waiting():
             job.wait()
         self.open = False
+        self.crew.step_ended()
         if job.error is not None:
             raise job.error
+        self.reducer.check_unfrozen()
+
+    def expect_end(self, job: Job) -> None:
+        """After a bucket that is not the last: this rank's backward may end without another one.
+
+        The engine runs a callback at the end of the pass in which it was queued, and a pass may run inside another one
+        (reentrant checkpoints). DDP's own callback, which waits for all futures, comes after this one: DDP queues it
+        with the last gradient.
+        """
+        walk = torch._C._current_graph_task_id()
+        if walk == NO_WALK or torch._C._current_autograd_node() is None:
+            # DDP hands over all buckets in a row (Join; the first step of a static graph), and then waits for them.
+            self.crew.put(BackwardEnded())
+        elif walk != self.walk:
+            self.walk = walk
+            ended = functools.partial(self._walk_ended, job.tensor)
+            torch.autograd.Variable._execution_engine.queue_callback(ended)
+
+    def _walk_ended(self, buffer: torch.Tensor) -> None:
+        if not self.open or not self.keys.places:  # its last bucket has come
+            return
+        if self.reducer.has_all():
+            self.end(buffer)
+        elif torch._C._current_autograd_node() is None:  # else this pass ran inside another one, which goes on
+            self.crew.put(BackwardEnded())
 
     def end(self, buffer: torch.Tensor) -> None:
         """The same for a step of which no bucket is known to be the last: all that were handed over are it.

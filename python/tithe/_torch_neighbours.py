@@ -54,34 +54,3 @@ def carry(
     for work, _ in under_way:
         work.wait(timedelta(seconds=seconds))
     return {number: values.cpu().numpy().tobytes() for number, values in came.items()}
-
-
-class Listing:
-    """Which files of which steps stand in which rank's folder."""
-
-    def __init__(self, mine: Mapping[int, tuple[int, Mapping[str, int]]], group: dist.ProcessGroup) -> None:
-        """mine: by step, how many ranks saved it, and the sizes of the files that are here. Collective."""
-        self.told: list[Mapping[int, tuple[int, Mapping[str, int]]]] = [{}] * dist.get_world_size(group)
-        dist.all_gather_object(self.told, mine, group=group)
-
-    def holders(self, saved: tuple[int, int], name: str) -> dict[int, int]:
-        """The ranks that have a file of a step, and its size there. saved: the step, and how many ranks saved it."""
-        of_step = {rank: steps[saved[0]] for rank, steps in enumerate(self.told) if saved[0] in steps}
-        return {rank: files[name] for rank, (world, files) in of_step.items() if world == saved[1] and name in files}
-
-    def newest(self, names: Callable[[int], list[str]]) -> tuple[int, int] | None:
-        """The newest step whose files all stand somewhere, and how many ranks saved it; None where there was none.
-
-        names: of all files of so many ranks. ValueError where steps are there and none is whole.
-        """
-        steps = sorted({(step, said[0]) for each in self.told for step, said in each.items()}, reverse=True)
-        for saved in steps:
-            if all(self.holders(saved, name) for name in names(saved[1])):
-                return saved
-        if steps:
-            lost = [name for name in names(steps[0][1]) if not self.holders(steps[0], name)]
-            raise ValueError(
-                f"of the checkpoint of step {steps[0][0]} nobody has {', '.join(map(repr, lost))}: more hosts are gone "
-                "than copies were made. Start from another checkpoint, or empty the folder on each host to begin anew"
-            )
-        return None

@@ -19,7 +19,6 @@ from tithe._torch_exact import Exact
 from tithe._torch_pieces import Names, Pieces
 from tithe._torch_squares import Squares
 from tithe._torch_tie import Tie, parameters_of
-from tithe._torch_velocities import Velocities
 
 _log = logging.getLogger("tithe.torch")
 
@@ -61,8 +60,9 @@ class Ties:
         for each in optimizers:
             if ("feedback=momentum" in codec or "feedback=momentum" in choices) and _has_momentum(each):
                 raise ValueError(
-                    f"momentum in both places: feedback=momentum gathers it before sending, and {type(each).__name__} "
-                    "again. Leave feedback=momentum out, and attach(optimizer=) puts it where it suits the codec"
+                    f"momentum in both places: feedback=momentum applies it before the exchange, and "
+                    f"{type(each).__name__} applies it again. Leave feedback=momentum out of the codec, or give "
+                    "attach() an optimizer with momentum=0"
                 )
             if says:
                 warn(each, codec, choices)
@@ -70,8 +70,6 @@ class Ties:
                 continue
             if isinstance(each, AdamW):
                 self._tie_adamw(each, pieces)
-            elif type(each) is torch.optim.SGD and _has_momentum(each) and moves(codec):
-                self.all.append(Velocities(each, pieces))
 
     def _tie_adamw(self, each: AdamW, pieces: Pieces) -> None:
         if each._tied:
@@ -111,13 +109,6 @@ def _has_momentum(optimizer: torch.optim.Optimizer) -> bool:
 
 
 # ---- What the study of optimizers found (docs/choosing.md)
-
-
-def moves(codec: str) -> bool:
-    """Whether SGD's momentum goes before this codec: where behind it the table refuses the pair, and where nobody
-    knows. Not where it was found to bring nothing (docs/optimizers.md), and not with a clip, which is for gradients and
-    would meet velocities."""
-    return not codec.startswith("eden") and "clip=" not in codec and studied(codec).get("SGD 0.9") != "yes"
 
 
 def studied(codec: str) -> dict[str, str]:
@@ -168,9 +159,8 @@ def _refusal(column: str | None, codec: str) -> str:
     found = studied(codec)
     if column is None:
         return "; ".join(f"under {name} {said}" for name, said in found.items() if name != OWN and said != "yes")
-    moved = column == "SGD 0.9" and moves(codec)
     said = found.get(column, "yes")
-    return "" if moved or said == "yes" else f"under {column} {said}"
+    return "" if said == "yes" else f"under {column} {said}"
 
 
 def _named_in(choices: str) -> list[str]:

@@ -37,10 +37,6 @@ class Pieces:
     def count(self, number: int) -> int:
         return self.seen(number).numel()
 
-    def unit(self, number: int) -> float:
-        """How many times the exchanged mean the gradient is that the optimizer gets."""
-        return 1.0
-
     def flat(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
         """Float32 copies on the host of a parameter-shaped tensor's values, as the piece lies in its bucket."""
         return flat_of(tensor, self.names[number][1])

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tithe.torch.State gives to a checkpoint, and takes from one."""
 
+import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from tithe import _core
+from tithe import _checkpoint_files, _core
 from tithe._choices import is_lossless
 from tithe._exchange import together
 from tithe._schedule import Evaluations
@@ -17,6 +19,21 @@ from tithe._torch_gather import gather_states, labelled, own_state, unlabelled
 from tithe._torch_keys import Keys, check_order
 
 _STATE_FORMAT = 3
+
+
+def write_state(state: Mapping[str, Any], path: Path) -> None:
+    """A rank's file beside a trainer's checkpoint. OSError names it, and leaves no part of it."""
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    _checkpoint_files.replace(path, stream.getbuffer())
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The same file. ValueError names it where it is damaged."""
+    try:
+        return torch.load(path, weights_only=True)
+    except Exception as wrong:  # torch has many, and none names the file
+        raise ValueError(f"'{path}' is damaged ({wrong}): load an earlier checkpoint") from wrong
 
 
 class Saved(Figures):
@@ -44,7 +61,10 @@ class Saved(Figures):
             if self._saved is not None:
                 return dict(self._saved)
             raise ValueError("nothing to save yet: call open(), or run a step, before state_dict()")
-        self._live.between_steps()
+        with self._live.between_steps():
+            return self._current_state()
+
+    def _current_state(self) -> dict[str, Any]:
         return {
             "format": _STATE_FORMAT,
             "world": self._live.world,

@@ -53,13 +53,10 @@ class ShardedState(PartState):
     `rank` and `world` are those among the ranks that hold the same shard.
     """
 
-    __slots__ = ("_alone", "_error", "_groups", "_module", "_shards", "_step", "_summed")
+    __slots__ = ("_alone", "_error", "_groups", "_module", "_step", "_summed")
 
-    def _take(
-        self, module: torch.nn.Module, groups: Sequence[Group], shards: Shards, replicas: dist.ProcessGroup | None
-    ) -> None:
+    def _take(self, module: torch.nn.Module, groups: Sequence[Group], replicas: dist.ProcessGroup | None) -> None:
         """Makes the groups hand over their gradients here. Before open()."""
-        self._shards = shards
         self._settled = True
         self._module = module
         self._groups = groups
@@ -80,10 +77,9 @@ class ShardedState(PartState):
         try:
             self.open()
             begun = self._live.open
+            if not begun and self._unapplied is not None:
+                self._unapplied.check()
             parameters = group.parameters(flat)
-            if self._ties is not None:
-                self._check_ties(group, flat, sums)
-                self._shards.comes(parameters, float(self._live.world) if sums else 1.0)
             self._step.append(self._live.start(Gradients(group.place, parameters, flat), self.loss_scale))
             if sums:
                 self._summed.append(flat)
@@ -95,14 +91,6 @@ class ShardedState(PartState):
             if self._error is None:
                 self._error = error
                 torch.autograd.Variable._execution_engine.queue_callback(self._raise)
-
-    def _check_ties(self, group: Group, flat: torch.Tensor, sums: bool) -> None:
-        if group.divided(flat, sums):
-            raise ValueError(
-                "attach(optimizer=) needs gradients as the optimizer gets them, and FSDP2 divides these after their "
-                "exchange: reduce in float32 or bfloat16 (reduce_dtype=), and without "
-                "set_force_sum_reduction_for_comms(True)"
-            )
 
     def _raise(self) -> None:
         error, self._error = self._error, None
@@ -169,9 +157,8 @@ def attach_sharded(
         state = ShardedState(known, codec=chosen, strategy=strategy, parameters=named, **options)
         state._unused.detach()  # what goes wrong from here on is told by an exception
         scale_of(state.loss_scale)
-        shards = Shards(groups)
-        state._tie(optimizers, shards, says=all(group.first for group in groups))
-        state._take(module, groups, shards, replicas)
+        state._tie(optimizers, Shards(groups), says=all(group.first for group in groups))
+        state._take(module, groups, replicas)
         return state
 
     state = prepare() if known is None else together(known, patience, _DOING, prepare)

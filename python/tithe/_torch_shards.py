@@ -18,21 +18,12 @@ class Shards(Pieces):
         super().__init__({id(p): (name, p) for name, p, _ in triples})
         self._seen = {id(p): seen for _, p, seen in triples}
         self._numbers = {id(seen): id(p) for _, p, seen in triples}
-        self._units: dict[int, float] = {}
 
     def number(self, seen: torch.Tensor) -> int:
         return self._numbers[id(seen)]
 
     def seen(self, number: int) -> torch.Tensor:
         return self._seen[number]
-
-    def unit(self, number: int) -> float:
-        return self._units.get(number, 1.0)
-
-    def comes(self, parameters: Sequence[torch.Tensor], unit: float) -> None:
-        """A group's gradients are about to be exchanged."""
-        for seen in parameters:
-            self._units[self._numbers[id(seen)]] = unit
 
     def flat(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
         out = torch.zeros(self._seen[number].shape, dtype=torch.float32)

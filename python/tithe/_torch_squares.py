@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of Adam's mean of squares is the gradient's own, and not the error of a codec.
+"""Estimates how much of Adam's mean square is the gradient's own, and how much is the error of the codec.
 
-Adam squares what was sent, and so the codec's error as well. Here each rank multiplies its own gradient, which it knows
-exactly, by the mean that all ranks got, and keeps the mean of these products with the weights of Adam's own. Averaged
-over the ranks they are the true mean gradient times the one that was sent: an error is in it once, with either sign,
-and not squared. What that is of Adam's mean of squares is exchanged now and then, as fp8, with the first bucket of a
-step. With a codec that loses nothing it is all of it.
+Adam squares the gradient that it gets, and with it the square of the codec's error. The error of one rank is known to
+that rank: e = M - g, where g is its own gradient and M the mean that every rank received. If the loop rescales the
+gradient after the exchange or adds to it, the optimizer gets G = c M + d, and the same gradient without the codec's
+error is G - c e on that rank. The mean over steps and ranks of (G - c e) G holds the error once, with either sign, and
+not squared. Divided by Adam's mean of G^2 it is the gradient's own part: 1 for a codec without loss.
+
+G and M are compared in the optimizer's step, so a scale that the loop applies cancels: it may differ between steps and
+between parameters. The parts are exchanged as fp8 in a few steps (is_due), with the first bucket.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,23 +23,26 @@ if TYPE_CHECKING:
     from tithe._torch_adamw import AdamW
 
 EVERY = 100  # steps between two exchanges, once training is under way
-LEAST = 0.05  # part: below it, the codec's error would lead the steps
+FIRST = 8  # step of the first exchange: parts of fewer products are too noisy to divide by
+LEAST = 0.05  # smallest part: below it, the codec's error would lead the steps
+_SAMPLES = 4096  # values of a parameter that the scale is taken from
 
 
 def is_due(step: int) -> bool:
-    """Whether parts are exchanged with this step: 2, 4, 8 and so on, then every so many."""
-    return step % EVERY == 0 if step >= EVERY else step > 1 and step & (step - 1) == 0
+    """Whether parts are exchanged with this step: 8, 16, 32, 64, and then every hundredth."""
+    return step % EVERY == 0 if step >= EVERY else step >= FIRST and step & (step - 1) == 0
 
 
 class Squares(Tie):
-    """This rank's mean products, float32, on the host, flat as in buckets."""
+    """This rank's mean products (G - c e) G, float32, on the host, flat as in buckets."""
 
     kind, suffix, codec = "squares", " (squares)", "fp8:feedback=none"
     optimizer: "AdamW"
 
     def __init__(self, optimizer: "AdamW", pieces: Pieces) -> None:
         self.means: dict[int, torch.Tensor] = {}  # by id; from a parameter's first step on
-        self._products: dict[int, torch.Tensor] = {}  # of the open step
+        self._errors: dict[int, torch.Tensor] = {}  # e of the last round
+        self._samples: dict[int, torch.Tensor] = {}  # values of M in that round, every so many
         self._travelling: tuple[list[int], torch.Tensor, Any] | None = None  # numbers, values, and their way
         self._with = 0  # the step that they travel with
         self._begun = False  # whether there was a round, after which there may be means; alike on all ranks
@@ -66,22 +72,28 @@ class Squares(Tie):
         return leaves
 
     def _part(self, number: int, p: torch.Tensor) -> torch.Tensor:
-        """What this rank has of them, of Adam's mean of squares; 1 where nothing was sent so far."""
+        """This rank's products as parts of Adam's mean of squares; 1 where that mean is 0."""
         if number not in self.means:
             return torch.ones(self.pieces.count(number))
-        sent = self.pieces.flat(number, self.optimizer.state[p]["exp_avg_sq"])
+        square = self.pieces.flat(number, self.optimizer.state[p]["exp_avg_sq"])
         # A rank's part is the number of ranks at most, where it alone has a gradient.
-        return torch.where(sent > 0, self.means[number] / sent, 1).nan_to_num_(1).clamp_(-1e4, 1e4)
+        return torch.where(square > 0, self.means[number] / square, 1).nan_to_num_(1).clamp_(-1e4, 1e4)
 
     def gives(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         for number, part in self.own(parameters, values):
-            if number not in self._products:
-                self._products[number] = torch.empty(part.numel())
-            self._products[number].copy_(part)
+            if number not in self._errors:
+                self._errors[number] = torch.empty(part.numel())
+            self._errors[number].copy_(part)
 
     def gets(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
+        finite = bool(values[:1].isfinite().all())  # else the round was dropped, and no step follows
         for number, part in self.own(parameters, values):
-            self._products[number].mul_(part).mul_(self.pieces.unit(number) ** 2)
+            if not finite:
+                self._errors.pop(number, None)
+                continue
+            error = self._errors[number]
+            torch.sub(part.float(), error, out=error)
+            self._samples[number] = _sampled(part).float().clone()
 
     # ---- The optimizer's step
 
@@ -98,19 +110,29 @@ class Squares(Tie):
             local_of(part).clamp_(LEAST, 1)
         return parts
 
-    def add(self, factor: float) -> None:
-        """Books the open step's products, before the optimizer steps with gradients that were scaled by the factor."""
+    def add(self) -> None:
+        """Adds the products of the gradients that the optimizer is about to step with."""
         groups = groups_of(self.optimizer)
         for number, (_, p) in self.names.items():
-            count = self.pieces.count(number)
-            if p.grad is None or (count and number not in self._products):
+            if p.grad is None:
                 continue
-            beta = groups[number]["betas"][1]
+            gradient = self.pieces.flat(number, p.grad)
             if number not in self.means:  # all of what was squared so far counts as the gradient's own
                 before = self.optimizer.state[p].get("exp_avg_sq")
-                self.means[number] = torch.zeros(count) if before is None else self.pieces.flat(number, before)
-            if count:
-                self.means[number].mul_(beta).add_(self._products[number], alpha=(1 - beta) * factor**2)
+                self.means[number] = torch.zeros_like(gradient) if before is None else self.pieces.flat(number, before)
+            beta = groups[number]["betas"][1]
+            own = self._without_error(number, gradient)
+            self.means[number].mul_(beta).addcmul_(own, gradient, value=1 - beta)
+
+    def _without_error(self, number: int, gradient: torch.Tensor) -> torch.Tensor:
+        """G - c e, with the c that fits G = c M + d best; all of G where no round brought the parameter."""
+        error = self._errors.get(number)
+        if error is None or error.numel() == 0:
+            return gradient
+        received, now = self._samples[number], _sampled(gradient)
+        square = torch.dot(received, received)
+        scale = torch.dot(received, now) / square if square > 0 else square
+        return torch.addcmul(gradient, error, scale, value=-1)
 
     # ---- Checkpoints
 
@@ -121,3 +143,8 @@ class Squares(Tie):
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         self.means = {number: saved[name].clone() for number, (name, _) in self.names.items() if name in saved}
         self._begun = bool(self.means)
+
+
+def _sampled(flat: torch.Tensor) -> torch.Tensor:
+    """At most about _SAMPLES values, evenly spaced."""
+    return flat[:: max(1, flat.numel() // _SAMPLES)]

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.State: what a hook needs, from the settings to the residuals; its running part is _torch_live.Live."""
 
-import contextlib
 import copy
 import functools
 import json
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
 from tithe._choices import Choices, before, choices_text, clipped, say_what_travels_raw
@@ -19,20 +20,20 @@ from tithe._choices import check_model as check_choices
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, refuse_unknown, transport_text
-from tithe._stats import summed_up
 from tithe._torch_checks import check_callable, check_group, check_pairs, models_of, usable_timeout
 from tithe._torch_copies import NO_HOOK, say_if_in_a_model
 from tithe._torch_device import device_of
 from tithe._torch_fit import laid_out_like
 from tithe._torch_job import Job
-from tithe._torch_keys import Keys, by_name, check_alike, two_models
+from tithe._torch_keys import Keys, by_name, check_alike, shared_options, two_models
 from tithe._torch_live import Live
 from tithe._torch_optimizers import Ties
 from tithe._torch_pieces import Pieces
 from tithe._torch_round_groups import over_round
 from tithe._torch_saved import Saved
 from tithe._torch_trace import Backward
-from tithe._torch_watch import watch
+from tithe._torch_unapplied import UnappliedRounds
+from tithe._torch_watch import opened, watch
 
 _log = logging.getLogger("tithe.torch")
 
@@ -41,7 +42,7 @@ DEFAULT = _core.Options()  # one default for all: include/tithe/session.h
 
 class _Slots(Saved):
     # Apart from State.__slots__, which are the settings alone and compare equal after pickling.
-    __slots__ = ("__weakref__", "_at_close", "_live", "_names", "_saved", "_settled", "_ties", "_unused")
+    __slots__ = ("__weakref__", "_live", "_model", "_names", "_saved", "_settled", "_ties", "_unapplied", "_unused")
 
 
 class State(_Slots):
@@ -102,8 +103,9 @@ class State(_Slots):
         self._saved = saved
         self._settled = False
         self._live: Live | None = None
-        self._at_close: dict[str, Any] | None = None
+        self._model: weakref.ref[DistributedDataParallel] | None = None
         self._ties: Ties | None = None
+        self._unapplied: UnappliedRounds | None = None
         self._unused = watch(self)
 
     def _tie(self, optimizers: list[torch.optim.Optimizer], pieces: Pieces, says: bool = True) -> None:
@@ -112,6 +114,8 @@ class State(_Slots):
         says: whether this rank may warn; of its group, rank 0 does.
         """
         says = says and dist.get_rank(self._group()) == 0
+        if optimizers:
+            self._unapplied = UnappliedRounds(optimizers, [p for _, p in pieces.names.values()])
         ties = Ties(optimizers, pieces, self.codec, self._choices(), says)
         if not ties.all and ties.exact is None:
             return
@@ -163,7 +167,7 @@ class State(_Slots):
         patience = usable_timeout(self.options)
         doing = "tithe.torch.State.open()"
         transport, options = together(group, patience, doing, prepare)
-        check_alike(self._names, lambda mine: self._all_gather(mine, patience, doing))
+        check_alike(self._names, lambda mine: self._all_gather(mine, patience, doing), shared_options(options))
         session = _core.open(
             transport,
             rank,
@@ -177,33 +181,39 @@ class State(_Slots):
         if self._saved is not None:
             self._restore(session, evaluations, keys, self._saved)
             self._saved = None
-        self._live = Live(session, evaluations, keys, opened_choices, options, over_round(self.options))
+        over = over_round(self.options)
+        self._live = Live(session, evaluations, keys, opened_choices, options, over, logs=rank == 0)
+        self._watch_reducer()
         if self._ties is not None:
             self._live.ties = self._ties.all
             for tie in self._ties.all:
                 tie.opened(self._live)
+        if self._unapplied is not None:
+            self._unapplied.opened(session)
+        opened[id(self)] = self
         self._watch_backward()
 
     def close(self) -> None:
         """Lets go of the network and the worker thread. Peers that still synchronise see this rank leave.
 
-        state_dict() still gives the state of the last step, and stats() the sums.
+        state_dict() still gives the state of the last step, stats() and the like the last figures.
         """
         self._unused.detach()
+        if self._unapplied is not None:
+            self._unapplied.remove()
+        opened.pop(id(self), None)
         if self._live is not None:
-            with contextlib.suppress(ValueError):  # closed already
-                self._at_close = summed_up(self._live.session)
             self._live.close()
 
     def detach(self) -> None:
         """Gives the optimizers that attach(optimizer=...) took back as torch has them. Between steps, collective.
 
-        Velocities become torch's momentum, tithe.torch.optim.AdamW steps as torch's; gradients go on being compressed.
+        tithe.torch.optim.AdamW steps as torch's then; gradients go on being compressed.
         """
         if self._ties is None or self._live is None:
             return
-        self._live.between_steps()
-        self._live.ties = ()
+        with self._live.between_steps():
+            self._live.ties = ()
         for tie in self._ties.all:
             tie.detach(self._live.average)
         self._ties = None
@@ -222,8 +232,9 @@ class State(_Slots):
         models = models_of(self)
         if len(models) > 1:
             raise ValueError(two_models(f"{len(models)} models have registered it"))
-        if models and not self._names:
-            self._names = by_name(models[0].module.named_parameters())
+        if models:
+            self._model = weakref.ref(models[0])
+            self._names = self._names or by_name(models[0].module.named_parameters())
         self._settled = bool(models)
 
     def _all_gather(self, mine: bytes, patience: float, doing: str, *check: Callable[[], None]) -> list[bytes]:
@@ -242,6 +253,7 @@ class State(_Slots):
             self._settle()
             live.keys.names = self._names
             self._settled = True
+            self._watch_reducer()
         return self._answer(live.start(bucket, self.loss_scale))
 
     def _answer(self, job: Job) -> torch.futures.Future[torch.Tensor]:
@@ -254,11 +266,24 @@ class State(_Slots):
             # (reentrant checkpoints), and the engine runs a callback at the end of the one in which it was queued.
             # There DDP waits as well, for all futures, once it has handed over the last bucket.
             finish = functools.partial(live.finish, job)
-            if torch._C._current_graph_task_id() != -1:
+            if torch._C._current_graph_task_id() != -1 and torch._C._current_autograd_node() is not None:
                 torch.autograd.Variable._execution_engine.queue_callback(finish)
             else:
-                finish()  # no walk: DDP shadows a step of the others (Join), and would wait next
+                # DDP would wait next: it shadows a step of the others (Join), or hands over all buckets after backward
+                # (the first step of a static graph).
+                finish()
+        else:
+            live.expect_end(job)
         return future
+
+    def _watch_reducer(self) -> None:
+        model = self._model() if self._model is not None else None
+        if model is not None:
+            self._live.reducer.watch(model, self._key_of())
+
+    def _key_of(self) -> Callable[[torch.Tensor], int | None]:
+        """By what Keys know a parameter. The function does not hold the State: threads hold the function."""
+        return id
 
     # ---- schedules
 
@@ -275,8 +300,8 @@ class State(_Slots):
         """
         self.open()
         live = self._live
-        live.between_steps()
-        live.check()
+        with live.between_steps():
+            live.check()
         given = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate}
         group, doing = self._group(), "tithe.torch.State.evaluated()"
         patience = self._session_options()[1].patience
@@ -307,13 +332,15 @@ class State(_Slots):
         """Takes back the exchange of the last step, where it turns out not to count: see tithe.Session.undo().
 
         On all ranks, between backward() and the next one, of a State with undo=True. Gradients stay what they are: do
-        not step. ValueError with attach(optimizer=...) where that optimizer keeps something of its own.
+        not step.
         """
-        if self._ties is not None:
-            raise ValueError("undo() with attach(optimizer=...): what that optimizer keeps is not taken back")
         session = self._running()
-        self._live.between_steps()
-        session.undo()
+        with self._live.between_steps():
+            session.undo()
+            for tie in self._ties.all if self._ties is not None else ():
+                tie.undo()
+            if self._unapplied is not None:
+                self._unapplied.applied()
 
     @property
     def ratio(self) -> float | None:

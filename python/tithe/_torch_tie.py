@@ -69,6 +69,9 @@ class Tie:
     def gets(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         """Their mean over the ranks, once the step counts."""
 
+    def undo(self) -> None:
+        """The last round is taken back, before the optimizer has stepped."""
+
     def state_dict(self) -> dict[str, Any]:
         """What this rank alone knows."""
         return {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says so when a State goes away without ever having been used: then DDP called no hook, and nothing was compressed."""
+"""Warns of a State that was never used: DDP called no hook, and nothing was compressed. Lists the States in use."""
 
 import os
 import sys
@@ -12,6 +12,8 @@ _TEXT = (
     "travelled uncompressed. Make it known by tithe.torch.attach(model) or model.register_comm_hook(state, "
     "tithe.torch.hook); Lightning registers hooks on CUDA only, there use tithe.lightning.TitheCallback"
 )
+
+opened: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()  # States that are connected, by id
 
 
 def watch(state: Any) -> weakref.finalize:

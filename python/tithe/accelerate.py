@@ -32,6 +32,7 @@ except ModuleNotFoundError as error:
 
 from tithe import _core
 from tithe._choices import is_lossless
+from tithe._torch_saved import read_state, write_state
 from tithe.torch import Gathered, State
 from tithe.torch import attach as attach_model
 
@@ -72,7 +73,7 @@ def attach(
         return Path(folder) / f"tithe_{place}_rank_{dist.get_rank()}.pt"
 
     def save(models: list[torch.nn.Module], weights: list[Any], folder: str) -> None:
-        torch.save(state.state_dict(), file(models, folder))
+        write_state(state.state_dict(), file(models, folder))
 
     def load(models: list[torch.nn.Module], folder: str) -> None:
         state._together("accelerator.load_state()", lambda: take(models, folder))
@@ -86,7 +87,7 @@ def attach(
                 f"{path} is not there: the checkpoint was saved without tithe, with fewer ranks, or this host cannot "
                 "see the folder. To go on without what was unsent, load before tithe.accelerate.attach()"
             )
-        state.load_state_dict(torch.load(path, weights_only=True))
+        state.load_state_dict(read_state(path))
 
     accelerator.register_save_state_pre_hook(save)
     accelerator.register_load_state_pre_hook(load)

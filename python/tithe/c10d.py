@@ -19,11 +19,10 @@ Where gradients have names, tithe.torch.attach() is better: DistributedDataParal
 """
 
 import contextlib
-import functools
 import queue
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 try:
@@ -107,13 +106,29 @@ def _stop(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", thread:
     session.close()
 
 
+class _Future(torch.futures.Future):
+    """A future whose exceptions keep their types, also through then(), where torch makes a RuntimeError of each."""
+
+    def complete(self, result: Callable[[], Any]) -> None:
+        try:
+            self.set_result(result())
+        except Exception as wrong:  # raised by wait()
+            self.set_exception(wrong)
+
+    def then(self, callback: Callable[[Any], Any]) -> "_Future":
+        after = _Future()
+        self.add_done_callback(lambda _: after.complete(lambda: callback(self)))
+        return after
+
+
 class _Work(dist.Work):
-    """An all-reduce under way. One that has failed raises wherever it is waited for."""
+    """An all-reduce under way. One that has failed raises tithe.Error wherever it is waited for."""
 
     def __init__(self, job: Job, rounds: _Rounds, tensor: torch.Tensor, divisor: int) -> None:
         super().__init__()
         self._job, self._rounds = job, rounds
-        self._future = job.future.then(functools.partial(_result, job, tensor, divisor))
+        self._future = future = _Future()  # the callback must not hold this Work
+        job.future.add_done_callback(lambda _: future.complete(lambda: _result(job, tensor, divisor)))
 
     def wait(self, timeout: Any = None) -> bool:
         try:
@@ -128,6 +143,10 @@ class _Work(dist.Work):
         return self._future.done()
 
     def get_future(self) -> torch.futures.Future:
+        if torch._C._current_graph_task_id() != -1:
+            # DDP waits for the future at the end of backward, in C++, where a RuntimeError would replace a tithe.Error.
+            # Autograd runs this callback before DDP's, and passes its exception on as it is.
+            torch.autograd.Variable._execution_engine.queue_callback(self.wait)
         return self._future
 
 
@@ -265,8 +284,9 @@ _DEFAULT = (
 _groups: "weakref.WeakSet[_Group]" = weakref.WeakSet()
 
 
-def _result(job: Job, tensor: torch.Tensor, divisor: int, future: Any) -> list[torch.Tensor]:
-    job.value(future)  # raises what went wrong
+def _result(job: Job, tensor: torch.Tensor, divisor: int) -> list[torch.Tensor]:
+    if job.error is not None:
+        raise job.error
     if divisor > 1:
         tensor.div_(divisor)
     return [tensor]

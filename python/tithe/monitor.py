@@ -28,8 +28,8 @@ class Monitor:
     numbers, all per step since the last time:
     bytes_sent, dense_bytes (what an all-reduce would have sent), exchange_ms (from the first gradient's hand-over to
     the result), exposed_ms (of it, after the last gradient's), hidden_ms (of it, before), rounds_dropped;
-    and of the last step that was measured: gradient_norm, residual_norm, relative_error (what is unsent over the
-    gradient, of this rank), with relative_error/CODEC for each codec that leaves anything unsent.
+    and of the last step that was measured: gradient_norm, residual_norm, relative_error (residuals over gradients of
+    the compressed tensors, on this rank), with relative_error/CODEC for each codec that leaves anything unsent.
     """
 
     def __init__(self, state: Any, write: Write, every: int = 100) -> None:
@@ -94,7 +94,7 @@ def wandb(run: Any, prefix: str = "tithe/") -> Write:
 
 def prometheus(registry: Any = None, prefix: str = "tithe_") -> Write:
     """Gauges of prometheus_client, which is imported here; the program starts its server. registry: None is the usual
-    one. relative_error has a label `codec`, which is "all" for all of them together."""
+    one. relative_error has a label `codec`, which is "all" for all compressed tensors."""
     import prometheus_client
 
     where = {} if registry is None else {"registry": registry}

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 try:
-    import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 except ModuleNotFoundError as error:
@@ -30,6 +29,7 @@ from tithe._choices import is_lossless
 from tithe._session import refuse_unknown
 from tithe._torch_checks import ddp_of
 from tithe._torch_keys import other_values
+from tithe._torch_saved import read_state, write_state
 from tithe.torch import State
 from tithe.torch import attach as attach_model
 
@@ -85,7 +85,7 @@ class TitheCallback(TrainerCallback):
             return
         folder = _checkpoint(args, state.global_step)
         folder.mkdir(parents=True, exist_ok=True)
-        torch.save(self._state.state_dict(), folder / _name())
+        write_state(self._state.state_dict(), folder / _name())
 
     # ---- inside
 
@@ -97,8 +97,11 @@ class TitheCallback(TrainerCallback):
             "attach(trainer, resume_from_checkpoint=folder) says where the checkpoint lies that training resumes from"
         )
         if not path.exists():
-            raise ValueError(f"training resumes at step {step}, and {path} is not there: {cure}")
-        saved = torch.load(path, weights_only=True)
+            raise ValueError(
+                f"training resumes at step {step}, and {path} is not there: if the job was killed while it saved, "
+                f"resume from an earlier checkpoint; else {cure}"
+            )
+        saved = read_state(path)
         other = other_values(saved, self._model)
         if other is not None:
             raise ValueError(f"{path} was saved with other values of parameter '{other}': {cure}")

@@ -43,7 +43,12 @@ std::string_view nearest_name(std::string_view wrong, std::span<const std::strin
 
 std::string suggest(std::string_view wrong, std::span<const std::string_view> known) {
   std::string text = "known: ";
-  for (std::size_t i = 0; i < known.size(); ++i) (text += i == 0 ? "" : ", ") += known[i];
+  const auto has_comma = [](std::string_view name) { return name.find(',') != std::string_view::npos; };
+  const char* const quote = std::any_of(known.begin(), known.end(), has_comma) ? "\"" : "";
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    text += i == 0 ? "" : ", ";
+    (text += quote).append(known[i]) += quote;
+  }
   const std::string_view best = nearest_name(wrong, known);
   return best.empty() ? text : "did you mean '" + std::string(best) + "'? " + text;
 }

@@ -11,7 +11,7 @@ namespace tithe {
 // if that is more than three, or more than half of the letters.
 std::string_view nearest_name(std::string_view wrong, std::span<const std::string_view> known);
 
-// "did you mean 'topk'? known: fp32, topk, ...", or the second half alone.
+// "did you mean 'topk'? known: fp32, topk, ...", or the second half alone. Names are quoted if one has a comma.
 std::string suggest(std::string_view wrong, std::span<const std::string_view> known);
 
 }  // namespace tithe

@@ -26,6 +26,8 @@ TEST(Nearest, is_silent_where_nothing_is_near) {
 TEST(Nearest, names_all_that_is_known) {
   EXPECT_EQ(suggest("rong", kKnown), "did you mean 'ring'? known: ring, server, topk, qtopk, ucx");
   EXPECT_EQ(suggest("carrier", kKnown), "known: ring, server, topk, qtopk, ucx");
+  constexpr std::string_view kWithComma[] = {"SGD 0.5, tuned rate", "AdamW"};
+  EXPECT_EQ(suggest("Muon", kWithComma), "known: \"SGD 0.5, tuned rate\", \"AdamW\"");
 }
 
 }  // namespace

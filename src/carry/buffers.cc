@@ -26,7 +26,7 @@ Buffers::Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::spa
     // A part that begins with a tensor shares none with the parts before.
     while (begins != tensors_.end() && (begins->first < p.values.first || begins->n == 0)) ++begins;
     if (begins != tensors_.end() && begins->first == p.values.first)
-      holdings_.push_back({.values = {p.values.first, 0}, .lossless = p.lossless()});
+      holdings_.push_back({.values = {p.values.first, 0}, .lossless = p.lossless() && !p.only});
     Holding& holding = holdings_.back();
     holding.values.n += p.values.n;
     PartState s{.keeps_velocity = keeps_velocity(p.spec),
@@ -261,6 +261,21 @@ void Buffers::adopt(Slice tensor, std::span<const float> residual) {
     std::ranges::copy(residual, to.begin());
   }
   if (owed) carry_debts(*h, tensor);
+  rest(tensor);
+}
+
+void Buffers::rest(Slice tensor) {
+  const Holding* const h = find(tensor);
+  if (h == nullptr || h->residual[0].empty() || h->residual[1].empty()) return;
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    if (!pieces_[p].only || pieces_[p].values.first != tensor.first) continue;
+    for (int c = 0; c + 1 < static_cast<int>(pieces_[p].starts.size()); ++c) {
+      if (c == *pieces_[p].only) continue;
+      const Slice chunk = chunk_of(static_cast<int>(p), c);
+      std::copy_n(at(&Holding::residual, now_, static_cast<int>(p), chunk.first), chunk.n,
+                  at(&Holding::residual, 1 - now_, static_cast<int>(p), chunk.first));
+    }
+  }
 }
 
 // A lossless part reads them once. Any other keeps a residual from then on: what is new in it cannot be told from what

@@ -33,6 +33,7 @@ struct Piece {
   Spec spec;
   std::vector<std::size_t> starts;  // chunk c is [starts[c], starts[c + 1]) of the part's values
   std::optional<Spec> inside = {};  // the other codec, where ranks of one host have one for each other
+  std::optional<int> only = {};     // the one chunk that this rank encodes; none: it encodes all
   // True if nothing of a value is left unsent.
   bool lossless() const { return spec.codec->traits.lossless && (!inside || inside->codec->traits.lossless); }
 };
@@ -89,6 +90,9 @@ class Buffers {
   std::uint64_t memory_kind(Slice tensor) const;
   // The tensor's residual comes from elsewhere. Parts that keep no residual send it all the same.
   void adopt(Slice tensor, std::span<const float> residual);
+  // In chunks that this rank does not encode both copies become the committed one, so that commits leave it as it is.
+  // Whoever changes the residual calls it.
+  void rest(Slice tensor);
 
   // ---- Other buffers take over from these. No round of either is open.
   // The copies that take_over() of this tensor would bring.

@@ -13,8 +13,16 @@ inline constexpr std::size_t kParams = 6;
 using Values = std::array<double, kParams>;  // in the order of feedback_params()
 Values fallbacks();
 
-// kInvalid where the codec cannot serve the policy.
-Result<FeedbackPolicy> policy_of(const Codec& codec, const Values& values);
+// An upper bound of the factor by which one round without a gradient multiplies a residual: of its L2 norm or of its
+// largest magnitude, whichever is less. Above 1, residuals can grow from round to round without limit. 0: the codec
+// states neither bound (Traits::contraction, Traits::error), so nothing is known.
+double residual_growth(const Settings& settings);
+
+// kInvalid, with the settings that would do, where the policy's residual can grow without limit.
+Status check_feedback(const Settings& settings, const FeedbackPolicy& policy);
+
+// kInvalid where the codec cannot serve the policy with these settings.
+Result<FeedbackPolicy> policy_of(const Settings& settings, const Values& values);
 // Appends what differs from the codec's usual policy to a spec.
 void append(std::string& spec, const Codec& codec, const FeedbackPolicy& policy);
 

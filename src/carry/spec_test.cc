@@ -45,5 +45,25 @@ TEST(Spec, AMaskWithoutMomentumIsRefused) {
   EXPECT_TRUE(parse_spec("topk:mask=on,feedback=momentum").ok());
 }
 
+// The residual of `qsgd:norm=l2` grew by a factor of up to 1.8 per round, and training diverged without a word.
+TEST(Spec, FeedbackThatGrowsWithoutLimitIsRefusedWithTheCures) {
+  for (const char* text :
+       {"qsgd:norm=l2", "qsgd:norm=l2,feedback=residual", "qsgd:norm=l2,feedback=momentum",
+        "qsgd:norm=l2,feedback=decay", "qsgd:bits=2,norm=l2,bucket=64", "qsgd_shared:norm=l2",
+        "nuqsgd:bits=3,norm=l2", "nuqsgd:bits=2,norm=l2,bucket=64", "minmax:bits=1"}) {
+    const auto spec = parse_spec(text);
+    ASSERT_FALSE(spec.ok()) << text;
+    EXPECT_EQ(spec.status().code(), Code::kInvalid);
+    EXPECT_NE(spec.status().what().find("add feedback=none"), std::string::npos) << spec.status().what();
+  }
+  const std::string why = parse_spec("qsgd:norm=l2").status().what();
+  for (const char* cure : {"bits=6", "norm=max", "bucket=128"})
+    EXPECT_NE(why.find(cure), std::string::npos) << why;
+  for (const char* text : {"qsgd:norm=l2,feedback=none", "qsgd:norm=l2,bits=6", "qsgd:norm=l2,bucket=128",
+                           "qsgd:bits=2", "qsgd:norm=l2,feedback=decay,beta=0.4", "nuqsgd:norm=l2",
+                           "minmax:bits=2", "terngrad", "minmax:bits=1,feedback=none", "threshold:tau=100"})
+    EXPECT_TRUE(parse_spec(text).ok()) << parse_spec(text).status().what();
+}
+
 }  // namespace
 }  // namespace tithe

@@ -68,6 +68,7 @@ LetGo Kept::let_go() {
   }
   std::ranges::fill(owed, 0.0F);
   std::ranges::fill(moving, 0.0F);
+  if (in != nullptr) in->rest(slice);
   return gone;
 }
 

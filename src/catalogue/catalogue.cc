@@ -63,7 +63,7 @@ Result<Spec> parse_spec(std::string_view text) {
   carry::Values told = carry::fallbacks();
   const params::Table tables[] = {{spec.codec->params, spec.settings.value}, {feedback_params(), told}};
   TITHE_TRY(params::parse(*spec.codec, text, tables));
-  const Result<FeedbackPolicy> policy = carry::policy_of(*spec.codec, told);
+  const Result<FeedbackPolicy> policy = carry::policy_of(spec.settings, told);
   if (!policy.ok()) return policy.status();
   spec.feedback = *policy;
   return spec;

@@ -19,7 +19,7 @@ using harness::round_of;
 constexpr const char* kSpecs[] = {"qsgd_shared",
                                   "qsgd_shared:bits=8",
                                   "qsgd_shared:bits=3,bucket=64",
-                                  "qsgd_shared:bits=2,norm=l2,bucket=4096",
+                                  "qsgd_shared:bits=2,norm=l2,bucket=4096,feedback=none",
                                   "terngrad_shared",
                                   "terngrad_shared:cut=2.5"};
 
@@ -59,7 +59,7 @@ TEST(SharedLevels, FieldsOfTerngradAreAsWideAsRanksNeed) {
 TEST(SharedLevels, AloneTheyAreQsgd) {
   constexpr std::size_t kBucket = 1024;  // of both, by default
   const Floats x = harness::bell(3000);
-  for (const auto& [more, bits] : {std::pair("", 4), {":bits=8", 8}, {":bits=2,norm=l2", 2}}) {
+  for (const auto& [more, bits] : {std::pair("", 4), {":bits=8", 8}, {":bits=2,norm=l2,feedback=none", 2}}) {
     const Spec own = harness::spec_of(std::string("qsgd") + more);
     const Call call = harness::call_of(std::string("qsgd") + more, 0);
     const Round shared = round_of(std::string("qsgd_shared") + more, {x});

@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "carry/policy.h"
 #include "plan/pace.h"
 #include "plan/ways.h"
 #include "tithe/seam/catalogue.h"
@@ -128,11 +129,19 @@ bool matches(std::string_view match, std::string_view key) {
 
 // ---- From rules to choices
 
-const Strategy& Choice::strategy_of(std::size_t part_values_in_all) const {
-  return strategy != nullptr ? *strategy : *plan::best_way(ways, part_values_in_all).strategy;
+const Way* Choice::way_of(std::size_t values) const {
+  return strategy != nullptr ? nullptr : &plan::best_way(ways, values);
+}
+
+const Strategy& Choice::strategy_of(std::size_t values) const {
+  return strategy != nullptr ? *strategy : *way_of(values)->strategy;
 }
 
 Spec Choice::inside_spec() const { return inside.value_or(raw_spec()); }
+
+Spec Choice::inside_spec(const Way* way) const {
+  return way != nullptr && way->inside ? *way->inside : inside_spec();
+}
 
 namespace {
 
@@ -140,20 +149,20 @@ namespace {
 class KnownWays {
  public:
   explicit KnownWays(const Usual& usual) : usual_(usual) {}
-  const std::vector<Way>& of(const Spec& spec, bool inside) {
+  const std::vector<Way>& of(const Spec& spec, const std::optional<Spec>& inside) {
     for (const Known& k : known_)
       if (k.inside == inside && k.spec == spec) return k.ways;
     known_.push_back({spec, inside, plan::ways_of(spec, inside, usual_)});
     return known_.back().ways;
   }
-  std::vector<Way> of_group(const Spec& spec, bool inside) {
-    return plan::ways_of_group(of(spec, inside), inside);
+  std::vector<Way> of_group(const Spec& spec, const std::optional<Spec>& inside) {
+    return plan::ways_of_group(of(spec, inside), inside.has_value());
   }
 
  private:
   struct Known {
     Spec spec;
-    bool inside;
+    std::optional<Spec> inside;
     std::vector<Way> ways;
   };
   const Usual& usual_;
@@ -173,10 +182,10 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     const auto pace = [&](const Spec& spec, const Strategy& strategy) {
       return plan::pace_of(spec, strategy, usual.place(), usual.link);
     };
-    const Pace of_raw = plan::best_way(known.of_group(raw, false), kUsualPartValues).pace;
+    const Pace of_raw = plan::best_way(known.of_group(raw, {}), kUsualPartValues).pace;
     std::vector<Way> ways;
     if (usual.strategy == nullptr)
-      ways = known.of(usual.spec, false);
+      ways = known.of(usual.spec, {});
     else
       ways.push_back({.strategy = usual.strategy, .pace = pace(usual.spec, *usual.strategy)});
     out.min_values_ = plan::least_worth(ways, of_raw, usual.spec.codec == raw.codec);
@@ -198,7 +207,7 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
                           .strategy = usual.strategy,
                           .part_values = usual.part_values,
                           .parts_by_link = by_link,
-                          .why = "as asked",
+                          .why = "default",
                           .scheduled = true});
   TITHE_TRY(out.share_momentum());
   // Clipping belongs to the step as well.
@@ -206,12 +215,18 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
   for (Choice& c : out.choices_)
     if (c.strategy == nullptr)
-      c.ways = c.group.empty() ? known.of(c.spec, c.inside.has_value())
-                               : known.of_group(c.spec, c.inside.has_value());
+      c.ways = c.group.empty() ? known.of(c.spec, c.inside) : known.of_group(c.spec, c.inside);
     else if (c.parts_by_link)  // parts() is asked for each tensor, and takes the pace from here
-      c.ways = {
-          {.strategy = c.strategy, .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link)}};
+      c.ways = {{.strategy = c.strategy,
+                 .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link,
+                                       c.inside ? &*c.inside : nullptr)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
+  for (const Choice& c : out.choices_)  // a Spec need not come from parse_spec
+    for (const Spec& spec : {c.spec, c.inside_spec()}) {
+      Settings settings = spec.settings;
+      settings.codec = spec.codec;
+      TITHE_TRY(carry::check_feedback(settings, spec.feedback));
+    }
   return out;
 }
 
@@ -316,14 +331,14 @@ const Choice& Choices::choice(std::string_view key, std::size_t n) const {
 }
 
 std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
-  const Strategy& strategy = choice.strategy_of(n);
+  const Way* way = choice.way_of(n);
+  const Strategy& strategy = way == nullptr ? *choice.strategy : *way->strategy;
   const bool usual = choice.part_values == kUsualPartValues && !usual_.link.known();
   const std::size_t most = usual ? plan::usual_part_values(choice.spec, strategy, usual_.place())
                                  : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
   if (!choice.parts_by_link) return least;
-  const auto way = std::ranges::find(choice.ways, &strategy, &Way::strategy);
-  return std::max(least, plan::best_parts(way->pace, n));
+  return std::max(least, plan::best_parts((way == nullptr ? choice.ways.front() : *way).pace, n));
 }
 
 bool Choices::lossless() const {

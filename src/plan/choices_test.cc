@@ -71,7 +71,7 @@ TEST(Choices, first) {
 
 TEST(Choices, total) {
   const Choices c = Choices::of(usual());
-  EXPECT_EQ(c.choice("any", 100).why, "as asked");
+  EXPECT_EQ(c.choice("any", 100).why, "default");
   EXPECT_TRUE(c.choice("any", 100).scheduled);
   EXPECT_EQ(c.choice("any", 99).group, "small");
   EXPECT_EQ(c.choice("any", 99).strategy, nullptr) << "auto, whatever the session's strategy is";

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "codec/plain.h"
 #include "codec/typical.h"
 #include "plan/ways.h"
 
@@ -54,8 +55,19 @@ std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const 
   return std::min(most, kUsualPartValues / std::max<std::size_t>(1, (bytes + payload / 2) / payload));
 }
 
-Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link) {
+namespace {
+
+// Bytes per value of a phase's payload.
+double bytes_of(const Spec& spec, std::size_t phase) {
   constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
+  return static_cast<double>(codec::expected_bytes(*spec.codec, phase, spec.settings, kMany)) /
+         static_cast<double>(kMany);
+}
+
+}  // namespace
+
+Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
+             const Spec* inside_spec) {
   const StrategyCost cost = strategy.cost(at);
   std::size_t ranks = 1;  // of a host
   int hosts = at.world;
@@ -64,11 +76,11 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
     hosts = at.hosts->count(at.world);
   }
   const auto together = static_cast<double>(ranks);
-  double crossing = 0, inside = 4 * together * cost.inside_shares;  // raw, where nothing else is said
-  double sent_by_rank = 4 * cost.inside_shares;
+  const bool plain = inside_spec == nullptr || codec::is_plain(*inside_spec->codec);
+  double sent_by_rank = (plain ? 4 : bytes_of(*inside_spec, 0)) * cost.inside_shares;
+  double crossing = 0, inside = together * sent_by_rank;
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k) {
-    const double bytes = static_cast<double>(codec::expected_bytes(*spec.codec, k, spec.settings, kMany)) /
-                         static_cast<double>(kMany);
+    const double bytes = bytes_of(spec, k);
     const Law* law = first_law(spec.codec->phases[k], strategy);
     const bool joins = law != nullptr && *law == Law::kConcat;
     const double result = joins ? cost.concat_result_shares : cost.result_shares;
@@ -84,14 +96,21 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
   const Measured& m = measured(*spec.codec);
   const auto phases = static_cast<double>(spec.codec->phases.size());
   // The payloads that a rank has sent are merged elsewhere; its own part of the result it stores too.
-  const double merges =
-      cost.wire_shares + cost.inside_shares + cost.result_shares + 1.0 / strategy.chunks(at);
+  const double merges = cost.wire_shares + cost.result_shares + 1.0 / strategy.chunks(at);
+  const Measured& in = plain ? measured(fp32_codec) : measured(*inside_spec->codec);
+  const double inside_ns = (plain ? 0 : in.encode_ns) + in.merge_ns;
   const bool crowded = cost.senders > 1 && hosts > 2;
-  return {.compute = 1e-9 * (m.encode_ns + merges * m.merge_ns) + kCheckByte * sent_by_rank,
-          .inside = ranks == 1 ? 0 : inside / kInsideRate,
-          .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
-          .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
-          .delay = phases * cost.steps * link.seconds_per_frame};
+  const double inside_rate = link.inside_bytes_per_second > 0 ? link.inside_bytes_per_second : kInsideRate;
+  const double inside_frame =
+      link.inside_seconds_per_frame > 0 ? link.inside_seconds_per_frame : link.seconds_per_frame;
+  const int inside_steps = strategy.between != nullptr && ranks > 1 ? 2 : 0;  // to a carrier, and from it
+  return {
+      .compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
+                 kCheckByte * sent_by_rank,
+      .inside = ranks == 1 ? 0 : inside / inside_rate,
+      .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
+      .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
+      .delay = phases * ((cost.steps - inside_steps) * link.seconds_per_frame + inside_steps * inside_frame)};
 }
 
 namespace {
@@ -181,19 +200,25 @@ bool read_rate(std::string_view item, double& into) {
 }  // namespace
 
 Result<Link> parse_link(std::string_view text) {
-  const Status wrong(
-      Code::kInvalid,
-      fmt::format("link '{}': give bits or bytes per second, and what a frame costs if you know it, such as "
-                  "10Gb/s, 100mbit, 1.2GB/s or 1Gb/s+50us",
-                  printable(text, 100)));
-  if (text.empty()) return Link{};
-  constexpr Unit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}};
-  const std::size_t plus = text.find('+');
+  constexpr std::string_view kInside = ", inside ";
+  const auto read = [](std::string_view item, double& rate, double& frame) {
+    constexpr Unit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}};
+    const std::size_t plus = item.find('+');
+    return read_rate(item.substr(0, plus), rate) &&
+           (plus == std::string_view::npos || read_with_unit(item.substr(plus + 1), kTimes, frame));
+  };
   Link link;
-  if (!read_rate(text.substr(0, plus), link.bytes_per_second)) return wrong;
-  if (plus != std::string_view::npos &&
-      !read_with_unit(text.substr(plus + 1), kTimes, link.seconds_per_frame))
-    return wrong;
+  if (text.empty()) return link;
+  const std::size_t inside = text.find(kInside);
+  if (!read(text.substr(0, inside), link.bytes_per_second, link.seconds_per_frame) ||
+      (inside != std::string_view::npos &&
+       !read(text.substr(inside + kInside.size()), link.inside_bytes_per_second,
+             link.inside_seconds_per_frame)))
+    return Status(Code::kInvalid,
+                  fmt::format("link '{}': give bits or bytes per second, and what a frame costs if you know "
+                              "it, such as 10Gb/s, 100mbit, 1.2GB/s or 1Gb/s+50us; and the same of the link "
+                              "inside a host, such as 25Gb/s, inside 10GB/s",
+                              printable(text, 100)));
   return link;
 }
 

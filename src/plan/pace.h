@@ -6,7 +6,7 @@
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
 //   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge: the codec's pace (pace.def);
 //                   and the checksum of what it sends, kCheckByte for each byte
-//   inside    I n   I = bytes per value that a host's ranks send each other / kInsideRate
+//   inside    I n   I = bytes per value that a host's ranks send each other / the link's rate inside, or kInsideRate
 //   wire      W n   W = bytes per value that leave the busiest host / bytes per second; kManyToOne of these where
 //                   several hosts send to one rank
 //   frames    F     F = frames that a rank sends * kHandling, and as many are received
@@ -39,7 +39,7 @@ inline constexpr std::size_t kUsualWholePartValues = std::size_t{1} << 20;
 inline constexpr std::size_t kUsualPayload = std::size_t{1} << 20, kLeastPayload = std::size_t{1} << 16;
 std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
 
-// Bytes per second inside a host, all its ranks together: what is taken of all machines.
+// Bytes per second inside a host, all its ranks together, of a machine of which nothing is known.
 inline constexpr double kInsideRate = 1e10;
 // Seconds to hand a message or its receive to the transport, or to take one that has come; and so those that a rank
 // spends on a frame that it sends and one that it receives, where the link's are not fewer.
@@ -58,7 +58,9 @@ const Law* first_law(const Phase& phase, const Strategy& strategy);
 inline constexpr double kSeen = 0.02, kSeenOfBucket = 0.13;
 inline constexpr double kBucketValues = 6.25e6;  // of the usual bucket, 25 MB
 
-Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link);
+// inside: the codec that ranks of one host send each other, if the strategy treats hosts apart; nullptr: raw values.
+Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
+             const Spec* inside = nullptr);
 // T(n) of the above.
 double seconds_among_others(const Pace& pace, std::size_t n, std::size_t parts = 1);
 // The time of a tensor alone, in so many parts.

@@ -105,6 +105,33 @@ TEST(Pace, Links) {
   }
 }
 
+TEST(Pace, ALinkMayNameTheOneInsideHosts) {
+  const Link link = *parse_link("25Gb/s+30us, inside 10GB/s+9us");
+  EXPECT_DOUBLE_EQ(link.bytes_per_second, 3.125e9);
+  EXPECT_DOUBLE_EQ(link.seconds_per_frame, 30e-6);
+  EXPECT_DOUBLE_EQ(link.inside_bytes_per_second, 1e10);
+  EXPECT_DOUBLE_EQ(link.inside_seconds_per_frame, 9e-6);
+  EXPECT_EQ(parse_link("25Gb/s, inside 10GB/s")->inside_seconds_per_frame, 0);
+  for (const char* wrong :
+       {"25Gb/s, inside ", "25Gb/s, inside fast", ", inside 10GB/s", "25Gb/s,inside 10GB/s"})
+    EXPECT_FALSE(parse_link(wrong).ok()) << wrong;
+}
+
+TEST(Pace, ASlowLinkInsideHostsCostsWhatItCarries) {
+  const Hosts hosts = *Hosts::parse("4x8", 32);
+  const Place at{.world = 32, .hosts = &hosts};
+  const Spec fp8 = *parse_spec("fp8");
+  const Strategy& strategy = *find_strategy("hosts");
+  const Link link = *parse_link("25Gb/s+30us, inside 5GB/s+9us");
+  const Pace raw = pace_of(fp8, strategy, at, link), small = pace_of(fp8, strategy, at, link, &fp8);
+  const Pace assumed = pace_of(fp8, strategy, at, *parse_link("25Gb/s+30us"));
+  EXPECT_DOUBLE_EQ(raw.inside, 2 * assumed.inside) << "half of kInsideRate";
+  EXPECT_LT(raw.delay, assumed.delay);
+  EXPECT_LT(small.inside, 0.5 * raw.inside);
+  EXPECT_GT(small.compute, raw.compute);
+  EXPECT_EQ(small.wire, raw.wire);
+}
+
 TEST(Pace, ALinkMayBeWrittenAsTheReadmeAndTcWriteIt) {
   for (const char* text :
        {"1Gb/s", "1gb/s", "1gbit", "1Gbit", "1Gbit/s", "1000mbit", "1000Mb/s", "1000000kbit", "125MB/s"}) {

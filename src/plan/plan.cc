@@ -34,7 +34,8 @@ Spec shaped(Spec spec, std::size_t row) {
 struct Chosen {
   const PlanTensor* tensor;
   const Choice* choice;
-  bool grouped() const { return !choice->group.empty() && tensor->n <= choice->part_values; }
+  bool may_share;
+  bool grouped() const { return may_share && !choice->group.empty() && tensor->n <= choice->part_values; }
 };
 
 std::vector<std::size_t> order_of(std::span<const Chosen> bucket) {
@@ -61,6 +62,15 @@ std::size_t cols_of(const Spec& spec) {
   return has_cols(*spec.codec) ? static_cast<std::size_t>(spec.settings[spec.codec->param(Role::kCols)]) : 0;
 }
 
+std::vector<std::size_t> equal_bounds(std::size_t n, std::size_t row, int world) {
+  const auto ranks = static_cast<std::size_t>(world);
+  const std::size_t of = row == 0 ? 1 : row;
+  const std::size_t share = (n / of + ranks - 1) / ranks * of;
+  std::vector<std::size_t> bounds;
+  for (std::size_t r = 0; r <= ranks; ++r) bounds.push_back(std::min(n, r * share));
+  return bounds;
+}
+
 std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t pieces) {
   if (k == pieces) return n;
   return cols == 0 || cols >= n ? n * k / pieces : n / cols * k / pieces * cols;
@@ -68,8 +78,8 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 
 namespace {
 
-// Fits the part's strategy to these hosts and servers.
-void settle(Part& part, const Choice& c, const Usual& usual) {
+// Fits the part's strategy to these hosts and servers. n: the values by which the way was chosen.
+void settle(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {
     part.strategy = part.strategy->between;
@@ -77,7 +87,7 @@ void settle(Part& part, const Choice& c, const Usual& usual) {
     return;
   }
   if (usual.hosts.count(usual.world) > 1) {
-    part.inside = c.inside_spec();
+    part.inside = c.inside_spec(c.way_of(n));
     return;
   }
   part.strategy = part.strategy->between;
@@ -101,17 +111,71 @@ void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c,
     plan.parts.push_back({at + first, n, spec, &c.strategy_of(t.n),
                           pieces == 1 ? c.why : fmt::format("{}, piece {} of {}", c.why, k + 1, pieces),
                           c.scheduled, c.priority});
-    settle(plan.parts.back(), c, choices.usual());
+    settle(plan.parts.back(), c, t.n, choices.usual());
   }
+}
+
+// Right on average, so that errors need not be fed back: all forms of some codecs, and the one of eden that a parameter
+// names so (scale=unbiased).
+bool is_unbiased(const Spec& spec) {
+  for (std::size_t i = 0; i < spec.codec->params.size(); ++i) {
+    const std::span<const std::string_view> choices = spec.codec->params[i].choices;
+    if (!choices.empty() && choices[static_cast<std::size_t>(spec.settings[i])] == "unbiased") return true;
+  }
+  return spec.codec->traits.unbiased;
+}
+
+// Momentum and clipping are of gradients, which an all-gather has none of. A residual is kept where it is asked for; in
+// a reduce-scatter also by default, unless the codec is unbiased.
+FeedbackPolicy feedback_of(const Spec& spec, RoundKind kind) {
+  FeedbackPolicy policy = spec.feedback;
+  const bool gathers = kind == RoundKind::kAllGather;
+  if (gathers && policy.kind == Feedback::kMomentum) policy.kind = Feedback::kNone;
+  if (policy.kind == Feedback::kResidual && !policy.asked && (gathers || is_unbiased(spec)))
+    policy.kind = Feedback::kNone;
+  if (gathers) policy.clip = 0;
+  policy.mask = policy.mask && policy.kind == Feedback::kMomentum;
+  return policy;
+}
+
+Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const Usual& usual, RoundKind kind) {
+  Part part{at, t.n, shaped(c.spec, t.row), &c.strategy_of(t.n), c.why, c.scheduled, c.priority};
+  settle(part, c, t.n, usual);
+  // What "auto" takes for all-reduces adds on the way where that is fast; here every value is rounded once.
+  const bool direct = c.strategy == nullptr && part.strategy->between == nullptr;
+  part.strategy = &sharded_strategy(kind, direct ? *find_strategy("gather") : *part.strategy);
+  part.spec.feedback = feedback_of(part.spec, kind);
+  if (kind == RoundKind::kAllGather) part.inside.reset();
+  if (part.inside) part.inside->feedback = feedback_of(*part.inside, kind);
+  part.starts.assign(t.bounds.begin(), t.bounds.end());
+  if (part.starts.empty()) part.starts = equal_bounds(t.n, t.row, usual.world);
+  return part;
 }
 
 }  // namespace
 
-Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices) {
+Status check_kind(const Plan& plan) {
+  if (plan.kind == RoundKind::kAllReduce) return {};
+  for (const Part& p : plan.parts)
+    for (const Spec* spec : {&p.spec, p.inside ? &*p.inside : &p.spec}) {
+      const Codec& codec = *spec->codec;
+      if (codec.phases.size() == 1 && codec.memory == nullptr) continue;
+      return {
+          Code::kUnsupported,
+          fmt::format("{}: codec {} {}, which all ranks would have to take part in: give the tensor another "
+                      "codec by a rule of choices=, such as eden",
+                      name(plan.kind), codec.name,
+                      codec.phases.size() > 1 ? fmt::format("has {} phases", codec.phases.size())
+                                              : std::string("remembers earlier rounds"))};
+    }
+  return {};
+}
+
+Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices, RoundKind kind) {
   std::vector<Chosen> chosen;
-  for (const PlanTensor& t : bucket) chosen.push_back({&t, &choices.choice(t.key, t.n)});
-  Plan plan;
-  plan.order = order_of(chosen);
+  for (const PlanTensor& t : bucket)
+    chosen.push_back({&t, &choices.choice(t.key, t.n), kind == RoundKind::kAllReduce});
+  Plan plan{.kind = kind, .order = order_of(chosen), .parts = {}};
   std::size_t at = 0;
   const Choice* open = nullptr;  // of the last part, if it is a group's
   std::vector<std::pair<std::size_t, const Choice*>> groups;
@@ -119,7 +183,9 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices) {
     const Choice& c = *chosen[t].choice;
     const std::size_t n = bucket[t].n;
     if (n == 0) continue;
-    if (!chosen[t].grouped()) {
+    if (kind != RoundKind::kAllReduce) {
+      plan.parts.push_back(sharded_part(at, bucket[t], c, choices.usual(), kind));
+    } else if (!chosen[t].grouped()) {
       add_alone(plan, at, bucket[t], c, choices);
       open = nullptr;
     } else {
@@ -135,18 +201,21 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices) {
     }
     at += n;
   }
-  for (const auto& [part, choice] : groups) settle(plan.parts[part], *choice, choices.usual());
+  for (const auto& [part, choice] : groups)
+    settle(plan.parts[part], *choice, plan.parts[part].n, choices.usual());
   return plan;
 }
 
 std::uint64_t Plan::hash(int world, const Hosts& hosts, int servers) const {
   std::uint64_t h = mix(mix(0, kFrameVersion), static_cast<std::uint64_t>(world));
   if (servers > 0) h = mix(h, static_cast<std::uint64_t>(servers));
+  if (kind != RoundKind::kAllReduce) h = mix(h, name(kind));
   for (const std::size_t t : order) h = mix(h, t);
   for (const Part& p : parts) {
     h = mix(mix(mix(mix(mix(h, p.first), p.n), to_string(p.spec)), p.strategy->name), p.scheduled ? 1U : 0U);
     if (p.priority != 0) h = mix(h, static_cast<std::uint64_t>(p.priority));
     if (p.inside) h = mix(mix(h, to_string(*p.inside)), hosts.text(world));
+    for (const std::size_t start : p.starts) h = mix(h, start);
   }
   return h;
 }
@@ -155,9 +224,10 @@ std::string to_string(const Plan& plan) {
   std::string out;
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const Part& p = plan.parts[i];
-    fmt::format_to(std::back_inserter(out), "part {}: {} values from {}, {} by {}{} ({})\n", i, p.n, p.first,
-                   to_string(p.spec), p.strategy->name,
-                   p.inside ? fmt::format(", {} inside", to_string(*p.inside)) : "", p.why);
+    const bool reduces = plan.kind == RoundKind::kAllReduce;
+    fmt::format_to(std::back_inserter(out), "part {}: {} values from {}, {}{} by {}{} ({})\n", i, p.n,
+                   p.first, reduces ? "" : fmt::format("{} of ", name(plan.kind)), to_string(p.spec),
+                   p.strategy->name, p.inside ? fmt::format(", {} inside", to_string(*p.inside)) : "", p.why);
   }
   return out;
 }

@@ -189,5 +189,25 @@ TEST(Plan, UsualPartsAreSmallerWhereTheySendMuch) {
   EXPECT_EQ(parts("gather", 4, 3'000'000), 2U);
 }
 
+// Parts are not cut by part_values; where no bounds are given, ranges are those of equal_bounds.
+TEST(Plan, sharded_tensors_are_parts_of_their_own_and_chunks_are_the_owners_ranges) {
+  const std::size_t given[] = {0, 3, 3, 2'000'000};
+  const PlanTensor bucket[] = {{.key = "a", .n = 2'000'000, .bounds = given},
+                               {.key = "b", .n = 10, .bounds = {}}};
+  const Choices all = Choices::of({.spec = *parse_spec("fp8"), .part_values = 1000, .world = 3});
+  for (const RoundKind kind : {RoundKind::kReduceScatter, RoundKind::kAllGather}) {
+    const std::vector<std::size_t> equal = equal_bounds(10, 0, 3);
+    const PlanTensor with[] = {bucket[0], {.key = "b", .n = 10, .bounds = equal}};
+    const Plan plan = make_plan(with, all, kind);
+    ASSERT_EQ(plan.parts.size(), 2U);
+    for (std::size_t k = 0; k < 2; ++k) {
+      const std::size_t tensor = plan.order[k];
+      EXPECT_EQ(plan.parts[k].n, with[tensor].n);
+      EXPECT_EQ(plan.parts[k].starts,
+                std::vector<std::size_t>(with[tensor].bounds.begin(), with[tensor].bounds.end()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tithe

@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "plan/pace.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/plan.h"
 
 namespace tithe::plan {
 namespace {
@@ -15,6 +17,12 @@ constexpr std::string_view kOnlyToCompare = "aggregator";
 constexpr int kFewRoundings = 2;  // those of `server`
 // Times as slow as kAssumedRate. Nobody knows the link: whatever it is between these, no way is far behind the best.
 constexpr double kSlower[] = {1, 10};
+
+// The part of the energy that one round may lose.
+double lost_by(const Spec& spec) {
+  const auto contraction = spec.codec->traits.contraction;
+  return contraction == nullptr ? 1 : contraction(spec.settings, kLarge);
+}
 
 }  // namespace
 
@@ -27,9 +35,7 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
     if (law == nullptr) return false;
     if (*law != Law::kDecode || spec.codec->traits.lossless || cost.roundings <= few) continue;
     // A sum of k independent gradients has k times the energy of one, so N roundings lose N/2 times as much as one.
-    const auto contraction = spec.codec->traits.contraction;
-    const double lost = contraction == nullptr ? 1 : contraction(spec.settings, kLarge);
-    if (lost * cost.roundings / 2 > kMostLost) return false;
+    if (lost_by(spec) * cost.roundings / 2 > kMostLost) return false;
   }
   return true;
 }
@@ -47,22 +53,57 @@ bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const
   return !inside && !(apart && strategy.chunks(usual.place()) == 1);
 }
 
-Pace pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual) {
+Pace pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual, const Spec* inside) {
   Link link = usual.link;
   if (!link.known()) link.bytes_per_second = kAssumedRate;
-  return pace_of(spec, strategy, usual.place(), link);
+  return pace_of(spec, strategy, usual.place(), link, inside);
+}
+
+Spec usual_spec(std::string_view name) {
+  Result<Spec> spec = parse_spec(name);
+  TITHE_ASSERT(spec.ok());
+  return *std::move(spec);
+}
+
+// True if ranks of one host can send each other payloads of this codec, which are decoded one by one. Sparse
+// codecs, whose payloads join instead, would choose values twice.
+bool fits_inside(const Spec& spec) {
+  const Codec& codec = *spec.codec;
+  return codec.phases.size() == 1 && codec.memory == nullptr && !has_cols(codec) &&
+         codec.phases[0].laws[0] == Law::kDecode;
+}
+
+// The codecs inside a host, beside uncompressed values: 8 or 16 bits that lose no more than the codec between hosts,
+// and that codec itself. Their losses stay in the residual, so the codec between hosts must keep one.
+std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
+  if (usual.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
+  std::vector<Spec> out;
+  for (const char* name : {"bf16", "fp8"})
+    if (Spec inside = usual_spec(name); lost_by(inside) <= lost_by(spec)) out = {std::move(inside)};
+  Spec own{.codec = spec.codec, .settings = spec.settings, .feedback = spec.feedback};
+  own.feedback.clip = 0;  // clipping is of the step
+  if (fits_inside(own) && std::ranges::find(out, own) == out.end()) out.push_back(std::move(own));
+  return out;
 }
 
 }  // namespace
 
-std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual) {
+std::vector<Way> ways_of(const Spec& spec, const std::optional<Spec>& inside, const Usual& usual) {
   std::vector<Way> out;
+  const std::vector<Spec> insides = inside ? std::vector<Spec>{} : insides_of(spec, usual);
   for (const Strategy* strategy : all_strategies()) {
-    if (!is_candidate(spec, *strategy, inside, usual)) continue;
-    if (is_accurate(spec, *strategy, usual.place()))
-      out.push_back({.strategy = strategy,
-                     .pace = pace_on(spec, *strategy, usual),
-                     .link_assumed = !usual.link.known()});
+    if (!is_candidate(spec, *strategy, inside.has_value(), usual)) continue;
+    if (!is_accurate(spec, *strategy, usual.place())) continue;
+    Way way{.strategy = strategy,
+            .pace = pace_on(spec, *strategy, usual, inside ? &*inside : nullptr),
+            .link_assumed = !usual.link.known()};
+    out.push_back(way);
+    if (strategy->between == nullptr) continue;
+    for (const Spec& codec : insides) {
+      way.pace = pace_on(spec, *strategy, usual, &codec);
+      way.inside = codec;
+      out.push_back(way);
+    }
   }
   if (out.empty())
     out.push_back({.strategy = find_strategy("server")});  // whoever checks the laws says why not

@@ -23,8 +23,10 @@ inline constexpr double kAsFast = 1.01;
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
 // The ways that a tensor may travel by, in the order of strategies.def; never empty. `aggregator` is never one: it is
 // there to compare with. `inside`: a codec was named for what ranks of one host send each other, so only strategies
-// that treat hosts apart will do.
-std::vector<Way> ways_of(const Spec& spec, bool inside, const Usual& usual);
+// that treat hosts apart will do. Where none was named and the link inside hosts is known, each of these strategies is
+// there several times if the codec loses values: with raw values inside a host, with a codec of one or two bytes per
+// value, and with the codec itself. Of ways that take as long, the first loses least.
+std::vector<Way> ways_of(const Spec& spec, const std::optional<Spec>& inside, const Usual& usual);
 // Keeps the ways for tensors that share parts: those that add in the order of ranks, since the size of a part depends
 // on the bucket, and no result may. Keeps all where a codec inside is named, or where no way adds so.
 std::vector<Way> ways_of_group(std::span<const Way> ways, bool inside);

@@ -176,7 +176,9 @@ void Oracles::judge_values(const Course& course, int from, int to) {
 }
 
 void Oracles::judge_round(const Course& course, int round) {
-  const bool poisoned = round == plot_.nan_round;
+  const bool poisoned = round == plot_.nan_round && plot_.sends_nan();
+  const bool scatters = plot_.kind == RoundKind::kReduceScatter,
+             gathers = plot_.kind == RoundKind::kAllGather;
   const RankRound* first = nullptr;
   bool all = true;
   for (Rank r = 0; r < plot_.world; ++r) {
@@ -205,8 +207,8 @@ void Oracles::judge_round(const Course& course, int round) {
       if (!same_bits(mine.residual, calm.residual))
         fails("repeat", where + ": the residuals are not those of a calm run");
     }
-    if (first != nullptr &&
-        (mine.dropped != first->dropped || (!mine.dropped && !same_bits(mine.result, first->result))))
+    if (first != nullptr && (mine.dropped != first->dropped ||
+                             (!mine.dropped && !scatters && !same_bits(mine.result, first->result))))
       fails("identity", where + ": another result than another rank's");
     if (first == nullptr) first = &mine;
   }
@@ -216,8 +218,11 @@ void Oracles::judge_round(const Course& course, int round) {
     return;  // what is left is as large: nothing balances
   std::vector<Values> grads(at(plot_.world)), before, after;
   for (Rank r = 0; r < plot_.world; ++r) {
-    for (std::size_t t = 0; t < plot_.tensors.size(); ++t)
+    for (std::size_t t = 0; t < plot_.tensors.size(); ++t) {
       grads[at(r)].push_back(plot_.gradient(t, r, round));
+      for (std::size_t i = 0; gathers && i < grads[at(r)][t].size(); ++i)
+        if (!plot_.owns(t, r, i)) grads[at(r)][t][i] = 0;
+    }
     after.push_back(record(course, r, round).residual);
     const RankRound* last = round == 0 ? nullptr : &record(course, r, round - 1);
     if (last != nullptr && !last->committed && plot_.propose_at >= 0) return;
@@ -227,7 +232,11 @@ void Oracles::judge_round(const Course& course, int round) {
       for (auto& v : before.back()) std::fill(v.begin(), v.end(), 0.0F);
   }
   Values result = first->result;
-  if (plot_.average)
+  for (Rank r = 0; scatters && r < plot_.world; ++r)
+    for (std::size_t t = 0; t < result.size(); ++t)
+      for (std::size_t i = 0; i < result[t].size(); ++i)
+        if (plot_.owns(t, r, i)) result[t][i] = record(course, r, round).result[t][i];
+  if (plot_.average && !gathers)
     for (auto& v : result)
       for (float& x : v) x *= static_cast<float>(plot_.world);
   const Traits traits = plot_.law.traits();

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "chaos/dice.h"
+#include "tithe/seam/plan.h"
 
 namespace tithe::chaos {
 namespace {
@@ -72,6 +73,16 @@ void draw_gpus(Dice& dice, Plot& p) {
               .for_good = dice.one_in(2)};
 }
 
+// Codecs of several phases and those with a memory serve all-reduces alone. The ledger needs a residual.
+void draw_kind(Dice dice, Plot& p) {
+  Spec& spec = p.law.spec;
+  const bool serves = spec.codec->phases.size() == 1 && spec.codec->memory == nullptr && p.law.rules.empty();
+  if (!serves || p.fault.kind == FaultKind::kDriver || !dice.one_in(3)) return;
+  p.kind = dice.any({RoundKind::kReduceScatter, RoundKind::kAllGather});
+  spec.feedback.asked = spec.feedback.kind == Feedback::kResidual;
+  if (p.kind == RoundKind::kAllGather) p.propose_at = -1;  // rules keep no residual there
+}
+
 }  // namespace
 
 Plot draw(std::uint64_t seed) {
@@ -130,7 +141,18 @@ Plot draw(std::uint64_t seed) {
   if (p.fault.kind == FaultKind::kLose && !apart.one_in(3)) p.fault.kind = FaultKind::kCut;
   draw_gpus(apart, p);
   if (Dice(mix64(seed + 1)).one_in(4)) p.hosts = std::to_string(p.world);  // came later still
+  draw_kind(Dice(mix64(seed + 2)), p);
   return p;
+}
+
+bool Plot::owns(std::size_t tensor, Rank rank, std::size_t at) const {
+  const std::vector<std::size_t> cuts = equal_bounds(tensors[tensor].n, tensors[tensor].row, world);
+  return at >= cuts[static_cast<std::size_t>(rank)] && at < cuts[static_cast<std::size_t>(rank) + 1];
+}
+
+bool Plot::sends_nan() const {
+  return nan_round >= 0 &&
+         (kind != RoundKind::kAllGather || owns(nan_tensor, nan_rank, tensors[nan_tensor].n * 2 / 3));
 }
 
 SessionOptions Plot::options(int with_lanes) const {
@@ -163,10 +185,10 @@ std::vector<float> Plot::gradient(std::size_t tensor, Rank rank, int round) cons
 }
 
 std::string account(const Plot& p) {
-  std::string out =
-      fmt::format("seed {}: {} ranks, {}, {}, {} lanes, {} rounds, min_values={}, part_values={}, {}{}\n",
-                  p.seed, p.world, p.law.label, p.strategy, p.lanes, p.rounds, p.min_values, p.part_values,
-                  p.data == Data::kDyadic ? "dyadic" : "Gaussian", p.average ? ", mean" : ", sum");
+  std::string out = fmt::format(
+      "seed {}: {} ranks, {} of {}, {}, {} lanes, {} rounds, min_values={}, part_values={}, {}{}\n", p.seed,
+      p.world, name(p.kind), p.law.label, p.strategy, p.lanes, p.rounds, p.min_values, p.part_values,
+      p.data == Data::kDyadic ? "dyadic" : "Gaussian", p.average ? ", mean" : ", sum");
   std::vector<std::size_t> sizes;
   for (const Shape& t : p.tensors) sizes.push_back(t.n);
   fmt::format_to(std::back_inserter(out), "  tensors {}; buckets of round 0: {}\n", sizes, p.buckets[0]);

@@ -34,6 +34,7 @@ struct Plot {
   int world = 2, lanes = 0, rounds = 2;
   testing::LawCase law;
   std::string strategy;
+  RoundKind kind = RoundKind::kAllReduce;  // of all buckets
   std::vector<Shape> tensors;
   std::vector<Buckets> buckets;  // by round
   std::size_t min_values = 0, part_values = 0;
@@ -62,6 +63,9 @@ struct Plot {
 
   SessionOptions options(int with_lanes) const;
   std::vector<float> gradient(std::size_t tensor, Rank rank, int round) const;
+  // Under a kind in which ranks own ranges: value `at` of the tensor is this rank's.
+  bool owns(std::size_t tensor, Rank rank, std::size_t at) const;
+  bool sends_nan() const;  // the value that is not finite leaves its rank
 };
 
 Plot draw(std::uint64_t seed);

@@ -127,8 +127,8 @@ class Player {
   bool exchange(int round, std::vector<Place>& places) {
     std::vector<Ticket> tickets;
     for (Place& p : places) {
-      const Result<Ticket> ticket =
-          on_gpu_ ? session_->sync(p.there, p.gpu->origin()) : session_->sync(p.here);
+      const Result<Ticket> ticket = on_gpu_ ? session_->sync(p.there, p.gpu->origin(), plot_.kind)
+                                            : session_->sync(p.here, {}, plot_.kind);
       if (failed(ticket.status(), "sync", round)) return false;
       tickets.push_back(*ticket);
       if ((plot_.impatient >> me_ & 1) != 0) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe lang: what its verbs write, what they refuse, and that programs of codecs/ pass in the promised time."""
+"""tithe lang: what its verbs write, what they refuse, and that programs of codecs/ pass."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
-UNDER_A_MINUTE = 60
-QUICK = ("threelc", "terngrad_shared", "scalecom", "onebit", "topk")
+MINUTES = 300  # on a busy machine; a few seconds on one that is free
+PROGRAMS = sorted(path.relative_to(ROOT) for path in (ROOT / "codecs").rglob("*.codec"))
 
 
 def lang(verb, *words, folder=ROOT):
@@ -21,7 +21,7 @@ def lang(verb, *words, folder=ROOT):
         env={**os.environ, "TITHE_CXX": "none"},
         capture_output=True,
         text=True,
-        timeout=UNDER_A_MINUTE,
+        timeout=MINUTES,
         check=False,
     )
 
@@ -67,18 +67,21 @@ def test_two_files_of_one_name_are_two_codecs(tmp_path):
     assert names[0] != names[1]
 
 
-@pytest.mark.parametrize("program", QUICK)
-def test_programs_of_codecs_pass_in_under_a_minute(program):
-    done = lang("test", f"codecs/{program}.codec")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_every_program_of_the_tree_passes(program):
+    """qsgd failed: with norm=l2 and few bits its residual grows without limit."""
+    done = lang("test", program)
     assert done.returncode == 0, done.stdout
     assert "ok   honest" in done.stdout
     assert "ok   faithful" in done.stdout
 
 
-def test_examples_pass():
-    for path in sorted((ROOT / "codecs/examples").glob("*.codec")):
-        done = lang("test", path)
-        assert done.returncode == 0, done.stdout
+def test_settings_whose_residual_would_grow_are_refused_and_not_tested_with_feedback(tmp_path):
+    text = (ROOT / "codecs/qsgd.codec").read_text()
+    (tmp_path / "mine.codec").write_text(text.replace("norm: one of max, l2", "norm: one of l2, max"))
+    done = lang("test", "mine.codec", folder=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "add feedback=none, or take bits=6 or norm=max or bucket=128" in done.stdout
 
 
 def test_a_program_that_breaks_a_law_is_told_of(tmp_path):

@@ -136,7 +136,36 @@ def test_a_codec_is_said_to_suit_what_the_page_says(folder):
     told = json.loads(run("codecs topk --json", folder).stdout)
     cells = dict(zip((c.strip() for c in columns.split("|")), (c.strip() for c in row.split("|")), strict=True))
     assert told["studied"] == {name: cells[name] for name in ("SGD 0.5, tuned rate", "SGD 0.9", "AdamW")}
-    assert "`topk`" in re.search(rf"^\| {re.escape(told['when'])} \|(.*)\|$", page, re.MULTILINE)[1]
+    have = told["when"].split(" (where ")[0]
+    assert "`topk`" in re.search(rf"^\| {re.escape(have)} \|(.*)\|$", page, re.MULTILINE)[1]
+
+
+def test_advice_is_for_the_settings_and_agrees_with_the_study(folder):
+    """`tithe codecs eden:bits=3` named every row of the page with any eden in it; the page refused it to AdamW."""
+    told = json.loads(run("codecs eden:bits=3 --json", folder).stdout)
+    assert "plain SGD" not in told["when"]
+    assert "torch's own AdamW (where 0.01 nats are little)" in told["when"]
+    assert told["studied"]["AdamW"] == "yes"
+    few = json.loads(run("codecs eden:bits=2 --json", folder).stdout)
+    assert "AdamW" not in few["when"] and few["studied"]["AdamW"].startswith("no")
+    assert run("codecs eden:bits=1.6", folder).stdout.count("at the defaults of eden:") == 1
+
+
+def test_a_group_without_a_verb_is_answered_as_no_verb_is(folder):
+    done = run("lang", folder)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "tithe: a verb is needed after tithe lang: check, test, show, new, format; see tithe lang --help\n"
+    )
+    assert run("bench", folder).stderr.startswith("tithe: a verb is needed after tithe bench: codec, sync; see")
+    assert run("", folder).stderr == "tithe: a verb is needed; see tithe help\n"
+
+
+def test_every_option_and_verb_is_described_by_a_whole_phrase(folder):
+    for verb in json.loads(run("help --json", folder).stdout)["verbs"]:
+        for said in [verb, *verb["arguments"], *verb["options"]]:
+            assert not re.match(r"(of|that|so many|each|until|further) (?!policies|settings)", said["doc"]), said
+        assert re.match(r"[a-z]+ ", verb["doc"]) and verb["doc"].split()[0] not in ("what", "the", "a", "all"), verb
 
 
 def test_version(folder):

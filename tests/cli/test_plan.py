@@ -42,6 +42,15 @@ def test_what_is_allowed_is_used_where_it_pays():
     assert all(steps["timeline"] <= 1.02 * step for step in steps.values())
 
 
+def test_what_may_be_used_is_a_list_for_people():
+    done = run(f"{SLOW} --optimizer AdamW")
+    allowed = re.search(
+        r"^allowed: fp32, bf16 and zip; and what trains like fp32 under AdamW .*: fp16, (.*)$", done.stdout, re.M
+    )
+    assert "eden:bits=3" in allowed[1].split(", ")
+    assert "-0.000" not in run("plan --model hdc --link 1Gb/s --ranks 4 --allow natural --why").stdout
+
+
 @pytest.mark.parametrize("optimizer", ["AdamW", "SGD 0.9"])
 def test_an_optimizer_allows_what_the_table_says_yes_to(optimizer):
     answer = told(f"{SLOW} --optimizer '{optimizer}'")
@@ -227,10 +236,13 @@ def test_the_page_needs_nothing_else(tmp_path):
     assert "http" not in page
 
 
-def test_the_page_has_names_and_a_time_axis(tmp_path):
-    told("plan --model hdc --link 100mbit --ranks 4 --allow onebit --html plan.html --bucket-cap-mb 1", tmp_path)
+def test_the_page_has_names_a_legend_and_a_time_axis(tmp_path):
+    line = "plan --model hdc --link 100mbit --ranks 4 --allow onebit --html plan.html --bucket-cap-mb 1 --why"
+    told(line, tmp_path)
     page = (tmp_path / "plan.html").read_text()
-    assert "hdc on 4 ranks of" in page
+    assert "hdc on 4 ranks of 100mbit" in page and "flat" not in page
+    assert "frames on their way" in page and "Dark and light bars" in page
+    assert "<pre>the step is bound by" in page
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     axes = [
         re.findall(r"text-anchor='middle'>([\d.]+)</text>", p.split("ms since the step began")[0]) for p in pictures
@@ -258,6 +270,8 @@ def test_the_same_question_has_the_same_plan():
         (f"{SLOW} --policy threshold", ["give bytes", "threshold:1MB"]),
         (f"{SLOW} --allow onbit", ["--allow", "onebit"]),
         (f"{SLOW} --optimizer AdamV", ["--optimizer", "AdamW", "SGD 0.9"]),
+        (f"{SLOW} --optimizer Muon", ['"SGD 0.5, tuned rate", "SGD 0.9", "AdamW"', "docs/choosing.md", "--allow"]),
+        (f"{SLOW} --allow qsgd:norm=l2", ["--allow", "feedback=none", "bits=6"]),
         (f"{SLOW} --allow 'encodr.*: onebit'", ["no tensor of the model has such a key"]),
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),
         ("plan --model hdc", ["--cluster"]),

@@ -80,8 +80,10 @@ def test_a_page_shows_where_the_time_of_settings_goes(tmp_path):
     assert page.count("<rect") == 5 + 5 * len(settings)  # the legend's, and of each setting
     assert page.count("<svg") == page.count("</svg>") == 1
     assert "http" not in page
+    assert "of office_1g; costs are" in page
     for s in settings:
         assert f"<td>{s['step_ms']:.3f}</td>" in page
+        assert "<td>{:.1f} to {:.1f}</td>".format(*s["step_ms_between"]) in page
         assert s["setting"] in page
 
 
@@ -263,14 +265,14 @@ def test_a_command_that_is_not_there_is_said_and_nothing_else():
 def test_a_profile_is_measured_and_used(tmp_path):
     line = "profile --ranks 2 --transport tcp --codec fp32 --codec onebit --most-values 20000 -o p.json"
     answer = told(line, tmp_path)
-    assert set(answer["codecs"]) == {"fp32", "onebit"}
+    assert set(answer["codecs"]) == {"fp32", "bf16", "zip", "onebit"}
     assert len(answer["links"]) == 2
     assert all(link["bytes_per_s"] > 0 and link["latency_s"] > 0 for link in answer["links"])
     curve = answer["codecs"]["onebit"]["encode"]
     assert [values for values, _ in curve] == [256, 2048, 16384, 20000]
     assert all(seconds > 0 for _, seconds in curve)
     told("simulate --model hdc --profile p.json --codec fp32 --compare onebit", tmp_path)
-    refused("simulate --model hdc --profile p.json --codec bf16", 2, "'bf16'", "tithe profile", folder=tmp_path)
+    refused("simulate --model hdc --profile p.json --codec fp16", 2, "of fp16", "tithe profile", folder=tmp_path)
     other = json.loads((tmp_path / "p.json").read_text())
     other["machine"] = "a card of another make"
     (tmp_path / "other.json").write_text(json.dumps(other))
@@ -303,11 +305,29 @@ def test_codec_and_strategy_in_one_word_as_compare_takes_them():
         refused(f"{verb} --codec bf16@rong", 2, "rong", "ring")
 
 
-def test_a_profile_always_has_fp32(tmp_path):
-    answer = told("profile --ranks 1 --codec onebit --codec bf16 --most-values 1000 -o p.json", tmp_path)
-    assert set(answer["codecs"]) == {"fp32", "onebit", "bf16"}
+def test_a_profile_has_what_every_plan_compares_with(tmp_path):
+    """plan refused a profile of named codecs, and named one missing codec at a time."""
+    answer = told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
+    assert set(answer["codecs"]) == {"fp32", "bf16", "zip", "onebit"}
     told("simulate --model hdc --profile p.json --link 1gbit --ranks 2 --codec onebit", tmp_path)
     told("plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow onebit", tmp_path)
+    missing = "has no costs of fp16, eden:bits=3: measure them as well (tithe profile --codec fp16 --codec eden:bits=3)"
+    line = "plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow fp16 --allow onebit --allow eden:bits=3"
+    refused(line, 2, missing, folder=tmp_path)
+
+
+def test_a_sweep_that_costs_beside_the_link_bound_says_so(tmp_path):
+    """Behind 100 Mbit/s on two cores a byte costs more beside the link than on a fast one: the sweep was flat."""
+    told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
+    profile = json.loads((tmp_path / "p.json").read_text())
+    profile["costs"] |= {"send_s_per_byte": 2.3e-9, "receive_s_per_byte": 2.3e-9}
+    (tmp_path / "slow.json").write_text(json.dumps(profile))
+    line = "simulate --model hdc --profile slow.json --link 1Gb/s --ranks 4 --codec fp32 --sweep bandwidth"
+    done = run(line, tmp_path)
+    assert "warning: fp32@auto from " in done.stdout and "beside the link: 2.30 ns per byte" in done.stdout
+    assert "costs beside the link" in told(line, tmp_path)["warning"]
+    slow = run("simulate --model vgg16 --cluster emulated_100m --codec fp32 --sweep ranks", tmp_path)
+    assert "warning" not in slow.stdout
 
 
 def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path):

@@ -162,6 +162,8 @@ Input spelled(const engine::Control& control, const engine::Voice& voice) {
         return engine::write_answer(control.answer, voice, out);
       case engine::ControlKind::kDecision:
         return engine::write_decision(control.decision, voice, out);
+      case engine::ControlKind::kAnnouncement:
+        return engine::write_announcement(control.announcement, voice, out);
     }
     fail("a kind of control message that is none");
   };
@@ -233,7 +235,10 @@ Target control_target() {
            spelled({.kind = engine::ControlKind::kAnswer,
                     .answer = {.number = 1, .hash = 5, .code = Code::kIo, .why = "no memory"}},
                    writer),
-           spelled({.kind = engine::ControlKind::kDecision, .decision = {.number = 1, .after = 7}}, writer)}};
+           spelled({.kind = engine::ControlKind::kDecision, .decision = {.number = 1, .after = 7}}, writer),
+           spelled({.kind = engine::ControlKind::kAnnouncement,
+                    .announcement = {.ended = 3, .place = 1, .tensors = 2, .values = 9, .layout = 5}},
+                   writer)}};
 }
 
 // Tagged frames: as they come, which must be refused where a bit differs, and with the tag put right.

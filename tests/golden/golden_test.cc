@@ -134,6 +134,10 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                   .layout = 7,
                                   .plan = 8,
                                   .round = 9,
+                                  .ended = 4,
+                                  .place = 2,
+                                  .job = 10,
+                                  .proposed_job = 11,
                                   .average = 1,
                                   .codec = "dgc:ratio=0.02",
                                   .strategy = "gather"},
@@ -143,7 +147,11 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
       engine::write_farewell({.code = Code::kPeerLost, .blamed = 3, .round = 12, .what = "rank 3 is gone"},
                              {.me = 2, .world = 4}, farewell));
   const engine::Voice me{.me = 2, .world = 4};
-  std::vector<std::uint8_t> evidence(engine::kControlBytes), here(evidence), done(evidence), echo(evidence);
+  std::vector<std::uint8_t> evidence(engine::kControlBytes), here(evidence), done(evidence), echo(evidence),
+      announcement(evidence);
+  announcement.resize(engine::write_announcement(
+      {.ended = 4, .place = 2, .round = 9, .job = 10, .tensors = 5, .values = 6000, .layout = 7}, me,
+      announcement));
   evidence.resize(engine::write_evidence(
       {.finding = engine::Finding::kSilent, .witness = 2, .unheard = {1, 3}}, me, evidence));
   here.resize(engine::write_report(engine::ControlKind::kHere,
@@ -181,9 +189,11 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
           {"control_here.bin", here},
           {"control_done.bin", done},
           {"control_echo.bin", echo},
+          {"control_announcement.bin", announcement},
           {"state.state", engine::save({.rank = 2,
                                         .world = 4,
                                         .round = 9,
+                                        .job = 0x8877665544332211,
                                         .codec = "dgc:feedback=momentum",
                                         .opened = "dgc",
                                         .decided = "{}",
@@ -220,6 +230,10 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   const auto echo = engine::read_control(read(folder() / "control_echo.bin"), reader, 2, none);
   ASSERT_TRUE(echo.ok());
   EXPECT_EQ((*echo).echo.testimony.unheard, (std::vector<Rank>{0, 1}));
+  const auto announcement =
+      engine::read_control(read(folder() / "control_announcement.bin"), reader, 2, none);
+  ASSERT_TRUE(announcement.ok());
+  EXPECT_EQ((*announcement).announcement, engine::entry_of((*card).card));
   const auto state = read(folder() / "state.state");
   engine::SavedHead head;
   carry::Store::Map kept;
@@ -228,6 +242,7 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   EXPECT_EQ(head.schedule, "warmup:400+recover:0.05");
   EXPECT_EQ(head.told, (Schedule::Told{0.125, 0.75, 2}));
   EXPECT_EQ(head.name(head.rank), "south");
+  EXPECT_EQ(head.job, 0x8877665544332211U);
   EXPECT_EQ(kept.at("layer.bias").loose_velocity, (std::vector<float>{1.5F, 0.0F}));
   EXPECT_EQ(kept.at("layer.weight").loose_memory, (std::vector<std::uint8_t>{7, 0, 255}));
   EXPECT_EQ(kept.at("layer.weight").loose_memory_kind, 0x1122334455667788U);

@@ -169,6 +169,27 @@ def test_what_all_ranks_say_alike_is_one_line():
     assert report.merged(notes) == ["ranks 0, 1: slow", "rank 1: odd", "all in all"]
 
 
+def test_the_report_of_a_short_run_says_what_it_shows(details, tmp_path, monkeypatch):
+    """A target above all accuracies was outside the axes, and 10 of 20 steps were called those after the first 20."""
+    details["target"] = 0.99
+    details["runs"] = [run for run in details["runs"] if run["name"] != "fp32"]
+    limits = []
+    draw_curves = report._curves
+
+    def kept(plt, *rest):
+        figure = draw_curves(plt, *rest)
+        limits.append(figure.axes[0].get_ylim())
+        return figure
+
+    monkeypatch.setattr(report, "_curves", kept)
+    report_page.write_all(tmp_path, details)
+    assert len(limits) == 2 and all(low < 88 and high > 99 for low, high in limits)
+    page = (tmp_path / "report.html").read_text()
+    assert "after the first 10;" in page
+    head, body = report.cells(details)
+    assert "step vs fp32" not in head and all(len(row) == len(head) and all(row) for row in body)
+
+
 def test_the_report_stands_alone(details, tmp_path):
     details["failed"].append({"name": "fp32", "seed": 2, "why": "rank 1 <gone>\nmore"})
     report_page.write_all(tmp_path, details)

@@ -51,7 +51,8 @@ def test_arrays_on_a_gpu_have_the_bits_of_those_in_host_memory():
             here.wait(here.sync({"w": values}))
             here.commit()
             assert (array.read().view(np.uint32) == values.view(np.uint32)).all()
-        assert there.state() == here.state()
+        of_any_job = [s.state()[:24] + s.state()[32:-8] for s in (there, here)]
+        assert of_any_job[0] == of_any_job[1]
         assert gpu.control.problem() == b""
         print(there.plan_text())
         print(there.said())

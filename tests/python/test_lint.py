@@ -146,6 +146,7 @@ def test_links_leaves_code_and_the_web_alone(tree):
         ("src/base/a.cc", SPDX_CC + "int a; \n", "blanks"),
         ("src/base/a.cc", SPDX_CC + "\tint a;\n", "tab"),
         ("src/base/a.cc", SPDX_CC + "// TO" + "DO: later\n", "leftover"),
+        ("src/base/a.cc", SPDX_CC + "int fd = socket(AF_INET, SOCK_STREAM, 0);\n", "in UniqueFd::from()"),
         ("src/base/BadName.cc", SPDX_CC, "snake_case"),
         ("src/frame/fold.h", SPDX_CC, "second file of this name"),
         ("tools/a.sh", "#!/bin/bash\n# SPDX-License-Identifier: Apache-2.0\nif true\n", "syntax error"),

@@ -81,8 +81,14 @@ def _job(rank, world, folder):
     model, _ = _setup(accelerator)
     tithe.accelerate.attach(accelerator, model, **CODEC)
     accelerator.wait_for_everyone()
+    path = Path(folder, "per rank", "tithe_0_rank_1.pt")
     if rank == 1:
-        Path(folder, "per rank", "tithe_0_rank_1.pt").unlink()
+        path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
+        accelerator.load_state(f"{folder}/per rank")
+    told["cut"] = str(refused.value)
+    if rank == 1:
+        path.unlink()
     with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
         accelerator.load_state(f"{folder}/per rank")
     told["missing"] = str(refused.value)
@@ -116,6 +122,10 @@ def test_a_missing_file_of_one_rank_is_told_to_all(told):
     assert "tithe_0_rank_1.pt is not there" in told[1]["missing"]
     assert told[0]["missing"].startswith("rank 1 refused accelerator.load_state(): ValueError: ")
     assert told[1]["missing"] in told[0]["missing"]
+
+
+def test_a_cut_file_of_one_rank_is_named_on_all(told):
+    assert all("per rank/tithe_0_rank_1.pt' is damaged" in each["cut"] for each in told)
 
 
 def _alone(rank, world):

@@ -130,23 +130,30 @@ def test_control_frames():
         "layout": 7,
         "plan": 8,
         "round": 9,
+        "ended": 4,
+        "job": 10,
+        "proposed_job": 11,
+        "place": 2,
         "average": 1,
         "codec": "dgc:ratio=0.02",
         "strategy": "gather",
     }
-    told = {"code": "peer_lost", "blamed": 3, "round": 12, "what": "rank 3 is gone"}
+    told = {"code": "peer_lost", "blamed": 3, "round": 12, "finite": 1, "what": "rank 3 is gone"}
     assert read_control((GOLDEN / "control_farewell.bin").read_bytes()) == told
     evidence = {"finding": 3, "witness": 2, "unheard": [1, 3]}
     assert read_control((GOLDEN / "control_evidence.bin").read_bytes()) == evidence
     here = {"number": 5, "round": 12, "state": 2, "waits_for": 3, "received": 70000, "sent": 80000, "told": 6}
     assert read_control((GOLDEN / "control_here.bin").read_bytes()) == here
     echo = {"of": 3, "finding": 3, "code": "timeout", "witness": 3, "blamed": 0, "round": 12, "unheard": [0, 1]}
-    echo["what"] = "nothing was heard from it"
+    echo |= {"finite": 1, "what": "nothing was heard from it"}
     assert read_control((GOLDEN / "control_echo.bin").read_bytes()) == echo
+    bucket = {"ended": 4, "round": 9, "job": 10, "tensors": 5, "values": 6000, "layout": 7, "place": 2, "is_end": 0}
+    assert read_control((GOLDEN / "control_announcement.bin").read_bytes()) == bucket
     assert read_control((GOLDEN / "control_done.bin").read_bytes()) == {
         "ended": 13,
         "begun": 14,
         "away_ns": 250_000_000,
+        "finite": 1,
     }
 
 
@@ -156,6 +163,7 @@ def test_state():
         "rank": 2,
         "world": 4,
         "rounds": 9,
+        "job": 0x8877665544332211,
         "codec": "dgc:feedback=momentum",
         "opened": "dgc",
         "decided": "{}",

@@ -58,11 +58,11 @@ def without(name, text, instead):
     source = inspect.getsource(module)
     assert source.count(text) == 1, f"{text!r} stands {source.count(text)} times in {name}"
     exec(compile(source.replace(text, instead), module.__file__, "exec"), vars(module))
-    live = importlib.import_module("tithe._torch_live")
+    live, crew = (importlib.import_module(f"tithe._torch_{name}") for name in ("live", "crew"))
     if name == DEVICE:
-        live.Passages = module.Passages
+        crew.Passages = module.Passages
     else:
-        live.Job = module.Job
+        live.Job = crew.Job = module.Job
     importlib.import_module("tithe._torch_state").Live = live.Live
 
 

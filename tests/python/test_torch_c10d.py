@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from processes import Ranks, run_ranks, wait_until
 from sharded_jobs import bits, model, sharded, train
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -283,29 +284,75 @@ def test_a_rank_that_does_not_step_is_named():
     assert "rank 1 is alive, but has not handed over its buckets" in first, first
 
 
-def reduced(tensor, group, later):
-    work = dist.all_reduce(tensor, group=group, async_op=later)
-    if later:
-        work.wait()
+def later(group, rank):
+    dist.all_reduce(values(rank), group=group, async_op=True).wait()
+
+
+def coalesced(group, rank):
+    dist.all_reduce_coalesced([values(rank), values(rank)], group=group)
+
+
+def functional(group, rank):
+    return torch.distributed._functional_collectives.all_reduce(values(rank), "sum", group) + 0
+
+
+def future_of(group, rank):
+    return dist.all_reduce(values(rank), group=group, async_op=True).get_future()
+
+
+def chained(group, rank):
+    future_of(group, rank).then(lambda future: future.value()[0]).wait()
+
+
+def module_on(group, hook=None):
+    network = DDP(torch.nn.Linear(30, 30), process_group=group)
+    if hook is not None:
+        network.register_comm_hook(group, hook)
+
+    def backward(*_):
+        network(torch.ones(2, 30)).sum().backward()
+
+    return backward
+
+
+WAYS = {
+    "sync": lambda group: lambda group, rank: dist.all_reduce(values(rank), group=group),
+    "later": lambda group: later,
+    "coalesced": lambda group: coalesced,
+    "functional": lambda group: functional,
+    "future": lambda group: lambda group, rank: future_of(group, rank).wait(),
+    "chained": lambda group: chained,
+    "ddp": module_on,
+    "ddp with a hook": lambda group: module_on(group, allreduce_hook),
+}
 
 
 def dying(rank, world):
-    group = of(range(world), codec="fp32", timeout=20.0, patience=60.0)
-    dist.all_reduce(values(rank), group=group)
+    """Rank 1 dies, and rank 0 is told so however it all-reduces, and again."""
+    groups = {name: of(range(world), codec="fp32", timeout=20.0, patience=60.0) for name in WAYS}
+    ways = {name: make(groups[name]) for name, make in WAYS.items()}
+    for name, way in ways.items():
+        for _ in range(2):
+            way(groups[name], rank)
+            tithe.c10d.end_step()
     if rank == 1:
         import os
 
         os._exit(3)
-    told = []
-    for later in (False, True):
-        with pytest.raises((tithe.Error, RuntimeError)) as refused:
-            reduced(values(rank), group, later)
-        told.append(str(refused.value))
+    told = {}
+    for name, way in ways.items():
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as refused:
+                way(groups[name], rank)
+            why = refused.value
+            attributes = getattr(why, "code", ""), getattr(why, "peer", None)
+            told.setdefault(name, []).append((type(why), *attributes, str(why)))
     return told
 
 
-def test_a_rank_that_dies_is_named():
+def test_a_rank_that_dies_is_named_however_it_was_waited_for():
     with Ranks(2, dying) as ranks:
-        first, again = ranks.result(0, 240)
-    assert "rank 1 is gone" in first, first
-    assert again
+        told = ranks.result(0, 240)
+    for name, (first, again) in told.items():
+        assert first[:3] == (tithe.Error, "peer_lost", 1) and "rank 1 is gone" in first[3], (name, first)
+        assert "ddp" in name or again[:3] == first[:3], (name, again)

@@ -10,6 +10,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 import torch.nn as nn
 from processes import own_part, run_ranks
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -252,6 +253,46 @@ def test_torch_distributed_checkpoint_saves_and_loads_every_ranks_state(tmp_path
     for ways in ranks:
         assert ways["stateful"] == ways["state_dict"] == ways["whole"]
     assert ranks[0]["whole"][1] != ranks[1]["whole"][1], "residuals of ranks differ, or this says nothing"
+
+
+def with_optimizer(rank, world, folder, kind, through):
+    """As docs/python.md has it: trained to step 6, or through a checkpoint at step 3 in a new model and optimizer."""
+
+    def begin():
+        model = DDP(conv())
+        optimizer = (torch.optim.AdamW if kind == "torch's" else tithe.torch.optim.AdamW)(model.parameters(), lr=0.01)
+        given = {} if kind == "torch's" else {"optimizer": optimizer}
+        return model, optimizer, tithe.torch.attach(model, "eden:bits=3", min_values=0, timeout=20.0, **given)
+
+    def steps(model, optimizer, numbers):
+        for step in numbers:
+            optimizer.zero_grad()
+            model(batch(rank, step)).pow(2).mean().backward()
+            optimizer.step()
+
+    model, optimizer, state = begin()
+    steps(model, optimizer, range(3))
+    if through:
+        weights, moments = get_state_dict(model, optimizer)
+        dcp.save({"model": weights, "optimizer": moments, "tithe": state}, checkpoint_id=folder)
+        state.close()
+        model, optimizer, state = begin()
+        weights, moments = get_state_dict(model, optimizer)
+        dcp.load({"model": weights, "optimizer": moments, "tithe": state}, checkpoint_id=folder)
+        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    steps(model, optimizer, range(3, 6))
+    state.close()
+    return bits(model.module)
+
+
+def both_ways(rank, world, folder, kind):
+    return [with_optimizer(rank, world, f"{folder}/{kind}", kind, through) for through in (False, True)]
+
+
+@pytest.mark.parametrize("kind", ["torch's", "tithe's"])
+def test_a_distributed_checkpoint_with_the_optimizer_goes_on_bit_for_bit(tmp_path, kind):
+    for whole, resumed in run_ranks(2, both_ways, str(tmp_path), kind):
+        assert resumed == whole
 
 
 # ---- Copies of whole models

@@ -144,7 +144,10 @@ def decode(h: Header, payloads: list[bytes], context: bytes = b"") -> list[float
 # ---- 8. Control ----
 
 CONTROL_TENSOR = 0xFFFFFFFF
-CARD_FIELDS = ("number", "world", "run", "seed", "tensors", "values", "layout", "plan", "round", "average")
+CARD_FIELDS = ("number", "world", "run", "seed", "tensors", "values", "layout", "plan", "round")
+CARD_FIELDS += ("ended", "job", "proposed_job", "place", "average")
+ANNOUNCEMENT_FIELDS = ("ended", "round", "job", "tensors", "values", "layout", "place", "is_end")
+NO_PLACE = 0xFFFFFFFF
 CODES = ["invalid", "too_small", "unsupported", "corrupt", "mismatch", "peer_lost", "timeout", "io", "cancelled"]
 
 
@@ -180,15 +183,15 @@ REPORT_FIELDS = ("number", "round", "state", "waits_for", "received", "sent", "t
 
 def read_control(frame: bytes) -> dict:
     h, (payload,) = parse_frame(frame)
-    must(h.tensor == CONTROL_TENSOR and h.phase in (0, 1, 2, 3, 4, 5, 9), "not a control frame")
+    must(h.tensor == CONTROL_TENSOR and h.phase in (0, 1, 2, 3, 4, 5, 9, 10), "not a control frame")
     f = Fields(payload)
     if h.phase == 0:
-        control = dict(zip(CARD_FIELDS, f.numbers("IIQQQQQQQB"), strict=True))
+        control = dict(zip(CARD_FIELDS, f.numbers("IIQQQQQQQQQQIB"), strict=True))
         control |= {"codec": f.text("H"), "strategy": f.text("H")}
     elif h.phase == 1:
-        code, blamed, round_ = f.numbers("BiI")
-        must(1 <= code <= 8, f"code {code}")
-        control = {"code": CODES[code - 1], "blamed": blamed, "round": round_, "what": f.text("H")}
+        code, blamed, round_, finite = f.numbers("BiIB")
+        must(1 <= code <= 8 and finite <= 1, f"code {code}")
+        control = {"code": CODES[code - 1], "blamed": blamed, "round": round_, "finite": finite, "what": f.text("H")}
     elif h.phase == 2:
         finding, witness, unheard = f.numbers("BiH")
         must(finding <= 5 and unheard <= 256, "evidence")
@@ -197,12 +200,23 @@ def read_control(frame: bytes) -> dict:
         control = dict(zip(REPORT_FIELDS, f.numbers("IIBiQQI"), strict=True))
         must(control["state"] <= 2, "a state of a rank")
     elif h.phase == 9:
-        of, spoke, finding, code, witness, blamed, round_, unheard = f.numbers("iBBBiiIH")
-        must(finding <= 5 and unheard <= 256 and spoke == (code != 0), "an echo")
+        of, spoke, finding, code, witness, blamed, round_, finite, unheard = f.numbers("iBBBiiIBH")
+        must(finding <= 5 and unheard <= 256 and finite <= 1 and spoke == (code != 0), "an echo")
         control = {"of": of, "finding": finding, "code": CODES[code - 1] if spoke else None, "witness": witness}
-        control |= {"blamed": blamed, "round": round_, "unheard": list(f.numbers(f"{unheard}H")), "what": f.text("H")}
+        control |= {
+            "blamed": blamed,
+            "round": round_,
+            "finite": finite,
+            "unheard": list(f.numbers(f"{unheard}H")),
+            "what": f.text("H"),
+        }
+    elif h.phase == 10:
+        control = dict(zip(ANNOUNCEMENT_FIELDS, f.numbers("QQQQQQIB"), strict=True))
+        must(control["place"] != NO_PLACE, "an announcement without a place")
+        described = control["tensors"] or control["values"] or control["layout"]
+        must(control["is_end"] <= 1 and not (control["is_end"] and described), "an announcement")
     else:
-        control = dict(zip(("ended", "begun", "away_ns"), f.numbers("QQQ"), strict=True))
+        control = dict(zip(("ended", "begun", "away_ns", "finite"), f.numbers("QQQB"), strict=True))
     f.end()
     return control
 
@@ -213,11 +227,11 @@ def read_control(frame: bytes) -> dict:
 def read_state(state: bytes) -> dict:
     must(len(state) >= 8, "shorter than a checksum")
     body = state[:-8]
-    must(len(body) >= 40 and struct.unpack("<Q", state[-8:])[0] == xxh3_64(body), "checksum")
+    must(len(body) >= 48 and struct.unpack("<Q", state[-8:])[0] == xxh3_64(body), "checksum")
     f = Fields(body)
-    magic, version, rank, world, rounds = f.numbers("IIIIQ")
+    magic, version, rank, world, rounds, job = f.numbers("IIIIQQ")
     must(magic == 0x53544954, "magic")
-    must(version == 7, f"version {version}")
+    must(version == 8, f"version {version}")
     must(rank < world, "a rank beyond the world")
     texts = {name: f.text("Q") for name in ("codec", "opened", "decided", "link", "schedule")}
     told = dict(zip(("learning_rate", "least_loss", "steps"), f.numbers("ddI"), strict=True))
@@ -240,4 +254,13 @@ def read_state(state: bytes) -> dict:
         kind, size = f.numbers("QQ")
         keys[key] = {"n": n, "residual": residual, "velocity": velocity, "kind": kind, "memory": f.take(size)}
     f.end()
-    return {"rank": rank, "world": world, "rounds": rounds, **texts, "told": told, "members": members, "keys": keys}
+    return {
+        "rank": rank,
+        "world": world,
+        "rounds": rounds,
+        "job": job,
+        **texts,
+        "told": told,
+        "members": members,
+        "keys": keys,
+    }

@@ -52,7 +52,7 @@ inline Seen see(const Spec& spec, const Impl& impl, const Floats& grad, const Fl
 
 inline void expect_impls_agree(const std::string& text, int workers = 1) {
   SCOPED_TRACE(text);
-  const Result<Spec> spec = parse_spec(text);
+  const Result<Spec> spec = parse_codec(text);
   ASSERT_TRUE(spec.ok()) << spec.status().what();
   const auto hold = [&](const Floats& grad, const Floats& residual) {
     for (const Keep keep : {Keep::kNothing, Keep::kResidualOut, Keep::kApart, Keep::kInPlace}) {

@@ -22,18 +22,12 @@ class DelayLine {
  public:
   DelayLine(const tcp::Endpoint& to, std::chrono::milliseconds one_way, std::size_t window)
       : to_(to), one_way_(one_way), window_(window) {
-    const Result<int> listener = tcp::listen_at(at_);
-    listener_ = listener.ok() ? *listener : -1;
+    if (Result<UniqueFd> listener = tcp::listen_at(at_); listener.ok()) listener_ = std::move(*listener);
     thread_ = std::thread([this] { run(); });
   }
   ~DelayLine() {
     over_ = true;
     thread_.join();
-    for (const Way& w : ways_) {
-      close(w.from);
-      if (w.owns) close(w.to);
-    }
-    close(listener_);
   }
   DelayLine(const DelayLine&) = delete;
   DelayLine& operator=(const DelayLine&) = delete;
@@ -48,7 +42,6 @@ class DelayLine {
   };
   struct Way {  // one direction of a connection
     int from, to;
-    bool owns;  // closes both
     std::deque<Chunk> chunks = {};
     std::deque<std::pair<Clock::time_point, std::size_t>> acknowledged = {};  // when the sender knows, bytes
     std::size_t held = 0;                                                     // of its window
@@ -57,18 +50,17 @@ class DelayLine {
 
   void run() {
     while (!over_) {
-      std::vector<pollfd> fds{{.fd = listener_, .events = POLLIN, .revents = 0}};
+      std::vector<pollfd> fds{{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
       for (const Way& w : ways_)
         fds.push_back({.fd = w.ended || w.held >= window_ ? -1 : w.from, .events = POLLIN, .revents = 0});
       poll(fds.data(), fds.size(), 1);
-      for (int one = -1; (one = tcp::accept_from(listener_)) >= 0;) {
-        const Result<int> other = tcp::connect_to(to_, 0);
-        if (!other.ok()) {
-          close(one);
-          continue;
-        }
-        ways_.push_back({one, *other, true});
-        ways_.push_back({*other, one, false});
+      for (UniqueFd one; (one = tcp::accept_from(listener_.get())).is_open();) {
+        Result<UniqueFd> other = tcp::connect_to(to_, 0);
+        if (!other.ok()) continue;
+        ways_.push_back({one.get(), other->get()});
+        ways_.push_back({other->get(), one.get()});
+        ends_.push_back(std::move(one));
+        ends_.push_back(std::move(*other));
       }
       for (Way& w : ways_) take(w);
       for (Way& w : ways_) give(w);
@@ -107,7 +99,8 @@ class DelayLine {
   tcp::Endpoint to_, at_{asio::ip::address_v4::loopback(), 0};
   const std::chrono::milliseconds one_way_;
   const std::size_t window_;
-  int listener_ = -1;
+  UniqueFd listener_;
+  std::vector<UniqueFd> ends_;
   std::list<Way> ways_;
   std::atomic<bool> over_ = false;
   std::thread thread_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sessions of all ranks in one process, each rank on a thread of its own.
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -66,6 +67,14 @@ class Ranks {
 
 inline std::string text(const Status& s) {
   return s.ok() ? "ok" : std::string(name(s.code())) + ": " + s.what();
+}
+
+// A state but for the number of its job, which differs between two jobs, and the checksum (docs/format.md, "State").
+inline std::vector<std::uint8_t> of_any_job(Session& session) {
+  std::vector<std::uint8_t> state = *session.state();
+  state.resize(state.size() - 8);
+  std::fill_n(state.begin() + 24, 8, std::uint8_t{0});
+  return state;
 }
 
 }  // namespace tithe::testing

@@ -31,6 +31,9 @@ LONG_FILE = 400  # told
 TOO_LONG_FILE = 500  # refused: a concept is missing
 LONG_LINE = 120
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+# Calls that open a descriptor which outlives a function: a forked child must not keep a copy (src/base/unique_fd.h).
+OPENS = re.compile(r"(?<![\w.>])(socket|socketpair|accept4|epoll_create1?|eventfd|timerfd_create|memfd_create)\((?!\))")
+OWNED = re.compile(r"(UniqueFd|Socket)::from\(")
 SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
 
 
@@ -50,6 +53,7 @@ def check(root: Path) -> Iterator[Problem]:
             )
         elif len(lines) > LONG_FILE:
             print(f"note: {path.relative_to(root)}: {len(lines)} lines (aim: {LONG_FILE})", file=sys.stderr)
+        library = path.suffix == ".cc" and path.is_relative_to(root / "src") and not path.stem.endswith("_test")
         for number, line in enumerate(lines, 1):
             if len(line) > LONG_LINE and path.suffix in (".h", ".cc", ".cu", ".py"):
                 yield path, number, f"{len(line)} characters (at most {LONG_LINE})"
@@ -57,6 +61,8 @@ def check(root: Path) -> Iterator[Problem]:
                 yield path, number, "a tab"
             if line != line.rstrip():
                 yield path, number, "blanks at the end"
+            if library and OPENS.search(line) and not any(map(OWNED.search, lines[max(0, number - 2) : number])):
+                yield path, number, "open it in UniqueFd::from(), so that forked children close it"
             if LEFTOVER.search(line) and path.name != "check_style.py":
                 yield path, number, "a leftover: do it or say why not"
         if path.suffix in (".h", ".cc", ".cu", ".py", ".sh", ".def") and not SNAKE.match(path.name):

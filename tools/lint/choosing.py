@@ -23,6 +23,13 @@ OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
 # attach(optimizer=...) sends these without a word: the fewest bytes that hold here and in bench/results/study_adam.md.
 DEFAULTS = {FIRST: "eden:bits=3", "SGD 0.9": "eden:bits=3", "tithe's AdamW": "eden:bits=3"}
+# The column of the study by words of a row of the page's first table; the first that fits.
+COLUMNS = {
+    "momentum 0.9": "SGD 0.9",
+    "plain SGD": FIRST,
+    "torch's own AdamW": "AdamW",
+    "AdamW": "tithe's AdamW",
+}
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
 CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
@@ -69,13 +76,25 @@ def table(study: verdict.Study, first: dict[str, str]) -> str:
     return verdict.markdown(["codec", "fp32's bytes", FIRST, *OPTIMIZERS], rows, 1)
 
 
-def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str]]:
-    """(codec, when to take it) as the first table of the page has it."""
+def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str, str]]:
+    """(spec, what the reader has, under which condition) as the first table of the page has it."""
     for row in ADVICE.search(page)[1].splitlines():
         have, take = (cell.strip() for cell in row.strip("| ").split(" | "))
-        for codec in re.findall(r"`(\w+)(?::[^`]*)?`", take):
-            if codec in codecs:
-                yield codec, have
+        for clause in re.split(r"[;.:] ", take):
+            only = re.search(r"where [^,;`]+", clause)
+            for spec in re.findall(r"`(\w+(?::[^`]*)?)`", clause):
+                if spec.partition(":")[0] in codecs:
+                    yield spec, have, only[0] if only else ""
+
+
+def contradictions(page: str, codecs: list[str], study: verdict.Study, first: dict[str, str]) -> Iterator[str]:
+    """Codecs that the first table of the page names for an optimizer and the study refuses under it."""
+    found = dict(verdicts(study, first))
+    for spec, have, _ in advice(page, codecs):
+        column = next((column for words, column in COLUMNS.items() if words in have), None)
+        told = found.get(spec, found.get(spec.partition(":")[0], {})).get(column, "yes")
+        if told.startswith("no"):
+            yield f"names '{spec}' for '{have}', and the study says '{told}' under {column}"
 
 
 def verdicts(study: verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -91,7 +110,10 @@ def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[
         "// SPDX-License-Identifier: Apache-2.0",
         "// The words of docs/choosing.md for each codec: when to take it, and how it does under an optimizer.",
         "// Written by tools/lint/choosing.py --write.",
-        *(f'TITHE_WHEN("{codec}", "{have}")' for codec, have in dict.fromkeys(advice(page, codecs))),
+        *(
+            f'TITHE_WHEN("{spec}", "{have}{f" ({only})" if only else ""}")'
+            for spec, have, only in dict.fromkeys(advice(page, codecs))
+        ),
     ]
     for codec, told in verdicts(study, first):
         lines += [f'TITHE_STUDIED("{codec}", "{name}", "{verdict}")' for name, verdict in told.items()]
@@ -129,6 +151,8 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
             path.write_text(text)
         elif text != path.read_text():
             yield path, 1, "differs from what it is written from: run tools/lint/choosing.py --write"
+    for problem in contradictions(page.read_text(), codecs, study, first):
+        yield page, 1, problem
     default = DEFAULT.search(header.read_text())
     line = header.read_text()[: default.start()].count("\n") + 1
     if not study.safe(default[1]):

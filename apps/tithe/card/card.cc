@@ -167,7 +167,7 @@ Run declare_card(CLI::App& app) {
 
 const Verb card_verb = {
     .name = "card",
-    .doc = "INCEPTIONN's network card: packs gradients on their way between two interfaces, or in a capture",
+    .doc = "run INCEPTIONN's network card: pack gradients between two interfaces, or in a capture",
     .declare = declare_card};
 
 }  // namespace tithe::cli

@@ -97,7 +97,7 @@ Run declare_bench_codec(CLI::App& app) {
   app.add_option("--n", args->n, "values over all threads")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32))
       ->capture_default_str();
-  app.add_option("--threads", args->threads, "each on a core of its own")
+  app.add_option("--threads", args->threads, "threads that encode and decode, each on a core of its own")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_option("--peers", args->peers, "payloads decoded in one pass")
@@ -113,7 +113,7 @@ Run declare_bench_codec(CLI::App& app) {
 
 const Verb bench_codec_verb = {
     .name = "bench_codec",
-    .doc = "speed of a codec as a ratio to the least work that moves the same bytes",
+    .doc = "measure a codec's speed, as a ratio to the least work that moves the same bytes",
     .declare = declare_bench_codec};
 
 }  // namespace tithe::cli

@@ -87,19 +87,22 @@ std::string phases_text(const Codec& codec) {
 
 Json studied_json(const Spec& spec) {
   Json json = Json::object();
-  for (const auto& [optimizer, verdict] : studied(spec)) json[optimizer] = verdict;
+  for (const auto& [optimizer, verdict] : studied(spec).by_optimizer) json[optimizer] = verdict;
   return json;
 }
 
 std::string studied_text(const Spec& spec) {
+  const Findings found = studied(spec);
   std::string text;
-  for (const auto& [optimizer, verdict] : studied(spec))
+  for (const auto& [optimizer, verdict] : found.by_optimizer)
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", optimizer,
                         verdict.starts_with("no: ") ? fmt::format("no, {}", verdict.substr(4)) : verdict);
-  return text.empty() ? "not in the study of optimizers: compare with fp32" : text;
+  if (text.empty()) return "not in the study of optimizers: compare with fp32";
+  return found.of_defaults ? fmt::format("at the defaults of {}: {}", spec.codec->name, text) : text;
 }
 
-Json codec_json(const Codec& codec, double bits) {
+Json codec_json(const Spec& spec, double bits) {
+  const Codec& codec = *spec.codec;
   Json phases = Json::array();
   for (const Phase& phase : codec.phases) {
     Json laws = Json::array();
@@ -114,8 +117,8 @@ Json codec_json(const Codec& codec, double bits) {
   return {{"name", codec.name},
           {"id", static_cast<int>(id_of(codec))},
           {"doc", codec.doc},
-          {"when", when_to_use(codec, bits)},
-          {"studied", studied_json({&codec, defaults(codec), {}})},
+          {"when", when_to_use(spec, bits)},
+          {"studied", studied_json(spec)},
           {"phases", phases},
           {"parameters", params},
           {"bits_per_value", bits},
@@ -144,7 +147,7 @@ Result<Report> one_codec(const std::string& text) {
   const Result<double> bits = bits_per_value(*spec, bell_values(kSample, 1));
   if (!bits.ok()) return bits.status();
   Report report;
-  report.json = codec_json(codec, *bits);
+  report.json = codec_json(*spec, *bits);
   report.json["spec"] = to_string(*spec);
   // Bytes of a payload of kSample gradients: the most, and what the simulator expects (codec/typical.h).
   double most = 0, expected = 0;
@@ -154,13 +157,12 @@ Result<Report> one_codec(const std::string& text) {
   }
   report.json["most_bits"] = 8 * most / static_cast<double>(kSample);
   report.json["expected_bits"] = 8 * expected / static_cast<double>(kSample);
-  report.json["studied"] = studied_json(*spec);
   report.json["contraction"] = contraction(codec, spec->settings);
   const char* feedback = codec.traits.lossless   ? "there is nothing to keep"
                          : codec.traits.unbiased ? "there is no error on average"
                                                  : "what is not sent must wait in the residual";
   report.text =
-      fmt::format("{}: {}\n\n", codec.name, codec.doc) + wrapped("when", when_to_use(codec, *bits)) +
+      fmt::format("{}: {}\n\n", codec.name, codec.doc) + wrapped("when", when_to_use(*spec, *bits)) +
       wrapped("like fp32", studied_text(*spec)) +
       wrapped("bits/value",
               fmt::format("{:.4f}, of 2^20 bell-shaped values, as {}", *bits, to_string(*spec))) +
@@ -194,6 +196,12 @@ Result<Report> one_codec(const std::string& text) {
   return report;
 }
 
+// Four decimals; beyond them or above 100 a bound.
+std::string share_text(double share) {
+  if (share > 100) return "> 100";
+  return share > 0 && share < 1e-4 ? "< 0.0001" : fmt::format("{:.4f}", share);
+}
+
 Result<Report> list_codecs() {
   const std::vector<float> sample = bell_values(kSample, 1);
   Report report;
@@ -201,12 +209,13 @@ Result<Report> list_codecs() {
   report.text = fmt::format("{:<15} {:>10} {:<15} {:<7} {:>9} {}\n", "name", "bits/value", "needs feedback",
                             "ledger", "loses", "phases (laws)");
   for (const Codec* codec : all_codecs()) {
-    const Result<double> bits = bits_per_value({codec, defaults(*codec), {}}, sample);
+    const Spec spec{codec, defaults(*codec), {}};
+    const Result<double> bits = bits_per_value(spec, sample);
     if (!bits.ok()) return bits.status();
-    report.json["codecs"].push_back(codec_json(*codec, *bits));
-    report.text += fmt::format("{:<15} {:>10.4f} {:<15} {:<7} {:>9.4g} {}\n", codec->name, *bits,
+    report.json["codecs"].push_back(codec_json(spec, *bits));
+    report.text += fmt::format("{:<15} {:>10.4f} {:<15} {:<7} {:>9} {}\n", codec->name, *bits,
                                needs_feedback(*codec), codec->traits.exact_ledger ? "exact" : "rounded",
-                               contraction(*codec), phases_text(*codec));
+                               share_text(contraction(*codec)), phases_text(*codec));
     progress("codecs", report.json["codecs"].size(), all_codecs().size());
   }
   report.text +=
@@ -228,7 +237,7 @@ Result<Report> list_codecs() {
 
 Run declare_codecs(CLI::App& app) {
   auto codec = std::make_shared<std::string>();
-  app.add_option("NAME", *codec, "of one codec, with parameters if you like: all there is to know of it");
+  app.add_option("NAME", *codec, "a codec, with parameters if you like: print all there is to know of it");
   return [codec] { return codec->empty() ? list_codecs() : one_codec(*codec); };
 }
 
@@ -236,7 +245,7 @@ Run declare_codecs(CLI::App& app) {
 
 const Verb codecs_verb = {
     .name = "codecs",
-    .doc = "the codecs: bits per value, laws; of one, its parameters and when to use it",
+    .doc = "list the codecs with bits per value and laws; of one, its parameters and when to use it",
     .declare = declare_codecs};
 
 }  // namespace tithe::cli

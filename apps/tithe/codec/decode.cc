@@ -54,6 +54,6 @@ Run declare_decode(CLI::App& app) {
 
 }  // namespace
 
-const Verb decode_verb = {.name = "decode", .doc = "a frame back to values", .declare = declare_decode};
+const Verb decode_verb = {.name = "decode", .doc = "decode a frame to values", .declare = declare_decode};
 
 }  // namespace tithe::cli

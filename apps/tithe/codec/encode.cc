@@ -82,7 +82,7 @@ Run declare_encode(CLI::App& app) {
   app.add_option("IN", args->in, "values: .npy (float32) or bare little-endian float32; -: standard input")
       ->required();
   add_output(app, "OUT", args->out, "the frame; -: standard output")->required();
-  app.add_option("--seed", args->seed, "of the codec's random draws")
+  app.add_option("--seed", args->seed, "seed of the codec's random draws")
       ->check(whole_number)
       ->capture_default_str();
   add_most_values(app, args->most_values);
@@ -91,7 +91,8 @@ Run declare_encode(CLI::App& app) {
 
 }  // namespace
 
-const Verb encode_verb = {
-    .name = "encode", .doc = "values of a file to one frame (docs/format.md)", .declare = declare_encode};
+const Verb encode_verb = {.name = "encode",
+                          .doc = "encode a file of values as one frame (docs/format.md)",
+                          .declare = declare_encode};
 
 }  // namespace tithe::cli

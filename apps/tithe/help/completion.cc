@@ -159,7 +159,7 @@ Run declare_completion(CLI::App& app) {
 
 const Verb completion_verb = {
     .name = "completion",
-    .doc = "completes verbs, options and names in a shell: source <(tithe completion bash)",
+    .doc = "print a shell's completion of verbs, options and names: source <(tithe completion bash)",
     .declare = declare_completion};
 
 }  // namespace tithe::cli

@@ -75,6 +75,6 @@ Run declare_help(CLI::App& app) {
 }  // namespace
 
 const Verb help_verb = {
-    .name = "help", .doc = "all verbs, or what one of them takes", .declare = declare_help};
+    .name = "help", .doc = "list all verbs, or the arguments and options of one", .declare = declare_help};
 
 }  // namespace tithe::cli

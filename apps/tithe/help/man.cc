@@ -59,8 +59,7 @@ Run declare_man(CLI::App& app) {
 
 }  // namespace
 
-const Verb man_verb = {.name = "man",
-                       .doc = "the manual page, made from the verbs: tithe man > tithe.1",
-                       .declare = declare_man};
+const Verb man_verb = {
+    .name = "man", .doc = "print the manual page: tithe man > tithe.1", .declare = declare_man};
 
 }  // namespace tithe::cli

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "carry/policy.h"
+
 namespace tithe::cli {
 
 namespace {
@@ -188,6 +190,11 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
 }
 
 void Rounds::feedback() {
+  // A session refuses these settings with feedback.
+  if (const auto policy = carry::policy_of(subject_.settings(), carry::fallbacks()); !policy.ok()) {
+    if (first_) told_.refused = policy.status().what();
+    return;
+  }
   const Traits& traits = subject_.codec().traits;
   // A contraction of 1 or more bounds one round, but not the sum over many rounds of feedback.
   const bool no_bound = !(traits.contraction(subject_.settings(), kValues) < 1);
@@ -225,7 +232,9 @@ std::string Rounds::Told::text() const {
     if (m.had)
       line += fmt::format("; {} values lose {:.2g} of their energy, their mean is off by {:.2g}",
                           name(static_cast<Kind>(kind)), m.lost, m.off_mean());
-  if (grows)
+  if (!refused.empty())
+    line += "; " + refused;
+  else if (grows)
     line += "; unbiased, and with feedback what is left grows: use it with feedback=none";
   else if (rounds != 0)
     line += fmt::format("; with feedback {:.2g} gradients are left after {} rounds", left, rounds);

@@ -34,6 +34,7 @@ class Rounds {
     double left = 0;                     // with feedback: the residual's size in gradients
     std::uint32_t rounds = 0;            // after so many
     bool grows = false;                  // it is unbiased, and feedback is not for it
+    std::string refused = {};  // why sessions refuse feedback with these settings; empty: they do not
     // "nothing claimed; bell-shaped values lose 0.34 of their energy, their mean is off by 0.34; ..."
     std::string text() const;
   };

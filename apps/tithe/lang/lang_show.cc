@@ -242,7 +242,7 @@ Run declare_lang_show(CLI::App& app) {
 
 const Verb lang_show_verb = {
     .name = "lang_show",
-    .doc = "what follows from a codec in the codec language: its bytes and its passes",
+    .doc = "show what follows from a codec in the codec language: its bytes and its passes",
     .declare = declare_lang_show};
 
 }  // namespace tithe::cli

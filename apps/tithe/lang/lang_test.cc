@@ -190,7 +190,9 @@ class Trial {
 };
 
 Json told_json(const Rounds::Told& told) {
-  Json json = {{"claims", told.claims}, {"grows_with_feedback", told.grows}, {"values", Json::array()}};
+  Json json = {{"claims", told.claims},
+               {"grows_with_feedback", told.grows || !told.refused.empty()},
+               {"values", Json::array()}};
   for (const auto& [kind, m] : told.values)
     if (m.had)
       json["values"].push_back(

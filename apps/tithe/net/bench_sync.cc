@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe bench sync: whole rounds between ranks on this machine, timed and held against the laws. Ranks are threads, or
-// processes of this same program, as the transport has them.
+// tithe bench sync: time whole rounds between ranks on this machine, and check them against the laws. Ranks are threads
+// or processes of this program; the transport decides.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -228,7 +228,7 @@ Result<Report> bench_sync(SyncArgs& args) {
 
 Run declare_bench_sync(CLI::App& app) {
   auto args = std::make_shared<SyncArgs>();
-  app.add_option("--ranks", args->ranks, "of one job, on this machine")
+  app.add_option("--ranks", args->ranks, "ranks of one job, on this machine")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options")
@@ -241,7 +241,7 @@ Run declare_bench_sync(CLI::App& app) {
          "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then, which takes root")
       ->capture_default_str();
   add_queue_and_card(app, args->queue_bytes, args->card);
-  app.add_option("--servers", args->servers, "so many ranks, the last ones, only sum for the others")
+  app.add_option("--servers", args->servers, "number of ranks, the last ones, that only sum for the others")
       ->check(CLI::Range(0, kMostRanks))
       ->capture_default_str();
   app.add_option("--choices", args->choices_file,
@@ -269,7 +269,7 @@ Run declare_bench_sync(CLI::App& app) {
 
 const Verb bench_sync_verb = {
     .name = "bench_sync",
-    .doc = "whole rounds between ranks on this machine, timed and held against the laws",
+    .doc = "time whole rounds between ranks on this machine, and check them against the laws",
     .declare = declare_bench_sync};
 
 }  // namespace tithe::cli

@@ -249,7 +249,7 @@ Run declare_doctor(CLI::App& app) {
 }  // namespace
 
 const Verb doctor_verb = {.name = "doctor",
-                          .doc = "what this machine has, what is missing, and how to get it",
+                          .doc = "show what this machine has, what is missing, and how to get it",
                           .declare = declare_doctor};
 
 }  // namespace tithe::cli

@@ -168,7 +168,7 @@ Run declare_hosts(CLI::App& app) {
 
 const Verb hosts_verb = {
     .name = "hosts",
-    .doc = "runs a command on hosts that are emulated on this machine, behind links of a rate",
+    .doc = "run a command on hosts that are emulated on this machine, behind links of a rate",
     .declare = declare_hosts};
 
 }  // namespace tithe::cli

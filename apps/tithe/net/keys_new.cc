@@ -29,8 +29,8 @@ Result<Report> make(const KeysNewArgs& args) {
 Run declare_keys_new(CLI::App& app) {
   auto args = std::make_shared<KeysNewArgs>();
   app.add_option("DIR", args->folder, "a folder that is not there yet")->required();
-  app.add_option("--ranks", args->ranks, "of the job")->required()->check(CLI::Range(1, 65536));
-  app.add_option("--days", args->days, "until they expire")
+  app.add_option("--ranks", args->ranks, "ranks of the job")->required()->check(CLI::Range(1, 65536));
+  app.add_option("--days", args->days, "days until the keys expire")
       ->check(CLI::Range(1, 3650))
       ->capture_default_str();
   return [args] { return make(*args); };

@@ -12,13 +12,14 @@ void add_queue_and_card(CLI::App& app, std::size_t& queue_bytes, std::string& ca
   app.add_option("--queue", queue_bytes, "bytes that may wait in front of a link")
       ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
       ->capture_default_str();
-  app.add_option("--card", card, "of each host, in front of its link: none, exact or lossy (docs/card.md)")
+  app.add_option("--card", card,
+                 "the network card in front of each host's link: none, exact or lossy (docs/card.md)")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCardModes), std::end(kCardModes))))
       ->capture_default_str();
 }
 
 void add_delay(CLI::App& app, double& delay_ms) {
-  app.add_option("--delay-ms", delay_ms, "of the way between two hosts, beside the link's rate")
+  app.add_option("--delay-ms", delay_ms, "latency between two hosts, one way, in milliseconds")
       ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
 }
@@ -34,7 +35,8 @@ Result<std::optional<ShapedLink>> shaped_link(const std::string& link, bool with
   }
   const Result<Link> rate = parse_link(link);
   if (!rate.ok()) return Status(rate.status().code(), "--link: " + rate.status().what() + "; or none");
-  if (!rate->known() || (!with_cost && link.find('+') != std::string::npos))
+  if (!rate->known() || rate->inside_bytes_per_second > 0 ||
+      (!with_cost && link.find('+') != std::string::npos))
     return Status(Code::kInvalid, "--link: none, or a rate such as 1Gb/s");
   return std::optional<ShapedLink>({rate->bytes_per_second, queue_bytes, card_mode(card), delay_ms});
 }

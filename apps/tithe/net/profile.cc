@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include "file_io.h"
 #include "link_options.h"
 #include "output.h"
+#include "plan/allowance.h"
 #include "profile_rank.h"
 #include "rank_processes.h"
 #include "tithe/connect.h"
@@ -28,15 +30,17 @@ std::string leaving(const LongMessages& rule) {
                      rule.above);
 }
 
-// Codecs that exist; fp32 among them: raw values travel so, and every plan is held against it.
+// Codecs that exist, and those that every plan tries and compares with. None: all codecs.
 Status complete(std::vector<std::string>& codecs) {
-  bool has_fp32 = codecs.empty();
+  if (codecs.empty()) return {};
+  std::vector<std::string> all;
+  for (const Spec& spec : codecs_without_a_word()) all.push_back(to_string(spec));
   for (const std::string& name : codecs) {
     const Result<Spec> spec = parse_spec(name);
     if (!spec.ok()) return spec.status();
-    has_fp32 = has_fp32 || to_string(*spec) == "fp32";
+    if (std::ranges::find(all, to_string(*spec)) == all.end()) all.push_back(to_string(*spec));
   }
-  if (!has_fp32) codecs.insert(codecs.begin(), "fp32");
+  codecs = std::move(all);
   return {};
 }
 
@@ -167,7 +171,7 @@ Result<Report> profile(ProfileArgs& args, bool ranks_given) {
 
 Run declare_profile(CLI::App& app) {
   auto args = std::make_shared<ProfileArgs>();
-  CLI::Option* ranks = app.add_option("--ranks", args->ranks, "that measure at once, each a process")
+  CLI::Option* ranks = app.add_option("--ranks", args->ranks, "ranks that measure at once, each a process")
                            ->check(CLI::Range(1, kMostProfiled))
                            ->capture_default_str();
   app.add_option("--link", args->link,
@@ -178,17 +182,20 @@ Run declare_profile(CLI::App& app) {
       "which ranks share a host: 2x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
   add_delay(app, args->delay_ms);
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
-  app.add_option("--codec", args->codecs,
-                 "with its parameters; several; fp32 is always measured; without it all codecs");
-  app.add_option("--most-values", args->most_values, "of a codec's curve")
+  app.add_option(
+      "--codec", args->codecs,
+      "measure this codec, with its parameters; may be given several times; fp32, bf16 and zip are "
+      "always measured. Without it: all codecs at their defaults");
+  app.add_option("--most-values", args->most_values,
+                 "values of the largest tensor that a codec is timed with")
       ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
       ->capture_default_str();
   app.add_option("--lanes", args->lanes, "compute threads per rank")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  add_output(app, "-o,--out", args->out, "the file")->capture_default_str();
+  add_output(app, "-o,--out", args->out, "the file to write")->capture_default_str();
   add_output(app, "--cluster", args->cluster,
-             "also a cluster's file of what was measured, for simulate and plan --cluster; to be edited");
+             "also write a cluster file of the measured links, for simulate and plan --cluster");
   app.add_flag("--launched", args->launched,
                "this is one of the ranks that torchrun, mpirun or srun has started, on several hosts")
       ->excludes(ranks);
@@ -200,8 +207,9 @@ Run declare_profile(CLI::App& app) {
 
 }  // namespace
 
-const Verb profile_verb = {.name = "profile",
-                           .doc = "what codecs, steps, messages and links cost here, for simulate",
-                           .declare = declare_profile};
+const Verb profile_verb = {
+    .name = "profile",
+    .doc = "measure what codecs, steps, messages and links cost here, for simulate and plan",
+    .declare = declare_profile};
 
 }  // namespace tithe::cli

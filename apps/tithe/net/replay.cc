@@ -180,7 +180,7 @@ Run declare_replay(CLI::App& app) {
   app.add_option("--model", args->model,
                  "one of models/, or the path of such a file; bert_base:scale=0.1 is a tenth")
       ->required();
-  app.add_option("--ranks", args->ranks, "of one job, each a process")
+  app.add_option("--ranks", args->ranks, "ranks of one job, each a process")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
   app.add_option(
@@ -210,7 +210,7 @@ Run declare_replay(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--steps", args->steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   app.add_option("--bucket-cap-mb", args->bucket_cap_mb,
-                 "as DistributedDataParallel takes it; 0: a bucket per tensor")
+                 "bucket capacity in MiB, as DistributedDataParallel has it; 0: a bucket per tensor")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_option("--compute-scale", args->compute_scale, "forward and backward take so many times as long")
@@ -229,7 +229,7 @@ Run declare_replay(CLI::App& app) {
 
 const Verb replay_verb = {
     .name = "replay",
-    .doc = "training steps of a model's list of tensors, on emulated hosts or on this machine",
+    .doc = "run training steps of a model's list of tensors, on emulated hosts or on this machine",
     .declare = declare_replay};
 
 }  // namespace tithe::cli

@@ -190,7 +190,7 @@ Run declare_trace(CLI::App& app) {
 }  // namespace
 
 const Verb trace_verb = {.name = "trace",
-                         .doc = "the traces of all ranks as one, and where their steps went",
+                         .doc = "merge the traces of all ranks, and show where their steps went",
                          .declare = declare_trace};
 
 }  // namespace tithe::cli

@@ -68,7 +68,7 @@ Run declare_transports(CLI::App& app) {
 
 const Verb transports_verb = {
     .name = "transports",
-    .doc = "what moves bytes between ranks: options, what there is of it here, and which one is taken",
+    .doc = "list the transports: their options, what this machine has of them, and which one is taken",
     .declare = declare_transports};
 
 }  // namespace tithe::cli

@@ -6,15 +6,16 @@
 #include <algorithm>
 
 #include "base/nearest.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::cli {
 namespace {
 
 struct When {
-  std::string_view codec, have;
+  std::string_view spec, have;
 };
 constexpr When kWhen[] = {
-#define TITHE_WHEN(codec, have) {codec, have},
+#define TITHE_WHEN(spec, have) {spec, have},
 #define TITHE_STUDIED(spec, optimizer, verdict)
 #include "choosing.def"
 #undef TITHE_WHEN
@@ -25,7 +26,7 @@ struct Studied {
   std::string_view spec, optimizer, verdict;
 };
 constexpr Studied kStudied[] = {
-#define TITHE_WHEN(codec, have)
+#define TITHE_WHEN(spec, have)
 #define TITHE_STUDIED(spec, optimizer, verdict) {spec, optimizer, verdict},
 #include "choosing.def"
 #undef TITHE_WHEN
@@ -69,20 +70,33 @@ double contraction(const Codec& codec, const Settings& settings) {
 }
 double contraction(const Codec& codec) { return contraction(codec, defaults(codec)); }
 
-std::string when_to_use(const Codec& codec, double bits) {
-  std::string text;
-  for (const When& when : kWhen)
-    if (when.codec == codec.name) text += fmt::format("{}{}", text.empty() ? "" : "; ", when.have);
-  return text.empty() ? by_traits(codec, bits) : text;
+std::string when_to_use(const Spec& spec, double bits) {
+  std::string own, others;
+  const auto add = [](std::string& text, const std::string& row) {
+    text += (text.empty() ? "" : "; ") + row;
+  };
+  for (const When& when : kWhen) {
+    const Result<Spec> row = parse_spec(when.spec);
+    TITHE_ASSERT(row.ok());
+    if (row->codec != spec.codec) continue;
+    const std::string settings = to_string(*row);
+    add(others,
+        settings == spec.codec->name ? std::string(when.have) : fmt::format("{}: {}", settings, when.have));
+    if (row->settings == spec.settings) add(own, std::string(when.have));
+  }
+  return !own.empty() ? own : !others.empty() ? others : by_traits(*spec.codec, bits);
 }
 
-std::vector<std::pair<std::string_view, std::string_view>> studied(const Spec& spec) {
+Findings studied(const Spec& spec) {
   const std::string whole = to_string(spec);
-  std::vector<std::pair<std::string_view, std::string_view>> found;
+  Findings found;
   for (const std::string_view name : {std::string_view(whole), spec.codec->name}) {
     for (const Studied& row : kStudied)
-      if (row.spec == name) found.emplace_back(row.optimizer, row.verdict);
-    if (!found.empty()) break;
+      if (row.spec == name) found.by_optimizer.emplace_back(row.optimizer, row.verdict);
+    if (!found.by_optimizer.empty()) {
+      found.of_defaults = name != whole && spec.settings != defaults(*spec.codec);
+      break;
+    }
   }
   return found;
 }
@@ -96,7 +110,11 @@ Result<std::vector<std::string_view>> within_noise(std::string_view optimizer) {
       found.push_back(row.spec);
   }
   if (found.empty())
-    return Status(Code::kInvalid, fmt::format("'{}': {}", optimizer, suggest(optimizer, known)));
+    return Status(
+        Code::kInvalid,
+        fmt::format("'{}' is not in the study of optimizers (docs/choosing.md): {}; for another one say "
+                    "with --allow what may be lost, and compare with fp32",
+                    optimizer, suggest(optimizer, known)));
   return found;
 }
 

@@ -14,11 +14,16 @@ namespace tithe::cli {
 
 inline constexpr std::size_t kSample = std::size_t{1} << 20;  // values over which bits and loss are told
 
-// One line. bits: per value, as the spec stands.
-std::string when_to_use(const Codec& codec, double bits);
+// One line: for these settings; for those that the page does not name, the rows of all settings that it names. bits:
+// per value, as the spec stands.
+std::string when_to_use(const Spec& spec, double bits);
 
-// The study of optimizers' findings: (optimizer, "yes" or "no: by how much"), for these settings, else the defaults.
-std::vector<std::pair<std::string_view, std::string_view>> studied(const Spec& spec);
+// The study of optimizers' findings: (optimizer, "yes" or "no: by how much").
+struct Findings {
+  std::vector<std::pair<std::string_view, std::string_view>> by_optimizer;
+  bool of_defaults = false;  // these settings were not run: of the codec's defaults
+};
+Findings studied(const Spec& spec);
 
 // Codecs that this study found within noise of fp32 under an optimizer, but for those that change the step's momentum.
 // kInvalid for an optimizer that it did not look at, with those that it did.

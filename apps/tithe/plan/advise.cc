@@ -184,7 +184,7 @@ Run declare_advise(CLI::App& app) {
 
 const Verb advise_verb = {
     .name = "advise",
-    .doc = "what would make a training command's steps shorter, from its own first steps",
+    .doc = "say what would make a training command's steps shorter, from its own first steps",
     .declare = declare_advise};
 
 }  // namespace tithe::cli

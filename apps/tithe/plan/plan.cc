@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe plan: what to compress, with what, by whom and in which parts, decided from measured costs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 
@@ -163,6 +164,12 @@ std::string members_text(const planner::Question& q, const std::vector<std::size
                      least == most ? "" : fmt::format(" to {}", most), first);
 }
 
+// "+0.014"; what rounds to nothing has no sign of its own.
+std::string change_text(double ms) {
+  const std::string text = fmt::format("{:+.3f}", ms);
+  return text == "-0.000" ? "+0.000" : text;
+}
+
 Result<std::string> why_text(const planner::Question& q, const planner::Planned& p, Json& json) {
   const Result<planner::Bounds> bounds = planner::bounds_of(q, p);
   if (!bounds.ok()) return bounds.status();
@@ -195,7 +202,7 @@ Result<std::string> why_text(const planner::Question& q, const planner::Planned&
                               {"step_ms", far ? Json(nullptr) : Json(a.step * 1e3)},
                               {"change_ms", far ? Json(nullptr) : Json(change)}});
       text += far ? fmt::format(" {} more than {:+.3f} ", a.option, p.outcome.step * 1e3)
-                  : fmt::format(" {} {:+.3f} ", a.option, change);
+                  : fmt::format(" {} {} ", a.option, change_text(change));
     }
     text += r.alternatives.empty() ? " no other is allowed\n" : "\n";
     std::size_t values = 0;
@@ -248,19 +255,23 @@ Result<Report> run_plan(const PlanArgs& args) {
   if (args.scene.every > 0)
     report.json.update(
         {{"every", args.scene.every}, {"fragments", args.scene.fragments}, {"delay", args.scene.delay}});
-  report.json["allowed"] = Json::array();
-  for (const planner::Allowance& one : question->allowed) report.json["allowed"].push_back(to_string(one));
+  std::vector<std::string> allowed;
+  for (const planner::Allowance& one : question->allowed) allowed.push_back(to_string(one));
+  report.json["allowed"] = allowed;
   if (!args.optimizer.empty())
-    report.text += fmt::format("allowed: what trains like fp32 under {}, as docs/choosing.md has it: {}\n",
-                               args.optimizer, report.json["allowed"].dump());
+    report.text += fmt::format(
+        "allowed: fp32, bf16 and zip; and what trains like fp32 under {} (docs/choosing.md): {}\n",
+        args.optimizer, fmt::join(allowed, ", "));
   else if (args.allow.empty())
     report.text +=
         "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME says what else may be lost "
         "(docs/choosing.md)\n";
+  std::string why;
   if (args.why) {
-    Result<std::string> why = why_text(shown_question, shown, report.json);
-    if (!why.ok()) return why.status();
-    report.text += *why;
+    Result<std::string> text = why_text(shown_question, shown, report.json);
+    if (!text.ok()) return text.status();
+    why = *std::move(text);
+    report.text += why;
   }
   report.text += "\n" + table_of(best, *question);
   Json rules = Json::array();
@@ -287,15 +298,15 @@ Result<Report> run_plan(const PlanArgs& args) {
   report.json["rules"] = std::move(rules);
   if (plans.size() > 1) {
     report.text +=
-        fmt::format("\n{:<28} {:>12} {:>10} {:>14}\n", "policy", "step, ms", "of bf16", "sent, MB");
+        fmt::format("\n{:<28} {:>12} {:>14} {:>14}\n", "policy", "step, ms", "times bf16's", "sent, MB");
     for (const planner::Planned& p : plans)
-      report.text += fmt::format("{:<28} {:>12.3f} {:>10.3f} {:>14.3f}\n", p.policy, p.outcome.step * 1e3,
-                                 p.outcome.step / p.bf16.step, p.outcome.bytes[0] / 1e6);
+      report.text += fmt::format("{:<28} {:>12.3f} {:>14.2f} {:>14.3f}\n", p.policy, p.outcome.step * 1e3,
+                                 p.bf16.step / p.outcome.step, p.outcome.bytes[0] / 1e6);
   }
   if (!args.html.empty()) {
     const Result<std::string> page = plan_page(fmt::format("{} on {} ranks of {}", scene->model.model,
                                                            scene->cluster.world(), scene->cluster.name()),
-                                               shown_question, shown);
+                                               shown_question, shown, why);
     if (!page.ok()) return page.status();
     TITHE_TRY(write_file(args.html, {reinterpret_cast<const std::uint8_t*>(page->data()), page->size()}));
   }
@@ -313,25 +324,28 @@ Run declare_plan(CLI::App& app) {
       ->required();
   app.add_option("--cluster", args->scene.cluster, "a name of clusters/, or the path of a .toml file");
   app.add_option("--link", args->scene.link,
-                 "instead of a cluster: what each host has, such as 1Gb/s, with --ranks");
+                 "instead of --cluster: the link of each host, such as 1Gb/s; needs --ranks or --hosts");
   app.add_option("--hosts", args->scene.hosts,
-                 "with --link: hosts and ranks on each, such as 4x8; else each rank has its own");
-  app.add_option("--ranks", args->scene.ranks, "so many of the cluster's ranks, or of its kind")
+                 "with --link: hosts and ranks on each, such as 4x8; without it each rank has a host");
+  app.add_option("--ranks", args->scene.ranks,
+                 "number of ranks: the first of the cluster's, or more hosts of its kind")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--profile", args->scene.profile, "what `tithe profile` wrote: costs of steps, and links");
+  app.add_option("--profile", args->scene.profile,
+                 "a file that `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->scene.foreign_profile,
                "take a profile of another machine or version");
   app.add_option("--lanes", args->scene.session.lanes,
-                 "compute threads per rank; as its host's cores leave them free")
+                 "compute threads per rank; without it as many as its host's cores leave free")
       ->check(CLI::Range(1, 64));
   add_windows(app, args->scene);
-  app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
+  app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb,
+                 "capacity of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--policy", args->policy,
                  "how to decide: timeline, secopa, dragonn, threshold:BYTES, bf16, raw (docs/plan.md)")
       ->capture_default_str();
-  app.add_option("--compare", args->compare, "further policies, beside it");
+  app.add_option("--compare", args->compare, "further policies to compare with");
   app.add_option("--allow", args->allow,
                  "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
   app.add_option(
@@ -339,7 +353,7 @@ Run declare_plan(CLI::App& app) {
       "what the job trains with, as docs/choosing.md names it, such as AdamW: what trains like fp32 "
       "under it may be used");
   app.add_flag("--why", args->why,
-               "what bounds the step, and what it would be with another choice for tensors that are alike");
+               "print what bounds the step, and the step with another choice for tensors that are alike");
   add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
   add_output(app, "--html", args->html, "write its timeline as a page, beside the one without compression");
   return [args] { return run_plan(*args); };
@@ -348,7 +362,7 @@ Run declare_plan(CLI::App& app) {
 }  // namespace
 
 const Verb plan_verb = {.name = "plan",
-                        .doc = "what to compress, with what and how cut, from measured costs",
+                        .doc = "decide what to compress, with what and how cut, from measured costs",
                         .declare = declare_plan};
 
 }  // namespace tithe::cli

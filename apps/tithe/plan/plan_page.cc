@@ -13,7 +13,7 @@ namespace tithe::cli {
 using sim::Seconds;
 
 Result<std::string> plan_page(const std::string& title, const planner::Question& question,
-                              const planner::Planned& planned) {
+                              const planner::Planned& planned, const std::string& why) {
   std::string body, buckets;
   struct Step {
     std::string title;
@@ -38,13 +38,16 @@ Result<std::string> plan_page(const std::string& title, const planner::Question&
       "<!doctype html><meta charset='utf-8'><title>tithe plan: {0}</title>\n<style>body{{font:14px "
       "system-ui,sans-serif;margin:2em}}text{{font-size:12px}}td,th{{padding:2px 10px;text-align:left}}"
       "h2{{font-size:16px}}</style>\n<h1>{0}: a step of rank 0</h1>\n"
-      "<p>{1}. Numbers in the pictures are buckets, in the order in which they are handed over; a pointer on "
-      "a bar "
-      "shows its times. Both pictures have the same scale; the dashed line is the end of the step.</p>\n{2}"
-      "<h2>What is sent as "
+      "<p>{1}.</p>\n<p>Rows: {5}. A bar is one bucket at work, and its number is the bucket's, in the order "
+      "in "
+      "which buckets are handed over. Dark and light bars alternate from bucket to bucket, and mean nothing "
+      "else. A pointer on a bar shows its times. Both pictures have the same scale; the dashed line is the "
+      "end "
+      "of the step.</p>\n{2}{6}<h2>What is sent as "
       "what</h2>\n<table><tr><th>tensors</th><th>values</th><th>codec</th><th>by</th><th>parts "
       "of</th></tr>\n{3}</table>\n<h2>Buckets, as planned</h2>\n<table>{4}</table>\n",
-      escaped(title), escaped(planned.verdict), body, rows, buckets);
+      escaped(title), escaped(planned.verdict), body, rows, buckets, timeline_legend(),
+      why.empty() ? "" : fmt::format("<h2>Why</h2>\n<pre>{}</pre>\n", escaped(why)));
 }
 
 }  // namespace tithe::cli

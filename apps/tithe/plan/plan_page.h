@@ -8,8 +8,8 @@
 
 namespace tithe::cli {
 
-// `title`: of what the step is.
+// `title`: the model and the cluster. `why`: text that follows the pictures; may be empty.
 Result<std::string> plan_page(const std::string& title, const planner::Question& question,
-                              const planner::Planned& planned);
+                              const planner::Planned& planned, const std::string& why);
 
 }  // namespace tithe::cli

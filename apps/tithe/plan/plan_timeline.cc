@@ -20,10 +20,12 @@ constexpr double kWidth = 1000, kLeft = 90, kRight = 60, kRow = 26, kGap = 8, kA
 constexpr double kLetter = 6.2;  // about the width of one
 
 struct Row {
-  std::string_view name, color;
+  std::string_view name, color, doc;
 };
-constexpr std::array<Row, 4> kRows{
-    {{"computing", "#9aa5ad"}, {"encoding", "#c8553d"}, {"messages", "#1b6ca8"}, {"merging", "#3d8c5f"}}};
+constexpr std::array<Row, 4> kRows{{{"computing", "#9aa5ad", "forward and backward"},
+                                    {"encoding", "#c8553d", "gradients to payloads"},
+                                    {"messages", "#1b6ca8", "frames on their way to and from rank 0"},
+                                    {"merging", "#3d8c5f", "payloads to sums and results"}}};
 constexpr double kDown = kRows.size() * (kRow + kGap);
 
 std::size_t row_of(engine::StepKind kind) {
@@ -67,7 +69,7 @@ class Timeline {
     const double needs = kLetter * static_cast<double>(number.size()) + 4, middle = from + width / 2;
     if (width < needs || middle - needs / 2 < free_from_[row]) return;
     text(middle, y(row) + kRow * 0.65, "middle", number);
-    free_from_[row] = middle + needs / 2;
+    free_from_[row] = middle + needs / 2 + kLetter;
   }
   void text(double at_x, double at_y, std::string_view anchor, std::string_view words) {
     texts_ += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n", at_x, at_y, anchor,
@@ -135,6 +137,14 @@ std::string timeline_svg(const planner::Question& q, const sim::Outcome& out, Se
       t.bar(row, s.bucket, s.begin, s.end, fmt::format("{} of ", kRows[row].name));
   t.line(t.x(out.step), kDown, "stroke='#333' stroke-dasharray='3 3'");
   return t.done();
+}
+
+std::string timeline_legend() {
+  std::string text;
+  for (const Row& row : kRows)
+    text += fmt::format("{}<b style='color:{}'>{}</b> ({})", text.empty() ? "" : ", ", row.color, row.name,
+                        row.doc);
+  return text;
 }
 
 std::string bucket_table(const planner::Question& q, const sim::Outcome& out) {

@@ -11,6 +11,9 @@ namespace tithe::cli {
 std::string timeline_svg(const planner::Question& question, const sim::Outcome& outcome,
                          sim::Seconds longest);
 
+// What its rows are, with their colours.
+std::string timeline_legend();
+
 // The rows of a table: each bucket's tensors, and when rank 0 has its gradients and its result.
 std::string bucket_table(const planner::Question& question, const sim::Outcome& outcome);
 

@@ -20,12 +20,16 @@ namespace {
 
 constexpr double kBitsPerByte = 8;
 
-// Between which times 8 of 10 such steps are to be expected.
-std::pair<double, double> band_ms(const Answer& a) {
+}  // namespace
+
+std::pair<double, double> band_ms(const Answer& answer) {
   static const bench::TruthBand band = bench::truth_band(bench::truth_cases());
+  const sim::Seconds step = answer.outcome.step;
   // A step is never shorter than its computing, which is given.
-  return {std::max(a.compute, a.outcome.step * band.low) * 1e3, a.outcome.step * band.high * 1e3};
+  return {std::max(answer.compute, step * band.low) * 1e3, step * band.high * 1e3};
 }
+
+namespace {
 
 Json json_of(const Answer& a) {
   const auto [low, high] = band_ms(a);
@@ -85,7 +89,7 @@ std::string notes(const Scene& scene, std::span<const Answer> answers) {
 // The same on one line.
 std::string scene_line(std::string text) {
   text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ';');
+  text.replace(text.find('\n'), 1, "; ");
   return text;
 }
 
@@ -164,6 +168,35 @@ Result<Answer> simulate_point(const Scene& scene, Setting setting, const Simulat
   return simulate_one(scene, setting, cluster, args, false);
 }
 
+// One line for each setting whose step no faster link would shorten much.
+std::string beside_the_link(const Scene& scene, const Sweep& sweep) {
+  constexpr double kBound = 0.5;    // of the exposed time: the link works for less of it
+  constexpr double kLittle = 0.05;  // of the computing
+  const auto bound = [&](const Answer& a) {
+    return a.outcome.exposed > kLittle * a.compute && a.outcome.carried_most < kBound * a.outcome.exposed;
+  };
+  std::string text;
+  for (std::size_t s = 0; s < sweep.answers[0].size(); ++s) {
+    std::size_t from = sweep.at.size();
+    while (from > 0 && bound(sweep.answers[from - 1][s])) --from;
+    if (from == sweep.at.size()) continue;
+    const sim::Outcome& last = sweep.answers.back()[s].outcome;
+    text += fmt::format(
+        "warning: {} from {:g} Gbit/s on: costs beside the link bound the step. At {:g} Gbit/s communication "
+        "adds {:.1f} ms to computing, and the busiest link works for {:.1f} ms\n",
+        sweep.answers[0][s].setting.label, sweep.at[from], sweep.at.back(), last.exposed * 1e3,
+        last.carried_most * 1e3);
+  }
+  if (text.empty()) return text;
+  const sim::Cluster& cluster = scene.cluster;
+  text += fmt::format("beside the link: {:.2f} ns per byte that a rank sends or receives",
+                      (scene.costs.send_byte + scene.costs.receive_byte) * 1e9 / 2);
+  if (cluster.hosts().size() > 1 && cluster.machine_cores().size() == 1)
+    text += fmt::format(", and {} ranks share {} cores", cluster.world(), cluster.machine_cores()[0]);
+  return text +
+         "; --profile of the hosts themselves, or --cluster with cores of their own, has other costs\n";
+}
+
 Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Sweep sweep;
   set_points(scene, args, sweep);
@@ -196,6 +229,11 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
                  {"sweep", args.sweep},
                  {"points", list}};
   report.text += windows_text(args, sweep.answers.back()) + notes(scene, sweep.answers.back());
+  if (args.sweep == "bandwidth")
+    if (const std::string warning = beside_the_link(scene, sweep); !warning.empty()) {
+      report.text += warning;
+      report.json["warning"] = warning;
+    }
   const std::string title = fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep);
   TITHE_TRY(show(
       args, [&] { return sweep_figure(sweep); },
@@ -224,31 +262,34 @@ Run declare_simulate(CLI::App& app) {
       ->required();
   app.add_option("--cluster", args->cluster, "a name of clusters/, or the path of a .toml file");
   app.add_option("--link", args->link,
-                 "instead of a cluster: what each host has, such as 1Gb/s, with --ranks");
+                 "instead of --cluster: the link of each host, such as 1Gb/s; needs --ranks or --hosts");
   app.add_option("--hosts", args->hosts,
-                 "with --link: hosts and ranks on each, such as 4x8; else each rank has its own");
+                 "with --link: hosts and ranks on each, such as 4x8; without it each rank has a host");
   app.add_option("--tell-link", args->tell_link,
-                 "what sessions are told as link=; without it what the cluster has; none: nothing");
+                 "the link= of the sessions; without it the cluster's; none: not known");
   app.add_option("--transport", args->transport,
-                 "when long messages leave, as this one has it; without it the profile's or ucx's over TCP");
-  app.add_option("--ranks", args->ranks, "so many of the cluster's ranks, or of its kind")
+                 "transport whose rule for long messages holds; without it the profile's, or ucx's over TCP");
+  app.add_option("--ranks", args->ranks,
+                 "number of ranks: the first of the cluster's, or more hosts of its kind")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--profile", args->profile, "what `tithe profile` wrote: costs of steps, and links");
+  app.add_option("--profile", args->profile, "a file that `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->foreign_profile, "take a profile of another machine or version");
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
   app.add_option("--choices", args->choices_file, "a file of rules (docs/choices.md)");
-  app.add_option("--compare", args->compare, "further settings to put beside it: CODEC, or CODEC@STRATEGY");
+  app.add_option("--compare", args->compare, "further settings to compare with: CODEC, or CODEC@STRATEGY");
   app.add_option("--lanes", args->session.lanes,
-                 "compute threads per rank; as its host's cores leave them free")
+                 "compute threads per rank; without it as many as its host's cores leave free")
       ->check(CLI::Range(1, 64));
-  app.add_option("--servers", args->session.servers, "so many ranks, the last ones, only sum for the others")
+  app.add_option("--servers", args->session.servers,
+                 "number of ranks, the last ones, that only sum for the others")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   add_windows(app, *args);
-  app.add_option("--bucket-cap-mb", args->bucket_cap_mb, "of DistributedDataParallel's buckets, in MiB")
+  app.add_option("--bucket-cap-mb", args->bucket_cap_mb,
+                 "capacity of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
-  app.add_option("--sweep", args->sweep, "a table over it")
+  app.add_option("--sweep", args->sweep, "simulate over a range of this: bandwidth, ranks or ratio")
       ->check(CLI::IsMember({"bandwidth", "ranks", "ratio"}));
   add_output(app, "--html", args->html,
              "also write a page of its own: the sweep's curves, or where the time goes");
@@ -260,7 +301,7 @@ Run declare_simulate(CLI::App& app) {
 }  // namespace
 
 const Verb simulate_verb = {.name = "simulate",
-                            .doc = "what a training step would take on a cluster, by the engine's own steps",
+                            .doc = "predict a training step on a cluster, by the engine's own steps",
                             .declare = declare_simulate};
 
 }  // namespace tithe::cli

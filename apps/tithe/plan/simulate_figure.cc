@@ -165,16 +165,19 @@ Figure compare_figure(const std::vector<Answer>& answers) {
 std::string compare_page(const std::string& title, const std::string& about,
                          const std::vector<Answer>& answers) {
   std::string table =
-      "<tr><th>setting</th><th>step, ms</th><th>computing</th><th>exposed</th><th>efficiency</th><th>sent, "
+      "<tr><th>setting</th><th>step, ms</th><th>8 of 10 "
+      "between</th><th>computing</th><th>exposed</th><th>efficiency</th><th>sent, "
       "MB</th><th>encode, ms</th><th>merge, ms</th><th>link, ms</th><th>busiest link</th></tr>\n";
-  for (const Answer& a : answers)
+  for (const Answer& a : answers) {
+    const auto [low, high] = band_ms(a);
     table += fmt::format(
-        "<tr><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.1f} "
+        "<tr><td>{}</td><td>{:.3f}</td><td>{:.1f} to {:.1f}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.1f} "
         "%</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td></tr>\n",
-        escaped(a.setting.label), to_ms(a.outcome.step), to_ms(a.compute), to_ms(a.outcome.exposed),
-        100 * a.efficiency(), (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6,
-        to_ms(a.outcome.encoded), to_ms(a.outcome.merged), to_ms(a.outcome.carried_most),
-        escaped(a.outcome.busiest));
+        escaped(a.setting.label), to_ms(a.outcome.step), low, high, to_ms(a.compute),
+        to_ms(a.outcome.exposed), 100 * a.efficiency(),
+        (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6, to_ms(a.outcome.encoded),
+        to_ms(a.outcome.merged), to_ms(a.outcome.carried_most), escaped(a.outcome.busiest));
+  }
   return page(title, about, compare_figure(answers), table);
 }
 

@@ -53,8 +53,12 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
     return Status(Code::kInvalid, "--link: give --ranks too, each on a host of its own; or --hosts 4x8");
   constexpr int kUsualCores = 8;
   const int cores = profile ? profile->cores : kUsualCores;
-  return sim::Cluster::flat(hosts, {.ranks = each}, link.bytes_per_second, link.seconds_per_frame, cores,
-                            profile && profile->one_machine);
+  sim::Cluster::Inside inside{.ranks = each};
+  if (link.inside_bytes_per_second > 0) inside.bytes_per_second = link.inside_bytes_per_second;
+  if (link.inside_seconds_per_frame > 0) inside.latency = link.inside_seconds_per_frame;
+  return sim::Cluster::flat(hosts, inside, link.bytes_per_second, link.seconds_per_frame, cores,
+                            profile && profile->one_machine)
+      .with_name(args.link);
 }
 
 // A plan is a list of parts, and the time that their steps take grows with the square of how many there are.
@@ -104,6 +108,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
     cluster = of_link(*link, args, profile);
   } else if (profile) {
     cluster = sim::cluster_of(*profile);
+    if (cluster.ok()) cluster = cluster->with_name("the profile");
   }
   if (!cluster.ok()) return cluster.status();
   if (args.ranks > 0) cluster = cluster->sized(args.ranks);

@@ -68,6 +68,9 @@ Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const si
 // stand for them.
 std::vector<std::string> assumed_sizes(const Scene& scene, std::span<const Answer> answers);
 
+// Milliseconds between which 8 of 10 such steps are to be expected (bench/results/truth.md).
+std::pair<double, double> band_ms(const Answer& answer);
+
 // The trace of rank 0's step in Chrome's format.
 std::string chrome_trace(const Answer& answer);
 

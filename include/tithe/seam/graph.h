@@ -30,6 +30,13 @@ using Chunk = int;  // a slice of the partition
 // are merged; all that is stored is of the codec between hosts.
 enum class Stage : std::uint8_t { kBetween, kInside };
 
+// The exchange of a bucket (docs/sharded_rounds.md).
+//   all-reduce      every rank receives the sum of the whole part
+//   reduce-scatter  rank r owns chunk r of the part, and receives the sum of that chunk
+//   all-gather      rank r owns chunk r of the part, and every rank receives it
+enum class RoundKind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather };
+std::string_view name(RoundKind kind);  // "all_reduce", "reduce_scatter", "all_gather"
+
 enum class Op : std::uint8_t { kEncode, kSend, kRecv, kMerge, kStore };
 
 struct Node {
@@ -128,9 +135,18 @@ struct Strategy {
   const Strategy* between = nullptr;
   bool by_rank = false;  // sums are added in the order of ranks: all that say so give the same bits
   bool serves = false;   // it knows what ranks without values of their own are for
+  RoundKind kind = RoundKind::kAllReduce;
+  bool sums_on_the_way = false;  // a rank adds values in chunks that it does not own
 };
 
+// Strategies for all-reduces.
 std::span<const Strategy* const> all_strategies();     // in the order of strategies.def
 const Strategy* find_strategy(std::string_view name);  // nullptr: no such name
+
+// Strategies for the other kinds, whose chunks are the ranges of the owners: one chunk per rank.
+std::span<const Strategy* const> sharded_strategies();
+// The one for this kind that resembles `strategy`: "hosts" for a strategy that treats hosts apart, "ring" for ring,
+// "direct" for all others.
+const Strategy& sharded_strategy(RoundKind kind, const Strategy& strategy);
 
 }  // namespace tithe

@@ -13,6 +13,7 @@
 //   hosts      a strategy that treats hosts apart is the one that its hosts have among each other, where each rank has
 //              a host of its own; where there is one host, what its ranks send each other is all there is
 //   small      tensors below min_values that no rule takes are a group that travels raw (fp32): codecs do not pay there
+//   sharded    in a reduce-scatter or an all-gather every tensor is one part; its chunk r is the range that rank r owns
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ struct Part {
   bool scheduled = false;           // its ratio is the one that the session's schedule moves
   int priority = 0;                 // parts of higher priority run first, whichever bucket they are in
   std::optional<Spec> inside = {};  // what ranks of one host send each other, if they are treated apart
+  // Where chunks begin, and the end: world + 1 entries in a reduce-scatter or an all-gather. Empty: equal chunks.
+  std::vector<std::size_t> starts = {};
   friend bool operator==(const Part&, const Part&) = default;
 };
 
@@ -42,9 +45,16 @@ struct PlanTensor {
   std::string_view key;
   std::size_t n = 0;    // values; 0 is allowed
   std::size_t row = 0;  // values per row; 0: not known
+  // Of a reduce-scatter or an all-gather: rank r owns the values [bounds[r], bounds[r + 1]). Empty: equal_bounds.
+  std::span<const std::size_t> bounds = {};
 };
 
+// Bounds of n values in rows of `row` values (0: one value): ceil(rows / world) whole rows for each rank, fewer for the
+// last ones, as torch.chunk and DTensor's Shard(0) cut a tensor.
+std::vector<std::size_t> equal_bounds(std::size_t n, std::size_t row, int world);
+
 struct Plan {
+  RoundKind kind = RoundKind::kAllReduce;
   std::vector<std::size_t> order;  // the bucket's tensors, by number, as they stand in the parts
   std::vector<Part> parts;
   // Everything that ranks must agree on: format version, world, sizes, specs, strategies; servers, and hosts where they
@@ -53,7 +63,10 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices);
+Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices,
+               RoundKind kind = RoundKind::kAllReduce);
+// kUnsupported, with the tensor's codec and the cure, where ranks that hold only their own range cannot run it.
+Status check_kind(const Plan& plan);
 
 bool has_cols(const Codec& codec);
 // The codec's parameter `cols`; 0 where it has none or it is not set.

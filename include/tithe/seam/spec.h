@@ -8,7 +8,7 @@
 //
 // The feedback belongs to the carry, not to the codec, so its parameters are the same for all codecs:
 //   feedback   none | residual | momentum | decay | default; default: none for lossless codecs, residual for the
-//              others
+//              others; in a reduce-scatter also none for unbiased codecs, in an all-gather none for all
 //   mu         momentum of the correction, 0..1, default 0.9 (Lin et al. 2018, DGC)
 //   beta       with decay: the fraction of the residual that is kept from round to round, 0..1, default 0.9; the rest
 //              is dropped (momentum of the unsent values, as in DeMo: Peng et al. 2024)
@@ -32,6 +32,7 @@ struct FeedbackPolicy {
   double beta = 0.9;
   bool mask = false;
   bool nesterov = false;
+  bool asked = false;  // the spec says feedback=residual: kinds of round that keep none by default keep one
   double clip = 0.0;
   friend bool operator==(const FeedbackPolicy&, const FeedbackPolicy&) = default;
 };

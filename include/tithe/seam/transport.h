@@ -18,12 +18,14 @@
 //               of it but at most so many bytes, and a piece of 64 KB, is with the peer's machine
 //   cores       a rank is told how many ranks share the cores that it may use, as far as the transport knows
 //   its_clock   time passes as now() says: a simulated transport has its own clock
-// Only one thread at a time may call a transport; any thread may call wake() and now().
+// Only one thread at a time may call a transport; any thread may call wake(), said() and now().
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tithe/byte_view.h"
 #include "tithe/hosts.h"
@@ -71,6 +73,8 @@ class Transport {
   // Makes progress and writes completions to `out`; returns how many. Waits at most `wait` for the first one.
   virtual std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) = 0;
   virtual void wake() = 0;  // ends a waiting poll early
+  // Lines about this transport's own trouble that came up since it was asked last. From any thread.
+  virtual std::vector<std::string> said() { return {}; }
   // The clock of all timeouts.
   virtual std::chrono::steady_clock::time_point now() const { return std::chrono::steady_clock::now(); }
 

@@ -29,7 +29,8 @@ What DDP users rely on, and how it is here:
                    (docs/device.md); no GPU has run this yet (tools/gpu_check.sh checks and times it on one)
   nested           a backward inside a backward works: checkpoints (reentrant or not, in one another), autograd.grad and
                    gradient penalties. A hook of your own around this one returns the future and does not wait for it
-  accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step
+  accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step. Without
+                   no_sync() each backward is a round, and the last one carries the sum
   keyed            residuals belong to parameters, by name: those of the model with which the State is attached or
                    registered, or State(parameters=model.named_parameters()). All ranks must name alike. Where the model
                    cannot be found (a State inside an object of your own) they go by the order in which DDP first hands
@@ -39,7 +40,8 @@ What DDP users rely on, and how it is here:
                    which it was saved. Convert before DistributedDataParallel
   partly           a loaded state may lack parameters (nothing of theirs is unsent) or have some that do not train now
                    (kept for them); a line in the log names them. Other shapes are refused, by name
-  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint
+  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint; from
+                   another thread in mid-step it waits for the end of the step
   copies           PyTorch copies no hook: copy.deepcopy(model) and torch.load() of a whole model say so, and attach()
                    takes such a copy and goes on from its residuals
   compiled         attach before or after torch.compile(); `_orig_mod.` is left out of the names, so that a state fits
@@ -55,17 +57,23 @@ What DDP users rely on, and how it is here:
   momentum         with feedback=momentum in the codec, momentum happens before sending: use an optimizer without it
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
   unused           find_unused_parameters works; what was owed to a parameter that no rank used in a step goes out
-                   with that step, and DDP drops it as it drops the whole gradient
+                   with that step, and DDP drops it as it drops the whole gradient. skip_all_reduce_unused_params works
+                   where all ranks leave out the same buckets
+  unfrozen         a parameter that was frozen when DDP wrapped the model is not reduced, with tithe or without: one
+                   warning names it
   errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint:
                    state_dict() still gives the state of the last step that counted, also after close()
   Ctrl-C           ends whatever waits, on the main thread; the session is over then, peers hear of it, and the step
                    that waited never counts: state_dict() gives the state of before
   waiting          no wait is without an end: a silent rank is named after `timeout`, one that hands nothing over after
-                   `patience`; where it is this one, the text has the buckets that were waited for (docs/errors.md)
-  fork             a forked child must not run backward with the parent's State; DataLoader workers are fine
+                   `patience`; where it is this one, the text has the buckets that were waited for (docs/errors.md), and
+                   if its backward has ended already, it waits for `timeout`
+  fork             a forked child must not run backward with the parent's State. DataLoader workers are fine, by fork,
+                   spawn or forkserver: the end of a rank is noticed at once though its workers live on
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,9 +155,11 @@ def attach(
     stats(), plan(), trace(), close().
     codec: without a word what suits the optimizer, or any optimizer where none is given; "auto" with an optimizer may
     use all that trains like fp32 under it (docs/choosing.md).
-    optimizer: what steps the model's parameters, or several such. SGD's momentum then happens before a codec that would
-    suffer from it, tithe.torch.optim.AdamW divides by the squares of true gradients, others are left as they are; one
-    warning says what to do where a codec does not suit an optimizer (docs/optimizers.md).
+    optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec;
+    tithe.torch.optim.AdamW then removes the codec's error from its divisor, others step as they are. One warning says
+    if a codec does not suit the optimizer, and one if the loop clears the gradients of a round without step()
+    (docs/optimizers.md). Without optimizer= a step that is skipped after backward loses residuals in silence: call
+    state.undo() on every rank, with undo=True.
     replicas: of a model that fully_shard() made for a mesh without a replicate dimension, the ranks with its shard.
     inside: "auto", or the process group of the ranks on this host: DDP's gradients are then summed in it first, and
     each rank exchanges a share of them with the other hosts (docs/python.md, Several ranks on a host).
@@ -198,6 +208,7 @@ def attach(
         else:
             state._take(named, groups[0])
             state._tie(optimizers, Shares(names, state), says=groups[0].rank() == 0)
+        state._model = weakref.ref(ddp)
         ddp.register_comm_hook(state, hook)
         return state
 

@@ -5,6 +5,7 @@
 //          aside; said() and decided() on any.
 // Locks    mutex_, then facts_mutex_. None is held while a plan is made.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <mutex>
@@ -29,7 +30,12 @@ constexpr std::size_t kMostText = 300;  // of what is said in one line
 class Automatic final : public engine::Advisor {
  public:
   Automatic(AutoSpec spec, engine::AdvisorSeat seat)
-      : spec_(std::move(spec)), seat_(std::move(seat)), watch_(plain(seat_.first)), rules_(seat_.first) {}
+      : spec_(std::move(spec)), seat_(std::move(seat)), watch_(plain(seat_.first)), rules_(seat_.first) {
+    std::vector<std::string> may;
+    for (const Spec& codec : codecs_without_a_word()) may.push_back(to_string(codec));
+    for (const Allowance& a : spec_.allowed) may.push_back(to_string(a));
+    say(fmt::format("auto: measures, and then chooses among {}", fmt::join(may, ", ")));
+  }
 
   void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
     const std::lock_guard lock(facts_mutex_);

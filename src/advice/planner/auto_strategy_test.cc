@@ -90,7 +90,7 @@ std::vector<double> ratios(std::span<const Net> nets, bool link, int lanes = 1) 
         const Seconds own = *step(net, model, codec, "auto", link, lanes);
         Seconds best = own;
         std::string_view by = "auto";
-        for (const Way& way : plan::ways_of(usual.spec, false, usual))
+        for (const Way& way : plan::ways_of(usual.spec, {}, usual))
           if (const Seconds other = *step(net, model, codec, way.strategy->name, link, lanes); other < best) {
             best = other;
             by = way.strategy->name;
@@ -112,7 +112,7 @@ double share_within(const std::vector<double>& sorted, double bound) {
 TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
   const auto rings = [](std::string_view codec, int world) {
     const Usual usual{.spec = *parse_spec(codec), .world = world};
-    return std::ranges::any_of(plan::ways_of(usual.spec, false, usual),
+    return std::ranges::any_of(plan::ways_of(usual.spec, {}, usual),
                                [](const Way& way) { return way.strategy->name == "ring"; });
   };
   EXPECT_TRUE(rings("fp8", 15));  // docs/strategies.md
@@ -126,11 +126,11 @@ TEST(AutoStrategy, NoTreeRoundsSumsOfFewBitsThreeTimes) {
   for (const char* codec : {"onebit", "eden:bits=2", "topk:ratio=0.01"})
     for (const int world : {4, 5, 6, 7}) {
       const Usual usual{.spec = *parse_spec(codec), .world = world};
-      for (const Way& way : plan::ways_of(usual.spec, false, usual))
+      for (const Way& way : plan::ways_of(usual.spec, {}, usual))
         EXPECT_LE(way.strategy->cost(usual.place()).roundings, 2) << codec << " " << way.strategy->name;
     }
   const Usual raw{.spec = *parse_spec("fp32"), .world = 4};
-  EXPECT_TRUE(std::ranges::any_of(plan::ways_of(raw.spec, false, raw),
+  EXPECT_TRUE(std::ranges::any_of(plan::ways_of(raw.spec, {}, raw),
                                   [](const Way& way) { return way.strategy->name == "tree"; }));
 }
 
@@ -155,6 +155,27 @@ TEST(AutoStrategy, IsNearTheBestWhereTheLinkIsSaid) {
 }
 
 // Nobody tells it how many lanes ranks have: it takes them to have one, as a session has that is not told.
+// hosts sent fp32 inside hosts of eight ranks, which took twice as long as a ring of fp8 over all ranks.
+TEST(AutoStrategy, TakesACodecInsideHostsWhereTheLinkThereIsSlow) {
+  const auto inside = [](std::string_view codec, std::string_view link) {
+    const Choices choices = Choices::of({.spec = *parse_spec(codec),
+                                         .world = 32,
+                                         .hosts = *Hosts::parse("4x8", 32),
+                                         .link = *parse_link(link)});
+    const PlanTensor bucket[] = {{"w", 4'000'000}};
+    const Part part = make_plan(bucket, choices).parts[0];
+    return part.inside ? to_string(*part.inside) : "none";
+  };
+  constexpr std::string_view kSlow = "25Gb/s+30us, inside 10GB/s+9us",
+                             kFast = "1Gb/s+30us, inside 120GB/s+9us";
+  EXPECT_EQ(inside("fp8", kSlow), "fp8");
+  EXPECT_EQ(inside("eden:bits=3", kSlow), "fp8");
+  EXPECT_EQ(inside("bf16", kSlow), "none") << "a strategy that does not treat hosts apart";
+  EXPECT_EQ(inside("fp32", kSlow), "none");
+  EXPECT_EQ(inside("fp8:feedback=none", kSlow), "fp32") << "the residual keeps what is lost inside";
+  EXPECT_EQ(inside("fp8", kFast), "fp32") << "no loss that brings nothing";
+}
+
 TEST(AutoStrategy, IsNearTheBestWithMoreLanesThanItKnowsOf) {
   const std::vector<double> all = ratios(nets({0.1, 1, 10, 25}), true, 2);
   EXPECT_LE(all.back(), 1.15);

@@ -11,8 +11,10 @@ namespace tithe::planner {
 namespace {
 
 constexpr double kHidden = 0.01;  // of a step: what is exposed of it is nothing
+constexpr double kNoMore = 1.02;  // times as fast: a plan that brings no more is not worth a file
 
-std::string ms(Seconds seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
+// Long steps without digits that no cost is known to.
+std::string ms(Seconds seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 3 : 1); }
 
 // "2.27 times as fast as bf16@hosts, the best bf16 here; 3.90 of fp32@ring, the best fp32; ..."
 std::string compared(const Planned& p) {
@@ -21,7 +23,8 @@ std::string compared(const Planned& p) {
       fmt::format("{:.2f} times as fast as {}, the best bf16 here; {:.2f} of {}, the best fp32",
                   times(p.bf16.step), p.bf16.name, times(p.fp32.step), p.fp32.name);
   if (p.single.name != p.bf16.name && p.single.name != p.fp32.name)
-    text += fmt::format("; {:.2f} of {}, the best single setting", times(p.single.step), p.single.name);
+    text += fmt::format("; {:.2f} of {}, the best single setting{}", times(p.single.step), p.single.name,
+                        times(p.single.step) < kNoMore ? ", which needs no plan" : "");
   // A plan of fp32, bf16 and zip alone may be better than either.
   if (p.lossless < kWorthIt * std::min(p.bf16.step, p.fp32.step))
     text += fmt::format("; {:.2f} of the best plan that loses nothing", times(p.lossless));

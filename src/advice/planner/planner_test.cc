@@ -336,9 +336,10 @@ TEST(Planner, BaselinesAreTheBestOverAllStrategies) {
     q.costs = sim::assumed_costs();
     allow(q, {"fp8"});
     const Planned p = *plan(q, "timeline");
-    EXPECT_NEAR(p.fp32.step, least_of(q, "fp32"), 1e-9);
-    EXPECT_NEAR(p.bf16.step, least_of(q, "bf16"), 1e-9);
-    EXPECT_NEAR(p.single.step, std::min({p.fp32.step, p.bf16.step, least_of(q, "fp8")}), 1e-9);
+    const auto near = [](Seconds is, Seconds should) { EXPECT_NEAR(is, should, 1e-3 * should); };
+    near(p.fp32.step, least_of(q, "fp32"));
+    near(p.bf16.step, least_of(q, "bf16"));
+    near(p.single.step, std::min({p.fp32.step, p.bf16.step, least_of(q, "fp8")}));
     EXPECT_TRUE(p.bf16.name.starts_with("bf16@")) << p.bf16.name;
     EXPECT_NEAR(simulate(q, p.bf16.rules)->step, p.bf16.step, 1e-9);
     EXPECT_LE(p.outcome.step, p.lossless);
@@ -394,7 +395,7 @@ TEST(Planner, RefusesWhatNoPlanCanAnswer) {
   q.allowed.clear();
   q.costs.codecs.erase("onebit");
   allow(q, {"onebit"});
-  refused(plan(q, "timeline"), "no costs of codec 'onebit'");
+  refused(plan(q, "timeline"), "no costs of onebit");
   q.allowed.clear();
   q.job.tensors.clear();
   refused(plan(q, "timeline"), "no tensors");

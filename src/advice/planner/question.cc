@@ -26,8 +26,10 @@ Status check(const Question& question) {
                               "ask for fewer (--ranks), and give what it finds to tithe simulate --choices "
                               "with all of them",
                               world, kMostPlanned));
+  std::vector<Spec> needed{*parse_spec("fp32"), *parse_spec("bf16")};
+  for (const Allowance& a : question.allowed) needed.push_back(a.codec);
+  TITHE_TRY(question.costs.know(needed));
   for (const Allowance& a : question.allowed) {
-    if (const auto known = question.costs.of(a.codec); !known.ok()) return known.status();
     if (a.match.empty()) continue;
     const bool met = std::any_of(job.tensors.begin(), job.tensors.end(),
                                  [&](const JobTensor& t) { return matches(a.match, t.key); });
@@ -37,8 +39,6 @@ Status check(const Question& question) {
           fmt::format("allowed '{}: {}': no tensor of the model has such a key, and the first is '{}'",
                       a.match, to_string(a.codec), job.tensors[0].key));
   }
-  for (const char* base : {"fp32", "bf16"})
-    if (const auto known = question.costs.of(*parse_spec(base)); !known.ok()) return known.status();
   return {};
 }
 

@@ -36,6 +36,12 @@ Cluster Cluster::flat(int hosts, const Inside& inside, double bytes_per_second, 
   return c;
 }
 
+Cluster Cluster::with_name(std::string name) const {
+  Cluster other = *this;
+  other.name_ = std::move(name);
+  return other;
+}
+
 // Hosts, in the order of the file, until there are so many ranks.
 void Cluster::build(int most_ranks) {
   hosts_.clear();
@@ -160,16 +166,22 @@ std::string Cluster::link_name(int link) const {
 
 std::string Cluster::link_text(const Costs& costs) const {
   if (hosts_.size() < 2 || switches_.size() > 1) return {};
-  double rate = std::numeric_limits<double>::infinity();
-  Seconds latency = 0;
+  double rate = std::numeric_limits<double>::infinity(), inside_rate = rate;
+  Seconds latency = 0, inside_latency = 0;
   for (std::size_t h = 0; h < hosts_.size(); ++h) {
     const Kind& kind = kinds_[static_cast<std::size_t>(kind_of_[h])];
     rate = std::min(rate, kind.rate);
+    inside_rate = std::min(inside_rate, kind.inside_rate);
+    inside_latency = std::max(inside_latency, kind.inside_latency);
     latency += kind.latency / static_cast<double>(hosts_.size());
   }
   constexpr Seconds kLeast = 1e-9;
-  const Seconds frame = std::max(kLeast, latency + costs.post + costs.complete + costs.turn + costs.wake);
-  return fmt::format("{:.6f}kB/s+{:.3f}us", rate / 1e3, frame * 1e6);
+  const Seconds work = costs.post + costs.complete + costs.turn + costs.wake;
+  const Seconds frame = std::max(kLeast, latency + work);
+  std::string text = fmt::format("{:.6f}kB/s+{:.3f}us", rate / 1e3, frame * 1e6);
+  if (!shared_.alone())
+    text += fmt::format(", inside {:.6f}kB/s+{:.3f}us", inside_rate / 1e3, (inside_latency + work) * 1e6);
+  return text;
 }
 
 Seconds Cluster::way(Rank from, Rank to, std::vector<int>& links) const {

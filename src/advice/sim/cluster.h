@@ -83,9 +83,9 @@ class Cluster {
   // The links from one rank to another, and the time that a byte needs beside them. `links` is overwritten.
   Seconds way(Rank from, Rank to, std::vector<int>& links) const;
 
-  // The `link` that a session on it is told: the rate of the slowest host's link, and the time of a frame from one
-  // rank's hands into another's. Empty where nobody could say it: with one host, and where hosts stand on several
-  // switches, so that their links are not alike.
+  // The `link` option of a session on this cluster: the rate of the slowest host's link, and the time of a frame from
+  // one rank's memory to another's; the same inside a host, if ranks share hosts. Empty with one host, and if hosts are
+  // on several switches, so that their links differ.
   std::string link_text(const Costs& costs) const;
 
   // Its first hosts, all of one kind, as [[hosts]] has them.
@@ -103,6 +103,7 @@ class Cluster {
   bool uniform() const { return kinds_.size() == 1 && switches_.size() == 1; }  // all its hosts are alike
   // The same with links of this rate, in bytes per second, between hosts; those between switches change in proportion.
   Cluster with_rate(double bytes_per_second) const;
+  Cluster with_name(std::string name) const;
   // The same with every latency times `factor`; with so many times the cores.
   Cluster with_latency(double factor) const;
   Cluster with_cores(int factor) const;

@@ -117,7 +117,7 @@ class ClusterReader {
       return needed ? at(t, fmt::format("{} is missing: such as {} = \"10Gb/s\"", key, key)) : Status{};
     const auto text = found->value<std::string>();
     const Result<Link> link = text ? parse_link(*text) : Result<Link>(Link{});
-    if (!link.ok() || !link->known() || text->find('+') != std::string::npos)
+    if (!link.ok() || !link->known() || text->find_first_of("+,") != std::string::npos)
       return at(*found, fmt::format("{}: a rate above 0 is needed, such as \"10Gb/s\" or \"1.2GB/s\"", key));
     into = link->bytes_per_second;
     return {};

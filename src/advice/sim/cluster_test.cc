@@ -151,6 +151,12 @@ TEST(Cluster, SaysWhatASessionIsToldOfItsLink) {
   EXPECT_DOUBLE_EQ(link->bytes_per_second, 1.25e9);
   EXPECT_NEAR(link->seconds_per_frame, 50e-6, 1e-9) << "the way, and what both ranks do";
   EXPECT_EQ(Cluster::flat(1, 1.25e9, 30e-6, 8).link_text(costs), "") << "one host has no link to others";
+  const Link shared =
+      *parse_link(Cluster::flat(4, {.ranks = 8, .bytes_per_second = 5e9, .latency = 4e-6}, 1.25e9, 30e-6, 8)
+                      .link_text(costs));
+  EXPECT_DOUBLE_EQ(shared.inside_bytes_per_second, 5e9);
+  EXPECT_LT(shared.inside_seconds_per_frame, shared.seconds_per_frame);
+  EXPECT_GT(shared.inside_seconds_per_frame, 4e-6);
   const Result<Cluster> slow =
       Cluster::parse("name = \"t\"\n[[hosts]]\nrate = \"10Gb/s\"\n[[hosts]]\nrate = \"1Gb/s\"\n", "t.toml");
   EXPECT_DOUBLE_EQ(parse_link(slow->link_text(costs))->bytes_per_second, 1.25e8) << "the slowest";

@@ -2,6 +2,7 @@
 #include "advice/sim/costs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -155,10 +156,20 @@ double CodecCosts::payload_bytes(const Spec& spec, std::size_t phase, std::size_
 Result<const CodecCosts*> Costs::of(const Spec& spec) const {
   for (const std::string& name : {to_string(spec), std::string(spec.codec->name)})
     if (const auto found = codecs.find(name); found != codecs.end()) return &found->second;
-  return Status(
-      Code::kInvalid,
-      fmt::format("the profile has no costs of codec '{}': make one that has (tithe profile --codec {})",
-                  to_string(spec), to_string(spec)));
+  return know({&spec, 1});
+}
+
+Status Costs::know(std::span<const Spec> specs) const {
+  std::vector<std::string> missing;
+  for (const Spec& spec : specs) {
+    const std::string text = to_string(spec);
+    if (codecs.contains(text) || codecs.contains(spec.codec->name)) continue;
+    if (std::ranges::find(missing, text) == missing.end()) missing.push_back(text);
+  }
+  if (missing.empty()) return {};
+  return {Code::kInvalid,
+          fmt::format("the profile has no costs of {}: measure them as well (tithe profile --codec {})",
+                      fmt::join(missing, ", "), fmt::join(missing, " --codec "))};
 }
 
 Costs usual_costs() {

@@ -60,6 +60,8 @@ struct Costs {
 
   // kInvalid: the profile knows nothing of this codec.
   Result<const CodecCosts*> of(const Spec& spec) const;
+  // kInvalid, naming all codecs of which the profile knows nothing.
+  Status know(std::span<const Spec> specs) const;
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 

@@ -58,9 +58,11 @@ double contraction(const Settings& s, std::size_t n) {
   return static_cast<double>(n) / (2 * steps * steps) + 0x1p-20;
 }
 
-// A gap of the widest range; and what fp32 arithmetic rounds, where it is meant literally.
+// A gap of the widest range, or half of it where values go to the nearest level; fp32 arithmetic adds its rounding in
+// literal mode.
 double error(const Settings& s, double, double largest) {
-  return 2 * largest / ((1U << bits_of(s)) - 1) + (literal(s) ? 0x1p-20 * largest : 0);
+  const double gaps = s[kRound] != 0 ? 1 : 2;
+  return gaps * largest / ((1U << bits_of(s)) - 1) + (literal(s) ? 0x1p-20 * largest : 0);
 }
 bool exact_constants(const Settings& s) { return !literal(s); }
 

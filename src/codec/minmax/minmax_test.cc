@@ -36,7 +36,7 @@ TEST(Minmax, LiteralIsAsPrinted) {
   EXPECT_EQ(sent.payload[10], 0xe4);
   EXPECT_EQ(sent.payload[11], 0b11'10'00);
   EXPECT_EQ(send("minmax:mode=literal,bits=1", grad).payload[1], 1);
-  EXPECT_EQ(send("minmax:bits=1", grad).payload[1], 7);
+  EXPECT_EQ(send("minmax:bits=1,feedback=none", grad).payload[1], 7);
 
   // 16 levels of fp32 arithmetic: 0.1F + 15 * ((0.7F - 0.1F) / 15).
   const float gap = (0.7F - 0.1F) / 15;
@@ -72,7 +72,7 @@ TEST(Minmax, NothingIsMoreThanAGapAway) {
 // A range wider than the largest float is halved; what is beyond it stays.
 TEST(Minmax, HugeRangesLeaveFiniteValues) {
   constexpr float kMost = std::numeric_limits<float>::max();
-  for (const char* spec : {"minmax", "minmax:bits=1", "minmax:bits=8,round=nearest"}) {
+  for (const char* spec : {"minmax", "minmax:bits=1,feedback=none", "minmax:bits=8,round=nearest"}) {
     const std::vector<float> grad = {kMost, -kMost, 1e38F, -2e38F, 0};
     const EncodeOutput sent = send(spec, grad);
     for (std::size_t i = 0; i < grad.size(); ++i) {

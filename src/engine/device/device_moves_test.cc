@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "support/gpu/gpu_bucket.h"
@@ -44,6 +45,13 @@ TEST_F(OnGpus, SteadyRoundsTakeNothingOfTheDriver) {
   }
 }
 
+// A state but for the number of its job, which differs between two jobs, and the checksum (docs/format.md, "State").
+std::vector<std::uint8_t> of_any_job(std::vector<std::uint8_t> state) {
+  state.resize(state.size() - 8);
+  std::fill_n(state.begin() + 24, 8, std::uint8_t{0});
+  return state;
+}
+
 // Other choices, buckets that are grouped anew, and another session that goes on from the state: what is unsent moves
 // between the GPU and the host, and between parts, and no bit is lost.
 TEST_F(OnGpus, ChoicesGroupsAndStatesMoveWhatIsUnsent) {
@@ -80,7 +88,8 @@ TEST_F(OnGpus, ChoicesGroupsAndStatesMoveWhatIsUnsent) {
       go(5, true);
       states.push_back(*(*one)[0].state());
     }
-    for (std::size_t k = 0; k < 2; ++k) EXPECT_TRUE(states[k] == states[k + 2]) << other << ", state " << k;
+    for (std::size_t k = 0; k < 2; ++k)
+      EXPECT_TRUE(of_any_job(states[k]) == of_any_job(states[k + 2])) << other << ", state " << k;
     for (std::size_t k = 0; k < last.size() / 2; ++k)
       EXPECT_TRUE(last[k] == last[k + last.size() / 2]) << other << ", round " << k;
   }

@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "engine/peers/chosen.h"
 #include "tithe/choices.h"
 
 namespace tithe::engine {
@@ -92,39 +91,16 @@ bool is_code(std::uint8_t code) { return code <= static_cast<std::uint8_t>(Code:
 // A rank may say of the end of its session that it has failed, and how, or that it leaves (kCancelled).
 bool can_be_farewell(std::uint8_t code) { return is_code(code) && static_cast<Code>(code) != Code::kOk; }
 
-std::string difference(const Card& is, const Card& should) {
-  std::string text;
-  const auto compare = [&](std::string_view what, const auto& a, const auto& b) {
-    if (a != b)
-      fmt::format_to(std::back_inserter(text), "{}{} {} instead of {}", text.empty() ? "" : ", ", what, a, b);
-  };
-  compare("world", is.world, should.world);
-  compare("run", is.run, should.run);
-  compare("seed", is.seed, should.seed);
-  if (is.codec != should.codec) {
-    if (!text.empty()) text += ", ";
-    text += card_difference(is.codec, should.codec);
-  }
-  compare("strategy", is.strategy, should.strategy);
-  compare("average", static_cast<int>(is.average), static_cast<int>(should.average));
-  compare("layout number", is.number, should.number);
-  compare("tensors", is.tensors, should.tensors);
-  compare("values", is.values, should.values);
-  compare("round", is.round, should.round);
-  if (text.empty() && is.layout != should.layout) text = "keys, sizes or types of tensors";
-  if (text.empty()) text = "how the bucket is cut into parts";
-  return text;
-}
-
 }  // namespace
 
 std::size_t write_card(const Card& card, const Voice& voice, Bytes out) {
   Writer w(out);
   w.number(card.number);
   w.number(card.world);
-  for (const std::uint64_t v :
-       {card.run, card.seed, card.tensors, card.values, card.layout, card.plan, card.round})
+  for (const std::uint64_t v : {card.run, card.seed, card.tensors, card.values, card.layout, card.plan,
+                                card.round, card.ended, card.job, card.proposed_job})
     w.number(v);
+  w.number(card.place);
   w.number(card.average);
   w.text(card.codec);
   w.text(card.strategy);
@@ -136,6 +112,7 @@ std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes o
   w.number(static_cast<std::uint8_t>(farewell.code));
   w.number(static_cast<std::int32_t>(farewell.blamed));
   w.number(farewell.round);
+  w.number(static_cast<std::uint8_t>(farewell.finite));
   w.text(farewell.what);
   return seal(ControlKind::kFarewell, voice, w.bytes(), out);
 }
@@ -158,6 +135,7 @@ std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out) {
   w.number(static_cast<std::int32_t>(t.witness));
   w.number(static_cast<std::int32_t>(t.blamed));
   w.number(t.round);
+  w.number(static_cast<std::uint8_t>(t.finite));
   w.ranks(t.unheard);
   w.text(t.what, kMostEchoText);
   return seal(ControlKind::kEcho, voice, w.bytes(), out);
@@ -180,6 +158,7 @@ std::size_t write_done(const Done& done, const Voice& voice, Bytes out) {
   w.number(done.ended);
   w.number(done.begun);
   w.number(done.away_ns);
+  w.number(static_cast<std::uint8_t>(done.finite));
   return seal(ControlKind::kDone, voice, w.bytes(), out);
 }
 
@@ -211,6 +190,14 @@ std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes o
   return seal(ControlKind::kDecision, voice, w.bytes(), out);
 }
 
+std::size_t write_announcement(const Announcement& a, const Voice& voice, Bytes out) {
+  Writer w(out);
+  for (const std::uint64_t v : {a.ended, a.round, a.job, a.tensors, a.values, a.layout}) w.number(v);
+  w.number(a.place);
+  w.number(static_cast<std::uint8_t>(a.is_end));
+  return seal(ControlKind::kAnnouncement, voice, w.bytes(), out);
+}
+
 bool Numbers::take(std::uint64_t number) {
   if (number > top_) {
     const std::uint64_t by = number - top_;
@@ -238,6 +225,11 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
   c.kind = static_cast<ControlKind>(parsed->header.phase);
   bool known = parsed->header.tensor == kControlTensor && parsed->header.source == peer;
   const auto in_world = [&](Rank rank) { return rank >= Status::kNoPeer && rank < voice.world; };
+  const auto flag = [&] {
+    const auto n = r.number<std::uint8_t>();
+    known = known && n <= 1;
+    return n == 1;
+  };
   const auto ranks = [&](std::vector<Rank>& list) {
     const auto n = r.number<std::uint16_t>();
     bool fits = n <= kMostUnheard;
@@ -252,8 +244,9 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       c.card.number = r.number<std::uint32_t>();
       c.card.world = r.number<std::uint32_t>();
       for (std::uint64_t* v : {&c.card.run, &c.card.seed, &c.card.tensors, &c.card.values, &c.card.layout,
-                               &c.card.plan, &c.card.round})
+                               &c.card.plan, &c.card.round, &c.card.ended, &c.card.job, &c.card.proposed_job})
         *v = r.number<std::uint64_t>();
+      c.card.place = r.number<std::uint32_t>();
       c.card.average = r.number<std::uint8_t>();
       c.card.codec = r.text();
       c.card.strategy = r.text();
@@ -264,6 +257,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       c.farewell.blamed = r.number<std::int32_t>();
       known = known && can_be_farewell(code) && in_world(c.farewell.blamed);
       c.farewell.round = r.number<std::uint32_t>();
+      c.farewell.finite = flag();
       c.farewell.what = r.text();
       break;
     }
@@ -284,6 +278,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       t.witness = r.number<std::int32_t>();
       t.blamed = r.number<std::int32_t>();
       t.round = r.number<std::uint32_t>();
+      t.finite = flag();
       known = known && c.echo.of >= 0 && c.echo.of < voice.world && t.finding < Finding::kCount &&
               (is_code(code) && c.echo.spoke == (t.code != Code::kOk)) && in_world(t.witness) &&
               in_world(t.blamed) && ranks(t.unheard);
@@ -307,6 +302,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       c.done.ended = r.number<std::uint64_t>();
       c.done.begun = r.number<std::uint64_t>();
       c.done.away_ns = r.number<std::uint64_t>();
+      c.done.finite = flag();
       break;
     case ControlKind::kFragment:
       c.fragment.number = r.number<std::uint32_t>();
@@ -337,33 +333,21 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       c.decision.why = r.text();
       break;
     }
+    case ControlKind::kAnnouncement: {
+      Announcement& a = c.announcement;
+      for (std::uint64_t* v : {&a.ended, &a.round, &a.job, &a.tensors, &a.values, &a.layout})
+        *v = r.number<std::uint64_t>();
+      a.place = r.number<std::uint32_t>();
+      a.is_end = r.number<std::uint8_t>() != 0;
+      known = known && a.place != kNoPlace && !(a.is_end && (a.tensors | a.values | a.layout) != 0);
+      break;
+    }
     default:
       known = false;
   }
   if (!known || !r.whole())
     return Status(Code::kCorrupt, fmt::format("rank {} sent what is no control message", peer), peer);
   return c;
-}
-
-Status compare_cards(const std::vector<Card>& cards) {
-  std::size_t best = 0;
-  std::ptrdiff_t most = 0;
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    const auto like = std::count(cards.begin(), cards.end(), cards[r]);
-    if (like > most) {
-      most = like;
-      best = r;
-    }
-  }
-  Rank first = Status::kNoPeer;
-  std::string text;
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    if (cards[r] == cards[best]) continue;
-    if (first == Status::kNoPeer) first = static_cast<Rank>(r);
-    fmt::format_to(std::back_inserter(text), "{}rank {} differs: {}", text.empty() ? "" : "; ", r,
-                   difference(cards[r], cards[best]));
-  }
-  return text.empty() ? Status{} : Status(Code::kMismatch, text, first);
 }
 
 }  // namespace tithe::engine

@@ -13,6 +13,8 @@
 //   decision   when all ranks take them, or that none does
 //   echo       to one who does not hear a rank that this one hears: that rank's farewell and evidence; or that this one
 //              does not hear it either
+//   announcement  a bucket, or the end of a round, that the sender's own rounds so far do not foretell
+//                 (engine/run/bucket_order.h)
 #include <chrono>
 #include <string>
 #include <vector>
@@ -39,8 +41,23 @@ enum class ControlKind : std::uint8_t {
   kFragment = 6,
   kAnswer = 7,
   kDecision = 8,
-  kEcho = 9
+  kEcho = 9,
+  kAnnouncement = 10
 };
+
+// One bucket that a rank hands over, or the end of its round.
+struct Announcement {
+  std::uint64_t ended = 0;  // rounds whose work the rank had ended before, in this session
+  std::uint32_t place = 0;  // buckets of the same round before this one
+  bool is_end = false;      // the round has no further bucket: the last three fields are 0
+  std::uint64_t round = 0;  // as frames number it
+  std::uint64_t job = 0;    // hash of the job, and of the states that the rank goes on from
+  std::uint64_t tensors = 0;
+  std::uint64_t values = 0;
+  std::uint64_t layout = 0;  // as in Card
+  friend bool operator==(const Announcement&, const Announcement&) = default;
+};
+inline constexpr std::uint32_t kNoPlace = 0xffffffff;
 
 struct Card {
   std::uint32_t number = 0;  // of the layout, counted from 0 on every rank
@@ -52,11 +69,25 @@ struct Card {
   std::uint64_t layout = 0;  // hash of keys, sizes and types
   std::uint64_t plan = 0;    // Plan::hash
   std::uint64_t round = 0;
+  std::uint64_t ended = 0;         // Announcement::ended of the layout's first bucket
+  std::uint32_t place = kNoPlace;  // its place in that round; kNoPlace: the card comes before the round
+  std::uint64_t job = 0;           // Announcement::job
+  std::uint64_t proposed_job = 0;  // the number of a job that begins, from rank 0; not compared
   std::uint8_t average = 0;
   std::string codec;  // codec, schedule and choices (engine/peers/chosen.h)
   std::string strategy;
-  friend bool operator==(const Card&, const Card&) = default;
 };
+
+// The bucket that the card stands for.
+inline Announcement entry_of(const Card& card) {
+  return {.ended = card.ended,
+          .place = card.place,
+          .round = static_cast<std::uint32_t>(card.round),
+          .job = card.job,
+          .tensors = card.tensors,
+          .values = card.values,
+          .layout = card.layout};
+}
 
 // How a rank is, as it says in `ask` and `here`.
 struct Report {
@@ -74,7 +105,8 @@ struct Farewell {
   Code code{};
   Rank blamed = Status::kNoPeer;
   std::uint32_t round = 0;  // the first that its sender has not committed
-  std::string what;
+  bool finite = true;       // the last that it has committed was, on all ranks
+  std::string what = {};
 };
 
 struct Evidence {
@@ -119,12 +151,14 @@ struct Done {
   std::uint64_t ended = 0;  // rounds whose work the sender has ended since the session began
   std::uint64_t begun = 0;  // rounds that it has begun; `ended`, or one more
   std::uint64_t away_ns =
-      0;  // in the last round that it has ended: what its caller took to hand all buckets over
+      0;               // in the last round that it has ended: what its caller took to hand all buckets over
+  bool finite = true;  // that round was, as far as the sender can tell
   friend bool operator==(const Done&, const Done&) = default;
 };
 
 struct Control {
   ControlKind kind{};
+  Announcement announcement = {};
   Card card = {};
   Farewell farewell = {};
   Evidence evidence = {};
@@ -154,6 +188,7 @@ std::size_t write_done(const Done& done, const Voice& voice, Bytes out);
 std::size_t write_fragment(const Fragment& fragment, const Voice& voice, Bytes out);
 std::size_t write_answer(const Answer& answer, const Voice& voice, Bytes out);
 std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes out);
+std::size_t write_announcement(const Announcement& announcement, const Voice& voice, Bytes out);
 
 // Numbers of tagged messages that a peer has used. A message may overtake others, up to 63 of them; none counts twice.
 class Numbers {
@@ -173,5 +208,8 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
 // Ok where all are equal; else kMismatch that names the ranks which differ from most, and in what. A tie
 // goes to the side of the lowest rank.
 Status compare_cards(const std::vector<Card>& cards);
+// The same for one place of a round, by rank; null: this rank's is not known yet. Ok also where ranks differ and no
+// side has most ranks of the world, as long as some are not known.
+Status compare_announcements(const std::vector<const Announcement*>& all);
 
 }  // namespace tithe::engine

@@ -52,7 +52,7 @@ TEST(Control, blamed_is_a_rank_or_nobody) {
 TEST(Control, texts_of_peers_are_printable) {
   Numbers numbers;
   const auto control =
-      read_control(changed(kBlamed + 10, {0x1b, '[', 0xff, '\n'}), {.me = 0, .world = 4}, 1, numbers);
+      read_control(changed(kBlamed + 11, {0x1b, '[', 0xff, '\n'}), {.me = 0, .world = 4}, 1, numbers);
   ASSERT_TRUE(control.ok()) << control.status().what();
   EXPECT_EQ(control->farewell.what, "?[?  2 is gone");
   Farewell longer = kGone;

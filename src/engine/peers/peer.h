@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A Peer is what a runner knows of one other rank. Plain data, under the runner's mutex.
+#include <array>
 #include <chrono>
 #include <optional>
 
@@ -25,9 +26,11 @@ struct Peer {
   std::uint64_t done = 0;        // rounds whose work it has ended
   std::uint64_t begun = 0;       // rounds that it has begun, as far as it says
   std::uint64_t away_ns = 0;     // Done::away_ns of its last one
-  Numbers numbers;               // of its tagged messages
-  std::uint32_t words = 0;       // control messages that came from it whole
-  bool gone = false;             // the transport says so:
+  // Done::finite of its last two, by their numbers modulo 2: it may be one round ahead.
+  std::array<bool, 2> finite = {true, true};
+  Numbers numbers;          // of its tagged messages
+  std::uint32_t words = 0;  // control messages that came from it whole
+  bool gone = false;        // the transport says so:
   Status why_gone = {};
   bool withdrew = false;  // it took back a message that this rank waits for: it parts, and will say why
   bool leaves = false;    // it has said so

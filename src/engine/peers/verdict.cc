@@ -116,7 +116,9 @@ Status silent(Rank mine, const Testimonies& said, const std::string& head) {
   if (world == 2 && !spoke(1 - mine))
     why += "; of two ranks none can tell the other's end from a broken link";
   return {code,
-          fmt::format("{}rank {} is {} ({})", head, blamed, code == Code::kPeerLost ? "gone" : "silent", why),
+          code == Code::kPeerLost
+              ? fmt::format("{}rank {} is gone ({})", head, blamed, why)
+              : fmt::format("{}rank {} is silent ({}); if it is only slow, raise timeout", head, blamed, why),
           blamed};
 }
 

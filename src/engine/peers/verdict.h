@@ -38,6 +38,7 @@ struct Testimony {
   Rank witness = Status::kNoPeer;  // who found it; the sender, or whom it repeats
   Rank blamed = Status::kNoPeer;
   std::uint32_t round = 0;         // the first that the sender has not committed
+  bool finite = true;              // the last that it has committed was
   std::vector<Rank> unheard = {};  // whom the sender asked and does not hear
   std::string what = {};
 };

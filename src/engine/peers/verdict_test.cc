@@ -7,8 +7,13 @@ namespace tithe::engine {
 namespace {
 
 Testimony silent(Rank witness, Rank blamed, std::vector<Rank> unheard) {
-  return {Finding::kSilent,           Code::kTimeout, witness, blamed, 3, std::move(unheard),
-          "nothing was heard from it"};
+  return {.finding = Finding::kSilent,
+          .code = Code::kTimeout,
+          .witness = witness,
+          .blamed = blamed,
+          .round = 3,
+          .unheard = std::move(unheard),
+          .what = "nothing was heard from it"};
 }
 
 TEST(Verdict, RanksThatHeardTheSameNameTheSame) {
@@ -41,8 +46,8 @@ TEST(Verdict, ALinkBetweenTwoThatAreHeardIsNobodysFault) {
 // The rank that spoke went because of another one; and nothing is said twice.
 TEST(Verdict, TheMessengerIsNotTheOneToName) {
   Testimonies said(3);
-  said[0] = {Finding::kGone, Code::kPeerLost, 0, 1, 3, {}, "rank 1 is gone: Connection reset"};
-  said[1] = {Finding::kAccused, Code::kCorrupt, 1, 2, 3, {}, "rank 2: checksum"};
+  said[0] = {Finding::kGone, Code::kPeerLost, 0, 1, 3, true, {}, "rank 1 is gone: Connection reset"};
+  said[1] = {Finding::kAccused, Code::kCorrupt, 1, 2, 3, true, {}, "rank 2: checksum"};
   EXPECT_EQ(judge(0, said).code(), Code::kCorrupt);
   EXPECT_EQ(judge(0, said).peer(), 2);
   said[1].reset();

@@ -16,23 +16,25 @@ struct TensorLayout {
   std::string key;
   std::size_t n = 0;
   DType dtype = DType::kF32;
-  std::size_t first = 0;  // where its values begin in the bucket
-  std::size_t index = 0;  // its number in the caller's list
-  std::size_t row = 0;    // Tensor::row
+  std::size_t first = 0;                 // where its values begin in the bucket
+  std::size_t index = 0;                 // its number in the caller's list
+  std::size_t row = 0;                   // Tensor::row
+  std::vector<std::size_t> bounds = {};  // Tensor::bounds
   carry::Slice slice() const { return {first, n}; }
 };
 
-// kInvalid for a tensor without key or data, one that is not aligned, rows that do not fit, and too many values.
-Status check_bucket(std::span<const Tensor> bucket);
+// kInvalid for a tensor without key or data, one that is not aligned, rows or bounds that do not fit, and too many
+// values.
+Status check_bucket(std::span<const Tensor> bucket, RoundKind kind, int world);
 
-// A hash of keys, sizes, types and rows, in order.
-std::uint64_t layout_hash(std::span<const Tensor> bucket);
+// A hash of the kind, and of keys, sizes, types, rows and bounds, in order.
+std::uint64_t layout_hash(std::span<const Tensor> bucket, RoundKind kind);
 bool same_layout(std::span<const TensorLayout> layout, std::span<const Tensor> bucket);
 
 // kInvalid for a key that stands twice.
 Status check_keys(std::span<const Tensor> bucket);
 
-Plan plan_of(std::span<const Tensor> bucket, const Choices& choices);
+Plan plan_of(std::span<const Tensor> bucket, const Choices& choices, RoundKind kind = RoundKind::kAllReduce);
 // The tensors in the plan's order.
 std::vector<TensorLayout> lay_out(std::span<const Tensor> bucket, std::span<const std::size_t> order);
 

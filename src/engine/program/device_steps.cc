@@ -12,6 +12,8 @@ namespace {
 
 // The host takes it, whatever the GPU.
 std::string host_alone(const Part& part, std::span<const Law> laws, bool works) {
+  if (part.strategy->sums_on_the_way)
+    return "ranges of other owners stay as they are, and its strategy adds in them";
   const Codec& codec = *part.spec.codec;
   const FeedbackPolicy& feedback = part.spec.feedback;
   if (!works) return "this rank only serves";

@@ -15,7 +15,12 @@ std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Pla
       ++count;
       floats = floats && tensors[k].dtype == DType::kF32;
     });
-    out.push_back(count > 1 || !floats);
+    // The ranges of other owners stay as they are, so nothing works in place on them.
+    const FeedbackPolicy& policy = p.spec.feedback;
+    const bool works_on_others =
+        plan.kind == RoundKind::kReduceScatter && (p.strategy->sums_on_the_way || policy.clip > 0 ||
+                                                   (policy.kind == Feedback::kMomentum && policy.nesterov));
+    out.push_back(count > 1 || !floats || works_on_others);
   }
   return out;
 }
@@ -23,11 +28,13 @@ std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Pla
 Flat::Flat(std::span<const TensorLayout> tensors, const Plan& plan, const Program& program,
            const Conversions& by)
     : tensors_(tensors), convert_(by), bucket_(tensors.size()), staged_values_(program.staged_values) {
+  const std::vector<bool> copied = may_be_copied(tensors, plan);
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     Run run{.slice = {plan.parts[p].first, plan.parts[p].n},
             .shares = {},
             .values = {},
-            .staged_at = program.parts[p].staged_at};
+            .staged_at = program.parts[p].staged_at,
+            .may_be_in_place = !copied[p] || plan.kind == RoundKind::kAllReduce};
     carry::each_tensor_in(tensors_, run.slice, [&](std::size_t k, std::size_t from, std::size_t to) {
       run.shares.push_back({k, from, to});
     });
@@ -42,7 +49,7 @@ void Flat::begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewh
     run.values = {};
     if (!elsewhere.empty() && elsewhere[p]) continue;
     float* first = nullptr;
-    run.in_place = true;
+    run.in_place = run.may_be_in_place;
     for (const Share& s : run.shares) {
       const Tensor& t = bucket_[s.tensor];
       float* at = static_cast<float*>(t.data) + (s.from - tensors_[s.tensor].first);

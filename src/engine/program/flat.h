@@ -42,7 +42,8 @@ class Flat {
     std::vector<Share> shares;
     std::span<float> values;
     std::size_t staged_at = 0;  // where its copies go
-    bool in_place = true;       // this round
+    bool may_be_in_place = true;
+    bool in_place = true;  // this round
   };
   const Run& at(int part) const { return runs_[static_cast<std::size_t>(part)]; }
   template <typename Body>

@@ -90,7 +90,8 @@ void Compiler::add_part(int index, const Drawn& drawn) {
   layout.first_chunk = out_.chunks;
   out_.chunks += layout.chunks;
   const auto count = static_cast<std::size_t>(layout.chunks);
-  for (std::size_t c = 0; c <= count; ++c)
+  layout.starts = part.starts;
+  for (std::size_t c = 0; c <= count && part.starts.empty(); ++c)
     layout.starts.push_back(cut_at(part.n, cols_of(part.spec), c, count));
 
   TemplateKey key{.strategy = part.strategy,

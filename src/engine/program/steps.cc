@@ -103,6 +103,8 @@ Status Unit::load(const Step& step, int lane) {
   const std::size_t first = layout.at(begin), n = layout.at(end) - first;
   if (is_there(step)) return ours(gpu_->load(lane, step.part, first, n));
   if (is_afar()) TITHE_TRY(ours(gpu_->bring(lane, step.part, first, n)));
+  // In an all-gather others' chunks have no values to bring in; on a GPU it is still the caller's work to wait for.
+  if (plan_.kind == RoundKind::kAllGather && step.chunk != member_.me) return {};
   const std::span<float> values = flat_.values(step.part).subspan(first, n);
   flat_.load(step.part, first, n);
   if (!member_.place().works()) std::ranges::fill(values, 0.0F);
@@ -290,7 +292,7 @@ Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
   const auto each = [&](std::size_t at, std::size_t bytes) {
     const ByteView piece = payload.subspan(at, bytes);
     const std::span<float> values = w.values.subspan(at / sizeof(float), bytes / sizeof(float));
-    if (Status s = impl(step).decode(c, {&piece, 1}, {.divide = member_.divide}, values); !s.ok())
+    if (Status s = impl(step).decode(c, {&piece, 1}, {.divide = divide_}, values); !s.ok())
       decoded = std::move(s);
     finite = see_result(values) && finite;
   };
@@ -312,11 +314,11 @@ Status Unit::write(const Step& step, const Where& w, int lane, std::span<const B
                    bool& finite) {
   if (is_there(step)) {
     float largest = 0;
-    TITHE_TRY(decode_there(step, w, lane, payloads, false, member_.divide, &largest));
+    TITHE_TRY(decode_there(step, w, lane, payloads, false, divide_, &largest));
     finite = see_largest(largest);
     return {};
   }
-  const Merge merge{.divide = member_.divide};
+  const Merge merge{.divide = divide_};
   const bool by_block = w.plain && payloads.size() == 1 && payloads[0].size() == sizeof(float) * w.n;
   if (!by_block) {
     TITHE_TRY(decode(step, w, lane, payloads, merge));

@@ -100,15 +100,17 @@ int Drawer::add_user(StepKind kind, Exchange exchange, Chunk c) {
   return step;
 }
 
-// One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do.
+// One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do. In a
+// reduce-scatter the owner's turn comes first: it alone makes the sum, and keeps its rounding.
 void Drawer::set_turns() {
   out_.turns.assign(count_, {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
   for (const Node& n : graph_.nodes())
     if (n.op == Op::kEncode && n.stage == Stage::kBetween && at_.works())
       out_.turns[static_cast<std::size_t>(n.arg)].at = at_.me;
-  if (!key_.inside) return;
-  for (Turn& t : out_.turns)
-    t = {t.at < 0 ? -1 : at_.host_of(at_.me), at_.hosts->count(at_.world), at_.hosts->count(at_.world)};
+  if (key_.inside)
+    for (Turn& t : out_.turns)
+      t = {t.at < 0 ? -1 : at_.host_of(at_.me), at_.hosts->count(at_.world), at_.hosts->count(at_.world)};
+  if (key_.strategy->kind == RoundKind::kReduceScatter) out_.turns[static_cast<std::size_t>(at_.me)].at = 0;
 }
 
 void Drawer::read_graph() {

@@ -24,13 +24,15 @@ std::vector<carry::Slice> slices(std::span<const TensorLayout> tensors) {
   return out;
 }
 
-std::vector<carry::Piece> pieces(const Plan& plan, const Program& program) {
+std::vector<carry::Piece> pieces(const Plan& plan, const Program& program, Rank me) {
   std::vector<carry::Piece> out;
+  const bool gathers = plan.kind == RoundKind::kAllGather;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
     out.push_back({{plan.parts[p].first, plan.parts[p].n},
                    plan.parts[p].spec,
                    program.parts[p].starts,
-                   plan.parts[p].inside});
+                   plan.parts[p].inside,
+                   gathers ? std::optional(me) : std::nullopt});
   return out;
 }
 
@@ -45,10 +47,11 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
       round_hash_(plan_hash_),
       program_(compile(plan_, member_.place(), ratios, member.tagging, member.makers.get(),
                        may_be_copied(tensors_, plan_))),
+      divide_(plan_.kind == RoundKind::kAllGather ? 1.0F : member.divide),
       frames_(program_, member.tagging.trailer()),
       flat_(tensors_, plan_, program_,
             member.force_reference || !this_machine().simd ? kReferenceConversions : kSimdConversions),
-      carry_(slices(tensors_), pieces(plan_, program_), comes),
+      carry_(slices(tensors_), pieces(plan_, program_, member.me), comes),
       chunks_(static_cast<std::size_t>(program_.chunks)) {
   for (const TensorLayout& t : tensors_) values_ += t.n;
   for (const Part& p : plan_.parts) {
@@ -75,7 +78,8 @@ std::string Unit::needs(const Member& member, std::span<const TensorLayout> tens
   const Program program = compile(plan, member.place(), ratios, member.tagging, member.makers.get(),
                                   may_be_copied(tensors, plan));
   constexpr double kMegabyte = 1e6;
-  const double carried = static_cast<double>(carry::Buffers::bytes(pieces(plan, program))) / kMegabyte;
+  const double carried =
+      static_cast<double>(carry::Buffers::bytes(pieces(plan, program, member.me))) / kMegabyte;
   const double frames = static_cast<double>(program.arena_bytes) / kMegabyte;
   const double others = (static_cast<double>(program.scratch_bytes) * member.workers +
                          static_cast<double>(sizeof(float) * program.staged_values)) /

@@ -225,6 +225,7 @@ class Unit {
   std::uint32_t first_part_ = 0;
   const Program program_;
   std::size_t values_ = 0;
+  const float divide_;                // results
   std::vector<std::uint32_t> draws_;  // by part: the number of its random draws, from its first key
   std::vector<Coding> codings_;       // by part: of the codec between hosts
   std::vector<Coding> inside_;        // by part: of the one inside; nothing where there is none

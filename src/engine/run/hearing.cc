@@ -19,10 +19,14 @@ namespace tithe::engine {
 void Runner::listen(Rank peer) {
   if (peer == member_.me || at(peer).gone) return;
   const Bytes into(at(peer).in.get(), kControlBytes);
-  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)); !s.ok()) {
-    at(peer).gone = true;
-    at(peer).why_gone = std::move(s);
-  }
+  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)); !s.ok())
+    lose(at(peer), std::move(s));
+}
+
+void Runner::lose(Peer& peer, Status why) {
+  peer.gone = true;
+  peer.why_gone = std::move(why);
+  if (rounds_.agreed()) tell_callers();  // they need not tell it any more
 }
 
 void Runner::complete_control(const Completion& done) {
@@ -45,8 +49,7 @@ void Runner::complete_control(const Completion& done) {
     return fail({Finding::kAccused,
                  {Code::kCorrupt, fmt::format("a control message of rank {} is too long", peer), peer}});
   if (!done.status.ok()) {
-    p.gone = true;
-    p.why_gone = done.status;
+    lose(p, done.status);
     if (done.status.code() == Code::kCorrupt)  // nothing that it says from now on could be believed
       return fail({Finding::kAccused, {Code::kCorrupt, done.status.what(), peer}});
     liveness_.look_soon();  // a peer that owes a word has no other operation that would tell
@@ -80,6 +83,8 @@ void Runner::take(Rank peer, Control& control) {
       return take_done(peer, control.done);
     case ControlKind::kCard:
       return take_card(peer, control.card);
+    case ControlKind::kAnnouncement:
+      return take_announcement(peer, control.announcement);
     case ControlKind::kAsk:
     case ControlKind::kHere:
       return take_report(peer, control);
@@ -104,6 +109,7 @@ void Runner::take_done(Rank peer, const Done& done) {
   p.done = done.ended;
   p.begun = done.begun;
   p.away_ns = done.away_ns;
+  p.finite[done.ended % 2] = done.finite;
   liveness_.hear(p, true);
   settle_round();
 }
@@ -124,10 +130,28 @@ void Runner::take_card(Rank peer, Card& card) {
                               kMostCardsAhead),
                   peer}});
   if (card.number < queue_.jobs().size()) liveness_.hear(p, true);
+  const Announcement entry = entry_of(card);
   p.cards.push(std::move(card));
   match_cards();
+  if (entry.place != kNoPlace) take_announcement(peer, entry);
   if (!parting_.open()) return;
   for (const auto& job : queue_.jobs()) release(*job);
+}
+
+void Runner::take_announcement(Rank peer, const Announcement& announcement) {
+  if (!parting_.open()) return;
+  if (announcement.ended > rounds_.ended())  // it would need this rank's word that the round before is over
+    return fail({Finding::kAccused,
+                 {Code::kCorrupt,
+                  fmt::format("rank {} announces a bucket after {} rounds, this rank has ended {}", peer,
+                              announcement.ended, rounds_.ended()),
+                  peer}});
+  const bool held = order_.holds();
+  if (order_.awaits(peer)) liveness_.hear(at(peer), true);
+  if (const Status s = order_.take(peer, announcement); !s.ok()) return fail({Finding::kAccused, s});
+  notes_ = true;  // this rank may have to announce its own
+  if (held && !order_.holds())
+    for (const auto& job : queue_.jobs()) release(*job);
 }
 
 void Runner::take_report(Rank peer, const Control& control) {
@@ -163,6 +187,7 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
               .witness = peer,
               .blamed = in_world(farewell.blamed) ? farewell.blamed : Status::kNoPeer,
               .round = farewell.round,
+              .finite = farewell.finite,
               .what = farewell.what};
   if (p.evidence) {
     t.finding = p.evidence->finding;
@@ -172,7 +197,7 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
         t.unheard.push_back(r);
   }
   if (!parting_.hear(peer, t)) return;
-  learn_of_commit(t.round);
+  learn_of_commit(t);
   if (!parting_.open()) return;
   if (t.finding == Finding::kLeft && t.blamed == peer) {
     p.leaves = true;
@@ -185,13 +210,13 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
 // An echo tells of a rank that this one does not hear, by one that does.
 void Runner::take_echo(Rank peer, const Echo& echo) {
   if (echo.of == member_.me || echo.of == peer || !parting_.parting()) return;
-  if (parting_.hear_of(peer, echo)) learn_of_commit(echo.testimony.round);
+  if (parting_.hear_of(peer, echo)) learn_of_commit(echo.testimony);
 }
 
 // A rank that says that it has committed a round knows that all ranks had ended their work.
-void Runner::learn_of_commit(std::uint32_t uncommitted) {
-  if (!rounds_.waits() || uncommitted <= rounds_.round()) return;
-  rounds_.agree();
+void Runner::learn_of_commit(const Testimony& t) {
+  if (!rounds_.waits() || t.round <= rounds_.round()) return;
+  rounds_.agree(t.finite);
   tell_callers();
 }
 
@@ -213,7 +238,10 @@ void Runner::settle_round() {
   if (!rounds_.waits() || parting_.told()) return;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
-  rounds_.agree();
+  bool finite = rounds_.ended_finite();
+  for (Rank r = 0; r < member_.world; ++r)
+    finite = finite && (r == member_.me || at(r).finite[rounds_.ended() % 2]);
+  rounds_.agree(finite);
   tell_callers();
 }
 
@@ -231,8 +259,9 @@ bool Runner::owes_notes() const {
   return false;
 }
 
-// Sends each peer the note that matters most, if its last one is done with: a decision, the end of a round, an answer,
-// an ask, a piece of a proposal. A decision comes before the end of the round that it is about (proposing.h).
+// Sends each peer the note that matters most, if its last one is done with: a decision, an announcement, the end of a
+// round, an answer, an ask, a piece of a proposal. An announcement comes after the end of the round before it. A
+// decision comes before the end of the round that it is about (proposing.h).
 void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {
@@ -242,10 +271,12 @@ void Runner::send_notes(Hold& hold) {
     const Bytes out(p.out.get(), kControlBytes);
     if (proposing_.owes_decision(r)) {
       bytes = proposing_.write_owed_decision(r, voice(), out);
+    } else if (order_.owes(r) && order_.owed_round(r) <= p.told_done) {
+      bytes = write_announcement(order_.pop_owed(r), voice(), out);
     } else if (p.told_done < rounds_.ended() || (standing_.on() && p.told_begun < rounds_.begun())) {
       p.told_done = rounds_.ended();
       p.told_begun = rounds_.begun();
-      bytes = write_done({p.told_done, p.told_begun, away_ns_}, voice(), out);
+      bytes = write_done({p.told_done, p.told_begun, away_ns_, rounds_.ended_finite()}, voice(), out);
     } else if (std::exchange(p.owes_answer, false)) {
       bytes = write_report(ControlKind::kHere, report_to(r, p.answer_number), voice(), out);
     } else if (std::exchange(p.owes_ask, false)) {
@@ -260,7 +291,9 @@ void Runner::send_notes(Hold& hold) {
     hold.let_go();
     const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
     hold.take();
-    if (!sent) p.out_busy = false;
+    if (sent) continue;
+    p.out_busy = false;
+    if (rounds_.agreed()) tell_callers();
   }
 }
 

@@ -37,12 +37,13 @@ std::string spell_bytes(std::uint64_t n) {
 }  // namespace
 
 Liveness::Liveness(const Member& member, const Patience& limits, std::vector<Peer>& peers, const Queue& queue,
-                   const Rounds& rounds, Transport& transport)
+                   const Rounds& rounds, const BucketOrder& order, Transport& transport)
     : member_(member),
       limits_(limits),
       peers_(peers),
       queue_(queue),
       rounds_(rounds),
+      order_(order),
       transport_(transport),
       awaited_(static_cast<std::size_t>(member.world)) {}
 
@@ -115,7 +116,7 @@ void Liveness::await() {
   for (const auto& job : queue_.jobs()) {
     if (job->state == Job::State::kAwaitsCards)
       for (Rank r = 0; r < member_.world; ++r)
-        if (r != member_.me && at(r).first_card + at(r).cards.size() <= job->number)
+        if (r != member_.me && (at(r).first_card + at(r).cards.size() <= job->number || order_.awaits(r)))
           add(r, job->began, true, true);
     if (job->state != Job::State::kRuns) continue;
     const auto& steps = job->unit->program().steps;
@@ -213,7 +214,7 @@ std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant no
         {Code::kTimeout,
          fmt::format(
              "the link from rank {} to rank {} is stuck or too slow: {} of {} came in {} ({:.3g} Mbit/s), "
-             "and nothing more for {}; both ranks are alive",
+             "and nothing more for {}; both ranks are alive; if the link is only slow, raise timeout",
              peer, member_.me, spell_bytes(came), spell_bytes(p.report.sent - p.received_before),
              spell(now - p.began), static_cast<double>(came) * 8e-6 / seconds,
              spell(now - std::max(p.gained, p.began)))}};
@@ -228,14 +229,17 @@ Trouble Liveness::idle(nanoseconds waited) const {
   for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
     for (Rank r = 0; r < member_.world; ++r)
       if (r != member_.me && at(r).answers > 0 && at(r).report.state == state)
-        return {Finding::kIdle,
-                {Code::kTimeout,
-                 state == Report::State::kIdle
-                     ? fmt::format(
-                           "rank {} is alive, but has not handed over its buckets or ended the round for {}",
-                           r, spell(waited))
-                     : fmt::format("rank {} is alive and has computed for {}", r, spell(waited)),
-                 r}};
+        return {
+            Finding::kIdle,
+            {Code::kTimeout,
+             state == Report::State::kIdle
+                 ? fmt::format(
+                       "rank {} is alive, but has not handed over its buckets or ended the round for {}; "
+                       "if it needs longer, raise patience",
+                       r, spell(waited))
+                 : fmt::format("rank {} is alive and has computed for {}; if it needs longer, raise patience",
+                               r, spell(waited)),
+             r}};
   return {Finding::kIdle,
           {Code::kTimeout,
            fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "

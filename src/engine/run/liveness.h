@@ -5,6 +5,7 @@
 // Under the runner's mutex; look() on the communication lane.
 #include <optional>
 
+#include "engine/run/bucket_order.h"
 #include "engine/run/queue.h"
 #include "engine/run/rounds.h"
 
@@ -20,7 +21,7 @@ struct Patience {
 class Liveness {
  public:
   Liveness(const Member& member, const Patience& limits, std::vector<Peer>& peers, const Queue& queue,
-           const Rounds& rounds, Transport& transport);
+           const Rounds& rounds, const BucketOrder& order, Transport& transport);
 
   // True if this rank waits for anything of others.
   bool needed() const { return queue_.active() > 0 || rounds_.waits(); }
@@ -57,6 +58,7 @@ class Liveness {
   std::vector<Peer>& peers_;  // by rank
   const Queue& queue_;
   const Rounds& rounds_;
+  const BucketOrder& order_;
   Transport& transport_;
   std::vector<Awaited> awaited_;  // by rank; reused
   Instant floor_ = {};            // no clock counts from before: this rank waited for nobody

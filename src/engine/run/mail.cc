@@ -117,6 +117,9 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   } else if (watching()) {
     wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
   }
+  // A caller that waits for this rank's word of a round to go out sleeps until it is woken.
+  const bool telling = rounds_.agreed() && owes_notes() && instant() < told_by();
+  if (telling) wait = std::min<nanoseconds>(wait, told_by() - instant());
   if (stop_) return;
   if (const std::optional<Instant> at = stand_in_at()) {
     if (*at <= instant()) {
@@ -133,6 +136,7 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   const Instant now = instant();
   for (std::size_t k = 0; k < count; ++k) complete(completions_[k], recorder_.on() ? instant() : now);
   hand_over();
+  if (telling && now >= told_by()) tell_callers();
   if (!watching() || now < liveness_.next_look()) return;
   if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
   notes_ = true;  // it may want to ask

@@ -21,7 +21,8 @@
 // receive that meets a message that was withdrawn accuses nobody: its sender says why on the control channel, or goes
 // without a word and is gone.
 // The round that failed is the first that nobody who spoke has committed: a rank whose own work of a round is
-// complete commits it when it learns that another one has.
+// complete commits it when it learns that another one has, or drops it as that one did: ranks that did not meet a value
+// which is not finite hear of it from those that end the round, and one of these may be the rank that is lost.
 //
 // Threads: begin() on whatever thread meets the trouble; tell() and settle() on the communication lane (or the caller
 // that waits, without lanes). All under the runner's mutex: nothing here takes a lock, sleeps or calls back.
@@ -121,14 +122,15 @@ void Parting::relay(Transport& transport, const std::vector<Peer>& peers, const 
 }
 
 void Parting::tell(Transport& transport, const std::vector<Peer>& peers, const Voice& voice,
-                   std::uint32_t uncommitted) {
+                   std::uint32_t uncommitted, bool finite) {
   told_ = true;
   const Testimony& t = *said(member_.me);
   const Bytes room(frames_.get(), 2 * kControlBytes);
   const ByteView evidence =
       room.first(write_evidence({t.finding, t.witness, t.unheard}, voice, room.first(kControlBytes)));
   const Bytes rest = room.subspan(kControlBytes);
-  const ByteView farewell = rest.first(write_farewell({t.code, t.blamed, uncommitted, t.what}, voice, rest));
+  const ByteView farewell =
+      rest.first(write_farewell({t.code, t.blamed, uncommitted, finite, t.what}, voice, rest));
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers[static_cast<std::size_t>(r)];
     // A peer whose bytes came damaged is told all the same, where the transport still takes it.

@@ -38,7 +38,7 @@ class Parting {
 
   // Tells the others. A message that is done with is taken off by sent().
   void tell(Transport& transport, const std::vector<Peer>& peers, const Voice& voice,
-            std::uint32_t uncommitted);
+            std::uint32_t uncommitted, bool finite);
   // After tell(): what others said, to those who do not hear them.
   void relay(Transport& transport, const std::vector<Peer>& peers, const Voice& voice);
   void sent() { --in_flight_; }

@@ -20,10 +20,11 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       limits_(std::move(limits)),
       peers_(static_cast<std::size_t>(member.world)),
       pacer_(pacing, member.me, member.world),
+      order_(member.me, member.world),
       parting_(member_, limits_.timeout),
       proposing_(member_),
       transport_(std::move(transport)),
-      liveness_(member_, limits_, peers_, queue_, rounds_, *transport_),
+      liveness_(member_, limits_, peers_, queue_, rounds_, order_, *transport_),
       recorder_(member.workers),
       completions_(256),
       taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)),
@@ -79,15 +80,20 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
       if (step.kind == StepKind::kSend) ++frames[static_cast<std::size_t>(step.peer)];
     pacer_.expect(frames, job.unit->program().parts.size());
   }
-  job.card_frame = make_arena(kControlBytes);
-  job.card_bytes = write_card(job.card, voice(), {job.card_frame.get(), kControlBytes});
   job.labels = recorder_.labels(*job.unit);
   if (ended_) ends_.reserve(2 * queue_.jobs().size());
   return job;
 }
 
+void Runner::write_card_of(Job& job) {
+  job.card.job = of_job_;
+  job.card_frame = make_arena(kControlBytes);
+  job.card_bytes = write_card(job.card, voice(), {job.card_frame.get(), kControlBytes});
+}
+
 void Runner::show(Job& job) {
   const Hold hold(*this);
+  write_card_of(job);
   queue_.show(job);
   nudge();
 }
@@ -102,6 +108,17 @@ std::unique_ptr<Unit> Runner::forget(Job& job) {
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket) {
   const Hold hold(*this);
   if (!parting_.open()) return parting_.verdict();
+  Announcement entry = entry_of(job.card);
+  entry.ended = rounds_.ended();
+  entry.place = order_.next_place(rounds_.ended());
+  entry.round = round;
+  entry.job = of_job_;
+  const bool in_card = !job.shown;
+  if (in_card) {
+    job.card.ended = entry.ended;
+    job.card.place = entry.place;
+    write_card_of(job);
+  }
   job.untold = ticket;
   rounds_.begin(round);
   for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
@@ -116,6 +133,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   recorder_.stats().values += job.unit->values();
   queue_.at(in_ns(job.began));
   match_cards();
+  hand_over_entry(entry, in_card);
   if (parting_.open()) release(job);
   hand_over();
   nudge();  // whatever is to be done, there is somebody to listen for now
@@ -136,6 +154,7 @@ void Runner::match_cards() {
     }
     if (const Status s = compare_cards(all); !s.ok()) return fail({Finding::kAccused, s});
     job.agreed = true;
+    if (job_ == 0) job_ = all[0].proposed_job;
     for (Rank r = 0; r < member_.world; ++r)
       if (r != member_.me) {
         at(r).cards.pop();
@@ -144,7 +163,15 @@ void Runner::match_cards() {
   }
 }
 
-// Lets a job run once the cards of all ranks for its layout are there and equal.
+void Runner::hand_over_entry(const Announcement& entry, bool in_card) {
+  if (!parting_.open()) return;
+  if (const Status s = order_.add(entry, in_card); !s.ok()) fail({Finding::kAccused, s});
+  if (!order_.owes_any()) return;
+  notes_ = true;
+  nudge();
+}
+
+// Lets a job run once the cards of all ranks for its layout are there and equal, and nothing holds the round.
 void Runner::release(Job& job) {
   if (job.state != Job::State::kAwaitsCards) return;
   for (Rank r = 0; r < member_.world && !job.agreed; ++r) {
@@ -152,13 +179,14 @@ void Runner::release(Job& job) {
     if (r != member_.me && p.gone && p.first_card + p.cards.size() <= job.number)  // nor will it come
       return fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
   }
-  if (!job.agreed) return;
+  if (!job.agreed || order_.holds()) return;
   queue_.run(job);
   if (job.state == Job::State::kDone) done(job);
 }
 
 void Runner::finish(const Task& task) {
   if (!queue_.finished(task)) return;
+  if (task.job->unit != nullptr && !task.job->unit->finite()) rounds_.meet_nonfinite();
   recorder_.bucket(*task.job, rounds_.round(), in_ns(task.job->began), trace_ns());
   done(*task.job);
 }
@@ -219,7 +247,7 @@ bool Runner::part() {
     if (const Rank witness = parting_.missed_by();
         witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
       parting_.miss(witness);
-    parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted());
+    parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted(), rounds_.agreed_finite());
     // A withdrawn message keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
     for (const auto& job : queue_.jobs())
       for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
@@ -253,6 +281,18 @@ void Runner::take_back(bool dropped) {
   const std::lock_guard lock(mutex_);
   --(dropped ? recorder_.stats().rounds_dropped : recorder_.stats().rounds);
   rounds_.take_back();
+  order_.expect_surprise();
+}
+
+std::uint64_t Runner::job() const {
+  const std::lock_guard lock(mutex_);
+  return job_;
+}
+
+void Runner::be_of_job(std::uint64_t job, bool restored) {
+  const std::lock_guard lock(mutex_);
+  of_job_ = job;
+  if (restored) order_.expect_surprise();
 }
 
 void Runner::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {

@@ -82,8 +82,9 @@ class Runner {
   Result<bool> poll(const Job& job);
   // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
   // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
-  // where the session fails meanwhile. away_ns: Done::away_ns.
-  Status agree(std::uint64_t away_ns = 0);
+  // where the session fails meanwhile; false: some rank met a value that is not finite, and all drop the round.
+  // away_ns: Done::away_ns.
+  Result<bool> agree(std::uint64_t away_ns = 0);
   // By rank, of the round that was agreed last; false where some rank's word of it is not known any more.
   bool away(std::span<std::uint64_t> out) const;
   Status status() const;   // ok while the session lives
@@ -97,11 +98,16 @@ class Runner {
   // Work that no step waits for, without the lock; without lanes it is done before this returns.
   void aside(std::function<void()> work);
 
+  std::vector<std::string> said() { return transport_->said(); }
   SessionStats stats() const;
   // began_ns: its commit. True: what was proposed counts from the next round on.
   bool end_round(bool dropped, std::int64_t began_ns);
   // The round that ended last is not committed any more.
   void take_back(bool dropped);
+  // The number of the job that began with this session's first round, as rank 0 has drawn it; 0: no round has begun.
+  std::uint64_t job() const;
+  // Announcement::job from now on. restored: the next round does not follow from the rounds so far.
+  void be_of_job(std::uint64_t job, bool restored);
   Recorder& recorder() { return recorder_; }
   void mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns);
   // By the transport's clock.
@@ -129,8 +135,8 @@ class Runner {
     void take() {
       if (!lock_.owns_lock()) lock_.lock();
     }
-    // Until somebody calls, or the time has come; it may return before.
-    void sleep(std::condition_variable& until, const Instant* at_most = nullptr);
+    // Until somebody calls; it may return before. asks: for so long as a caller's own question may wait.
+    void sleep(std::condition_variable& until, bool asks = false);
 
    private:
     Runner& runner_;
@@ -153,7 +159,9 @@ class Runner {
   bool watching() const { return parting_.open() && liveness_.needed(); }
 
   // All below hold mutex_; those that are given the hold let go of it on the way.
+  void write_card_of(Job& job);
   void match_cards();  // of layouts that are not agreed on, in order
+  void hand_over_entry(const Announcement& entry, bool in_card);  // this rank's next one of the round
   void release(Job& job);
   void finish(const Task& task);
   void done(Job& job);
@@ -195,14 +203,17 @@ class Runner {
   void take(Rank peer, Control& control);
   void take_done(Rank peer, const Done& done);
   void take_card(Rank peer, Card& card);
+  void take_announcement(Rank peer, const Announcement& announcement);
   void take_report(Rank peer, const Control& control);
   void take_farewell(Rank peer, const Farewell& farewell);
   void take_echo(Rank peer, const Echo& echo);
-  void learn_of_commit(std::uint32_t uncommitted);
+  void learn_of_commit(const Testimony& t);
   Report report_to(Rank peer, std::uint32_t number);
   void end_work();          // of a round that closes, if all its jobs are done
   void settle_round();      // it is agreed, if all ranks have ended it
   bool owes_notes() const;  // the end of a round, to somebody
+  Instant told_by() const { return rounds_.since() + limits_.timeout; }  // else they are not waited for
+  void lose(Peer& peer, Status why);                                     // nothing more comes from it
   void send_notes(Hold& hold);
   std::optional<Instant> stand_in_at();  // when somebody is to stand in for this rank's program
 
@@ -221,6 +232,7 @@ class Runner {
   Queue queue_;
   Pacer pacer_;
   Rounds rounds_;
+  BucketOrder order_;
   Parting parting_;
   Proposing proposing_;
   std::unique_ptr<Transport>
@@ -231,14 +243,16 @@ class Runner {
   std::vector<Posted> posted_;            // a batch
   std::vector<std::vector<Task>> taken_;  // by compute lane: the steps that it runs
   Calls calls_;
-  int running_ = 0;          // lanes that run steps
-  int idle_ = 0;             // compute lanes that sleep
-  int callers_ = 0;          // that wait
-  bool driven_ = false;      // without lanes: a caller does their work
-  bool polling_ = false;     // and nobody has woken the poll yet
-  bool notes_ = false;       // some peer is to be told something
-  std::size_t shown_ = 0;    // cards that the transport has
-  std::size_t matched_ = 0;  // layouts that all ranks agree on: the first ones
+  int running_ = 0;           // lanes that run steps
+  int idle_ = 0;              // compute lanes that sleep
+  int callers_ = 0;           // that wait
+  bool driven_ = false;       // without lanes: a caller does their work
+  bool polling_ = false;      // and nobody has woken the poll yet
+  bool notes_ = false;        // some peer is to be told something
+  std::size_t shown_ = 0;     // cards that the transport has
+  std::size_t matched_ = 0;   // layouts that all ranks agree on: the first ones
+  std::uint64_t job_ = 0;     // as rank 0 has drawn it
+  std::uint64_t of_job_ = 0;  // Announcement::job
   bool stop_ = false;
   bool starved_ = false;  // there was no memory for something, and nobody has been told yet
   struct End {

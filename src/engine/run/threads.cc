@@ -6,8 +6,9 @@
 //                   more than sleep, and none for what the communication lane runs itself; ~Runner all
 //   caller          on news_, until its job is done, or the round is agreed and the others are told so, or the session
 //                   is over; ~Runner until nobody parts. done() wakes it for a job that somebody waits for,
-//                   settle_round() and take_farewell() for a round, complete_control() for a word that has gone out,
-//                   part() for the end of the session. With `interrupted` it also wakes by itself
+//                   settle_round() and take_farewell() for a round, complete_control(), send_notes() and lose() for a
+//                   word that has gone out or never will, turn() once that has taken too long, part() for the end of
+//                   the session. It needs no clock of its own; with `interrupted` it also wakes by itself
 //   communication   in poll(), until something completes, wake() is called or its clock is over. Givers of work call
 //   lane            nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
 //                   (the last step of a session that parts); ~Runner calls wake() itself
@@ -53,13 +54,13 @@ void Runner::Hold::let_go() {
   if (calls.due > 0) runner_.standing_.due(calls.due - 1);
 }
 
-void Runner::Hold::sleep(std::condition_variable& until, const Instant* at_most) {
+void Runner::Hold::sleep(std::condition_variable& until, bool asks) {
   const Calls& due = runner_.calls_;
   if (due.news || due.poll || due.ends || due.due > 0 || due.lanes > 0) {
     let_go();
     take();
-  } else if (at_most != nullptr) {
-    until.wait_until(lock_, *at_most);
+  } else if (asks) {
+    until.wait_for(lock_, kInterrupts);  // by this thread's clock: the transport's may be another one
   } else {
     until.wait(lock_);
   }
@@ -132,7 +133,7 @@ void Runner::block(Hold& hold, const std::function<bool()>& over) {
       continue;
     }
     if (lanes_ > 0 || driven_) {
-      hold.sleep(news_, limits_.interrupted ? &ask : nullptr);
+      hold.sleep(news_, limits_.interrupted != nullptr);
       continue;
     }
     drive(hold, [&] {
@@ -168,34 +169,40 @@ Result<bool> Runner::poll(const Job& job) {
   return parting_.open() && job.state == Job::State::kDone;
 }
 
-Status Runner::agree(std::uint64_t away_ns) {
+Result<bool> Runner::agree(std::uint64_t away_ns) {
   Hold hold(*this);
   away_ns_ = away_ns;
   const std::int64_t begin = trace_ns();
   const std::uint64_t before = rounds_.ended();
   rounds_.close();
+  hand_over_entry({.ended = rounds_.ended(),
+                   .place = order_.next_place(rounds_.ended()),
+                   .is_end = true,
+                   .round = rounds_.round(),
+                   .job = of_job_},
+                  false);
   end_work();
   block(hold, [&] { return parting_.over() || rounds_.agreed(); });
   recorder_.call("wait", rounds_.round(), begin,
                  rounds_.ended() > before ? std::max(begin, in_ns(rounds_.since())) : trace_ns());
   // The others need this rank's word, and after this the caller's process may end at any moment. Nobody looks at a peer
   // of an agreed round, so one that takes nothing is waited for as long as its silence would be.
-  const Instant enough = instant() + limits_.timeout;
   Instant ask = instant() + kInterrupts;
   ++callers_;
-  while (parting_.open() && owes_notes() && instant() < enough) {
-    if (instant() >= ask) {
+  while (parting_.open() && owes_notes() && instant() < told_by()) {
+    if (limits_.interrupted && instant() >= ask) {
       ask = instant() + kInterrupts;
       if (interrupted(hold)) withdraw();
     } else if (lanes_ == 0 && !driven_) {
       drive(hold, [&] { turn(hold, kInterrupts); });
     } else {
-      hold.sleep(news_, &ask);
+      hold.sleep(news_, limits_.interrupted != nullptr);
     }
   }
   if (--callers_ > 0 && lanes_ == 0) tell_callers();
   rounds_.stop_waiting();
-  return rounds_.agreed() ? Status{} : parting_.verdict();
+  if (!rounds_.agreed()) return parting_.verdict();
+  return rounds_.agreed_finite();
 }
 
 // Without lanes nobody else would tell the others, unless another thread waits here already and does.

@@ -23,6 +23,7 @@ static_assert(TITHE_PEER_LOST == static_cast<int>(Code::kPeerLost));
 static_assert(TITHE_CANCELLED == static_cast<int>(Code::kCancelled));
 static_assert(TITHE_PROPOSED_REFUSED == static_cast<int>(Proposal::State::kRefused));
 static_assert(TITHE_F16 == static_cast<int>(DType::kF16));
+static_assert(TITHE_ALL_GATHER == static_cast<int>(RoundKind::kAllGather));
 
 int report(const Status& s, tithe_error* error) {
   if (error != nullptr) {
@@ -211,29 +212,40 @@ int tithe_rank(const tithe_session* session) { return session->session->rank(); 
 int tithe_world(const tithe_session* session) { return session->session->world(); }
 
 static int sync_from(tithe_session* session, const tithe_tensor* bucket, size_t tensors,
-                     const tithe::Origin& origin, uint64_t* ticket, tithe_error* error) {
+                     const tithe::Origin& origin, tithe::RoundKind kind, uint64_t* ticket,
+                     tithe_error* error) {
   if (ticket == nullptr || (bucket == nullptr && tensors > 0))
     return tithe::invalid("sync: bucket or ticket is NULL", error);
   std::vector<tithe::Tensor> list;
+  const auto entries = static_cast<size_t>(session->session->world()) + 1;
   for (size_t i = 0; i < tensors; ++i) {
     const tithe_tensor& t = bucket[i];
     if (t.key == nullptr || t.dtype < TITHE_F32 || t.dtype > TITHE_F16)
       return tithe::invalid("sync: a tensor has no key or an unknown type", error);
-    list.push_back({t.key, t.data, t.n, static_cast<tithe::DType>(t.dtype), t.row});
+    list.push_back({t.key, t.data, t.n, static_cast<tithe::DType>(t.dtype), t.row, {}});
+    if (t.bounds != nullptr) list.back().bounds = {t.bounds, entries};
   }
-  const auto given = session->session->sync(list, origin);
+  const auto given = session->session->sync(list, origin, kind);
   if (given.ok()) *ticket = *given;
   return report(given.status(), error);
 }
 
 int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
                tithe_error* error) {
-  return sync_from(session, bucket, tensors, {}, ticket, error);
+  return sync_from(session, bucket, tensors, {}, tithe::RoundKind::kAllReduce, ticket, error);
 }
 int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
                   void* stream, uint64_t* ticket, tithe_error* error) {
   if (device < 0) return tithe::invalid("sync_on: a GPU has a number from 0 on", error);
-  return sync_from(session, bucket, tensors, {device, reinterpret_cast<uint64_t>(stream)}, ticket, error);
+  return tithe_sync_kind(session, TITHE_ALL_REDUCE, bucket, tensors, device, stream, ticket, error);
+}
+int tithe_sync_kind(tithe_session* session, tithe_round_kind kind, const tithe_tensor* bucket, size_t tensors,
+                    int device, void* stream, uint64_t* ticket, tithe_error* error) {
+  const int number = kind;
+  if (number < TITHE_ALL_REDUCE || number > TITHE_ALL_GATHER)
+    return tithe::invalid("sync_kind: there is no round of that kind", error);
+  return sync_from(session, bucket, tensors, {device, reinterpret_cast<uint64_t>(stream)},
+                   static_cast<tithe::RoundKind>(number), ticket, error);
 }
 
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error) {
@@ -329,7 +341,7 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
           .gradient_bytes = s.gradient_bytes,
           .exchange_ns = s.exchange_ns,
           .exposed_ns = s.exposed_ns,
-          .measured_rounds = s.measured_rounds,
+          .measured_round = s.measured_round,
           .gradient_norm = s.gradient_norm,
           .residual_norm = s.residual_norm,
           .values_let_go = s.values_let_go,

@@ -35,7 +35,7 @@ void step(const std::vector<tithe_session*>& ranks, float scale) {
     threads.emplace_back([&, r] {
       std::vector<float> v(kN);
       for (std::size_t i = 0; i < kN; ++i) v[i] = scale * static_cast<float>(i + r);
-      const tithe_tensor t{"w", v.data(), kN, TITHE_F32, 0};
+      const tithe_tensor t{"w", v.data(), kN, TITHE_F32, 0, nullptr};
       uint64_t ticket = 0;
       tithe_error error;
       ASSERT_EQ(tithe_sync(ranks[r], &t, 1, &ticket, &error), TITHE_OK) << error.what;
@@ -150,7 +150,8 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
   const auto rank = [&](int r) {
     float flat[1000];  // two tensors in one piece of memory, each with its key
     for (int i = 0; i < 1000; ++i) flat[i] = static_cast<float>(i + r);
-    const tithe_tensor slices[] = {{"a", flat, 600, TITHE_F32, 0}, {"b", flat + 600, 400, TITHE_F32, 0}};
+    const tithe_tensor slices[] = {{"a", flat, 600, TITHE_F32, 0, nullptr},
+                                   {"b", flat + 600, 400, TITHE_F32, 0, nullptr}};
     uint64_t ticket = 0;
     tithe_error error;
     int done = 1;
@@ -195,7 +196,8 @@ TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
           flat[i] = static_cast<float>(i % kN + static_cast<std::size_t>(r));
         float* const first = flat.data() + (round == 0 ? 0 : kN);  // they change places
         float* const second = flat.data() + (round == 0 ? kN : 0);
-        const tithe_tensor slices[] = {{"x", first, kN, TITHE_F32, 0}, {"y", second, kN, TITHE_F32, 0}};
+        const tithe_tensor slices[] = {{"x", first, kN, TITHE_F32, 0, nullptr},
+                                       {"y", second, kN, TITHE_F32, 0, nullptr}};
         uint64_t ticket = 0;
         tithe_error error;
         ASSERT_EQ(tithe_sync(ranks[r], slices, 2, &ticket, &error), TITHE_OK) << error.what;

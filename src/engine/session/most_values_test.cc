@@ -38,7 +38,7 @@ TEST(MostValues, TheCAbiRefusesABucketOfMore) {
   tithe_session* session = nullptr;
   ASSERT_EQ(tithe_session_open(transport, &options, &session, nullptr), TITHE_OK);
   float one = 1;
-  const tithe_tensor t = {"w", &one, SIZE_MAX, TITHE_F32, 0};
+  const tithe_tensor t = {"w", &one, SIZE_MAX, TITHE_F32, 0, nullptr};
   std::uint64_t ticket = 0;
   tithe_error error;
   EXPECT_EQ(tithe_sync(session, &t, 1, &ticket, &error), TITHE_INVALID);

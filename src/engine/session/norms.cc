@@ -37,9 +37,15 @@ Norms::Pair Norms::of(std::string_view key) const {
   return at == tensors_.end() ? Pair{} : at->second.last;
 }
 
+bool Norms::is_side(std::string_view key) const {
+  const auto at = tensors_.find(key);
+  return at != tensors_.end() && at->second.side;
+}
+
 Norms::Pair Norms::total() const {
   Pair squares;
   for (const auto& [key, t] : tensors_) {
+    if (t.side) continue;
     squares.gradient += t.last.gradient * t.last.gradient;
     squares.residual += t.last.residual * t.last.residual;
   }

@@ -31,7 +31,7 @@ class Norms {
            (committed % every_ == 0 || (committed < every_ && (committed & (committed - 1)) == 0));
   }
   // A key is there from its first layout on, so that measuring allocates nothing.
-  void know(std::string_view key) { tensors_.try_emplace(std::string(key)); }
+  void know(const Tensor& tensor) { tensors_[std::string(tensor.key)].side = tensor.side; }
   // A gradient of the open round, before anything is done to it.
   void take(const Tensor& tensor) { tensors_.find(tensor.key)->second.open = norm(tensor); }
   // The open round is committed. residual(key): its values as of now.
@@ -50,13 +50,15 @@ class Norms {
 
   std::uint64_t committed() const { return committed_; }
   Pair of(std::string_view key) const;
-  Pair total() const;
+  bool is_side(std::string_view key) const;
+  Pair total() const;  // of the gradients: side tensors do not count
 
  private:
   static constexpr double kNothing = -1;
   struct Entry {
     double open = kNothing;  // of the round that is under way
     Pair last;
+    bool side = false;
   };
   const std::uint64_t every_;
   std::uint64_t committed_ = 0;

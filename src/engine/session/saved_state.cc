@@ -12,7 +12,7 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x53544954;  // "TITS" in file order
-constexpr std::uint32_t kStateVersion = 7;
+constexpr std::uint32_t kStateVersion = 8;
 
 std::uint64_t checksum(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
@@ -43,6 +43,7 @@ std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store,
   out.number(static_cast<std::uint32_t>(head.rank));
   out.number(static_cast<std::uint32_t>(head.world));
   out.number(head.round);
+  out.number(head.job);
   out.text(head.codec);
   out.text(head.opened);
   out.text(head.decided);
@@ -58,11 +59,15 @@ std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store,
   return out.take();
 }
 
+std::uint64_t checksum_of(ByteView state) {
+  return wire::get<std::uint64_t>(state.last(sizeof(std::uint64_t)).data());
+}
+
 Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved) {
   const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
   if (bytes.size() < sizeof(std::uint64_t)) return corrupt;
   const ByteView body = bytes.first(bytes.size() - sizeof(std::uint64_t));
-  if (checksum(body) != wire::get<std::uint64_t>(body.data() + body.size())) return corrupt;
+  if (checksum(body) != checksum_of(bytes)) return corrupt;
   ArchiveReader in(body);
   if (in.number<std::uint32_t>() != kStateMagic) return corrupt;
   const auto version = in.number<std::uint32_t>();
@@ -72,6 +77,7 @@ Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved) {
   head.rank = static_cast<Rank>(in.number<std::uint32_t>());
   head.world = static_cast<int>(in.number<std::uint32_t>());
   head.round = in.number<std::uint64_t>();
+  head.job = in.number<std::uint64_t>();
   head.codec = in.text();
   head.opened = in.text();
   head.decided = in.text();

@@ -14,6 +14,7 @@ struct SavedHead {
   Rank rank = 0;
   int world = 1;
   std::uint64_t round = 0;
+  std::uint64_t job = 0;     // a number that rank 0 drew in the job's first round; 0: it has committed none
   std::string codec;         // and choices, of the last commit
   std::string opened = {};   // the same that the session was opened with, where those are others
   std::string decided = {};  // by codec "auto", as src/advice/auto reads it
@@ -32,6 +33,8 @@ Status check_members(const std::vector<std::string>& members, int world);
 
 // Without debts: no residuals and velocities.
 std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store, bool debts = true);
+// The checksum that a state of save() ends in.
+std::uint64_t checksum_of(ByteView state);
 // kCorrupt for bytes that save() did not write, and for a residual or velocity that is not finite; kMismatch for those
 // of another version.
 Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved);

@@ -22,37 +22,64 @@ constexpr std::uint64_t kRoundsToForget = 16;
 
 }  // namespace
 
-Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket) {
-  const std::uint64_t hash = engine::layout_hash(bucket);
-  for (const auto& e : entries_)
-    if (e->hash == hash && engine::same_layout(e->job->unit->tensors(), bucket)) return e.get();
-
+// A bucket whose layout was not seen before.
+Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) const {
   TITHE_TRY(engine::check_keys(bucket));
   for (const Tensor& t : bucket) {
     const Kept* kept = store_.find(t.key);
     if (kept != nullptr && kept->n != t.n)
-      return Status(Code::kInvalid,
-                    fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n));
+      return {Code::kInvalid, fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n)};
     if (kept != nullptr && kept->used == round_ + 1) return in_open_round(t.key);  // the layout stays unknown
   }
+  for (const auto& e : entries_) {
+    const RoundKind before = e->job->unit->plan().kind;
+    for (const engine::TensorLayout& t : e->job->unit->tensors())
+      if (before != kind && std::ranges::find(bucket, t.key, &Tensor::key) != bucket.end())
+        return {Code::kInvalid,
+                fmt::format(
+                    "tensor '{}' comes in a bucket of {}, and came in one of {} before: the residual of a "
+                    "key is of one kind, so give the other tensor another key",
+                    t.key, name(kind), name(before))};
+  }
+  if (kind == RoundKind::kAllReduce) return {};
+  const auto refuse = [&](std::string_view why) {
+    return Status(Code::kUnsupported, fmt::format("{}: {}", name(kind), why));
+  };
+  if (member_.servers > 0)
+    return refuse("ranks that only serve own nothing: open the session with servers=0");
+  if (stand_in_ != nullptr)
+    return refuse("a stand-in has no values to send: open the session with stragglers= that only reports");
+  if (!automatic_.empty())
+    return refuse(
+        fmt::format("codec {} plans all-reduces alone: open the session with another codec", automatic_));
+  return check_kind(engine::plan_of(bucket, *choices_, kind));
+}
 
+Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket, RoundKind kind) {
+  const std::uint64_t hash = engine::layout_hash(bucket, kind);
+  for (const auto& e : entries_)
+    if (e->hash == hash && e->job->unit->plan().kind == kind &&
+        engine::same_layout(e->job->unit->tensors(), bucket))
+      return e.get();
+  TITHE_TRY(check_new(bucket, kind));
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
-  entry->job = &add(unit_of(bucket, *choices_), hash);
+  entry->job = &add(unit_of(bucket, kind, *choices_), hash);
   for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
     entry->kept.push_back(&store_.of(t.key));
     entry->kept.back()->n = t.n;
-    norms_.know(t.key);
   }
+  for (const Tensor& t : bucket) norms_.know(t);
   met_.meet(*choices_, bucket);
   entries_.push_back(std::move(entry));
   open_.reserve(entries_.size());
   return entries_.back().get();
 }
 
-std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, const Choices& choices,
+std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, RoundKind kind,
+                                             const Choices& choices,
                                              std::span<const carry::Own> comes) const {
-  Plan plan = engine::plan_of(bucket, choices);
+  Plan plan = engine::plan_of(bucket, choices, kind);
   std::vector<engine::TensorLayout> layout = engine::lay_out(bucket, plan.order);
   std::vector<carry::Own> in_order;
   for (std::size_t k = 0; k < comes.size(); ++k) in_order.push_back(comes[plan.order[k]]);
@@ -72,6 +99,7 @@ Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
       .layout = layout,
       .plan = unit->plan_hash(),
       .round = round_,
+      .proposed_job = proposed_job_,
       .average = options_.average,
       .codec = engine::card_text(*choices_, schedule_, automatic_, member_.tagging.checksum, ranks_text()),
       .strategy = engine::strategy_text(*choices_)};
@@ -93,9 +121,10 @@ Status Session::Impl::meets_open_round(const Entry& e) const {
   return {};
 }
 
-Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin& origin, Whose whose) {
+Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind,
+                                   Whose whose) {
   TITHE_TRY(runner_.status());
-  TITHE_TRY(engine::check_bucket(bucket));
+  TITHE_TRY(engine::check_bucket(bucket, kind, member_.world));
   const std::lock_guard lock(mutex_);
   TITHE_TRY(broken_);
   if (ending_)
@@ -106,7 +135,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
                     round_));
   if (round_over_ && !met_all_) TITHE_TRY(met_.check(*choices_));
   met_all_ = round_over_;
-  Result<Entry*> found = entry_of(bucket);
+  Result<Entry*> found = entry_of(bucket, kind);
   if (!found.ok()) return found.status();
   Entry& e = **found;
   TITHE_TRY(meets_open_round(e));
@@ -123,7 +152,8 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
       left_ns_ == 0
           ? 0
           : static_cast<std::uint64_t>(std::max<std::int64_t>(0, last_handed_ns_ - left_ns_ - blocked_ns_));
-  for (const Tensor& t : bucket) gradient_bytes_ += t.n * bytes_of(t.dtype);
+  for (const Tensor& t : bucket)
+    if (!t.side) gradient_bytes_ += t.n * bytes_of(t.dtype);
   TITHE_TRY(look_at(unit, bucket, e.hash));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_),
                           whose == Whose::kPrograms ? last_ticket_ + 1 : 0));
@@ -204,10 +234,10 @@ Status Session::Impl::commit_round(bool& ended) {
     const std::lock_guard lock(mutex_);
     away_ns = away_ns_;
   }
-  TITHE_TRY(runner_.agree(away_ns));
+  const Result<bool> agreed = runner_.agree(away_ns);
+  if (!agreed.ok()) return agreed.status();
+  const bool finite = *agreed;
   const std::lock_guard lock(mutex_);
-  const bool finite =
-      std::all_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->finite(); });
   const bool excessive =
       std::any_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->excessive(); });
   settle();
@@ -233,6 +263,10 @@ Status Session::Impl::commit_round(bool& ended) {
   ++round_;
   ++committed_;
   ended = true;
+  if (job_ == 0) {
+    job_ = runner_.job();
+    show_job(false);
+  }
   look_for_late();
   committed_choices_ = choices_;
   if (!finite)

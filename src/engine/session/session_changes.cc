@@ -156,7 +156,9 @@ Session::Impl::Seen Session::Impl::seen(const Entry& e) const {
   Unit& unit = *e.job->unit;
   Seen out;
   out.job = e.job->number;
+  out.kind = unit.plan().kind;
   out.bucket = unit.last_bucket();
+  out.bounds.resize(out.bucket.size());
   out.keys.resize(out.bucket.size());
   out.gives.resize(out.bucket.size());
   for (const engine::TensorLayout& t : unit.tensors()) {
@@ -166,8 +168,12 @@ Session::Impl::Seen Session::Impl::seen(const Entry& e) const {
     mine.n = t.n;
     mine.dtype = t.dtype;
     mine.row = t.row;
+    out.bounds[t.index] = t.bounds;
   }
-  for (std::size_t i = 0; i < out.keys.size(); ++i) out.bucket[i].key = out.keys[i];
+  for (std::size_t i = 0; i < out.keys.size(); ++i) {
+    out.bucket[i].key = out.keys[i];
+    out.bucket[i].bounds = out.bounds[i];
+  }
   return out;
 }
 
@@ -180,9 +186,11 @@ engine::Answer Session::Impl::build(std::uint32_t number, const std::string& tex
     {
       const std::lock_guard lock(mutex_);
       for (const auto& e : entries_) layouts.push_back(seen(*e));
+      if (const Status s = check_kinds(*built.choices); !s.ok())
+        return {.number = number, .code = s.code(), .why = s.what()};
     }
     for (const Seen& s : layouts) {
-      auto unit = unit_of(s.bucket, *built.choices, s.gives);
+      auto unit = unit_of(s.bucket, s.kind, *built.choices, s.gives);
       unit->touch(s.bucket);
       built.units.emplace(s.job, std::move(unit));
     }
@@ -194,6 +202,15 @@ engine::Answer Session::Impl::build(std::uint32_t number, const std::string& tex
     return {
         .number = number, .code = Code::kIo, .why = "there is not enough memory for what these choices need"};
   }
+}
+
+Status Session::Impl::check_kinds(const Choices& choices) const {
+  for (const auto& e : entries_)
+    if (e->job->unit->plan().kind != RoundKind::kAllReduce) {
+      const Seen layout = seen(*e);
+      TITHE_TRY(check_kind(engine::plan_of(layout.bucket, choices, layout.kind)));
+    }
+  return {};
 }
 
 void Session::Impl::discard(std::uint32_t number) {
@@ -227,7 +244,7 @@ void Session::Impl::take(std::shared_ptr<const Choices> choices, Built* built) {
       if (const auto at = built->units.find(before.number); at != built->units.end())
         unit = std::move(at->second);
     const Seen layout = seen(*e);
-    if (unit == nullptr) unit = unit_of(layout.bucket, *choices_);
+    if (unit == nullptr) unit = unit_of(layout.bucket, layout.kind, *choices_);
     const std::span<const engine::TensorLayout> now = unit->tensors(), was = before.unit->tensors();
     std::vector<std::size_t> lay(was.size());  // by the caller's order: where it stood
     for (std::size_t i = 0; i < was.size(); ++i) lay[was[i].index] = i;

@@ -48,7 +48,7 @@ TEST(SessionChoices, EveryTensorGetsWhatItsRuleSays) {
   const std::string plan = ranks[0].plan_text();
   for (const char* line :
        {"part 0: 20000 values from 0, topk:ratio=0.1 by gather (rule 1 ('*embedding*'))\n",
-        "part 1: 9000 values from 20000, fp8 by server (as asked)\n",
+        "part 1: 9000 values from 20000, fp8 by server (default)\n",
         "part 2: 5000 values from 29000, fp32 by server (rule 3 ('*norm*'))\n",
         "part 3: 80 values from 34000, fp32 by gather (tensors below 4096 values travel raw)\n",
         "tensor embedding.weight: 20000 values, topk:ratio=0.1 by gather, part 0 (rule 1 ('*embedding*'))\n",
@@ -64,7 +64,7 @@ TEST(SessionChoices, ShorthandIsTheSamePlan) {
     Ranks ranks(open_loop(1), options);
     EXPECT_TRUE(step(ranks[0], {{"a", 10'000}, {"b", 10}, {"c", 5000}}).ok());
     std::string text = ranks[0].plan_text();
-    for (const std::string_view why : {"as asked", "rule 1 ('*')"})
+    for (const std::string_view why : {"default", "rule 1 ('*')"})
       for (std::size_t at = 0; (at = text.find(why)) != std::string::npos;) text.erase(at, why.size());
     return text;
   };

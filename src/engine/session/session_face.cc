@@ -3,7 +3,9 @@
 // (stand_in.h), that one does.
 #include <fmt/format.h>
 
+#include "base/bytes.h"
 #include "base/environment.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "engine/session/stand_in.h"
 #include "plan/lanes.h"
@@ -49,7 +51,8 @@ std::shared_ptr<Session::Impl> Session::impl() const {
 Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said,
                     Choices choices, Schedule schedule, const engine::Tagging& tagging,
                     const engine::DeviceChoice& device, const engine::Pacing& pacing,
-                    std::unique_ptr<engine::TraceFile> trace, const engine::Stragglers& stragglers)
+                    std::unique_ptr<engine::TraceFile> trace, const engine::Stragglers& stragglers,
+                    std::uint64_t proposed_job)
     : trace_(std::move(trace)),
       options_(std::move(options)),
       cores_(transport->cores()),
@@ -72,6 +75,7 @@ Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options
       link_said_(link_said),
       schedule_(schedule),
       choices_(std::make_shared<const Choices>(std::move(choices))),
+      proposed_job_(proposed_job),
       lateness_(stragglers.share, member_.world),
       all_away_(static_cast<std::size_t>(member_.world)),
       stand_in_(stragglers.stands_in() && member_.world > 1 ? std::make_unique<StandIn>(*this, stragglers)
@@ -150,10 +154,16 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
     if (!opened.ok()) return opened.status();
     trace = std::move(*opened);
   }
+  std::uint64_t proposed_job = 0;
+  if (transport->rank() == 0) {
+    std::uint8_t drawn[sizeof proposed_job];
+    TITHE_TRY(fill_random(drawn));
+    proposed_job = wire::get<std::uint64_t>(drawn) | 1;
+  }
   return std::unique_ptr<Session>(new Session(std::make_shared<Impl>(
       std::move(transport), std::move(told), !options.link.empty(), std::move(*choices), *schedule,
       engine::Tagging{.what = *authenticate, .checksum = *checksum}, *device, *pacing, std::move(trace),
-      *stragglers)));
+      *stragglers, proposed_job)));
 }
 
 // The others hear that the transport is gone.
@@ -172,13 +182,14 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transp
 
 int Session::rank() const { return impl()->member().me; }
 int Session::world() const { return impl()->member().world; }
-Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin) {
+Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind) {
   try {
     const auto inside = impl();
-    return inside->stand_in() != nullptr ? inside->stand_in()->sync(bucket, origin)
-                                         : inside->sync(bucket, origin);
+    return inside->stand_in() != nullptr && kind == RoundKind::kAllReduce
+               ? inside->stand_in()->sync(bucket, origin)
+               : inside->sync(bucket, origin, kind);
   } catch (const std::bad_alloc&) {
-    return impl()->no_memory(impl()->needs(bucket));
+    return impl()->no_memory(impl()->needs(bucket, kind));
   }
 }
 Status Session::wait(Ticket ticket) {

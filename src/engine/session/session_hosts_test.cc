@@ -76,7 +76,7 @@ TEST(SessionHosts, HostsOfOneRankGiveTheStrategyBetweenThem) {
       const Rounds a = run(with(codec, apart, "4x1")), b = run(with(codec, flat, ""));
       EXPECT_TRUE(same_bits(a.result[0], b.result[0])) << codec;
       for (Rank r = 0; r < kWorld; ++r) EXPECT_TRUE(same_bits(a.left[at(r)], b.left[at(r)])) << codec;
-      EXPECT_TRUE(has(a.plan, std::string(" by ") + flat + " (as asked; each rank has a host of its own)"))
+      EXPECT_TRUE(has(a.plan, std::string(" by ") + flat + " (default; each rank has a host of its own)"))
           << a.plan;
     }
 }
@@ -84,7 +84,7 @@ TEST(SessionHosts, HostsOfOneRankGiveTheStrategyBetweenThem) {
 TEST(SessionHosts, OneHostHasItsOwnCodecAlone) {
   const Rounds a = run(with("onebit", "hosts", "1x4")), b = run(with("fp32", "server", ""));
   EXPECT_TRUE(same_bits(a.result[0], b.result[0]));
-  EXPECT_TRUE(has(a.plan, "fp32 by server (as asked; all ranks share a host)")) << a.plan;
+  EXPECT_TRUE(has(a.plan, "fp32 by server (default; all ranks share a host)")) << a.plan;
 }
 
 // Two codecs and two sets of laws in one part; a loss of either stays with the rank that encoded.
@@ -158,7 +158,7 @@ TEST(SessionHosts, RanksThatSeeOtherHostsAreNamed) {
 
 TEST(SessionHosts, TransportsTellThem) {
   Ranks ranks(open_loop(kWorld, {}, *Hosts::parse("2x2", kWorld)), with("onebit", "hosts", ""));
-  EXPECT_TRUE(has(run(ranks, 1).plan, "onebit by hosts, fp32 inside (as asked)"));
+  EXPECT_TRUE(has(run(ranks, 1).plan, "onebit by hosts, fp32 inside (default)"));
 }
 
 TEST(SessionHosts, MomentumIsOfAllRanksOfAHost) {

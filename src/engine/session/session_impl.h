@@ -25,7 +25,7 @@ class Session::Impl {
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said, Choices choices,
        Schedule schedule, const engine::Tagging& tagging, const engine::DeviceChoice& device,
        const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace,
-       const engine::Stragglers& stragglers);
+       const engine::Stragglers& stragglers, std::uint64_t proposed_job);
   static Result<std::unique_ptr<Session>> open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options);
   ~Impl();
@@ -41,7 +41,8 @@ class Session::Impl {
     return round_;
   }
 
-  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin, Whose whose = Whose::kPrograms);
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin,
+                      RoundKind kind = RoundKind::kAllReduce, Whose whose = Whose::kPrograms);
   Status wait(Ticket ticket, Whose whose = Whose::kPrograms);
   Result<bool> poll(Ticket ticket);
   Status commit(Whose whose = Whose::kPrograms);
@@ -51,8 +52,7 @@ class Session::Impl {
   Status undo();
   Result<std::vector<std::uint8_t>> common_state();
   // session_reform.cc
-  Status may_become(const Transport* transport, const std::vector<std::string>& members,
-                    std::uint64_t epoch) const;
+  Status may_become(Rank rank, int world, const std::vector<std::string>& members, std::uint64_t epoch) const;
   SessionOptions options_in(std::vector<std::string> members, std::uint64_t epoch) const;
   void follow(Impl& old);
   Status residual(std::string_view key, std::span<float> out) const;
@@ -68,7 +68,7 @@ class Session::Impl {
   std::vector<std::string> said();
   std::string choices() const;
   // The memory that the layout of this bucket takes, in words.
-  std::string needs(std::span<const Tensor> bucket) const;
+  std::string needs(std::span<const Tensor> bucket, RoundKind kind) const;
   // Ends the session, since this rank cannot take part.
   Status no_memory(const std::string& what);
   Status write_trace();
@@ -119,14 +119,19 @@ class Session::Impl {
   struct Seen {
     std::uint32_t job = 0;
     std::vector<std::string> keys;
-    std::vector<Tensor> bucket;     // in the caller's order, where its tensors lay last
+    RoundKind kind = RoundKind::kAllReduce;
+    std::vector<std::vector<std::size_t>> bounds;  // Tensor::bounds
+    std::vector<Tensor> bucket;                    // in the caller's order, where its tensors lay last
     std::vector<carry::Own> gives;  // in that order as well: what has memory that can change hands
   };
 
-  Result<Entry*> entry_of(std::span<const Tensor> bucket);
+  Result<Entry*> entry_of(std::span<const Tensor> bucket, RoundKind kind);
+  Status check_new(std::span<const Tensor> bucket, RoundKind kind) const;
   // comes: in the caller's order.
-  std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, const Choices& choices,
-                                        std::span<const carry::Own> comes = {}) const;
+  std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, RoundKind kind,
+                                        const Choices& choices, std::span<const carry::Own> comes = {}) const;
+  // Whether all layouts can go on with these choices.
+  Status check_kinds(const Choices& choices) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
   Status look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout);
   Status in_open_round(std::string_view key) const;
@@ -148,6 +153,7 @@ class Session::Impl {
   std::string name_of(Rank rank) const;
   std::string my_name() const { return name_of(member_.me); }
   std::string ranks_text() const;
+  void show_job(bool restored);
   Result<std::shared_ptr<const Choices>> fits(const engine::SavedHead& head,
                                               const carry::Store::Map& saved) const;
   Status go_on(const engine::SavedHead& head, carry::Store::Map&& saved,
@@ -215,7 +221,9 @@ class Session::Impl {
   Undo undo_;
   SessionStats before_;  // of its lanes, in the epochs before
   std::uint64_t rounds_undone_ = 0;
-  std::string resumed_;  // whose states all ranks go on from, where those were others; for cards
+  const std::uint64_t proposed_job_;  // rank 0's, for a job that begins here; 0 on other ranks
+  std::uint64_t job_ = 0;             // SavedHead::job
+  std::string resumed_;               // whose states all ranks go on from, where those were others; for cards
   std::uint64_t ranks_lost_ = 0;
   carry::Book book_;                // of what lost ranks had left unsent
   std::vector<std::string> lines_;  // for said()

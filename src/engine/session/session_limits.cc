@@ -45,6 +45,8 @@ std::vector<std::string> Session::Impl::said() {
   std::vector<std::string> lines = advisor_ == nullptr ? std::vector<std::string>() : advisor_->said();
   const std::vector<std::string> gpus = member_.gpus->said();
   lines.insert(lines.end(), gpus.begin(), gpus.end());
+  const std::vector<std::string> transport = runner_.said();
+  lines.insert(lines.end(), transport.begin(), transport.end());
   const std::lock_guard lock(mutex_);
   lines.insert(lines.end(), lines_.begin(), lines_.end());
   lines_.clear();
@@ -68,9 +70,9 @@ Status Session::Impl::check_carry() {
   return {};
 }
 
-std::string Session::Impl::needs(std::span<const Tensor> bucket) const {
+std::string Session::Impl::needs(std::span<const Tensor> bucket, RoundKind kind) const {
   const std::lock_guard lock(mutex_);
-  const Plan plan = engine::plan_of(bucket, *choices_);
+  const Plan plan = engine::plan_of(bucket, *choices_, kind);
   return engine::Unit::needs(member_, engine::lay_out(bucket, plan.order), plan, schedule_.ratios());
 }
 

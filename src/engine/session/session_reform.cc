@@ -25,21 +25,29 @@ void Session::Impl::follow(Impl& old) {
   lines_.insert(lines_.begin(), old.lines_.begin(), old.lines_.end());
 }
 
-Status Session::Impl::may_become(const Transport* transport, const std::vector<std::string>& members,
+Status Session::Impl::may_become(Rank rank, int world, const std::vector<std::string>& members,
                                  std::uint64_t epoch) const {
-  if (transport == nullptr) return {Code::kInvalid, "reform: a session needs a transport"};
+  if (world < 1 || rank < 0 || rank >= world)
+    return {Code::kInvalid, fmt::format("reform: rank {} of a world of {} ranks", rank, world)};
   if (members.empty())
     return {Code::kInvalid,
             "reform: the ranks need names, by which they know each other in the world of before"};
-  TITHE_TRY(engine::check_members(members, transport->world()));
-  const std::string& name = members[static_cast<std::size_t>(transport->rank())];
+  TITHE_TRY(engine::check_members(members, world));
+  const std::string& name = members[static_cast<std::size_t>(rank)];
   if (name != my_name())
     return {Code::kInvalid, fmt::format("reform: this rank is '{}', and member {} of the new world is '{}'",
-                                        printable(my_name(), 200), transport->rank(), printable(name, 200))};
+                                        printable(my_name(), 200), rank, printable(name, 200))};
   if (epoch <= options_.epoch)
     return {Code::kInvalid,
             fmt::format("reform: epoch {} is over, this session is in epoch {}", epoch, options_.epoch)};
-  return {};
+  if (member_.servers >= world)
+    return {Code::kInvalid, fmt::format("reform: servers={} of a world of {} ranks: at least one must work",
+                                        member_.servers, world)};
+  const Result<Hosts> hosts = options_.hosts.empty() ? Hosts{} : Hosts::parse(options_.hosts, world);
+  if (!hosts.ok()) return hosts.status();
+  if (const auto choices = engine::choices_of(options_, world, *hosts); !choices.ok())
+    return choices.status();
+  return stand_in_ == nullptr ? Status{} : stand_in_->check_level("reform");
 }
 
 SessionOptions Session::Impl::options_in(std::vector<std::string> members, std::uint64_t epoch) const {
@@ -65,10 +73,16 @@ void leave(std::shared_ptr<Old> old, engine::Runner& next) {
 
 }  // namespace
 
+Status Session::may_reform(Rank rank, int world, const std::vector<std::string>& members,
+                           std::uint64_t epoch) const {
+  return impl()->may_become(rank, world, members, epoch);
+}
+
 Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::string> members,
                        std::uint64_t epoch) {
   std::shared_ptr<Impl> old = impl();
-  TITHE_TRY(old->may_become(transport.get(), members, epoch));
+  if (transport == nullptr) return {Code::kInvalid, "reform: a session needs a transport"};
+  TITHE_TRY(old->may_become(transport->rank(), transport->world(), members, epoch));
   if (old->stand_in() != nullptr) TITHE_TRY(old->stand_in()->level("reform", true));
   const Rank me = old->member().me;
   try {

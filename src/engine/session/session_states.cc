@@ -51,6 +51,7 @@ std::vector<std::pair<std::string, std::size_t>> sizes(const Store::Map& kept) {
 
 // In what two states of one round of one job differ; empty: in nothing that ranks have in common.
 std::string difference(const SavedHead& a, const SavedHead& b) {
+  if (a.job != b.job) return fmt::format("jobs {:016x} and {:016x}", a.job, b.job);
   if (a.round != b.round) return fmt::format("rounds {} and {}", a.round, b.round);
   if (a.world != b.world) return fmt::format("worlds of {} and {} ranks", a.world, b.world);
   if (a.members != b.members) return "names of ranks";
@@ -73,6 +74,7 @@ Result<std::vector<std::uint8_t>> Session::Impl::saved(bool debts) {
       engine::save({.rank = member_.me,
                     .world = member_.world,
                     .round = round_,
+                    .job = job_,
                     .codec = codec,
                     .opened = codec == opened ? std::string() : opened,
                     .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
@@ -107,6 +109,8 @@ Result<std::shared_ptr<const Choices>> Session::Impl::fits(const SavedHead& head
             "state was saved with schedule '{0}', this session has '{1}': open it with schedule '{0}'",
             head.schedule, schedule_.text()));
   TITHE_TRY(check_allowed(**choices, saved));
+  const std::lock_guard lock(mutex_);
+  TITHE_TRY(check_kinds(**choices));
   return choices;
 }
 
@@ -122,6 +126,7 @@ Status Session::Impl::go_on(const SavedHead& head, Store::Map&& saved,
   if (choices != choices_) take(choices, nullptr);
   committed_choices_ = choices_;
   round_ = head.round;
+  job_ = head.job;
   schedule_.restore(head.told);
   if (advisor_ != nullptr) advisor_->restored(head.decided, choices_->rules());
   return {};
@@ -151,6 +156,7 @@ Status Session::Impl::restore(ByteView bytes) {
   const std::lock_guard lock(mutex_);
   TITHE_TRY(go_on(head, std::move(saved), *choices));
   resumed_.clear();
+  show_job(true);
   return {};
 }
 
@@ -215,7 +221,7 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
       ++stay;
     } else if (given.contains(name)) {
       gone.push_back(name);
-      hash = hash_of(hash, "at hand");
+      hash = mix64(hash ^ engine::checksum_of(states[given.at(name)]));
     } else {
       unknown.push_back(name);
     }
@@ -240,6 +246,7 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
   TITHE_TRY(go_on(first, std::move(mine), *choices));
   const bool same = gone.empty() && unknown.empty() && stay == here.size();
   resumed_ = same ? std::string() : fmt::format("{} ranks {:016x}", first.world, hash);
+  show_job(true);
   ranks_lost_ += unknown.size();
   if (member_.me == 0 && !unknown.empty())
     say(fmt::format("round {}: lost with what they had left unsent, which nobody knows: {}", round_,
@@ -271,6 +278,11 @@ std::string Session::Impl::ranks_text() const {
   }
   if (!resumed_.empty()) out += std::string(engine::kResumed) + resumed_;
   return out;
+}
+
+// Peers compare the job, and the states that this rank goes on from.
+void Session::Impl::show_job(bool restored) {
+  runner_.be_of_job(job_ == 0 && resumed_.empty() ? 0 : hash_of(mix64(job_), resumed_), restored);
 }
 
 // ---- A round is taken back

@@ -41,7 +41,7 @@ SessionStats Session::Impl::stats() const {
   s.gradient_bytes = gradient_bytes_;
   s.exchange_ns = exchange_ns_;
   s.exposed_ns = exposed_ns_;
-  s.measured_rounds = norms_.committed();
+  s.measured_round = norms_.committed();
   const engine::Norms::Pair norms = norms_.total();
   s.gradient_norm = norms.gradient;
   s.residual_norm = norms.residual;
@@ -58,8 +58,8 @@ void Session::Impl::look_for_late() {
       options_.members.empty() ? "" : fmt::format(" ('{}')", printable(name_of(late_.rank), 200));
   say(fmt::format(
       "round {}: rank {}{} is late: its program takes {:.4g} ms for a round, {:.0f} % more than the median "
-      "of all ranks, and the others wait {:.4g} ms for it, on average of the last {} rounds; see 'Ranks "
-      "that are slow' in docs/elastic.md",
+      "of all ranks, and the others wait {:.4g} ms for it, on average of the last {} rounds "
+      "(docs/stragglers.md)",
       round_ - 1, late_.rank, name, 1e-6 * static_cast<double>(late_.own_ns), 100 * late_.share,
       1e-6 * static_cast<double>(late_.cost_ns), engine::kLateWindow));
 }
@@ -76,8 +76,13 @@ std::vector<TensorStats> Session::Impl::tensor_stats() const {
           std::ranges::upper_bound(unit.plan().parts, t.first, {}, [](const Part& p) { return p.first; });
       const bool none = t.n == 0 || part == unit.plan().parts.begin();  // no values, so no part
       const engine::Norms::Pair norms = norms_.of(t.key);
-      by_key[t.key] = {t.key, t.n, none ? std::string() : to_string(std::prev(part)->spec), norms.gradient,
-                       norms.residual};
+      by_key[t.key] = {.key = t.key,
+                       .n = t.n,
+                       .codec = none ? std::string() : to_string(std::prev(part)->spec),
+                       .strategy = none ? std::string() : std::string(std::prev(part)->strategy->name),
+                       .side = norms_.is_side(t.key),
+                       .gradient_norm = norms.gradient,
+                       .residual_norm = norms.residual};
       if (const auto gave = book_.find(t.key); gave != book_.end()) {
         by_key[t.key].values_lost = gave->second.values;
         by_key[t.key].sum_lost = gave->second.sum;
@@ -91,7 +96,8 @@ std::vector<TensorStats> Session::Impl::tensor_stats() const {
 
 // Norms and the advisor read gradients in the host's memory. Where these lie there already, this allocates nothing.
 Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout) {
-  const bool measured = norms_.due(round_ + 1);
+  const bool gathers = unit.plan().kind == RoundKind::kAllGather;  // weights, or others' values: no gradients
+  const bool measured = norms_.due(round_ + 1) && !gathers;
   if (advisor_ == nullptr && !measured) return {};
   std::vector<std::vector<std::uint8_t>> rooms;
   std::vector<Tensor> copies;

@@ -50,7 +50,7 @@ TEST(SessionStats, NormsAreOfTheGradientAsItCameAndOfWhatIsUnsentAfterIt) {
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1"});
   ranks.each([&](Rank r) {
     Session& session = ranks[r];
-    EXPECT_EQ(session.stats().measured_rounds, 0U);
+    EXPECT_EQ(session.stats().measured_round, 0U);
     for (int k = 1; k <= 3; ++k) {
       std::vector<float> large = wave(kLarge, 2 * k + r), small = wave(kSmall, r);
       const double gradient = std::hypot(norm_of(large), norm_of(small)), alone = norm_of(large);
@@ -59,7 +59,7 @@ TEST(SessionStats, NormsAreOfTheGradientAsItCameAndOfWhatIsUnsentAfterIt) {
       std::vector<float> residual(kLarge);
       ASSERT_TRUE(session.residual("large", residual).ok());
       const SessionStats s = session.stats();
-      EXPECT_EQ(s.measured_rounds, static_cast<std::uint64_t>(k));
+      EXPECT_EQ(s.measured_round, static_cast<std::uint64_t>(k));
       EXPECT_NEAR(s.gradient_norm, gradient, 1e-9 * gradient);
       EXPECT_GT(s.residual_norm, 0.1 * gradient);
       EXPECT_NEAR(s.residual_norm, norm_of(residual), 1e-9 * gradient);
@@ -74,7 +74,7 @@ TEST(SessionStats, NormsAreOfTheGradientAsItCameAndOfWhatIsUnsentAfterIt) {
       EXPECT_EQ(tensors[1].codec, "fp32");
       EXPECT_EQ(tensors[1].residual_norm, 0);
     }
-    EXPECT_EQ(session.stats().measured_rounds, 2U);
+    EXPECT_EQ(session.stats().measured_round, 2U);
   });
 }
 
@@ -90,9 +90,32 @@ TEST(SessionStats, ARoundThatIsDroppedIsNotMeasured) {
     ASSERT_TRUE(round_of(ranks[r], large, small).ok());
     const SessionStats after = ranks[r].stats();
     EXPECT_EQ(after.rounds_dropped, 1U);
-    EXPECT_EQ(after.measured_rounds, before.measured_rounds);
+    EXPECT_EQ(after.measured_round, before.measured_round);
     EXPECT_EQ(after.gradient_norm, before.gradient_norm);
     EXPECT_EQ(after.residual_norm, before.residual_norm);
+  });
+}
+
+TEST(SessionStats, SideTensorsAreCountedApartFromGradients) {
+  Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1"});
+  ranks.each([&](Rank r) {
+    std::vector<float> gradient = wave(8000, r), squares(8000, 400.0F);
+    const double should = norm_of(gradient);
+    const Tensor side{.key = "w (squares)", .data = squares.data(), .n = squares.size(), .side = true};
+    const Tensor own{.key = "w", .data = gradient.data(), .n = gradient.size()};
+    ASSERT_TRUE(ranks[r].sync({&side, 1}).ok());
+    ASSERT_TRUE(ranks[r].sync({&own, 1}).ok());
+    ASSERT_TRUE(ranks[r].commit().ok());
+    const SessionStats s = ranks[r].stats();
+    EXPECT_EQ(s.gradient_bytes, 4U * 8000);
+    EXPECT_NEAR(s.gradient_norm, should, 1e-9 * should);
+    const std::vector<TensorStats> tensors = ranks[r].tensor_stats();
+    ASSERT_EQ(tensors.size(), 2U);
+    EXPECT_FALSE(tensors[0].side);
+    EXPECT_EQ(s.residual_norm, tensors[0].residual_norm);
+    EXPECT_TRUE(tensors[1].side);
+    EXPECT_GT(tensors[1].gradient_norm, 1e4);
+    EXPECT_NE(tensors[0].strategy, "");
   });
 }
 
@@ -127,7 +150,7 @@ TEST(SessionStats, BytesHandedOverAndTimesOfRoundsAddUp) {
     EXPECT_EQ(s.gradient_bytes, 3U * 4 * 8016);
     EXPECT_GT(s.exposed_ns, 0U);
     EXPECT_GT(s.exchange_ns, s.exposed_ns) << "the first bucket was exchanged before the second one came";
-    EXPECT_EQ(s.measured_rounds, 0U);
+    EXPECT_EQ(s.measured_round, 0U);
     EXPECT_EQ(s.gradient_norm, 0);
   });
 }

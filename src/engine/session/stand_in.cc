@@ -138,7 +138,7 @@ Status Session::Impl::StandIn::play(Round& round) {
       bucket.push_back(
           {.key = s.key, .data = results.back().data(), .n = s.n, .dtype = s.dtype, .row = s.row});
     }
-    const Result<Ticket> ticket = session_.sync(bucket, {}, Whose::kNobodys);
+    const Result<Ticket> ticket = session_.sync(bucket, {}, RoundKind::kAllReduce, Whose::kNobodys);
     if (!ticket.ok()) return ticket.status();
     tickets.push_back(*ticket);
   }
@@ -178,7 +178,7 @@ Result<Ticket> Session::Impl::StandIn::sync(std::span<const Tensor> bucket, cons
 }
 
 Result<Ticket> Session::Impl::StandIn::take(std::span<const Tensor> bucket) {
-  TITHE_TRY(engine::check_bucket(bucket));
+  TITHE_TRY(engine::check_bucket(bucket, RoundKind::kAllReduce, session_.member_.world));
   Round& round = missed_.front();
   if (round.taken == round.results.size() || shape_of(bucket) != usual_[round.taken])
     return Status(
@@ -263,15 +263,20 @@ Status Session::Impl::StandIn::level(std::string_view what, bool for_good) {
   if (open) (void)commit();  // whoever asks says what became of it
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
-  if (!missed_.empty())
-    return {Code::kInvalid,
-            fmt::format(
-                "{}: {} rounds have gone on without this rank, and their results wait for it: hand over its "
-                "buckets of these rounds first. With level=N in stragglers all ranks are at the same round "
-                "after every N-th one",
-                what, missed_.size())};
-  over_ = over_ || for_good;
-  return {};
+  over_ = over_ || (for_good && missed_.empty());
+  lock.unlock();
+  return check_level(what);
+}
+
+Status Session::Impl::StandIn::check_level(std::string_view what) const {
+  const std::uint64_t waiting = behind();
+  if (waiting == 0) return {};
+  return {Code::kInvalid,
+          fmt::format(
+              "{}: {} rounds have gone on without this rank, and their results wait for it: hand over its "
+              "buckets of these rounds first. With level=N in stragglers all ranks are at the same round "
+              "after every N-th one",
+              what, waiting)};
 }
 
 std::uint64_t Session::Impl::StandIn::round() const {

@@ -45,6 +45,8 @@ class Session::Impl::StandIn {
   bool last_round_dropped() const;
   // Nobody stands in, and no result waits; the open round is committed. kInvalid: some wait. for_good: nobody will.
   Status level(std::string_view what, bool for_good = false);
+  // kInvalid: results wait.
+  Status check_level(std::string_view what) const;
 
   std::uint64_t round() const;     // the program's next one
   std::uint64_t behind() const;    // results that wait

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "lang/cpp/compiled.h"
 #include "lang/cpp/cpp_compiler.h"
 #include "lang/store/private_folder.h"
@@ -134,8 +135,10 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   };
   if (const Object* known = from_cache()) return {known, known_in()};
   // Others that compile the same wait for the first one; the lock saves work, and nothing depends on it.
-  const OpenFile lock(::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (lock.ok()) ::flock(lock.get(), LOCK_EX);
+  const UniqueFd lock = UniqueFd::from([&] {  // else it would stay locked while a child of this process lives
+    return ::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  });
+  if (lock.is_open()) ::flock(lock.get(), LOCK_EX);
   if (const Object* known = from_cache()) return {known, known_in()};
   const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, check);
   if (!made.ok()) return interpreted(made.status().what() + damage);

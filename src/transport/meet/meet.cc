@@ -22,12 +22,12 @@ Status nobody_from(const std::vector<Rank>& missing, const Launch& launch) {
   const auto seconds = std::chrono::duration<double>(launch.timeout).count();
   const std::string place =
       launch.file.empty() ? fmt::format("{}:{}", launch.host, launch.port) : launch.file;
-  return {
-      Code::kTimeout,
-      fmt::format(
-          "within {} s, rank{} {} did not come to {}; was every rank started, and can it reach that place?",
-          seconds, missing.size() == 1 ? "" : "s", name_ranks(missing), place),
-      missing.front()};
+  return {Code::kTimeout,
+          fmt::format("within {} s, rank{} {} did not come to {}; was every rank started, and can it reach "
+                      "that place? If "
+                      "one only starts late, raise timeout",
+                      seconds, missing.size() == 1 ? "" : "s", name_ranks(missing), place),
+          missing.front()};
 }
 
 }  // namespace meeting

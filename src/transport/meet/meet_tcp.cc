@@ -156,8 +156,8 @@ class Host {
   // Waits for something to happen and takes it in. Not ok: a rank that proved the token and is of another world.
   Status step(const std::vector<Socket>& listeners, Clock::time_point deadline) {
     std::vector<pollfd> fds;
-    for (const Socket& s : listeners) fds.push_back({.fd = s.fd(), .events = POLLIN, .revents = 0});
-    for (const Visitor& v : visitors_) fds.push_back({.fd = v.socket.fd(), .events = POLLIN, .revents = 0});
+    for (const Socket& s : listeners) fds.push_back({.fd = s.get(), .events = POLLIN, .revents = 0});
+    for (const Visitor& v : visitors_) fds.push_back({.fd = v.socket.get(), .events = POLLIN, .revents = 0});
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 1, 100)));
     for (auto v = visitors_.begin(); v != visitors_.end();) {
@@ -166,7 +166,7 @@ class Host {
       v = stays ? std::next(v) : drop(v);
     }
     for (const Socket& listener : listeners)
-      for (Socket s = accept_from(listener); s.open(); s = accept_from(listener)) {
+      for (Socket s = accept_from(listener); s.is_open(); s = accept_from(listener)) {
         make_place();
         visitors_.push_back({.socket = std::move(s), .since = Clock::now()});
         bool stays = true;

@@ -251,6 +251,25 @@ TEST_P(MeetTcp, strangers_do_not_break_it) {
   expect_all(got);
 }
 
+// As in front of a port, where an address without brackets could not be told from it.
+TEST_P(MeetTcp, an_address_may_stand_in_brackets) {
+  std::vector<std::optional<Gathered>> out(2);
+  const auto at = [&](const std::string& host) {
+    std::vector<std::thread> ranks;
+    for (Rank r = 0; r < 2; ++r)
+      ranks.emplace_back([&, r] {
+        Launch l = launch(r, 2, 5s);
+        l.host = host;
+        out[static_cast<std::size_t>(r)].emplace(meet(l)(blob_of(r)));
+      });
+    for (std::thread& t : ranks) t.join();
+  };
+  at("[::1]");
+  for (const auto& all : out) EXPECT_TRUE((*all).ok()) << (*all).status().what();
+  at("[127.0.0.1]");
+  for (const auto& all : out) EXPECT_FALSE((*all).ok());
+}
+
 TEST_P(MeetTcp, says_when_the_port_is_taken) {
   int why = 0;
   const auto holder = meeting::listen_on(port_, &why);
@@ -267,7 +286,7 @@ TEST_P(MeetTcp, says_when_someone_else_answers) {
   std::thread someone([&] {
     while (true) {
       const meeting::Socket s = meeting::accept_from(*holder);
-      if (!s.open()) {
+      if (!s.is_open()) {
         std::this_thread::sleep_for(1ms);
         continue;
       }

@@ -271,15 +271,18 @@ class Meeting {
 
   Status nobody() const {
     if (r_.before.empty())
-      return {Code::kTimeout,
-              fmt::format("nobody took {} in: it waits for epoch {}", shown({r_.me}), epoch_)};
+      return {
+          Code::kTimeout,
+          fmt::format("nobody took {} in: it waits for epoch {}; if the others reform later, raise timeout",
+                      shown({r_.me}), epoch_)};
     Names missing;
     for (const std::string& n : r_.before)
       if (!contains(came_, n)) missing.push_back(n);
     return {Code::kTimeout,
             fmt::format("epoch {} does not begin: {} of the {} members of before came, a quorum is more than "
                         "half of them, or "
-                        "half with {}; {} ranks are there, min_world is {}; did not come: {}",
+                        "half with {}; {} ranks are there, min_world is {}; did not come: {}; if they only "
+                        "come late, raise timeout",
                         epoch_, came_.size(), r_.before.size(), shown({r_.before.front()}), members_.size(),
                         r_.min_world, missing.empty() ? "none" : shown(missing))};
   }

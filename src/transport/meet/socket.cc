@@ -7,7 +7,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,14 +25,22 @@ constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+// An IPv6 address may stand in brackets, as in front of a port: [fd77::1].
 Result<Addresses> resolve(const std::string& host, int port, int flags = 0) {
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string plain = bracketed ? host.substr(1, host.size() - 2) : host;
   addrinfo hints{};
+  hints.ai_family = bracketed ? AF_INET6 : AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
+  hints.ai_flags = flags | (bracketed ? AI_NUMERICHOST : 0);
   addrinfo* list = nullptr;
-  if (const int e = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); e != 0)
+  if (const int e = getaddrinfo(plain.c_str(), std::to_string(port).c_str(), &hints, &list); e != 0)
     return Status(Code::kIo, fmt::format("host '{}': {}", host, gai_strerror(e)));
   return Addresses(list, freeaddrinfo);
+}
+
+Socket open_socket(int family) {
+  return Socket::from([family] { return socket(family, kType, 0); });
 }
 
 bool is_loopback(const sockaddr* a) {
@@ -45,12 +52,8 @@ bool is_loopback(const sockaddr* a) {
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Status ready(const Socket& socket, bool to_write, Deadline deadline) {
-  pollfd p{.fd = socket.fd(), .events = static_cast<short>(to_write ? POLLOUT : POLLIN), .revents = 0};
+  pollfd p{.fd = socket.get(), .events = static_cast<short>(to_write ? POLLOUT : POLLIN), .revents = 0};
   for (;;) {
     if (deadline.withdrawn()) return {Code::kCancelled, "given up"};
     const auto left =
@@ -65,24 +68,24 @@ Status ready(const Socket& socket, bool to_write, Deadline deadline) {
 Result<Socket> listen_on(int port, int* why) {
   const int on = 1, off = 0;
   for (const int family : {AF_INET6, AF_INET}) {
-    Socket s(socket(family, kType, 0));
+    Socket s = open_socket(family);
     *why = errno;
-    if (!s.open()) continue;  // no IPv6 here
-    setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (!s.is_open()) continue;  // no IPv6 here
+    setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     int bound = -1;
     if (family == AF_INET6) {
-      setsockopt(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      setsockopt(s.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
       sockaddr_in6 any{};
       any.sin6_family = AF_INET6;
       any.sin6_port = htons(static_cast<std::uint16_t>(port));
-      bound = bind(s.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
+      bound = bind(s.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
     } else {
       sockaddr_in any{};
       any.sin_family = AF_INET;
       any.sin_port = htons(static_cast<std::uint16_t>(port));
-      bound = bind(s.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
+      bound = bind(s.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
     }
-    if (bound == 0 && listen(s.fd(), SOMAXCONN) == 0) return s;
+    if (bound == 0 && listen(s.get(), SOMAXCONN) == 0) return s;
     *why = errno;
     if (*why == EADDRINUSE) break;
   }
@@ -105,12 +108,12 @@ Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool gu
   const bool named = host != "localhost" && !resolve(host, port, AI_NUMERICHOST).ok();
   if (!(guarded && named && is_loopback(host)))
     for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) {
-      Socket s(socket(a->ai_family, kType, 0));
-      if (!s.open()) continue;
+      Socket s = open_socket(a->ai_family);
+      if (!s.is_open()) continue;
       const int on = 1;
-      setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      if (a->ai_family == AF_INET6) setsockopt(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-      if (bind(s.fd(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.fd(), SOMAXCONN) == 0) {
+      setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (a->ai_family == AF_INET6) setsockopt(s.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+      if (bind(s.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.get(), SOMAXCONN) == 0) {
         out.push_back(std::move(s));
         continue;
       }
@@ -125,7 +128,8 @@ Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool gu
 }
 
 Socket accept_from(const Socket& listener) {
-  return Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  return Socket::from(
+      [&] { return accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
 }
 
 Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) {
@@ -133,9 +137,9 @@ Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) 
   if (!list.ok()) return list.status();
   int why = ECONNREFUSED;
   for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) {
-    Socket s(socket(a->ai_family, kType, 0));
-    if (!s.open()) continue;
-    if (connect(s.fd(), a->ai_addr, a->ai_addrlen) != 0) {
+    Socket s = open_socket(a->ai_family);
+    if (!s.is_open()) continue;
+    if (connect(s.get(), a->ai_addr, a->ai_addrlen) != 0) {
       why = errno;
       if (why != EINPROGRESS) continue;
       // An address that swallows packets must not use up the time of the others.
@@ -145,23 +149,23 @@ Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) 
       if (there.code() == Code::kCancelled) return there;
       if (!there.ok()) continue;
       socklen_t size = sizeof why;
-      getsockopt(s.fd(), SOL_SOCKET, SO_ERROR, &why, &size);
+      getsockopt(s.get(), SOL_SOCKET, SO_ERROR, &why, &size);
       if (why != 0) continue;
     }
     const int on = 1;
-    setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return s;
   }
   return failed(fmt::format("connecting to {}:{}", host, port), why);
 }
 
 bool send_some(const Socket& socket, std::span<const std::uint8_t> bytes) {
-  return ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
 }
 
 Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    const ssize_t n = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t n = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     } else if (errno == EAGAIN) {
@@ -175,7 +179,7 @@ Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadl
 
 std::ptrdiff_t recv_some(const Socket& socket, std::span<std::uint8_t> bytes) {
   for (;;) {
-    const ssize_t n = ::recv(socket.fd(), bytes.data(), bytes.size(), 0);
+    const ssize_t n = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
     if (n > 0) return n;
     if (n == 0) return -1;
     if (errno == EINTR) continue;

@@ -7,9 +7,9 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "tithe/status.h"
 
 namespace tithe::meeting {
@@ -25,22 +25,7 @@ struct Deadline {
   const std::function<bool()>* interrupted;
 };
 
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket();
-  int fd() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
+using Socket = UniqueFd;
 
 // Bound to `port` on all addresses, IPv6 and IPv4, not blocking. kIo; address_in_use is told apart by errno
 // EADDRINUSE in *why.

@@ -196,7 +196,7 @@ TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
       std::vector<Socket> kept;
       while (!stop) {
         Socket s = accept_from(*holder);
-        if (s.open() && silent) kept.push_back(std::move(s));
+        if (s.is_open() && silent) kept.push_back(std::move(s));
         std::this_thread::sleep_for(1ms);
       }
     });
@@ -236,7 +236,7 @@ TEST(MeetStrangers, rank_0_listens_where_it_was_told_to) {
   ASSERT_EQ(at->size(), 1U);
   sockaddr_in bound{};
   socklen_t size = sizeof bound;
-  ASSERT_EQ(getsockname((*at)[0].fd(), reinterpret_cast<sockaddr*>(&bound), &size), 0);
+  ASSERT_EQ(getsockname((*at)[0].get(), reinterpret_cast<sockaddr*>(&bound), &size), 0);
   EXPECT_EQ(ntohl(bound.sin_addr.s_addr), INADDR_LOOPBACK);
   EXPECT_TRUE(is_loopback("localhost"));
   EXPECT_TRUE(is_loopback("127.0.1.1"));

@@ -28,9 +28,9 @@ Door::~Door() {
 
 Status Door::listen(std::vector<Endpoint>& at) {
   for (Endpoint& endpoint : at) {
-    const Result<int> listener = listen_at(endpoint);
+    Result<UniqueFd> listener = listen_at(endpoint);
     if (!listener.ok()) return listener.status();
-    listeners_.push_back(Wire::take(context_, *listener));
+    listeners_.push_back(Wire::take(context_, std::move(*listener)));
     if (!listeners_.back())
       return {Code::kIo, "the system has no room to wait for another socket (ulimit -n)"};
   }
@@ -47,9 +47,9 @@ void Door::open(Welcome welcome) {
 
 void Door::accept(Wire& listener) {
   const std::size_t places = std::max<std::size_t>(64, 4 * static_cast<std::size_t>(job_.world));
-  for (int socket = -1; (socket = accept_from(listener.socket())) >= 0;) {
+  for (UniqueFd socket; (socket = accept_from(listener.socket())).is_open();) {
     if (visitors_.size() >= places) remove(visitors_.begin());
-    std::shared_ptr<Wire> wire = Wire::take(context_, socket, job_.papers.get());
+    std::shared_ptr<Wire> wire = Wire::take(context_, std::move(socket), job_.papers.get());
     if (!wire) continue;
     visitors_.push_back({.wire = std::move(wire), .since = Clock::now()});
     const auto visitor = std::prev(visitors_.end());
@@ -125,8 +125,10 @@ void Call::next(Status why) {
   }
   while (next_ < at_.size()) {
     const Endpoint& to = at_[next_++];
-    const Result<int> socket = connect_to(to, knock_.purpose == Purpose::kData ? job_.tos : 0);
-    if (socket.ok()) wire_ = Wire::take(context_, *socket, job_.papers.get(), knock_.to);
+    Result<UniqueFd> socket = connect_to(to, knock_.purpose == Purpose::kData ? job_.tos : 0);
+    if (socket.ok())
+      wire_ = Wire::take(context_, std::move(*socket), job_.papers.get(), knock_.to,
+                         knock_.purpose == Purpose::kData);
     if (!wire_) {
       why = socket.ok() ? Status(Code::kIo, "too few file descriptors (ulimit -n)") : socket.status();
       continue;
@@ -142,7 +144,10 @@ void Call::next(Status why) {
 }
 
 void Call::dial() {
-  if (const Status s = connected(wire_->socket()); !s.ok()) return next(s);
+  if (const Status s = connected(wire_->socket()); !s.ok()) {
+    const Endpoint& to = at_[next_ - 1];
+    return next({s.code(), fmt::format("{} (at {}:{})", s.what(), to.address().to_string(), to.port())});
+  }
   wire_->on_readable = [this] { greet(); };
   greet();
 }

@@ -33,9 +33,9 @@ class TcpDoor : public ::testing::Test {
     for (int i = 0; i < 50; ++i) context_.run_one_for(1ms);
   }
   std::shared_ptr<Wire> visit() {
-    const Result<int> socket = connect_to(at_[0], 0);
+    Result<UniqueFd> socket = connect_to(at_[0], 0);
     EXPECT_TRUE(socket.ok()) << socket.status().what();
-    std::shared_ptr<Wire> wire = Wire::take(context_, *socket);
+    std::shared_ptr<Wire> wire = Wire::take(context_, std::move(*socket));
     settle();
     return wire;
   }
@@ -138,9 +138,9 @@ TEST_F(TcpDoor, what_was_recorded_is_worth_nothing) {
 TEST_F(TcpDoor, a_crowd_holds_no_memory_and_no_place) {
   std::vector<std::shared_ptr<Wire>> crowd;
   for (int i = 0; i < 300; ++i) {
-    const Result<int> socket = connect_to(at_[0], 0);
+    Result<UniqueFd> socket = connect_to(at_[0], 0);
     ASSERT_TRUE(socket.ok());
-    crowd.push_back(Wire::take(context_, *socket));
+    crowd.push_back(Wire::take(context_, std::move(*socket)));
     if (i % 2 == 0) (void)crowd.back()->write(ByteView(write_knock(kKnock)).first(20));
     context_.poll();
     EXPECT_LE(door_.visitors(), 64U);

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "transport/hello.h"
+#include "transport/interfaces.h"
 #include "transport/link_rate.h"
 #include "transport/long_messages.h"
 #include "transport/tcp/records.h"
@@ -59,13 +60,6 @@ Result<Options> options_of(Rank rank, std::span<const std::string> values) {
   return options;
 }
 
-std::string addresses_here() {
-  std::string text;
-  for (const Local& l : local_addresses())
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", l.address.to_string(), l.interface);
-  return text;
-}
-
 // The rate of the first interface that others are told of, beside the loopback: they call there first.
 std::uint64_t link_rate_of(const std::vector<Endpoint>& at) {
   for (const Local& l : local_addresses())
@@ -83,8 +77,15 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
   at = places_to_listen(options->trust, options->papers != nullptr);
   if (!options->trust.empty() &&
       std::all_of(at.begin(), at.end(), [](const Endpoint& e) { return e.address().is_loopback(); }))
-    return Status(Code::kInvalid, fmt::format("tcp: trust={} holds no address of this machine, which has {}",
-                                              values[2], addresses_here()));
+    return Status(
+        Code::kInvalid,
+        fmt::format("tcp: trust={} {}; interfaces of this machine that lead to others: {}", values[2],
+                    std::any_of(at.begin(), at.end(),
+                                [&](const Endpoint& e) { return options->trust.has(e.address()); })
+                        ? "names the loopback alone, where every rank listens anyway: leave trust= "
+                          "out if all ranks are on this host, else name the network between the hosts"
+                        : "holds no address of this machine",
+                    shown(interface_addresses())));
   if (at.empty()) return Status(Code::kIo, "tcp: this machine's loopback interface is down");
   try {
     auto transport = std::make_unique<TcpTransport>(connect.rank, connect.world, *options, connect.silence);

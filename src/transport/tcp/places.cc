@@ -2,8 +2,6 @@
 #include "transport/tcp/places.h"
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "transport/interfaces.h"
 
 namespace tithe::tcp {
 namespace {
@@ -28,18 +27,8 @@ bool holds(const Network& network, const Address& address) {
 
 std::vector<Local> local_addresses() {
   std::vector<Local> out;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return out;
-  for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
-    if (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6) continue;
-    Endpoint at;
-    const std::size_t bytes = i->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(at.data(), i->ifa_addr, bytes);
-    if (at.address().is_v6() && at.address().to_v6().is_link_local()) continue;
-    out.push_back({i->ifa_name, at.address()});
-  }
-  freeifaddrs(all);
+  for (const InterfaceAddress& a : interface_addresses())
+    out.push_back({a.interface, asio::ip::make_address(a.address)});
   return out;
 }
 

@@ -31,7 +31,9 @@ TcpTransport::TcpTransport(Rank rank, int world, const Options& options, std::ch
   for (int r = 0; r < world; ++r) at(r).rank = r;
 }
 
-TcpTransport::~TcpTransport() { close_now(); }
+TcpTransport::~TcpTransport() {
+  if (forks_ == forks::count()) close_now();  // a child of fork() has none of the connections
+}
 
 Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint>> ways,
                              std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) {
@@ -68,6 +70,7 @@ Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
       if (Clock::now() >= deadline) {
         std::string text = fmt::format("rank {} did not connect within {:.3g} s", p.rank,
                                        std::chrono::duration<double>(timeout).count());
+        text += door_.refused().empty() ? "; if it only starts late, raise timeout" : "";
         if (!door_.refused().empty()) text += fmt::format("; who came was refused: {}", door_.refused());
         return {door_.refused().empty() ? Code::kTimeout : Code::kMismatch, text, p.rank};
       }
@@ -250,7 +253,14 @@ void TcpTransport::progress() {
   tend();
 }
 
-void TcpTransport::run_for(std::chrono::nanoseconds most) { context_.run_one_for(most); }
+void TcpTransport::run_for(std::chrono::nanoseconds most) {
+  const std::uint64_t before = moved();
+  const bool early = context_.run_one_for(most) > 0;
+  if (early && moved() == before && done_.empty() && !woken_)
+    guard_.woken_for_nothing();
+  else
+    guard_.moved();
+}
 
 void TcpTransport::break_off(Peer& p, const Status& why) {
   if (p.broken) return;

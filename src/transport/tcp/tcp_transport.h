@@ -35,6 +35,7 @@
 #include "base/fifo.h"
 #include "tithe/connect.h"
 #include "transport/hello.h"
+#include "transport/spin_guard.h"
 #include "transport/tcp/door.h"
 #include "transport/tcp/pace.h"
 #include "transport/tcp/places.h"
@@ -78,6 +79,7 @@ class TcpTransport final : public Transport {
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override;
+  std::vector<std::string> said() override { return guard_.said(); }
   void window(std::size_t bytes) override { window_ = bytes; }
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
@@ -247,6 +249,7 @@ class TcpTransport final : public Transport {
   void resume(Peer& peer);                    // streams that waited for a receive
   void conclude(Peer& peer, Incoming& incoming);
 
+  const unsigned forks_ = forks::count();
   Job job_;
   Hosts hosts_;
   CoresHere cores_;
@@ -264,6 +267,7 @@ class TcpTransport final : public Transport {
   std::vector<std::uint8_t> nowhere_;  // for bytes that nobody wants
   std::atomic<bool> woken_{false};
   bool must_tend_ = false;
+  SpinGuard guard_;
   std::string last_words_;         // why this rank could not connect
   Clock::time_point looked_ = {};  // for silence
   std::uint64_t bytes_sent_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/tls.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -11,6 +12,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "base/unique_fd.h"
 
 namespace tithe::tcp {
 
@@ -63,11 +66,12 @@ constexpr long kMostCertificates = 32 * 1024;
 constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
 
 // The blame for an error after which nothing more travels. Something that the other end was not given, or shows
-// wrongly, is a matter of how ranks were started; everything else is bytes that changed on their way.
+// wrongly, is a matter of how ranks were started; everything else is bytes that changed on their way. Until the first
+// message of the other end was understood, bytes that make no sense may be those of something else than a rank.
 enum class Blame : std::uint8_t { kStarted, kCameDamaged, kWentDamaged };
-Blame blame(unsigned long error, bool shaken) {
+Blame blame(unsigned long error, bool understood) {
   const int reason = ERR_GET_REASON(error);
-  switch (shaken ? 0 : reason) {
+  switch (understood && reason != SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE ? 0 : reason) {
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_UNSUPPORTED_PROTOCOL:
@@ -77,8 +81,16 @@ Blame blame(unsigned long error, bool shaken) {
     default:
       break;
   }
-  const int alert = reason - SSL_AD_REASON_OFFSET;  // the other end's reason
-  switch (alert) {
+  switch (const int alert = reason - SSL_AD_REASON_OFFSET; alert) {  // the other end's reason
+    case SSL_AD_BAD_CERTIFICATE:
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+    case SSL_AD_CERTIFICATE_REVOKED:
+    case SSL_AD_CERTIFICATE_EXPIRED:
+    case SSL_AD_CERTIFICATE_UNKNOWN:
+    case SSL_AD_UNKNOWN_CA:
+    case SSL_AD_ACCESS_DENIED:
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return Blame::kStarted;
     case SSL_AD_BAD_RECORD_MAC:
     case SSL_AD_RECORD_OVERFLOW:
     case SSL_AD_DECODE_ERROR:
@@ -87,7 +99,8 @@ Blame blame(unsigned long error, bool shaken) {
     case SSL_AD_UNEXPECTED_MESSAGE:
       return Blame::kWentDamaged;
     default:
-      return alert > 0 ? Blame::kStarted : Blame::kCameDamaged;
+      if (alert <= 0) return Blame::kCameDamaged;
+      return understood ? Blame::kWentDamaged : Blame::kStarted;
   }
 }
 
@@ -101,14 +114,39 @@ std::string last_words() {
 
 Status wrong(std::string text) { return {Code::kInvalid, std::move(text)}; }
 
-Status readable(const std::string& path, bool secret) {
-  struct stat is {};
-  if (stat(path.c_str(), &is) != 0)
-    return wrong(fmt::format("tls: {}: {}; `tithe keys new` makes a folder of them (docs/transports.md)",
-                             path, std::strerror(errno)));
-  if (secret && (is.st_mode & 077) != 0)
-    return wrong(fmt::format("tls: {} is a private key that others may read: chmod 600", path));
-  return {};
+// A file of the folder, open: OpenSSL reads it at `path`, by its descriptor. So it is the file that was looked at, and
+// one that is no regular file, such as a pipe, cannot make the rank wait.
+struct File {
+  std::string name;
+  UniqueFd fd = {};
+  Status status = {};
+
+  File(std::string file, bool secret) : name(std::move(file)) {
+    fd = UniqueFd::from([this] { return ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+    struct stat is {};
+    if (!fd.is_open() || fstat(fd.get(), &is) != 0)
+      status = wrong(fmt::format("tls: {}: {}; `tithe keys new` makes a folder of them (docs/transports.md)",
+                                 name, std::strerror(errno)));
+    else if (!S_ISREG(is.st_mode))
+      status = wrong(fmt::format("tls: {} is no regular file", name));
+    else if (secret && (is.st_mode & 077) != 0)
+      status = wrong(fmt::format("tls: {} is a private key that others may read: chmod 600", name));
+  }
+  std::string path() const { return fmt::format("/proc/self/fd/{}", fd.get()); }
+};
+
+// A rank is a server on connections that others make, and a client on its own.
+Status fits(X509* certificate, const std::string& path) {
+  const bool server = X509_check_purpose(certificate, X509_PURPOSE_SSL_SERVER, 0) == 1;
+  const bool client = X509_check_purpose(certificate, X509_PURPOSE_SSL_CLIENT, 0) == 1;
+  if (server && client) return {};
+  return wrong(fmt::format(
+      "tls: {} may not be used by {} (its extended key usage): a rank's certificate must allow serverAuth "
+      "and clientAuth",
+      path,
+      server   ? "a client"
+      : client ? "a server"
+               : "a server or a client"));
 }
 
 }  // namespace
@@ -118,12 +156,10 @@ std::string certificate_name(Rank rank) { return fmt::format("rank{}.tithe", ran
 void Papers::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }
 
 Result<std::shared_ptr<const Papers>> Papers::load(const std::string& folder, Rank rank) {
-  const std::string authority = folder + "/ca.pem";
-  const std::string certificate = fmt::format("{}/rank{}.pem", folder, rank);
-  const std::string key = fmt::format("{}/rank{}.key", folder, rank);
-  TITHE_TRY(readable(authority, false));
-  TITHE_TRY(readable(certificate, false));
-  TITHE_TRY(readable(key, true));
+  const File authority(folder + "/ca.pem", false);
+  const File certificate(fmt::format("{}/rank{}.pem", folder, rank), false);
+  const File key(fmt::format("{}/rank{}.key", folder, rank), true);
+  for (const File* file : {&authority, &certificate, &key}) TITHE_TRY(file->status);
   auto papers = std::make_shared<Papers>();
   papers->context_.reset(SSL_CTX_new(TLS_method()));
   SSL_CTX* const c = papers->context();
@@ -139,21 +175,22 @@ Result<std::shared_ptr<const Papers>> Papers::load(const std::string& folder, Ra
   SSL_CTX_set_read_ahead(c, 1);
   SSL_CTX_set_default_read_buffer_len(c, kReadBytes);
   SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
-  const auto refuse = [](const std::string& path) {
-    return wrong(fmt::format("tls: {}: {}", path, last_words()));
+  const auto refuse = [](const File& file) {
+    return wrong(fmt::format("tls: {}: {}", file.name, last_words()));
   };
-  if (SSL_CTX_load_verify_file(c, authority.c_str()) != 1) return refuse(authority);
-  if (SSL_CTX_use_certificate_chain_file(c, certificate.c_str()) != 1) return refuse(certificate);
-  if (SSL_CTX_use_PrivateKey_file(c, key.c_str(), SSL_FILETYPE_PEM) != 1) return refuse(key);
+  if (SSL_CTX_load_verify_file(c, authority.path().c_str()) != 1) return refuse(authority);
+  if (SSL_CTX_use_certificate_chain_file(c, certificate.path().c_str()) != 1) return refuse(certificate);
+  if (SSL_CTX_use_PrivateKey_file(c, key.path().c_str(), SSL_FILETYPE_PEM) != 1) return refuse(key);
   if (SSL_CTX_check_private_key(c) != 1) return refuse(key);
   const std::string name = certificate_name(rank);
   if (X509_check_host(SSL_CTX_get0_certificate(c), name.c_str(), name.size(), kExactName, nullptr) != 1)
-    return wrong(fmt::format("tls: {} is not for {}", certificate, name));
+    return wrong(fmt::format("tls: {} is not for {}", certificate.name, name));
+  TITHE_TRY(fits(SSL_CTX_get0_certificate(c), certificate.name));
   return std::shared_ptr<const Papers>(std::move(papers));
 }
 
-TlsEnd::TlsEnd(const Papers& papers, Rank calls, Move give, Move take)
-    : give_(std::move(give)), take_(std::move(take)), ssl_(SSL_new(papers.context())) {
+TlsEnd::TlsEnd(const Papers& papers, Rank calls, Move give, Move take, bool met)
+    : give_(std::move(give)), take_(std::move(take)), ssl_(SSL_new(papers.context())), met_(met) {
   TITHE_ASSERT(ssl_ != nullptr);
   BIO* const bio = BIO_new(Network::method());
   BIO_set_data(bio, this);
@@ -188,7 +225,9 @@ bool TlsEnd::flush() {
 }
 
 Status TlsEnd::failed() const {
-  const Blame whose = blame(ERR_peek_last_error(), SSL_is_init_finished(ssl_) == 1);
+  const OSSL_HANDSHAKE_STATE state = SSL_get_state(ssl_);
+  const bool first = state == TLS_ST_BEFORE || state == TLS_ST_CW_CLNT_HELLO;
+  const Blame whose = blame(ERR_peek_last_error(), met_ || !first);
   const std::string words = last_words();
   if (whose == Blame::kStarted) return {Code::kMismatch, fmt::format("TLS failed: {}", words)};
   if (whose == Blame::kWentDamaged)

@@ -29,7 +29,8 @@ std::string certificate_name(Rank rank);  // "rank3.tithe"
 // The papers that a rank shows, and the authority that it believes.
 class Papers {
  public:
-  // kInvalid: a file that is missing, that others may read, or that does not fit; with its name and the cure.
+  // kInvalid: a file that is missing, no regular file, readable by others, or not for this rank as a server and as a
+  // client; with its name and the cure.
   static Result<std::shared_ptr<const Papers>> load(const std::string& folder, Rank rank);
   ssl_ctx_st* context() const { return context_.get(); }
 
@@ -47,8 +48,9 @@ class TlsEnd {
   // How bytes go to the network and come from it: as send() and recv() that do not block.
   using Move = std::function<std::ptrdiff_t(std::uint8_t* bytes, std::size_t n)>;
 
-  // A caller names the rank that it calls; a host passes -1, and asks is_rank() once that has named itself.
-  TlsEnd(const Papers& papers, Rank calls, Move give, Move take);
+  // A caller names the rank that it calls; a host passes -1, and asks is_rank() once that has named itself. `met`: the
+  // other end has passed on another connection, so bytes that make no sense are damage from the first one on.
+  TlsEnd(const Papers& papers, Rank calls, Move give, Move take, bool met = false);
   ~TlsEnd();
   TlsEnd(const TlsEnd&) = delete;
   TlsEnd& operator=(const TlsEnd&) = delete;
@@ -73,6 +75,7 @@ class TlsEnd {
   ssl_st* ssl_ = nullptr;
   std::vector<std::uint8_t> out_;  // from gone_ on: not with the network yet
   std::size_t gone_ = 0;
+  const bool met_;
   bool drained_ = false;
   bool ended_ = false;  // the network has
   Status why_ = {};

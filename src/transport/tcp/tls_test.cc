@@ -11,100 +11,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <deque>
 #include <filesystem>
 
+#include "support/tls_ends.h"
 #include "transport/tcp/door.h"
-#include "transport/tcp/keys.h"
 
 namespace tithe::tcp {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace tls_ends;
 namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() { made_ = mkdtemp(path_.data()) != nullptr; }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  // The certificates of a job of three, in a folder of this name.
-  std::string job(const std::string& name, std::chrono::seconds lasting = 1h) const {
-    const std::string folder = path_ + "/" + name;
-    const Status s = make_keys(folder, 3, lasting);
-    EXPECT_TRUE(made_ && s.ok()) << s.what();
-    return folder;
-  }
-  std::string copy(const std::string& of, const std::string& name) const {
-    const std::string folder = path_ + "/" + name;
-    fs::copy(of, folder);
-    return folder;
-  }
-
- private:
-  std::string path_ = (fs::temp_directory_path() / "tithe-tls-XXXXXX").string();
-  bool made_ = false;
-};
-
-const Folder& folder() {
-  static const Folder kFolder;
-  return kFolder;
-}
-
-std::shared_ptr<const Papers> papers(const std::string& of, Rank rank) {
-  Result<std::shared_ptr<const Papers>> loaded = Papers::load(of, rank);
-  EXPECT_TRUE(loaded.ok()) << loaded.status().what();
-  return loaded.ok() ? *loaded : nullptr;
-}
-
-// Bytes on their way in one direction.
-struct Way {
-  std::deque<std::uint8_t> bytes;
-  std::vector<std::uint8_t> seen;  // all that ever were
-  TlsEnd::Move give() {
-    return [this](std::uint8_t* from, std::size_t n) {
-      bytes.insert(bytes.end(), from, from + n);
-      seen.insert(seen.end(), from, from + n);
-      return static_cast<std::ptrdiff_t>(n);
-    };
-  }
-  TlsEnd::Move take() {
-    return [this](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
-      if (bytes.empty()) {
-        errno = EAGAIN;
-        return -1;
-      }
-      n = std::min(n, bytes.size());
-      std::copy_n(bytes.begin(), n, into);
-      bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
-      return static_cast<std::ptrdiff_t>(n);
-    };
-  }
-};
-
-struct Connection {
-  Connection(const Papers& of_caller, const Papers& of_host, Rank calls)
-      : caller(of_caller, calls, there.give(), back.take()), host(of_host, -1, back.give(), there.take()) {}
-  // Until nothing moves.
-  std::pair<std::ptrdiff_t, std::ptrdiff_t> shake() {
-    std::ptrdiff_t a = 0, b = 0;
-    for (int k = 0; k < 10; ++k) {
-      a = caller.shake();
-      b = host.shake();
-    }
-    return {a, b};
-  }
-  Way there, back;
-  TlsEnd caller, host;
-};
-
-std::vector<std::uint8_t> text(std::size_t bytes) {
-  std::vector<std::uint8_t> out(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::uint8_t>("gradient"[i % 8]);
-  return out;
-}
 
 TEST(Tls, what_travels_cannot_be_read) {
   const std::string job = folder().job("read");
@@ -232,6 +149,16 @@ TEST(Tls, files_that_do_not_fit_are_named) {
   fs::copy_file(job + "/rank1.key", swapped + "/rank0.key", fs::copy_options::overwrite_existing);
   says(swapped, 0, "is not for rank0.tithe");
   EXPECT_EQ(make_keys(job, 3, 1h).code(), Code::kInvalid) << "a folder that is there stays as it is";
+  for (const std::string file :
+       {"ca.pem", "rank0.pem", "rank0.key"}) {  // opening a pipe waited for its other end
+    const std::string piped = folder().copy(job, "piped " + file);
+    fs::remove(piped + "/" + file);
+    ASSERT_EQ(mkfifo((piped + "/" + file).c_str(), 0600), 0);
+    says(piped, 0, file + " is no regular file");
+    fs::remove(piped + "/" + file);
+    fs::create_directory(piped + "/" + file);
+    says(piped, 0, file + " is no regular file");
+  }
 }
 
 // ---- At a door

@@ -7,7 +7,6 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <asio/post.hpp>
@@ -32,26 +31,39 @@ tcp_info info_of(int socket) {
   return info;
 }
 
+thread_local std::uint64_t times_moved = 0;
+
+ssize_t receive(int socket, std::uint8_t* into, std::size_t n) {
+  const ssize_t got = ::recv(socket, into, n, 0);
+  times_moved += got > 0;
+  return got;
+}
+
+ssize_t give(int socket, const std::uint8_t* from, std::size_t n) {
+  const ssize_t gone = ::send(socket, from, n, MSG_NOSIGNAL);
+  times_moved += gone > 0;
+  return gone;
+}
+
 Status failed(std::string_view doing, const Endpoint& where, int why) {
   return {Code::kIo, fmt::format("{} {}: {}", doing, where.address().to_string(), std::strerror(why))};
 }
 
 }  // namespace
 
-std::shared_ptr<Wire> Wire::take(asio::io_context& context, int socket, const Papers* papers, Rank calls) {
-  std::shared_ptr<Wire> wire(new Wire(context));
+std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, const Papers* papers, Rank calls,
+                                 bool met) {
+  std::shared_ptr<Wire> wire(new Wire(context, std::move(socket)));
   asio::error_code error;
-  wire->descriptor_.assign(socket, error);
+  wire->descriptor_.assign(wire->socket(), error);
   if (!error) wire->descriptor_.native_non_blocking(true, error);
-  if (error) {
-    if (!wire->open()) ::close(socket);
-    return {};
-  }
-  if (papers != nullptr)
+  if (error) return {};
+  if (papers != nullptr) {
+    const UniqueFd& to = wire->socket_;
     wire->tls_ = std::make_unique<TlsEnd>(
-        *papers, calls,
-        [socket](std::uint8_t* bytes, std::size_t n) { return ::send(socket, bytes, n, MSG_NOSIGNAL); },
-        [socket](std::uint8_t* bytes, std::size_t n) { return ::recv(socket, bytes, n, 0); });
+        *papers, calls, [&to](std::uint8_t* bytes, std::size_t n) { return give(to.get(), bytes, n); },
+        [&to](std::uint8_t* bytes, std::size_t n) { return receive(to.get(), bytes, n); }, met);
+  }
   return wire;
 }
 
@@ -121,7 +133,7 @@ std::ptrdiff_t Wire::read(Bytes into) {
   if (!open()) return kGone;
   if (tls_ != nullptr) return by_tls(tls_->read(into));
   ssize_t n = -1;
-  do n = ::recv(socket(), into.data(), into.size(), 0);
+  do n = receive(socket(), into.data(), into.size());
   while (n < 0 && errno == EINTR);
   return ended(n);
 }
@@ -130,44 +142,47 @@ std::ptrdiff_t Wire::write(ByteView from) {
   if (!open()) return kGone;
   if (tls_ != nullptr) return by_tls(tls_->write(from));
   ssize_t n = -1;
-  do n = ::send(socket(), from.data(), from.size(), MSG_NOSIGNAL);
+  do n = give(socket(), from.data(), from.size());
   while (n < 0 && errno == EINTR);
   return ended(n);
 }
 
+// release() takes the socket out of asio's epoll set, which asio's close() leaves to the kernel: that does so only once
+// no process has a copy.
 void Wire::close() {
-  asio::error_code ignored;
-  descriptor_.close(ignored);
+  if (descriptor_.is_open()) descriptor_.release();
+  socket_.close();
 }
+
+std::uint64_t moved() { return times_moved; }
 
 Status how_it_ended(int error) {
   if (error == ETIMEDOUT) return {Code::kTimeout, "its connection reached a timeout"};
   return {Code::kPeerLost, fmt::format("its connection broke: {}", std::strerror(error))};
 }
 
-Result<int> listen_at(Endpoint& at) {
-  const int listener = socket(at.protocol().family(), kType, 0);
-  if (listener < 0) return failed("listening at", at, errno);
-  if (at.address().is_v6()) set(listener, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+Result<UniqueFd> listen_at(Endpoint& at) {
+  UniqueFd listener = UniqueFd::from([&] { return socket(at.protocol().family(), kType, 0); });
+  if (!listener.is_open()) return failed("listening at", at, errno);
+  if (at.address().is_v6()) set(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
   auto size = static_cast<socklen_t>(at.capacity());
-  if (bind(listener, at.data(), static_cast<socklen_t>(at.size())) == 0 &&
-      ::listen(listener, SOMAXCONN) == 0 && getsockname(listener, at.data(), &size) == 0)
+  if (bind(listener.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
+      ::listen(listener.get(), SOMAXCONN) == 0 && getsockname(listener.get(), at.data(), &size) == 0)
     return listener;
-  const Status why = failed("listening at", at, errno);
-  close(listener);
-  return why;
+  return failed("listening at", at, errno);
 }
 
-int accept_from(int listener) { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }
+UniqueFd accept_from(int listener) {
+  return UniqueFd::from([&] { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+}
 
-Result<int> connect_to(const Endpoint& to, int tos) {
-  const int out = socket(to.protocol().family(), kType, 0);
-  if (out < 0) return failed("connecting to", to, errno);
-  set_tos(out, tos);
-  if (connect(out, to.data(), static_cast<socklen_t>(to.size())) == 0 || errno == EINPROGRESS) return out;
-  const Status why = failed("connecting to", to, errno);
-  close(out);
-  return why;
+Result<UniqueFd> connect_to(const Endpoint& to, int tos) {
+  UniqueFd out = UniqueFd::from([&] { return socket(to.protocol().family(), kType, 0); });
+  if (!out.is_open()) return failed("connecting to", to, errno);
+  set_tos(out.get(), tos);
+  if (connect(out.get(), to.data(), static_cast<socklen_t>(to.size())) == 0 || errno == EINPROGRESS)
+    return out;
+  return failed("connecting to", to, errno);
 }
 
 Status connected(int socket) {

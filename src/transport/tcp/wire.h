@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/unique_fd.h"
 #include "tithe/byte_view.h"
 #include "tithe/status.h"
 #include "transport/tcp/pace.h"
@@ -23,9 +24,10 @@ class Wire : public std::enable_shared_from_this<Wire> {
   static constexpr std::ptrdiff_t kGone = -1;
 
   // Takes over a socket that does not block. Empty where the process may not wait for another one. `calls`: whom this
-  // end expects at the other one; -1: it finds out (is_rank).
-  static std::shared_ptr<Wire> take(asio::io_context& context, int socket, const Papers* papers = nullptr,
-                                    Rank calls = -1);
+  // end expects at the other one; -1: it finds out (is_rank). `met`: that rank has shown its certificate already, on
+  // another connection.
+  static std::shared_ptr<Wire> take(asio::io_context& context, UniqueFd socket,
+                                    const Papers* papers = nullptr, Rank calls = -1, bool met = false);
   ~Wire() { close(); }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
@@ -45,33 +47,37 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::ptrdiff_t shake();         // as write(), until it gives 1: then bytes of the caller's may go
   bool is_rank(Rank rank) const;  // as far as a certificate says; true without papers
 
-  int socket() { return descriptor_.native_handle(); }
+  int socket() const { return socket_.get(); }
   bool open() const { return descriptor_.is_open(); }
   void close();
 
  private:
-  explicit Wire(asio::io_context& context) : descriptor_(context) {}
+  Wire(asio::io_context& context, UniqueFd socket) : socket_(std::move(socket)), descriptor_(context) {}
   std::ptrdiff_t ended(std::ptrdiff_t result);
   std::ptrdiff_t by_tls(std::ptrdiff_t result);
   void readable();
   void wait_for_room();
 
-  asio::posix::stream_descriptor descriptor_;
+  UniqueFd socket_;
+  asio::posix::stream_descriptor descriptor_;  // borrows it
   bool awaits_readable_ = false, awaits_writable_ = false;
   bool wants_writable_ = false;  // the owner does; else what TLS has not got rid of
   std::unique_ptr<TlsEnd> tls_ = {};
   Status why_ = {};
 };
 
+// How often a socket took or gave bytes on this thread.
+std::uint64_t moved();
+
 // kTimeout where nothing says that the other side has ended, else kPeerLost.
 Status how_it_ended(int error);
 
 // A listening socket at an address of this machine, at a port that the system chooses; what it got is in `at`.
-Result<int> listen_at(Endpoint& at);
-// The next connection that waits there; -1: none, errno says whether that is for want of descriptors.
-int accept_from(int listener);
+Result<UniqueFd> listen_at(Endpoint& at);
+// The next connection that waits there; not open: none, errno says whether that is for want of descriptors.
+UniqueFd accept_from(int listener);
 // A socket that is about to connect; what `wire.connected()` says after it could be written is what came of it.
-Result<int> connect_to(const Endpoint& to, int tos);
+Result<UniqueFd> connect_to(const Endpoint& to, int tos);
 Status connected(int socket);
 // The other end is asked once a second while nothing travels. Nothing waits for more to send.
 void keep_alive(int socket, std::chrono::milliseconds silence);

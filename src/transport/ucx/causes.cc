@@ -6,6 +6,10 @@
 #include <ucp/api/ucp.h>
 
 #include <cstdint>
+#include <set>
+#include <vector>
+
+#include "transport/interfaces.h"
 
 namespace tithe::ucx {
 namespace {
@@ -32,6 +36,23 @@ std::string little_shared_memory(int world, const char* folder) {
                 : fmt::format("has {:.1f} MB, {:.1f} of them free", static_cast<double>(all) / 1e6,
                               static_cast<double>(free) / 1e6),
       kOfOneWorker / 1'000'000);
+}
+
+std::string several_interfaces() {
+  const std::vector<InterfaceAddress> all = interface_addresses();
+  std::set<std::string> names;
+  std::string likely;
+  for (const InterfaceAddress& a : all) {
+    if (a.loopback) continue;
+    names.insert(a.interface);
+    if (likely.empty() && !a.bridge) likely = a.interface;
+  }
+  if (names.size() < 2) return {};
+  return fmt::format(
+      "; this machine has {}, and UCX does not try which of these leads to the other ranks: name the "
+      "interface, such as "
+      "UCX_NET_DEVICES={} or transport=\"ucx:devices={}\", on all ranks",
+      shown(all), likely.empty() ? *names.begin() : likely, likely.empty() ? *names.begin() : likely);
 }
 
 std::string another_ucx(unsigned major, unsigned minor) {

@@ -47,7 +47,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   return std::unique_ptr<Transport>(std::move(transport));
 }
 
-Status usable() { return {}; }
+Status usable() { return Sockets::usable(); }
 
 Result<std::unique_ptr<Transport>> open_with(const ConnectOptions& connect,
                                              std::span<const std::string> values) {

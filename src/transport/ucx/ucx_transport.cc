@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
+#include "transport/ucx/causes.h"
 #include "transport/ucx/tags.h"
 
 namespace tithe::ucx {
@@ -45,11 +46,18 @@ Secret UcxTransport::proof(Word word, Rank from, Rank to, ByteView text) const {
   return derive(key_, "tithe word", {what, text});
 }
 
-UcxTransport::~UcxTransport() { close_now(); }
+// In a child of fork() UCX and its memory are left alone: what this process sends would be its parent's words.
+UcxTransport::~UcxTransport() {
+  if (forks_ == forks::count())
+    close_now();
+  else
+    (void)worker_.release();
+}
 
 Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
                              const std::function<bool()>& interrupted) {
   const Status status = connect_all(hellos, timeout, interrupted);
+  worker_->connected();
   last_words_ = printable(status.what(), kMostLastWords);
   return status;
 }
@@ -67,6 +75,7 @@ Status UcxTransport::connect_all(const std::vector<HeardHello>& hellos, std::chr
     const HeardHello& hello = hellos[static_cast<std::size_t>(p.rank)];
     if (hello.process.system == me.system && hello.process.pid != me.pid)
       watch_.add(p.rank, hello.process.pid);
+    p.same_host = hello.process.host == me.host;
     p.shares_memory = worker_->shares_memory() && hello.process.system == me.system;
     params.address = reinterpret_cast<const ucp_address_t*>(hello.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
@@ -76,22 +85,27 @@ Status UcxTransport::connect_all(const std::vector<HeardHello>& hellos, std::chr
     else if (unreachable.ok())
       unreachable = {
           Code::kIo,
-          fmt::format("UCX cannot reach rank {}: {}; do both ranks allow a common transport and device?",
-                      p.rank, ucs_status_string(s)),
+          fmt::format("UCX cannot reach rank {}: {}; do both ranks allow a common transport and device?{}",
+                      p.rank, ucs_status_string(s), p.same_host ? "" : several_interfaces()),
           p.rank};
   }
   TITHE_TRY(unreachable);  // those that can be reached are told
   const auto deadline = Clock::now() + timeout;
   const auto late = [&](const Peer& p) {
-    return Status(Code::kTimeout,
-                  fmt::format("rank {} did not connect within {:.3g} s", p.rank,
-                              std::chrono::duration<double>(timeout).count()),
-                  p.rank);
+    return Status(
+        Code::kTimeout,
+        fmt::format("rank {} did not connect within {:.3g} s; if it only starts late, raise timeout{}",
+                    p.rank, std::chrono::duration<double>(timeout).count(),
+                    p.same_host ? "" : several_interfaces()),
+        p.rank);
   };
   for (Peer& p : peers_) {
     while (p.rank != rank_ && (!p.greeted || p.words_in_flight > 0)) {
       for (const Peer& other : peers_)  // one that only closed may have been through before this rank
-        if (!other.gone.ok() && (other.failed || other.rank == p.rank)) return other.gone;
+        if (!other.gone.ok() && (other.failed || other.rank == p.rank))
+          return {other.gone.code(),
+                  other.gone.what() + (other.failed || other.same_host ? "" : several_interfaces()),
+                  other.rank};
       if (Clock::now() >= deadline) return late(p);
       if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
       if (!worker_->progress()) nap(100ms);

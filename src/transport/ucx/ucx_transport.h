@@ -56,6 +56,7 @@ class UcxTransport final : public Transport {
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override { worker_->wake(); }
+  std::vector<std::string> said() override { return worker_->said(); }
   void window(std::size_t bytes) override { window_ = bytes; }
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
@@ -83,6 +84,7 @@ class UcxTransport final : public Transport {
     bool closed = false;            // our endpoint is being closed ...
     bool closing = false;           // ... and UCX still works on it
     int words_in_flight = 0;
+    bool same_host = false;
     bool shares_memory = false;  // it is on this machine, and UCX may use its memory
     std::uint32_t pieces = 0;    // of long messages to it: the next one's number
     std::uint64_t bytes_received = 0;
@@ -180,6 +182,7 @@ class UcxTransport final : public Transport {
   static void on_closed(void* request, ucs_status_t status, void* arg);
   static void on_error(void* arg, ucp_ep_h ep, ucs_status_t status);
 
+  const unsigned forks_ = forks::count();
   Rank rank_;
   Secret key_;
   Hosts hosts_;

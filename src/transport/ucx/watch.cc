@@ -7,32 +7,42 @@
 
 namespace tithe::ucx {
 
-Watch::Watch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
+// Without the processes that the set before reported and that it does not let go.
+void Watch::renew() {
+  epoll_ = UniqueFd::from([] { return epoll_create1(EPOLL_CLOEXEC); });
+  for (std::size_t r = 0; r < processes_.size(); ++r)
+    if (processes_[r].is_open()) watch(static_cast<Rank>(r));
+}
 
-Watch::~Watch() {
-  for (const int fd : processes_)
-    if (fd >= 0) close(fd);
-  if (epoll_ >= 0) close(epoll_);
+bool Watch::watch(Rank rank) {
+  epoll_event event{.events = EPOLLIN, .data = {.fd = rank}};
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, processes_[static_cast<std::size_t>(rank)].get(), &event) ==
+         0;
 }
 
 void Watch::add(Rank rank, std::uint32_t process) {
-  const auto fd = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));  // close-on-exec
-  if (fd < 0) return;
+  UniqueFd fd = UniqueFd::from([process] {  // close-on-exec
+    return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
+  });
+  if (!fd.is_open()) return;
   const auto r = static_cast<std::size_t>(rank);
-  if (processes_.size() <= r) processes_.resize(r + 1, -1);
-  processes_[r] = fd;
-  epoll_event event{.events = EPOLLIN, .data = {.fd = rank}};
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
+  if (processes_.size() <= r) processes_.resize(r + 1);
+  processes_[r] = std::move(fd);
+  if (!watch(rank)) processes_[r].close();
 }
 
+// The descriptor leaves the set by EPOLL_CTL_DEL: closed alone it would stay there, and be reported without end, for as
+// long as any process has a copy.
 Rank Watch::ended() {
   epoll_event event{};
-  if (processes_.empty() || epoll_wait(epoll_, &event, 1, 0) != 1) return -1;
+  if (epoll_wait(epoll_.get(), &event, 1, 0) != 1) return -1;
   const Rank rank = event.data.fd;
-  int& fd = processes_[static_cast<std::size_t>(rank)];
-  close(fd);  // leaves the set with it
-  fd = -1;
-  return rank;
+  const auto r = static_cast<std::size_t>(rank);
+  const bool watched = r < processes_.size() && processes_[r].is_open();
+  const bool left = watched && epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, processes_[r].get(), nullptr) == 0;
+  if (watched) processes_[r].close();
+  if (!left) renew();
+  return watched ? rank : -1;
 }
 
 }  // namespace tithe::ucx

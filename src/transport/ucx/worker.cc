@@ -17,6 +17,7 @@
 #include <fstream>
 #include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "transport/ucx/causes.h"
 #include "transport/ucx/descriptors.h"
@@ -34,15 +35,25 @@ std::mutex& init_mutex() {
   return m;
 }
 
-// A library prints nothing and leaves the process' signals alone. UCX writes "diag" and "error" lines to
-// stdout when a peer dies, and put its own handlers on SIGSEGV and friends when it was loaded; the handlers
-// from before come back here. UCX's variables, where the user set them, stay in force.
+// A library prints nothing: UCX writes "diag" and "error" lines to stdout when a peer dies. UCX's variables, where the
+// user set them, stay in force.
 void quieten() {
   if (ucs_global_opts.log_component.log_level == UCS_LOG_LEVEL_WARN)
     ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_FATAL;
-  if (ucs_global_opts.handle_errors == UCS_BIT(UCS_HANDLE_ERROR_BACKTRACE))  // the default
+}
+
+// A library leaves the process' signals alone. UCX puts handlers on SIGHUP and on SIGSEGV and its like when it is
+// loaded; the handlers from before, such as faulthandler's, come back when tithe is loaded, which is right behind UCX,
+// on which it depends. UCX's variables, where the user set them, stay in force.
+[[gnu::constructor]] void give_signals_back() {
+  const auto log_level = std::exchange(ucs_global_opts.log_component.log_level, UCS_LOG_LEVEL_FATAL);
+  if (ucs_global_opts.handle_errors == UCS_BIT(UCS_HANDLE_ERROR_BACKTRACE) &&  // the default
+      std::getenv("UCX_HANDLE_ERRORS") == nullptr && std::getenv("UCX_ERROR_SIGNALS") == nullptr)
     for (unsigned i = 0; i < ucs_global_opts.error_signals.count; ++i)
       ucs_debug_disable_signal(ucs_global_opts.error_signals.signals[i]);
+  if (ucs_global_opts.debug_signo > 0 && std::getenv("UCX_DEBUG_SIGNO") == nullptr)
+    ucs_debug_disable_signal(static_cast<int>(ucs_global_opts.debug_signo));
+  ucs_global_opts.log_component.log_level = log_level;
 }
 
 // True if process_vm_readv() works here: seccomp filters may forbid it, and Yama's ptrace_scope from 2 on (at 1,
@@ -172,6 +183,7 @@ Result<std::unique_ptr<Worker>> Worker::open(const Options& options, std::chrono
 }
 
 Status Worker::start(const Options& options, std::chrono::milliseconds silence, int world) {
+  TITHE_TRY(Sockets::usable());  // in a child of fork() the mutex may be locked for good
   const std::lock_guard lock(init_mutex());
   TITHE_TRY(check_descriptors(world));
   quieten();
@@ -193,7 +205,10 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
   TITHE_TRY(
       modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));  // UCX cuts off what is below a second
-  TITHE_TRY(modify(raw, "KEEPCNT", fmt::format("{}", (probes + interval - 1) / interval)));
+  const KeepAlive keep_alive{.idle = 1,
+                             .interval = static_cast<int>(interval),
+                             .probes = static_cast<int>((probes + interval - 1) / interval)};
+  TITHE_TRY(modify(raw, "KEEPCNT", fmt::format("{}", keep_alive.probes)));
   // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
   // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
   // 8 KiB, several times slower than TCP between processes that sleep while they wait.
@@ -227,24 +242,25 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   worker_params.events = UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX | UCP_WAKEUP_RX;
+  sockets_ = std::make_unique<Sockets>(keep_alive);
   if (s = ucp_worker_create(context_, &worker_params, &worker_); s != UCS_OK)
     return {Code::kIo,
             ucx_error("creating a worker", s).what() + little_shared_memory(world) + another_ucx()};
 
   if (s = ucp_worker_get_efd(worker_, &events_); s != UCS_OK)
     return ucx_error("asking for its event descriptor", s);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_ < 0) return {Code::kIo, fmt::format("eventfd: {}", std::strerror(errno))};
+  wake_ = UniqueFd::from([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  if (!wake_.is_open()) return {Code::kIo, fmt::format("eventfd: {}", std::strerror(errno))};
+  const Result<std::vector<std::uint8_t>> where = address();
+  if (!where.ok()) return where.status();
+  sockets_->created(*where);
   return {};
 }
 
 Worker::~Worker() {
-  {
-    const std::lock_guard lock(init_mutex());
-    if (worker_ != nullptr) ucp_worker_destroy(worker_);
-    if (context_ != nullptr) ucp_cleanup(context_);
-  }
-  if (wake_ >= 0) close(wake_);
+  const std::lock_guard lock(init_mutex());
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
 }
 
 Result<std::vector<std::uint8_t>> Worker::address() const {
@@ -264,29 +280,39 @@ bool Worker::progress() {
   bool any = false;
   // Bounded, so that a fast sender cannot keep the caller here for ever.
   for (int i = 0; i < 1000 && ucp_worker_progress(worker_) != 0; ++i) any = true;
+  if (any) guard_.moved();
   return any;
 }
 
 bool Worker::take_wake() {
   std::uint64_t count = 0;
-  return read(wake_, &count, sizeof count) > 0;
+  return read(wake_.get(), &count, sizeof count) > 0;
 }
 
 bool Worker::wait(std::chrono::nanoseconds most, int also) {
   if (take_wake()) return true;
-  if (ucp_worker_arm(worker_) != UCS_OK) return false;  // busy: there is something to progress
+  if (ucp_worker_arm(worker_) != UCS_OK) {  // busy: there is something to progress
+    guard_.woken_for_nothing();
+    return false;
+  }
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(most);
   const timespec limit{.tv_sec = whole.count(), .tv_nsec = (most - whole).count()};
   pollfd fds[] = {{.fd = events_, .events = POLLIN, .revents = 0},
-                  {.fd = wake_, .events = POLLIN, .revents = 0},
+                  {.fd = wake_.get(), .events = POLLIN, .revents = 0},
                   {.fd = also, .events = POLLIN, .revents = 0}};
-  ppoll(fds, 3, &limit, nullptr);  // an interrupted wait counts as one that found nothing
-  return take_wake();
+  const bool early =
+      ppoll(fds, 3, &limit, nullptr) > 0;  // an interrupted wait counts as one that found nothing
+  if (take_wake()) return true;
+  if (early)
+    guard_.woken_for_nothing();
+  else
+    guard_.moved();
+  return false;
 }
 
 void Worker::wake() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);  // fails only when already set
+  [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);  // fails only when already set
 }
 
 }  // namespace tithe::ucx

@@ -9,8 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "tithe/status.h"
+#include "transport/spin_guard.h"
 #include "transport/ucx/open.h"
+#include "transport/ucx/sockets.h"
 
 namespace tithe::ucx {
 
@@ -37,6 +40,9 @@ class Worker {
   // woken by wake(), also by one that came before the wait.
   bool wait(std::chrono::nanoseconds most, int also);
   void wake();  // from any thread
+  // Connections stand: programs that this process starts do not get them.
+  void connected() { sockets_->close_on_exec(); }
+  std::vector<std::string> said() { return guard_.said(); }
 
  private:
   Worker() = default;
@@ -46,7 +52,9 @@ class Worker {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int events_ = -1;  // UCX's descriptor, readable when there is something to progress; owned by the worker
-  int wake_ = -1;    // eventfd
+  UniqueFd wake_;    // eventfd
+  SpinGuard guard_;
+  std::unique_ptr<Sockets> sockets_;
   bool shares_memory_ = false;
 };
 

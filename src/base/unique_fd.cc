@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/unique_fd.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+namespace tithe::forks {
+namespace {
+
+// fork() takes the mutex, so a child finds `owned` as it is between two changes. The child's handler allocates nothing
+// and calls close() alone: other threads may have held any other lock when the process was copied.
+struct Registry {
+  std::mutex mutex;
+  std::vector<bool> owned;  // by descriptor
+
+  Registry();
+  void close_all() {
+    for (std::size_t fd = 0; fd < owned.size(); ++fd)
+      if (owned[fd]) ::close(static_cast<int>(fd));
+    std::fill(owned.begin(), owned.end(), false);
+  }
+};
+
+std::atomic<unsigned> number{0};
+
+Registry& registry() {
+  static auto* const kRegistry =
+      new Registry;  // NOLINT(*-owning-memory): descriptors of static objects outlive others
+  return *kRegistry;
+}
+
+Registry::Registry() {
+  pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+                 [] {
+                   registry().close_all();
+                   number.fetch_add(1, std::memory_order_relaxed);
+                   registry().mutex.unlock();
+                 });
+}
+
+}  // namespace
+
+Hold::Hold() { registry().mutex.lock(); }
+
+Hold::~Hold() {
+  const int kept = errno;
+  registry().mutex.unlock();
+  errno = kept;
+}
+
+void own(int fd) {
+  std::vector<bool>& owned = registry().owned;
+  const auto at = static_cast<std::size_t>(fd);
+  if (at >= owned.size()) owned.resize(2 * at + 64);
+  owned[at] = true;
+}
+
+// In one step for fork(): a child neither keeps the descriptor nor closes one that has its number next.
+void close_owned(int fd) {
+  const Hold hold;
+  registry().owned[static_cast<std::size_t>(fd)] = false;
+  ::close(fd);
+}
+
+unsigned count() { return number.load(std::memory_order_relaxed); }
+
+}  // namespace tithe::forks

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/run/bucket_order.h"
+
+#include <utility>
+
+#include "base/rng.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::size_t kMostContexts = 1 << 16;
+constexpr std::uint32_t kMostPlaces = 1 << 16;  // of a peer's round that are kept
+constexpr std::uint64_t kEnd = 0;
+
+std::uint64_t name_of(const Announcement& entry) { return entry.is_end ? kEnd : mix64(entry.layout) | 1; }
+
+}  // namespace
+
+BucketOrder::BucketOrder(Rank me, int world)
+    : me_(me),
+      world_(static_cast<std::size_t>(world)),
+      heard_(static_cast<std::size_t>(world)),
+      told_to_(static_cast<std::size_t>(world)) {}
+
+std::uint32_t BucketOrder::next_place(std::uint64_t ended) {
+  if (!began_ || ended != ended_) {
+    began_ = true;
+    ended_ = ended;
+    places_.clear();
+    owed_.clear();
+    for (std::size_t& told : told_to_) told = 0;
+    for (auto& heard : heard_) std::erase_if(heard, [&](const auto& at) { return at.second.ended != ended; });
+    held_ = std::exchange(surprise_, false) && world_ > 1;
+    context_ = mix64(round_hash_);
+    round_hash_ = 0;
+  }
+  return static_cast<std::uint32_t>(places_.size());
+}
+
+// What came after the same context last time; then this entry counts.
+bool BucketOrder::predicted(const Announcement& entry) {
+  const std::uint64_t name = name_of(entry);
+  const auto known = next_.find(context_);
+  const bool yes = (known == next_.end() ? kEnd : known->second) == name;
+  if (!yes) {
+    if (next_.size() >= kMostContexts) next_.clear();
+    next_[context_] = name;
+  }
+  context_ = mix64(context_ ^ name);
+  round_hash_ = mix64(round_hash_ ^ name);
+  return yes;
+}
+
+void BucketOrder::announce(Place& place) {
+  if (!std::exchange(place.announced, true)) owed_.push_back(place.mine);
+}
+
+Status BucketOrder::add(const Announcement& entry, bool in_card) {
+  if (world_ == 1) return {};
+  Place& place = places_.emplace_back(Place{.mine = entry, .announced = in_card});
+  if (!predicted(entry) || (held_ && entry.place == 0)) announce(place);
+  for (Rank r = 0; index(r) < world_; ++r)
+    if (const Announcement* theirs = r == me_ ? nullptr : found(r, entry.place)) meet(place, *theirs);
+  return compare(place);
+}
+
+Status BucketOrder::take(Rank peer, const Announcement& entry) {
+  if (entry.place >= kMostPlaces || (began_ && entry.ended < ended_)) return {};
+  const auto [at, is_new] = heard_[index(peer)].try_emplace(entry.place, entry);
+  if (!is_new && at->second.ended >= entry.ended) return {};  // once is what counts
+  at->second = entry;
+  if (!began_ || entry.ended != ended_ || entry.place >= places_.size()) return {};
+  meet(places_[entry.place], entry);
+  return compare(places_[entry.place]);
+}
+
+void BucketOrder::meet(Place& place, const Announcement& theirs) {
+  announce(place);
+  place.alike += theirs == place.mine ? 1 : 0;
+  place.differs = place.differs || theirs != place.mine;
+  if (place.mine.place == 0 && place.alike + 1 == world_) held_ = false;
+}
+
+const Announcement* BucketOrder::found(Rank peer, std::uint32_t place) const {
+  const auto& heard = heard_[index(peer)];
+  const auto at = heard.find(place);
+  return at != heard.end() && at->second.ended == ended_ ? &at->second : nullptr;
+}
+
+Status BucketOrder::compare(const Place& place) const {
+  if (!place.differs) return {};
+  std::vector<const Announcement*> all(world_);
+  for (Rank r = 0; index(r) < world_; ++r)
+    all[index(r)] = r == me_ ? &place.mine : found(r, place.mine.place);
+  return compare_announcements(all);
+}
+
+}  // namespace tithe::engine

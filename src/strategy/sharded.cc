@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategies for reduce-scatters and all-gathers. Chunk c is the range that rank c owns; chunks differ in size and may
+// be empty. Shares below are those of equal ranges.
+//
+// direct              reduce-scatter                           all-gather
+//   steps             1 (0 when alone)                         1 (0 when alone)
+//   frames per rank   N-1 sent, N encoded; the owner           N-1 sent, 1 encoded, N stored
+//                     stores N in one pass
+//   bytes per rank    (N-1)/N of one payload                   (N-1)/N of one payload
+//   roundings         1                                        1
+//
+// ring
+//   steps             N-1                                      N-1
+//   frames per rank   N-1 sent, N encoded, N-1 merged          N-1 sent, 1 encoded, N stored
+//   bytes per rank    (N-1)/N of one payload; under concat     (N-1)/N of one payload
+//                     (N-1)/2
+//   roundings         N                                        1
+//
+// The owner of a chunk stores the frames that everybody else would store, its own included. So the result of a
+// reduce-scatter is what an all-reduce by `gather` gives for that range, and an all-gather leaves the same bits on all
+// ranks, the owner included.
+#include "strategy/sharded.h"
+
+#include <algorithm>
+#include <array>
+
+#include "strategy/strategies.h"
+
+namespace tithe {
+namespace {
+
+Graph scatter_direct(const Place& p) {
+  Graph g(p.world);
+  for (int i = 1; i < p.world; ++i) {
+    const Rank owner = p.wrap(p.me + i);
+    g.send(owner, g.encode(owner));
+  }
+  std::vector<Graph::Frame> all;
+  for (Rank r = 0; r < p.world; ++r) all.push_back(r == p.me ? g.encode(p.me) : g.recv(r, p.me));
+  g.store(p.me, all);
+  return g;
+}
+
+Graph gather_direct(const Place& p) {
+  Graph g(p.world);
+  const Graph::Frame own = g.encode(p.me);
+  for (int i = 1; i < p.world; ++i) g.send(p.wrap(p.me + i), own);
+  g.store(p.me, own);
+  for (int i = 1; i < p.world; ++i) {
+    const Rank owner = p.wrap(p.me - i);  // in the order in which the frames arrive
+    g.store(owner, g.recv(owner, owner));
+  }
+  return g;
+}
+
+// After step s this rank's copy of chunk me-s-2 holds the values of s+2 ranks; the last of them is its own chunk.
+Graph scatter_ring(const Place& p) {
+  Graph g(p.world);
+  for (int s = 0; s < p.world - 1; ++s) {
+    g.send(p.right(), g.encode(p.wrap(p.me - s - 1)));
+    const Chunk c = p.wrap(p.me - s - 2);
+    g.merge(c, g.recv(p.left(), c));
+  }
+  g.store(p.me, g.encode(p.me));
+  return g;
+}
+
+Graph gather_ring(const Place& p) {
+  Graph g(p.world);
+  Graph::Frame f = g.encode(p.me);
+  g.store(p.me, f);
+  for (int s = 0; s < p.world - 1; ++s) {
+    g.send(p.right(), f);
+    const Chunk c = p.wrap(p.me - s - 1);
+    f = g.recv(p.left(), c);
+    g.store(c, f);
+  }
+  return g;
+}
+
+int chunks(const Place& p) { return p.world; }
+
+double link_shares(const Place& p, bool ring) {
+  return busiest_host(p,
+                      [&](const std::vector<Rank>& ranks) {
+                        if (!ring) return static_cast<double>(ranks.size()) * elsewhere(p, ranks);
+                        return static_cast<double>(p.world - 1) *
+                               static_cast<double>(std::count_if(ranks.begin(), ranks.end(), [&](Rank r) {
+                                 return p.host_of(p.wrap(r + 1)) != p.host_of(r);
+                               }));
+                      }) /
+         p.world;
+}
+
+template <RoundKind kind, bool ring>
+StrategyCost cost(const Place& p) {
+  constexpr bool scatters = kind == RoundKind::kReduceScatter;
+  const int others = p.world - 1;
+  const double shares = 1.0 * others / p.world, leave = link_shares(p, ring);
+  const double joined = scatters && ring ? p.world / 2.0 : 1;  // payloads in a frame, on average
+  return {.steps = ring          ? others
+                   : p.world > 1 ? 1
+                                 : 0,
+          .frames_sent = others,
+          .encodes = scatters ? p.world : 1,
+          .wire_shares = shares,
+          .concat_shares = shares * joined,
+          .link_shares = leave,
+          .concat_link_shares = leave * joined,
+          .senders = ring ? (leave > 0 ? 1 : 0) : most_elsewhere(p),
+          .roundings = scatters && ring ? p.world : 1};
+}
+
+constexpr Law kInOnePass[] = {Law::kDecode, Law::kConcat, Law::kSum};
+constexpr Law kOnTheWay[] = {Law::kSum, Law::kDecode, Law::kConcat};
+
+constexpr Strategy kDirect[] = {{.name = "direct",
+                                 .doc = "every rank sends each owner its chunk",
+                                 .draw = scatter_direct,
+                                 .chunks = chunks,
+                                 .cost = cost<RoundKind::kReduceScatter, false>,
+                                 .laws = kInOnePass,
+                                 .by_rank = true,
+                                 .kind = RoundKind::kReduceScatter},
+                                {.name = "direct",
+                                 .doc = "every owner sends its chunk to each rank",
+                                 .draw = gather_direct,
+                                 .chunks = chunks,
+                                 .cost = cost<RoundKind::kAllGather, false>,
+                                 .laws = kInOnePass,
+                                 .by_rank = true,
+                                 .kind = RoundKind::kAllGather}};
+constexpr Strategy kRing[] = {{.name = "ring",
+                               .doc = "each chunk once round to its owner, who receives the sum",
+                               .draw = scatter_ring,
+                               .chunks = chunks,
+                               .cost = cost<RoundKind::kReduceScatter, true>,
+                               .laws = kOnTheWay,
+                               .kind = RoundKind::kReduceScatter,
+                               .sums_on_the_way = true},
+                              {.name = "ring",
+                               .doc = "each chunk once round from its owner",
+                               .draw = gather_ring,
+                               .chunks = chunks,
+                               .cost = cost<RoundKind::kAllGather, true>,
+                               .laws = kInOnePass,
+                               .by_rank = true,
+                               .kind = RoundKind::kAllGather}};
+constexpr const Strategy* kAll[] = {
+    &kDirect[0], &kDirect[1], &kRing[0], &kRing[1], &hosts_scatter_strategy, &hosts_gather_owned_strategy};
+
+}  // namespace
+
+std::string_view name(RoundKind kind) {
+  constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::span<const Strategy* const> sharded_strategies() { return kAll; }
+
+const Strategy& sharded_strategy(RoundKind kind, const Strategy& strategy) {
+  const std::string_view wanted = strategy.between != nullptr ? "hosts"
+                                  : strategy.name == "ring"   ? "ring"
+                                                              : "direct";
+  return **std::ranges::find_if(kAll,
+                                [&](const Strategy* s) { return s->kind == kind && s->name == wanted; });
+}
+
+}  // namespace tithe

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Certificates for one side alone, and bytes that change on their way: each has its own words.
+#include <gtest/gtest.h>
+#include <openssl/ec.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+#include <cstdio>
+
+#include "support/tls_ends.h"
+
+namespace tithe::tcp {
+namespace {
+
+using namespace tls_ends;
+
+// A certificate of rank 0, signed by itself, for this use.
+void write_certificate(const std::string& to, const char* usage) {
+  EVP_PKEY* const key = EVP_EC_gen("P-256");
+  X509* const c = X509_new();
+  X509_set_version(c, X509_VERSION_3);
+  X509_gmtime_adj(X509_getm_notBefore(c), -60);
+  X509_gmtime_adj(X509_getm_notAfter(c), 3600);
+  X509_set_pubkey(c, key);
+  for (const auto& [which, value] :
+       {std::pair(NID_subject_alt_name, "DNS:rank0.tithe"), std::pair(NID_ext_key_usage, usage)}) {
+    X509_EXTENSION* const made = X509V3_EXT_conf_nid(nullptr, nullptr, which, value);
+    X509_add_ext(c, made, -1);
+    X509_EXTENSION_free(made);
+  }
+  X509_sign(c, key, EVP_sha256());
+  FILE* file = std::fopen((to + "/rank0.pem").c_str(), "w");
+  PEM_write_X509(file, c);
+  std::fclose(file);
+  file = std::fopen((to + "/rank0.key").c_str(), "w");
+  PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
+  std::fclose(file);
+  X509_free(c);
+  EVP_PKEY_free(key);
+}
+
+// A rank with such a certificate was lost in its first round, when it was a client first, and no text had the reason.
+TEST(Tls, a_certificate_for_one_side_alone_is_refused_with_the_reason) {
+  const std::string job = folder().job("usage");
+  for (const auto& [usage, words] :
+       {std::pair("serverAuth", "may not be used by a client"),
+        std::pair("clientAuth", "may not be used by a server"),
+        std::pair("emailProtection", "may not be used by a server or a client")}) {
+    write_certificate(job, usage);
+    const Status s = Papers::load(job, 0).status();
+    EXPECT_EQ(s.code(), Code::kInvalid) << usage;
+    EXPECT_NE(s.what().find(words), std::string::npos) << s.what();
+    EXPECT_NE(s.what().find("serverAuth and clientAuth"), std::string::npos) << s.what();
+  }
+  write_certificate(job, "serverAuth,clientAuth");
+  EXPECT_TRUE(Papers::load(job, 0).ok());
+}
+
+// Such damage was called a mismatch, with the advice to give all ranks the same options.
+TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
+  const std::string job = folder().job("header");
+  const auto one = papers(job, 1), zero = papers(job, 0);
+  int damaged = 0;
+  for (const std::size_t at : {0U, 1U, 2U, 3U, 4U, 5U, 20U})
+    for (const int flip : {0x01, 0x04, 0x40, 0x80, 0xff}) {
+      Connection c(*one, *zero, 0);
+      ASSERT_EQ(c.shake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1}));
+      ASSERT_EQ(c.caller.write(text(1000)), 1000);
+      c.there.bytes[at] ^= static_cast<std::uint8_t>(flip);
+      std::vector<std::uint8_t> in(2000);
+      if (c.host.read(in) == 0) continue;  // a length that has grown: more may come
+      ++damaged;
+      EXPECT_EQ(c.host.why().code(), Code::kCorrupt) << at << "^" << flip << ": " << c.host.why().what();
+      EXPECT_EQ(c.caller.read(in), -1);
+      EXPECT_EQ(c.caller.why().code(), Code::kPeerLost) << at << "^" << flip << ": " << c.caller.why().what();
+      EXPECT_NE(c.caller.why().what().find("damaged"), std::string::npos) << c.caller.why().what();
+    }
+  EXPECT_GT(damaged, 25);
+}
+
+// The same for the caller's last words of a handshake, and for all of it where the other end is known already.
+TEST(Tls, damage_in_a_handshake_with_a_known_rank_is_no_mismatch) {
+  const std::string job = folder().job("greeting");
+  const auto one = papers(job, 1), zero = papers(job, 0);
+  for (const std::size_t at : {0U, 1U, 5U}) {
+    Connection late(*one, *zero, 0);
+    late.caller.shake();
+    late.host.shake();
+    ASSERT_EQ(late.caller.shake(), 1);
+    late.there.bytes[at] ^= 0x40;
+    EXPECT_EQ(late.host.shake(), -1);
+    EXPECT_EQ(late.host.why().code(), Code::kCorrupt) << at << ": " << late.host.why().what();
+
+    Way there, back;
+    TlsEnd caller(*one, 0, there.give(), back.take(), true);
+    TlsEnd host(*zero, -1, back.give(), there.take());
+    caller.shake();
+    host.shake();
+    back.bytes[at] ^= 0x40;
+    EXPECT_EQ(caller.shake(), -1);
+    EXPECT_EQ(caller.why().code(), Code::kCorrupt) << at << ": " << caller.why().what();
+  }
+  Way there, back;
+  TlsEnd caller(*one, 0, there.give(), back.take(), true);
+  TlsEnd host(*zero, -1, back.give(), there.take());
+  caller.shake();
+  there.bytes[1] ^= 0x40;
+  EXPECT_EQ(host.shake(), -1);
+  EXPECT_EQ(host.why().code(), Code::kMismatch) << "of who comes nothing is known: " << host.why().what();
+}
+
+}  // namespace
+}  // namespace tithe::tcp

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx/watch.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "transport/ucx/worker.h"
+
+namespace tithe::ucx {
+namespace {
+
+using namespace std::chrono_literals;
+
+pid_t sleeper() {
+  const pid_t process = fork();
+  if (process == 0) {
+    for (;;) pause();
+  }
+  return process;
+}
+
+void end(pid_t process) {
+  kill(process, SIGKILL);
+  waitpid(process, nullptr, 0);
+}
+
+bool is_readable(int fd) {
+  pollfd p{.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&p, 1, 0) == 1;
+}
+
+// The lane reported the first process without end while a child had a copy of its descriptor: closing one takes it out
+// of an epoll set only when no process has it any more.
+TEST(Watch, reports_each_process_once_though_a_child_has_copies) {
+  const pid_t first = sleeper(), second = sleeper();
+  Watch watch;
+  watch.add(1, static_cast<std::uint32_t>(first));
+  watch.add(2, static_cast<std::uint32_t>(second));
+  EXPECT_EQ(watch.ended(), -1);
+  const auto child = static_cast<pid_t>(syscall(SYS_fork));  // as clone() does: no handler of fork() runs
+  if (child == 0) {
+    for (;;) pause();
+  }
+  end(first);
+  EXPECT_EQ(watch.ended(), 1);
+  EXPECT_EQ(watch.ended(), -1);
+  EXPECT_FALSE(is_readable(watch.descriptor()));
+  end(second);
+  EXPECT_EQ(watch.ended(), 2);
+  EXPECT_EQ(watch.ended(), -1);
+  EXPECT_FALSE(is_readable(watch.descriptor()));
+  end(child);
+}
+
+// A source that is ready for ever brings the loop some 1000 turns, and then one in a millisecond at most.
+TEST(Worker, does_not_spin_beside_a_source_that_is_ready_for_ever) {
+  Result<std::unique_ptr<Worker>> worker = Worker::open({.transports = "tcp", .devices = ""}, 30s, 2);
+  ASSERT_TRUE(worker.ok()) << worker.status().what();
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "x", 1), 1);
+  EXPECT_TRUE((*worker)->said().empty());
+  const auto begin = std::chrono::steady_clock::now();
+  int turns = 0;
+  for (; std::chrono::steady_clock::now() - begin < 500ms; ++turns) {
+    (*worker)->progress();
+    EXPECT_FALSE((*worker)->wait(100ms, ends[0]));
+  }
+  EXPECT_LE(turns, SpinGuard::kMost + 500 + 10);
+  const std::vector<std::string> said = (*worker)->said();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said[0].find("nothing to do"), std::string::npos) << said[0];
+  EXPECT_TRUE((*worker)->said().empty());
+  (*worker)->wake();
+  EXPECT_TRUE((*worker)->wait(100ms, ends[0])) << "a loop that pauses is woken all the same";
+  close(ends[0]);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace tithe::ucx

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with one name, and with an interface that has one address on both."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "demo"))
+
+from hosts import unshare_command  # noqa: E402
+
+JOBS = Path(__file__).with_name("address_jobs.py")
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """By job, what each rank saw."""
+    try:
+        command = unshare_command()
+    except RuntimeError as why:
+        pytest.skip(f"no private namespaces here: {why}")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("UCX_")}
+    environment["PYTHONPATH"] = str(ROOT / "python")
+    done = subprocess.run(
+        [*command, sys.executable, str(JOBS), "hosts"], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("job", ["tcp", "tcp by IPv6 in brackets", "ucx by a device", "ucx by the variable"])
+def test_a_network_that_is_named_is_used(seen, job):
+    assert seen[job] == [{"mean": 0.5}] * 2
+
+
+def test_ucx_lists_the_interfaces_where_it_takes_the_wrong_one(seen):
+    texts = [rank["text"] for rank in seen["ucx"]]
+    assert any("172.17.0.1 (docker0)" in t and "10.77.0." in t and "UCX_NET_DEVICES=eth0" in t for t in texts), texts
+
+
+def test_tcp_says_where_it_called(seen):
+    assert any("172.17.0.1" in rank["text"] for rank in seen["tcp by the wrong network"])
+
+
+def test_tcp_does_not_deny_that_there_is_a_loopback(seen):
+    for rank in seen["tcp by the loopback"]:
+        assert rank["code"] in ("invalid", "peer_lost", "io") and "holds no address" not in rank["text"], rank
+        assert "names the loopback alone" in rank["text"] and "10.77.0." in rank["text"], rank

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of reform(), undo() and restore() that are wrong, or differ from those of other ranks."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from processes import run_ranks
+
+import tithe
+
+ROUNDS = 2
+
+
+def step(session, key="w", n=9000):
+    session.wait(session.sync({key: np.ones(n, "f4")}))
+    session.commit()
+
+
+class Together:
+    """An exchange of addresses between threads."""
+
+    def __init__(self, world):
+        self.barrier, self.blobs = threading.Barrier(world), [b""] * world
+
+    def of(self, rank):
+        def all_gather(mine):
+            self.blobs[rank] = mine
+            self.barrier.wait()
+            return list(self.blobs)
+
+        return all_gather
+
+
+def each(world, body):
+    out = [None] * world
+    threads = [threading.Thread(target=lambda r=r: out.__setitem__(r, body(r))) for r in range(world)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return out
+
+
+def error_of(call):
+    try:
+        call()
+    except tithe.Error as error:
+        return error.code, error.peer, str(error)
+    return None
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ucx"])
+def test_undo_on_one_rank_names_it(transport):
+    gather = Together(3)
+
+    def rank(r):
+        session = tithe.Session.open(r, 3, gather.of(r), codec="fp8", transport=transport, undo=True, timeout=30.0)
+        for _ in range(ROUNDS):
+            step(session)
+        gather.barrier.wait()
+        if r == 1:
+            session.undo()
+        told = error_of(lambda: step(session))
+        gather.barrier.wait()
+        session.close()
+        return told
+
+    for code, peer, text in each(3, rank):
+        assert (code, peer) == ("mismatch", 1)
+        assert "rank 1 differs: round 1 instead of 2" in text and "took its last round back" in text
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ucx"])
+def test_another_bucket_in_a_later_round_is_named(transport):
+    gather = Together(3)
+
+    def rank(r):
+        session = tithe.Session.open(r, 3, gather.of(r), codec="fp8", transport=transport, timeout=30.0)
+        for _ in range(ROUNDS):
+            step(session)
+        began = time.monotonic()
+        told = error_of(lambda: step(session, "w2" if r == 1 else "w"))
+        took = time.monotonic() - began
+        gather.barrier.wait()
+        session.close()
+        return *told, took
+
+    for code, peer, text, took in each(3, rank):
+        assert (code, peer) == ("mismatch", 1)
+        assert "sizes, types, bounds or order of tensors" in text
+        assert took < 20, "no clock of the session had to run out"
+
+
+WRONG = {
+    "an old epoch": {"epoch": 0},
+    "no names": {"members": []},
+    "another name": {"members": ["b"]},
+    "a name twice": {"world": 2, "members": ["a", "a"]},
+    "too many names": {"members": ["a", "b"]},
+    "a rank beyond the world": {"rank": 1},
+    "a negative rank": {"rank": -1},
+    "no world": {"world": 0, "members": []},
+    "an unknown transport": {"transport": "nothing"},
+    "an unknown option of a transport": {"transport": "tcp:bogus=1"},
+    "ranks as threads": {"transport": "loop"},
+    "no time": {"timeout": 0},
+    "negative time": {"timeout": -1},
+    "no number": {"timeout": float("nan")},
+    "more than a number": {"timeout": 1e300},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_a_value_error_of_reform_changes_nothing(wrong):
+    def not_called(mine):
+        raise AssertionError("nobody was to be met")
+
+    session = tithe.Session.open(0, 1, lambda mine: [mine], members=["a"], codec="topk", min_values=0, transport="tcp")
+    step(session)
+    state = session.state()
+    given = {"rank": 0, "world": 1, "members": ["a"], "epoch": 1} | wrong
+    with pytest.raises(ValueError, match=r"."):
+        session.reform(all_gather=not_called, **given)
+    assert session.state() == state
+    step(session)  # it is not cancelled
+    session.reform(0, 1, lambda mine: [mine], ["a"], 1, transport="tcp")
+    step(session)
+    session.close()
+
+
+def test_hosts_that_do_not_fit_the_new_world_change_nothing():
+    options = {"members": ["a", "b"], "hosts": "2x1", "codec": "fp8", "transport": "tcp"}
+    gather = Together(2)
+
+    def rank(r):
+        session = tithe.Session.open(r, 2, gather.of(r), **options)
+        step(session)
+        with pytest.raises(ValueError, match="hosts"):
+            session.reform(0, 1, lambda mine: [mine], ["ab"[r]], 1, transport="tcp")
+        step(session)
+        gather.barrier.wait()
+        session.close()
+        return True
+
+    assert each(2, rank) == [True, True]
+
+
+def job(seed, world=4):
+    """The states of a job's ranks after two rounds of gradients that a seed draws."""
+    sessions = tithe.Session.loop(world, codec="topk:ratio=0.01", min_values=0, lanes=0)
+
+    def rank(r):
+        for k in range(ROUNDS):
+            gradient = np.random.default_rng((seed, k, r)).standard_normal(5001).astype("f4")
+            sessions[r].wait(sessions[r].sync({"w": gradient}))
+            sessions[r].commit()
+        return sessions[r].state()
+
+    return each(world, rank)
+
+
+def test_states_of_two_jobs_are_not_mixed():
+    a, b = job(1), job(2)
+    session = tithe.Session.loop(3, codec="topk:ratio=0.01", min_values=0, lanes=0)[1]
+    before = session.state()
+    for mixed in (a[:3] + [b[3]], b[:3] + [a[3]]):
+        with pytest.raises(tithe.Error, match="not of one round of one job: they differ in jobs") as told:
+            session.restore(mixed)
+        assert told.value.code == "mismatch" and "'3'" in str(told.value) and "'0'" in str(told.value)
+    assert session.state() == before
+
+
+def resumed(world, states_of, one=False):
+    sessions = tithe.Session.loop(world, codec="topk:ratio=0.01", min_values=0, lanes=0, timeout=30.0)
+
+    def rank(r):
+        sessions[r].restore(states_of(r))
+        return error_of(lambda: step(sessions[r], n=5001))
+
+    return each(world, rank)
+
+
+def test_a_rank_that_goes_on_from_another_job_is_named():
+    a, b = job(1), job(2)
+    assert resumed(4, lambda r: a[r]) == [None] * 4
+    for told in resumed(4, lambda r: (b if r == 2 else a)[r]):
+        assert told[:2] == ("mismatch", 2) and "another job" in told[2]
+    for told in resumed(3, lambda r: b if r == 1 else a):
+        assert told[:2] == ("mismatch", 1)
+
+
+def test_a_rank_that_was_given_another_state_of_a_lost_rank_is_named():
+    """Of the same round of the same job: rank 3 took its last round back, and another one was in its place."""
+    sessions = tithe.Session.loop(4, codec="topk:ratio=0.01", min_values=0, lanes=0, undo=True)
+
+    def rank(r):
+        states = []
+        for k in range(2):
+            gradient = np.random.default_rng((k, r)).standard_normal(5001).astype("f4")
+            sessions[r].wait(sessions[r].sync({"w": gradient}))
+            sessions[r].commit()
+            states.append(sessions[r].state())
+            if k == 0:
+                sessions[r].undo()
+        return states
+
+    first, second = zip(*each(4, rank), strict=True)
+    right = list(first)
+    assert resumed(3, lambda r: right) == [None] * 3
+    for told in resumed(3, lambda r: [*first[:3], second[3]] if r == 2 else right):
+        assert told[:2] == ("mismatch", 2)
+
+
+def membership_timeout(rank, world, board):
+    job = tithe.Membership(board, str(rank), ["0", "1"], timeout=3.0, patience=4.0, codec="fp8", transport="tcp")
+    session = job.open()
+    step(session)
+    began = time.monotonic()
+    told = None
+    if rank == 0:  # rank 1 is alive, and hands over nothing
+        told = error_of(lambda: step(session))
+    else:
+        time.sleep(6)
+    session.close()
+    return told and told[:2], time.monotonic() - began
+
+
+def test_timeout_of_a_membership_is_its_sessions(tmp_path):
+    tmp_path.chmod(0o700)
+    told, took = run_ranks(2, membership_timeout, str(tmp_path))[0]
+    assert told == ("timeout", 1)
+    assert took < 20
+
+
+def test_a_membership_checks_the_options_of_its_session(tmp_path):
+    for wrong in ({"timeout": 0}, {"codec": "nothing"}, {"members_": 1}, {"epoch": 1}, {"transport": "x"}):
+        with pytest.raises(ValueError, match=r"."):
+            tithe.Membership(str(tmp_path), "a", ["a"], **wrong)
+    with pytest.raises(ValueError, match="join_timeout=0: must be more than 0 seconds"):
+        tithe.Membership(str(tmp_path), "a", ["a"], join_timeout=0)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a time has run out, the text names the option that gives more of it."""
+
+import numpy as np
+import pytest
+
+import tithe
+
+
+def test_a_rank_that_answers_and_gives_nothing_has_run_out_of_patience():
+    waits, idle = tithe.Session.loop(2, codec="fp32", timeout=1.0, patience=1.0, lanes=1)
+    with pytest.raises(tithe.Error) as failed:
+        waits.wait(waits.sync({"w": np.ones(5000, "f4")}))
+    assert (failed.value.code, failed.value.peer) == ("timeout", 1)
+    assert "raise patience" in str(failed.value) and "raise timeout" not in str(failed.value)
+    waits.close()
+    idle.close()
+
+
+def test_ranks_that_do_not_meet_have_run_out_of_timeout(monkeypatch, tmp_path):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "TITHE_FILE": str(tmp_path / "meet")}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(tithe.Error) as failed:
+        tithe.Session.from_environment(codec="fp32", transport="tcp", timeout=1.0)
+    assert (failed.value.code, failed.value.peer) == ("timeout", 1)
+    assert str(failed.value).count("raise timeout") == 1
