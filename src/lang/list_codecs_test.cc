@@ -157,6 +157,11 @@ TEST(Threshold, ErrorIsTauUnlessValuesAreRounded) {
   EXPECT_EQ(error("threshold:tau=0.1,values=bf16"), std::numeric_limits<double>::infinity());
 }
 
+TEST(Dgc, StatesNoBoundThatItDoesNotClaim) {
+  EXPECT_EQ(dgc().traits.contraction, nullptr);
+  EXPECT_EQ(dgc().traits.error, nullptr);
+}
+
 // Every value may be sent; the scratch holds the values once and the indices of one segment.
 TEST(Threshold, ScratchIsOneCopyOfTheValues) {
   constexpr std::size_t n = 10'000'000;

@@ -232,7 +232,7 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::s
                          .unbiased = claim_of(p->file, "unbiased") != nullptr,
                          .one_pass_feedback = one_pass,
                          .adds_transformed = adds,
-                         .contraction = seam::contraction,
+                         .contraction = p->contraction.made ? seam::contraction : nullptr,
                          .error = p->error.made ? seam::error : nullptr,
                          .exact_constants = p->constants.made ? seam::sends_constants : nullptr},
               .scratch = seam::scratch,

@@ -197,7 +197,8 @@ void Rounds::feedback() {
   }
   const Traits& traits = subject_.codec().traits;
   // A contraction of 1 or more bounds one round, but not the sum over many rounds of feedback.
-  const bool no_bound = !(traits.contraction(subject_.settings(), kValues) < 1);
+  const bool no_bound =
+      traits.contraction == nullptr || !(traits.contraction(subject_.settings(), kValues) < 1);
   for (const unsigned kind : {kBell, kHeavy})
     for (const bool steady : {true, false}) {
       Feedback f;

@@ -122,7 +122,7 @@ class Emitter : ItemText {
     return sent.empty() ? "" : fmt::format("is_finite({} + {})", taken, sent);
   }
 
-  // Residuals that no caller wants go to a block on the stack, so that the loop is the same. 0: one block of all values.
+  // Residuals that no caller wants go to a block on the stack, so the loop is the same. 0: one block of all values.
   bool unwanted_fit() const { return !block_is_told() && program_.block - 1 < kDecodeRun; }
 
   // x less what is sent, where that may be nothing.
