@@ -46,7 +46,7 @@ inline constexpr Program kPrograms[] = {
     {"natural", ""},
     {"nuqsgd", "bits=3"},
     {"qsgd_shared", ""},
-    {"qsgd_shared", "bits=3,norm=l2"},
+    {"qsgd_shared", "bits=3,norm=l2,feedback=none"},
     {"terngrad_shared", "cut=2.5,workers=3"},
     {"threshold", "tau=0.5,values=bf16,indices=auto"},
     {"threshold", "tau=0"},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "carry/policy.h"
 
@@ -35,11 +36,17 @@ void Rounds::run() {
 
 // ---- What is claimed
 
+// Infinity: nothing is claimed in these settings.
+double Rounds::contraction() const {
+  const auto stated = subject_.codec().traits.contraction;
+  return stated == nullptr ? std::numeric_limits<double>::infinity() : stated(subject_.settings(), kValues);
+}
+
 // Means over rounds, to within six of their own deviations; energies over the same rounds.
 void Rounds::claims() {
   constexpr std::uint32_t kRounds = 200;
   const Traits& traits = subject_.codec().traits;
-  const double claimed = traits.contraction(subject_.settings(), kValues);
+  const double claimed = contraction();
   for (const unsigned kind : {kBell, kHeavy, kTies}) {
     const Floats grad = values(kind, kValues, 1);
     std::vector<double> sum(kValues), squares(kValues);
@@ -197,8 +204,7 @@ void Rounds::feedback() {
   }
   const Traits& traits = subject_.codec().traits;
   // A contraction of 1 or more bounds one round, but not the sum over many rounds of feedback.
-  const bool no_bound =
-      traits.contraction == nullptr || !(traits.contraction(subject_.settings(), kValues) < 1);
+  const bool no_bound = contraction() >= 1;
   for (const unsigned kind : {kBell, kHeavy})
     for (const bool steady : {true, false}) {
       Feedback f;
