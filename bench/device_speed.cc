@@ -95,7 +95,7 @@ json speeds(engine::Gpu& gpu, std::size_t n, const std::vector<std::string>& cod
       rows.push_back({{"name", text}, {"values", n}, {"why", made.on.how}});
       continue;
     }
-    const Settings& settings = made.twin->settings;
+    const Settings& settings = made.source->settings;
     const Call call{.settings = settings, .seed = 1, .shared_seed = 2, .round = 3};
     const std::size_t bound = settings.codec->phases[0].bound(settings, n);
     Bytes room = there(lane.room(bound));

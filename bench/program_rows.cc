@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs in the codec language, compiled, beside the codecs in C++ of the same bytes; and what interprets them.
+// The interpreter of the codec language beside the compiled code of the same codec.
 #include <fmt/format.h>
 
 #include <memory>
@@ -9,57 +9,6 @@
 
 namespace tithe::bench {
 namespace {
-
-constexpr double kBlockGoal = 0.90;
-constexpr double kSelectingGoal = 0.80;
-
-std::string file_of(const std::string& program) {
-  const std::size_t colon = std::min(program.find(':'), program.size());
-  return TITHE_SOURCE_DIR "/codecs/" + program.substr(0, colon) + ".codec" + program.substr(colon);
-}
-
-// Two codecs at the same work.
-template <typename Of>
-class Beside2 final : public Case {
- public:
-  Beside2(std::unique_ptr<Of> kernel, std::unique_ptr<Of> reference)
-      : kernel_(std::move(kernel)), reference_(std::move(reference)) {}
-  void fresh(std::uint64_t draw) override {
-    kernel_->fresh(draw);
-    reference_->fresh(draw);
-  }
-  void kernel() override { kernel_->kernel(); }
-  void reference() override { reference_->kernel(); }
-
- private:
-  const std::unique_ptr<Of> kernel_, reference_;
-};
-
-void add_pair(std::vector<Row>& rows, const std::string& program, const std::string& twin, double goal) {
-  Row row;
-  row.reference = twin + " in C++";
-  row.n = kFromMemory;
-  row.goal = goal;
-  row.bound_by_traffic = false;
-  row.name = fmt::format("program {} encode, feedback", program);
-  row.make = [=](std::size_t n) {
-    const auto of = [&](const std::string& spec) {
-      return std::make_unique<EncodeCase>(spec_of(spec), Residual::kInPlace, n);
-    };
-    return std::make_unique<Beside2<EncodeCase>>(of(file_of(program)), of(twin));
-  };
-  rows.push_back(row);
-  for (const int peers : {1, 4}) {
-    row.name = fmt::format("program {} decode and add, {} peer{}", program, peers, peers == 1 ? "" : "s");
-    row.make = [=](std::size_t n) {
-      const auto of = [&](const std::string& spec) {
-        return std::make_unique<DecodeCase>(spec_of(spec), peers, n);
-      };
-      return std::make_unique<Beside2<DecodeCase>>(of(file_of(program)), of(twin));
-    };
-    rows.push_back(row);
-  }
-}
 
 // The interpreter's encode beside the compiled one's.
 class Interpreted final : public Case {
@@ -92,22 +41,12 @@ class Interpreted final : public Case {
 }  // namespace
 
 void add_program_rows(std::vector<Row>& rows) {
-  for (const char* both : {"bf16", "fp16", "terngrad", "natural", "minmax", "fp8"})
-    add_pair(rows, both, both, kBlockGoal);
-  add_pair(rows, "rangefloat", "rangefloat:mantissa=4", kBlockGoal);
-  add_pair(rows, "minmax:bits=8", "minmax:bits=8", kBlockGoal);
-  // The last of their phases: of sums, after the others have agreed on what it takes.
-  for (const char* both :
-       {"qsgd_shared", "qsgd_shared:bits=8,bucket=64", "terngrad_shared", "terngrad_shared:cut=2.5"})
-    add_pair(rows, both, both, kBlockGoal);
-  for (const char* both : {"threshold", "dgc", "graddrop", "topk"})
-    add_pair(rows, both, both, kSelectingGoal);
-  for (const char* program : {"onebit", "terngrad", "minmax", "fp8"}) {
+  for (const char* program : {"onebit", "terngrad", "nuqsgd"}) {
     Row row;
     row.name = fmt::format("program {} encode, interpreted", program);
     row.reference = "compiled";
     row.n = kInCache;
-    row.make = [=](std::size_t n) { return std::make_unique<Interpreted>(spec_of(file_of(program)), n); };
+    row.make = [=](std::size_t n) { return std::make_unique<Interpreted>(spec_of(program), n); };
     rows.push_back(row);
   }
 }

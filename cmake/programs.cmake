@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of codecs/ as a part of the library. The text of those that are codecs of the library, and of twins, of
-# which kernels are made where a GPU is (src/lang/twin.h), is written as strings into one source (this file, run as a
-# script: cmake -DFROM=... -DTO=... -Dprogram_names=... -Dtwin_names=... -P programs.cmake). A small
-# tool, linked from the library's own objects, writes the C++ of these and of twins, which is compiled once for each
-# level (src/lang/cpp/object_cache.h). So they need no compiler where they run.
-# Not where what is built here cannot run, and not for other processors than these.
+# The programs of codecs/ as a part of the library. One source holds their texts as strings: of those that are codecs of
+# the library, and of those that are the source of GPU kernels alone (src/lang/kernel_source.h). This file writes it when
+# run as a script: cmake -DFROM=... -DTO=... -Dprogram_names=... -Dkernel_names=... -P programs.cmake. A small tool,
+# linked from the library's own objects, writes the C++ of the codecs, which is compiled once for each level
+# (src/lang/cpp/object_cache.h), so they need no compiler where they run. A cross build cannot run the tool and
+# interprets them.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(out "// Made by cmake/programs.cmake.\n#include <array>\n\n#include \"lang/library.h\"\n\nnamespace tithe::lang {\n\n")
-  foreach(kind program twin)
+  foreach(kind program kernel)
     set(texts)
     foreach(name IN LISTS ${kind}_names)
       file(READ ${FROM}/${name}.codec text)
@@ -30,17 +30,16 @@ function(tithe_names file macro out)
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()
 tithe_names(${PROJECT_SOURCE_DIR}/include/tithe/codecs.def TITHE_CODEC_PROGRAM own_programs)
-tithe_names(${PROJECT_SOURCE_DIR}/codecs/programs.def TITHE_PROGRAM twins)
+tithe_names(${PROJECT_SOURCE_DIR}/codecs/programs.def TITHE_PROGRAM kernel_programs)
 
 set(folder ${PROJECT_BINARY_DIR}/programs)
 file(MAKE_DIRECTORY ${folder})
 set(TITHE_PROGRAM_TEXTS ${folder}/texts.cc)
-set(all_programs ${own_programs} ${twins})
-list(REMOVE_DUPLICATES all_programs)
+set(all_programs ${own_programs} ${kernel_programs})
 list(TRANSFORM all_programs PREPEND ${PROJECT_SOURCE_DIR}/codecs/ OUTPUT_VARIABLE own_files)
 list(TRANSFORM own_files APPEND .codec)
 add_custom_command(OUTPUT ${TITHE_PROGRAM_TEXTS}
-  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR}/codecs -DTO=${TITHE_PROGRAM_TEXTS} "-Dprogram_names=${own_programs}" "-Dtwin_names=${twins}"
+  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR}/codecs -DTO=${TITHE_PROGRAM_TEXTS} "-Dprogram_names=${own_programs}" "-Dkernel_names=${kernel_programs}"
     -P ${PROJECT_SOURCE_DIR}/cmake/programs.cmake
   DEPENDS ${own_files} ${PROJECT_SOURCE_DIR}/cmake/programs.cmake VERBATIM COMMENT "Texts of the codecs that are programs")
 
@@ -60,10 +59,8 @@ function(tithe_compile_programs)
     add_executable(emit_programs codecs/emit_programs.cc $<TARGET_OBJECTS:tithe_objects>)
     target_include_directories(emit_programs PRIVATE include src codecs)
     target_link_libraries(emit_programs PRIVATE tithe_flags Threads::Threads ${TITHE_NEEDS} ${CMAKE_DL_LIBS})
-    set(names ${all_programs})
-    set(read)
+    set(names ${own_programs})
     foreach(name IN LISTS names)
-      list(APPEND read ${PROJECT_SOURCE_DIR}/codecs/${name}.codec)
       foreach(level IN LISTS levels)
         list(APPEND made ${folder}/${name}_${level}.cc)
         # As for a program that is compiled where it runs (src/lang/cpp/cpp_compiler.cc).
@@ -72,8 +69,8 @@ function(tithe_compile_programs)
       endforeach()
     endforeach()
     add_custom_command(OUTPUT ${folder}/built_in.cc ${made}
-      COMMAND ${CMAKE_COMMAND} -E env TITHE_CXX=none $<TARGET_FILE:emit_programs> ${PROJECT_SOURCE_DIR}/codecs ${folder} ${levels}
-      DEPENDS emit_programs ${read} VERBATIM COMMENT "C++ of the programs of codecs/")
+      COMMAND ${CMAKE_COMMAND} -E env TITHE_CXX=none $<TARGET_FILE:emit_programs> ${folder} ${levels}
+      DEPENDS emit_programs VERBATIM COMMENT "C++ of the programs of codecs/")
   endif()
   add_library(tithe_programs OBJECT ${folder}/built_in.cc ${made})
   target_include_directories(tithe_programs PRIVATE include src)

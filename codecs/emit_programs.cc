@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run by the build: the programs of this folder as C++, phase by phase, for the levels that this kind of processor has:
-// codecs of the library in all their settings, twins in those that programs.def names.
-// emit_programs FROM TO LEVEL...; writes TO/NAME_LEVEL.cc for each of them, and TO/built_in.cc.
+// Run by the build: the codecs of the library that are programs as C++, phase by phase and in all their settings, for
+// the levels that this kind of processor has.
+// emit_programs TO LEVEL...; writes TO/NAME_LEVEL.cc for each of them, and TO/built_in.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <map>
 
@@ -21,21 +20,10 @@ std::span<const BuiltIn> built_in() { return {}; }  // they are about to be made
 
 namespace {
 
-struct Twin {
-  const char* file;
-  const char* settings;
-};
-constexpr Twin kTwins[] = {
-#define TITHE_PROGRAM(file, settings, spec) {#file, settings},
-#include "programs.def"
-#undef TITHE_PROGRAM
-};
-
 // One program in C++.
 struct Made {
   std::vector<CppBody> bodies;
-  std::vector<int>
-      object_of;  // per combination and phase the body that runs it; of a codec of the library alone
+  std::vector<int> object_of;  // per combination and phase: the body that runs it
 
   // Where the body of a phase is; -1: it has none.
   int add(const Combination& of) {
@@ -67,14 +55,12 @@ void write(const std::string& path, const std::string& text) {
 std::string built_in_text(const std::map<std::string, Made>& all, std::span<char*> levels) {
   std::string declared, listed;
   for (const auto& [name, made] : all) {
-    if (!made.object_of.empty())
-      declared +=
-          fmt::format("constexpr std::int16_t k_{}[] = {{{}}};\n", name, fmt::join(made.object_of, ", "));
+    declared +=
+        fmt::format("constexpr std::int16_t k_{}[] = {{{}}};\n", name, fmt::join(made.object_of, ", "));
     for (const char* level : levels) {
       const std::string symbol = fmt::format("program_of_tithe_{}_{}", name, level);
       declared += fmt::format("extern \"C\" const Object {}[];\n", symbol);
-      const std::string own = made.object_of.empty() ? "" : fmt::format(", \"{0}\", k_{0}", name);
-      listed += fmt::format("    {{Level{{{}}}, {}{}}},\n", level, symbol, own);
+      listed += fmt::format("    {{Level{{{0}}}, {1}, \"{2}\", k_{2}}},\n", level, symbol, name);
     }
   }
   return fmt::format(
@@ -85,20 +71,10 @@ std::string built_in_text(const std::map<std::string, Made>& all, std::span<char
       declared, listed);
 }
 
-int emit(const std::string& from, const std::string& to, std::span<char*> levels) {
+int emit(const std::string& to, std::span<char*> levels) {
   std::map<std::string, Made> all;
   for (const ProgramText& own : program_texts())
     all[std::string(own.name)].add_all(*find_codec(own.name)->program);
-  for (const Twin& twin : kTwins) {
-    const std::string path = from + "/" + twin.file + std::string(kEnding);
-    const Result<Spec> spec = parse_spec(path + (*twin.settings == 0 ? "" : ":") + twin.settings);
-    if (!spec.ok()) {
-      std::cerr << spec.status().what() << "\n";
-      return 1;
-    }
-    for (std::size_t phase = 0; phase < spec->codec->phases.size(); ++phase)
-      all[twin.file].add(spec->codec->program->of(spec->settings, phase));
-  }
   for (const auto& [name, made] : all)
     for (const char* level : levels)  // the symbol is not shown: cmake/shared.map
       write(fmt::format("{}/{}_{}.cc", to, name, level),
@@ -111,6 +87,6 @@ int emit(const std::string& from, const std::string& to, std::span<char*> levels
 }  // namespace tithe::lang
 
 int main(int count, char** args) {
-  if (count < 4) return 2;
-  return tithe::lang::emit(args[1], args[2], std::span(args + 3, static_cast<std::size_t>(count - 3)));
+  if (count < 3) return 2;
+  return tithe::lang::emit(args[1], std::span(args + 2, static_cast<std::size_t>(count - 2)));
 }

@@ -28,7 +28,7 @@ std::size_t expected_bytes(const Codec& codec, std::size_t phase, const Settings
 
 bool size_varies(const Codec& codec) {
   return std::ranges::find(kRows, codec.name, &Row::codec) != std::end(kRows) ||
-         (!codec.traits.fixed_size && codec.program != nullptr);
+         (codec.program != nullptr && !codec.traits.fixed_size && !codec.traits.adds_transformed);
 }
 
 }  // namespace tithe::codec

@@ -19,8 +19,8 @@ inline constexpr double kUsualDeviation = 1e-3;
 // The bytes that a payload of n gradients is expected to have. For codecs without a line in typical.def: the bound.
 std::size_t expected_bytes(const Codec& codec, std::size_t phase, const Settings& settings, std::size_t n);
 
-// True if the size depends on the values and what is expected is no more than that: such a codec may send less, or
-// more, of gradients that are not like those.
+// True if the size depends on the values: expected_bytes() then holds for gradients like those above, and others may
+// have shorter or longer payloads.
 bool size_varies(const Codec& codec);
 
 }  // namespace tithe::codec

@@ -26,11 +26,11 @@ void attach(const BuiltIn& built, LoadedProgram& program) {
 
 const LoadedProgram& library_program(std::string_view name) {
   const auto named = [&](const ProgramText& t) { return t.name == name; };
-  const std::span<const ProgramText> own = program_texts(), twins = twin_texts();
+  const std::span<const ProgramText> own = program_texts(), for_kernels = kernel_texts();
   auto text = std::find_if(own.begin(), own.end(), named);
   if (text == own.end()) {
-    text = std::find_if(twins.begin(), twins.end(), named);
-    TITHE_ASSERT(text != twins.end());
+    text = std::find_if(for_kernels.begin(), for_kernels.end(), named);
+    TITHE_ASSERT(text != for_kernels.end());
   }
   Problems problems;
   std::unique_ptr<LoadedProgram> program = compile(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Programs of codecs/ that are codecs of the library, TITHE_CODEC_PROGRAM in tithe/codecs.def, and twins of codecs in
-// C++ (twin.h). The build holds their text (cmake/programs.cmake), and what was compiled of the former for all their
-// settings (codecs/emit_programs.cc), so that none of these needs a compiler where it runs.
+// The programs of codecs/ that are codecs of the library (TITHE_CODEC_PROGRAM in tithe/codecs.def), and those that are
+// the source of GPU kernels of codecs in C++ (kernel_source.h). The library holds the text of both
+// (cmake/programs.cmake). The former are compiled into it in all their settings (codecs/emit_programs.cc), so they need
+// no compiler where they run.
 #include <span>
 #include <string_view>
 
@@ -15,10 +16,10 @@ struct ProgramText {
   std::string_view text;
 };
 std::span<const ProgramText> program_texts();
-std::span<const ProgramText> twin_texts();
+std::span<const ProgramText> kernel_texts();
 
-// The codec of this name, which stays for ever, with what was compiled of it. There is a text of that name,
-// of either kind.
+// The codec of this name, with its compiled objects; it lives as long as the process. A text of that name exists, of
+// either kind.
 const LoadedProgram& library_program(std::string_view name);
 
 }  // namespace tithe::lang

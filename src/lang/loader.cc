@@ -93,8 +93,11 @@ void fill_phases(LoadedProgram& p) {
   }
   for (std::size_t k = 0; k < p.file.phases.size(); ++k) {
     const PhaseText& phase = p.file.phases[k];
-    p.phases.push_back(
-        {.name = phase.named() ? phase.name.text : "values", .laws = p.laws[k], .bound = seam::kBounds[k]});
+    p.phases.push_back({.name = phase.named() ? phase.name.text
+                                : phase.pairs ? "pairs"
+                                              : "values",
+                        .laws = p.laws[k],
+                        .bound = seam::kBounds[k]});
   }
 }
 
@@ -166,9 +169,12 @@ bool LoadedProgram::sends_constants(const Settings& settings) const {
   return holds(constants, index_of(settings), settings, 0);
 }
 
+// A claim is about values that are sent as they are; forms of pairs that round have no bound.
 double LoadedProgram::error_of(const Settings& settings, double value, double largest) const {
   const std::size_t at = index_of(settings);
-  if (!holds(error, at, settings, 0)) return std::numeric_limits<double>::infinity();
+  const bool rounds =
+      file.phases[0].pairs && sparse::form_of(settings, file.params.size()).values != sparse::ValueForm::kF32;
+  if (rounds || !holds(error, at, settings, 0)) return std::numeric_limits<double>::infinity();
   return plan_value(error.value[at], settings, 0, {value, largest});
 }
 
@@ -226,7 +232,7 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::s
                          .unbiased = claim_of(p->file, "unbiased") != nullptr,
                          .one_pass_feedback = one_pass,
                          .adds_transformed = adds,
-                         .contraction = seam::contraction,
+                         .contraction = p->contraction.made ? seam::contraction : nullptr,
                          .error = p->error.made ? seam::error : nullptr,
                          .exact_constants = p->constants.made ? seam::sends_constants : nullptr},
               .scratch = seam::scratch,

@@ -99,8 +99,7 @@ inline constexpr std::size_t kSmall = 1000, kLargestOfAll = 5000;
 
 // Small sizes run on every path. Sizes of a thousand and more run on what dispatch takes by itself, and on every path
 // two or three of them. The largest run on what dispatch takes at the codec's defaults, and on one more path of each
-// codec in each setting, another one from setting to setting. Programs are few and have a path of their own: everything
-// runs, as for all codecs where TITHE_TEST_FULL=1.
+// codec in each setting, another one from setting to setting. Everything runs where TITHE_TEST_FULL=1.
 inline std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> some, all = all_codec_cases();
   if (harness::full_products()) return all;
@@ -115,7 +114,7 @@ inline std::vector<CodecCase> codec_cases() {
       const bool dispatched =
           one.target == 0 && (one.impl != &one.codec->reference() || one.codec->impls.size() == 1);
       if (one.n <= kSmall || (dispatched && one.n <= kLargestOfAll) ||
-          (dispatched && one.settings_name.empty()) || one.codec->program != nullptr)
+          (dispatched && one.settings_name.empty()))
         some.push_back(one);
       else if (one.n > kLargestOfAll)
         large.push_back(end);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "carry/policy.h"
 
@@ -35,11 +36,17 @@ void Rounds::run() {
 
 // ---- What is claimed
 
+// Infinity: nothing is claimed in these settings.
+double Rounds::contraction() const {
+  const auto stated = subject_.codec().traits.contraction;
+  return stated == nullptr ? std::numeric_limits<double>::infinity() : stated(subject_.settings(), kValues);
+}
+
 // Means over rounds, to within six of their own deviations; energies over the same rounds.
 void Rounds::claims() {
   constexpr std::uint32_t kRounds = 200;
   const Traits& traits = subject_.codec().traits;
-  const double claimed = traits.contraction(subject_.settings(), kValues);
+  const double claimed = contraction();
   for (const unsigned kind : {kBell, kHeavy, kTies}) {
     const Floats grad = values(kind, kValues, 1);
     std::vector<double> sum(kValues), squares(kValues);
@@ -196,7 +203,8 @@ void Rounds::feedback() {
     return;
   }
   const Traits& traits = subject_.codec().traits;
-  const bool no_bound = !std::isfinite(traits.contraction(subject_.settings(), kValues));
+  // A contraction of 1 or more bounds one round, but not the sum over many rounds of feedback.
+  const bool no_bound = contraction() >= 1;
   for (const unsigned kind : {kBell, kHeavy})
     for (const bool steady : {true, false}) {
       Feedback f;

@@ -50,6 +50,7 @@ class Rounds {
   Measure measure(const Floats& grad);
   Feedback feed(unsigned kind, float size, bool steady);
   void claims();
+  double contraction() const;
   void scale();
   void feedback();
   bool is_random_and_unbiased(unsigned kind);

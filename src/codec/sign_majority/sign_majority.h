@@ -17,6 +17,7 @@
 // Payloads of phase 0 add up as one long integer, since no count exceeds its bits.
 #include "base/bytes.h"
 #include "base/finite.h"
+#include "base/fold.h"
 #include "codec/shared/common/bit_packing.h"
 #include "codec/shared/common/block.h"
 #include "tithe/seam/codec.h"

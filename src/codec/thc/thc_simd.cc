@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/fold.h"
 #include "codec/shared/common/kernels.h"
 #include "codec/thc/thc.h"
 

@@ -133,7 +133,7 @@ Status DeviceParts::take_memory(carry::Buffers& carry) {
     for (int lane = 0; lane < gpu_->lanes() && there.ok() && !reserved_; ++lane) {
       const auto held = gpu_->hold(lane);
       there =
-          parts_[p].by().reserve(gpu_->lane(lane), parts_[p].made->twin->settings, made_[p].largest_chunk);
+          parts_[p].by().reserve(gpu_->lane(lane), parts_[p].made->source->settings, made_[p].largest_chunk);
     }
     if (there.ok()) there = carry.leave(static_cast<int>(p), gpu_->ferry());
     if (!there.ok()) TITHE_TRY(give_up(p, there));
@@ -248,9 +248,9 @@ Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n)
 }
 
 // A schedule moves the ratio from round to round.
-Call DeviceParts::of_twin(int part, const Call& call) const {
+Call DeviceParts::kernel_call(int part, const Call& call) const {
   Call own = call;
-  own.settings = lang::twin_settings(*at(part).made->twin, *made(part).spec.codec, call.settings);
+  own.settings = lang::kernel_settings(*at(part).made->source, *made(part).spec.codec, call.settings);
   return own;
 }
 
@@ -259,7 +259,7 @@ Result<Encoded> DeviceParts::encode(int lane, int part, const Call& call, std::s
   const auto held = gpu_->hold(lane);
   lang::DeviceLane& on = gpu_->lane(lane);
   const Codec& codec = *made(part).spec.codec;
-  const Call own = of_twin(part, call);
+  const Call own = kernel_call(part, call);
   const Result<Bytes> room = on.room(own.settings.codec->phases[0].bound(own.settings, n));
   if (!room.ok()) return room.status();
   const Result<Encoded> done = at(part).by().encode(
@@ -285,7 +285,7 @@ Status DeviceParts::decode(int lane, int part, const Call& call, std::span<const
     at += payload.size();
   }
   const Address values = at(part).values + 4 * first;
-  return at(part).by().decode(on, made(part).spec.codec->name, of_twin(part, call), pinned,
+  return at(part).by().decode(on, made(part).spec.codec->name, kernel_call(part, call), pinned,
                               {onto ? values : 0, divide, largest}, values, n);
 }
 

@@ -77,7 +77,7 @@ class DeviceParts {
   void leave_to_host(std::size_t part, const std::string& why);  // and all that are alike
   Status take_memory(carry::Buffers& carry);
   Status make_mirror();
-  Call of_twin(int part, const Call& call) const;
+  Call kernel_call(int part, const Call& call) const;
   device::Address address(const Share& share) const;
   template <typename Body>
   Status each_share(int lane, int part, std::size_t first, std::size_t n, Body body);

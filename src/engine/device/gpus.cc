@@ -46,10 +46,10 @@ const Gpu::Program& Gpu::program(const Spec& spec) {
   const std::lock_guard lock(mutex_);
   Program& made = programs_[name];
   if (!made.on.how.empty()) return made;
-  made.twin = lang::twin_of(*spec.codec, spec.settings);
-  if (made.twin)
-    made.on = lang::on_device(on(), device::this_compiler(), made.twin->program->of(made.twin->settings),
-                              made.twin->settings);
+  made.source = lang::kernel_source(*spec.codec, spec.settings);
+  if (made.source)
+    made.on = lang::on_device(on(), device::this_compiler(), made.source->program->of(made.source->settings),
+                              made.source->settings);
   else
     made.on.how = "on the host: no kernels are made of it in these settings";
   return made;

@@ -18,7 +18,7 @@
 
 #include "device/ferry.h"
 #include "lang/cuda/device_program.h"
-#include "lang/twin.h"
+#include "lang/kernel_source.h"
 #include "tithe/seam/spec.h"
 
 namespace tithe::engine {
@@ -40,10 +40,10 @@ class Gpu {
   std::unique_lock<std::mutex> hold(int k) { return std::unique_lock(busy_[static_cast<std::size_t>(k)]); }
   lang::DeviceLane& lane(int k) { return lanes_[static_cast<std::size_t>(k)]; }
   const std::shared_ptr<device::Ferry>& ferry() const { return ferry_; }
-  // A codec as it runs there, with the settings of its twin. It stays.
+  // A codec on this GPU, and the program that its kernels are generated from. Lives as long as the Gpu.
   struct Program {
     lang::OnDevice on;
-    std::optional<lang::Twin> twin;
+    std::optional<lang::KernelSource> source;
   };
   const Program& program(const Spec& spec);
 

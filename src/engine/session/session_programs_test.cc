@@ -70,8 +70,8 @@ TEST_F(SessionPrograms, TheSameContentUnderOtherNamesIsOneCodec) {
   });
 }
 
-// Agreeing between ranks, rounds and chunks: the result is that of the codec in C++, bit for bit.
-TEST_F(SessionPrograms, PhasesGiveWhatTheirTwinsGive) {
+// A file of codecs/ with several phases gives the results of the library's codec of that name, bit for bit.
+TEST_F(SessionPrograms, PhasesGiveTheResultsOfTheLibrarysCodec) {
   const auto results = [](const std::string& codec, const std::string& strategy) {
     Ranks ranks(open_loop(3), SessionOptions{.codec = codec, .strategy = strategy, .lanes = 0});
     std::vector<std::vector<float>> all(3);
@@ -91,10 +91,10 @@ TEST_F(SessionPrograms, PhasesGiveWhatTheirTwinsGive) {
     return all;
   };
   for (const char* strategy : {"ring", "server", "tree"})
-    for (const char* twin : {"qsgd_shared", "terngrad_shared", "scalecom"}) {
-      const auto want = results(twin, strategy);
-      const auto got = results(std::string(TITHE_SOURCE_DIR "/codecs/") + twin + ".codec", strategy);
-      EXPECT_EQ(got, want) << twin << " by " << strategy;
+    for (const char* name : {"qsgd_shared", "terngrad_shared", "scalecom"}) {
+      const auto want = results(name, strategy);
+      const auto got = results(std::string(TITHE_SOURCE_DIR "/codecs/") + name + ".codec", strategy);
+      EXPECT_EQ(got, want) << name << " by " << strategy;
       EXPECT_EQ(got[0], got[1]);
       EXPECT_EQ(got[0], got[2]);
       EXPECT_NE(got[0], std::vector<float>(got[0].size()));

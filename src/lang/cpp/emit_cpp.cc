@@ -48,7 +48,7 @@ class Emitter : ItemText {
     keep_numbers(schedule_.read.value);
     context();
     line("uint8_t* block = out;");
-    if (decodes()) line("alignas(64) float nowhere[16];");
+    if (decodes()) line("alignas(64) float nowhere[{}];", unwanted_fit() ? program_.block : 16);
     if (program_.adds()) {
       line("const uint32_t added = 1;");
       if (in_rows()) line("const Rows rows = rows_of(call);");
@@ -122,6 +122,9 @@ class Emitter : ItemText {
     return sent.empty() ? "" : fmt::format("is_finite({} + {})", taken, sent);
   }
 
+  // Residuals that no caller wants go to a block on the stack, so the loop is the same. 0: one block of all values.
+  bool unwanted_fit() const { return !block_is_told() && program_.block - 1 < kDecodeRun; }
+
   // x less what is sent, where that may be nothing.
   std::string rest(std::size_t table) const {
     const Node& sent = node(program_.result);
@@ -141,7 +144,7 @@ class Emitter : ItemText {
     if (plain) {
       open("if constexpr (kLeaves)");
       line("const F rest = {};", rest(table));
-      line("store_as(tail, to + (i & step), rest, count);");
+      line("store_as(tail, to + {}, rest, count);", unwanted_fit() ? "i" : "(i & step)");
       line("if (tail.value) odd[0] = seen(odd[0], select(here, l == nullptr ? sent : rest, splat(0.0f)));");
       close("} else if (tail.value) {");
       line("  odd[0] = seen(odd[0], select(here, sent, splat(0.0f)));");
@@ -183,13 +186,13 @@ class Emitter : ItemText {
     const bool ahead = !schedule_.passes.empty() &&
                        (block_is_told() || (program_.block >= kLeastAhead && program_.block <= kMostAhead));
     if (table != kNoTable) look_up_table(table);
-    const std::string fits =
-        block_is_told()
-            ? fmt::format("block_length < {} || block_length > {} ? n : ", kLeastAhead, kMostAhead)
-            : "";
     if (ahead) {
-      line("const size_t ahead = ahead_of({}first + {} + {}, n);", fits, block_length(), kAhead);
-      line("const float* const asked = kResidual && call->asks_for_residual ? residual : grad;");
+      const std::string fits =
+          block_is_told()
+              ? fmt::format("block_length < {} || block_length > {} ? n : ", kLeastAhead, kMostAhead)
+              : "";
+      line("const float* const soon = grad + ahead_of({}first + {} + {}, n);", fits, block_length(), kAhead);
+      line("const float* const then = kResidual && call->asks_for_residual ? r + (soon - g) : soon;");
     }
     const Nodes& read = table != kNoTable ? schedule_.check.value : schedule_.read.value;
     Nodes both;
@@ -210,12 +213,12 @@ class Emitter : ItemText {
       }
       if (!above.empty()) plain += in_pairs() ? ", " + above : fmt::format(" && !({})", above);
       line("float* const to = l == nullptr ? nowhere : l;");
-      line("const size_t step = l == nullptr ? 0 : ~size_t(0);");
+      if (!unwanted_fit()) line("const size_t step = l == nullptr ? 0 : ~size_t(0);");
     }
     open_body();
     if (ahead) {
-      line("__builtin_prefetch(grad + ahead + i);");
-      line("if (kResidual) __builtin_prefetch(asked + ahead + i);");
+      line("__builtin_prefetch(soon + i);");
+      line("if (kResidual) __builtin_prefetch(then + i);");
     }
     line("const F x = take<kResidual>(tail, g, r, i, count);");
     line("const auto here = valid(tail, count);");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Golden frames (tests/golden/) as a GPU writes and reads them: codecs of one phase whose program, or whose twin's, has
+// Golden frames (tests/golden/) as a GPU writes and reads them: codecs of one phase whose kernel source has
 // kernels. TITHE_TEST_GPU=real takes a real one.
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "golden/golden_cases.h"
 #include "golden/golden_values.h"
 #include "lang/cuda/emit_cuda.h"
-#include "lang/twin.h"
+#include "lang/kernel_source.h"
 #include "support/gpu/gpu_values.h"
 
 namespace tithe::lang {
@@ -66,13 +66,13 @@ TEST_F(GoldenFrames, AreWrittenAndReadThere) {
   for (const Case& c : golden::cases()) {
     if (c.codec->phases.size() > 1) continue;
     Call call = golden::call_of(c, 0);
-    const std::optional<Twin> twin = twin_of(*c.codec, call.settings);
-    if (!twin) continue;
-    const Combination& of = twin->program->of(twin->settings);
-    if (no_kernels(of, twin->settings) != nullptr) continue;
-    call.settings = twin->settings;
+    const std::optional<KernelSource> source = kernel_source(*c.codec, call.settings);
+    if (!source) continue;
+    const Combination& of = source->program->of(source->settings);
+    if (no_kernels(of, source->settings) != nullptr) continue;
+    call.settings = source->settings;
     std::unique_ptr<DeviceProgram>& program = programs[std::string(c.codec->name) + ':' + c.params];
-    if (program == nullptr) program = there(DeviceProgram::make(device, compiler(), of, twin->settings));
+    if (program == nullptr) program = there(DeviceProgram::make(device, compiler(), of, source->settings));
     codecs.insert(std::string(c.codec->name));
 
     std::ifstream in(golden::folder() / (c.name + ".bin"), std::ios::binary);

@@ -53,10 +53,12 @@ Sampled sampled(const Combination& of, int least, const Settings& settings, std:
 }
 
 select::Layout lists_of(const PairsLimits& limits, const Sampled& from, std::size_t n) {
+  if (limits.most >= n) return select::layout_of_all(n, from.sample);  // encode_all
   return select::layout(n, std::max(limits.most, 2 * limits.keep), from.sample);
 }
 
-// As many as there are: indices go to their place at once, values behind the last of them at the end.
+// Every value may be sent. The indices of each segment go to the payload at once. The values follow at the end, because
+// their place depends on the number of indices.
 Encoded encode_all(std::uint32_t least, const Carry& in, const select::Lists& lists, Bytes out) {
   std::uint8_t* const to = out.data() + sparse::kHead;
   std::size_t count = 0;

@@ -65,6 +65,8 @@ std::uint32_t slots_of(const PairsLimits& limits, std::size_t length) {
 }
 
 PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n) {
+  // Indices and a program's n are u32, so encode refuses more values. Sizes of such tensors are upper bounds.
+  if (n > sparse::kMaxValues) return {.most = n, .keep = n};
   const auto count = [&](int node, std::size_t otherwise) {
     if (node == kNone) return otherwise;
     const double v = plan_value(of, node, settings, n);

@@ -177,17 +177,6 @@ HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_
   }
 }
 
-// Writes the codes from i on (a) and those from i + 16 on (b).
-template <unsigned kWidth>
-HWY_INLINE void store_two(VW a, VW b, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
-  if constexpr (kWidth == 4 || kWidth == 8) {
-    store_halves<kWidth>(in_halves(a, hn::ShiftLeft<16>(b)), out, i);
-  } else {
-    store_codes<kWidth>(a, out, i);
-    store_codes<kWidth>(b, out, i + 16);
-  }
-}
-
 // Reads a vector of codes, from code i on.
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE VW load_codes(const std::uint8_t* packed, std::size_t i) {

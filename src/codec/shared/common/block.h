@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Shared by codecs that work block by block. A block fits in the L1 cache: a first pass computes its statistics, a
-// second one writes the payload and residual_out, and memory is read once.
+// Shared by codecs that work block by block: slices of values, stochastic rounding, and the tables of codecs with one
+// phase.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "base/fold.h"
 #include "base/rng.h"
 #include "codec/shared/common/payload.h"
 #include "tithe/seam/codec.h"
@@ -21,59 +20,12 @@ inline Carry part(const Carry& in, std::size_t first, std::size_t len) {
 
 inline std::uint32_t magnitude_bits(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
-// Statistics of a block's taken values.
-struct Stats {
-  std::uint32_t peak = 0;  // bits of the largest magnitude
-  float sum = 0;           // sum of magnitudes in the order of base/fold.h; 0 if it was not asked for
-
-  bool finite() const { return peak < 0x7f800000U; }
-  float most() const { return std::bit_cast<float>(peak); }
-  // The mean magnitude of n values. A sum that overflowed counts as the largest float: the mean of finite values is
-  // finite.
-  float mean(std::size_t n) const {
-    return n == 0 ? 0.0F : std::min(sum, std::numeric_limits<float>::max()) / static_cast<float>(n);
-  }
-};
-
-inline Stats stats_of(const Carry& in) {
-  Stats stats;
-  Fold<float> sum;
-  for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = in.take(i);
-    stats.peak = std::max(stats.peak, magnitude_bits(v));
-    sum.add(i, std::fabs(v));
-  }
-  stats.sum = sum.total();
-  return stats;
-}
-
-// Encodes block by block: blocks of `len` values, `bytes` bytes each. Calls send(stats, first, values, to), or
-// nothing(values, to) for a block with a value that is not finite. True: all taken values are finite.
-template <typename Send, typename Nothing>
-bool each(const Carry& in, std::size_t len, std::size_t bytes, std::uint8_t* out, const Send& send,
-          const Nothing& nothing) {
-  bool finite = true;
-  for (std::size_t first = 0; first < in.n; first += len) {
-    const Carry values = part(in, first, std::min(len, in.n - first));
-    std::uint8_t* to = out + first / len * bytes;
-    const Stats stats = stats_of(values);
-    if (stats.finite()) {
-      send(stats, first, values, to);
-    } else {
-      finite = false;
-      nothing(values, to);
-    }
-  }
-  return finite;
-}
-
-// Stochastic rounding to `levels` even steps on each side of 0, for terngrad and qsgd:
+// Stochastic rounding to `levels` even steps on each side of 0, for stochastic_level of the codec language:
 //   rounded(v, draw) = floor(v levels / scale + draw / 2^fraction), -levels .. levels
 // for |v| <= scale, and exactly +-levels at +-scale. v levels / scale is first rounded to a multiple of 2^-fraction,
 // that is, to an integer below 2^22 in those units: the product is off by less than 1/2, and adding 3 * 2^22 to it
-// gives a float with that integer in its low bits (which the SIMD code uses).
-// The reciprocal of a tiny scale overflows, so `lift`, a power of two, first multiplies scale and value; the SIMD code
-// leaves such a block to the reference. With scale 0 all levels are 0.
+// gives a float with that integer in its low bits (which compiled code uses). The reciprocal of a tiny scale overflows,
+// so `lift`, a power of two, first multiplies scale and value. With scale 0 all levels are 0.
 struct Steps {
   int fraction;
   float lift = 1;

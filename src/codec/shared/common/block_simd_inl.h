@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIMD versions of codec/shared/common/block.h and of draw_high and draw_half (base/rng.h).
+// SIMD versions of draw_high (base/rng.h), and bits and bytes from vectors.
 #if defined(TITHE_CODEC_BLOCK_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_BLOCK_SIMD_INL_H_
 #undef TITHE_CODEC_BLOCK_SIMD_INL_H_
@@ -55,52 +55,7 @@ HWY_INLINE float total([[maybe_unused]] D d, hn::Vec<D> v) {
   return hn::GetLane(v);
 }
 
-template <bool kResidual, bool kSum>
-HWY_INLINE Stats stats_of(const Carry& in) {
-  constexpr std::size_t kStep = 4 * kFoldLanes;
-  constexpr std::size_t kVectors = kStep / hn::MaxLanes(Floats());
-  constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // the order of base/fold.h
-  const std::size_t vectors = whole(in.n) / kStep * kStep;
-  VW most[kVectors];
-  VF sum[kSums];
-  for (VW& m : most) m = hn::Zero(Words());
-  for (VF& s : sum) s = hn::Zero(Floats());
-  for (std::size_t i = 0; i < vectors; i += kStep)
-    for (std::size_t k = 0; k < kVectors; ++k) {
-      const VW mag = magnitude(take<kResidual>(in, i + k * lanes()));
-      most[k] = hn::Max(most[k], mag);
-      if (kSum) sum[k % kSums] = hn::Add(sum[k % kSums], from_bits(mag));
-    }
-  Stats stats;
-  for (std::size_t k = 1; k < kVectors; ++k) most[0] = hn::Max(most[0], most[k]);
-  stats.peak = hn::GetLane(hn::MaxOfLanes(Words(), most[0]));
-  if (kSum && vectors == in.n) {
-    for (std::size_t half = kSums / 2; half > 0; half /= 2)
-      for (std::size_t k = 0; k < half; ++k) sum[k] = hn::Add(sum[k], sum[k + half]);
-    stats.sum = total(Floats(), sum[0]);
-    return stats;
-  }
-  Fold<float> fold;
-  for (std::size_t k = 0; kSum && k < kSums; ++k)
-    hn::StoreU(sum[k], Floats(), fold.lane.data() + k * lanes());
-  for (std::size_t i = vectors; i < in.n; ++i) {
-    const float v = in.take(i);
-    stats.peak = std::max(stats.peak, magnitude_bits(v));
-    if (kSum) fold.add(i, std::fabs(v));
-  }
-  if (kSum) stats.sum = fold.total();
-  return stats;
-}
-
-// The gradient address to prefetch while a block is encoded: kAhead is a little more than a block ahead of the current
-// value, and the address stays inside the gradient. One block ahead is too late for part of it; one and a half
-// overtakes the hardware prefetcher. Slower: to prefetch the residual too (a third stream), or to compute the next
-// block's statistics in the loop that sends this one.
-HWY_INLINE const float* ahead_of(const Carry& in, std::size_t first, std::size_t len) {
-  return in.grad + (first + len + kAhead <= in.n ? first + kAhead : 0);
-}
-
-// The common part of draw_high and draw_half (base/rng.h), after and from the first multiplication on.
+// The parts of draw_high (base/rng.h) after its first multiplication, and from it on.
 HWY_INLINE VW multiplied_once(VW x, VW high) {
   return hn::Mul(hn::Xor3(x, hn::ShiftRight<15>(x), high), hn::Set(Words(), kHighSecond));
 }
@@ -160,66 +115,8 @@ class HighDraws {
   VW high_;
 };
 
-// draw_half for a vector of values from i on; i is a multiple of lanes().
-class HalfDraws {
- public:
-  HWY_INLINE HalfDraws(std::uint64_t key, int bits)
-      : low_(hn::Iota(Words(), static_cast<std::uint32_t>(key))),
-        high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))),
-        mask_(hn::Set(Words(), (1U << bits) - 1)),
-        bits_(bits) {}
-  HWY_INLINE VW at(std::size_t i) const {
-    const VW number = hn::Set(Words(), static_cast<std::uint32_t>((i >> 5 << 4) + (i & 15)));
-    const VW x = mixed(hn::Add(low_, number), high_);
-    const VW upper = hn::ShiftRightSame(x, 32 - bits_);
-    return (i & 16) == 0 ? upper : hn::And(hn::Xor(x, upper), mask_);
-  }
-
- private:
-  VW low_;  // with the lane's number
-  VW high_;
-  VW mask_;
-  int bits_;
-};
-
-// draw_half for consecutive values. Each word() holds the draws of two vectors: upper(word) for the values from i on,
-// lower(word) for those from i + 16 on. Within each 32 values, i takes the offsets 0, lanes(), ... below 16.
-template <int kBits>
-class Draws {
- public:
-  HWY_INLINE Draws(std::uint64_t key, std::size_t first)  // a multiple of 32
-      : next_(hn::Iota(Words(), static_cast<std::uint32_t>(first / 2) + static_cast<std::uint32_t>(key))),
-        high_(hn::Set(Words(), static_cast<std::uint32_t>(key >> 32))) {}
-  HWY_INLINE VW word() {
-    const VW x = next_;
-    next_ = hn::Add(next_, hn::Set(Words(), static_cast<std::uint32_t>(lanes())));
-    return mixed(x, high_);
-  }
-  static HWY_INLINE VW upper(VW word) { return hn::ShiftRight<32 - kBits>(word); }
-  static HWY_INLINE VW lower(VW word) {
-    return hn::And(hn::Xor(word, upper(word)), hn::Set(Words(), (1U << kBits) - 1));
-  }
-
- private:
-  VW next_;
-  VW high_;
-};
-
 // How many of n values lie in whole groups of 32; 0 where vectors are emulated.
 HWY_INLINE std::size_t whole_pairs(std::size_t n) { return whole(n) / 32 * 32; }
-
-// Steps::rounded for lift == 1. The result has level + 2^(bits - 1) in the `bits` bits from bit `fraction` on; ignore
-// the bits above.
-class RoundedSteps {
- public:
-  HWY_INLINE explicit RoundedSteps(const Steps& steps) : per_(hn::Set(Floats(), steps.per)) {}
-  HWY_INLINE VW at(VF v, VW draw) const {
-    return hn::Add(bits(hn::Add(hn::Mul(v, per_), hn::Set(Floats(), 0x1.8p23F))), draw);
-  }
-
- private:
-  VF per_;
-};
 
 using Octets = hn::Rebind<std::uint8_t, Floats>;
 

@@ -7,7 +7,7 @@
 //                        codec::reference(kImpl<kReference>). Most codecs. The pattern: codec/minmax
 //   whole functions      where the two differ in algorithm or memory, not only in inner loops: encode_ref and
 //                        encode_simd, decode_ref and decode_simd, each named in its row of Codec::impls. The
-//                        sparsifiers, qtopk, randomk, scalecom and blocks. sparse::kImpls (sparse/sparsifier.h)
+//                        sparsifiers, qtopk, randomk and blocks. sparse::kImpls (sparse/sparsifier.h)
 //                        makes both rows for a codec with the sparse payload
 //
 // This header makes a table of kernels from functions that Highway has compiled once per target. It stands at the end

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Values at indices that all ranks agree on: the indices that one rank names, in a payload of their own, and the array
-// of each rank's values at these, which add up. The codec scalecom is made of these, and so are programs that send
-// `values at indices` (docs/language.md).
+// of each rank's values at these, which add up. Programs that send `values at indices` run on
+// these (docs/language.md).
 //
 // Layout   indices   write_indices() of codec/shared/sparse/sparse.h; they name the form of the values
 //          values    value array (codec/shared/sparse/sparse_values.h), one value for each index

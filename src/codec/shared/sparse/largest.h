@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Exact selection of the k = max(1, ceil(ratio * n)) values of largest magnitude, the lower index first among equals.
-// Zeros are never selected. Used by topk, qtopk and scalecom.
+// Zeros are never selected. Used by topk, qtopk and programs.
 #include "codec/shared/sparse/sparse.h"
 #include "tithe/seam/codec.h"
 

@@ -25,17 +25,23 @@ std::uint32_t keep_largest(std::size_t k, std::size_t count, std::uint32_t floor
 
 Layout layout(std::size_t n, std::size_t candidates, const Sample& sample) {
   const std::size_t capacity = std::min(n, candidates + std::min(n, kSegment));
-  return {.capacity = capacity, .work = std::max(capacity, sample.count())};
+  return {.indices = capacity, .capacity = capacity, .work = std::max(capacity, sample.count())};
 }
 
-std::size_t Layout::list_bytes() const { return round_up(4 * (capacity + kSlack)); }
+Layout layout_of_all(std::size_t n, const Sample& sample) {
+  return {.indices = std::min(n, kSegment), .capacity = n, .work = sample.count()};
+}
 
-std::size_t Layout::bytes() const { return 2 * list_bytes() + round_up(4 * (work + kSlack)); }
+std::size_t Layout::index_bytes() const { return round_up(4 * (indices + kSlack)); }
+
+std::size_t Layout::value_bytes() const { return round_up(4 * (capacity + kSlack)); }
+
+std::size_t Layout::bytes() const { return index_bytes() + value_bytes() + round_up(4 * (work + kSlack)); }
 
 Lists Layout::at(Bytes scratch) const {
   return {.index = reinterpret_cast<std::uint32_t*>(scratch.data()),
-          .value = reinterpret_cast<float*>(scratch.data() + list_bytes()),
-          .work = reinterpret_cast<std::uint32_t*>(scratch.data() + 2 * list_bytes()),
+          .value = reinterpret_cast<float*>(scratch.data() + index_bytes()),
+          .work = reinterpret_cast<std::uint32_t*>(scratch.data() + index_bytes() + value_bytes()),
           .capacity = capacity};
 }
 

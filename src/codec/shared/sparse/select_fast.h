@@ -24,13 +24,17 @@ struct Lists {
 
 // The sizes of Lists for `candidates` candidates plus one segment, and for a sample. at(scratch) returns them.
 struct Layout {
+  std::size_t indices;  // elements of Lists::index
   std::size_t capacity;
   std::size_t work;  // elements
-  std::size_t list_bytes() const;
+  std::size_t index_bytes() const;
+  std::size_t value_bytes() const;
   std::size_t bytes() const;
   Lists at(Bytes scratch) const;
 };
 Layout layout(std::size_t n, std::size_t candidates, const Sample& sample);
+// The indices of one segment, n values, and the sample: for an encode that may send every value.
+Layout layout_of_all(std::size_t n, const Sample& sample);
 
 // The rank-th largest sampled magnitude, as its bits and at least 1; equals threshold_ref for the same rank.
 std::uint32_t threshold_simd(const Sample& sample, std::uint64_t key, std::size_t rank, const Carry& in,

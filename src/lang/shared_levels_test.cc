@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/shared/int_sum/shared_levels.h"
-
+// qsgd_shared and terngrad_shared: levels under norms that all ranks share, added up as whole numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "codec/shared/int_sum/int_fields.h"
 #include "support/codec_run.h"
 #include "tithe/seam/catalogue.h"
 
-namespace tithe::shared_levels {
+namespace tithe {
 namespace {
 
 using harness::Floats;
@@ -57,22 +57,21 @@ TEST(SharedLevels, FieldsOfTerngradAreAsWideAsRanksNeed) {
 
 // A rank by itself agrees with itself on the norms that qsgd would write, and rounds to the levels beside its values.
 TEST(SharedLevels, AloneTheyAreQsgd) {
+  constexpr std::size_t kBucket = 1024;  // of both, by default
   const Floats x = harness::bell(3000);
-  for (const char* more : {"", ":bits=8", ":bits=2,norm=l2,feedback=none"}) {
+  for (const auto& [more, bits] : {std::pair("", 4), {":bits=8", 8}, {":bits=2,norm=l2,feedback=none", 2}}) {
     const Spec own = harness::spec_of(std::string("qsgd") + more);
     const Call call = harness::call_of(std::string("qsgd") + more, 0);
     const Round shared = round_of(std::string("qsgd_shared") + more, {x});
     const harness::Payload payload = harness::encode(*own.codec, own.codec->reference(), call, x).payload;
-    Floats values(x.size());
-    const ByteView view = payload;
-    ASSERT_TRUE(own.codec->reference().decode(call, {&view, 1}, {}, values).ok());
-    const LevelFormat format(harness::spec_of(std::string("qsgd_shared") + more).settings);
-    for (std::size_t first = 0; first < x.size(); first += format.bucket()) {
-      const float norm = wire::get<float>(&shared.agreed[4 + 4 * (first >> format.log2_bucket)]);
-      EXPECT_EQ(norm, wire::get<float>(&payload[format.start(first >> format.log2_bucket)])) << more;
-      for (std::size_t i = first; i < std::min(x.size(), first + format.bucket()); ++i)
-        ASSERT_LE(std::fabs(values[i] - shared.result[i]),
-                  norm / static_cast<float>(format.steps()) * 1.00001F);
+    const Floats values = harness::decode_one(*own.codec, own.codec->reference(), call, x.size(), payload);
+    const std::size_t bucket_bytes = 4 + kBucket * static_cast<std::size_t>(bits) / 8;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t bucket = i / kBucket;
+      const float norm = wire::get<float>(&shared.agreed[4 + 4 * bucket]);
+      ASSERT_EQ(norm, wire::get<float>(&payload[2 + bucket * bucket_bytes])) << more;
+      ASSERT_LE(std::fabs(values[i] - shared.result[i]),
+                norm / static_cast<float>((1 << (bits - 1)) - 1) * 1.00001F);
     }
   }
 }
@@ -120,4 +119,4 @@ TEST(SharedLevels, MoreRanksThanStatedAreRefused) {
 }
 
 }  // namespace
-}  // namespace tithe::shared_levels
+}  // namespace tithe

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/snap/snap.h"
+#include "card/snap.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of codecs/ that no codec in C++ is a twin of, against their formulas written down once more.
+// Programs of codecs/ that are no codecs of the library, against their formulas written down once more.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -91,7 +91,7 @@ Floats some(std::size_t n, unsigned seed) {
 
 constexpr std::size_t kCounts[] = {0, 1, 4, 5, 49, 50, 51, 500, 1023, 4096};
 
-TEST(Untwinned, ThreeLc) {
+TEST(ProgramFiles, ThreeLc) {
   for (const std::size_t n : kCounts)
     for (const float s : {1.0F, 1.75F}) {
       const Floats grad = some(n, 1), residual = some(n, 2);
@@ -121,7 +121,7 @@ TEST(Untwinned, ThreeLc) {
     }
 }
 
-TEST(Untwinned, AdaComp) {
+TEST(ProgramFiles, AdaComp) {
   for (const std::size_t n : kCounts)
     for (const std::size_t bin : {500, 50}) {
       const Floats grad = some(n, 3), residual = some(n, 4);
@@ -158,7 +158,7 @@ TEST(Untwinned, AdaComp) {
 }
 
 // A bin of zeros sends nothing, and a threshold of 0 is none.
-TEST(Untwinned, AdaCompSendsNoZeros) {
+TEST(ProgramFiles, AdaCompSendsNoZeros) {
   const Floats zeros(1200, 0.0F);
   EXPECT_EQ(outcome_of("adacomp", settings_of("adacomp", 0), zeros, zeros).payload, Payload(4 + 3 * 2, 0));
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/scalecom/scalecom.h"
-
+// scalecom, a program of codecs/: the ledger, the lengths and the checks of its two phases.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,20 +16,22 @@ namespace {
 using Floats = std::vector<float>;
 using Payload = std::vector<std::uint8_t>;
 
+const Codec& scalecom() { return *find_codec("scalecom"); }
+
 constexpr const char* kValues[] = {"fp32", "bf16", "fp16", "8bit", "4bit"};
 constexpr const char* kIndices[] = {"u32", "delta", "bitmap", "auto"};
 
 Payload send(const Call& call, const Floats& x, Floats* residual_out) {
-  const Phase& phase = scalecom_codec.phases[call.phase];
+  const Phase& phase = scalecom().phases[call.phase];
   Payload out(phase.bound(call.settings, x.size()));
-  const ScratchForTest scratch(scalecom_codec, call.settings, x.size());
+  const ScratchForTest scratch(scalecom(), call.settings, x.size());
   Call with = call;
   with.scratch = scratch;
-  const Result<Encoded> done = scalecom_codec.reference().encode(
+  const Result<Encoded> done = scalecom().reference().encode(
       with, {x.data(), nullptr, residual_out ? residual_out->data() : nullptr, x.size()}, out);
   EXPECT_TRUE(done.ok()) << done.status().what();
   out.resize(done.ok() ? done->bytes : 0);
-  EXPECT_TRUE(scalecom_codec.reference().check(call, x.size(), out).ok());
+  EXPECT_TRUE(scalecom().reference().check(call, x.size(), out).ok());
   return out;
 }
 
@@ -54,11 +55,10 @@ TEST(Scalecom, WhatEveryAdditionRoundsOffStaysInTheLedger) {
         if (rank == 0)
           sum = mine;
         else
-          ASSERT_TRUE(
-              scalecom_codec.best(this_machine()).combine(call, kCount, sum, mine, rounded.data()).ok());
+          ASSERT_TRUE(scalecom().best(this_machine()).combine(call, kCount, sum, mine, rounded.data()).ok());
       }
       const ByteView view = sum;
-      ASSERT_TRUE(scalecom_codec.reference().decode(call, {&view, 1}, {}, got).ok());
+      ASSERT_TRUE(scalecom().reference().decode(call, {&view, 1}, {}, got).ok());
       std::size_t sent = 0;
       for (std::size_t i = 0; i < kCount; ++i) {
         sent += got[i] != 0;
@@ -89,13 +89,13 @@ TEST(Scalecom, ArraysOfAnotherFormThanTheIndicesNameAreRefused) {
   const Settings plain = parse_spec("scalecom")->settings,
                  half = parse_spec("scalecom:values=bf16")->settings;
   const Payload indices = send({.settings = half}, x, nullptr);
-  EXPECT_EQ(scalecom_codec.reference().check({.settings = plain}, x.size(), indices).code(), Code::kCorrupt);
+  EXPECT_EQ(scalecom().reference().check({.settings = plain}, x.size(), indices).code(), Code::kCorrupt);
   const Call call{.settings = half, .phase = 1, .context = indices};
   Payload sum = send(call, x, nullptr);
   const Payload before = sum;
   Payload longer = sum;
   longer.resize(2 * sum.size());
-  EXPECT_EQ(scalecom_codec.best(this_machine()).combine(call, x.size(), sum, longer, nullptr).status().code(),
+  EXPECT_EQ(scalecom().best(this_machine()).combine(call, x.size(), sum, longer, nullptr).status().code(),
             Code::kCorrupt);
   EXPECT_EQ(sum, before);
 }

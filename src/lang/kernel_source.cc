@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lang/twin.h"
+#include "lang/kernel_source.h"
 
 #include <algorithm>
 #include <map>
@@ -22,7 +22,7 @@ const LoadedProgram* program_of(const Codec& codec) {
   const std::lock_guard lock(mutex);
   const auto at = known.find(codec.name);
   if (at != known.end()) return at->second;
-  const auto texts = twin_texts();
+  const auto texts = kernel_texts();
   const bool has = std::ranges::any_of(texts, [&](const ProgramText& t) { return t.name == codec.name; });
   return known[std::string(codec.name)] = has ? &library_program(codec.name) : nullptr;
 }
@@ -55,7 +55,7 @@ std::optional<Settings> mapped(const Codec& codec, const Settings& from, const C
   return out;
 }
 
-bool does_the_same(const Codec& codec, const Settings& settings, const Twin& twin) {
+bool does_the_same(const Codec& codec, const Settings& settings, const KernelSource& source) {
   const Impl& impl = codec.best(this_machine());
   std::vector<std::uint8_t> scratch;
   const auto mine = [&](Call call, std::size_t n) {
@@ -71,29 +71,29 @@ bool does_the_same(const Codec& codec, const Settings& settings, const Twin& twi
       },
       [&](std::string_view, const Call& call, std::span<const ByteView> payloads, const Merge& merge,
           std::span<float> out) { return impl.decode(mine(call, out.size()), payloads, merge, out); }};
-  return same_as_interpreter(runs, twin.program->of(twin.settings), twin.settings, kAllKinds);
+  return same_as_interpreter(runs, source.program->of(source.settings), source.settings, kAllKinds);
 }
 
 }  // namespace
 
-std::optional<Twin> twin_of(const Codec& codec, const Settings& settings) {
+std::optional<KernelSource> kernel_source(const Codec& codec, const Settings& settings) {
   const LoadedProgram* program = program_of(codec);
   if (program == nullptr) return {};
-  if (codec.program != nullptr) return Twin{program, settings};
+  if (codec.program != nullptr) return KernelSource{program, settings};
   const std::optional<Settings> own = mapped(codec, settings, program->codec);
   if (!own) return {};
-  const Twin twin{program, *own};
+  const KernelSource source{program, *own};
   static std::mutex mutex;
   static std::map<std::pair<const Codec*, std::array<double, kMaxParams>>, bool> held;
   const std::lock_guard lock(mutex);
   const auto [at, fresh] = held.try_emplace({&codec, settings.value}, false);
-  if (fresh) at->second = does_the_same(codec, settings, twin);
-  return at->second ? std::optional(twin) : std::nullopt;
+  if (fresh) at->second = does_the_same(codec, settings, source);
+  return at->second ? std::optional(source) : std::nullopt;
 }
 
-Settings twin_settings(const Twin& twin, const Codec& codec, const Settings& settings) {
+Settings kernel_settings(const KernelSource& source, const Codec& codec, const Settings& settings) {
   if (codec.program != nullptr) return settings;
-  return mapped(codec, settings, twin.program->codec).value_or(twin.settings);
+  return mapped(codec, settings, source.program->codec).value_or(source.settings);
 }
 
 }  // namespace tithe::lang

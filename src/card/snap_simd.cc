@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "card/snap.h"
 #include "codec/shared/common/kernels.h"
-#include "codec/snap/snap.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codec/snap/snap_simd.cc"
+#define HWY_TARGET_INCLUDE "card/snap_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include "codec/shared/common/simd_inl.h"
