@@ -15,8 +15,8 @@ import tithe
 import tithe.torch
 from study import variances
 from study.models import Task
-from tithe._torch_pieces import Pieces
-from tithe._torch_squares import Squares
+from tithe.torch._hook.parameter_views import Pieces
+from tithe.torch._optimizer.squares import Squares
 
 RANKS = int(os.environ.get("RANKS") or 4)
 STRATEGY = "server"
@@ -136,7 +136,7 @@ class Ranks:
 
 
 class Parts:
-    """The squares of tithe's AdamW (tithe._torch_squares) where all ranks are in this process: their mean products are
+    """The squares of tithe's AdamW (_optimizer.squares) where all ranks are in this process: their mean products are
     the product with their mean gradient."""
 
     def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]], ranks: Ranks):

@@ -21,12 +21,12 @@ from tithe._error import error
 from tithe._schedule import Evaluations
 from tithe._session import make_options, refuse_unknown, transport_text
 from tithe._stats import summed_up
-from tithe._torch_checks import DTYPES
-from tithe._torch_fit import laid_out_like
-from tithe._torch_giving_up import give_up
-from tithe._torch_job import Job
-from tithe._torch_keys import Keys, by_name
-from tithe._torch_live import Live, Mark
+from tithe.torch._common.checks import DTYPES
+from tithe.torch._common.parameter_keys import Keys, by_name
+from tithe.torch._common.state_fit import laid_out_like
+from tithe.torch._hook.job import Job
+from tithe.torch._hook.running_session import Live, Mark
+from tithe.torch._hook.session_end import give_up
 
 _log = logging.getLogger("tithe.torch")
 _OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group decides

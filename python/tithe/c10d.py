@@ -38,9 +38,9 @@ from tithe import _core
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
-from tithe._torch_checks import DTYPES, refuse_outsider
-from tithe._torch_giving_up import give_up, interrupted
-from tithe._torch_job import Job
+from tithe.torch._common.checks import DTYPES, refuse_outsider
+from tithe.torch._hook.job import Job
+from tithe.torch._hook.session_end import give_up, interrupted
 
 __all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 

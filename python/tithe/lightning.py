@@ -31,10 +31,10 @@ except ModuleNotFoundError as error:
 from tithe import _core
 from tithe._choices import is_lossless
 from tithe._session import refuse_unknown
-from tithe._torch_keys import other_values
-from tithe._torch_parts import PartState
-from tithe._torch_sharded_groups import is_sharded
 from tithe.torch import State, attach
+from tithe.torch._common.parameter_keys import other_values
+from tithe.torch._sharded.groups import is_sharded
+from tithe.torch._sharded.part_state import PartState
 
 try:
     from lightning.pytorch.callbacks import Callback

@@ -43,8 +43,8 @@ except ModuleNotFoundError as missing:
         "tithe.torchft needs torchft 0.2: pip install torchft==0.2.0", name=missing.name
     ) from None
 
-from tithe._torch_checks import check_trained
 from tithe._torchft_group import ProcessGroup, Work
+from tithe.torch._common.checks import check_trained
 
 __all__ = ["DiLoCo", "DistributedDataParallel", "ProcessGroup"]
 

@@ -27,11 +27,11 @@ except ModuleNotFoundError as error:
 from tithe import _core
 from tithe._choices import is_lossless
 from tithe._session import refuse_unknown
-from tithe._torch_checks import ddp_of
-from tithe._torch_keys import other_values
-from tithe._torch_saved import read_state, write_state
 from tithe.torch import State
 from tithe.torch import attach as attach_model
+from tithe.torch._common.checks import ddp_of
+from tithe.torch._common.parameter_keys import other_values
+from tithe.torch._hook.saved_state import read_state, write_state
 
 try:
     from transformers import TrainerCallback

@@ -13,7 +13,7 @@ from test_torch_accelerator import order
 
 import tithe.torch
 
-DEVICE, JOB = "tithe._torch_device", "tithe._torch_job"
+DEVICE, JOB = "tithe.torch._device.device", "tithe.torch._hook.job"
 # The wait that is missing: module, its text, what stands there instead.
 WAITS = {
     "the copy to the host is to wait until the bucket is filled": (
@@ -58,12 +58,12 @@ def without(name, text, instead):
     source = inspect.getsource(module)
     assert source.count(text) == 1, f"{text!r} stands {source.count(text)} times in {name}"
     exec(compile(source.replace(text, instead), module.__file__, "exec"), vars(module))
-    live, crew = (importlib.import_module(f"tithe._torch_{name}") for name in ("live", "crew"))
+    live, crew = (importlib.import_module(f"tithe.torch._hook.{name}") for name in ("running_session", "workers"))
     if name == DEVICE:
         crew.Passages = module.Passages
     else:
         live.Job = crew.Job = module.Job
-    importlib.import_module("tithe._torch_state").Live = live.Live
+    importlib.import_module("tithe.torch._hook.state").Live = live.Live
 
 
 def values(rank, world, *missing):

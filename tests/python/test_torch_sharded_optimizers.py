@@ -14,7 +14,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 import tithe
 import tithe.torch
-from tithe._torch_squares import Squares
+from tithe.torch._optimizer.squares import Squares
 
 SGD = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02}
 # Sends all values as a lossy codec does.

@@ -86,21 +86,21 @@ except ModuleNotFoundError as error:
     raise no_torch("tithe.torch", error) from None
 
 from tithe._exchange import together
-from tithe._torch_checkpoints import Checkpoints
-from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
-from tithe._torch_copies import take_over
-from tithe._torch_inside import InsideState, groups_inside
-from tithe._torch_keys import by_name
-from tithe._torch_local_steps import LocalSteps
-from tithe._torch_model import record_model
-from tithe._torch_optimizers import optimizers_of, suitable
-from tithe._torch_pieces import Pieces
-from tithe._torch_sharded import attach_sharded
-from tithe._torch_sharded_groups import is_sharded
-from tithe._torch_shares import Shares
-from tithe._torch_state import DEFAULT, State
-from tithe._torch_wrappers import check_bucket
 from tithe.torch import optim
+from tithe.torch._checkpoint.checkpoints import Checkpoints
+from tithe.torch._common.checks import check_model, ddp_of, model_group, scale_of, usable_timeout
+from tithe.torch._common.model_copies import take_over
+from tithe.torch._common.parameter_keys import by_name
+from tithe.torch._common.wrappers import check_bucket
+from tithe.torch._hook.parameter_views import Pieces
+from tithe.torch._hook.record_model import record_model
+from tithe.torch._hook.state import DEFAULT, State
+from tithe.torch._local_steps.local_steps import LocalSteps
+from tithe.torch._optimizer.adapters import optimizers_of, suitable
+from tithe.torch._sharded.attach import attach_sharded
+from tithe.torch._sharded.groups import is_sharded
+from tithe.torch._sharded.host_share import Shares
+from tithe.torch._sharded.inside import InsideState, groups_inside
 
 _DOING = "tithe.torch.attach()"
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What DDP tells no hook: which buckets it leaves out of a step, and which parameters it does not reduce."""
+
+import logging
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from tithe.torch._common.checks import some
+from tithe.torch._common.parameter_keys import Keys
+from tithe.torch._hook.session_end import never_came
+
+_log = logging.getLogger("tithe.torch")
+
+_LIST_EVERY = 100  # steps between two lists of all parameters that no bucket has
+_LOOK_AT = 256  # of the list, in one step
+
+
+def in_backward() -> bool:
+    """Whether the calling thread runs inside a backward pass."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def backward_is_running() -> bool:
+    """Whether any thread of this process waits for a backward pass, wherever the pass itself runs."""
+    code = torch.autograd.graph._engine_run_backward.__code__
+    for top in sys._current_frames().values():
+        frame = top
+        while frame is not None:
+            if frame.f_code is code:
+                return True
+            frame = frame.f_back
+    return False
+
+
+class Reducer:
+    """Of the DDP model of a State, where one is known. Holds it weakly: the model holds the State."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._model: Callable[[], DistributedDataParallel | None] = lambda: None
+        self._key_of: Callable[[torch.Tensor], int | None] = id
+        self._steps = 0
+        self._outside: list[tuple[str, torch.nn.Parameter, int]] = []
+        self._said = False
+
+    def watch(self, model: DistributedDataParallel, key_of: Callable[[torch.Tensor], int | None] = id) -> None:
+        """key_of: by what Keys know a parameter; None where this rank has nothing of it."""
+        self._model, self._key_of = weakref.ref(model), key_of
+
+    def has_all(self) -> bool:
+        """Whether DDP has all gradients of this backward although it did not hand over its last bucket.
+
+        DDP(skip_all_reduce_unused_params=True) leaves out buckets whose parameters are all unused. Before DDP waits for
+        the others, _check_reducer_finalized() raises: by its text if gradients are missing, else by an assertion.
+        """
+        model = self._model()
+        if model is None or not getattr(model, "skip_all_reduce_unused_params", False):
+            return False
+        try:
+            model.reducer._check_reducer_finalized()
+        except RuntimeError as refused:
+            return "Expected to have finished reduction" not in str(refused)
+        return False
+
+    def never_came(self, places: Sequence[int], seconds: float, over: bool) -> Exception:
+        """Of a step that waits for a bucket. over: this rank's backward has ended."""
+        model = self._model()
+        finds = model is not None and (model.find_unused_parameters or model.static_graph)
+        return never_came(places, self._keys.unseen(), seconds, over, finds)
+
+    # ---- parameters without a bucket
+
+    def check_unfrozen(self) -> None:
+        """After a step: one warning where parameters train whose gradients DDP does not reduce."""
+        model = self._model()
+        if model is None or self._said:
+            return
+        if self._steps % _LIST_EVERY == 0:
+            self._outside = self._list(model)
+        self._steps += 1
+        now, later = self._outside[:_LOOK_AT], self._outside[_LOOK_AT:]
+        self._outside = later + now
+        found = [name for name, p, key in now if p.requires_grad and p.grad is not None and key not in self._keys.known]
+        if found:
+            self._said = True
+            self._outside = []
+            _log.warning(
+                "DistributedDataParallel does not reduce the gradients of %s: when the model was wrapped, these were "
+                "frozen or not there. Each rank steps by its own gradients, and the replicas drift apart. After "
+                "unfreezing, wrap the model in a new DistributedDataParallel and attach that",
+                some(found),
+            )
+
+    def _list(self, model: DistributedDataParallel) -> list[tuple[str, torch.nn.Parameter, int]]:
+        ignored: Any = model.parameters_to_ignore
+        named = [(n, p, self._key_of(p)) for n, p in model.module.named_parameters() if n not in ignored]
+        return [(n, p, key) for n, p, key in named if key is not None and key not in self._keys.known]
