@@ -38,7 +38,7 @@ def choices_text(given: Choices) -> str:
         raise ValueError(f"choices={os.fspath(given)!r}: {wrong}; give a dict, JSON text, or a file's path") from None
 
 
-def before(rules: Mapping[str, Any], text: str) -> str:
+def prepend_rules(rules: Mapping[str, Any], text: str) -> str:
     """Choices with rules in front, in their short form. ValueError where the text is no JSON."""
     if not rules:
         return text
@@ -84,7 +84,7 @@ def clipped(codec: str, clip: float) -> str:
     return f"{codec}{',' if ':' in codec else ':'}clip={clip!r}"
 
 
-def say_what_travels_raw(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
+def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
     """A warning, with the cure, where most bytes are those of small tensors, which no codec makes fewer."""
     named = list(parameters)
     if _core.is_auto(options.codec) or _core.is_lossless(options.codec, options.choices):

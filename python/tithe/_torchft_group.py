@@ -22,11 +22,12 @@ from tithe._schedule import Evaluations
 from tithe._session import make_options, refuse_unknown, transport_text
 from tithe._stats import summed_up
 from tithe.torch._common.checks import DTYPES
-from tithe.torch._common.parameter_keys import Keys, by_name
+from tithe.torch._common.parameter_keys import ParameterKeys, by_name
 from tithe.torch._common.state_fit import laid_out_like
+from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.job import Job
-from tithe.torch._hook.running_session import Live, Mark
-from tithe.torch._hook.session_end import give_up
+from tithe.torch._hook.running_session import Barrier, RunningSession
+from tithe.torch._hook.session_end import end_session
 
 _log = logging.getLogger("tithe.torch")
 _OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group decides
@@ -61,7 +62,7 @@ class ProcessGroup(ProcessGroupGloo):
         self._name, self._epoch = "", 0
         self._undone: list[int] = []  # epochs whose last round was taken back
         self._names: dict[int, tuple[str, torch.nn.Parameter]] = {}
-        self._live: Live | None = None
+        self._running: RunningSession | None = None
         self._manager: Callable[[], Any] = lambda: None
         self._last: Job | None = None  # of the newest step, once all its buckets are handed over
         self._step = 0  # which step of the manager's that is
@@ -89,45 +90,45 @@ class ProcessGroup(ProcessGroupGloo):
         known = [json.loads(each) for each in told("who", json.dumps(mine).encode())]
         epoch = 1 + max(each["epoch"] for each in known)
         self._take_back(whole, known)
-        rounds = told("round", b"%d" % self._live.session.round() if self._live is not None else b"")
+        rounds = told("round", b"%d" % self._running.session.round() if self._running is not None else b"")
         # Members of the last quorum go on. A replica that was not in it comes anew, and adds what it owes to its next
         # gradient.
         at = [(each["epoch"], int(r)) if r else None for r, each in zip(rounds, known, strict=True)]
         stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
         names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
-        if self._live is not None and not stays[rank]:
+        if self._running is not None and not stays[rank]:
             self._come_anew(self._epoch < epoch - 1)
         common = b""
         if any(stays) and not all(stays):  # before it goes on: the state still names the ranks of before
             gives = stays.index(True)
-            common = told("common", self._live.session.common_state() if rank == gives else b"")[gives]
+            common = told("common", self._running.session.common_state() if rank == gives else b"")[gives]
         self._go_on(rank, names, epoch, functools.partial(told, "address"))
         if not stays[rank] and common:
-            self._live.session.restore_states([common], False)
+            self._running.session.restore_states([common], False)
         self._name, self._epoch = names[rank], epoch
         self._below = (dist.PrefixStore("gloo", store), rank, world_size)
 
     def _go_on(self, rank: int, names: list[str], epoch: int, all_gather: Callable[[bytes], list[bytes]]) -> None:
-        options, live = make_options(self._given), self._live
-        if live is None:
+        options, running = make_options(self._given), self._running
+        if running is None:
             options.members, options.epoch = names, epoch
             session = _core.open(self._transport, rank, len(names), all_gather, options)
-            keys = Keys(self._names, {})
-            self._live = Live(session, Evaluations(options), keys, session.choices, options)
+            keys = ParameterKeys(self._names, {})
+            self._running = RunningSession(session, Evaluations(options), keys, session.choices, options)
         else:
-            live.go_on(
-                lambda: live.session.reform(
+            running.continue_with(
+                lambda: running.session.reform(
                     self._transport, rank, len(names), all_gather, names, epoch, options.timeout
                 )
             )
-            live.rank, live.world = rank, len(names)
+            running.rank, running.world = rank, len(names)
 
     def _whole_step(self) -> int | None:
         """The newest step, if this replica has its result: whether it counted is to be found out."""
         last = self._last
         if last is None:  # there was none since, or it was left before its last bucket
             return None
-        self._live.drain()
+        self._running.drain()
         return self._step if last.error is None else None
 
     def _take_back(self, whole: int | None, known: list[dict[str, Any]]) -> None:
@@ -144,7 +145,7 @@ class ProcessGroup(ProcessGroupGloo):
         if self._epoch not in self._undone:
             self._holds = then
         elif not self._lossless:
-            self._live.session.undo()
+            self._running.session.undo()
 
     def _now(self) -> int:
         manager = self._manager()
@@ -160,9 +161,9 @@ class ProcessGroup(ProcessGroupGloo):
         self._holds = holds
 
     def _close(self) -> None:
-        if self._live is not None:
-            self._live.close()
-        self._live, self._last, self._holds, self._holds_then = None, None, {}, None
+        if self._running is not None:
+            self._running.close()
+        self._running, self._last, self._holds, self._holds_then = None, None, {}, None
 
     @property
     def parent(self) -> Any:
@@ -174,26 +175,26 @@ class ProcessGroup(ProcessGroupGloo):
 
     def size(self) -> int:
         # Replicas in the quorum, with those that heal.
-        return self._live.world if self._live is not None else 1
+        return self._running.world if self._running is not None else 1
 
     def getBackendName(self) -> str:
         return "torchft-tithe"
 
     def errored(self) -> Exception | None:
         # Manager.should_commit() asks for what went wrong since the last quorum.
-        live = self._live
-        if live is None:
+        running = self._running
+        if running is None:
             return None
-        if live.open:  # its other buckets were not handed over, and the others wait for them
+        if running.open:  # its other buckets were not handed over, and the others wait for them
             self._give_up(error("cancelled", None, "this replica handed over a part of a step's buckets"))
         last = self._last
         if last is not None and not last.future.done():  # nobody waits for it, and the next step needs its bucket
             self._give_up(error("timeout", None, "the manager's timeout ended this replica's wait for the others"))
-            live.drain()
-        return live.crew.causes[0] if live.crew.causes else last.error if last is not None else None
+            running.drain()
+        return running.workers.causes[0] if running.workers.causes else last.error if last is not None else None
 
     def abort(self, errored: bool = True) -> None:
-        if errored and self._live is not None:
+        if errored and self._running is not None:
             self._give_up(error("cancelled", None, "the process group was aborted"))
         super().abort(errored)
 
@@ -202,10 +203,10 @@ class ProcessGroup(ProcessGroupGloo):
         super().shutdown()
 
     def _give_up(self, cause: Exception) -> None:
-        live = self._live
-        if live is not None and not live.crew.causes:
-            give_up(live.session, live.crew.causes, cause)
-            live.crew.put(Mark())  # no further bucket comes: those that are there end now
+        running = self._running
+        if running is not None and not running.workers.causes:
+            end_session(running.session, running.workers.causes, cause)
+            running.workers.put(Barrier())  # no further bucket comes: those that are there end now
 
     # ---- a step
 
@@ -227,7 +228,7 @@ class ProcessGroup(ProcessGroupGloo):
             manager.report_error(why)
             return _done(values)
         if bucket.is_last():
-            self._live.open = False
+            self._running.open = False
             self._last, self._step = job, manager.current_step()
         count = manager.num_participants()
 
@@ -237,16 +238,16 @@ class ProcessGroup(ProcessGroupGloo):
         return manager.wrap_future(job.future.then(mean), values)
 
     def _start(self, bucket: Any, takes_part: bool) -> Job:
-        live = self._live
-        if live is None:
+        running = self._running
+        if running is None:
             raise error("cancelled", None, "this replica is in no quorum")
-        if not live.open:
+        if not running.open:
             self._begin_step(takes_part)
         if not takes_part:
             bucket.buffer().zero_()
         if self._holds or self._owes:
             self._hold_back(bucket, takes_part)
-        return live._start(bucket, None, None)
+        return running.start_bucket(bucket, None)
 
     def _begin_step(self, takes_part: bool) -> None:
         if self._holds_then is not None:  # the step before stands
@@ -259,7 +260,7 @@ class ProcessGroup(ProcessGroupGloo):
         part of a gradient."""
         parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
         for parameter, part in zip(bucket.parameters(), parts, strict=True):
-            key = self._live.keys.of(parameter)
+            key = self._running.keys.of(parameter)
             if takes_part and key in self._holds:
                 part.add_(self._holds[key].to(part.device))
                 self._holds_then.pop(key, None)
@@ -270,13 +271,13 @@ class ProcessGroup(ProcessGroupGloo):
 
     def _unsent(self) -> dict[str, torch.Tensor]:
         """The session's residuals, by key."""
-        live = self._live
-        live.drain()  # a session takes one call at a time
+        running = self._running
+        running.drain()  # a session takes one call at a time
         unsent = {}
-        for key, parameter in live.keys.known.values():
+        for key, parameter in running.keys.known.values():
             unsent[key] = torch.zeros(parameter.numel(), dtype=torch.float32)
             with contextlib.suppress(ValueError):  # of a tensor that no round has had
-                live.session.residual(key, unsent[key].numpy())
+                running.session.residual(key, unsent[key].numpy())
         return unsent
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
@@ -292,17 +293,17 @@ class ProcessGroup(ProcessGroupGloo):
             return super().allreduce(tensors, opts)
         flat = tensors[0].detach().view(-1)
         looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
-        job = Job(0, _core.Layout([looks], [flat.numel()], DTYPES[flat.dtype]), flat, True, None, None)
-        self._live._send(job)
-        self._live.drain()  # what comes next is another round, on all ranks
+        job = Job(0, _core.Layout([looks], [flat.numel()], DTYPES[flat.dtype]), BucketRoute(flat), last=True)
+        self._running.send(job)
+        self._running.drain()  # what comes next is another round, on all ranks
         return Work(job.future.then(job.value), lambda: None)
 
     def _goes_through(self, tensors: list[torch.Tensor], opts: Any) -> bool:
         kind = getattr(opts, "reduceOp", opts)
         return (
             self._lossless
-            and self._live is not None
-            and not self._live.open  # in a step: it would end it
+            and self._running is not None
+            and not self._running.open  # in a step: it would end it
             and kind == dist.ReduceOp.SUM
             and len(tensors) == 1
             and tensors[0].dtype in DTYPES
@@ -315,15 +316,15 @@ class ProcessGroup(ProcessGroupGloo):
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """What this replica has not sent yet of a parameter's gradient, float32, in the parameter's shape."""
-        live = self._live
-        if live is None:
+        running = self._running
+        if running is None:
             raise ValueError("this replica is in no quorum")
-        live.drain()
+        running.drain()
         out, values = laid_out_like(parameter)
-        key = live.keys.find(parameter)
+        key = running.keys.find(parameter)
         holds = self._holds if self._holds_then is None else self._holds_then
         try:
-            live.session.residual(key, values.numpy())
+            running.session.residual(key, values.numpy())
         except ValueError:  # of a tensor that this session has had no round of
             if key not in holds:
                 raise
@@ -333,8 +334,8 @@ class ProcessGroup(ProcessGroupGloo):
 
     def stats(self) -> dict[str, Any]:
         """As tithe.Session.stats(), over all quorums; {} before the first."""
-        live = self._live  # a quorum's thread may change it
-        return {} if live is None else summed_up(live.session)
+        running = self._running  # a quorum's thread may change it
+        return {} if running is None else summed_up(running.session)
 
 
 class Work(dist.Work):

@@ -34,7 +34,7 @@ from tithe import _core
 from tithe._choices import is_lossless
 from tithe.torch import Gathered, State
 from tithe.torch import attach as attach_model
-from tithe.torch._hook.saved_state import read_state, write_state
+from tithe.torch._checkpoint.rank_files import read_state, write_state
 
 __all__ = ["attach"]
 

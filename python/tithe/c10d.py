@@ -39,8 +39,9 @@ from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
 from tithe.torch._common.checks import DTYPES, refuse_outsider
+from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.job import Job
-from tithe.torch._hook.session_end import give_up, interrupted
+from tithe.torch._hook.session_end import end_session, interrupted
 
 __all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 
@@ -90,7 +91,7 @@ def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes
             job.sync(session)
             session.wait(job.ticket)
             session.commit()
-            job.settle(session.last_round_dropped)
+            job.finish_round(session.last_round_dropped)
             job.end(None)
         except Exception as why:
             job.end(causes[0] if causes else why)
@@ -134,7 +135,7 @@ class _Work(dist.Work):
         try:
             self._job.wait()
         except BaseException as why:  # Ctrl-C
-            give_up(self._rounds.session, self._rounds.causes, interrupted(why))
+            end_session(self._rounds.session, self._rounds.causes, interrupted(why))
             raise
         self._future.wait()  # raises what went wrong
         return True
@@ -199,7 +200,7 @@ class _Group(dist.ProcessGroup):
         average = options is not None and options.reduceOp == dist.ReduceOp.AVG
         with self._turn:
             rounds = self._open()
-            job = Job(0, self._layout(flat), flat, True, None, None)
+            job = Job(0, self._layout(flat), BucketRoute(flat), last=True)
             work = _Work(job, rounds, tensor, self.size() if average else 1)
             rounds.put(job)
             # C++ holds what Python made by a pointer that does not keep it.

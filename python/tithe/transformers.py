@@ -29,9 +29,9 @@ from tithe._choices import is_lossless
 from tithe._session import refuse_unknown
 from tithe.torch import State
 from tithe.torch import attach as attach_model
+from tithe.torch._checkpoint.rank_files import read_state, write_state
 from tithe.torch._common.checks import ddp_of
 from tithe.torch._common.parameter_keys import other_values
-from tithe.torch._hook.saved_state import read_state, write_state
 
 try:
     from transformers import TrainerCallback

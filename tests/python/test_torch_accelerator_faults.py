@@ -28,12 +28,12 @@ def failing(rank, world, what):
     model = make("standin:0", group)
     state = tithe.torch.attach(model, codec="topk:ratio=0.1", **OPTIONS)
     train(model, rank, range(3))
-    before, passages = state.state_dict(), state._live.crew.passages
-    buckets = len(passages._open)
+    before, pool = state.state_dict(), state._running.workers.pinned
+    buckets = len(pool._copies)
     if rank == 1:
         if what == "no pinned memory":
             standin.limit_pinned(100)
-            passages.close()  # as if DDP had made its buckets anew
+            pool.close()  # as if DDP had made its buckets anew
         else:
             fail = standin.refuse_copy if what.endswith("refused") else standin.break_copy
             fail(buckets - 1 if "last" in what else 0, back="copy back" in what)

@@ -89,17 +89,17 @@ from tithe._exchange import together
 from tithe.torch import optim
 from tithe.torch._checkpoint.checkpoints import Checkpoints
 from tithe.torch._common.checks import check_model, ddp_of, model_group, scale_of, usable_timeout
-from tithe.torch._common.model_copies import take_over
+from tithe.torch._common.model_copies import restore_copied_state
 from tithe.torch._common.parameter_keys import by_name
 from tithe.torch._common.wrappers import check_bucket
-from tithe.torch._hook.parameter_views import Pieces
+from tithe.torch._hook.parameter_views import ParameterViews
 from tithe.torch._hook.record_model import record_model
 from tithe.torch._hook.state import DEFAULT, State
 from tithe.torch._local_steps.local_steps import LocalSteps
-from tithe.torch._optimizer.adapters import optimizers_of, suitable
+from tithe.torch._optimizer.adapters import adapt, optimizers_of, suitable
 from tithe.torch._sharded.attach import attach_sharded
 from tithe.torch._sharded.groups import is_sharded
-from tithe.torch._sharded.host_share import Shares
+from tithe.torch._sharded.host_share import HostShare
 from tithe.torch._sharded.inside import InsideState, groups_inside
 
 _DOING = "tithe.torch.attach()"
@@ -202,12 +202,12 @@ def attach(
         state._unused.detach()  # what goes wrong from here on is told by an exception
         scale_of(state.loss_scale)
         if groups is None:
-            state._settled = True
-            state._tie(optimizers, Pieces(names))
-            take_over(ddp, state)
+            state._model_known = True
+            adapt(state, optimizers, ParameterViews(names))
+            restore_copied_state(ddp, state)
         else:
             state._take(named, groups[0])
-            state._tie(optimizers, Shares(names, state), says=groups[0].rank() == 0)
+            adapt(state, optimizers, HostShare(names, state), warns=groups[0].rank() == 0)
         state._model = weakref.ref(ddp)
         ddp.register_comm_hook(state, hook)
         return state

@@ -251,8 +251,8 @@ class Checkpoints:
             failed = wrong
         code = getattr(failed, "code", "io" if isinstance(failed, OSError) else "invalid")
         mine = json.dumps([value, code, "" if failed is None else f"{type(failed).__name__}: {failed}"])
-        live = self._state._live
-        check = [] if live is None else [live.check_all_are_there]
+        running = self._state._running
+        check = [] if running is None else [running.check_ranks_present]
         told = [
             json.loads(theirs) for theirs in all_gather_bytes(mine.encode(), self._group, self._patience, doing, *check)
         ]

@@ -26,13 +26,13 @@ def has_hook(model: DistributedDataParallel) -> bool:
     return bool(model._get_ddp_logging_data().get("comm_hook"))
 
 
-def say_if_in_a_model(memo: Mapping[int, Any]) -> None:
+def warn_if_model_copied(memo: Mapping[int, Any]) -> None:
     """From the copying of a State: one line where it is part of a model that is copied."""
     if any(issubclass(type(made), DistributedDataParallel) for made in memo.values()):
         _log.warning("%s", NO_HOOK)
 
 
-def take_over(model: DistributedDataParallel, state: Any) -> None:
+def restore_copied_state(model: DistributedDataParallel, state: Any) -> None:
     """Makes a copy's new State go on from the one that was copied with it. Before register_comm_hook()."""
     for _, old in model.__dict__.get("_comm_hooks", ()):
         saved = getattr(old, "_saved", None) if isinstance(old, type(state)) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameter is which: the keys under which tithe.torch keeps what was not sent."""
+"""The key of each parameter, under which the session stores its residual."""
 
 import hashlib
 import json
@@ -12,19 +12,19 @@ import torch
 from tithe import _core
 from tithe._exchange import error
 from tithe.torch._common.rank_states import unlabelled
-from tithe.torch._common.state_fit import NAMES_CURE, Entry, memory_order, other_format, same_order
+from tithe.torch._common.state_fit import NAMES_CURE, SavedParameter, memory_order, other_format, same_order
 
-NO_WALK = -1  # as torch numbers them
+NO_WALK = -1  # torch's number for "no backward pass"
 _SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values",
            "seed", "run", "checksum")  # fmt: skip
-_SAMPLE = 1024  # values of a parameter that its fingerprint is taken from
+_SAMPLE = 1024  # values of a parameter in its fingerprint
 
 
 def fingerprint(parameter: torch.Tensor) -> str:
-    """Of values spread over the parameter: another parameter of a trained model has another one."""
+    """A hash of values spread over the parameter. It differs between the parameters of a trained model."""
     flat = parameter.detach().reshape(-1)
-    some = flat[:: max(1, flat.numel() // _SAMPLE)].contiguous().cpu()
-    return hashlib.blake2b(some.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()
+    sample = flat[:: max(1, flat.numel() // _SAMPLE)].contiguous().cpu()
+    return hashlib.blake2b(sample.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()
 
 
 def describe(parameter: torch.Tensor) -> dict[str, Any]:
@@ -37,9 +37,9 @@ def describe(parameter: torch.Tensor) -> dict[str, Any]:
 
 
 def other_values(saved: Mapping[str, Any], model: torch.nn.Module) -> str | None:
-    """The first parameter of a saved state that a DDP model has with other values; None if none.
+    """The first parameter of a saved state whose values differ in a DDP model; None if all are equal.
 
-    One that the model does not have is no sign of another checkpoint, unless it has none of them.
+    A parameter that the model lacks does not count, unless the model lacks all of them.
     """
     now = dict(by_name(model.module.named_parameters()).values())
     entries = unlabelled(saved)["parameters"]
@@ -51,7 +51,7 @@ def other_values(saved: Mapping[str, Any], model: torch.nn.Module) -> str | None
 
 
 def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, tuple[str, torch.nn.Parameter]]:
-    """By id. torch.compile() puts `_orig_mod.` into names: left out, so that they are those of the model itself."""
+    """The pairs by the parameter's id. Names are those of the model without torch.compile()'s `_orig_mod.`."""
     names = {id(p): (name.replace("_orig_mod.", ""), p) for name, p in parameters}
     for name, count in Counter(name for name, _ in names.values()).items():
         if count > 1:
@@ -62,7 +62,7 @@ def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, t
 
 
 def shared_options(options: _core.Options) -> dict[str, Any]:
-    """Those that must be the same on all ranks, the codec first: others often follow from it."""
+    """The options that must be the same on all ranks. The codec is first, since others often follow from it."""
     codec = options.codec if _core.is_auto(options.codec) else _core.check_codec(options.codec)
     return {"codec": codec, **{name: getattr(options, name) for name in _SHARED}}
 
@@ -72,15 +72,17 @@ def check_alike(
     all_gather: Callable[[bytes], list[bytes]],
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    """tithe.Error on all ranks where one names, shapes or types its parameters otherwise than rank 0 does, or has other
-    settings, which are values of JSON."""
+    """Raises tithe.Error on all ranks if a rank's names, shapes, types or settings differ from those of rank 0.
+
+    settings: values that JSON can hold.
+    """
     mine = [[name, list(p.shape), str(p.dtype).removeprefix("torch.")] for name, p in names.values()]
     text = json.dumps([settings or {}, mine]).encode()
     if len(set(all_gather(hashlib.blake2b(text, digest_size=16).digest()))) == 1:
         return
-    told = [json.loads(blob) for blob in all_gather(text)]  # only now, since there may be many
-    rank = next(r for r, theirs in enumerate(told) if theirs != told[0])
-    (set_first, first), (set_theirs, theirs) = told[0], told[rank]
+    of_ranks = [json.loads(blob) for blob in all_gather(text)]  # gathered only now, since the lists may be long
+    rank = next(r for r, theirs in enumerate(of_ranks) if theirs != of_ranks[0])
+    (set_first, first), (set_theirs, theirs) = of_ranks[0], of_ranks[rank]
     if other := next((name for name, value in set_first.items() if set_theirs[name] != value), None):
         raise error(
             "mismatch",
@@ -107,11 +109,11 @@ def _entry(listed: Sequence[Any], at: int) -> str:
     return f"'{name}' {tuple(shape)} {dtype}"
 
 
-def check_order(saved: Mapping[str, Entry], names: Mapping[int, Any], may_be_named: bool = False) -> None:
-    """ValueError where a State without names could not tell two parameters of a saved state apart.
+def check_order(saved: Mapping[str, SavedParameter], names: Mapping[int, Any], may_be_named: bool = False) -> None:
+    """Raises ValueError if a State without names cannot tell two parameters of a saved state apart.
 
-    may_be_named: the State may still learn names, when a model registers it; then only a saved state that has none is
-    refused here.
+    may_be_named: the State may still get names from the model that registers it. Then only a saved state without names
+    is refused here.
     """
     if names or (may_be_named and not any(key.startswith("#") for key in saved)):
         return
@@ -124,23 +126,25 @@ def check_order(saved: Mapping[str, Entry], names: Mapping[int, Any], may_be_nam
         )
 
 
-class Keys:
-    """By name where the model was given, else by the order in which DDP first hands the parameters over."""
+class ParameterKeys:
+    """Keys by name if the names are known, else by the order in which DDP first hands the parameters over."""
 
-    def __init__(self, names: Mapping[int, tuple[str, torch.nn.Parameter]], saved: Mapping[str, Entry]) -> None:
+    def __init__(
+        self, names: Mapping[int, tuple[str, torch.nn.Parameter]], saved: Mapping[str, SavedParameter]
+    ) -> None:
         self.names = names  # by id
-        self.saved = saved  # key -> what the loaded state tells; empty if none was loaded
-        self.known: dict[int, tuple[str, torch.nn.Parameter]] = {}  # by id, in the order of first sight
-        self.whole = False  # a step is over: DDP has handed over all parameters that the model has
-        self.step: set[int] = set()  # ids that the open step has brought
-        self.places: set[int] = set()  # bucket numbers likewise
-        self.walk = NO_WALK  # the walk through the autograd graph that the last whole step was part of
-        self.orders = {number: memory_order(p) for number, (_, p) in names.items()}  # in memory, by id
+        self.saved = saved  # the parameters of the loaded state, by key; empty if no state was loaded
+        self.known: dict[int, tuple[str, torch.nn.Parameter]] = {}  # by id, in the order of their first bucket
+        self.whole = False  # whether a step is over: then all parameters of the model are known
+        self.step: set[int] = set()  # ids of the open step's parameters so far
+        self.places: set[int] = set()  # numbers of the open step's buckets so far
+        self.walk = NO_WALK  # the backward pass of the last complete step
+        self.orders = {number: memory_order(p) for number, (_, p) in names.items()}  # by id
 
     def begin(self, place: int, parameters: Sequence[torch.Tensor], walk: int) -> bool:
-        """Notes a bucket. True if an earlier step was left before its last bucket.
+        """Notes a bucket. Returns True if an earlier step was abandoned before its last bucket.
 
-        ValueError where two models share the State and their backward passes interleave.
+        ValueError if two models share the State and their backward passes interleave.
         """
         ids = {id(p) for p in parameters}
         again = not self.step.isdisjoint(ids)
@@ -151,17 +155,18 @@ class Keys:
         return again
 
     def end(self, walk: int) -> None:
-        """The step's last bucket has been noted. A walk has one step of a model: DDP waits for it at the walk's end."""
+        """Notes the end of a step. A backward pass has one step of a model: DDP waits for it at the pass's end."""
         self.step, self.places = set(), set()
         self.walk = walk
         self.whole = True
 
     def unseen(self) -> list[str]:
-        """What the open step has not brought yet, of all that is known to come."""
+        """The keys of the trained parameters that have not come in the open step."""
         table = self.known if self.whole else self.known | self.names
         return [key for number, (key, p) in table.items() if number not in self.step and p.requires_grad]
 
     def of(self, parameter: torch.nn.Parameter) -> str:
+        """The key of a parameter in a bucket; a new parameter gets a key."""
         if id(parameter) in self.known:
             return self.known[id(parameter)][0]
         if self.names:
@@ -179,7 +184,7 @@ class Keys:
         return key
 
     def check_orders(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """ValueError where one lies in memory in another order than before: so would its gradient, not its residual."""
+        """Raises ValueError if a parameter's memory format has changed: its gradient would not match its residual."""
         for p in parameters:
             now = memory_order(p)
             if self.orders.setdefault(id(p), now) != now:
@@ -189,14 +194,14 @@ class Keys:
                 )
 
     def find(self, parameter: torch.nn.Parameter) -> str:
-        """The same without learning a new one."""
+        """The key of a parameter that is known already."""
         for table in (self.known, self.names):
             if id(parameter) in table:
                 return table[id(parameter)][0]
         raise ValueError("this State has not seen the parameter: its first step is still to come, or it is another's")
 
     def _check_saved(self, key: str, parameter: torch.nn.Parameter) -> None:
-        """By order, a parameter is told by its values. With names, check_fit() has looked at all of them before."""
+        """Identifies a parameter without a name by its values. check_parameters() has checked those with names."""
         entry = self.saved.get(key)
         if entry is None or list(entry["shape"]) != list(parameter.shape):
             have = "no values" if entry is None else f"the shape {tuple(entry['shape'])}"
@@ -214,7 +219,7 @@ class Keys:
             raise ValueError(other_format(f"'{key}'"))
 
     def table(self) -> dict[str, dict[str, Any]]:
-        """For a state to be saved: what the parameters are now, and what is kept of those that do not train now."""
+        """For a state to be saved: the known parameters, and the loaded ones that do not train now."""
         now = {key: describe(p) for key, p in self.known.values()}
         return now | {key: dict(e) for key, e in self.saved.items() if key not in now}
 

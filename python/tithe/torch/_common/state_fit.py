@@ -11,7 +11,7 @@ from tithe.torch._common.checks import some
 
 _log = logging.getLogger("tithe.torch")
 
-Entry = Mapping[str, Any]  # what a saved state tells of a parameter: shape, dtype, print, order
+SavedParameter = Mapping[str, Any]  # what a saved state tells of a parameter: shape, dtype, print, order
 
 NAMES_CURE = "make the State with parameters=model.named_parameters(), as attach() does, when saving and when loading"
 
@@ -48,7 +48,7 @@ def flat_of(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return flat
 
 
-def check_place(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool) -> None:
+def check_rank(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool) -> None:
     """ValueError where a state was saved by another number of ranks, or by another rank and that matters."""
     if saved["world"] != world:
         raise ValueError(
@@ -62,8 +62,8 @@ def check_place(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool)
         )
 
 
-def check_fit(
-    saved: Mapping[str, Entry], names: Mapping[int, tuple[str, torch.nn.Parameter]]
+def check_parameters(
+    saved: Mapping[str, SavedParameter], names: Mapping[int, tuple[str, torch.nn.Parameter]]
 ) -> tuple[list[str], list[str]]:
     """Names that a saved state lacks, and names that it has and the model does not train.
 
@@ -97,15 +97,15 @@ def check_fit(
     return [name for name in trained if name not in saved], sorted(set(saved) - set(trained))
 
 
-def say_what_differs(lacks: Sequence[str], keeps: Sequence[str]) -> None:
-    """A line each in the log for what check_fit() gave."""
+def log_differences(lacks: Sequence[str], keeps: Sequence[str]) -> None:
+    """A line each in the log for what check_parameters() gave."""
     if lacks:
         _log.warning("the loaded state has nothing of %s: nothing of theirs is unsent", some(lacks))
     if keeps:
         _log.warning("what the loaded state has of %s is kept until they train again", some(keeps))
 
 
-def same_order(entry: Entry, parameter: torch.Tensor) -> bool:
+def same_order(entry: SavedParameter, parameter: torch.Tensor) -> bool:
     """States of before do not tell, and count as fitting."""
     now = memory_order(parameter)
     return list(entry.get("order", now)) == now

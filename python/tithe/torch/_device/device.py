@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buckets on an accelerator: to pinned host memory and back, on a stream of their own.
+"""Copies buckets from an accelerator to pinned host memory and back, on streams of their own.
 
-    backward's thread   the copy stream waits until the bucket is filled, then copies it to the host. Nothing blocks
-    feeder thread       waits for that copy, and hands the bucket to the session, in the order of the hook's calls
-    worker thread       as for buckets on the CPU; the copy back goes to the copy stream when the bucket's own exchange
-                        is over (after the commit where values change in it, or are not all there before), and the
-                        future is completed there after the commit: it carries an event
-    DDP                 waits for the future, by which the stream that it works on waits for the event
+    backward's thread   makes the copy stream wait until the bucket is filled, and queues the copy to the host.
+                        Nothing blocks.
+    feeder thread       waits for that copy and hands the bucket to the session, in the order of the hook's calls.
+    worker thread       queues the copy back on the copy stream as soon as the bucket's own exchange is over. If values
+                        change in the commit or arrive with it, the copy follows the commit. Then it completes the
+                        future, which carries an event of the copy.
+    DDP                 waits for the future, so the stream of the optimizer waits for the event.
 
-Written against torch.accelerator, torch.Stream and torch.Event, for any device that has them.
+The module uses torch.accelerator, torch.Stream and torch.Event, and so works for every device that has them.
 
-With device="on" a bucket on a CUDA GPU takes no detour: the session gets its address and the stream that fills it
-(docs/device.md). It does where something of this rank's has to see or change its values on the host: an optimizer that
-is tied to the State, an exchange inside a host. A loss scale that is a power of two, as GradScaler's are, is divided
-out where the bucket lies, which rounds nowhere; any other on the host, since an accelerator may round otherwise.
+With device="on" a bucket on a CUDA GPU is not copied: the session receives its address and the stream that fills it
+(docs/device.md). A bucket is still copied to the host if this rank reads or changes its values there: for an optimizer
+adapter, or for an exchange inside a host. A loss scale that is a power of two, such as GradScaler's, is divided out on
+the device, where the division is exact. Any other loss scale is divided out on the host, since an accelerator may
+round differently.
 """
 
 import contextlib
@@ -21,17 +23,17 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-_NEEDS = (2, 6)  # the first torch that has torch.accelerator
+_FIRST_TORCH = (2, 6)  # has torch.accelerator
 
 
 def check_device(device: torch.device) -> None:
-    """ValueError where gradients on the device cannot be synchronised."""
+    """Raises ValueError if tithe cannot synchronise gradients on the device."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if version < _NEEDS:
-        needs = ".".join(map(str, _NEEDS))
+    if version < _FIRST_TORCH:
+        needed = ".".join(map(str, _FIRST_TORCH))
         raise ValueError(
-            f"gradients on {device} need torch {needs} or newer, and this is torch {torch.__version__}: upgrade torch, "
-            "or train on the CPU"
+            f"gradients on {device} need torch {needed} or newer, and this is torch {torch.__version__}: upgrade "
+            "torch, or train on the CPU"
         )
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None or accelerator.type != device.type:
@@ -40,17 +42,17 @@ def check_device(device: torch.device) -> None:
 
 
 def cuda_stream(device: torch.device) -> int | None:
-    """The cudaStream_t that the calling thread works on; None where a device has no such thing."""
+    """The cudaStream_t on which the calling thread works; None if the device has no CUDA streams."""
     current = getattr(torch.get_device_module(device), "current_stream", None)
     return None if current is None or torch.version.hip else getattr(current(device), "cuda_stream", None)
 
 
-class Passage:
-    """A bucket's place in pinned memory, and its way there and back. One for all steps, as long as its layout stays."""
+class PinnedCopy:
+    """A bucket's copy in pinned host memory. It is used in all steps until the bucket's layout changes."""
 
     def __init__(self, buffer: torch.Tensor, stream: torch.Stream, side: torch.Stream) -> None:
-        self.stream = stream  # for the copies
-        self._side = side  # for what the feeder asks of the device
+        self.stream = stream  # of the copies
+        self._side = side  # of everything else that tithe's threads ask of the device
         try:
             self.host = torch.empty(buffer.numel(), dtype=buffer.dtype, pin_memory=True)
         except RuntimeError as why:
@@ -65,119 +67,88 @@ class Passage:
     def fits(self, buffer: torch.Tensor, stream: torch.Stream) -> bool:
         return (buffer.numel(), buffer.dtype, stream) == (self.host.numel(), self.host.dtype, self.stream)
 
-    def leave(self, buffer: torch.Tensor) -> None:
-        """To the host, once all is done that the calling thread's stream has been told so far."""
+    def start(self, buffer: torch.Tensor) -> None:
+        """Queues the copy to the host, after the work already queued on the calling thread's stream."""
         self._filled.record(torch.accelerator.current_stream(buffer.device))
         self.stream.wait_event(self._filled)
         with _current(self.stream):
             self.host.copy_(buffer, non_blocking=True)
         self._copied.record(self.stream)
 
-    def come(self) -> torch.Tensor:
-        """Waits until the host has the values, and returns them. On a thread of tithe's, whose stream it sets.
+    def wait(self) -> torch.Tensor:
+        """Waits for the copy to the host and returns it. Sets the stream of the calling thread, which is tithe's.
 
-        That is one that nothing waits in: the loss scale may lie on the device (GradScaler.get_scale reads it), and
-        would come after all of backward on the stream that backward uses, after all other buckets on the copies'.
-        It is there: the values that have arrived were made from it.
+        No other work waits in that stream. The loss scale may be on the device, where GradScaler.get_scale() reads it:
+        on backward's stream the read would wait for the rest of backward, on the copy stream for all other buckets.
+        The scale itself is complete, since the copied gradients were computed from it.
         """
         self._copied.synchronize()
         torch.accelerator.set_stream(self._side)
         return self.host
 
-    def back(self, buffer: torch.Tensor) -> None:
-        """To the device, in time: what uses the buffer must wait for the stream.
+    def copy_back(self, buffer: torch.Tensor) -> None:
+        """Queues the copy to the device; a user of the buffer must wait for the copy stream.
 
-        On a thread of tithe's, whose stream it sets, so that a future completed there takes the event of the copy.
+        Sets the stream of the calling thread, which is tithe's, so that a future completed there takes the copy's
+        event.
         """
         torch.accelerator.set_stream(self.stream)
         buffer.copy_(self.host, non_blocking=True)
         self._copied.record(self.stream)
-        buffer.record_stream(self.stream)  # where nobody waits for the future, nobody else gets the memory too early
+        buffer.record_stream(self.stream)  # the allocator keeps the memory even if nobody waits for the future
 
-    def end(self) -> None:
-        """Waits until no copy uses the memory: it may go then."""
+    def synchronize(self) -> None:
+        """Waits until no copy uses the pinned memory."""
         self._copied.synchronize()
 
 
-class Stay:
-    """A bucket that stays on its accelerator, once it is known that its loss scale lets it. For one step."""
-
-    def __init__(self, buffer: torch.Tensor, side: torch.Stream) -> None:
-        self.host = buffer  # or a copy, where it has to go after all
-        self._buffer = buffer
-        self._side = side
-        self._filled = torch.Event(buffer.device)
-        self._filled.record(torch.accelerator.current_stream(buffer.device))
-
-    def come(self) -> torch.Tensor:
-        """Waits until the values are there. On a thread of tithe's, whose stream it sets, as Passage.come()."""
-        self._filled.synchronize()
-        torch.accelerator.set_stream(self._side)
-        return self._buffer
-
-    def go(self) -> torch.Tensor:
-        """To the host, now."""
-        self.host = self._buffer.cpu()
-        return self.host
-
-    def open(self) -> None:
-        """Before what is done to the result: on a thread of tithe's, whose stream it sets."""
-        torch.accelerator.set_stream(self._side)
-
-    def back(self, buffer: torch.Tensor) -> None:
-        """After it, as Passage.back()."""
-        if self.host is not buffer:
-            buffer.copy_(self.host)
-        buffer.record_stream(self._side)
-
-
-class Passages:
-    """Those of a State: streams per device, pinned memory per bucket."""
+class PinnedPool:
+    """The pinned copies of a State, one per bucket, and its streams, two per device."""
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, tuple[torch.Stream, torch.Stream]] = {}
-        self._open: dict[int, Passage] = {}  # by the bucket's place
+        self._copies: dict[int, PinnedCopy] = {}  # by the bucket's number
 
-    def leave(self, place: int, last: bool, buffer: torch.Tensor) -> Passage:
-        """Sends the bucket in a place on its way to the host. Called in the order of places."""
-        copies, side = self._streams_of(buffer.device)
-        if place in self._open and not self._open[place].fits(buffer, copies):
-            self._end(place)  # before the new one takes as much again
-        if place not in self._open:
-            self._open[place] = Passage(buffer, copies, side)
-        passage = self._open[place]
-        passage.leave(buffer)
+    def start_copy(self, number: int, last: bool, buffer: torch.Tensor) -> PinnedCopy:
+        """Queues a bucket's copy to the host. Called in the order of the buckets' numbers."""
+        stream, side = self._streams_of(buffer.device)
+        if number in self._copies and not self._copies[number].fits(buffer, stream):
+            self._free(number)  # before the new copy takes the same amount again
+        if number not in self._copies:
+            self._copies[number] = PinnedCopy(buffer, stream, side)
+        copy = self._copies[number]
+        copy.start(buffer)
         if last:  # DDP may have made fewer buckets than before
-            for other in [p for p in self._open if p > place]:
-                self._end(other)
-        return passage
+            for other in [n for n in self._copies if n > number]:
+                self._free(other)
+        return copy
 
-    def stay(self, buffer: torch.Tensor) -> Stay:
-        return Stay(buffer, self._streams_of(buffer.device)[1])
+    def side_stream(self, device: torch.device) -> torch.Stream:
+        return self._streams_of(device)[1]
 
     def _streams_of(self, device: torch.device) -> tuple[torch.Stream, torch.Stream]:
         if device not in self._streams:
             self._streams[device] = (torch.Stream(device), torch.Stream(device))
         return self._streams[device]
 
-    def _end(self, place: int) -> None:
-        passage = self._open.pop(place, None)
-        if passage is not None:
-            passage.end()
+    def _free(self, number: int) -> None:
+        copy = self._copies.pop(number, None)
+        if copy is not None:
+            copy.synchronize()
 
     def close(self) -> None:
-        """When nobody uses them any more."""
-        for place in list(self._open):
-            with contextlib.suppress(RuntimeError):  # a device that failed: the step has said so
-                self._end(place)
+        """Frees all pinned memory, once no thread uses it."""
+        for number in list(self._copies):
+            with contextlib.suppress(RuntimeError):  # the device failed, which the step has reported
+                self._free(number)
 
 
 @contextlib.contextmanager
 def _current(stream: torch.Stream) -> Iterator[None]:
-    """Makes a stream and its device the calling thread's own for a while.
+    """Makes a stream and its device current in the calling thread.
 
-    `with stream` would do, were it not that torch keeps the way back in the stream, of which there is one for two
-    threads. A thread of tithe's has no way back: to return to device 0 would open that device in every process.
+    `with stream` is not safe here: torch stores the previous stream in the stream object, and two threads share this
+    one. tithe's own threads restore nothing: to return to device 0 would open device 0 in every process.
     """
     own = torch.accelerator.current_stream()
     before = torch.accelerator.current_stream(stream.device)
@@ -191,9 +162,9 @@ def _current(stream: torch.Stream) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_of(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Makes the accelerator that the first of the parameters is on the current one for a while.
+    """Makes the accelerator of the first parameter that is on one the current device.
 
-    A process group without a backend for the CPU exchanges on the current device, which need not be the model's.
+    A process group without a backend for the CPU exchanges on the current device, which may differ from the model's.
     """
     first = next((p for p in parameters if not p.is_cpu), None)
     if first is None:

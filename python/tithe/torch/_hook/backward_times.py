@@ -9,7 +9,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 
-class Backward:
+class BackwardTimes:
     """Backward passes of one model. It begins when a gradient reaches the model's output, or where that is not seen
     (a State opened without its model, inside torch.compile) with the first bucket; it ends when DDP hands over the last
     bucket.
@@ -27,7 +27,7 @@ class Backward:
             self._watched = module.register_forward_hook(self._forward)
 
     def end(self) -> None:
-        """Leaves the model as it was."""
+        """SideTensors the model as it was."""
         if self._watched is not None:
             self._watched.remove()
             self._watched = None

@@ -12,7 +12,7 @@ class Figures:
     """A State's side that only reports. Its figures stay after close(), and after an error has closed the session."""
 
     __slots__ = ()
-    _live: Any
+    _running: Any
     codec: str
 
     def stats(self) -> dict[str, Any]:
@@ -37,27 +37,27 @@ class Figures:
 
     def __str__(self) -> str:
         """The main figures, for people."""
-        if self._live is None:
+        if self._running is None:
             return f"tithe.torch.State, not open yet: codec {self.codec}"
-        return self._live.report.text(self.stats(), self.tensor_stats())
+        return self._running.report.text(self.stats(), self.tensor_stats())
 
     def trace(self, on: bool = True) -> None:
         """Keeps the last 65,536 events while on, backward passes among them: docs/trace.md."""
-        self._running().trace(on)
+        self._open_session().trace(on)
         self._watch_backward()
 
     def take_trace(self) -> list[dict[str, Any]]:
         """The events kept so far, and forgets them."""
-        return self._running().take_trace()
+        return self._open_session().take_trace()
 
     def _watch_backward(self) -> None:
         raise NotImplementedError
 
     def _figure(self, of: Callable[[_core.Session], Any]) -> Any:
-        self._running()
-        return self._live.figure(of)
+        self._open_session()
+        return self._running.figure(of)
 
-    def _running(self) -> _core.Session:
-        if self._live is None:
+    def _open_session(self) -> _core.Session:
+        if self._running is None:
             raise ValueError("not open yet: call open(), or run a step")
-        return self._live.session
+        return self._running.session

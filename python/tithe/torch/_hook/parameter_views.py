@@ -1,52 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this rank exchanges of each parameter that an optimizer steps.
+"""The part of each parameter that this rank exchanges, for the optimizer that steps the parameter.
 
-An optimizer's state has the shape of its parameters; what stands in buckets may be a shard of one, or some rows. Ties
-keep what is theirs as it stands in buckets, and ask here for the way between the two.
+The state of an optimizer has the shape of its parameters. A bucket may hold a shard of a parameter, or some of its
+rows. An optimizer adapter stores its values as they are in buckets, and converts between the two here. The ids are
+those of the parameters that the optimizer steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from tithe.torch._common.state_fit import flat_of, laid_out_like
-
-if TYPE_CHECKING:
-    from tithe.torch._hook.job import Way
+from tithe.torch._device.route import HostExchange
 
 Names = Mapping[int, tuple[str, torch.nn.Parameter]]  # by id
 
 
-class Pieces:
-    """Whole parameters, as in DDP's buckets. numbers: ids of what the optimizer steps."""
+class ParameterViews:
+    """Whole parameters, as in DDP's buckets."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
 
-    def number(self, seen: torch.Tensor) -> int:
-        """Which parameter something in a bucket is a piece of."""
-        return id(seen)
+    def id_of(self, view: torch.Tensor) -> int:
+        """The id of the parameter of a view in a bucket."""
+        return id(view)
 
-    def seen(self, number: int) -> torch.Tensor:
-        """The piece as buckets have it."""
+    def view_of(self, number: int) -> torch.Tensor:
+        """The part of the parameter that buckets have."""
         return self.names[number][1]
 
     def count(self, number: int) -> int:
-        return self.seen(number).numel()
+        return self.view_of(number).numel()
 
-    def flat(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
-        """Float32 copies on the host of a parameter-shaped tensor's values, as the piece lies in its bucket."""
+    def flat_values(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
+        """A float32 copy on the host of a parameter-shaped tensor's values, in the order of the bucket."""
         return flat_of(tensor, self.names[number][1])
 
-    def way(self, numbers: Sequence[int], values: torch.Tensor) -> Way | None:
-        """For values that are averaged: pieces back to back. None where shaped() needs no other rank."""
+    def gathering(self, numbers: Sequence[int], values: torch.Tensor) -> HostExchange | None:
+        """For values that are averaged, the views of `numbers` back to back: an exchange that unflatten() needs."""
         return None
 
-    def shaped(self, numbers: Sequence[int], values: torch.Tensor, way: Way | None) -> dict[int, torch.Tensor]:
-        """The other way, from averaged values: tensors like the parameters, by number."""
+    def unflatten(
+        self, numbers: Sequence[int], values: torch.Tensor, gathered: HostExchange | None
+    ) -> dict[int, torch.Tensor]:
+        """The reverse, from averaged values: tensors like the parameters, by id."""
         out = {}
         for number, part in zip(numbers, values.split([self.count(n) for n in numbers]), strict=True):
             p = self.names[number][1]
@@ -55,16 +55,16 @@ class Pieces:
             out[number] = shaped.to(p.device, p.dtype)
         return out
 
-    def finite(self, values: torch.Tensor, way: Way | None) -> bool:
-        """Whether the round counted in which the values were averaged. Alike on all ranks that step alike."""
+    def finite(self, values: torch.Tensor, gathered: HostExchange | None) -> bool:
+        """Whether the round of the averaged values counted. The same on all ranks that step alike."""
         return bool(values[:1].isfinite().all())
 
-    def any(self, mine: bool) -> bool:
-        """Whether it is so on some rank that steps what this one steps, by another session. Alike on all of them."""
+    def any_rank(self, mine: bool) -> bool:
+        """Whether `mine` is true on a rank that steps the same parameters through another session."""
         return mine
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's values of a DTensor, in the same memory; anything else as it is."""
+    """This rank's values of a DTensor, in the same memory; any other tensor unchanged."""
     to_local = getattr(tensor, "to_local", None)
     return tensor if to_local is None else to_local()

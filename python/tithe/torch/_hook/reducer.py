@@ -11,8 +11,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe.torch._common.checks import some
-from tithe.torch._common.parameter_keys import Keys
-from tithe.torch._hook.session_end import never_came
+from tithe.torch._common.parameter_keys import ParameterKeys
+from tithe.torch._hook.session_end import missing_bucket
 
 _log = logging.getLogger("tithe.torch")
 
@@ -40,7 +40,7 @@ def backward_is_running() -> bool:
 class Reducer:
     """Of the DDP model of a State, where one is known. Holds it weakly: the model holds the State."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: ParameterKeys) -> None:
         self._keys = keys
         self._model: Callable[[], DistributedDataParallel | None] = lambda: None
         self._key_of: Callable[[torch.Tensor], int | None] = id
@@ -49,7 +49,7 @@ class Reducer:
         self._said = False
 
     def watch(self, model: DistributedDataParallel, key_of: Callable[[torch.Tensor], int | None] = id) -> None:
-        """key_of: by what Keys know a parameter; None where this rank has nothing of it."""
+        """key_of: by what ParameterKeys know a parameter; None where this rank has nothing of it."""
         self._model, self._key_of = weakref.ref(model), key_of
 
     def has_all(self) -> bool:
@@ -67,11 +67,11 @@ class Reducer:
             return "Expected to have finished reduction" not in str(refused)
         return False
 
-    def never_came(self, places: Sequence[int], seconds: float, over: bool) -> Exception:
+    def missing_bucket(self, numbers: Sequence[int], seconds: float, over: bool) -> Exception:
         """Of a step that waits for a bucket. over: this rank's backward has ended."""
         model = self._model()
         finds = model is not None and (model.find_unused_parameters or model.static_graph)
-        return never_came(places, self._keys.unseen(), seconds, over, finds)
+        return missing_bucket(numbers, self._keys.unseen(), seconds, over, finds)
 
     # ---- parameters without a bucket
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torch.State(groups="round"): tensors that travel in groups leave once, with the last bucket of a step.
+"""tithe.torch.State(groups="round"): tensors in groups are sent once per step, with the last bucket.
 
-A frame costs about as much as some thousand values, and small tensors come in most of DDP's buckets: by themselves
-they are a few frames for each. So each bucket keeps them back, and the last one hands over those of all as one bucket.
+A frame costs about as much as a few thousand values. Most of DDP's buckets hold some small tensors, which would make a
+few frames per bucket. With groups="round" each bucket holds its grouped tensors back, and the last bucket of the step
+hands all of them to the session as one bucket.
 """
 
 from collections.abc import Mapping
@@ -12,13 +13,13 @@ import torch
 
 from tithe import _core
 
-_WAYS = ("bucket", "round")
+_CHOICES = ("bucket", "round")
 
 
 def over_round(options: Mapping[str, Any]) -> bool:
-    """ValueError for what groups= may not be."""
+    """Whether groups="round" is set. ValueError for a wrong value of groups=."""
     groups = options.get("groups", "bucket")
-    if groups not in _WAYS:
+    if groups not in _CHOICES:
         raise ValueError(f"groups={groups!r}: must be 'bucket' or 'round'")
     if groups == "round" and options.get("device", "off") != "off":
         raise ValueError("groups='round' needs device='off': a bucket that stays on its GPU is handed over as a whole")
@@ -26,7 +27,7 @@ def over_round(options: Mapping[str, Any]) -> bool:
 
 
 class Split:
-    """A bucket's layout in two: what is handed over at once, and what is kept back."""
+    """The layout of a bucket in two parts: `held` waits for the last bucket, `rest` (or None) is handed over now."""
 
     __slots__ = ("held", "rest")
 
@@ -37,7 +38,7 @@ class Split:
 
 
 class RoundGroups:
-    """What the buckets of a step keep back, on the thread that hands them over."""
+    """The grouped tensors that the buckets of one step hold back. Used by the thread that hands buckets over."""
 
     def __init__(self, options: _core.Options) -> None:
         self._options = options
@@ -48,14 +49,14 @@ class RoundGroups:
         return Split(layout, grouped, len(keys)) if grouped else layout
 
     def hand_over(self, session: _core.Session, layout: _core.Layout | Split, values: torch.Tensor) -> int:
-        """A ticket; -1 where there is nothing to wait for yet."""
+        """A ticket, or -1 if the whole bucket is held back."""
         if not isinstance(layout, Split):
             return session.sync_at(layout, values)
         self._held.append((layout.held, values))
         return -1 if layout.rest is None else session.sync_at(layout.rest, values)
 
-    def leave(self, session: _core.Session) -> None:
-        """After the last bucket of a step. The commit waits for them."""
+    def sync(self, session: _core.Session) -> None:
+        """After the last bucket of a step: hands over the tensors that were held back. The commit waits for them."""
         held, self._held = self._held, []
         if held:
             session.sync_some(held)

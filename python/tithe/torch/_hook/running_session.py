@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running part of tithe.torch.State: a session, the threads that feed it and wait for it, and who is who."""
+"""The running part of tithe.torch.State: a session, its threads, and the keys of the parameters."""
 
 import contextlib
 import functools
@@ -14,28 +14,29 @@ from tithe import _core
 from tithe._schedule import Evaluations
 from tithe._stats import by_tensor, plan_text, summed_up
 from tithe.torch._common.checks import DTYPES
-from tithe.torch._common.parameter_keys import NO_WALK, Keys
+from tithe.torch._common.parameter_keys import NO_WALK, ParameterKeys
 from tithe.torch._device.device import check_device, cuda_stream
-from tithe.torch._hook.adapter import Tie
-from tithe.torch._hook.backward_times import Backward
-from tithe.torch._hook.job import Job, Way
+from tithe.torch._device.route import BucketRoute, DeviceRoute, HostExchange, LossScale, PinnedRoute
+from tithe.torch._hook.adapter import OptimizerAdapter
+from tithe.torch._hook.backward_times import BackwardTimes
+from tithe.torch._hook.job import Job
 from tithe.torch._hook.reducer import Reducer, backward_is_running, in_backward
 from tithe.torch._hook.report import Report
 from tithe.torch._hook.round_groups import RoundGroups, Split
-from tithe.torch._hook.session_end import give_up, left, lighten
-from tithe.torch._hook.workers import BackwardEnded, Crew, Mark
+from tithe.torch._hook.session_end import clear_frames, end_session, left
+from tithe.torch._hook.workers import BackwardEnded, Barrier, WorkerPool
 
-_GONE = ("peer_lost", "timeout", "cancelled")  # codes of an end after which ranks do not meet again
+_GONE = ("peer_lost", "timeout", "cancelled")  # codes of errors after which the ranks do not meet again
 
 
-class Live:
-    """The running part of a State: session, worker, and who is who. Never pickled, never copied."""
+class RunningSession:
+    """The running part of a State. It is never pickled and never copied."""
 
     def __init__(
         self,
         session: _core.Session,
         evaluations: Evaluations,
-        keys: Keys,
+        keys: ParameterKeys,
         opened_choices: str,
         options: _core.Options,
         over_round: bool = False,
@@ -53,198 +54,215 @@ class Live:
         self.reducer = Reducer(keys)
         self.report = Report(options, session, logs)
         waits = options.patience, options.timeout
-        self.crew = Crew(session, waits, self.reducer.never_came, self.report.committed)
+        self.workers = WorkerPool(session, waits, self.reducer.missing_bucket, self.report.committed)
         self.walk = NO_WALK  # the last backward pass whose end is watched
-        self.last: dict[Callable[..., Any], Any] = {}  # figures, once the session is closed
-        self.open = False  # a step is: its first bucket has come, and its backward has not come to its end
-        self.backward: Backward | None = None  # while something is traced
-        self.ties: Sequence[Tie] = ()
-        # Runs when the State goes away or the interpreter exits, whichever is first.
-        self.stop = weakref.finalize(self, self.crew.stop, False)
+        self.last: dict[Callable[..., Any], Any] = {}  # the last figures, once the session is closed
+        self.open = False  # whether a step is open: its first bucket has come, and its backward has not ended
+        self.backward: BackwardTimes | None = None  # while something is traced
+        self.adapters: Sequence[OptimizerAdapter] = ()
+        # Runs when the State is collected or the interpreter exits, whichever is first.
+        self.stop = weakref.finalize(self, self.workers.stop, False)
 
     def close(self) -> None:
-        """The state of the last commit can still be had."""
+        """Closes the session. The state of the last commit stays available."""
         if self.backward is not None:
             self.backward.end()
         if self.stop.detach() is not None:
-            with contextlib.suppress(ValueError):  # a forked child's
+            with contextlib.suppress(ValueError):  # the session of a forked child
                 self.last = {figure: figure(self.session) for figure in (summed_up, by_tensor, plan_text)}
-            self.crew.stop(True)
+            self.workers.stop(True)
 
     def figure(self, of: Callable[[_core.Session], Any]) -> Any:
-        """summed_up, by_tensor or plan_text of the session now, or as it was when the session was closed."""
+        """summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
         return self.last[of] if self.last else of(self.session)
 
     def drain(self) -> None:
-        """Returns when the worker has nothing left to do."""
-        mark = Mark()
-        self.crew.put(mark)
-        with self.crew.waiting():
-            while not mark.reached.wait(0.2):
-                if not self.crew.worker.is_alive():
+        """Returns when the worker has finished all jobs."""
+        barrier = Barrier()
+        self.workers.put(barrier)
+        with self.workers.waiting():
+            while not barrier.reached.wait(0.2):
+                if not self.workers.worker.is_alive():
                     return
 
     @contextlib.contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Around work between two steps. A step of another thread is waited for, for `timeout` at most.
+        """Around work between two steps. Waits for another thread's step, for `timeout` at most.
 
-        A step that is open while no backward runs was left, and must never count: nobody applies it. The session is
-        over then, and the other ranks hear of it.
+        If a step is open and no backward runs, the step was abandoned. It must not count, since nobody applies it, so
+        the session ends and the other ranks are told.
         """
         if in_backward():
             raise ValueError("this call needs a moment between two steps, and it comes from inside a backward pass")
-        with self.crew.between(self._no_step, self.options.timeout):
+        with self.workers.between(self._no_step, self.options.timeout):
             self.drain()
             yield
 
     def _no_step(self) -> bool:
-        if self.open and not self.crew.causes:
+        if self.open and not self.workers.causes:
             if backward_is_running():
                 return False
-            give_up(self.session, self.crew.causes, left())
+            end_session(self.session, self.workers.causes, left())
         return True
 
-    def go_on(self, reform: Callable[[], None]) -> None:
-        """`reform` makes the session go on with other ranks, after a failure or between two steps.
+    def continue_with(self, reform: Callable[[], None]) -> None:
+        """After a failure or between two steps: `reform` connects the session to other ranks.
 
-        What is under way ends, and a step that is open is given up.
+        Ends all jobs, and abandons an open step.
         """
-        if not self.crew.causes:
-            give_up(self.session, self.crew.causes, left())
+        if not self.workers.causes:
+            end_session(self.session, self.workers.causes, left())
         self.drain()
         reform()
-        self.crew.causes.clear()
+        self.workers.causes.clear()
         self.keys.step, self.keys.places = set(), set()
         self.open = False
 
     def check(self) -> None:
-        """Raises what ended the session, by whom ever, and names a rank that has gone without a word."""
-        self.crew.check()
+        """Raises the error that ended the session, on any rank. Names a rank that is gone without an error."""
+        self.workers.check()
         self.session.present()
 
-    def check_all_are_there(self) -> None:
-        """Raises what ended the session where some rank will not come again, or this one left. Between steps."""
+    def check_ranks_present(self) -> None:
+        """Between steps: raises the error that ended the session if some rank will not come again."""
         try:
             self.check()
         except _core.Error as verdict:
             if verdict.code in _GONE:
                 raise
-        except ValueError:  # closed; the state is there
+        except ValueError:  # closed; the state is still available
             pass
 
-    def start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None, way: Way | None = None) -> Job:
-        """Sends a bucket on its way. On an error the other ranks hear that this one leaves."""
+    # ---- one step
+
+    def start(self, bucket: dist.GradBucket, loss_scale: LossScale, inside: HostExchange | None = None) -> Job:
+        """Starts the exchange of a bucket. An error closes the session, so that the other ranks are told at once."""
         try:
-            return self._start(bucket, loss_scale, way)
+            return self.start_bucket(bucket, loss_scale, inside)
         except BaseException as error:  # Ctrl-C among them
             self.open = False
-            self.close()  # so that the other ranks hear of it now, not after their timeout
-            lighten(error)
+            self.close()
+            clear_frames(error)
             raise
 
-    def _start(self, bucket: dist.GradBucket, loss_scale: Callable[[], float] | None, way: Way | None) -> Job:
-        self.crew.check()
+    def start_bucket(self, bucket: dist.GradBucket, loss_scale: LossScale, inside: HostExchange | None = None) -> Job:
+        """The same, for a caller that ends the session itself."""
+        self.workers.check()
         buffer = bucket.buffer()
         if buffer.layout != torch.strided:
             raise ValueError("sparse gradients are not supported: use nn.Embedding(sparse=False)")
-        with self.crew.starting():
+        with self.workers.starting():
             first = not self.open
             if first and self.over_round:
                 self.groups = RoundGroups(self.options)
             parameters = bucket.parameters()
             layout = self.layout(bucket, parameters, buffer)
-            passage = stay = stream = None
-            if way is not None:
-                self.crew.feed()
-            if not buffer.is_cpu and self.on_gpu and way is None and not self.ties:
-                stream = cuda_stream(buffer.device)
-            if stream is not None and loss_scale is not None:
-                self.crew.feed()
-                stay = self.crew.passages.stay(buffer)
-            if not buffer.is_cpu and stream is None:
-                self.crew.feed()
-                passage = self.crew.passages.leave(bucket.index(), bucket.is_last(), buffer)
-            for tie in self.ties if first else ():
-                tie.meet()
-                if (leaves := tie.leaves()) is not None:
-                    if leaves[0] is not None:
-                        leaves[0].side = True
-                    self._send(Job(bucket.index(), *leaves[:2], False, None, None, way=leaves[2]))
-            if self.backward is not None and (passed := self.backward.bucket(bucket.is_last())):
-                self.session.mark("backward", *passed)
-            what = bucket.index(), layout, buffer, bucket.is_last(), loss_scale, passage, self.ties, parameters, way
-            self._send(job := Job(*what, stream, self.groups, stay))
+            route = self._route(bucket, buffer, loss_scale, inside)
+            if first:
+                self._send_side_tensors(bucket.index())
+            self._mark_backward(bucket.is_last())
+            job = Job(bucket.index(), layout, route, bucket.is_last(), self.adapters, parameters, self.groups)
+            self.send(job)
         return job
 
-    def _send(self, job: Job) -> None:
-        if self.crew.feeder is None:
+    def _route(
+        self, bucket: dist.GradBucket, buffer: torch.Tensor, loss_scale: LossScale, inside: HostExchange | None
+    ) -> BucketRoute:
+        if inside is not None:
+            self.workers.start_feeder()
+        if buffer.is_cpu:
+            return BucketRoute(buffer, loss_scale, inside)
+        stays = self.on_gpu and inside is None and not self.adapters
+        stream = cuda_stream(buffer.device) if stays else None
+        if stream is not None and loss_scale is None:
+            return DeviceRoute(buffer, stream)
+        self.workers.start_feeder()
+        pinned = self.workers.pinned
+        if stream is not None:
+            return DeviceRoute(buffer, stream, loss_scale, pinned.side_stream(buffer.device))
+        copy = pinned.start_copy(bucket.index(), bucket.is_last(), buffer)
+        return PinnedRoute(buffer, copy, loss_scale, inside)
+
+    def _send_side_tensors(self, number: int) -> None:
+        for adapter in self.adapters:
+            adapter.refresh_parameters()
+            if (side := adapter.side_tensors()) is not None:
+                layout, values, gathering = side
+                if layout is not None:
+                    layout.side = True
+                self.send(Job(number, layout, BucketRoute(values, inside=gathering)))
+
+    def _mark_backward(self, last: bool) -> None:
+        if self.backward is not None and (passed := self.backward.bucket(last)):
+            self.session.mark("backward", *passed)
+
+    def send(self, job: Job) -> None:
+        if self.workers.feeder is None:
             job.sync(self.session)
-        self.crew.put(job)
+        self.workers.put(job)
 
     def finish(self, job: Job) -> None:
-        """Returns when the step is over whose last bucket the job is; raises what went wrong.
+        """Returns when the step that ends with this job is over. Raises the job's error.
 
-        Ctrl-C on the main thread ends it, and the session: the step must not count later, when nobody applies it.
+        Ctrl-C on the main thread ends the wait and the session: the step must not count later, since nobody applies it.
         """
-        with self.crew.waiting():
+        with self.workers.waiting():
             job.wait()
         self.open = False
-        self.crew.step_ended()
+        self.workers.step_ended()
         if job.error is not None:
             raise job.error
         self.reducer.check_unfrozen()
 
     def expect_end(self, job: Job) -> None:
-        """After a bucket that is not the last: this rank's backward may end without another one.
+        """After a bucket that is not the last: this rank's backward may end without another bucket.
 
-        The engine runs a callback at the end of the pass in which it was queued, and a pass may run inside another one
-        (reentrant checkpoints). DDP's own callback, which waits for all futures, comes after this one: DDP queues it
-        with the last gradient.
+        The autograd engine runs a callback at the end of the pass in which it was queued, and a pass may run inside
+        another one (reentrant checkpoints). DDP's own callback, which waits for all futures, runs after this one, since
+        DDP queues it with the last gradient.
         """
         walk = torch._C._current_graph_task_id()
         if walk == NO_WALK or torch._C._current_autograd_node() is None:
             # DDP hands over all buckets in a row (Join; the first step of a static graph), and then waits for them.
-            self.crew.put(BackwardEnded())
+            self.workers.put(BackwardEnded())
         elif walk != self.walk:
             self.walk = walk
             ended = functools.partial(self._walk_ended, job.tensor)
             torch.autograd.Variable._execution_engine.queue_callback(ended)
 
     def _walk_ended(self, buffer: torch.Tensor) -> None:
-        if not self.open or not self.keys.places:  # its last bucket has come
+        if not self.open or not self.keys.places:  # the last bucket has come
             return
         if self.reducer.has_all():
             self.end(buffer)
-        elif torch._C._current_autograd_node() is None:  # else this pass ran inside another one, which goes on
-            self.crew.put(BackwardEnded())
+        elif torch._C._current_autograd_node() is None:  # else this pass ran inside another one, which continues
+            self.workers.put(BackwardEnded())
 
     def end(self, buffer: torch.Tensor) -> None:
-        """The same for a step of which no bucket is known to be the last: all that were handed over are it.
-
-        buffer: one of them.
-        """
-        if self.backward is not None and (passed := self.backward.bucket(True)):
-            self.session.mark("backward", *passed)
+        """Ends a step without a last bucket: it consists of the buckets that came. buffer: of one of them."""
+        self._mark_backward(True)
         self.keys.end(NO_WALK)
-        end = Job(-1, None, buffer[:0], True, None, None, groups=self.groups)
-        with self.crew.starting():
-            self._send(end)
+        end = Job(-1, None, BucketRoute(buffer[:0]), last=True, groups=self.groups)
+        with self.workers.starting():
+            self.send(end)
         self.finish(end)
 
-    def average(self, layout: _core.Layout | None, values: torch.Tensor, way: Way | None) -> None:
-        """All ranks' values to their mean, in place: a round of its own, between steps. Collective."""
-        job = Job(0, layout, values, True, None, None, way=way)
-        with self.crew.starting():
-            self._send(job)
-        with self.crew.waiting():
+    def average(self, layout: _core.Layout | None, values: torch.Tensor, inside: HostExchange | None) -> None:
+        """Replaces values by their mean over the ranks, in a round of its own between two steps. Collective."""
+        job = Job(0, layout, BucketRoute(values, inside=inside), last=True)
+        with self.workers.starting():
+            self.send(job)
+        with self.workers.waiting():
             job.wait()
         if job.error is not None:
             raise job.error
 
+    # ---- layouts
+
     def layout(
         self, bucket: dist.GradBucket, parameters: list[torch.Tensor], buffer: torch.Tensor
     ) -> _core.Layout | Split | None:
-        """Keys and sizes of a bucket. DDP rebuilds its buckets after the first step: the cache notices."""
+        """The keys and sizes of a bucket. DDP makes new buckets after the first step, which the cache detects."""
         walk = torch._C._current_graph_task_id()
         if self.keys.begin(bucket.index(), parameters, walk):
             raise left()
@@ -254,25 +272,25 @@ class Live:
             self.keys.end(walk)
         return layout
 
-    def _layout(self, place: int, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout | Split:
+    def _layout(self, number: int, parameters: list[torch.Tensor], buffer: torch.Tensor) -> _core.Layout | Split:
         ids = [id(p) for p in parameters]
-        cached = self.layouts.get(place)
-        memory = buffer.data_ptr()  # DDP lays out views anew where it makes a new buffer
+        cached = self.layouts.get(number)
+        memory = buffer.data_ptr()  # DDP lays out the views again if it makes a new buffer
         if cached is not None and cached[:3] == (ids, buffer.dtype, memory):
             return cached[3]
         self.keys.check_orders(parameters)
-        if cached is not None and cached[:2] == (ids, buffer.dtype):  # a wrapper's hook makes one for every step
-            self.layouts[place] = (*cached[:2], memory, cached[3])
+        if cached is not None and cached[:2] == (ids, buffer.dtype):  # the hook of a wrapper makes a buffer per step
+            self.layouts[number] = (*cached[:2], memory, cached[3])
             return cached[3]
         _refuse_unsupported(buffer, parameters)
         keys = [self.keys.of(p) for p in parameters]
-        # A parameter without rows is a vector, which is one.
+        # A parameter without rows is a vector, which is one row.
         rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
         sizes = [p.numel() for p in parameters]
         layout = _core.Layout(keys, sizes, DTYPES[buffer.dtype], rows)
         if self.groups is not None:
             layout = self.groups.split(layout, keys, sizes)
-        self.layouts[place] = (ids, buffer.dtype, memory, layout)
+        self.layouts[number] = (ids, buffer.dtype, memory, layout)
         return layout
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session that this process ends while something waits: what is said of it, here and to the other ranks."""
+"""Errors by which this process ends its session, and how it ends it."""
 
 import contextlib
 import traceback
 from collections.abc import Sequence
 
 from tithe import _core
-from tithe._exchange import error
+from tithe._error import error
 from tithe.torch._common.checks import some
 
 _NOW = (
@@ -15,26 +15,26 @@ _NOW = (
 )
 
 
-def lighten(error: BaseException) -> None:
-    """An error holds the frames that it came through, and these hold pinned memory: who keeps it keeps none."""
+def clear_frames(error: BaseException) -> None:
+    """An error refers to the frames that raised it, and these to pinned memory: a stored error must not keep it."""
     traceback.clear_frames(error.__traceback__)
 
 
-def give_up(session: _core.Session, causes: list[BaseException], cause: BaseException) -> None:
-    """Ends what the session does, for a cause that later calls raise again. The other ranks hear of it now."""
+def end_session(session: _core.Session, causes: list[BaseException], cause: BaseException) -> None:
+    """Cancels the session, which tells the other ranks at once. Later calls raise the first of `causes`."""
     causes.append(cause)
     with contextlib.suppress(ValueError):  # closed already
         session.cancel()
 
 
 def interrupted(by: BaseException) -> Exception:
-    """For those who come after a wait was left by Ctrl-C, or by what the handler of another signal raised."""
+    """For calls after a wait that Ctrl-C, or an exception of another signal's handler, has ended."""
     what = "Ctrl-C" if isinstance(by, KeyboardInterrupt) else type(by).__name__
     return error("cancelled", None, f"{what} ended this rank's wait for the other ranks. {_NOW}")
 
 
 def left() -> Exception:
-    """Of a step whose backward raised something, or was interrupted, after its first bucket was handed over."""
+    """For a step whose backward raised an exception, or was interrupted, after its first bucket was handed over."""
     return error(
         "cancelled",
         None,
@@ -43,12 +43,13 @@ def left() -> Exception:
     )
 
 
-def never_came(places: Sequence[int], names: Sequence[str], seconds: float, over: bool, finds: bool) -> Exception:
-    """Of a step whose last bucket was not handed over. places: the buckets that were; names: parameters of the others.
+def missing_bucket(numbers: Sequence[int], names: Sequence[str], seconds: float, over: bool, finds: bool) -> Exception:
+    """For a step whose last bucket did not come.
 
-    over: this rank's backward has ended. finds: DDP looks for unused parameters already.
+    numbers: of the buckets that came. names: the parameters of the others. over: whether this rank's backward has
+    ended. finds: whether DDP already looks for unused parameters.
     """
-    came = f"bucket{'s' if len(places) > 1 else ''} {', '.join(map(str, places))}"
+    came = f"bucket{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
     ending = f"ended {seconds:g} s ago" if over else f"then nothing for {seconds:g} s"
     cures = []
     if not over:
@@ -60,15 +61,15 @@ def never_came(places: Sequence[int], names: Sequence[str], seconds: float, over
     return error(
         "timeout",
         None,
-        f"backward handed over {came} and {ending}: the buckets after {places[-1]} were waited for, since the "
+        f"backward handed over {came} and {ending}: the buckets after {numbers[-1]} were waited for, since the "
         "gradients of a step come back together"
         + (f"; still without a gradient: {some(names)}" if names else "")
         + f". Cure: {'; '.join(cures)}. {_NOW}",
     )
 
 
-def busy(seconds: float) -> Exception:
-    """Of a call that waited in vain for the end of another thread's step. The session goes on."""
+def step_timeout(seconds: float) -> Exception:
+    """For a call between steps that waited in vain for another thread's step. The session continues."""
     return error(
         "timeout",
         None,

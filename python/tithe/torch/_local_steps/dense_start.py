@@ -65,7 +65,7 @@ class Averaging:
         return (arguments[0], averaged, *arguments[2:]), given
 
 
-class Scaled:
+class ScalerHooks:
     """Hears of a GradScaler's iterations, those without a step as well, for as long as it is held."""
 
     def __init__(
@@ -93,6 +93,6 @@ class Scaled:
 
         scaler.unscale_, scaler.step, scaler.update = unscale_, step, update
 
-    def let_go(self) -> None:
+    def remove(self) -> None:
         for name in ("unscale_", "step", "update"):
             self._scaler.__dict__.pop(name, None)

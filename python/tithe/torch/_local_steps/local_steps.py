@@ -27,7 +27,7 @@ from tithe.torch._local_steps.checks import (
     trained_parameters,
     unwrapped,
 )
-from tithe.torch._local_steps.dense_start import Averaging, Scaled
+from tithe.torch._local_steps.dense_start import Averaging, ScalerHooks
 from tithe.torch._local_steps.drift import BESIDE, Entry, Fragment, cut
 from tithe.torch._local_steps.outer_optimizers import Factory, make_outer
 from tithe.torch._local_steps.settings import Settings
@@ -217,7 +217,9 @@ class LocalSteps:
         self._undo.callback(self._optimizers[0].register_step_pre_hook(self._before_step).remove)
         self._undo.callback(self._optimizers[-1].register_step_post_hook(self._after_step).remove)
         if self._scaler is not None:
-            self._undo.callback(Scaled(self._scaler, self._optimizers, self._before_unscale, self._iterated).let_go)
+            self._undo.callback(
+                ScalerHooks(self._scaler, self._optimizers, self._before_unscale, self._iterated).remove
+            )
         if self._ddp is not None and not self._windows.in_start:
             self._silence()
 

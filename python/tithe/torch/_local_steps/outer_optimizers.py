@@ -58,7 +58,7 @@ class Nesterov:
             velocity.copy_(state["velocity"][key])
 
 
-class Made:
+class FactoryOptimizer:
     """An optimizer of torch's, over the outer values of a fragment."""
 
     def __init__(self, factory: Factory, entries: Sequence[Entry]) -> None:
@@ -99,9 +99,11 @@ def check_outer(outer: Any, rate: float | None) -> None:
         raise ValueError(f"outer_rate={rate!r}: must be a finite number above 0")
 
 
-def make_outer(outer: str | Factory, rate: float | None, entries: Sequence[Entry]) -> Mean | Nesterov | Made:
+def make_outer(
+    outer: str | Factory, rate: float | None, entries: Sequence[Entry]
+) -> Mean | Nesterov | FactoryOptimizer:
     if outer == "mean":
         return Mean(1.0 if rate is None else float(rate))
     if outer == "nesterov":
         return Nesterov(0.7 if rate is None else float(rate), entries)
-    return Made(outer, entries)
+    return FactoryOptimizer(outer, entries)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torch.optim.AdamW: torch's, but for what it divides by while gradients are compressed."""
+"""tithe.torch.optim.AdamW: torch's AdamW with the codec's error removed from the divisor."""
 
 import logging
 import math
@@ -17,35 +17,36 @@ from tithe.torch._optimizer.squares import Squares
 
 _log = logging.getLogger("tithe.torch")
 
-PART = "exp_avg_sq_part"  # the state's key beside torch's own
+PART = "exp_avg_sq_part"  # this class's key in the state of a parameter
 
 _VARIANCES = ("split", "sent")
 
 
 class AdamW(torch.optim.AdamW):
-    """torch.optim.AdamW for gradients that a codec compressed; tithe.torch.attach(model, optimizer=...) makes it so.
+    """torch.optim.AdamW for compressed gradients, once tithe.torch.attach(model, optimizer=...) has received it.
 
-    Adam divides by the root of the mean squared gradient. Of a compressed gradient that holds the codec's error too, so
-    that steps come out too small where gradients are small beside their neighbours. variance="split" takes the error
-    out: each rank knows the error of its own gradient, and the part of the mean square that is free of it is exchanged
-    as fp8 with steps 8, 16, 32, 64 and every hundredth: 0.08 bits per value and step. At least a twentieth stays.
-    variance="sent" divides as torch does. Gradients may be rescaled, clipped or accumulated before step().
+    Adam divides by the root of the mean squared gradient. The square of a compressed gradient contains the codec's
+    error too, so the steps of small gradients beside large ones become too small. variance="split" removes the error:
+    each rank knows the error of its own gradient, and the part of the mean square without the error is exchanged as fp8
+    in steps 8, 16, 32, 64 and every hundredth step, 0.08 bits per value and step. The divisor keeps at least a
+    twentieth of the mean square. variance="sent" divides as torch does. The loop may rescale, clip or accumulate
+    gradients before step().
 
-    Before attach(), with codecs that lose nothing, and in the exact steps it is torch.optim.AdamW, bit for bit.
+    Before attach(), with lossless codecs and in the exact steps, it is torch.optim.AdamW, bit for bit.
 
-    params, lr, betas, eps, weight_decay, amsgrad, more: as torch.optim.AdamW takes them. capturable, differentiable and
-    fused are refused by attach().
-    exact: how many first steps of a job send gradients by warmup_codec, or which part of `steps`, below 1; more than
-    the job has: all of them.
-    steps: of the whole job, where exact is a part of it.
+    params, lr, betas, eps, weight_decay, amsgrad, more: as torch.optim.AdamW takes them. attach() refuses capturable,
+    differentiable and fused.
+    exact: the number of first steps whose gradients are sent by warmup_codec; below 1, the part of `steps`. A number
+    above the job's steps means all steps.
+    steps: the number of steps of the whole job, if exact is a part of it.
     warmup_codec: a spec; the default suits any optimizer.
-    max_norm: the largest norm of all gradients of this optimizer together, as torch.nn.utils.clip_grad_norm_ has it; 0:
-    none. step() clips the gradients, and the residuals by the same factor. clip_grad_norm_() before step() clips the
+    max_norm: the largest norm of all gradients of this optimizer, as in torch.nn.utils.clip_grad_norm_; 0: no limit.
+    step() clips the gradients, and the residuals by the same factor. clip_grad_norm_() before step() clips the
     gradients alone: the rest of a spike then follows from the residuals, in clipped steps.
-    State keys are torch's and one of its own, exp_avg_sq_part. A state of torch's AdamW can be loaded, and goes on as
-    torch's until a part has come; torch's loads a state of this class. Products are each rank's own and stand in the
-    State's state_dict(). On the host they take 8 bytes per value, the parts 4 beside the parameter.
-    ValueError for a number or a word that is none of these.
+    The state has torch's keys and exp_avg_sq_part. The class loads a state of torch's AdamW, and works as torch's until
+    the first part arrives; torch's loads a state of this class. Each rank's own products are in the State's
+    state_dict(). They take 8 bytes per value on the host, and the parts 4 bytes beside the parameter.
+    ValueError for a wrong number or word.
     """
 
     def __init__(
@@ -69,25 +70,25 @@ class AdamW(torch.optim.AdamW):
             raise ValueError(f"variance={variance!r}: {_core.suggest(str(variance), list(_VARIANCES))}")
         self.variance = variance
         self.exact = exact_steps(exact, steps)
-        self._exact_part = self.exact / steps if isinstance(steps, int) and steps > 0 else 0.0  # 0: not known
+        self._exact_part = self.exact / steps if isinstance(steps, int) and steps > 0 else 0.0  # 0: unknown
         self.warmup_codec = _core.check_codec(warmup_codec)
         self.max_norm = usable_norm(max_norm)
-        self._squares: Squares | None = None  # while attached, like these
+        self._squares: Squares | None = None  # these three: while attached
         self._exact: Any = None
         self._clips: Any = None
         self._stepped = False
 
     @property
-    def _tied(self) -> bool:
+    def _attached(self) -> bool:
         """Whether it is attached to a model."""
-        return any(tie is not None for tie in (self._squares, self._exact, self._clips))
+        return any(adapter is not None for adapter in (self._squares, self._exact, self._clips))
 
-    def _say_if_forgotten(self) -> None:
-        """Warns where a State compresses the gradients of this optimizer and was not given it."""
+    def _warn_if_not_attached(self) -> None:
+        """Warns if a State compresses the gradients of this optimizer and attach() did not receive it."""
         mine = {id(p) for p in parameters_of(self)}
         for state in list(opened.values()):
             if not mine.isdisjoint(state._names) and not is_lossless(state.codec, state._choices()):
-                if state._live.rank == 0:
+                if state._running.rank == 0:
                     _log.warning(
                         "tithe.torch.optim.AdamW steps as torch.optim.AdamW, since attach() was not given it: "
                         "tithe.torch.attach(model, optimizer=optimizer)"
@@ -105,13 +106,13 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """As torch's. After a backward whose gradients are those of all ranks."""
+        """As torch's step(), after a backward whose gradients are averaged over all ranks."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not (self._stepped or self._tied):
-            self._say_if_forgotten()
+        if not (self._stepped or self._attached):
+            self._warn_if_not_attached()
         self._stepped = True
         self._clip()
         if self._squares is None:
@@ -129,7 +130,7 @@ class AdamW(torch.optim.AdamW):
         return loss
 
     def _take(self, squares: Squares) -> None:
-        """Parts that have come, and this step's products."""
+        """Stores the parts that have arrived, and adds this step's products."""
         for number, part in squares.arrived().items():
             state = self.state[squares.names[number][1]]
             if "step" in state:
@@ -137,15 +138,15 @@ class AdamW(torch.optim.AdamW):
         squares.add()
 
     def _complete(self, squares: Squares) -> None:
-        """All of a square is the gradient's own until a part has come. torch.distributed.checkpoint loads what is there
-        after a first step, and no more."""
+        """Sets each missing part to 1: until a part arrives, the whole square counts as the gradient's own. Parts exist
+        after the first step, since torch.distributed.checkpoint loads only keys that exist."""
         for _, p in squares.names.values():
             state = self.state.get(p, {})
             if "step" in state and PART not in state:
                 state[PART] = torch.ones_like(p)
 
     def _state_of(self, p: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        """As torch makes it at a parameter's first step."""
+        """The state of a parameter, made as torch makes it in the parameter's first step."""
         state = self.state[p]
         if "step" not in state:
             state["step"] = torch.tensor(
@@ -160,7 +161,7 @@ class AdamW(torch.optim.AdamW):
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy belongs to no model: attach() it."""
+        """A copy is attached to no model."""
         super().__setstate__(state)
         for name in ("_squares", "_exact", "_clips"):
             self.__dict__.setdefault(name, None)
@@ -168,7 +169,7 @@ class AdamW(torch.optim.AdamW):
 
 
 def exact_steps(exact: Any, steps: Any) -> int:
-    """How many they are. ValueError for what is no such number."""
+    """The number of exact steps. ValueError for a wrong value."""
     if isinstance(exact, bool) or not isinstance(exact, int | float) or not 0 <= exact < math.inf:
         raise ValueError(f"exact={exact!r}: how many first steps, or which part of steps=, 0 <= exact < 1")
     if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
@@ -185,14 +186,14 @@ def exact_steps(exact: Any, steps: Any) -> int:
 
 
 def usable_norm(max_norm: Any) -> float:
-    """ValueError for what is no number of at least 0."""
+    """Returns the norm; ValueError unless it is a number of at least 0."""
     if isinstance(max_norm, bool) or not isinstance(max_norm, int | float) or not 0 <= max_norm < math.inf:
         raise ValueError(f"max_norm={max_norm!r}: the largest norm of all gradients, or 0 for no clipping")
     return float(max_norm)
 
 
 def _step(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """torch's step for one parameter, but for `square`, in torch's order of operations. A shard by itself."""
+    """torch's step for one parameter or shard, in torch's order of operations. The part is applied to `square`."""
     grad = -local_of(p.grad) if group["maximize"] else local_of(p.grad)
     beta1, beta2 = group["betas"]
     state["step"] += 1
@@ -214,5 +215,5 @@ def _step(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None
 
 
 def _plain(step: Any) -> Any:
-    """Without what torch puts around a class's step: that calls hooks, and stands around this class's own already."""
+    """The step without torch's wrapper: it calls the hooks, and is around this class's own step already."""
     return step.__wrapped__ if getattr(step, "hooked", False) else step

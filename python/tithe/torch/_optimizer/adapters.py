@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which optimizer gets which tie, and what is said where a codec does not suit an optimizer."""
+"""Chooses the adapters of a State's optimizers, and warns if a codec does not suit an optimizer."""
 
 import json
 import logging
@@ -8,25 +8,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from tithe import _core
-from tithe._choices import is_lossless
+from tithe._choices import is_lossless, prepend_rules
 from tithe._studied import DEFAULTS, OWN, STUDIED
 from tithe.torch._common.checks import some
-from tithe.torch._hook.adapter import Tie, parameters_of
-from tithe.torch._hook.parameter_views import Names, Pieces
+from tithe.torch._hook.adapter import OptimizerAdapter, parameters_of
+from tithe.torch._hook.parameter_views import Names, ParameterViews
+from tithe.torch._hook.state import State
+from tithe.torch._hook.unapplied_rounds import UnappliedRounds
 from tithe.torch._optimizer.adamw import AdamW
-from tithe.torch._optimizer.clipping import Clips
-from tithe.torch._optimizer.exact_steps import Exact
+from tithe.torch._optimizer.clipping import Clipping
+from tithe.torch._optimizer.exact_steps import ExactSteps
 from tithe.torch._optimizer.squares import Squares
 
 _log = logging.getLogger("tithe.torch")
 
-_REFUSED = ("capturable", "differentiable", "fused")  # of AdamW: they step by other code than this class's
+_REFUSED = ("capturable", "differentiable", "fused")  # options of AdamW that step by other code than this class's
+_ENOUGH = 0.4  # of a job's steps exact, and 1 bit suits AdamW (docs/optimizers.md, "A sixteenth of the bytes")
 
 
 def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
-    """One, several, or wrapped ones (Accelerate's). ValueError for what is none, and for what cannot be together."""
+    """The optimizers of optimizer=: one or several, also wrapped ones (Accelerate's).
+
+    ValueError for other objects, and for optimizers that cannot be used together.
+    """
     if given is None:
         return []
     out = []
@@ -48,14 +55,38 @@ def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
     return out
 
 
-class Ties:
-    """Those of a State: chosen before it opens, since what they send needs choices of its own."""
+def adapt(state: State, optimizers: Sequence[torch.optim.Optimizer], views: ParameterViews, warns: bool = True) -> None:
+    """Gives a State its optimizers, before it opens, and adds rules for the side tensors to its choices.
+
+    warns: whether this rank may warn; of its group, rank 0 does.
+    """
+    warns = warns and dist.get_rank(state._group()) == 0
+    if optimizers:
+        state._unapplied = UnappliedRounds(optimizers, [p for _, p in views.names.values()])
+    adapters = OptimizerAdapters(optimizers, views, state.codec, state._choices(), warns)
+    if not adapters.all and adapters.exact is None:
+        return
+    final = prepend_rules(adapters.rules(), state._choices())
+    first = final
+    if adapters.exact is not None:
+        options = state._session_options()[1]
+        state._session_options(choices=final)
+        exact = {f">= {options.min_values}": adapters.exact.warmup_codec}
+        first = prepend_rules(adapters.rules(), json.dumps(exact))
+        adapters.all.insert(0, ExactSteps(adapters.exact, views, final))  # the others ask it whether a step is exact
+    state.options = {**state.options, "choices": first}
+    state._session_options()
+    state._adapters = adapters
+
+
+class OptimizerAdapters:
+    """The adapters of a State. exact: the optimizer that has exact steps, if one has."""
 
     def __init__(
-        self, optimizers: Sequence[torch.optim.Optimizer], pieces: Pieces, codec: str, choices: str, says: bool
+        self, optimizers: Sequence[torch.optim.Optimizer], views: ParameterViews, codec: str, choices: str, warns: bool
     ) -> None:
-        """codec, choices: the State's, as text. says: whether this rank warns."""
-        self.all: list[Tie] = []
+        """codec, choices: the State's, as text. warns: whether this rank warns."""
+        self.all: list[OptimizerAdapter] = []
         self.exact: AdamW | None = None
         for each in optimizers:
             if ("feedback=momentum" in codec or "feedback=momentum" in choices) and _has_momentum(each):
@@ -64,90 +95,83 @@ class Ties:
                     f"{type(each).__name__} applies it again. Leave feedback=momentum out of the codec, or give "
                     "attach() an optimizer with momentum=0"
                 )
-            if says:
+            if warns:
                 warn(each, codec, choices)
-            if _core.is_auto(codec) or is_lossless(codec, choices):
-                continue
-            if isinstance(each, AdamW):
-                self._tie_adamw(each, pieces)
+            if isinstance(each, AdamW) and not _core.is_auto(codec) and not is_lossless(codec, choices):
+                self._adapt_adamw(each, views)
 
-    def _tie_adamw(self, each: AdamW, pieces: Pieces) -> None:
-        if each._tied:
+    def _adapt_adamw(self, each: AdamW, views: ParameterViews) -> None:
+        if each._attached:
             raise ValueError("this optimizer is attached to a model already: State.detach() it there first")
         wrong = [name for name in _REFUSED if any(group.get(name) for group in each.param_groups)]
         if wrong:
             raise ValueError(f"{wrong[0]}=True steps by code that knows nothing of compressed gradients: leave it out")
         if each.variance == "split":
-            self.all.append(Squares(each, pieces))
+            self.all.append(Squares(each, views))
         if each.max_norm > 0:
-            self.all.append(Clips(each, pieces))
+            self.all.append(Clipping(each, views))
         if each.exact > 0:
             self.exact = each
 
     def rules(self) -> dict[str, Any]:
-        """In front of the choices, for what ties send."""
-        return {match: codec for tie in self.all for match, codec in tie.rules().items()}
+        """The rules for side tensors, which precede the State's choices."""
+        return {match: codec for adapter in self.all for match, codec in adapter.rules().items()}
 
-    def sends(self) -> list[tuple[str, torch.Tensor]]:
-        """What travels beside the gradients, as named parameters are given."""
-        return [pair for tie in self.all for pair in tie.sends()]
-
-    def begin_exactly(self, pieces: Pieces, final: str) -> None:
-        """final: the choices after the exact steps. Others ask it whether a step is one."""
-        self.all.insert(0, Exact(self.exact, pieces, final))
+    def side_views(self) -> list[tuple[str, torch.Tensor]]:
+        """The side tensors, as (key, tensor) pairs."""
+        return [pair for adapter in self.all for pair in adapter.side_views()]
 
     def state_dict(self) -> dict[str, Any]:
-        return {tie.kind: tie.state_dict() for tie in self.all}
+        return {adapter.kind: adapter.state_dict() for adapter in self.all}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        for tie in self.all:
-            tie.load_state_dict(saved.get(tie.kind, {}))
+        for adapter in self.all:
+            adapter.load_state_dict(saved.get(adapter.kind, {}))
 
 
 def _has_momentum(optimizer: torch.optim.Optimizer) -> bool:
     return any(group.get("momentum", 0) != 0 or "betas" in group for group in optimizer.param_groups)
 
 
-# ---- What the study of optimizers found (docs/choosing.md)
+# ---- which codec suits which optimizer
 
 
 def studied(codec: str) -> dict[str, str]:
-    """By optimizer, of a spec or else of its codec at its defaults."""
+    """The results of a codec by optimizer: those of the spec, or those of its codec at the defaults."""
     spec = _core.check_codec(codec)
     return STUDIED.get(spec, STUDIED.get(spec.partition(":")[0], {}))
 
 
 def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> str:
-    """Without a word the codec that DEFAULTS name for all of the optimizers, else that of all sessions; for "auto" what
-    the table says yes to under each of them."""
+    """The codec to use. None: the common default of the optimizers, else the default of all sessions.
+
+    "auto" may use every codec that the table of docs/choosing.md allows under each of the optimizers.
+    """
     columns = {_column(each)[0] for each in optimizers}
     if codec is None:
         named = {DEFAULTS.get(column) for column in columns}
         return named.pop() if len(named) == 1 and None not in named else _core.Options().codec
     if codec != "auto" or not columns:
         return codec
-    near = [
+    allowed = [
         spec
         for spec, found in STUDIED.items()
         if all(found.get("AdamW" if column == OWN else column) == "yes" for column in columns)
         and spec != "bf16"
         and "feedback=momentum" not in spec
     ]
-    return f"auto:allow={'+'.join(near)}" if near else codec
-
-
-ENOUGH = 0.4  # of a job's steps by another codec, and then 1 bit does (docs/optimizers.md, "A sixteenth of the bytes")
+    return f"auto:allow={'+'.join(allowed)}" if allowed else codec
 
 
 def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
-    """One warning, with the cure, where a codec is known to end behind fp32 under the optimizer."""
+    """Warns once, with the cure, if training with a codec is known to be worse than fp32 under the optimizer."""
     kind, (column, cure) = type(optimizer).__name__, _column(optimizer)
     if column is None:
         _log.info("optimizer %s: its gradients are compressed, and it is left as it is", kind)
     if _core.is_auto(codec):
         return
-    for each in dict.fromkeys([codec, *_named_in(choices)]):
-        if isinstance(optimizer, AdamW) and optimizer._exact_part >= ENOUGH and each == "eden:bits=1":
+    for each in dict.fromkeys([codec, *_codecs_in(choices)]):
+        if isinstance(optimizer, AdamW) and optimizer._exact_part >= _ENOUGH and each == "eden:bits=1":
             continue
         if said := _refusal(column, each):
             _log.warning("codec %s does not suit optimizer %s (%s): %s (docs/choosing.md)", each, kind, said, cure)
@@ -155,7 +179,7 @@ def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
 
 
 def _refusal(column: str | None, codec: str) -> str:
-    """What the table says where it says no; of an optimizer that it does not know, all of that."""
+    """The table's objection; for an optimizer that the table does not have, all objections."""
     found = studied(codec)
     if column is None:
         return "; ".join(f"under {name} {said}" for name, said in found.items() if name != OWN and said != "yes")
@@ -163,8 +187,8 @@ def _refusal(column: str | None, codec: str) -> str:
     return "" if said == "yes" else f"under {column} {said}"
 
 
-def _named_in(choices: str) -> list[str]:
-    """Codecs of rules, in either form. Choices that are wrong are refused elsewhere."""
+def _codecs_in(choices: str) -> list[str]:
+    """The codecs of rules, in either form. Wrong choices are refused elsewhere."""
     try:
         given = json.loads(choices) if choices else {}
         rules = given["rules"] if isinstance(given.get("rules"), list) else given.values()
@@ -175,7 +199,7 @@ def _named_in(choices: str) -> list[str]:
 
 
 def _column(optimizer: torch.optim.Optimizer) -> tuple[str | None, str]:
-    """Of the table, and what to do instead."""
+    """The optimizer's column in the table, and the cure for an unsuitable codec."""
     column, better = None, ""
     if isinstance(optimizer, AdamW):
         column = OWN

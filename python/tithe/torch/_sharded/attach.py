@@ -17,12 +17,12 @@ import torch.distributed as dist
 from tithe._exchange import all_gather_bytes, together
 from tithe.torch._common.checks import scale_of, usable_timeout
 from tithe.torch._common.parameter_keys import by_name
-from tithe.torch._hook.backward_times import Backward
+from tithe.torch._hook.backward_times import BackwardTimes
 from tithe.torch._hook.state import State
-from tithe.torch._optimizer.adapters import optimizers_of, suitable
+from tithe.torch._optimizer.adapters import adapt, optimizers_of, suitable
 from tithe.torch._sharded.groups import Group, check_version, groups_of, over_replicas, shard_text
 from tithe.torch._sharded.part_state import PartState
-from tithe.torch._sharded.shards import Shards
+from tithe.torch._sharded.shards import ShardViews
 
 _DOING = "tithe.torch.attach()"
 
@@ -57,7 +57,7 @@ class ShardedState(PartState):
 
     def _take(self, module: torch.nn.Module, groups: Sequence[Group], replicas: dist.ProcessGroup | None) -> None:
         """Makes the groups hand over their gradients here. Before open()."""
-        self._settled = True
+        self._model_known = True
         self._module = module
         self._groups = groups
         self._alone = False
@@ -76,11 +76,11 @@ class ShardedState(PartState):
         """
         try:
             self.open()
-            begun = self._live.open
+            begun = self._running.open
             if not begun and self._unapplied is not None:
                 self._unapplied.check()
             parameters = group.parameters(flat)
-            self._step.append(self._live.start(Gradients(group.place, parameters, flat), self.loss_scale))
+            self._step.append(self._running.start(Gradients(group.place, parameters, flat), self.loss_scale))
             if sums:
                 self._summed.append(flat)
             if group.used_at_once(flat, sums):
@@ -103,11 +103,11 @@ class ShardedState(PartState):
         summed, self._summed = self._summed, []
         if self._error is not None or not step:
             return
-        self._live.end(step[-1].tensor)
+        self._running.end(step[-1].tensor)
         for job in step:
             job.future.wait()  # on an accelerator, the stream that works on does
         for flat in summed:
-            flat.mul_(self._live.world)
+            flat.mul_(self._running.world)
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """What this rank has not sent yet of its shard of a parameter's gradient, float32, in the shard's shape."""
@@ -126,10 +126,10 @@ class ShardedState(PartState):
         return {name: group.shard for group in self._groups for name, _ in group.named()}
 
     def _watch_backward(self) -> None:
-        live = self._live
-        if live.backward is None and live.session.tracing:
-            live.backward = Backward()
-            live.backward.watch(self._module)
+        running = self._running
+        if running.backward is None and running.session.tracing:
+            running.backward = BackwardTimes()
+            running.backward.watch(self._module)
 
 
 def attach_sharded(
@@ -157,7 +157,7 @@ def attach_sharded(
         state = ShardedState(known, codec=chosen, strategy=strategy, parameters=named, **options)
         state._unused.detach()  # what goes wrong from here on is told by an exception
         scale_of(state.loss_scale)
-        state._tie(optimizers, Shards(groups), says=all(group.first for group in groups))
+        adapt(state, optimizers, ShardViews(groups), warns=all(group.first for group in groups))
         state._take(module, groups, replicas)
         return state
 

@@ -115,7 +115,7 @@ class Group:
         return None
 
     def parameters(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Shards in the order of their gradients. ValueError where some parameter got none."""
+        """ShardViews in the order of their gradients. ValueError where some parameter got none."""
         pairs = zip(self._shards, self._seen, strict=True)
         trained = [(name, seen) for shard, (name, seen) in pairs if shard.sharded_param.requires_grad]
         values = sum(seen.numel() for _, seen in trained)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces with attach(inside=): every rank steps whole parameters and exchanges some of their rows.
+"""Parameter views for attach(inside=): every rank steps whole parameters and exchanges some of their rows.
 
-What a tie keeps of a row stands with the row's owner alone; what the optimizer needs of it is gathered in the host.
+An adapter stores the values of a row on the rank that owns the row. The optimizer needs all rows, so averaged values
+are gathered inside the host.
 """
 
 from collections.abc import Sequence
@@ -10,73 +11,73 @@ from typing import Any
 import torch
 
 from tithe.torch._common.state_fit import flat_of, laid_out_like
-from tithe.torch._hook.parameter_views import Names, Pieces
+from tithe.torch._hook.parameter_views import Names, ParameterViews
 from tithe.torch._sharded.inside import InsideState, gathered_inside
 
 
-class Shares(Pieces):
-    """names: of the model's parameters; how they are cut, the state knows."""
+class HostShare(ParameterViews):
+    """This rank's rows. names: of the model's parameters. state: knows how the parameters are split."""
 
     def __init__(self, names: Names, state: InsideState) -> None:
         super().__init__(names)
         self.group = state._inside
         self.patience = state._session_options()[1].patience
-        self._cuts = state._cuts
+        self._splits = state._splits
         self._shares = {number: share for number, (_, share) in state._shares.items()}
-        self._numbers = {id(share): number for number, share in self._shares.items()}
+        self._ids = {id(share): number for number, share in self._shares.items()}
         self._device = next(iter(self._shares.values())).device
 
-    def number(self, seen: torch.Tensor) -> int:
-        return self._numbers[id(seen)]
+    def id_of(self, view: torch.Tensor) -> int:
+        return self._ids[id(view)]
 
-    def seen(self, number: int) -> torch.Tensor:
+    def view_of(self, number: int) -> torch.Tensor:
         return self._shares[number]
 
-    def flat(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
+    def flat_values(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
         whole = flat_of(tensor, self.names[number][1])
-        return whole.split(self._cuts[number].sizes)[self.group.rank()].clone()
+        return whole.split(self._splits[number].sizes)[self.group.rank()].clone()
 
-    def way(self, numbers: Sequence[int], values: torch.Tensor) -> "Gathering":
-        return Gathering(self, [self._cuts[n].sizes for n in numbers], values)
+    def gathering(self, numbers: Sequence[int], values: torch.Tensor) -> "ShareGathering":
+        return ShareGathering(self, [self._splits[n].sizes for n in numbers], values)
 
-    def shaped(self, numbers: Sequence[int], values: torch.Tensor, way: Any) -> dict[int, torch.Tensor]:
+    def unflatten(self, numbers: Sequence[int], values: torch.Tensor, gathered: Any) -> dict[int, torch.Tensor]:
         out = {}
-        for number, pieces in zip(numbers, way.pieces, strict=True):
+        for number, shares in zip(numbers, gathered.shares, strict=True):
             p = self.names[number][1]
             shaped, flat = laid_out_like(p)
-            torch.cat(pieces, out=flat)
+            torch.cat(shares, out=flat)
             out[number] = shaped.to(p.device, p.dtype)
         return out
 
-    def finite(self, values: torch.Tensor, way: Any) -> bool:
-        return all(bool(row[:1].isfinite().all()) for row in way.rows)
+    def finite(self, values: torch.Tensor, gathered: Any) -> bool:
+        return all(bool(row[:1].isfinite().all()) for row in gathered.rows)
 
-    def any(self, mine: bool) -> bool:
-        return bool(self.told(torch.tensor([float(mine)])).any())
+    def any_rank(self, mine: bool) -> bool:
+        return bool(self.gather(torch.tensor([float(mine)])).any())
 
-    def told(self, values: torch.Tensor) -> torch.Tensor:
-        """As many of each rank of the host, back to back. Collective in it."""
+    def gather(self, values: torch.Tensor) -> torch.Tensor:
+        """The values of each rank of the host, back to back. Collective in the host; sizes must be the same."""
         return gathered_inside(values.to(self._device), self.group, self.patience).cpu()
 
 
-class Gathering:
-    """The way of values that are averaged between hosts and needed by every rank of them (a job.Way)."""
+class ShareGathering:
+    """The HostExchange of side tensors: each rank sends its own values between hosts, and then needs all of them."""
 
-    def __init__(self, shares: Shares, sizes: list[list[int]], values: torch.Tensor) -> None:
+    def __init__(self, views: HostShare, sizes: list[list[int]], values: torch.Tensor) -> None:
         self.whole = values
-        self._shares, self._sizes = shares, sizes
-        self.rows: Sequence[torch.Tensor] = []  # of each rank of the host
-        self.pieces: list[list[torch.Tensor]] = []  # of each parameter, in the order of ranks
+        self._views, self._sizes = views, sizes
+        self.rows: Sequence[torch.Tensor] = []  # the values of each rank of the host
+        self.shares: list[list[torch.Tensor]] = []  # of each parameter, in the order of ranks
 
-    def come(self) -> None:
-        """They are this rank's."""
+    def wait(self) -> None:
+        """The values are this rank's already."""
 
-    def back(self) -> None:
-        ranks = self._shares.group.size()
+    def gather(self) -> None:
+        ranks = self._views.group.size()
         counts = [sum(sizes[j] for sizes in self._sizes) for j in range(ranks)]
-        row = torch.zeros(max(counts), dtype=self.whole.dtype)
-        row[: self.whole.numel()] = self.whole
-        told = self._shares.told(row).view(ranks, -1)
-        self.rows = [row[:count] for row, count in zip(told, counts, strict=True)]
+        padded = torch.zeros(max(counts), dtype=self.whole.dtype)
+        padded[: self.whole.numel()] = self.whole
+        gathered = self._views.gather(padded).view(ranks, -1)
+        self.rows = [row[:count] for row, count in zip(gathered, counts, strict=True)]
         split = [row.split([sizes[j] for sizes in self._sizes]) for j, row in enumerate(self.rows)]
-        self.pieces = [list(pieces) for pieces in zip(*split, strict=True)]
+        self.shares = [list(shares) for shares in zip(*split, strict=True)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A State whose residuals are those of a part of each parameter: which part, it saves with them."""
+"""A State whose residuals are of a part of each parameter. Its saved state names the part."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from tithe.torch._hook.state import State
 
 
 class PartState(State):
-    """`rank` and `world` of stats and states are those among the ranks that hold the same part."""
+    """`rank` and `world` in stats and states are those among the ranks that have the same part."""
 
     __slots__ = ()
 
     def _parts(self) -> dict[str, str]:
-        """This rank's part of each parameter, by name."""
+        """This rank's part of each parameter, as text, by name."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
@@ -24,7 +24,7 @@ class PartState(State):
         return labelled(self._whole_state(), dist.get_rank(), dist.get_world_size())
 
     def gathered_state_dict(self) -> dict[str, Any]:
-        """Refused: ranks hold different parts, and rank 0 would need room for all of them."""
+        """Refused: the ranks have different parts, and rank 0 would need memory for all of them."""
         raise ValueError(
             "each rank's residuals are of its own part of the parameters: save state_dict() on each rank, or give the "
             "State to torch.distributed.checkpoint"
@@ -37,14 +37,14 @@ class PartState(State):
         super()._check_saved(state, rank, world)
         mine, saved = self._parts(), state.get("parts", {})
         for name in mine:
-            if not self._nothing_unsent(state) and saved.get(name, mine[name]) != mine[name]:
+            if not self._no_residuals(state) and saved.get(name, mine[name]) != mine[name]:
                 raise ValueError(
                     f"the state has {saved[name]} of '{name}', and this rank has {mine[name]}: start with the mesh, or "
                     "the hosts, that it was saved with, and load each rank's own state"
                 )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
-        """As of a State, without residuals: a copied model begins with nothing unsent."""
+        """A State without residuals, as a State's copy is a plain State: the copied model begins with empty ones."""
         twin = super().__deepcopy__(memo)
         twin._saved = None
         return twin
