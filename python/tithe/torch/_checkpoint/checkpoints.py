@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model, optimizer and the residuals of all ranks: saved every so many steps, and loaded at start."""
+"""Saves the model, the optimizer and the residuals of all ranks every N steps, and loads them at start."""
 
 import hashlib
 import io
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from tithe._error import error
 from tithe._exchange import all_gather_bytes
 from tithe.torch._checkpoint import files
-from tithe.torch._checkpoint.neighbours import carry, folders_of, next_host
+from tithe.torch._checkpoint.neighbours import folders_of, next_host, send
 from tithe.torch._hook.state import State
 from tithe.torch._sharded.groups import is_sharded
 
@@ -28,21 +28,23 @@ _MODEL = "model.pt"
 
 
 class Checkpoints:
-    """Saves a job in `folder`, which all ranks reach, and continues it from there at start; for launchers that start
-    all ranks again, also another number of them (torchrun --max-restarts, --nnodes=2:4; docs/elastic.md).
+    """Saves a job in `folder`, which all ranks reach, and continues the job from there at start.
+
+    For launchers that start all ranks again, or another number of ranks (torchrun --max-restarts, --nnodes=2:4;
+    docs/elastic.md).
 
         kept = tithe.torch.Checkpoints(folder, tithe.torch.attach(model), model, optimizer, every=100)
         for step in kept.steps(10_000):
-            ...                                     # a step, as ever
+            ...                                     # a training step
 
-    neighbours: the folder is each host's own, such as one in /dev/shm, its memory. Each rank's file is then sent to the
-    next host as well: one host may be lost with its memory, and no disk is needed.
+    neighbours: each host has a folder of its own, such as one in /dev/shm, its memory. Each rank's file is then also
+    sent to the next host, so that no disk is needed and one host may be lost with its memory.
     state: from attach(). model: the DistributedDataParallel model. optimizer: one with the same state on all ranks, as
-    any optimizer of torch has. every: steps from one checkpoint to the next.
-    Every file has a checksum. The job continues from the newest checkpoint that is whole on all ranks: model and
-    optimizer as rank 0 saved them, residuals of another number of ranks by the rule for states of another world. A
-    warning on rank 0 names a file that is damaged. An empty folder is a fresh start. Collective. ValueError where the
-    folder has checkpoints and none is whole, or the newest whole one is not of this model, optimizer and codec.
+    all optimizers of torch have. every: steps between two checkpoints.
+    Every file has a checksum. The job continues from the newest checkpoint that is complete on all ranks, with the
+    model and the optimizer of rank 0. Residuals of another number of ranks are spread over all ranks. Rank 0 warns of a
+    damaged file by name. With an empty folder the job starts at step 0. Collective. ValueError if the folder has
+    checkpoints and none is complete, or if the newest complete one is not of this model, optimizer and codec.
     """
 
     __module__ = "tithe.torch"
@@ -58,13 +60,13 @@ class Checkpoints:
         neighbours: bool = False,
     ) -> None:
         if every < 1:
-            raise ValueError(f"every={every}: a checkpoint every so many steps, at least 1")
+            raise ValueError(f"every={every}: the number of steps between two checkpoints, at least 1")
         if is_sharded(model):
             raise ValueError(
                 "Checkpoints saves the model of rank 0, and this model is sharded: save it with "
                 "torch.distributed.checkpoint (docs/python.md, Checkpoints)"
             )
-        self.step = 0  # the next one
+        self.step = 0  # the next step
         self._folder, self._every = Path(folder), every
         self._state = state
         self._parts = {"model": getattr(model, "module", model)}
@@ -76,12 +78,12 @@ class Checkpoints:
         self._everywhere(f"{_DOING}()", lambda: files.make(self._folder))
         hosts = folders_of(self._folder, self._group) if neighbours else [list(range(self._world))]
         self._here = next(ranks for ranks in hosts if self._rank in ranks)  # the ranks with this folder
-        self._writes = self._rank == self._here[0]  # the manifest, and the model
+        self._writes = self._rank == self._here[0]  # this rank writes the manifest and the model
         self._copies = next_host(hosts)
         self._load()
 
     def steps(self, total: int) -> Iterator[int]:
-        """The numbers of the steps that are still to be done, of `total`; saves after every `every`th."""
+        """The numbers of the remaining steps of `total`. Saves after every `every`th step."""
         while self.step < total:
             yield self.step
             self.step += 1
@@ -91,8 +93,8 @@ class Checkpoints:
     def save(self) -> None:
         """Saves the job, between two steps. Collective.
 
-        Where a rank cannot write a file, that rank raises OSError with the file's name and the others tithe.Error with
-        `peer`. The earlier checkpoints stay, and nothing is left of this one.
+        If a rank cannot write a file, that rank raises OSError with the file's name, and the others tithe.Error with
+        `peer`. The earlier checkpoints stay, and no file of this one.
         """
         doing = f"{_DOING}.save() of step {self.step}"
         mine: dict[str, memoryview] = {}
@@ -109,7 +111,7 @@ class Checkpoints:
         own = [sums[rank][_of_rank(rank, self._world)] for rank in range(self._world)]
         moves = [(rank, target, own[rank][0]) for rank, target in self._copies.items()]
         give = {number: lambda: mine[_of_rank(self._rank, self._world)] for number in range(len(moves))}
-        for number, copy in carry(moves, give, self._group, self._patience).items():
+        for number, copy in send(moves, give, self._group, self._patience).items():
             mine[_of_rank(moves[number][0], self._world)] = memoryview(copy)
         self._everywhere(doing, lambda: files.write(self._folder, self.step, mine))
         stay = {*self._here, *(rank for rank, target in self._copies.items() if target in self._here)}
@@ -127,12 +129,12 @@ class Checkpoints:
 
     def _load(self) -> None:
         doing = f"{_DOING}()"
-        told = self._everywhere(doing, self._listed)
+        listings = self._everywhere(doing, self._listed)
         writers = self._everywhere(doing, lambda: self._here[0])
-        numbers = sorted({int(number) for listed in told for number in listed}, reverse=True)
+        numbers = sorted({int(number) for listed in listings for number in listed}, reverse=True)
         damaged = []
         for number in numbers:
-            of_ranks = [told[writer].get(str(number), {}) for writer in writers]
+            of_ranks = [listings[writer].get(str(number), {}) for writer in writers]
             wrong = [manifest["wrong"] for manifest in of_ranks if "wrong" in manifest]
             for save, world in sorted({(m["save"], m["world"]) for m in of_ranks if "save" in m}):
                 sums = [m["files"] if m.get("save") == save else {} for m in of_ranks]
@@ -153,7 +155,7 @@ class Checkpoints:
             )
 
     def _listed(self) -> dict[int, dict[str, Any]]:
-        """The manifests in this rank's folder, by step; told by one rank of those that share the folder."""
+        """The manifests in this rank's folder by step, on one of the ranks that share the folder; {} on the others."""
         if not self._writes:
             return {}
         files.clean(self._folder)
@@ -170,7 +172,7 @@ class Checkpoints:
     ) -> dict[str, bytes] | None:
         """The files of a checkpoint that this rank needs, from its folder or another rank's; None if some are lost.
 
-        sums: the files in each rank's folder. wrong: takes what is wrong with files. Collective.
+        sums: the files in each rank's folder. wrong: a list that receives the defects of files. Collective.
         """
         same = world == self._world
         needs = [
@@ -179,17 +181,17 @@ class Checkpoints:
         found: dict[str, bytes] = {}
 
         def look(names: Iterable[str]) -> dict[str, str]:
-            """For each file that the folder should have, whether something is wrong with it."""
-            said = {}
+            """Reads files of this rank's folder. Returns their defects by name, "" for a file without one."""
+            defects = {}
             for name in names:
                 if name in found or name not in sums[self._rank]:
                     continue
                 try:
                     found[name] = files.read(self._folder / f"step {number}", name, sums[self._rank][name])
-                    said[name] = ""
+                    defects[name] = ""
                 except (OSError, ValueError) as damage:
-                    said[name] = str(damage)
-            return said
+                    defects[name] = str(damage)
+            return defects
 
         whole = self._everywhere(doing, lambda: look(needs[self._rank]))
         lacks = [
@@ -197,8 +199,8 @@ class Checkpoints:
         ]
         lost = sorted({name for _, name in lacks})
         second = self._everywhere(doing, lambda: look(lost)) if lost else []
-        for said in (*whole, *second):
-            wrong += [text for text in said.values() if text and text not in wrong]
+        for defects in (*whole, *second):
+            wrong += [text for text in defects.values() if text and text not in wrong]
         moves, names = [], []
         for rank, name in lacks:
             holders = [of for of in range(self._world) if "" in (whole[of].get(name), second[of].get(name))]
@@ -208,13 +210,13 @@ class Checkpoints:
             moves.append((holders[0], rank, sums[holders[0]][name][0]))
             names.append(name)
         give = {n: partial(found.get, name) for n, name in enumerate(names)}
-        came = carry(moves, give, self._group, self._patience)
-        return {**found, **{names[n]: data for n, data in came.items()}}
+        received = send(moves, give, self._group, self._patience)
+        return {**found, **{names[n]: data for n, data in received.items()}}
 
     def _take(self, number: int, load: dict[str, bytes], world: int) -> None:
         try:
             self._load_parts(load, world)
-        except Exception as wrong:  # of torch and of optimizers, which do not check what they are given
+        except Exception as wrong:  # of torch and of optimizers, which do not check their arguments
             raise ValueError(
                 f"{self._place(number)} is not a checkpoint of this job: {type(wrong).__name__}: {wrong}"
             ) from wrong
@@ -243,7 +245,7 @@ class Checkpoints:
             _log.warning("%s is damaged, and %s: %s", self._place(number), therefore, "; ".join(dict.fromkeys(wrong)))
 
     def _everywhere(self, doing: str, body: Callable[[], Any]) -> list[Any]:
-        """body's results of all ranks, as JSON has them. If it raises on one rank, all raise when all are through."""
+        """Runs body() on all ranks, and returns all results, passed as JSON. If one rank raises, all do."""
         failed, value = None, None
         try:
             value = body()
@@ -253,17 +255,17 @@ class Checkpoints:
         mine = json.dumps([value, code, "" if failed is None else f"{type(failed).__name__}: {failed}"])
         running = self._state._running
         check = [] if running is None else [running.check_ranks_present]
-        told = [
+        of_ranks = [
             json.loads(theirs) for theirs in all_gather_bytes(mine.encode(), self._group, self._patience, doing, *check)
         ]
-        texts = {rank: (code, text) for rank, (_, code, text) in enumerate(told) if text}
+        texts = {rank: (code, text) for rank, (_, code, text) in enumerate(of_ranks) if text}
         if texts and self._writes and self._folder.is_dir():
             files.clean(self._folder)
         if failed is not None:
             raise failed
         for rank, (code, text) in texts.items():
             raise error(code, rank, f"rank {rank} failed in {doing}: {text}")
-        return [value for value, _, _ in told]
+        return [value for value, _, _ in of_ranks]
 
 
 def _of_rank(rank: int, world: int) -> str:
@@ -281,7 +283,7 @@ def _state_in(data: bytes) -> dict[str, Any]:
 
 
 def _check_loadable(parts: dict[str, Any]) -> None:
-    """ValueError now, and not when the job starts again, where torch.load() would refuse a value that is no tensor."""
+    """Raises ValueError now, rather than at the next start, if torch.load() would refuse a value."""
     bare = tree_map_only(torch.Tensor, lambda _: None, parts)
     try:
         torch.load(io.BytesIO(_bytes_of(bare)), weights_only=True)

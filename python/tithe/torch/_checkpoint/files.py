@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of tithe.torch.Checkpoints: a crash at any moment leaves the earlier checkpoints whole.
+"""The files of tithe.torch.Checkpoints: a crash at any moment leaves the earlier checkpoints complete.
 
-A checkpoint is the folder `step N`. Its files are written to `step N.new` and synced to the disk, and its manifest is
-written last: it has the size and the CRC-32 of each file. One rename of the folder commits the checkpoint. While a
-checkpoint of the same step is replaced, it is called `step N.old`.
+A checkpoint is the folder `step N`. Its files are written to `step N.new` and synced to the disk. The manifest, with
+the size and the CRC-32 of each file, is written last. One rename of the folder commits the checkpoint. While a
+checkpoint of the same step is replaced, the old one is called `step N.old`.
 """
 
 import errno
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 _STEP = re.compile(r"step (0|[1-9]\d*)(\.new|\.old)?")
 _MANIFEST = "manifest"
-_KEPT = 2  # checkpoints
+_KEPT = 2  # checkpoints that stay
 
 Sum = list[int]  # a file's size and its CRC-32
 
@@ -52,7 +52,7 @@ def write(folder: Path, step: int, files: Mapping[str, bytes | memoryview]) -> N
 def commit(folder: Path, step: int, manifest: Mapping[str, Any]) -> None:
     """Makes the written files the checkpoint of `step`, and removes all but the newest two up to that step.
 
-    manifest: "files" has the Sum of each file by name. ValueError where a file is not there.
+    manifest: "files" has the Sum of each file by name. ValueError if a file is missing.
     """
     fresh, place, old = new_folder(folder, step), folder / f"step {step}", folder / f"step {step}.old"
     for name, (size, _) in manifest["files"].items():
@@ -77,7 +77,7 @@ def commit(folder: Path, step: int, manifest: Mapping[str, Any]) -> None:
 
 
 def replace(path: Path, data: bytes | memoryview) -> None:
-    """Writes one file, which is complete and on the disk, or as it was before. OSError names it."""
+    """Replaces one file: afterwards it is complete and on the disk, or unchanged. OSError names it."""
     fresh = path.with_name(path.name + ".new")
     try:
         _write(fresh, data)
@@ -89,7 +89,7 @@ def replace(path: Path, data: bytes | memoryview) -> None:
 
 
 def clean(folder: Path) -> None:
-    """Removes the checkpoints that were not committed; puts one back that was about to be replaced."""
+    """Removes the checkpoints that were not committed, and restores one that was about to be replaced."""
     for path in list(folder.iterdir()):
         match = _STEP.fullmatch(path.name)
         if match and match[2] == ".old" and not os.path.lexists(place := folder / f"step {match[1]}"):
@@ -105,7 +105,7 @@ def steps(folder: Path) -> dict[int, Path]:
 
 
 def manifest(place: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint. ValueError and OSError say with its path what is wrong."""
+    """The manifest of a checkpoint. ValueError and OSError have its path."""
     path = place / _MANIFEST
     text = _read(path).decode("utf-8", "replace")
     checksum, _, rest = text.partition(" ")
@@ -115,7 +115,7 @@ def manifest(place: Path) -> dict[str, Any]:
 
 
 def read(place: Path, name: str, expected: Sum) -> bytes:
-    """A file of a checkpoint. ValueError and OSError say with its path what is wrong."""
+    """The content of a file of a checkpoint. ValueError and OSError have its path."""
     path = place / name
     data = _read(path, expected[0])
     if zlib.crc32(data) != expected[1]:
@@ -127,7 +127,7 @@ def read(place: Path, name: str, expected: Sum) -> bytes:
 
 def _read(path: Path, size: int | None = None) -> bytes:
     there = path.stat()
-    if not path.is_file():  # opening a pipe would wait
+    if not path.is_file():  # open() would wait for a pipe
         raise ValueError(f"'{path}' is not a file")
     if size not in (None, there.st_size):
         raise ValueError(f"'{path}' has {there.st_size} bytes, and {size} were written")
@@ -145,19 +145,19 @@ def _write(path: Path, data: bytes | memoryview) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Makes the names in a folder durable."""
+    """Syncs the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as wrong:
-        if wrong.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without it
+        if wrong.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system has no such sync
             raise OSError(wrong.errno, wrong.strerror, str(folder)) from None
     finally:
         os.close(descriptor)
 
 
 def _remove(path: Path, by_way_of: Path | None = None) -> None:
-    """by_way_of: the path's name meanwhile, so that half of a checkpoint is not taken for one."""
+    """by_way_of: the name to use meanwhile, so that a part of a checkpoint does not look complete."""
     try:
         if by_way_of is not None:
             path = path.rename(by_way_of)
@@ -165,5 +165,5 @@ def _remove(path: Path, by_way_of: Path | None = None) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    except OSError as wrong:  # the checkpoints that count are whole
+    except OSError as wrong:  # the newer checkpoints are complete
         _log.warning("an old checkpoint cannot be removed: %s", wrong)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints in folders of hosts' own, such as their memory: each file stands on two hosts, so one may be lost."""
+"""Checkpoints in a folder of each host, such as its memory: each file is on two hosts, so one host may be lost."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,13 +20,13 @@ def folders_of(folder: Path, group: dist.ProcessGroup) -> list[list[int]]:
     """The ranks that share a folder, for each folder, in the order of their first ranks. Collective."""
     there = os.stat(folder)
     mine = (_BOOT.read_text() if _BOOT.exists() else os.uname().nodename, there.st_dev, there.st_ino)
-    told: list[object] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(told, mine, group=group)
-    return [[rank for rank, theirs in enumerate(told) if theirs == each] for each in dict.fromkeys(told)]
+    of_ranks: list[object] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(of_ranks, mine, group=group)
+    return [[rank for rank, theirs in enumerate(of_ranks) if theirs == each] for each in dict.fromkeys(of_ranks)]
 
 
 def next_host(hosts: Sequence[Sequence[int]]) -> dict[int, int]:
-    """For each rank the one on the next host that keeps a copy for it; none where there is one host."""
+    """For each rank, the rank on the next host that stores a copy of its file; {} if there is one host."""
     if len(hosts) < 2:
         return {}
     after = [*hosts[1:], hosts[0]]
@@ -35,12 +35,14 @@ def next_host(hosts: Sequence[Sequence[int]]) -> dict[int, int]:
     }
 
 
-def carry(
+def send(
     moves: Iterable[Move], give: Mapping[int, Callable[[], bytes]], group: dist.ProcessGroup, seconds: float
 ) -> dict[int, bytes]:
-    """Bytes from rank to rank. Collective: all ranks name all moves in one order. give, and what comes: by the number
-    of the move."""
-    device, me, under_way, came = _device(group), dist.get_rank(group), [], {}
+    """Sends bytes from rank to rank. Collective: all ranks give all moves, in one order.
+
+    give: makes the bytes to send, by the number of the move. Returns the received bytes by the same number.
+    """
+    device, me, under_way, received = _device(group), dist.get_rank(group), [], {}
     for number, (source, target, size) in enumerate(moves):
         if me not in (source, target) or size == 0:
             continue
@@ -49,8 +51,8 @@ def carry(
             values = torch.frombuffer(bytearray(give[number]()), dtype=torch.uint8).to(device)
             under_way.append((dist.isend(values, peer, group=group, tag=number), values))
         else:
-            values = came[number] = torch.empty(size, dtype=torch.uint8, device=device)
+            values = received[number] = torch.empty(size, dtype=torch.uint8, device=device)
             under_way.append((dist.irecv(values, peer, group=group, tag=number), values))
     for work, _ in under_way:
         work.wait(timedelta(seconds=seconds))
-    return {number: values.cpu().numpy().tobytes() for number, values in came.items()}
+    return {number: values.cpu().numpy().tobytes() for number, values in received.items()}

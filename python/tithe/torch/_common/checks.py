@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be seen to be wrong before the first step, and whose a State is."""
+"""Checks of arguments and models before the first step, and the search for the model of a State."""
 
 import gc
 import math
@@ -21,7 +21,7 @@ Pairs = list[tuple[str, torch.nn.Parameter]]
 
 
 def refuse_outsider(group: Any) -> None:
-    """ValueError where dist.new_group() made the group of other ranks, and gave this one none."""
+    """Raises ValueError if this rank is not in the group: dist.new_group() returned no group to it."""
     if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError(
             "this rank is none of that group's: give each rank a group that it is in, and leave the call out where it "
@@ -30,7 +30,7 @@ def refuse_outsider(group: Any) -> None:
 
 
 def check_group(group: Any) -> None:
-    """ValueError where the first argument of State is not a process group."""
+    """Raises ValueError if the first argument of State is not a process group."""
     if group is None or isinstance(group, dist.ProcessGroup):
         return
     refuse_outsider(group)
@@ -44,7 +44,7 @@ def check_group(group: Any) -> None:
 
 
 def check_pairs(parameters: Any) -> Pairs:
-    """(name, parameter) pairs as a list; ValueError with the cure for what people give instead."""
+    """The (name, parameter) pairs as a list. ValueError with the cure for other values."""
     cure = "give (name, parameter) pairs: parameters=model.named_parameters()"
     if isinstance(parameters, torch.nn.Module):
         raise ValueError(f"parameters= is a model: {cure}")
@@ -71,21 +71,21 @@ def check_callable(loss_scale: Any) -> None:
 
 
 def scale_of(loss_scale: Any) -> float:
-    """What the function gives now, 1.0 without one. ValueError where gradients cannot be divided by it."""
+    """The present loss scale, 1.0 without a function. ValueError if gradients cannot be divided by it."""
     if loss_scale is None:
         return 1.0
-    told = loss_scale()
+    returned = loss_scale()
     try:
-        scale = float(told)
+        scale = float(returned)
     except (TypeError, ValueError):
         scale = math.nan
     if not 0.0 < scale < math.inf:
-        raise ValueError(f"loss_scale() gave {_short(told)}: must be a finite number above 0")
+        raise ValueError(f"loss_scale() gave {_short(returned)}: must be a finite number above 0")
     return scale
 
 
 def ddp_of(model: Any) -> DistributedDataParallel:
-    """The DDP model itself, also of what torch.compile() made of one. ValueError says what was given instead."""
+    """The DDP model itself, without a wrapper of torch.compile(). ValueError names the type of any other model."""
     inner = model
     while not isinstance(inner, DistributedDataParallel) and hasattr(inner, "_orig_mod"):
         inner = inner._orig_mod
@@ -95,7 +95,7 @@ def ddp_of(model: Any) -> DistributedDataParallel:
 
 
 def model_group(model: Any) -> dist.ProcessGroup | None:
-    """Where the other ranks can be told of a refusal: the model's group, else the default one, if there is one."""
+    """The group by which the other ranks learn of a refusal: the model's, else the default group, if there is one."""
     try:
         return ddp_of(model).process_group
     except ValueError:
@@ -103,13 +103,13 @@ def model_group(model: Any) -> dist.ProcessGroup | None:
 
 
 def usable_timeout(options: dict[str, Any]) -> float:
-    """Seconds for the meeting that tells of wrong options: the option itself may be what is wrong."""
+    """The timeout for exchanges before the options are checked: the default if timeout= itself is wrong."""
     given = options.get("timeout")
     return float(given) if isinstance(given, int | float) and 0 < given <= 1e9 else _core.Options().timeout
 
 
 def check_model(model: DistributedDataParallel) -> None:
-    """ValueError names the parameters whose gradients tithe cannot take, and what else stands in the way of a hook."""
+    """Raises ValueError if the model cannot have tithe's hook, or has parameters whose gradients tithe refuses."""
     if model.mixed_precision is not None:
         raise ValueError(
             "DistributedDataParallel(mixed_precision=...) has a communication hook of its own, and DDP accepts one: "
@@ -138,7 +138,7 @@ def check_model(model: DistributedDataParallel) -> None:
 
 
 def check_trained(of: torch.nn.Module) -> None:
-    """The same of a model's parameters alone."""
+    """Raises ValueError for parameters whose gradients tithe refuses, by name."""
     ignored = set(getattr(of, "_ddp_params_and_buffers_to_ignore", ()))
     trained = [(n, p) for n, p in of.named_parameters() if p.requires_grad and n not in ignored]
     wrong: dict[str, list[str]] = {}
@@ -160,13 +160,13 @@ def check_trained(of: torch.nn.Module) -> None:
 
 
 def models_of(state: Any) -> list[DistributedDataParallel]:
-    """The DDP models with which a State was registered, each module once.
+    """The DDP models that registered a State, each module once.
 
-    DDP tells a hook neither its model nor its names, and keeps the pair in `_comm_hooks`. So this asks the garbage
-    collector for all DDP models and looks there; once per State, at its first use.
+    DDP gives a hook neither its model nor the names, but stores hook and state in `_comm_hooks`. So this function asks
+    the garbage collector for all DDP models, once per State, at the State's first use.
     """
 
-    kinds = _with_subclasses(DistributedDataParallel)  # not isinstance(), which is slow here and may run code
+    kinds = _with_subclasses(DistributedDataParallel)  # isinstance() is slow here and may run code of the object
 
     def look() -> list[DistributedDataParallel]:
         found = {}
@@ -178,7 +178,7 @@ def models_of(state: Any) -> list[DistributedDataParallel]:
     models = look()
     if len(models) > 1:
         del models
-        gc.collect()  # one that nobody holds any more does not count
+        gc.collect()  # models that nothing refers to do not count
         models = look()
     return models
 
@@ -188,13 +188,13 @@ def _with_subclasses(kind: type) -> set[type]:
 
 
 def some(names: Sequence[str], mark: str = "'") -> str:
-    """The first names of a list that may be long."""
+    """The first names of a list, and the number of the others."""
     rest = len(names) - _MOST_NAMES
     return ", ".join(f"{mark}{name}{mark}" for name in names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _short(value: Any) -> str:
-    """What something is, on one line."""
+    """A value or its type, on one line."""
     if value is None or isinstance(value, str | int | float | bool):
         return repr(value)
     return f"an object of type {type(value).__name__}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a saved state fits the model that takes it, and where in memory a parameter's values stand."""
+"""Checks that a saved state fits the model, and the order of a parameter's values in memory."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,16 @@ from tithe.torch._common.checks import some
 
 _log = logging.getLogger("tithe.torch")
 
-SavedParameter = Mapping[str, Any]  # what a saved state tells of a parameter: shape, dtype, print, order
+SavedParameter = Mapping[str, Any]  # of a saved state: shape, dtype, print (fingerprint), order
 
 NAMES_CURE = "make the State with parameters=model.named_parameters(), as attach() does, when saving and when loading"
 
 
 def memory_order(parameter: torch.Tensor) -> list[int]:
-    """Its dimensions, from the one whose steps in memory are longest: [0, 1, 2, 3]; [0, 2, 3, 1] for channels_last.
+    """The dimensions by descending stride: [0, 1, 2, 3], or [0, 2, 3, 1] for channels_last.
 
-    DDP lays gradients out in its buckets like this, so that residuals lie in a session like this. Dimensions of one
-    place are left out: where they stand changes nothing. What has gaps in memory is laid out row by row.
+    DDP lays out gradients in its buckets in this order, and the session its residuals. Dimensions of size 1 are left
+    out, since their position changes nothing. A parameter with gaps in memory is laid out row by row.
     """
     rows = [d for d in range(parameter.dim()) if parameter.shape[d] > 1]
     order = sorted(rows, key=lambda d: -parameter.stride(d))
@@ -33,7 +33,7 @@ def memory_order(parameter: torch.Tensor) -> list[int]:
 
 
 def laid_out_like(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A float32 tensor of the parameter's shape on the host, and its values as they lie in the parameter's bucket."""
+    """A float32 tensor of the parameter's shape on the host, and the same memory as flat values in bucket order."""
     order = memory_order(parameter)
     order += [d for d in range(parameter.dim()) if d not in order]
     flat = torch.empty(parameter.numel(), dtype=torch.float32)
@@ -42,14 +42,14 @@ def laid_out_like(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def flat_of(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Float32 copies of a parameter-shaped tensor's values, as they lie in the parameter's bucket."""
+    """A float32 copy of a parameter-shaped tensor's values, in bucket order."""
     shaped, flat = laid_out_like(parameter)
     shaped.copy_(tensor)
     return flat
 
 
 def check_rank(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool) -> None:
-    """ValueError where a state was saved by another number of ranks, or by another rank and that matters."""
+    """Raises ValueError for a state of another world size, or of another rank unless any_rank."""
     if saved["world"] != world:
         raise ValueError(
             f"the state was saved by {saved['world']} ranks and this job has {world}: "
@@ -65,10 +65,9 @@ def check_rank(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool) 
 def check_parameters(
     saved: Mapping[str, SavedParameter], names: Mapping[int, tuple[str, torch.nn.Parameter]]
 ) -> tuple[list[str], list[str]]:
-    """Names that a saved state lacks, and names that it has and the model does not train.
+    """The names that a saved state lacks, and the names of the state that the model does not train.
 
-    saved: what a state tells, by name. names: by id. ValueError names what cannot be: other shapes, another memory
-    format, another model.
+    names: by id. ValueError, by name, for other shapes, another memory format or another model.
     """
     if not saved or not names:
         return [], []
@@ -98,7 +97,7 @@ def check_parameters(
 
 
 def log_differences(lacks: Sequence[str], keeps: Sequence[str]) -> None:
-    """A line each in the log for what check_parameters() gave."""
+    """Logs a line for each list of check_parameters()."""
     if lacks:
         _log.warning("the loaded state has nothing of %s: nothing of theirs is unsent", some(lacks))
     if keeps:
@@ -106,7 +105,7 @@ def log_differences(lacks: Sequence[str], keeps: Sequence[str]) -> None:
 
 
 def same_order(entry: SavedParameter, parameter: torch.Tensor) -> bool:
-    """States of before do not tell, and count as fitting."""
+    """Whether the memory format is the saved one. A state without the order fits every format."""
     now = memory_order(parameter)
     return list(entry.get("order", now)) == now
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other ways to train on several devices that people give to attach() or register our hook with, and what to do."""
+"""Cures for models that attach() and the hook do not take: other wrappers for training on several devices."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _BY_HAND = (
 
 
 def instead_of(model: Any) -> str:
-    """What to do with something that is no DDP model, to stand behind its type's name; "" where nobody knows."""
+    """The cure for a model that is not a DDP model, as the end of an error text; "" for an unknown type."""
     names = {kind.__name__ for kind in type(model).__mro__}
     modules = {kind.__module__ for kind in type(model).__mro__}
     if "torch.distributed._composable.replicate" in modules:
@@ -36,7 +36,7 @@ def instead_of(model: Any) -> str:
 
 
 def check_bucket(bucket: Any) -> None:
-    """ValueError where somebody else than DDP calls the hook: FSDP calls its own with tensors."""
+    """Raises ValueError if FSDP calls the hook: it calls its hooks with tensors."""
     if isinstance(bucket, torch.Tensor):
         raise ValueError(
             "tithe.torch.hook was called with a tensor, as FullyShardedDataParallel calls its communication hooks, "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When backward began and ended, for the trace: what the session did meanwhile cost the step nothing."""
+"""The begin and end of backward, for the trace: the exchange during backward costs the step no time."""
 
 import time
 from collections.abc import Mapping
@@ -10,9 +10,10 @@ from torch.utils.hooks import RemovableHandle
 
 
 class BackwardTimes:
-    """Backward passes of one model. It begins when a gradient reaches the model's output, or where that is not seen
-    (a State opened without its model, inside torch.compile) with the first bucket; it ends when DDP hands over the last
-    bucket.
+    """The backward passes of one model.
+
+    A pass begins when a gradient reaches the model's output, and ends when DDP hands over the last bucket. If the
+    output cannot be watched (the State does not know its model, or torch.compile), it begins with the first bucket.
     """
 
     __slots__ = ("_began", "_watched")
@@ -22,18 +23,18 @@ class BackwardTimes:
         self._watched: RemovableHandle | None = None
 
     def watch(self, module: torch.nn.Module) -> None:
-        """Only while something is traced: it hooks the outputs of every forward pass."""
+        """Hooks the outputs of every forward pass. Called only while the session traces."""
         if self._watched is None:
             self._watched = module.register_forward_hook(self._forward)
 
     def end(self) -> None:
-        """SideTensors the model as it was."""
+        """Removes the hook from the model."""
         if self._watched is not None:
             self._watched.remove()
             self._watched = None
 
     def bucket(self, last: bool) -> tuple[int, int] | None:
-        """A bucket is handed over. Begin and end of backward, with the last one."""
+        """Notes a bucket. Returns begin and end of backward with the last bucket, else None."""
         now = time.monotonic_ns()
         if self._began is None:
             self._began = now
@@ -45,7 +46,7 @@ class BackwardTimes:
     def _forward(self, module: torch.nn.Module, given: Any, out: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        self._began = None  # of a pass without buckets: no_sync()
+        self._began = None  # set by a pass without buckets (no_sync())
         hook_outputs(out, self._reached)
 
     def _reached(self, gradient: torch.Tensor) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tithe.torch.State says of what it did."""
+"""State's methods that report: stats(), plan(), trace()."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,45 +9,45 @@ from tithe._stats import by_tensor, plan_text, summed_up
 
 
 class Figures:
-    """A State's side that only reports. Its figures stay after close(), and after an error has closed the session."""
+    """The part of State that reports. The last figures stay available after close() and after an error."""
 
     __slots__ = ()
     _running: Any
     codec: str
 
     def stats(self) -> dict[str, Any]:
-        """What this rank did since the first use, and how much of it is unsent: see tithe.Session.stats().
+        """The sums of this rank since the first use, and the norms of its residuals: see tithe.Session.stats().
 
-        Also after close() and after an error: the last figures. The time of a step's exchange is hidden until backward
-        hands over its last bucket, and exposed after that. relative_error, of the compressed gradients alone, tells
-        whether a codec fits (docs/diagnose.md). print(state) gives the main figures on a few lines.
+        After close() and after an error it returns the last figures. The time of a step's exchange is hidden until
+        backward hands over its last bucket, and exposed after that. relative_error, of the compressed gradients alone,
+        tells whether a codec fits (docs/diagnose.md). print(state) shows the main figures on a few lines.
         """
         return dict(self._figure(summed_up))
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
         """By a parameter's name: values, codec, strategy, gradient_norm, residual_norm, relative_error, as in stats().
 
-        side: true for a tensor that an optimizer averages beside the gradients, under a key of its own.
+        side: true for a tensor with a key of its own that an optimizer averages beside the gradients.
         """
         return dict(self._figure(by_tensor))
 
     def plan(self) -> str:
-        """What happens to each part of each bucket and to each parameter, and why."""
+        """The codec and strategy of each part of each bucket and of each parameter, and the reasons, as text."""
         return self._figure(plan_text)
 
     def __str__(self) -> str:
-        """The main figures, for people."""
+        """The main figures, as a few lines of text."""
         if self._running is None:
             return f"tithe.torch.State, not open yet: codec {self.codec}"
-        return self._running.report.text(self.stats(), self.tensor_stats())
+        return self._running.report.describe(self.stats(), self.tensor_stats())
 
     def trace(self, on: bool = True) -> None:
-        """Keeps the last 65,536 events while on, backward passes among them: docs/trace.md."""
+        """Records the last 65,536 events while on, with the backward passes: docs/trace.md."""
         self._open_session().trace(on)
         self._watch_backward()
 
     def take_trace(self) -> list[dict[str, Any]]:
-        """The events kept so far, and forgets them."""
+        """Returns the recorded events, and clears the record."""
         return self._open_session().take_trace()
 
     def _watch_backward(self) -> None:

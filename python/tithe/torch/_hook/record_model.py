@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model hands over in a training step and when, as a file of the kind that models/ has."""
+"""Records the gradients of a training step and the times when they are ready, as a file in the format of models/."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _DECIMALS = 3  # of milliseconds, as in models/
 
 
 class _Clock:
-    """Moments of a step on one device. An accelerator runs behind the program: there it is its events that count."""
+    """The clock of one device. An accelerator works behind the program, so its events give the time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -32,7 +32,7 @@ class _Clock:
         event.record()
         return event
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
 
@@ -41,13 +41,13 @@ class _Clock:
 
 
 class _Step:
-    """What happened in one step: of several backward passes the last one counts, since its gradients are sent."""
+    """The times of one step. Of several backward passes the last one counts, since its gradients are sent."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock
         self.began: Any = None  # forward
         self.backward: Any = None
-        self.reached = False  # a gradient has come to the output
+        self.reached = False  # whether a gradient has reached the output
         self.ready: dict[int, Any] = {}  # by id of the parameter
 
     def forward(self, module: torch.nn.Module, given: Any) -> None:
@@ -72,7 +72,7 @@ class _Step:
 
     def times(self) -> tuple[float, dict[int, float]]:
         """Milliseconds of forward, and of each gradient since backward began."""
-        self._clock.settle()
+        self._clock.synchronize()
         return self._clock.ms(self.began, self.backward), {
             number: max(0.0, self._clock.ms(self.backward, at)) for number, at in self.ready.items()
         }
@@ -87,27 +87,27 @@ def record_model(
     warmup: int = 2,
     name: str | None = None,
 ) -> dict[str, Any]:
-    """Runs some training steps, and writes what the model hands over in one as a file that `tithe simulate --model` and
-    `tithe replay --model` read: names, values and rows of its gradients, and when each is ready (docs/simulate.md).
+    """Runs some training steps, and writes a file that `tithe simulate --model` and `tithe replay --model` read: the
+    names, sizes and rows of the model's gradients, and the time when each is ready (docs/simulate.md).
 
-    model: any module, in DistributedDataParallel or not, compiled or not. step: runs one step of training, forward and
-    backward at least; it is called `warmup` times, then `steps` times, and the medians count. These are steps like any
-    others: they change the model as yours does. path: ends in .json; the file is written whole or not at all, in a
-    process group by rank 0 alone. The model is left without our hooks.
-    forward_ms is the time from forward's beginning until a gradient reaches the model's output; ready_ms goes on from
-    there. Where forward runs several times (accumulation), the last one with its backward counts, and forward_ms is all
-    that was before. The optimizer is not in the file.
-    A frozen parameter is not in it, and one without a gradient in any step only if DDP is told of unused ones and so
-    sends it all the same; tied weights are there once, with their last use. Returns what was written.
-    ValueError where nothing would be handed over: no parameter takes a gradient, or step() runs no forward and backward
-    of this model.
+    model: any module, with or without DistributedDataParallel and torch.compile(). step: a function that runs one
+    training step, forward and backward at least. It is called `warmup` times, then `steps` times, and the file has the
+    medians. These steps change the model. path: ends in .json. The file is written whole or not at all, in a process
+    group by rank 0 alone. All hooks are removed from the model.
+    forward_ms is the time from the beginning of forward until a gradient reaches the model's output; ready_ms counts
+    from there. If forward runs several times (accumulation), the last backward counts, and forward_ms has all the time
+    before it. The optimizer's time is not in the file.
+    Frozen parameters are not in the file. A parameter without a gradient in any step is in it only under
+    DDP(find_unused_parameters=True), which sends it. Tied weights are listed once, with their last use. Returns the
+    content of the file.
+    ValueError if there are no gradients: no parameter takes one, or step() runs no forward and backward of the model.
     """
     path = Path(path)
     if path.suffix != ".json":
         raise ValueError(f"path '{path}': the name of a model's file ends in .json")
     if steps < 1 or warmup < 0:
         raise ValueError(f"steps={steps}, warmup={warmup}: at least one step is measured")
-    inner = getattr(model, "_orig_mod", model)  # of torch.compile()
+    inner = getattr(model, "_orig_mod", model)  # torch.compile() wraps the model
     ddp = inner if isinstance(inner, DistributedDataParallel) else None
     inner = inner if ddp is None else ddp.module
     names = by_name(inner.named_parameters())
@@ -131,7 +131,7 @@ def record_model(
     written = {
         "model": name or type(getattr(inner, "_orig_mod", inner)).__name__,
         "source": f"tithe.torch.record_model, torch {torch.__version__}",
-        "times": _told(next(iter(parameters.values()))[1].device, steps, unused),
+        "times": _describe_times(next(iter(parameters.values()))[1].device, steps, unused),
         "forward_ms": round(forward, _DECIMALS),
         "tensors": [_tensor(*parameters[number], ready[number]) for number in sorted(ready, key=ready.__getitem__)],
     }
@@ -161,7 +161,7 @@ def _measured(
     return found.times()
 
 
-def _told(device: torch.device, steps: int, unused: list[str]) -> str:
+def _describe_times(device: torch.device, steps: int, unused: list[str]) -> str:
     text = f"median of {steps} steps, measured on {device.type}"
     if device.type == "cpu":
         text += f" with {torch.get_num_threads()} threads"
@@ -175,7 +175,7 @@ def _tensor(key: str, parameter: torch.Tensor, ready: float) -> dict[str, Any]:
 
 
 def _write(path: Path, model: Mapping[str, Any]) -> None:
-    """A tensor a line, as in models/; to a file beside it, then renamed."""
+    """Writes one tensor per line, as in models/, to a temporary file that is then renamed."""
     head = {key: value for key, value in model.items() if key != "tensors"}
     lines = ",\n".join("  " + json.dumps(tensor) for tensor in model["tensors"])
     text = json.dumps(head, indent=1)[:-2] + f',\n "tensors": [\n{lines}\n ]\n}}\n'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DDP tells no hook: which buckets it leaves out of a step, and which parameters it does not reduce."""
+"""Reads from DDP which buckets it leaves out of a step, and which parameters it does not reduce."""
 
 import logging
 import sys
@@ -17,7 +17,7 @@ from tithe.torch._hook.session_end import missing_bucket
 _log = logging.getLogger("tithe.torch")
 
 _LIST_EVERY = 100  # steps between two lists of all parameters that no bucket has
-_LOOK_AT = 256  # of the list, in one step
+_CHECK = 256  # parameters of the list to check in one step
 
 
 def in_backward() -> bool:
@@ -26,7 +26,7 @@ def in_backward() -> bool:
 
 
 def backward_is_running() -> bool:
-    """Whether any thread of this process waits for a backward pass, wherever the pass itself runs."""
+    """Whether a thread of this process waits for a backward pass, which may run on another thread."""
     code = torch.autograd.graph._engine_run_backward.__code__
     for top in sys._current_frames().values():
         frame = top
@@ -38,7 +38,7 @@ def backward_is_running() -> bool:
 
 
 class Reducer:
-    """Of the DDP model of a State, where one is known. Holds it weakly: the model holds the State."""
+    """The reducer of the State's DDP model, if known. The reference is weak: the model refers to the State."""
 
     def __init__(self, keys: ParameterKeys) -> None:
         self._keys = keys
@@ -46,17 +46,18 @@ class Reducer:
         self._key_of: Callable[[torch.Tensor], int | None] = id
         self._steps = 0
         self._outside: list[tuple[str, torch.nn.Parameter, int]] = []
-        self._said = False
+        self._warned = False
 
     def watch(self, model: DistributedDataParallel, key_of: Callable[[torch.Tensor], int | None] = id) -> None:
-        """key_of: by what ParameterKeys know a parameter; None where this rank has nothing of it."""
+        """key_of: a parameter's id in ParameterKeys; None if this rank exchanges no part of it."""
         self._model, self._key_of = weakref.ref(model), key_of
 
     def has_all(self) -> bool:
-        """Whether DDP has all gradients of this backward although it did not hand over its last bucket.
+        """Whether DDP has all gradients of this backward pass although it did not hand over its last bucket.
 
-        DDP(skip_all_reduce_unused_params=True) leaves out buckets whose parameters are all unused. Before DDP waits for
-        the others, _check_reducer_finalized() raises: by its text if gradients are missing, else by an assertion.
+        DDP(skip_all_reduce_unused_params=True) leaves out a bucket if all its parameters are unused. Before DDP waits
+        for its futures, _check_reducer_finalized() always raises: with its own text if gradients are missing, and with
+        an assertion's text otherwise.
         """
         model = self._model()
         if model is None or not getattr(model, "skip_all_reduce_unused_params", False):
@@ -68,7 +69,7 @@ class Reducer:
         return False
 
     def missing_bucket(self, numbers: Sequence[int], seconds: float, over: bool) -> Exception:
-        """Of a step that waits for a bucket. over: this rank's backward has ended."""
+        """The error of a step whose next bucket did not come. over: whether this rank's backward has ended."""
         model = self._model()
         finds = model is not None and (model.find_unused_parameters or model.static_graph)
         return missing_bucket(numbers, self._keys.unseen(), seconds, over, finds)
@@ -76,18 +77,18 @@ class Reducer:
     # ---- parameters without a bucket
 
     def check_unfrozen(self) -> None:
-        """After a step: one warning where parameters train whose gradients DDP does not reduce."""
+        """After a step: warns once if the model trains parameters that DDP does not reduce."""
         model = self._model()
-        if model is None or self._said:
+        if model is None or self._warned:
             return
         if self._steps % _LIST_EVERY == 0:
             self._outside = self._list(model)
         self._steps += 1
-        now, later = self._outside[:_LOOK_AT], self._outside[_LOOK_AT:]
+        now, later = self._outside[:_CHECK], self._outside[_CHECK:]
         self._outside = later + now
         found = [name for name, p, key in now if p.requires_grad and p.grad is not None and key not in self._keys.known]
         if found:
-            self._said = True
+            self._warned = True
             self._outside = []
             _log.warning(
                 "DistributedDataParallel does not reduce the gradients of %s: when the model was wrapped, these were "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a State tells people: two lines in the log of rank 0, and print(state)."""
+"""The report of a State: two lines in the log of rank 0, and the text of print(state)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tithe._stats import all_reduce_bytes, by_tensor, is_compressed, summed_up
 
 _log = logging.getLogger("tithe.torch")
 
-_STEPS = 100  # the second line comes after the step of this number
+_STEPS = 100  # the second line follows this step
 
 
 class Report:
-    """Of one session: one line after the first step says how gradients travel, one after the 100th what it cost."""
+    """Logs a line after the first step, with codec and strategy, and a line after step 100, with bytes and times."""
 
     def __init__(self, options: _core.Options, session: _core.Session, logs: bool) -> None:
         self._codec = options.codec if _core.is_auto(options.codec) else _core.check_codec(options.codec)
@@ -30,7 +30,7 @@ class Report:
         self._first: dict[str, Any] | None = None
 
     def committed(self, session: _core.Session, device: torch.device) -> None:
-        """After each commit. device: of the step's gradients."""
+        """Called after each commit. device: of the step's gradients."""
         self._steps += 1
         if not self._logs or self._steps not in (1, _STEPS):
             return
@@ -54,12 +54,12 @@ class Report:
         )
 
     def _cost(self, now: dict[str, Any]) -> str:
-        """Without the first step, which opens connections."""
+        """The costs without those of the first step, which opens connections."""
         first = self._first or dict.fromkeys(now, 0)
         since = {name: now[name] - first[name] for name in _SUMS}
         return f"after {now['rounds']} steps: {_per_step(since)}; {_unsent(now)}"
 
-    def text(self, now: dict[str, Any], tensors: dict[str, dict[str, Any]]) -> str:
+    def describe(self, now: dict[str, Any], tensors: dict[str, dict[str, Any]]) -> str:
         dropped = f", {now['rounds_dropped']} dropped as not finite" if now["rounds_dropped"] else ""
         lines = [f"tithe.torch.State: {self._what(tensors)}", f"{now['rounds']} steps{dropped}"]
         if now["rounds"] > 0:

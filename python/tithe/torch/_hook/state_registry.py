@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns of a State that was never used: DDP called no hook, and nothing was compressed. Lists the States in use."""
+"""Warns of a State that was never used, since its model trains uncompressed. Lists the States in use."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ opened: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary() 
 
 
 def watch(state: Any) -> weakref.finalize:
-    """Warns with the caller's file and line when `state` goes away or the program ends; call detach() on its use."""
+    """Warns with the caller's file and line when `state` is collected or the program ends; detach() prevents it."""
     frame = sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == "tithe":
         frame = frame.f_back
@@ -25,6 +25,6 @@ def watch(state: Any) -> weakref.finalize:
 
 
 def _warn(file: str, line: int, process: int) -> None:
-    # A forked child does not own it; and a program that ends by an exception has said something better.
+    # Not in a forked child, and not in a program that ends by an exception: its traceback is more useful.
     if os.getpid() == process and getattr(sys, "last_type", None) is None:
         warnings.warn_explicit(_TEXT, RuntimeWarning, file, line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns once if a training loop throws the gradients of a round away.
+"""Warns once if a training loop discards the gradients of a round.
 
 A round delivers this step's gradients and what earlier rounds left in the residuals. If the loop then clears the
 gradients without optimizer.step(), that part of earlier steps is lost, unless State.undo() takes the round back.
@@ -34,7 +34,7 @@ class UnappliedRounds:
         self._session: _core.Session | None = None
         self._applied = 0  # rounds that were complete at the last step() or undo()
         trained = [p for p in trained if p.requires_grad and p.numel() > 0]
-        # Backward reaches the last parameter first, when no other gradient of the step is there yet.
+        # Backward reaches the last parameter first, before any other gradient of the step exists.
         self._watched = next((p for p in reversed(trained) if p.dim() > 1), trained[-1] if trained else None)
         # Optimizers and parameters outlive a State: they must not keep it alive.
         me = weakref.ref(self)
@@ -56,13 +56,13 @@ class UnappliedRounds:
         self.applied()
 
     def applied(self) -> None:
-        """All rounds so far were applied or taken back."""
+        """Notes that all rounds so far were applied or taken back."""
         if self._session is not None:
             with contextlib.suppress(ValueError):  # an error has closed the session
                 self._applied = self._session.round()
 
     def check(self) -> None:
-        """At the beginning of a backward. Warns if the last round's gradients are gone and nobody stepped with them."""
+        """At the beginning of backward: warns if the last round's gradients were cleared without a step."""
         if self._session is None or self._watched is None:
             return
         try:
@@ -73,7 +73,7 @@ class UnappliedRounds:
             return
         gradient = self._watched.grad
         if gradient is not None and bool(local_of(gradient).any()):
-            return  # the loop accumulates: what came is part of the next round
+            return  # the loop accumulates: the gradients are part of the next round
         _log.warning(_TEXT, rounds - 1)
         self.remove()
 

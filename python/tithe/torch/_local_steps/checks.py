@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What LocalSteps refuses: settings, models, optimizers, and ranks that are not at the same point."""
+"""Checks of LocalSteps: settings, models, optimizers, and whether the ranks are at the same point."""
 
 import gc
 import json
@@ -41,7 +41,7 @@ def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def check_windows(every: Any, fragments: Any, delay: Any) -> None:
-    """ValueError names what does not go together."""
+    """Raises ValueError if the three do not fit together."""
     whole("every", every, 1)
     whole("fragments", fragments, 1)
     whole("delay", delay, 0)
@@ -58,7 +58,7 @@ def check_windows(every: Any, fragments: Any, delay: Any) -> None:
 
 
 def ddp_in(model: Any) -> DistributedDataParallel | None:
-    """The DDP that the model is, if it is one. ValueError for what is no model."""
+    """The DDP model, without a wrapper of torch.compile(); None for any other model. ValueError if it is no model."""
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"the first argument of LocalSteps is the model, not {type(model).__name__}")
     inner = model
@@ -68,7 +68,7 @@ def ddp_in(model: Any) -> DistributedDataParallel | None:
 
 
 def unwrapped(given: Any) -> list[torch.optim.Optimizer]:
-    """The optimizers whose step() moves parameters, without what Accelerate puts around them."""
+    """The optimizers as a list, without Accelerate's wrappers."""
     optimizers = list(given) if isinstance(given, list | tuple) else [given]
     for place, optimizer in enumerate(optimizers):
         if type(optimizer).__name__ == "AcceleratedOptimizer":
@@ -81,20 +81,20 @@ def unwrapped(given: Any) -> list[torch.optim.Optimizer]:
 
 
 def check_settings_alike(mine: Mapping[str, Any], all_gather: Callable[[bytes], list[bytes]]) -> None:
-    """tithe.Error on all ranks names one that has another setting than rank 0."""
-    told = [json.loads(blob) for blob in all_gather(json.dumps(dict(mine)).encode())]
-    for rank, theirs in enumerate(told):
+    """Raises tithe.Error on all ranks if a rank has another setting than rank 0."""
+    of_ranks = [json.loads(blob) for blob in all_gather(json.dumps(dict(mine)).encode())]
+    first = of_ranks[0]
+    for rank, theirs in enumerate(of_ranks):
         for name, value in theirs.items():
-            if value != told[0][name]:
-                raise error(
-                    "mismatch", rank, f"LocalSteps has {name}={told[0][name]!r} on rank 0 and {value!r} on rank {rank}"
-                )
+            if value != first[name]:
+                text = f"LocalSteps has {name}={first[name]!r} on rank 0 and {value!r} on rank {rank}"
+                raise error("mismatch", rank, text)
 
 
 def check_loaded(
     state: Mapping[str, Any], form: int, settings: Mapping[str, Any], session: Session, entries: Sequence[Entry]
 ) -> None:
-    """ValueError where a saved state is of another run, rank or model."""
+    """Raises ValueError if a saved state is of another run, rank or model."""
     if state.get("format") != form or "arrived" not in state:
         raise ValueError("not a state of this version of tithe.torch.LocalSteps")
     if state["world"] != session.world:
@@ -125,7 +125,7 @@ def check_loaded(
 
 
 def check_options(codec: str, options: Mapping[str, Any], fragments: int) -> None:
-    """ValueError for what a Session takes and LocalSteps does not."""
+    """Raises ValueError for options of a Session that LocalSteps does not take."""
     for name, why in _NOT_HERE.items():
         if name in options:
             raise ValueError(f"LocalSteps takes no {name}=: {why}")
@@ -146,14 +146,14 @@ def check_options(codec: str, options: Mapping[str, Any], fragments: int) -> Non
 
 
 def rules_of(choices: Any) -> list[dict[str, Any]]:
-    """The rules of choices in any form; [] for none."""
+    """The rules of choices, in the long form."""
     text = choices_text(choices)
     if not text:
         return []
     try:
         given = json.loads(text)
     except ValueError:
-        return []  # the session says what is wrong with it
+        return []  # the session refuses it
     if not isinstance(given, dict):
         return []
     if "rules" in given:
@@ -167,7 +167,7 @@ def rules_of(choices: Any) -> list[dict[str, Any]]:
 
 
 def with_ours(choices: Any) -> str:
-    """The choices with a rule in front by which what is no parameter travels raw."""
+    """The choices, preceded by a rule that sends everything except parameters uncompressed."""
     text = choices_text(choices)
     ours = {"match": f"{BESIDE}*", "codec": "fp32", "why": "LocalSteps' own"}
     given = json.loads(text) if text else {}
@@ -176,7 +176,7 @@ def with_ours(choices: Any) -> str:
 
 
 def trained_parameters(model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> Named:
-    """What the optimizers move, by the model's names. ValueError for what cannot be exchanged."""
+    """The parameters that the optimizers step, by the model's names. ValueError for parameters that tithe refuses."""
     moved = {id(p): p for o in optimizers for group in o.param_groups for p in group["params"]}
     named = [(name.replace("_orig_mod.", ""), p) for name, p in model.named_parameters()]
     strangers = [p for number, p in moved.items() if number not in {id(p) for _, p in named}]
@@ -198,7 +198,7 @@ def trained_parameters(model: torch.nn.Module, optimizers: Iterable[torch.optim.
 
 
 def check_unchanged(known: Mapping[str, int], now: Named) -> None:
-    """ValueError where parameters have appeared or vanished. known: ids by name."""
+    """Raises ValueError if parameters were added or removed. known: ids by name."""
     ids = {name: id(p) for name, p in now}
     if ids == known:
         return
@@ -212,7 +212,7 @@ def check_unchanged(known: Mapping[str, int], now: Named) -> None:
 
 
 def check_no_other_ddp(parameters: Iterable[torch.nn.Parameter], own: DistributedDataParallel | None) -> None:
-    """ValueError where a DistributedDataParallel that LocalSteps was not given holds the parameters."""
+    """Raises ValueError if a DistributedDataParallel other than `own` has the parameters."""
     ids = {id(p) for p in parameters}
     for thing in gc.get_objects():
         if issubclass(type(thing), DistributedDataParallel) and thing is not own:
@@ -224,8 +224,8 @@ def check_no_other_ddp(parameters: Iterable[torch.nn.Parameter], own: Distribute
                 )
 
 
-def say_where_ranks_differ(rows: Sequence[Sequence[float]], rank: int) -> None:
-    """tithe.Error where ranks have met that are not at the same point. rows: kind, round and digest of each rank."""
+def check_ranks_agree(rows: Sequence[Sequence[float]], rank: int) -> None:
+    """Raises tithe.Error if the ranks are not at the same point. rows: kind, round and digest of each rank."""
     kinds = [row[0] for row in rows]
     leaves = next((r for r, kind in enumerate(kinds) if kind != 0.0), None)
     if leaves is not None and 0.0 in kinds:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dense start of LocalSteps: gradients are averaged in every step, as DistributedDataParallel does.
 
-They meet when the optimizer is about to step: after its closure where it has one, before a GradScaler looks for what is
-not finite. So all ranks skip the same steps.
+They are averaged before the optimizer steps: after its closure, if it has one, and before a GradScaler searches for
+values that are not finite. So all ranks skip the same steps.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _USED = f"{BESIDE}used"
 
 
 class Averaging:
-    """Gradients of parameters, through a session of its own."""
+    """Averages the gradients of parameters through a session of its own."""
 
     def __init__(self, session: Session, entries: list[Entry]) -> None:
         self.session = session
@@ -25,7 +25,7 @@ class Averaging:
         self._used = torch.empty(len(entries), dtype=torch.float32)
 
     def average(self) -> None:
-        """The mean of all ranks' gradients, in place. One that no rank has stays away."""
+        """Replaces gradients by their mean over the ranks. A parameter without a gradient on all ranks keeps none."""
         for place, entry in enumerate(self._entries):
             gradient = entry.live.grad
             self._used[place] = 0.0 if gradient is None else 1.0
@@ -39,16 +39,16 @@ class Averaging:
         self.session.wait(self.session.sync({**bucket, _USED: self._used}))
         self.session.commit()
         for entry, used in zip(self._entries, self._used.tolist(), strict=True):
-            if used == 0.0:  # not NaN, which a dropped round leaves
+            if used == 0.0:  # a dropped round leaves NaN
                 continue
             if entry.live.grad is None:
                 entry.live.grad = torch.zeros_like(entry.live)
             entry.live.grad.copy_(entry.out)
 
     def before_step(self, arguments: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, Any] | None:
-        """For a step hook: averages now, or as part of the closure that step() was given.
+        """For a step hook: averages now, or after the closure of step().
 
-        arguments: of step(), the optimizer in front.
+        arguments: those of step(), after the optimizer.
         """
         closure = given.get("closure", arguments[1] if len(arguments) > 1 else None)
         if closure is None:
@@ -66,7 +66,7 @@ class Averaging:
 
 
 class ScalerHooks:
-    """Hears of a GradScaler's iterations, those without a step as well, for as long as it is held."""
+    """Wraps methods of a GradScaler, whose update() ends an iteration even without a step, until remove()."""
 
     def __init__(
         self, scaler: Any, optimizers: list[Any], unscale: Callable[[], None], updated: Callable[[], None]
@@ -83,7 +83,7 @@ class ScalerHooks:
             inner_unscale(which)
 
         def step(which: Any, *arguments: Any, **given: Any) -> Any:
-            if ours(which):  # a fused optimizer unscales by itself
+            if ours(which):  # a fused optimizer does not call unscale_()
                 unscale()
             return inner_step(which, *arguments, **given)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model has moved by since all ranks were alike, and how the ranks' common step comes back into it.
+"""The drift: the change of a model's parameters since the last exchange, and how the ranks' mean is merged.
 
-An entry is one parameter or buffer. It stands here three times:
+An entry is one parameter or buffer. It has three tensors:
 
-    outer   as all ranks have it: float32, on the host, the same bits everywhere; it changes at exchanges alone
-    live    the model's own tensor, which this rank's optimizer moves
-    out     float32, on the host: the drift that travels, in whose place the ranks' mean comes back
+    outer   the common values, float32 on the host, the same bits on all ranks; only exchanges change them
+    live    the model's own tensor, which this rank's optimizer steps
+    out     float32 on the host: the drift to send, then the mean of the ranks
 
-The drift is what live would have to lose to stand where the window began, outer - live: so it points as a gradient
-does, and an outer optimizer descends along it. A live value of a shorter type began as outer rounded to that type, and
-the drift is measured from there: what rounding took is no step of anybody's.
+The drift is outer - live: it has the sign of a gradient, so an outer optimizer descends along it. A live value of a
+shorter type starts as outer rounded to that type, and the drift is measured from the rounded value, so that a rounding
+error does not count as a step.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-BESIDE = "tithe/"  # so begin the keys of what is no parameter: it travels raw
+BESIDE = "tithe/"  # the prefix of keys that are not parameters, and are sent uncompressed
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Its values in float32, row by row; the tensor's own memory where it is like that already."""
+    """The values in float32 and row by row; the tensor's own memory if it has this form already."""
     return tensor.detach().to("cpu", torch.float32).contiguous()
 
 
@@ -37,10 +37,10 @@ class Entry:
         self.trained = trained
         self.outer = on_host(live).clone()
         self.out = torch.empty_like(self.outer)
-        self.base: torch.Tensor | None = None  # where live stood at sending, if it has gone on from there
+        self.base: torch.Tensor | None = None  # live when it was sent, if steps follow before the merge
 
     def begin(self) -> None:
-        """Outer is what live is."""
+        """Copies live to outer."""
         self.outer.copy_(on_host(self.live))
         self.base = None
 
@@ -48,7 +48,7 @@ class Entry:
         return not torch.equal(self.anchor(), on_host(self.live))
 
     def anchor(self) -> torch.Tensor:
-        """Outer, as live can hold it."""
+        """Outer, rounded to the type of live."""
         return self.outer if self.live.dtype == torch.float32 else self.outer.to(self.live.dtype).to(torch.float32)
 
     def measure(self, weight: float) -> None:
@@ -58,11 +58,11 @@ class Entry:
             self.out.mul_(weight)
 
     def _difference(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """a - b; a buffer may hold infinities that stay, such as a mask, and they have not moved."""
+        """a - b, where equal infinities of a buffer, such as a mask, differ by 0."""
         return a - b if self.trained else (a - b).masked_fill_(a == b, 0.0)
 
     def merge(self) -> None:
-        """Live becomes outer, and keeps what it has moved since base."""
+        """Sets live to outer, plus the change of live since base."""
         if self.base is None:
             self.put(self.outer)
             return
@@ -76,22 +76,22 @@ class Entry:
 
 
 class Fragment:
-    """Entries that travel together, and the steps that they have taken since they last did."""
+    """Entries that are exchanged together."""
 
     def __init__(self, number: int, entries: list[Entry], outer: Any) -> None:
         self.number = number
         self.entries = entries
         self.outer = outer  # the outer optimizer of its parameters
-        self.steps = 0  # of the inner optimizer since the last sending
-        self.planned = 0  # iterations that the plan has for them
-        self.late = False  # what travels is nothing, and what was moved stays for the next time
+        self.steps = 0  # of the inner optimizer since the last exchange began
+        self.planned = 0  # iterations in the schedule since then
+        self.late = False  # whether zeros are sent, and the drift is kept for the next exchange
 
     @property
     def values(self) -> int:
         return sum(entry.outer.numel() for entry in self.entries if entry.trained)
 
     def send(self, weight: float, goes_on: bool) -> bool:
-        """Makes out of every entry. False, and nothing is done, where a drift is not finite."""
+        """Writes the weighted drift to `out`. Returns False, and changes no other state, if a drift is not finite."""
         for entry in self.entries:
             entry.measure(weight)
         if not all(bool(torch.isfinite(entry.out).all()) for entry in self.entries):
@@ -102,7 +102,7 @@ class Fragment:
         return True
 
     def send_nothing(self, keep: bool) -> None:
-        """Zeros. keep: what live has moved stays with it, and is part of the next drift; else it is dropped."""
+        """Sends zeros. keep: whether the drift is kept for the next exchange; else it is dropped."""
         for entry in self.entries:
             entry.out.zero_()
             if not keep:
@@ -111,16 +111,17 @@ class Fragment:
         self.late = keep
 
     def restore(self) -> None:
-        """Live becomes outer: what it has moved by is lost, but for what travels."""
+        """Sets live to outer, and loses the drift that is not being sent."""
         for entry in self.entries:
             entry.put(entry.outer)
             if entry.base is not None:
                 entry.base = entry.anchor().clone()
 
     def step(self, divisor: float, closing: bool) -> None:
-        """The outer step along what has arrived. divisor: the mean weight of the ranks; 0 where nobody sent any.
+        """The outer step along the mean that arrived. divisor: the mean weight of the ranks; 0 if no rank sent a drift.
 
-        closing: what is left at the end is averaged, whatever the outer optimizer: its momentum is of whole windows.
+        closing: whether the exchange is at the end. Then the drift is averaged without the outer optimizer, whose
+        momentum is of whole windows.
         """
         if divisor == 0.0:
             return
@@ -142,12 +143,12 @@ class Fragment:
 
 
 def cut(entries: Sequence[Entry], fragments: int) -> list[list[Entry]]:
-    """Runs of entries, in order, as even in values as whole entries allow; none is empty."""
+    """Splits the entries, in order, into runs of about equal size. No run is empty."""
     total = sum(entry.outer.numel() for entry in entries)
     runs: list[list[Entry]] = [[]]
     done = 0
     for place, entry in enumerate(entries):
-        left = len(entries) - place  # entries, this one among them
+        left = len(entries) - place  # with this entry
         full = done + entry.outer.numel() / 2 > total * len(runs) / fragments
         if runs[-1] and len(runs) < fragments and (full or left <= fragments - len(runs)):
             runs.append([])
@@ -157,6 +158,6 @@ def cut(entries: Sequence[Entry], fragments: int) -> list[list[Entry]]:
 
 
 def digest(entries: Iterable[Entry]) -> int:
-    """24 bits of the outer values, for a comparison between ranks."""
+    """A hash of the outer values in 24 bits, to compare between ranks."""
     sums = [int(entry.outer.view(torch.int32).sum(dtype=torch.int64)) for entry in entries]
     return int.from_bytes(hashlib.blake2b(repr(sums).encode(), digest_size=3).digest(), "little")

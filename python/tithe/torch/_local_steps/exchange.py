@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One exchange of LocalSteps: a round of its session, in which the drift of a fragment travels.
+"""One exchange of LocalSteps: a round of its session, which averages the drift of a fragment.
 
-Beside the drift goes what each rank tells of itself, as a row of numbers in a place of its own: the others put zeros
-there, so that the sum is every rank's row. It travels raw, and the numbers are whole and small, so they arrive exactly.
+With the drift each rank sends a row of numbers about itself. All other ranks have zeros in this row, so the sum has the
+rows of all ranks. The rows are sent uncompressed, and their numbers are small integers, so they arrive exactly.
 """
 
 import threading
@@ -12,17 +12,17 @@ import torch
 from tithe._session import Session
 from tithe.torch._local_steps.drift import BESIDE, Fragment, digest
 
-_TOLD = f"{BESIDE}told"
-_HALF = 1 << 12  # of a digest; times 4,096 ranks it is a whole number that float32 has
-WINDOW, CLOSING = 0, 1  # what a rank exchanges for: the next steps, or to end
+_ROWS = f"{BESIDE}told"
+_HALF = 1 << 12  # half of a digest: times 4,096 ranks, float32 still holds it exactly
+WINDOW, CLOSING = 0, 1  # the kinds of an exchange: between windows, or at the end
 
 
 class Exchange:
-    """A round under way, or what came of it."""
+    """A round under way, or its result."""
 
     def __init__(self, fragment: Fragment, rows: torch.Tensor) -> None:
         self.fragment = fragment
-        self.rows = rows  # one per rank: kind, round, digest in two halves, weight
+        self.rows = rows  # per rank: kind, round, two halves of a digest, weight
         self._session: Session | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -32,18 +32,18 @@ class Exchange:
     def begin(
         cls, session: Session, fragment: Fragment, kind: int, number: int, weight: float, behind: bool
     ) -> "Exchange":
-        """Hands over what the fragment has in out. behind: a thread of its own waits."""
+        """Starts to average `out` of the fragment. behind: a thread of its own waits for the result."""
         high, low = divmod(digest(fragment.entries), _HALF)
         rows = torch.zeros(session.world, 5, dtype=torch.float32)
         rows[session.rank] = torch.tensor([kind, number % _HALF, high, low, weight])
-        rows.mul_(session.world)  # the mean comes back
-        made = cls(fragment, rows)
-        made._session = session
-        made._ticket = session.sync({**{entry.key: entry.out for entry in fragment.entries}, _TOLD: rows})
+        rows.mul_(session.world)  # the session divides by it
+        exchange = cls(fragment, rows)
+        exchange._session = session
+        exchange._ticket = session.sync({**{entry.key: entry.out for entry in fragment.entries}, _ROWS: rows})
         if behind:
-            made._thread = threading.Thread(target=made._run, name="tithe-exchange", daemon=True)
-            made._thread.start()
-        return made
+            exchange._thread = threading.Thread(target=exchange._run, name="tithe-exchange", daemon=True)
+            exchange._thread.start()
+        return exchange
 
     def _run(self) -> None:
         try:
@@ -53,7 +53,7 @@ class Exchange:
             self._error = error
 
     def wait(self) -> None:
-        """Returns when out holds the ranks' mean. Raises what went wrong, each time."""
+        """Returns when `out` has the mean of the ranks. Each call raises the error of a failed round."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

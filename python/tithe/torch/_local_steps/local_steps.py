@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torch.LocalSteps: many steps on each rank, then one exchange of what they moved the parameters by.
+"""tithe.torch.LocalSteps: many steps on each rank, then one exchange of the change of the parameters.
 
-What happens when is in windows.py, the drift in drift.py, a round in exchange.py.
+windows.py has the schedule, drift.py the change of the parameters, exchange.py a round.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ from tithe.torch._local_steps.windows import Windows
 
 _log = logging.getLogger("tithe.torch")
 
-_FEW_EXCHANGES, _FEW_STEPS = 100, 8  # momentum multiplies a steady drift by 7: with fewer it overshoots
+_FEW_EXCHANGES, _FEW_STEPS = 100, 8  # with fewer, momentum, which multiplies a steady drift by 7, overshoots
 _DOING = "tithe.torch.LocalSteps"
 
 
 class LocalSteps:
-    """A context in which every rank trains by itself, and the ranks meet every so many steps (docs/local_steps.md).
+    """A context in which each rank trains alone, and the ranks exchange every N steps (docs/local_steps.md).
 
         with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):
             for batch in data:
@@ -48,36 +48,38 @@ class LocalSteps:
                 loss_of(model, batch).backward()
                 optimizer.step()
 
-    model: the module itself, the same on all ranks; entering gives all ranks the parameters of rank 0. Or a
-    DistributedDataParallel: then the dense start is DDP's own, with whatever hook it has, and after it DDP does not
-    synchronise until the context ends.
-    optimizer: what steps the model's parameters, any of torch's; or several, in the order in which they step.
-    every: iterations between two exchanges of a parameter. An iteration is a step() of the (last) optimizer; where a
-    GradScaler is given as scaler=, which skips steps on one rank that others make, it is an update() of that.
-    codec: of what the parameters moved by; what it leaves unsent stays as residual.
-    outer: what becomes of the ranks' mean. "mean" takes it, "nesterov" is SGD with momentum 0.9 (DiLoCo), or give a
-    function that makes an optimizer of a list of parameters. outer_rate: left out it is 1 with mean, 0.7 with nesterov.
-    fragments: parts of the model that are exchanged one after the other, each every `every` iterations, so that a link
-    is used evenly. They divide `every`.
-    delay: so many iterations an exchange runs behind the steps; less than every / fragments.
-    merge: what becomes of the steps made meanwhile. "add" keeps them on top of the new parameters and sends them with
-    the next window, so that every step counts once; "replace", as published, drops them.
-    start: iterations in the beginning in which gradients are averaged in every step: a number, or a share of steps=,
-    the iterations of the run. start_codec: for those.
-    buffers: "mean" exchanges floating-point buffers, such as running statistics, with the last fragment, raw; "keep"
-    leaves them to each rank.
-    weights: by what a rank's window counts in the mean: "steps" that it made, "equal", or a function of the number of
-    steps, such as of the tokens that they took; 1.0 is a usual window.
-    deadline: seconds after which a rank ends its window, whatever steps it has made. late: what becomes of those:
-    "send" counts them, "next" leaves them to the next exchange, "drop" drops them. With a deadline ranks make different
-    numbers of iterations: end the loop by .exchanges.
+    model: the module, the same on all ranks; entering copies the parameters of rank 0 to all ranks. Or a
+    DistributedDataParallel: then DDP averages the dense start, with its own hook, and does not synchronise afterwards
+    until the context ends.
+    optimizer: the optimizer of the model's parameters, or a list of several in the order in which they step.
+    every: iterations between two exchanges of a parameter. An iteration is a step() of the (last) optimizer. With
+    scaler=, a GradScaler, it is an update() of the scaler, which may skip a step on one rank alone.
+    codec: for the change of the parameters. Its error stays as residual.
+    outer: the outer optimizer, which takes the ranks' mean: "mean" applies it, "nesterov" is SGD with momentum 0.9
+    (DiLoCo). Or a function that makes an optimizer for a list of parameters. outer_rate: 1 with mean and 0.7 with
+    nesterov unless given.
+    fragments: parts of the model that are exchanged in turn, each every `every` iterations, so that the link is used
+    evenly. Must divide `every`.
+    delay: the number of iterations that run during an exchange; less than every / fragments.
+    merge: the treatment of these iterations' steps. "add" adds them to the new parameters and sends them with the next
+    window, so that every step counts once. "replace", as published, drops them.
+    start: the number of first iterations in which gradients are averaged in every step (the dense start), or a share of
+    steps=, the iterations of the run. start_codec: for these gradients.
+    buffers: "mean" exchanges floating-point buffers, such as running statistics, uncompressed with the last fragment.
+    "keep" leaves each rank its own.
+    weights: the weight of a rank's window in the mean: the number of its "steps", "equal", or a function of the number
+    of steps, such as of the tokens in them. A usual window has 1.0.
+    deadline: seconds after which a rank ends its window early. late: the treatment of the steps in such a window:
+    "send" counts them, "next" keeps them for the next exchange, "drop" drops them. With a deadline, ranks make
+    different numbers of iterations: end the loop by .exchanges.
     process_group: the ranks; None is the default group. options: choices, strategy, link, hosts, lanes, min_values,
     part_values, timeout, patience, seed, run, transport and so on (tithe.Session).
 
-    Leaving without an exception averages what is left of the window: then all ranks have the same parameters. Steps
-    outside the context are a rank's own, and nothing is exchanged.
-    A rank whose drift is not finite sends nothing in that exchange, goes on from the outer parameters, and begins the
-    optimizer's state anew where that is not finite. ValueError for settings; tithe.Error with `peer` for other ranks.
+    Leaving without an exception averages the rest of the window, so that all ranks have the same parameters. Steps
+    outside the context are not exchanged.
+    A rank whose drift is not finite sends zeros in that exchange, continues from the outer parameters, and resets the
+    optimizer's state of each parameter where it is not finite. ValueError for settings; tithe.Error with `peer` for
+    failures of other ranks.
     """
 
     __module__ = "tithe.torch"
@@ -120,7 +122,7 @@ class LocalSteps:
                 "start_codec= beside a DistributedDataParallel: its dense start is its own, so say there what its "
                 "gradients travel by, tithe.torch.attach(model, codec=...)"
             )
-        self._parameters()  # what is wrong with them is told here
+        self._parameters()  # raises their errors here
         self._windows: Windows | None = None
         self._loaded: Mapping[str, Any] | None = None
         self._at_end: dict[str, Any] | None = None
@@ -131,7 +133,7 @@ class LocalSteps:
     def _parameters(self) -> Named:
         return trained_parameters(self._model, self._optimizers)
 
-    # ---- life
+    # ---- open and close
 
     def __enter__(self) -> "LocalSteps":
         self.open()
@@ -141,7 +143,7 @@ class LocalSteps:
         self.close(exchange=kind is None)
 
     def open(self) -> None:
-        """What entering does, for trainers that leave no place for a context. Collective."""
+        """Does the same as entering, for trainers without a place for a context. Collective."""
         if self._windows is not None:
             raise ValueError("this LocalSteps has been entered before: make another one")
         try:
@@ -176,7 +178,7 @@ class LocalSteps:
         if self._loaded is not None:
             together(group, self._settings.patience, f"{_DOING}()", lambda: windows.load(self._loaded))
             self._loaded = None
-        self._listen()
+        self._register_hooks()
 
     def _prepare(self) -> Named:
         named = self._parameters()
@@ -184,10 +186,10 @@ class LocalSteps:
         if self._settings.fragments > len(named):
             raise ValueError(f"fragments={self._settings.fragments}, and the model has {len(named)} parameters")
         if dist.get_rank(self._group()) == 0:
-            self._say_what_is_unwise()
+            self._warn_of_settings()
         return named
 
-    def _say_what_is_unwise(self) -> None:
+    def _warn_of_settings(self) -> None:
         settings = self._settings
         if settings.outer != "nesterov" or settings.steps is None:
             return
@@ -213,7 +215,7 @@ class LocalSteps:
             for number, run in enumerate(runs)
         ]
 
-    def _listen(self) -> None:
+    def _register_hooks(self) -> None:
         self._undo.callback(self._optimizers[0].register_step_pre_hook(self._before_step).remove)
         self._undo.callback(self._optimizers[-1].register_step_post_hook(self._after_step).remove)
         if self._scaler is not None:
@@ -224,7 +226,7 @@ class LocalSteps:
             self._silence()
 
     def close(self, exchange: bool = True) -> None:
-        """What leaving does. exchange: all ranks end well, and exchange what is left of the window: collective then."""
+        """Does the same as leaving. exchange: averages the rest of the window, which is collective."""
         if self._windows is None or self._at_end is not None:
             return
         try:
@@ -259,7 +261,7 @@ class LocalSteps:
         return self._windows
 
     def _make_alike(self) -> None:
-        """All ranks have what rank 0 has."""
+        """Copies the parameters and buffers of rank 0 to all ranks."""
         group = self._group()
         first = dist.get_global_rank(group, 0)
         with torch.no_grad():
@@ -269,7 +271,7 @@ class LocalSteps:
                 tensor.copy_(values)
 
     def _silence(self) -> None:
-        """DDP synchronises no more until the end, neither gradients nor buffers."""
+        """Stops DDP from synchronising gradients and buffers, until the end."""
         ddp, before = self._ddp, (self._ddp.require_backward_grad_sync, self._ddp.require_forward_param_sync)
         ddp.require_backward_grad_sync = ddp.require_forward_param_sync = False
 
@@ -300,7 +302,7 @@ class LocalSteps:
             self._windows.averaging.average()
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        found = getattr(optimizer, "found_inf", None)  # a fused one is called, and steps or not
+        found = getattr(optimizer, "found_inf", None)  # a fused optimizer is called even if it skips the step
         if found is None or float(found) == 0.0:
             self._windows.stepped()
         if self._scaler is None:
@@ -314,23 +316,23 @@ class LocalSteps:
             if self._ddp is not None:
                 self._silence()
 
-    # ---- what it says
+    # ---- figures
 
     @property
     def iterations(self) -> int:
-        """Of the loop, since the beginning of the run."""
+        """The iterations of the loop since the beginning of the run."""
         return 0 if self._windows is None else self._windows.iterations
 
     @property
     def exchanges(self) -> int:
-        """That have been merged, since the beginning of the run. The same on all ranks."""
+        """The exchanges that were merged since the beginning of the run. The same on all ranks."""
         return 0 if self._windows is None else self._windows.exchanges
 
     @contextlib.contextmanager
     def outer_parameters(self) -> Iterator[torch.nn.Module]:
-        """The model with the outer parameters and buffers, the same on all ranks; for evaluation, between steps.
+        """The model with the outer parameters and buffers, the same on all ranks: for evaluation, between steps.
 
-        What this rank had comes back at the end. No step may be made inside.
+        This rank's own parameters are restored at the end. No step may be made inside.
         """
         windows = self._running()
         if self._evaluating:
@@ -347,17 +349,18 @@ class LocalSteps:
             self._evaluating = False
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """What this rank's codec has left unsent of a parameter's weighted drift, float32, in its shape."""
+        """This rank's residual of a parameter's weighted drift, float32, in the parameter's shape."""
         unsent = self._running().residual(parameter)
         if unsent is None:
             raise ValueError("the parameter is none of those that are exchanged")
         return unsent
 
     def stats(self) -> dict[str, Any]:
-        """What tithe.Session.stats() has of the exchanges, with norms of the drift; also after the end.
+        """tithe.Session.stats() of the exchanges, with norms of the drift; also after the end.
 
-        Beside it iterations, exchanges, steps, start_bytes_sent (of the dense start; 0 where it is DDP's), windows_late
-        (ended by the deadline), windows_lost (not finite), steps_dropped (by late="drop", merge="replace", lost ones).
+        In addition: iterations, exchanges, steps, start_bytes_sent (of the dense start; 0 if DDP averages it),
+        windows_late (ended by the deadline), windows_lost (not finite), steps_dropped (by late="drop", by
+        merge="replace", or in a lost window).
         """
         return self._sums() if self._at_end is None else dict(self._at_end)
 
@@ -373,7 +376,7 @@ class LocalSteps:
         return {**sums, "iterations": windows.iterations, "exchanges": windows.exchanges}
 
     def plan(self) -> str:
-        """What happens to each part of the fragments seen so far, and why."""
+        """The codec and strategy of each part of the fragments so far, and the reasons, as text."""
         windows = self._running()
         windows.wait()
         return windows.session.plan_text()
@@ -381,15 +384,15 @@ class LocalSteps:
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's state, between two iterations: what is outer, what is unsent, and what is under way, which is
-        waited for. For torch.save(), under a key of the rank's own.
+        """This rank's state between two iterations: the outer parameters, the residuals and the exchange under way, for
+        which it waits. For torch.save(), under a key of this rank.
 
-        Save on every rank, beside that rank's own model and inner optimizer: within a window ranks differ.
+        Save it on every rank, with that rank's own model and inner optimizer: within a window the ranks differ.
         """
         return labelled(self._running().state())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on bit-identically from state_dict(). Before entering, with model and optimizer as saved with it.
+        """Continues bit-identically from state_dict(). Before entering, with the model and optimizer of the same save.
 
         Entering raises ValueError for other settings, ranks, worlds or parameters.
         """

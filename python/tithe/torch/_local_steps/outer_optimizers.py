@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outer optimizers: what becomes of the ranks' mean drift.
+"""Outer optimizers: they step the outer parameters along the ranks' mean drift.
 
-Each multiplication and each addition is rounded by itself, so that processors of several kinds get the same bits.
+Each multiplication and each addition is rounded separately, so that all kinds of processors compute the same bits.
 """
 
 import copy
@@ -17,7 +17,7 @@ Factory = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 
 
 class Mean:
-    """outer -= rate * drift. With rate 1 the mean of the ranks' parameters (local SGD)."""
+    """outer -= rate * drift. With rate 1 the result is the mean of the ranks' parameters (local SGD)."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -32,11 +32,11 @@ class Mean:
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Nothing is kept."""
+        """This optimizer has no state."""
 
 
 class Nesterov:
-    """SGD with Nesterov momentum, as torch.optim.SGD has it: v = mu v + d; outer -= rate * (d + mu v)."""
+    """SGD with Nesterov momentum, as in torch.optim.SGD: v = mu v + d; outer -= rate * (d + mu v)."""
 
     MU = 0.9
 
@@ -59,7 +59,7 @@ class Nesterov:
 
 
 class FactoryOptimizer:
-    """An optimizer of torch's, over the outer values of a fragment."""
+    """An optimizer of torch's over the outer values of a fragment, made by the user's function."""
 
     def __init__(self, factory: Factory, entries: Sequence[Entry]) -> None:
         self._parameters = [torch.nn.Parameter(entry.outer, requires_grad=True) for entry in entries]
@@ -85,7 +85,7 @@ class FactoryOptimizer:
 
 
 def check_outer(outer: Any, rate: float | None) -> None:
-    """ValueError says what can be given."""
+    """Raises ValueError for a wrong outer= or outer_rate=."""
     if not (outer in ("mean", "nesterov") if isinstance(outer, str) else callable(outer)):
         raise ValueError(
             f"outer={outer!r}: give 'mean', 'nesterov', or a function that makes a torch.optim.Optimizer of a list of "

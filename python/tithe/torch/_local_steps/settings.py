@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of LocalSteps, checked, and those of its sessions."""
+"""The settings of LocalSteps, and its sessions."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from tithe.torch._local_steps.outer_optimizers import Factory, check_outer
 
 @dataclass
 class Settings:
-    """As LocalSteps takes them; ValueError names a wrong one."""
+    """The arguments of LocalSteps. ValueError names a wrong one."""
 
     every: int
     codec: str
@@ -51,7 +51,7 @@ class Settings:
         self.codec, self.start_codec = _core.check_codec(self.codec), _core.check_codec(self.start_codec)
 
     def alike(self) -> dict[str, Any]:
-        """What is the same on all ranks, and in a run that goes on."""
+        """The settings that must be the same on all ranks, and in a run that continues."""
         rate = 0.0 if self.outer_rate is None else float(self.outer_rate)
         return {
             "every": self.every, "codec": self.codec, "outer": self.outer if isinstance(self.outer, str) else "factory",
@@ -60,29 +60,29 @@ class Settings:
         }  # fmt: skip
 
     def weight(self, steps: int, planned: int) -> float:
-        """What a window counts."""
+        """The weight of a window in the mean."""
         if callable(self.weights):
-            told = float(self.weights(steps))
-            if not 0.0 <= told < math.inf:
-                raise ValueError(f"weights({steps}) gave {told}: must be a finite number of at least 0")
-            return told
+            weight = float(self.weights(steps))
+            if not 0.0 <= weight < math.inf:
+                raise ValueError(f"weights({steps}) gave {weight}: must be a finite number of at least 0")
+            return weight
         if steps == 0:
             return 0.0
         return 1.0 if self.weights == "equal" or planned == 0 else steps / planned
 
     def session(self, rank: int, world: int, all_gather: Callable[[bytes], list[bytes]]) -> Session:
-        """What carries the drift. Collective."""
+        """Opens the session that exchanges the drift. Collective."""
         choices = with_ours(self.options.get("choices"))
         return Session.open(rank, world, all_gather, codec=self.codec, **{**self.options, "choices": choices})
 
     def start_session(self, rank: int, world: int, all_gather: Callable[[bytes], list[bytes]]) -> Session:
-        """What carries the gradients of the dense start. Collective."""
+        """Opens the session that averages the gradients of the dense start. Collective."""
         rest = {name: value for name, value in self.options.items() if name not in ("choices", "strategy", "trace")}
         return Session.open(rank, world, all_gather, codec=self.start_codec, choices=with_ours(None), **rest)
 
 
 def start_length(start: Any, steps: Any) -> int:
-    """How many iterations synchronise every step."""
+    """The number of iterations of the dense start."""
     if steps is not None:
         whole("steps", steps, 1)
     if isinstance(start, bool) or not isinstance(start, int | float) or not 0 <= start < math.inf:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running part of LocalSteps: when a fragment is sent and merged, and what is kept for that.
+"""The running part of LocalSteps: the schedule by which fragments are sent and merged.
 
 The window of a fragment, from one sending to the next, with every=6, fragments=2, delay=1 (iterations):
 
-    fragment 0     . . S M . . S M      S  the drift is handed over, at the end of the third iteration
-    fragment 1     . . . . . S M .      M  one iteration later the mean comes back: outer step, then merge
+    fragment 0     . . S M . . S M      S  the drift is sent, at the end of the third iteration
+    fragment 1     . . . . . S M .      M  the mean arrives one iteration later: outer step, then merge
 """
 
 import logging
@@ -16,7 +16,7 @@ import torch
 
 from tithe._session import Session
 from tithe.torch._common.parameter_keys import fingerprint
-from tithe.torch._local_steps.checks import Named, check_loaded, check_unchanged, say_where_ranks_differ
+from tithe.torch._local_steps.checks import Named, check_loaded, check_ranks_agree, check_unchanged
 from tithe.torch._local_steps.dense_start import Averaging
 from tithe.torch._local_steps.drift import Entry, Fragment
 from tithe.torch._local_steps.exchange import CLOSING, WINDOW, Exchange
@@ -28,7 +28,7 @@ STATE_FORMAT = 1
 
 
 class Windows:
-    """Counts iterations, and exchanges fragments when it is their turn."""
+    """Counts iterations, and exchanges each fragment at the end of its window."""
 
     def __init__(
         self,
@@ -42,15 +42,15 @@ class Windows:
         self.settings = settings
         self.fragments = fragments
         self.session = session
-        self.averaging = averaging  # of the dense start; None where DDP has it, or there is none
+        self.averaging = averaging  # of the dense start; None if DDP averages it, or without one
         self.iterations = 0  # of the loop, since the beginning of the run
-        self.exchanges = 0  # merged
+        self.exchanges = 0  # that were merged
         self.booked = {"steps": 0, "steps_dropped": 0.0, "windows_lost": 0, "windows_late": 0, "start_bytes_sent": 0}
-        self._parameters = parameters  # those that are trained now
+        self._parameters = parameters  # returns the parameters that are trained now
         self._known = {name: id(p) for name, p in parameters()}
         self._optimizers = list(optimizers)
-        self._since = 0  # iterations since the last sending
-        self._began = time.monotonic()  # the window
+        self._since = 0  # iterations since the last exchange began
+        self._began = time.monotonic()  # the time when the window began
         self._begun = 0  # exchanges that were sent
         self._pending: Exchange | None = None
 
@@ -70,7 +70,7 @@ class Windows:
                 fragment.steps += 1
 
     def iterated(self) -> bool:
-        """An iteration is over. True: it was the last one of the dense start."""
+        """Notes the end of an iteration. Returns True at the end of the dense start."""
         self.iterations += 1
         if self.iterations <= self.settings.start_length:
             return not self.in_start
@@ -83,11 +83,11 @@ class Windows:
             self._send(WINDOW)
             if self.settings.delay == 0:
                 self.merge()
-            self._began = time.monotonic()  # waiting for others is no part of a window
+            self._began = time.monotonic()  # the wait for other ranks is not part of a window
         return False
 
     def start_over(self) -> None:
-        """All ranks are alike: what is outer begins here."""
+        """Ends the dense start, when all ranks have the same parameters: they become the outer parameters."""
         for entry in self.entries():
             entry.begin()
         if self.averaging is not None:
@@ -97,15 +97,16 @@ class Windows:
         self._began = time.monotonic()
 
     def finish(self) -> None:
-        """Exchanges what is left, so that all ranks end alike."""
+        """Exchanges the rest of all windows, so that all ranks end with the same parameters."""
         self.merge()
         if self._since > 0 or len(self.fragments) > 1 or self.settings.deadline is not None:
-            for _ in self.fragments:  # in turn, so that a rank which goes on meets what it expects, and sees who ends
+            # One by one, as a rank that continues expects them: it then detects the rank that ends.
+            for _ in self.fragments:
                 self._send(CLOSING)
                 self.merge()
 
     def wait(self) -> None:
-        """Until nothing is under way; what has arrived is merged when its time comes."""
+        """Waits for the exchange under way. It is merged at the end of its delay."""
         if self._pending is not None:
             self._pending.wait()
 
@@ -139,12 +140,12 @@ class Windows:
         self._begun += 1
 
     def merge(self) -> None:
-        """Brings what is under way into the model."""
+        """Waits for the exchange under way, and merges it into the model."""
         if self._pending is None:
             return
         self._pending.wait()
         exchange, self._pending = self._pending, None
-        say_where_ranks_differ(exchange.rows.tolist(), self.session.rank)
+        check_ranks_agree(exchange.rows.tolist(), self.session.rank)
         fragment, replace = exchange.fragment, self.settings.merge == "replace"
         fragment.step(exchange.weight(), exchange.closing)
         if replace and not fragment.late:
@@ -154,7 +155,7 @@ class Windows:
         self.exchanges += 1
 
     def _lose(self, sending: Fragment) -> None:
-        """This rank's parameters are not finite: it goes on from the outer ones, and so do all its fragments."""
+        """This rank's parameters are not finite: resets all fragments to the outer parameters."""
         self.booked["windows_lost"] += 1
         for fragment in self.fragments:
             self._drop(fragment)
@@ -173,7 +174,7 @@ class Windows:
         )  # fmt: skip
 
     def _drop(self, fragment: Fragment) -> None:
-        """Books its steps as seen by nobody; they count by the fragment's share of the model."""
+        """Counts the fragment's steps as dropped, weighted by the fragment's share of the model."""
         self.booked["steps_dropped"] += fragment.steps * fragment.values / sum(f.values for f in self.fragments)
         fragment.steps = 0
 
@@ -183,7 +184,7 @@ class Windows:
             for entry in fragment.entries:
                 if entry.live is not parameter:
                     continue
-                if fragment.number >= self._begun:  # it has never travelled
+                if fragment.number >= self._begun:  # it was never sent
                     return torch.zeros_like(entry.outer)
                 return torch.from_numpy(self.session.residual(entry.key, entry.out.numel())).view_as(entry.outer)
         return None
@@ -191,7 +192,7 @@ class Windows:
     # ---- checkpoints
 
     def state(self) -> dict[str, Any]:
-        """As load() takes it; tensors, numbers and texts alone."""
+        """The state for load(): only tensors, numbers and strings."""
         self.wait()
         pending = self._pending
         session = torch.frombuffer(bytearray(self.session.state()), dtype=torch.uint8)
@@ -224,7 +225,7 @@ class Windows:
         }  # fmt: skip
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there. ValueError, before anything has changed, where it is another's."""
+        """Restores a state. ValueError, before anything has changed, for the state of another run."""
         check_loaded(state, STATE_FORMAT, self.settings.alike(), self.session, self.entries())
         self.session.restore(state["session"].numpy().tobytes())
         if state["start"] is not None:

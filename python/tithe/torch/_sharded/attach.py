@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.attach() for models that fully_shard() or replicate() made (PyTorch's FSDP2).
 
-Such a model has parameter groups; in backward each hands over one flat tensor, this rank's shard of the group's
-gradients, to be averaged over the ranks that hold the same shard. In a mesh with a replicate dimension that is a plain
-all-reduce on a process group, and a group of ours stands there instead. Without one it is the hook that FSDP2 has.
-What FSDP2 keeps to itself, and is used here, is in groups.py.
+Such a model has parameter groups. In backward each group has one flat tensor, this rank's shard of the group's
+gradients, to average over the ranks with the same shard. In a mesh with a replicate dimension FSDP2 averages it by an
+all-reduce on a process group, which is replaced by a group of tithe's. In a mesh without one FSDP2's all-reduce hook is
+used. groups.py has all uses of FSDP2's private parts.
 """
 
 import functools
@@ -28,7 +28,7 @@ _DOING = "tithe.torch.attach()"
 
 
 class Gradients:
-    """A group's flat tensor, as what tithe.torch otherwise gets from DDP."""
+    """A group's flat tensor, with the methods of a dist.GradBucket."""
 
     def __init__(self, place: int, parameters: list[torch.Tensor], flat: torch.Tensor) -> None:
         self._place, self._parameters, self._flat = place, parameters, flat
@@ -43,36 +43,36 @@ class Gradients:
         return self._flat
 
     def is_last(self) -> bool:
-        """Known at the end of backward alone."""
+        """Unknown before the end of backward."""
         return False
 
 
 class ShardedState(PartState):
-    """The State of a model that fully_shard() or replicate() made: residuals are those of this rank's shard.
+    """The State of a model that fully_shard() or replicate() made: residuals are of this rank's shard.
 
-    `rank` and `world` are those among the ranks that hold the same shard.
+    `rank` and `world` are those among the ranks with the same shard.
     """
 
     __slots__ = ("_alone", "_error", "_groups", "_module", "_step", "_summed")
 
     def _take(self, module: torch.nn.Module, groups: Sequence[Group], replicas: dist.ProcessGroup | None) -> None:
-        """Makes the groups hand over their gradients here. Before open()."""
+        """Makes the groups pass their gradients to this State. Before open()."""
         self._model_known = True
         self._module = module
         self._groups = groups
         self._alone = False
         self._error: Exception | None = None
         self._step: list[Any] = []  # jobs of the open step
-        self._summed: list[torch.Tensor] = []  # those that FSDP2 wants as sums
+        self._summed: list[torch.Tensor] = []  # tensors for which FSDP2 expects sums
         for group in groups:
             group.hand_over(functools.partial(self._reduce, group), replicas)
 
     def _reduce(self, group: Group, flat: torch.Tensor, sums: bool) -> None:
-        """One group's gradients, in place.
+        """Averages one group's gradients, in place.
 
-        Starts the exchange, and where nothing looks at the values before the end of backward, returns at once. What
-        goes wrong is raised at the end of backward: FSDP2 has no state to go on from if it is raised in between, and
-        inside an all-reduce torch would replace it by an error of its own.
+        Starts the exchange, and returns at once if FSDP2 does not read the values before the end of backward. Errors
+        are raised at the end of backward: FSDP2 cannot recover from an error in between, and torch would replace the
+        type of one inside an all-reduce.
         """
         try:
             self.open()
@@ -98,19 +98,19 @@ class ShardedState(PartState):
             raise error
 
     def _finish(self) -> None:
-        """Returns when the step's gradients are averaged; raises what went wrong."""
+        """Returns when the step's gradients are averaged. Raises the step's error."""
         step, self._step = self._step, []
         summed, self._summed = self._summed, []
         if self._error is not None or not step:
             return
         self._running.end(step[-1].tensor)
         for job in step:
-            job.future.wait()  # on an accelerator, the stream that works on does
+            job.future.wait()  # on an accelerator the current stream waits
         for flat in summed:
             flat.mul_(self._running.world)
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """What this rank has not sent yet of its shard of a parameter's gradient, float32, in the shard's shape."""
+        """This rank's residual of its shard of a parameter, float32, in the shard's shape."""
         for group in self._groups:
             if (found := group.find(parameter)) is not None:
                 whole = super().residual(found)
@@ -140,7 +140,7 @@ def attach_sharded(
     replicas: dist.ProcessGroup | None,
     options: dict[str, Any],
 ) -> State:
-    """The State of an FSDP2 model, attached and open. Collective over the ranks that hold the same shard."""
+    """The State of an FSDP2 model, attached and open. Collective over the ranks with the same shard."""
     check_version()
     patience = usable_timeout(options)
     known = over_replicas(module, replicas)
@@ -151,11 +151,11 @@ def attach_sharded(
             raise ValueError(f"attach() takes {' and '.join(sorted(given))} from the model: leave it out")
         groups = groups_of(module, replicas)
         named = [pair for group in groups for pair in group.named()]
-        by_name(named)  # what is wrong with the names is told here
+        by_name(named)  # raises ValueError for wrong names
         optimizers = optimizers_of(optimizer, by_name(module.named_parameters()))
         chosen = suitable(codec, optimizers)
         state = ShardedState(known, codec=chosen, strategy=strategy, parameters=named, **options)
-        state._unused.detach()  # what goes wrong from here on is told by an exception
+        state._unused.detach()  # errors from here on are exceptions
         scale_of(state.loss_scale)
         adapt(state, optimizers, ShardViews(groups), warns=all(group.first for group in groups))
         state._take(module, groups, replicas)
@@ -163,12 +163,12 @@ def attach_sharded(
 
     state = prepare() if known is None else together(known, patience, _DOING, prepare)
     mine = shard_text(state._parts())
-    told = all_gather_bytes(mine.encode(), state._group(), patience, _DOING)
-    for rank, theirs in enumerate(told):
-        if theirs != told[0]:
+    of_ranks = all_gather_bytes(mine.encode(), state._group(), patience, _DOING)
+    for rank, theirs in enumerate(of_ranks):
+        if theirs != of_ranks[0]:
             raise ValueError(
-                f"replicas= holds ranks with different shards ({told[0].decode()} on its rank 0, {theirs.decode()} on "
-                f"its rank {rank}): give each rank the group of those that hold the same shard"
+                f"replicas= holds ranks with different shards ({of_ranks[0].decode()} on its rank 0, {theirs.decode()} "
+                f"on its rank {rank}): give each rank the group of those that hold the same shard"
             )
     state.open()
     return state

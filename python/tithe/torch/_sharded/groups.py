@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tithe uses of PyTorch's FSDP2 that is not public: parameter groups, their meshes, their place for an all-reduce.
+"""The private parts of PyTorch's FSDP2 that tithe uses: parameter groups, their meshes and their all-reduce.
 
-Read in torch 2.13: another torch is refused before anything is changed, since it may keep the same names for something
-else.
+They were read in torch 2.13. Another torch is refused before anything is changed, since the same names may have another
+meaning there.
 """
 
 import copy
@@ -18,19 +18,19 @@ from tithe.torch._common.checks import DTYPES, some
 _READ_IN = "2.13"
 _PARAMETER = ("sharded_param", "padded_sharded_param_size", "_sharded_param_data", "offload_to_cpu")
 _GROUP = ("fsdp_params", "mesh_info", "gradient_divide_factor", "force_sum_reduction_for_comms", "_all_reduce_hook")
-_SHARD = (("size", 1), ("rank", 0))  # of a mesh, and without one
+_SHARD = (("size", 1), ("rank", 0))  # attributes of a mesh, and their values without a shard dimension
 
 Reduce = Callable[[torch.Tensor, bool], None]
 
 
 def is_sharded(model: Any) -> bool:
-    """Whether fully_shard() or replicate() made the model, or a part of it."""
+    """Whether fully_shard() or replicate() made the model or a part of it."""
     kind = getattr(getattr(dist, "fsdp", None), "FSDPModule", None)
     return kind is not None and isinstance(model, torch.nn.Module) and any(isinstance(m, kind) for m in model.modules())
 
 
 def check_version() -> None:
-    """ValueError where this torch is none that was read."""
+    """Raises ValueError unless this is the torch that was read."""
     if not torch.__version__.startswith(f"{_READ_IN}."):
         raise ValueError(
             f"torch {torch.__version__}: attach() finds gradients of fully_shard() where torch {_READ_IN} keeps them. "
@@ -49,7 +49,7 @@ def _private(thing: Any, names: Sequence[str]) -> Any:
 
 
 class _Replicas(dist.ProcessGroup):
-    """Stands where FSDP2 has the process group of those that hold the same shard. It does an all-reduce, no more."""
+    """Replaces FSDP2's process group of the ranks with the same shard. It does an all-reduce only."""
 
     def __init__(self, native: dist.ProcessGroup, reduce: Reduce) -> None:
         super().__init__(native.rank(), native.size())
@@ -71,12 +71,12 @@ class Group:
     def __init__(self, place: int, inner: Any, module: torch.nn.Module, names: dict[int, str]) -> None:
         self.place = place
         self._inner = _private(inner, _GROUP)
-        self._module = module  # that has FSDP2's methods for the group
+        self._module = module  # with FSDP2's methods for the group
         self._shards = [_private(p, _PARAMETER) for p in inner.fsdp_params]
         size, shard = (getattr(inner.mesh_info, f"shard_mesh_{what}", default) for what, default in _SHARD)
         self.shard = f"shard {shard} of {size}" if size > 1 else "all"
         self.first = shard == 0
-        # As State sees parameters: this rank's shard with its padding, which is how it lies in the group's gradients.
+        # The parameters of the State: this rank's shards with padding, as in the group's gradients.
         self._seen = [
             (names[id(p.sharded_param)], torch.nn.Parameter(self._values(p), p.sharded_param.requires_grad))
             for p in self._shards
@@ -97,12 +97,12 @@ class Group:
         return self._seen
 
     def stepped(self) -> list[tuple[str, torch.nn.Parameter, torch.nn.Parameter]]:
-        """(name, what an optimizer has of it, shard as it lies in the group's gradients) of each parameter."""
+        """(name, the optimizer's parameter, the shard with padding as in the group's gradients) of each parameter."""
         pairs = zip(self._shards, self._seen, strict=True)
         return [(name, shard.sharded_param, seen) for shard, (name, seen) in pairs]
 
     def refresh(self) -> None:
-        """FSDP2 may have moved the values to other memory, as in its first forward."""
+        """Updates the shards: FSDP2 may have moved the values to other memory, as in its first forward."""
         for shard, (_, seen) in zip(self._shards, self._seen, strict=True):
             seen.data = self._values(shard)
             seen.requires_grad_(shard.sharded_param.requires_grad)
@@ -115,7 +115,7 @@ class Group:
         return None
 
     def parameters(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """ShardViews in the order of their gradients. ValueError where some parameter got none."""
+        """The shards in the order of their gradients. ValueError if a parameter has no gradient."""
         pairs = zip(self._shards, self._seen, strict=True)
         trained = [(name, seen) for shard, (name, seen) in pairs if shard.sharded_param.requires_grad]
         values = sum(seen.numel() for _, seen in trained)
@@ -128,11 +128,11 @@ class Group:
         return [seen for _, seen in trained]
 
     def used_at_once(self, flat: torch.Tensor, sums: bool) -> bool:
-        """Whether the values are read, copied or changed before the end of backward."""
+        """Whether FSDP2 reads, copies or changes the values before the end of backward."""
         inner = self._inner
         return (
             self.divided(flat, sums)
-            or (self.native() is not None and inner._all_reduce_hook is not None)  # of the user, after ours
+            or (self.native() is not None and inner._all_reduce_hook is not None)  # the user's, after ours
             or any(
                 p.offload_to_cpu
                 or p.sharded_param.dtype != flat.dtype
@@ -143,17 +143,17 @@ class Group:
         )
 
     def divided(self, flat: torch.Tensor, sums: bool) -> bool:
-        """Whether FSDP2 divides the values once more afterwards."""
+        """Whether FSDP2 divides the values again afterwards."""
         forced = self._inner.force_sum_reduction_for_comms
         return (sums or self.native() is None) and (forced or flat.dtype == torch.float16)
 
     def native(self) -> dist.ProcessGroup | None:
-        """The process group of those that hold the same shard; None in a mesh without replicas."""
+        """The process group of the ranks with the same shard; None in a mesh without replicas."""
         group = getattr(self._inner.mesh_info, "replicate_process_group", None)
         return group.native if isinstance(group, _Replicas) else group
 
     def check(self, replicas: dist.ProcessGroup | None) -> None:
-        """ValueError for what cannot be averaged, by name."""
+        """Raises ValueError if the group cannot be averaged."""
         if isinstance(getattr(self._inner.mesh_info, "replicate_process_group", None), _Replicas):
             raise ValueError("this model is attached already: its State is the one that attach() gave")
         if self.native() is not None and replicas is not None:
@@ -172,18 +172,18 @@ class Group:
                 )
 
     def hand_over(self, reduce: Reduce, replicas: dist.ProcessGroup | None) -> None:
-        """From now on gradients go to `reduce`, with whether sums are wanted."""
+        """Passes gradients to `reduce` from now on, with a flag for sums instead of means."""
         if replicas is not None:
             self._module.set_all_reduce_hook(lambda flat: reduce(flat, False))
             return
-        # One mesh may serve several groups, and each needs a place of its own here.
+        # Several groups may share one mesh, and each needs its own process group.
         info = copy.copy(self._inner.mesh_info)
         info.replicate_process_group = _Replicas(info.replicate_process_group, reduce)
         self._inner.mesh_info = info
 
 
 def groups_of(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> list[Group]:
-    """The groups whose gradients travel between replicas. ValueError says what is wrong with the model."""
+    """The groups whose gradients are averaged between replicas. ValueError for a model that tithe refuses."""
     names = {id(p): name.replace("_orig_mod.", "") for name, p in model.named_parameters()}
     groups = [Group(at, inner, module, names) for at, (inner, module) in enumerate(_inner_groups(model))]
     if replicas is None:
@@ -200,7 +200,7 @@ def groups_of(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> lis
 
 
 def over_replicas(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """The ranks that hold what this one holds. ValueError says what a model without replicas is to do."""
+    """The ranks with the same shards as this one. ValueError, with the cure, for a model without replicas."""
     if replicas is not None:
         return replicas
     for inner, _ in _inner_groups(model):
@@ -226,6 +226,6 @@ def _inner_groups(model: torch.nn.Module) -> list[tuple[Any, torch.nn.Module]]:
 
 
 def shard_text(shards: dict[str, str]) -> str:
-    """The same on two ranks if all their shards are; short, since it stands in an error."""
+    """A short text that is the same on two ranks exactly if all their shards are."""
     kinds = ", ".join(sorted(set(shards.values())))
     return f"{kinds} ({hashlib.blake2b(repr(sorted(shards.items())).encode(), digest_size=4).hexdigest()})"
