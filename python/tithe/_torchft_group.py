@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torchft's process group: a session per quorum, and the gradients of replicas in it."""
+"""tithe.torchft's process group: a session that averages the gradients of the replicas of a quorum."""
 
 import contextlib
 import functools
@@ -30,17 +30,17 @@ from tithe.torch._hook.running_session import Barrier, RunningSession
 from tithe.torch._hook.session_end import end_session
 
 _log = logging.getLogger("tithe.torch")
-_OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group decides
-_PATIENCE = 60.0  # seconds, as long as torchft waits unless told otherwise
-_UNDONE = 64  # epochs, for replicas that were not there meanwhile
-_MANY = 4096  # values that are worth a warning
+_OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group sets itself
+_PATIENCE = 60.0  # seconds, torchft's default
+_UNDONE = 64  # epochs to remember, for replicas that were absent
+_MANY = 4096  # values of a tensor that deserves a warning
 
 
 class ProcessGroup(ProcessGroupGloo):
-    """What torchft.Manager(pg=...) takes: between replicas, gradients that have names go through a codec.
+    """The group for torchft.Manager(pg=...): gradients with names go through a codec between replicas.
 
-    codec, strategy and options as tithe.Session takes them; patience is 60 seconds unless said otherwise. ValueError
-    for a wrong one. See the module for what becomes of residuals.
+    codec, strategy and options as tithe.Session takes them; patience is 60 seconds by default. ValueError for a wrong
+    one. The module's text has the rules for residuals.
     """
 
     __module__ = "tithe.torchft"
@@ -58,26 +58,26 @@ class ProcessGroup(ProcessGroupGloo):
         if "feedback=momentum" in _core.check_codec(codec) + given["choices"]:
             raise ValueError("feedback=momentum: a replica that heals would have none; leave it to the optimizer")
         super().__init__(timedelta(seconds=make_options(self._given).patience))
-        self._own = uuid.uuid4().hex[:12]  # a replica that is started anew is another one
+        self._own = uuid.uuid4().hex[:12]  # a restarted replica gets a new one
         self._name, self._epoch = "", 0
         self._undone: list[int] = []  # epochs whose last round was taken back
         self._names: dict[int, tuple[str, torch.nn.Parameter]] = {}
         self._running: RunningSession | None = None
         self._manager: Callable[[], Any] = lambda: None
-        self._last: Job | None = None  # of the newest step, once all its buckets are handed over
-        self._step = 0  # which step of the manager's that is
-        # Gradients held back while this replica heals, by key: before the newest step, and after it if it stands.
+        self._last: Job | None = None  # the last job of the newest step, once all its buckets are handed over
+        self._step = 0  # the manager's number of that step
+        # Gradients held back while this replica heals, by key: before the newest step, and after it if it counts.
         self._holds: dict[str, torch.Tensor] = {}
         self._holds_then: dict[str, torch.Tensor] | None = None
-        self._owes: dict[str, torch.Tensor] = {}  # what is held back in this step
+        self._owes: dict[str, torch.Tensor] = {}  # the values to hold back in this step
         self._below: tuple[Any, int, int] | None = None
         self._warned = False
 
     # ---- a quorum
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
-        """What configure() calls for each quorum: from here on the ranks are these. Collective over them."""
-        told = functools.partial(_told, store, rank, world_size)
+        """configure() calls it for each quorum: connects the session to the quorum's ranks. Collective over them."""
+        gather = functools.partial(_gather, store, rank, world_size)
         whole = self._whole_step()
         mine = {
             "new": f"{self._replica_id}:{self._own}",
@@ -87,22 +87,22 @@ class ProcessGroup(ProcessGroupGloo):
             "whole": whole,
             "undone": self._undone,
         }
-        known = [json.loads(each) for each in told("who", json.dumps(mine).encode())]
+        known = [json.loads(each) for each in gather("who", json.dumps(mine).encode())]
         epoch = 1 + max(each["epoch"] for each in known)
         self._take_back(whole, known)
-        rounds = told("round", b"%d" % self._running.session.round() if self._running is not None else b"")
-        # Members of the last quorum go on. A replica that was not in it comes anew, and adds what it owes to its next
-        # gradient.
+        rounds = gather("round", b"%d" % self._running.session.round() if self._running is not None else b"")
+        # Members of the last quorum continue. A replica that was not in it joins as a new one, and adds its residual to
+        # its next gradient.
         at = [(each["epoch"], int(r)) if r else None for r, each in zip(rounds, known, strict=True)]
         stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
         names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
         if self._running is not None and not stays[rank]:
-            self._come_anew(self._epoch < epoch - 1)
+            self._join_again(self._epoch < epoch - 1)
         common = b""
-        if any(stays) and not all(stays):  # before it goes on: the state still names the ranks of before
+        if any(stays) and not all(stays):  # before the session continues: its state still has the former ranks
             gives = stays.index(True)
-            common = told("common", self._running.session.common_state() if rank == gives else b"")[gives]
-        self._go_on(rank, names, epoch, functools.partial(told, "address"))
+            common = gather("common", self._running.session.common_state() if rank == gives else b"")[gives]
+        self._go_on(rank, names, epoch, functools.partial(gather, "address"))
         if not stays[rank] and common:
             self._running.session.restore_states([common], False)
         self._name, self._epoch = names[rank], epoch
@@ -124,17 +124,17 @@ class ProcessGroup(ProcessGroupGloo):
             running.rank, running.world = rank, len(names)
 
     def _whole_step(self) -> int | None:
-        """The newest step, if this replica has its result: whether it counted is to be found out."""
+        """The newest step if this replica has its result; the others decide whether the step counted."""
         last = self._last
-        if last is None:  # there was none since, or it was left before its last bucket
+        if last is None:  # no step since, or one that was abandoned before its last bucket
             return None
         self._running.drain()
         return self._step if last.error is None else None
 
     def _take_back(self, whole: int | None, known: list[dict[str, Any]]) -> None:
-        """Undoes the newest step where it counted on no replica: none is farther, or one has taken it back.
+        """Undoes the newest step if it counted on no replica: none is ahead of it, or one has undone it.
 
-        All keep what any of them takes back, for replicas that come when those that did are gone.
+        All replicas remember each undone step, for replicas that return when the others are gone.
         """
         farthest = max(each["step"] for each in known)
         undone = {each["epoch"] for each in known if each["whole"] is not None and farthest <= each["whole"]}
@@ -151,7 +151,7 @@ class ProcessGroup(ProcessGroupGloo):
         manager = self._manager()
         return manager.current_step() if manager is not None else 0
 
-    def _come_anew(self, missed_a_quorum: bool) -> None:
+    def _join_again(self, missed_a_quorum: bool) -> None:
         holds = {}
         if missed_a_quorum:
             holds = self._holds | {key: self._holds.get(key, 0) + owed for key, owed in self._unsent().items()}
@@ -167,28 +167,28 @@ class ProcessGroup(ProcessGroupGloo):
 
     @property
     def parent(self) -> Any:
-        # The group of the quorum below, for what does not go through tithe: made when it is first needed.
+        # Gloo's group of the quorum, for collectives that tithe does not do: made at first use.
         if self._pg is None:
             assert self._below is not None, "no quorum yet"
             self._pg = super()._create_pg(*self._below)
         return self._pg
 
     def size(self) -> int:
-        # Replicas in the quorum, with those that heal.
+        # Replicas in the quorum, including the healing ones.
         return self._running.world if self._running is not None else 1
 
     def getBackendName(self) -> str:
         return "torchft-tithe"
 
     def errored(self) -> Exception | None:
-        # Manager.should_commit() asks for what went wrong since the last quorum.
+        # Manager.should_commit() asks for errors since the last quorum.
         running = self._running
         if running is None:
             return None
-        if running.open:  # its other buckets were not handed over, and the others wait for them
+        if running.open:  # the other replicas wait for the step's remaining buckets
             self._give_up(error("cancelled", None, "this replica handed over a part of a step's buckets"))
         last = self._last
-        if last is not None and not last.future.done():  # nobody waits for it, and the next step needs its bucket
+        if last is not None and not last.future.done():  # the manager gave up, and the next step needs the bucket
             self._give_up(error("timeout", None, "the manager's timeout ended this replica's wait for the others"))
             running.drain()
         return running.workers.causes[0] if running.workers.causes else last.error if last is not None else None
@@ -206,7 +206,7 @@ class ProcessGroup(ProcessGroupGloo):
         running = self._running
         if running is not None and not running.workers.causes:
             end_session(running.session, running.workers.causes, cause)
-            running.workers.put(Barrier())  # no further bucket comes: those that are there end now
+            running.workers.put(Barrier())  # ends the buckets so far, since no other bucket follows
 
     # ---- a step
 
@@ -215,10 +215,10 @@ class ProcessGroup(ProcessGroupGloo):
         self._manager = weakref.ref(manager)
 
     def average(self, manager: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """A bucket's mean over the replicas that take part, in place. What goes wrong is the manager's to hear."""
+        """Replaces a bucket by its mean over the participants. Errors are reported to the manager."""
         values = bucket.buffer()
         try:
-            manager.wait_quorum()  # whatever went wrong: until then the group may still change
+            manager.wait_quorum()  # even after an error: the group may change until then
             if (before := manager.errored()) is not None:
                 self._give_up(error("cancelled", None, f"this replica left the step: {before.original_exception}"))
                 return _done(values)
@@ -250,14 +250,14 @@ class ProcessGroup(ProcessGroupGloo):
         return running.start_bucket(bucket, None)
 
     def _begin_step(self, takes_part: bool) -> None:
-        if self._holds_then is not None:  # the step before stands
+        if self._holds_then is not None:  # the previous step counted
             self._holds = self._holds_then
         self._last, self._holds_then = None, dict(self._holds)
         self._owes = {} if takes_part else self._unsent()
 
     def _hold_back(self, bucket: Any, takes_part: bool) -> None:
-        """A residual is in gradient units: handing over its negative sends nothing of it, and it goes out later, as a
-        part of a gradient."""
+        """A healing replica hands over the negative of its residual, so that it sends zeros. A residual is in gradient
+        units, so a later gradient contains it."""
         parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
         for parameter, part in zip(bucket.parameters(), parts, strict=True):
             key = self._running.keys.of(parameter)
@@ -272,16 +272,16 @@ class ProcessGroup(ProcessGroupGloo):
     def _unsent(self) -> dict[str, torch.Tensor]:
         """The session's residuals, by key."""
         running = self._running
-        running.drain()  # a session takes one call at a time
+        running.drain()  # the session takes one call at a time
         unsent = {}
         for key, parameter in running.keys.known.values():
             unsent[key] = torch.zeros(parameter.numel(), dtype=torch.float32)
-            with contextlib.suppress(ValueError):  # of a tensor that no round has had
+            with contextlib.suppress(ValueError):  # no round has had the tensor
                 running.session.residual(key, unsent[key].numpy())
         return unsent
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
-        # Without names: by a codec that loses nothing, else as they are.
+        # Tensors without names: through a lossless codec, else uncompressed by Gloo.
         if not self._goes_through(tensors, opts):
             if not self._lossless and not self._warned and any(t.numel() >= _MANY for t in tensors):
                 self._warned = True
@@ -295,7 +295,7 @@ class ProcessGroup(ProcessGroupGloo):
         looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
         job = Job(0, _core.Layout([looks], [flat.numel()], DTYPES[flat.dtype]), BucketRoute(flat), last=True)
         self._running.send(job)
-        self._running.drain()  # what comes next is another round, on all ranks
+        self._running.drain()  # the next bucket is another round, on all ranks
         return Work(job.future.then(job.value), lambda: None)
 
     def _goes_through(self, tensors: list[torch.Tensor], opts: Any) -> bool:
@@ -303,7 +303,7 @@ class ProcessGroup(ProcessGroupGloo):
         return (
             self._lossless
             and self._running is not None
-            and not self._running.open  # in a step: it would end it
+            and not self._running.open  # a round would end the open step
             and kind == dist.ReduceOp.SUM
             and len(tensors) == 1
             and tensors[0].dtype in DTYPES
@@ -354,8 +354,8 @@ class Work(dist.Work):
         return self._future
 
 
-def _told(store: Any, rank: int, world: int, what: str, mine: bytes) -> list[bytes]:
-    """The words of all ranks, by rank. Collective; a rank that is silent for the store's timeout fails it."""
+def _gather(store: Any, rank: int, world: int, what: str, mine: bytes) -> list[bytes]:
+    """The bytes of all ranks, by rank. Collective; fails if a rank does not come within the store's timeout."""
     store.set(f"tithe/{what}/{rank}", b"=" + mine)
     return [bytes(store.get(f"tithe/{what}/{r}"))[1:] for r in range(world)]
 
