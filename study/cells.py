@@ -15,8 +15,8 @@ import tithe
 import tithe.torch
 from study import variances
 from study.models import Task
-from tithe._torch_pieces import Pieces
-from tithe._torch_squares import Squares
+from tithe.torch._hook.parameter_views import ParameterViews
+from tithe.torch._optimizer.squares import Squares
 
 RANKS = int(os.environ.get("RANKS") or 4)
 STRATEGY = "server"
@@ -136,26 +136,26 @@ class Ranks:
 
 
 class Parts:
-    """The squares of tithe's AdamW (tithe._torch_squares) where all ranks are in this process: their mean products are
+    """The squares of tithe's AdamW (_optimizer.squares) where all ranks are in this process: their mean products are
     the product with their mean gradient."""
 
     def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]], ranks: Ranks):
         optimizer._exact = ranks
         self.parameters = [p for _, p in named]
-        self.squares = Squares(optimizer, Pieces({id(p): (name, p) for name, p in named}))
+        self.squares = Squares(optimizer, ParameterViews({id(p): (name, p) for name, p in named}))
         self.squares.opened(None)
         self.bytes_sent = 0.0
 
     def before(self, gradients: list[list[torch.Tensor]]) -> None:
-        if (leaving := self.squares.leaves()) is not None:
-            frame = tithe.encode(self.squares.codec, leaving[1].numpy())
-            leaving[1].copy_(torch.from_numpy(tithe.decode(frame)))
+        if (side := self.squares.side_tensors()) is not None:
+            frame = tithe.encode(self.squares.codec, side[1].numpy())
+            side[1].copy_(torch.from_numpy(tithe.decode(frame)))
             self.bytes_sent += len(frame)
         mean = [torch.stack(parts).mean(0).flatten() for parts in zip(*gradients, strict=True)]
-        self.squares.gives(self.parameters, torch.cat(mean))
+        self.squares.before_exchange(self.parameters, torch.cat(mean))
 
     def after(self, mean: list[torch.Tensor]) -> None:
-        self.squares.gets(self.parameters, torch.cat([g.flatten() for g in mean]))
+        self.squares.after_exchange(self.parameters, torch.cat([g.flatten() for g in mean]))
 
 
 def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:

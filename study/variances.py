@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 import tithe
-from tithe._torch_squares import Squares, is_due
+from tithe.torch._optimizer.squares import Squares, is_due
 
 Gradients = list[list[torch.Tensor]]  # by rank, by parameter: as they were before the exchange
 

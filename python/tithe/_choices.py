@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user gives as `choices=` (docs/choices.md), made into the one text that sessions take."""
+"""Converts the values of `choices=` (docs/choices.md) to the JSON text that sessions take."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from tithe import _core
 
 _GROUP = "small ones"
-_FEW_VALUES = 65_536  # a quarter of a megabyte: fewer are not worth a word
+_FEW_VALUES = 65_536  # a quarter of a megabyte: fewer are not worth a warning
 
 Choices = Mapping[str, Any] | str | os.PathLike[str] | None
 
 
 def choices_text(given: Choices) -> str:
-    """JSON text of a dict, of JSON text itself, or of a file that holds it; "" for None. ValueError for others."""
+    """The JSON text of a dict, of JSON text or of a file; "" for None. ValueError for other values."""
     if given is None or given == "":
         return ""
     if isinstance(given, Mapping):
@@ -38,8 +38,8 @@ def choices_text(given: Choices) -> str:
         raise ValueError(f"choices={os.fspath(given)!r}: {wrong}; give a dict, JSON text, or a file's path") from None
 
 
-def before(rules: Mapping[str, Any], text: str) -> str:
-    """Choices with rules in front, in their short form. ValueError where the text is no JSON."""
+def prepend_rules(rules: Mapping[str, Any], text: str) -> str:
+    """The choices, preceded by rules in the short form. ValueError if the text is not JSON."""
     if not rules:
         return text
     try:
@@ -53,14 +53,14 @@ def before(rules: Mapping[str, Any], text: str) -> str:
 
 
 def is_lossless(codec: str, choices: Choices = None) -> bool:
-    """Whether nothing is ever left unsent, whatever the tensor."""
+    """Whether no tensor ever has a residual."""
     return _core.is_lossless(codec, choices_text(choices))
 
 
 def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
-    """ValueError where choices name a parameter that is not there; a warning for patterns that take none.
+    """Raises ValueError if choices name a missing parameter; warns of patterns that match none.
 
-    parameters: (name, parameter) pairs, of all that are trained.
+    parameters: (name, parameter) pairs of all trained parameters.
     """
     named = list(parameters)
     automatic = _core.is_auto(options.codec)
@@ -72,7 +72,7 @@ def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -
 
 
 def clipped(codec: str, clip: float) -> str:
-    """The spec with a limit for norms. ValueError for one that is no number above 0, and where there is one already."""
+    """The codec's spec with clip=. ValueError for a wrong number, and for a spec that has clip= already."""
     if clip == 0:
         return codec
     if not isinstance(clip, int | float) or not 0 < clip < math.inf:
@@ -84,8 +84,8 @@ def clipped(codec: str, clip: float) -> str:
     return f"{codec}{',' if ':' in codec else ':'}clip={clip!r}"
 
 
-def say_what_travels_raw(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
-    """A warning, with the cure, where most bytes are those of small tensors, which no codec makes fewer."""
+def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
+    """Warns, with the cure, if most bytes are those of small tensors, which are sent uncompressed."""
     named = list(parameters)
     if _core.is_auto(options.codec) or _core.is_lossless(options.codec, options.choices):
         return
@@ -106,7 +106,7 @@ def say_what_travels_raw(options: _core.Options, parameters: Iterable[tuple[str,
 
 
 def _codec_for_groups(options: _core.Options) -> str:
-    """The session's codec where it can serve several tensors at once, else the default."""
+    """The session's codec if it can encode a group of tensors, else the default."""
     grouped = _core.Options()
     default = grouped.codec
     grouped.codec, grouped.strategy = options.codec, options.strategy

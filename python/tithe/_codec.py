@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs used alone: what is there, values to bytes, bytes to values."""
+"""Codecs without a session: the list of codecs, encode() and decode()."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def strategies() -> list[str]:
 
 
 def check_spec(spec: str) -> str:
-    """The shortest text that means the same codec and settings. ValueError says what is wrong with `spec`."""
+    """The shortest spec with the same codec and settings. ValueError for a wrong spec."""
     return _core.check_spec(spec)
 
 
 def encode(spec: str, values: npt.ArrayLike) -> bytes:
-    """One frame (docs/format.md) with all of `values`, any shape, as float32; nothing is fed back.
+    """One frame (docs/format.md) with all of `values`, of any shape, as float32, without error feedback.
 
     A NaN or Inf among them makes a flagged frame that decodes as NaN throughout.
     """
@@ -40,10 +40,10 @@ def decode(
 ) -> npt.NDArray[np.float32]:
     """The values of a frame that encode() wrote, 1-D.
 
-    n: how many values the caller expects; another number raises ValueError before anything is decoded.
-    spec: the codec's settings where they were not the defaults.
-    max_values: without n, a frame that says it holds more raises ValueError before anything is allocated for it: a few
-    bytes can stand for any number of zeros. 2**26 unless given, at most 2**40.
+    n: the expected number of values; another number raises ValueError before anything is decoded.
+    spec: the codec's settings, if they were not the defaults.
+    max_values: without n, a frame with more values raises ValueError before memory is allocated, since a few bytes can
+    stand for any number of zeros. 2**26 unless given, at most 2**40.
     Bytes that no encoder wrote raise tithe.Error with code "corrupt".
     """
     values = _core.frame_values(data, spec, MOST_VALUES if n is not None else max_values)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small exchanges between the ranks of a process group, each with one timeout.
 
-A collective waits as long as the process group says, half an hour unless told otherwise, and names nobody. So ranks
-first meet at the group's store, where each says that it has come, or why it will not: who is missing is named, and a
-refusal reaches all. The bytes themselves travel by a collective, since a store answers whoever asks it.
+A collective waits for the timeout of the process group, half an hour by default, and does not name the missing rank. So
+each rank first writes to the group's store that it has come, or why it refuses. Missing ranks are named, and all ranks
+learn of a refusal. The bytes are sent by a collective, since any process can read the store.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tithe._error import error
 
 T = TypeVar("T")
 
-_LOOK = 1.0  # seconds between looks at the clock while waiting, and for signals
-_LINGER = 5.0  # seconds that a rank which refuses stays for the others
+_POLL = 1.0  # seconds between two checks of the clock and of signals
+_LINGER = 5.0  # seconds that a refusing rank waits for the others to read its reason
 _MOST_TEXT = 1000
 _PIECE = 1 << 22  # bytes per rank
-_WITHDRAWN = "\n"  # no refusal: those are printable
+_WITHDRAWN = "\n"  # differs from a refusal, which is printable
 
 
 def _nothing_known() -> None:
-    """Nothing is known of a group that has no session yet."""
+    """For a group without a session."""
 
 
 def together(
@@ -38,18 +38,18 @@ def together(
     body: Callable[[], T],
     check: Callable[[], None] = _nothing_known,
 ) -> T:
-    """Runs `body` on every rank. Where it raises on one rank, that rank raises it and all others tithe.Error.
+    """Runs `body` on every rank. If it raises on one rank, that rank raises its exception and all others tithe.Error.
 
-    Collective. Ranks that do not come within `timeout` seconds are named. check: raises what is known of a rank that
-    will not come; it is asked while this one waits.
+    Collective. Names the ranks that do not come within `timeout` seconds. check: called while this rank waits, to raise
+    an error if another rank is known to be gone.
     """
     refusal: Exception | None = None
     value: T | None = None
     try:
         value = body()
-    except Exception as wrong:  # reaches the caller below, once the others know
+    except Exception as wrong:  # raised below, once the others know
         refusal = wrong
-    _come(group, timeout, doing, "" if refusal is None else f"{type(refusal).__name__}: {refusal}", check)
+    _join(group, timeout, doing, "" if refusal is None else f"{type(refusal).__name__}: {refusal}", check)
     if refusal is not None:
         raise refusal
     return value
@@ -58,9 +58,9 @@ def together(
 def all_gather_bytes(
     mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _nothing_known
 ) -> list[bytes]:
-    """The bytes of all ranks, in rank order. Collective. Ranks that do not come within `timeout` seconds are named."""
+    """The bytes of all ranks, in rank order. Collective. Names ranks that do not come within `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    _come(group, timeout, doing, "", check)
+    _join(group, timeout, doing, "", check)
     device = _device(group)
 
     def gather(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -88,8 +88,7 @@ def gather_bytes(
 ) -> list[bytes]:
     """The bytes of all ranks on rank 0, in rank order; none on the others. Collective.
 
-    For what is large: it travels in pieces, each with a timeout of its own, and no rank but the first holds more than
-    its own.
+    For large data: it is sent in pieces, each with a timeout of its own. Only rank 0 stores the bytes of other ranks.
     """
     sizes = [int(size) for size in all_gather_bytes(str(len(mine)).encode(), group, timeout, doing, check)]
     device, first = _device(group), dist.get_global_rank(group, 0)
@@ -106,8 +105,8 @@ def gather_bytes(
             raise error(
                 "timeout", None, f"{doing}: {len(part)} bytes did not get through: {_first_line(why)}"
             ) from None
-        for blob, size, came in zip(whole, sizes, pieces, strict=bool(whole)):
-            blob += came[: max(0, size - at)].cpu().numpy().tobytes()
+        for blob, size, received in zip(whole, sizes, pieces, strict=bool(whole)):
+            blob += received[: max(0, size - at)].cpu().numpy().tobytes()
     return [bytes(blob) for blob in whole]
 
 
@@ -119,32 +118,34 @@ def _device(group: dist.ProcessGroup) -> torch.device:
 
 
 def _first_line(why: Exception) -> str:
-    """Without the frames that PyTorch's C++ adds."""
+    """The text without the stack frames that PyTorch's C++ adds."""
     return str(why).partition("\n")[0]
 
 
-def _come(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str, check: Callable[[], None]) -> None:
-    """Returns when all ranks have come and none refuses; else raises on all of them, but for those that refuse."""
+def _join(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str, check: Callable[[], None]) -> None:
+    """Returns when all ranks have come and none refuses. Otherwise raises on all ranks that do not refuse."""
     try:
-        _meet(group, timeout, doing, refusal, check)
+        _exchange_refusals(group, timeout, doing, refusal, check)
     except dist.DistError as lost:  # the store's process is gone
         if not refusal:
             text = f"{doing}: the process group's store, which rank 0 or torchrun keeps, is gone: {_first_line(lost)}"
             raise error("peer_lost", None, text) from None
 
 
-def _meet(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str, check: Callable[[], None]) -> None:
+def _exchange_refusals(
+    group: dist.ProcessGroup, timeout: float, doing: str, refusal: str, check: Callable[[], None]
+) -> None:
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     store = dist.distributed_c10d._get_process_group_store(group)
-    # Each rank counts its own exchanges where the others look, so that a store outlives any number of groups.
+    # Each rank counts its own exchanges in the store, so that one store serves any number of groups.
     number = store.add(f"tithe/count/{rank}", 1)
-    store.set(f"tithe/{number}/{rank}", _shown(refusal[:_MOST_TEXT]))
+    store.set(f"tithe/{number}/{rank}", _printable(refusal[:_MOST_TEXT]))
     try:
         _wait_for_all(store, number, rank, world, timeout, doing, refusal, check)
     except KeyboardInterrupt:  # the others need not wait for their whole timeout
         store.set(f"tithe/{number}/{rank}", refusal or "KeyboardInterrupt: Ctrl-C ended its wait")
         raise
-    if number > 2 and not refusal:  # all have come to the one after it, so nobody reads it any more
+    if number > 2 and not refusal:  # all ranks have come to the next exchange, so no rank reads it any more
         store.delete_key(f"tithe/{number - 2}/{rank}")
 
 
@@ -158,14 +159,14 @@ def _wait_for_all(
     refusal: str,
     check: Callable[[], None],
 ) -> None:
-    # A rank that refuses ends soon, and may take the store along: the others get a moment to read why.
+    # A refusing rank ends soon, and the store may end with it, so it waits until the others have read the reason.
     deadline = time.monotonic() + (min(timeout, _LINGER) if refusal else timeout)
     waiting = list(range(world))
     while waiting:
         waiting = [r for r in range(world) if not _is_here(store, number, r)]
         left = deadline - time.monotonic()
         for r in range(world) if not refusal else ():
-            if r not in waiting and r != rank and (why := _said(store, number, r)):
+            if r not in waiting and r != rank and (why := _refusal(store, number, r)):
                 store.add(f"tithe/{number}/read", 1)
                 raise error("invalid", r, f"rank {r} refused {doing}: {why}")
         if not waiting:
@@ -173,7 +174,7 @@ def _wait_for_all(
         if not refusal:
             check()
         if left <= 0 and not refusal:
-            # Withdrawn, so that they meet the next call instead: else this rank would be one exchange ahead for good.
+            # Withdrawn, so that the others meet the next call: else this rank would stay one exchange ahead.
             store.set(f"tithe/{number}/{rank}", _WITHDRAWN)
             store.add(f"tithe/count/{rank}", -1)
             late = [r for r in waiting if not store.check([f"tithe/{number}/{r}"])] or waiting
@@ -185,17 +186,17 @@ def _wait_for_all(
             )
         if left <= 0:
             return
-        if store.check([f"tithe/{number}/{waiting[0]}"]):  # it gave up waiting for others, and may come again
+        if store.check([f"tithe/{number}/{waiting[0]}"]):  # it withdrew, and may come again
             time.sleep(0.05)
             continue
         try:
-            store.wait([f"tithe/{number}/{waiting[0]}"], timedelta(seconds=min(left, _LOOK)))
+            store.wait([f"tithe/{number}/{waiting[0]}"], timedelta(seconds=min(left, _POLL)))
         except dist.DistNetworkError:
             raise
         except RuntimeError:  # stores differ in how they say that the time is over
-            continue  # who is missing is looked up above
+            continue  # the loop finds the missing ranks
     while refusal and time.monotonic() < deadline:
-        refusers = sum(bool(_said(store, number, r)) for r in range(world))
+        refusers = sum(bool(_refusal(store, number, r)) for r in range(world))
         if store.add(f"tithe/{number}/read", 0) >= world - refusers:
             break
         time.sleep(0.01)
@@ -205,10 +206,10 @@ def _is_here(store: dist.Store, number: int, rank: int) -> bool:
     return store.check([f"tithe/{number}/{rank}"]) and store.get(f"tithe/{number}/{rank}") != _WITHDRAWN.encode()
 
 
-def _said(store: dist.Store, number: int, rank: int) -> str:
-    said = store.get(f"tithe/{number}/{rank}").decode("utf-8", "replace")
-    return "" if said == _WITHDRAWN else _shown(said)
+def _refusal(store: dist.Store, number: int, rank: int) -> str:
+    text = store.get(f"tithe/{number}/{rank}").decode("utf-8", "replace")
+    return "" if text == _WITHDRAWN else _printable(text)
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds as typed calls of XLA's: no Python, no lock of its interpreter, no copy of the gradients on the way.
+"""Rounds as typed calls of XLA, without Python, its interpreter lock and copies of the gradients.
 
-XLA calls _jax_ffi.cc, made by the system's compiler when a process first asks for it and the cache has none for this
-jaxlib (TITHE_CXX and TITHE_CACHE: docs/cli.md).
+XLA calls _jax_ffi.cc, which the system's compiler compiles at first use, unless the cache has a result for this jaxlib
+(TITHE_CXX and TITHE_CACHE: docs/cli.md).
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _TARGET = "tithe_round"
 
 
 def mean_of(session: Session, names: list[str], given: list[jax.Array]) -> list[jax.Array]:
-    """The means over all processes, where the gradients were."""
+    """The means over all processes, in the memory of the gradients."""
     _register()
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]
     rows = [(name, each.size, str(each.dtype)) for name, each in zip(names, given, strict=True)]
@@ -40,19 +40,19 @@ def mean_of(session: Session, names: list[str], given: list[jax.Array]) -> list[
 
 @functools.cache
 def _register() -> None:
-    """Once in a process. ValueError where it cannot be."""
+    """Registers the call, once per process. ValueError if that is impossible."""
     if jax.default_backend() != "cpu" or jax.local_device_count() > 1:
         raise ValueError(
             f"ffi=True needs one device, a CPU; this process has {jax.local_device_count()} of "
             f"{jax.default_backend()}: without it gradients go through a callback, which serves all"
         )
-    library = ctypes.CDLL(str(_made()))
+    library = ctypes.CDLL(str(_shared_object()))
     library.tithe_bind.argtypes = [ctypes.c_void_p]
     library.tithe_bind(_core.round_call())
     jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(library.tithe_round), platform="cpu")
 
 
-def _made() -> Path:
+def _shared_object() -> Path:
     """The shared object for this jaxlib, from the cache or the compiler."""
     compiler, folder = _core.compiler(), Path(_core.cache_folder())
     text = _TEXT.read_bytes()
@@ -70,14 +70,14 @@ def _made() -> Path:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            said = [line for line in done.stderr.splitlines() if "error" in line] or ["it says nothing"]
-            raise ValueError(f"ffi=True: {compiler} refuses {_TEXT}: {said[0]}")
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or ["it says nothing"]
+            raise ValueError(f"ffi=True: {compiler} refuses {_TEXT}: {errors[0]}")
         fresh.chmod(0o600)
-        fresh.rename(made)  # it gets its name when it is complete
+        fresh.rename(made)  # the cache has complete files only
     return made
 
 
 def _refuse_strangers(path: Path) -> None:
-    is_now = path.lstat()
-    if stat.S_ISLNK(is_now.st_mode) or is_now.st_uid != os.geteuid() or is_now.st_mode & 0o022:
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise ValueError(f"others can write to {path}: set TITHE_CACHE to a folder of your own")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in a job that goes on when ranks are lost or come."""
+"""The members of a job that continues when ranks are lost or join."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _PAUSE = 0.01
 
 
 class Board(Protocol):
-    """Where ranks leave word for each other, and which outlives them: the first to write under a key counts."""
+    """A key-value store that outlives the ranks. The first value that is written under a key stays."""
 
     def put_first(self, key: str, value: bytes) -> bytes:
-        """Writes where nothing stands under the key yet; what stands there now."""
+        """Writes the value unless the key has one. Returns the value of the key."""
 
     def get(self, key: str) -> bytes | None:
-        """What stands under the key; None: nothing yet."""
+        """The value of the key, or None."""
 
 
 class StoreBoard:
-    """A torch.distributed.Store as a board: let it live where no rank that may be lost does."""
+    """A torch.distributed.Store as a board. Its process must survive the ranks that may be lost."""
 
     def __init__(self, store: Any, prefix: str = "tithe") -> None:
         self._store, self._prefix = store, prefix
 
     def put_first(self, key: str, value: bytes) -> bytes:
-        """As Board. An empty value could not be told from none, so each has a letter in front."""
+        """As Board. A letter precedes each value, to tell an empty value from none."""
         stands = self._store.compare_set(f"{self._prefix}/{key}", "", "=" + value.hex())
         return bytes.fromhex(stands.decode()[1:])
 
@@ -44,7 +44,7 @@ class StoreBoard:
 
 
 def _check(options: dict[str, Any], join_timeout: float) -> None:
-    """ValueError before anybody is met: others would wait for a rank that cannot open its session."""
+    """Raises ValueError before the rendezvous: the others would wait for a rank that cannot open its session."""
     for ours in ("members", "epoch"):
         if ours in options:
             raise ValueError(f"{ours}: a membership sets it; leave it out of the session's options")
@@ -56,16 +56,16 @@ def _check(options: dict[str, Any], join_timeout: float) -> None:
 
 
 class Membership:
-    """Opens a session, and makes it go on with those that are left and those that come (docs/membership.md).
+    """Opens a session, and continues it with the surviving ranks and new ones (docs/membership.md).
 
     board: a folder that all ranks reach and nobody else may write to, new for each start of the job; a torch Store; or
     an object with put_first(key, value) and get(key).
-    me: this rank's name, one line of at most 200 bytes. members: the names of all that begin, in the order of their
-    ranks; a rank that comes later leaves it out.
-    min_world, max_world: with fewer ranks nobody goes on; who comes beyond it is left out. Nobody goes on either
-    without a quorum: more than half of the members of before, or half of them with the first one.
-    window: seconds that those are waited for whom anybody has reason to believe lost, where a quorum is there; others,
-    who may compute still, are waited for half of join_timeout. join_timeout: seconds for all of the meeting.
+    me: this rank's name, one line of at most 200 bytes. members: the names of the first ranks, in their order; a rank
+    that joins later leaves it out.
+    min_world, max_world: the job does not continue with fewer ranks, and refuses further ones. It needs a quorum: more
+    than half of the earlier members, or half of them with the first member.
+    window: once there is a quorum, seconds to wait for members that a rank believes to be lost. Other members may still
+    compute, and are waited for half of join_timeout. join_timeout: seconds for the whole rendezvous.
     options: transport and the session's own (timeout among them), as Session.open takes them. ValueError for a wrong
     one, and for members and epoch, which the membership sets.
     """
@@ -89,17 +89,17 @@ class Membership:
             self._board = _core.board_of(StoreBoard(board) if hasattr(board, "compare_set") else board)
         self.me = me
         self.members = list(members)  # by rank, in this epoch
-        self.epoch = 0  # how often they have changed
-        self.given: bytes | None = None  # to this rank, when it came later
-        self._session_members: list[str] = []  # of the session as it is
+        self.epoch = 0  # the number of changes of the members
+        self.given: bytes | None = None  # the bytes that a rank which joined later received
+        self._session_members: list[str] = []  # of the session's present epoch
         self._session_epoch = 0
-        self._missed: set[str] = set()  # names of those that this rank has reason to believe lost
+        self._missed: set[str] = set()  # names of members that this rank believes to be lost
         self._limits = (min_world, max_world, window, join_timeout)
         self._options = options
         self._session: Session | None = None
 
     def open(self) -> Session:
-        """Meets the others. Collective: of all that begin; for a rank that comes later, with their next reform()."""
+        """Connects the first ranks. Collective over them. A later rank joins at the next reform() of the others."""
         came_later = not self.members
         met = self._reunite(0)
         session = Session.open(
@@ -118,9 +118,9 @@ class Membership:
         return session
 
     def somebody_waits(self) -> bool:
-        """Whether a rank that is new would be taken in by reform(): ask between two rounds, on any rank.
+        """Whether a new rank waits for reform(): call it between two rounds, on any rank.
 
-        Not on one that is behind: results of rounds that went on without it wait for it (stragglers= of the session).
+        False on a rank that has not received the results of all rounds (stragglers= of the session).
         """
         with contextlib.suppress(ValueError):  # closed
             if self._session is not None and self._session._core.stats()["rounds_behind"]:
@@ -128,20 +128,20 @@ class Membership:
         return _core.somebody_waits(self._board, self.epoch + 1, self.members, self._limits[1])
 
     def reform(self, session: Session, *, give: Callable[[], bytes] | None = None) -> None:
-        """The session goes on with those that are left, and with those that wait, from the last commit.
+        """Continues the session with the surviving ranks and the waiting ones, from the last commit.
 
-        After a tithe.Error on all survivors; or between two rounds, on any rank: the others get a tithe.Error then, and
-        do the same. The round that was open is done anew, by all.
-        give: what a rank that comes needs beside tithe's own state, as bytes (parameters, the number of the step): one
-        survivor is asked, and it is `given` of the new one.
-        tithe.Error where there is no quorum, or a member is lost meanwhile: in the latter case it may be called again.
-        Where all named this rank since it differs from them (another round, other options) it stays out, with an error.
+        Call it after a tithe.Error on all survivors; or between two rounds on any rank: the others then get a
+        tithe.Error and call it too. All ranks repeat the open round.
+        give: makes the bytes that a new rank needs beside tithe's own state (parameters, the number of the step). One
+        survivor calls it, and the new rank has the result as `given`.
+        tithe.Error without a quorum, and if a member is lost meanwhile: then it may be called again. If all others
+        named this rank since it differs from them (another round, other options), it is excluded with an error.
         """
         self._note_failure(session)
         missed = "\n".join(sorted(self._missed)).encode()
         self._board.put_first(f"{self.epoch + 1}.come.{self.me}", missed)
-        session._core.cancel()  # who waits for this rank hears of it, and finds that it has come
-        # A member that went on from there in an epoch that failed is gone, and not lost.
+        session._core.cancel()  # ranks that wait for this one get an error, and find its name on the board
+        # After an epoch that failed, a missing member may have continued elsewhere, and is not lost.
         watch = session._core.watch(self._session_members) if self._session_epoch == self.epoch else None
         met = self._reunite(self.epoch + 1, watch)
         if met["joined"] and met["rank"] == 0:
@@ -156,7 +156,7 @@ class Membership:
                 self.epoch,
                 transport=self._options.get("transport", ""),
             )
-        except _core.Error as failure:  # who did not come to the exchange is not waited for again
+        except _core.Error as failure:  # the next reform() does not wait for a rank that did not come
             if failure.peer is not None and 0 <= failure.peer < len(self.members):
                 self._missed.add(self.members[failure.peer])
             raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why tithe._core, the compiled part, did not load, and what cures it."""
+"""Explains why tithe._core, the compiled part, did not load, and how to cure it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGES = {"libfmt": "libfmt9", "libhwy": "libhwy1", "libxxhash": "libxxhash0"
 
 
 def no_torch(module: str, error: ModuleNotFoundError) -> ImportError:
-    """What to raise where torch is not there; the error itself where something else is not."""
+    """The exception to raise without torch; the error itself if another module is missing."""
     if (error.name or "").split(".")[0] != "torch":
         return error
     return ImportError(
@@ -25,7 +25,7 @@ def no_torch(module: str, error: ModuleNotFoundError) -> ImportError:
 
 
 def explain(error: ImportError, folder: Path = Path(__file__).parent) -> str:
-    """One line for people. folder: where the compiled part should be."""
+    """The explanation on one line. folder: the place of the compiled part."""
     this = f"{platform.python_version()} on {platform.machine()}"
     there = sorted(path.name for path in folder.glob("_core.*.so"))
     library = re.match(r"(lib[\w+-]+)\.so\S*: cannot open shared object file", str(error))

@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a schedule (include/tithe/schedule.h) is told after an evaluation."""
+"""Evaluations, which a schedule (include/tithe/schedule.h) may follow."""
 
 from collections.abc import Sequence
 
 from tithe import _core
 
 
-def agree(told: Sequence[dict[str, float | None]]) -> dict[str, float | None]:
-    """What ranks told, in rank order, as one: the mean of losses and accuracies, the one learning rate."""
+def agree(of_ranks: Sequence[dict[str, float | None]]) -> dict[str, float | None]:
+    """One evaluation from those of all ranks: the means of losses and accuracies, and the common learning rate."""
     out: dict[str, float | None] = {}
     for name in ("loss", "accuracy"):
-        given = [one[name] for one in told if one[name] is not None]
+        given = [one[name] for one in of_ranks if one[name] is not None]
         out[name] = sum(given) / len(given) if given else None
-    rates = {one["learning_rate"] for one in told if one["learning_rate"] is not None}
+    rates = {one["learning_rate"] for one in of_ranks if one["learning_rate"] is not None}
     if len(rates) > 1:
         raise ValueError(f"learning rates differ between ranks: {', '.join(map(str, sorted(rates)))}")
     return {**out, "learning_rate": rates.pop() if rates else None}
 
 
 class Evaluations:
-    """Checks what one session's schedule is told. Nothing here changes the session but tell()."""
+    """Checks the evaluations for one session. Only tell() changes the session."""
 
     def __init__(self, options: _core.Options) -> None:
         self.schedule = options.schedule
         self.follows_loss, self.follows_rate = _core.schedule_follows(options.schedule, options.codec)
-        self.kind: str | None = None  # "loss" or "accuracy": what the least so far was taken from
+        self.kind: str | None = None  # "loss" or "accuracy": the kind of the earlier evaluations
 
     def read(
         self, loss: float | None, accuracy: float | None, learning_rate: float | None
     ) -> tuple[float | None, float | None]:
-        """Loss and learning rate as the session takes them; an accuracy counts as the loss 1 - accuracy."""
+        """Loss and learning rate for the session; an accuracy becomes the loss 1 - accuracy."""
         if loss is not None and accuracy is not None:
             raise ValueError("give loss= or accuracy=, not both: the schedule follows one of them")
         if loss is None and accuracy is None and learning_rate is None:

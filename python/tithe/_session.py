@@ -19,7 +19,7 @@ OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
 
 
 def refuse_unknown(given: Iterable[str], *more: str) -> None:
-    """ValueError with the nearest name for a keyword that is no option. more: keywords that the caller takes beside."""
+    """Raises ValueError, with the nearest name, for an unknown option. more: further keywords that the caller takes."""
     known = [*OPTIONS, "transport", *more]
     for name in given:
         if name not in known:
@@ -56,7 +56,7 @@ def make_options(given: Mapping[str, Any]) -> _core.Options:
 
 
 def transport_text(given: dict[str, Any]) -> str:
-    """Takes transport out of keyword arguments; ValueError says what is wrong with it."""
+    """Removes transport= from the keyword arguments and returns it. ValueError for a wrong one."""
     text = given.pop("transport", "")
     if not isinstance(text, str):
         raise ValueError(f"transport={text!r}: must be a string")
@@ -78,35 +78,35 @@ def _offsets(bounds: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]
 
 
 class Session:
-    """Averages named arrays over all ranks, keeps what was not sent, can be saved.
+    """Averages named arrays over all ranks, with a residual of each array on each rank.
 
-    Open one with `from_environment` (torchrun, mpirun, Slurm), `open` (an exchange of addresses that you provide) or
-    `loop` (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names what moves the bytes,
-    as `tithe transports` lists it. Options are those of include/tithe/session.h:
+    Open one with `from_environment` (torchrun, mpirun, Slurm), `open` (with your own exchange of addresses) or `loop`
+    (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names a transport of
+    `tithe transports`. Options are those of include/tithe/session.h:
     codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none",
     lanes=None (compute threads: by the cores that the ranks of this machine leave free), average=True,
     min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
     force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
     pacer="off" (or "window=16384": docs/pacing.md), device="off" (or "on": docs/device.md),
-    members=[] (names of ranks), epoch=0, undo=False and stragglers="share=0.25" (who is late, and whether rounds
-    go on without it: docs/elastic.md), trace="" (a file for the trace; TITHE_TRACE otherwise), measure=100 (which
-    rounds stats() has norms of).
-    choices says what happens to which tensor (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
-    path of a file that holds it. link="10Gb/s" says what is known of the network, and sizes follow from it.
-    hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), where the transport does not find it itself.
+    members=[] (names of ranks), epoch=0, undo=False (docs/elastic.md), stragglers="share=0.25" (when a rank is
+    late, and whether rounds continue without it: docs/stragglers.md), trace="" (a file for the trace; TITHE_TRACE
+    otherwise), measure=100 (the rounds whose norms stats() has).
+    choices has rules for single tensors (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the path
+    of a file with either. link="10Gb/s" describes the network, from which tithe derives sizes.
+    hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), if the transport cannot detect it.
     servers=2 makes the last 2 ranks sum for the others (docs/strategies.md).
-    codec="auto", or "auto:allow=onebit+fp8" with what may be used beside fp32, bf16 and zip, measures and plans while
-    the job runs (docs/plan.md); said() tells what it found.
+    codec="auto" measures and plans while the job runs (docs/plan.md), and said() has its decisions.
+    "auto:allow=onebit+fp8" lists the codecs that auto may use beside fp32, bf16 and zip.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
             session.wait(session.sync({"w": gradient}))    # in place: now the mean over ranks
             session.commit()                               # end of the step
 
-    Calls of one session come from one thread at a time, but for sync(), wait(), poll(), commit(), propose() and
-    proposal(), which take turns; only a sync() during a commit() of another thread is refused.
-    Caller's mistakes raise ValueError or TypeError; a failed peer raises tithe.Error with `peer`. Arrays are kept alive
-    until commit(). Ctrl-C on the main thread ends what waits, and the session with it. A session does not survive
-    fork().
+    Several threads may call sync(), wait(), poll(), commit(), propose() and proposal() at once; only a sync() during a
+    commit() of another thread is refused. All other calls come from one thread at a time.
+    Wrong arguments raise ValueError or TypeError; a failed peer raises tithe.Error with `peer`. The session keeps
+    arrays alive until commit(). Ctrl-C on the main thread ends a wait, and the session with it. A session does not
+    survive fork().
     """
 
     def __init__(self, core: _core.Session, evaluations: Evaluations) -> None:
@@ -131,7 +131,7 @@ class Session:
 
     @classmethod
     def from_environment(cls, **options: Any) -> Session:
-        """As `open`, with rank, world and meeting point read from what torchrun, mpirun or Slurm set. Collective."""
+        """As `open`, with rank, world and rendezvous from the environment of torchrun, mpirun or Slurm. Collective."""
         transport = transport_text(options)
         chosen = make_options(options)
         return cls(_core.open_environment(transport, chosen), Evaluations(chosen))
@@ -143,24 +143,24 @@ class Session:
 
     @property
     def world(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._core.world
 
     def sync(self, tensors: Mapping[str, Any]) -> int:
         """Starts to average the arrays in place; returns a ticket for wait().
 
         tensors: key to array (numpy, or anything with DLPack: float32, float16, bfloat16; C-contiguous, writable; all
-        in host memory, or all on one CUDA GPU, as its default stream will find them). Keys, shapes and order are the
-        same on all ranks.
+        in host memory, or all on one CUDA GPU, valid after the work already queued on its default stream). Keys, shapes
+        and order are the same on all ranks.
         """
         return self._core.sync(list(tensors.items()))
 
     def reduce_scatter(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
         """Starts to average the range of each array that this rank owns, in place; returns a ticket for wait().
 
-        bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), maybe empty.
-        Keys without bounds are cut as torch.chunk cuts dimension 0 (a flat array: by values). Other ranks' ranges stay
-        as they were handed over. Tensors are those that sync() takes; the bounds are the same on all ranks
+        bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), which may be
+        empty. Without bounds an array is split as torch.chunk splits dimension 0, and a flat array by values. Other
+        ranks' ranges are not changed. Tensors as in sync(); the bounds are the same on all ranks
         (docs/sharded_rounds.md).
         """
         return self._core.reduce_scatter(list(tensors.items()), _offsets(bounds))
@@ -168,7 +168,7 @@ class Session:
     def all_gather(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
         """Starts to fill each array with the ranges of their owners, in place; returns a ticket for wait().
 
-        This rank's own range is read, and holds after wait() what all other ranks decode. bounds: as in
+        Reads this rank's own range, and after wait() it has the values that all other ranks decode. bounds: as in
         reduce_scatter().
         """
         return self._core.all_gather(list(tensors.items()), _offsets(bounds))
@@ -178,11 +178,11 @@ class Session:
         self._core.wait(ticket)
 
     def poll(self, ticket: int) -> bool:
-        """True where the bucket holds its result, so that wait() would not block. Raises what ended the session."""
+        """True if the bucket holds its result: wait() would not block. Raises the error that ended the session."""
         return self._core.poll(ticket)
 
     def commit(self) -> None:
-        """Ends the round: what was left unsent becomes the next round's residual."""
+        """Ends the round: the codec's error becomes the next round's residual."""
         self._core.commit()
 
     def evaluated(
@@ -190,38 +190,38 @@ class Session:
     ) -> None:
         """Tells the schedule of an evaluation, at the end of a step: the next rounds' ratio may change.
 
-        All ranks give the same numbers: a rank that gives others is named in the next round. accuracy lies in 0..1.
-        ValueError where the schedule follows something that was not given; what it does not follow is ignored.
+        All ranks give the same numbers; the next round names a rank with other numbers. accuracy is in 0..1. ValueError
+        if the schedule follows a number that is missing. Numbers that it does not follow are ignored.
         """
         measured, rate = self._evaluations.read(loss, accuracy, learning_rate)
         self._evaluations.tell(self._core, measured, rate)
 
     def propose(self, choices: Choices, round: int = 0) -> None:
-        """Other choices from round `round` on, on all ranks; 0: as soon as all are ready (docs/choices.md).
+        """Proposes new choices for all ranks from round `round` on; 0: as soon as all are ready (docs/choices.md).
 
-        On rank 0 alone, at any time; the other ranks call nothing. choices as at open; None: none. Nothing that is owed
-        is lost. ValueError for choices that a session would not take, for a round that has begun, on other ranks, and
-        while a proposal is under way.
+        On rank 0 alone, at any time; the other ranks call nothing. choices: as at open; None: no rules. Residuals are
+        kept. ValueError for choices that a session would refuse, for a round that has begun, on other ranks, and while
+        another proposal is under way.
         """
         self._core.propose(choices_text(choices), round)
 
     def proposal(self) -> dict[str, Any]:
-        """What became of the last one, as this rank knows it.
+        """The result of the last proposal, as far as this rank knows it.
 
-        state: none, under_way, agreed, switched or refused; round: the first with the new choices, else None; why they
-        were refused, and the rank that could not serve them, else None.
+        state: none, under_way, agreed, switched or refused. round: the first with the new choices, else None. why and
+        rank: the reason of a refusal and the rank that refused, else None.
         """
         return self._core.proposal()
 
     @property
     def choices(self) -> str:
-        """The rules of the next round, as JSON; "" where there are none."""
+        """The rules of the next round, as JSON; "" without rules."""
         return self._core.choices
 
     def said(self) -> list[str]:
-        """What has happened since the last call, a line each.
+        """The messages since the last call, a line each.
 
-        What codec "auto" has found and decided, on rank 0; residuals that were let go, on the rank whose they were.
+        On rank 0 the results and decisions of codec "auto"; on each rank its residuals that were dropped.
         """
         return self._core.said()
 
@@ -240,17 +240,17 @@ class Session:
         return self._core.state()
 
     def common_state(self) -> bytes:
-        """state() without what this rank has left unsent: enough for a rank that is new."""
+        """state() without this rank's residuals: enough for a new rank."""
         return self._core.common_state()
 
     def restore(self, state: bytes | Iterable[bytes], *, lost: str = "spread") -> None:
         """Continues from state(), with the choices of its last commit.
 
-        A list of states is for a world in which ranks have gone or come since (docs/elastic.md): this rank's own, if it
-        was there, or any one; and those of lost ranks, given to all ranks, whose unsent values are spread over all, or
-        with lost="book" given up and booked in stats().
-        ValueError for another codec, a single state of another rank or world size, and where the session was opened
-        with other choices than that one; nothing changes then.
+        A list of states is for another set of ranks (docs/elastic.md). It has this rank's own state, or that of any
+        rank if this rank is new, and the states of lost ranks, which all ranks give. The residuals of lost ranks are
+        spread over all ranks, or with lost="book" dropped and booked in stats().
+        ValueError, before anything has changed, for another codec, for a single state of another rank or world size,
+        and for a session that was opened with other choices.
         """
         if lost not in ("spread", "book"):
             raise ValueError(f"lost={lost!r}: 'spread' or 'book'")
@@ -263,7 +263,7 @@ class Session:
         """Takes back the round that was committed last: residuals, counters and state() are as before it.
 
         On all ranks, after commit() and before the next sync(), of a session that was opened with undo=True. ValueError
-        where there is no such round. What the arrays hold stays.
+        if there is no such round. The arrays do not change.
         """
         self._core.undo()
 
@@ -278,39 +278,39 @@ class Session:
         transport: str = "",
         timeout: float | None = None,
     ) -> None:
-        """Goes on with other ranks, after a failure or between two rounds, from the last commit. Collective over them.
+        """Continues with other ranks from the last commit, after a failure or between two rounds. Collective over them.
 
-        all_gather is called once, as in open(); members are the names of the ranks, in their order, this rank's own
-        among them; epoch counts up, the same on all. timeout: seconds to meet, None: the session's own. What lost
-        ranks had left unsent is booked in stats(). A ValueError for an argument changes nothing; after another failure
-        it may be called again. docs/elastic.md says how ranks agree on members.
+        all_gather: called once, as in open(). members: the names of all ranks, in their order. epoch: larger than
+        before, the same on all ranks. timeout: seconds for the rendezvous; None: the session's own. The residuals of
+        lost ranks are booked in stats(). A ValueError for an argument changes nothing; after another failure reform()
+        may be called again. docs/elastic.md says how ranks agree on members.
         """
         self._core.reform(transport, rank, world, all_gather, list(members), epoch, timeout)
 
     def residual(self, key: str, n: int) -> npt.NDArray[np.float32]:
-        """What rank-local encoding left unsent of the tensor `key`, n values."""
+        """This rank's residual of the tensor `key`, which has n values."""
         out = np.empty(n, dtype=np.float32)
         self._core.residual(key, out)
         return out
 
     def stats(self) -> dict[str, Any]:
-        """What this rank did since the session was opened, and how much of it is unsent.
+        """The sums of this rank since the session was opened, and the norms of its residuals.
 
-        Sums: rounds, rounds_dropped, values, frames_sent, bytes_sent, gradient_bytes (handed over), dense_bytes (what a
-        ring all-reduce of them sends), bytes_saved (the difference); times of lanes: encode_ns, merge_ns, send_ns; of
-        callers: wait_ns; of rounds: exchange_ns (first sync() to the end of commit()), exposed_ns (of it, after the
-        last sync()), hidden_ns (before it). lanes: how many compute threads there are.
+        Sums: rounds, rounds_dropped, values, frames_sent, bytes_sent, gradient_bytes (handed to sync()), dense_bytes
+        (that a ring all-reduce of them would send), bytes_saved (the difference). Times of lanes: encode_ns, merge_ns,
+        send_ns; of callers: wait_ns; of rounds: exchange_ns (from the first sync() to the end of commit()), hidden_ns
+        (its part before the last sync()), exposed_ns (its part after it). lanes: the number of compute threads.
         Of the last measured round, this rank's L2 norms over all gradients: gradient_norm, residual_norm (of the
-        residuals after it); measured_round is its number, from 1. Rounds 1, 2, 4, 8, ... are measured, and every
-        hundredth: measure=100 at open. groups: the same norms for each codec's tensors, by the codec's name, and the
-        relative_error, residual over gradient. relative_error alone: of all compressed tensors together.
-        values_let_go, sum_let_go: of residuals beyond 2^63, which no later round could send (docs/footguns.md, "One
-        spike"). sum_forgotten: by feedback=decay, of all that it took from residuals. rounds_undone: see undo(). epoch,
-        ranks_lost (with what they had left unsent, which nobody knows), values_lost and sum_lost (that was given up,
-        where it is known, booked on this rank): docs/elastic.md.
-        late_rank (-1: none), late_share (how much longer than the median it took), late_ns (that the others waited for
-        it, per round): of the last 32 rounds, the same on all ranks. rounds_missed went on without this rank's program,
-        rounds_behind of them wait for it: docs/stragglers.md.
+        residuals after the round); measured_round is its number, from 1. Rounds 1, 2, 4, 8, ... and every hundredth
+        round are measured (measure=100 at open). groups: these norms of each codec's tensors, by the codec's name, and
+        relative_error, the residual over the gradient. relative_error alone: of all compressed tensors.
+        values_let_go, sum_let_go: dropped residuals beyond 2^63, which no later round could send (docs/footguns.md,
+        "One spike"). sum_forgotten: removed from residuals by feedback=decay. rounds_undone: see undo(). epoch,
+        ranks_lost (whose residuals are unknown), values_lost and sum_lost (of known residuals that were dropped, booked
+        on this rank): docs/elastic.md.
+        Of the last 32 rounds, the same on all ranks: late_rank (-1: none), late_share (its time beyond the median),
+        late_ns (the others' wait for it, per round). rounds_missed: rounds that continued without this rank's program;
+        rounds_behind: those that it has not received yet (docs/stragglers.md).
         """
         return summed_up(self._core)
 
@@ -322,11 +322,11 @@ class Session:
         return by_tensor(self._core)
 
     def plan_text(self) -> str:
-        """What happens to each part and tensor of each bucket seen so far, and why."""
+        """The codec and strategy of each part and tensor of the buckets so far, and the reasons, as text."""
         return self._core.plan_text()
 
     def trace(self, on: bool = True) -> None:
-        """Keeps the last 65,536 events while on: docs/trace.md."""
+        """Records the last 65,536 events while on: docs/trace.md."""
         self._core.trace(on)
 
     def mark(self, op: str, begin_ns: int, end_ns: int) -> None:
@@ -334,15 +334,15 @@ class Session:
         self._core.mark(op, begin_ns, end_ns)
 
     def write_trace(self) -> None:
-        """Writes the file of trace= or TITHE_TRACE as far as it goes; close() does it too."""
+        """Writes the events so far to the file of trace= or TITHE_TRACE; close() does so too."""
         self._core.write_trace()
 
     def take_trace(self) -> list[dict[str, Any]]:
-        """The events kept so far, and forgets them."""
+        """Returns the recorded events, and clears the record."""
         return self._core.take_trace()
 
     def close(self) -> None:
-        """Cancels what is in flight and lets go of the network. Peers see this rank leave."""
+        """Cancels open rounds and closes the connections. Peers see this rank leave."""
         self._core.close()
 
     def __enter__(self) -> Session:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures that follow from a session's sums: bytes of an all-reduce, time hidden, relative errors."""
+"""Figures derived from a session's sums: bytes of an all-reduce, hidden time, relative errors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tithe import _core
 
 
 def summed_up(session: _core.Session) -> dict[str, Any]:
-    """The engine's sums (include/tithe/session.h, SessionStats), and what follows from them."""
-    told = session.stats()
-    told["dense_bytes"] = all_reduce_bytes(told["gradient_bytes"], session.world)
-    told["bytes_saved"] = told["dense_bytes"] - told["bytes_sent"]
-    told["hidden_ns"] = told["exchange_ns"] - told["exposed_ns"]
+    """The engine's sums (include/tithe/session.h, SessionStats) and the figures derived from them."""
+    sums = session.stats()
+    sums["dense_bytes"] = all_reduce_bytes(sums["gradient_bytes"], session.world)
+    sums["bytes_saved"] = sums["dense_bytes"] - sums["bytes_sent"]
+    sums["hidden_ns"] = sums["exchange_ns"] - sums["exposed_ns"]
     groups = _groups(session.tensor_stats())
-    told["relative_error"] = _relative_error(g for codec, g in groups.items() if is_compressed(codec))
-    told["groups"] = groups
-    return told
+    sums["relative_error"] = _relative_error(g for codec, g in groups.items() if is_compressed(codec))
+    sums["groups"] = groups
+    return sums
 
 
 def by_tensor(session: _core.Session) -> dict[str, dict[str, Any]]:
-    """Of each tensor, by key."""
+    """The figures of each tensor, by key."""
     all_tensors = {}
     for tensor in session.tensor_stats():
         tensor["relative_error"] = _relative_error([tensor])
@@ -32,17 +32,17 @@ def by_tensor(session: _core.Session) -> dict[str, dict[str, Any]]:
 
 
 def plan_text(session: _core.Session) -> str:
-    """Of each part and tensor."""
+    """The plan of each part and tensor, as text."""
     return session.plan_text()
 
 
 def all_reduce_bytes(gradient_bytes: int, world: int) -> int:
-    """What each rank of a ring all-reduce of these gradients sends: all but one chunk, twice."""
+    """The bytes that each rank of a ring all-reduce sends: all chunks but one, twice."""
     return gradient_bytes * 2 * (world - 1) // world
 
 
 def is_compressed(codec: str) -> bool:
-    """Whether a codec may leave something of a tensor unsent. A tensor without values has none ("")."""
+    """Whether a codec may leave a residual. The codec of a tensor without values is ""."""
     return codec != "" and not _core.is_lossless(codec, "")
 
 

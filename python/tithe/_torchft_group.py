@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torchft's process group: a session per quorum, and the gradients of replicas in it."""
+"""tithe.torchft's process group: a session that averages the gradients of the replicas of a quorum."""
 
 import contextlib
 import functools
@@ -21,25 +21,26 @@ from tithe._error import error
 from tithe._schedule import Evaluations
 from tithe._session import make_options, refuse_unknown, transport_text
 from tithe._stats import summed_up
-from tithe._torch_checks import DTYPES
-from tithe._torch_fit import laid_out_like
-from tithe._torch_giving_up import give_up
-from tithe._torch_job import Job
-from tithe._torch_keys import Keys, by_name
-from tithe._torch_live import Live, Mark
+from tithe.torch._common.checks import DTYPES
+from tithe.torch._common.parameter_keys import ParameterKeys, by_name
+from tithe.torch._common.state_fit import laid_out_like
+from tithe.torch._device.route import BucketRoute
+from tithe.torch._hook.job import Job
+from tithe.torch._hook.running_session import Barrier, RunningSession
+from tithe.torch._hook.session_end import end_session
 
 _log = logging.getLogger("tithe.torch")
-_OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group decides
-_PATIENCE = 60.0  # seconds, as long as torchft waits unless told otherwise
-_UNDONE = 64  # epochs, for replicas that were not there meanwhile
-_MANY = 4096  # values that are worth a warning
+_OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group sets itself
+_PATIENCE = 60.0  # seconds, torchft's default
+_UNDONE = 64  # epochs to remember, for replicas that were absent
+_MANY = 4096  # values of a tensor that deserves a warning
 
 
 class ProcessGroup(ProcessGroupGloo):
-    """What torchft.Manager(pg=...) takes: between replicas, gradients that have names go through a codec.
+    """The group for torchft.Manager(pg=...): gradients with names go through a codec between replicas.
 
-    codec, strategy and options as tithe.Session takes them; patience is 60 seconds unless said otherwise. ValueError
-    for a wrong one. See the module for what becomes of residuals.
+    codec, strategy and options as tithe.Session takes them; patience is 60 seconds by default. ValueError for a wrong
+    one. The module's text has the rules for residuals.
     """
 
     __module__ = "tithe.torchft"
@@ -57,26 +58,26 @@ class ProcessGroup(ProcessGroupGloo):
         if "feedback=momentum" in _core.check_codec(codec) + given["choices"]:
             raise ValueError("feedback=momentum: a replica that heals would have none; leave it to the optimizer")
         super().__init__(timedelta(seconds=make_options(self._given).patience))
-        self._own = uuid.uuid4().hex[:12]  # a replica that is started anew is another one
+        self._own = uuid.uuid4().hex[:12]  # a restarted replica gets a new one
         self._name, self._epoch = "", 0
         self._undone: list[int] = []  # epochs whose last round was taken back
         self._names: dict[int, tuple[str, torch.nn.Parameter]] = {}
-        self._live: Live | None = None
+        self._running: RunningSession | None = None
         self._manager: Callable[[], Any] = lambda: None
-        self._last: Job | None = None  # of the newest step, once all its buckets are handed over
-        self._step = 0  # which step of the manager's that is
-        # Gradients held back while this replica heals, by key: before the newest step, and after it if it stands.
+        self._last: Job | None = None  # the last job of the newest step, once all its buckets are handed over
+        self._step = 0  # the manager's number of that step
+        # Gradients held back while this replica heals, by key: before the newest step, and after it if it counts.
         self._holds: dict[str, torch.Tensor] = {}
         self._holds_then: dict[str, torch.Tensor] | None = None
-        self._owes: dict[str, torch.Tensor] = {}  # what is held back in this step
+        self._owes: dict[str, torch.Tensor] = {}  # the values to hold back in this step
         self._below: tuple[Any, int, int] | None = None
         self._warned = False
 
     # ---- a quorum
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
-        """What configure() calls for each quorum: from here on the ranks are these. Collective over them."""
-        told = functools.partial(_told, store, rank, world_size)
+        """configure() calls it for each quorum: connects the session to the quorum's ranks. Collective over them."""
+        gather = functools.partial(_gather, store, rank, world_size)
         whole = self._whole_step()
         mine = {
             "new": f"{self._replica_id}:{self._own}",
@@ -86,54 +87,54 @@ class ProcessGroup(ProcessGroupGloo):
             "whole": whole,
             "undone": self._undone,
         }
-        known = [json.loads(each) for each in told("who", json.dumps(mine).encode())]
+        known = [json.loads(each) for each in gather("who", json.dumps(mine).encode())]
         epoch = 1 + max(each["epoch"] for each in known)
         self._take_back(whole, known)
-        rounds = told("round", b"%d" % self._live.session.round() if self._live is not None else b"")
-        # Members of the last quorum go on. A replica that was not in it comes anew, and adds what it owes to its next
-        # gradient.
+        rounds = gather("round", b"%d" % self._running.session.round() if self._running is not None else b"")
+        # Members of the last quorum continue. A replica that was not in it joins as a new one, and adds its residual to
+        # its next gradient.
         at = [(each["epoch"], int(r)) if r else None for r, each in zip(rounds, known, strict=True)]
         stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
         names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
-        if self._live is not None and not stays[rank]:
-            self._come_anew(self._epoch < epoch - 1)
+        if self._running is not None and not stays[rank]:
+            self._join_again(self._epoch < epoch - 1)
         common = b""
-        if any(stays) and not all(stays):  # before it goes on: the state still names the ranks of before
+        if any(stays) and not all(stays):  # before the session continues: its state still has the former ranks
             gives = stays.index(True)
-            common = told("common", self._live.session.common_state() if rank == gives else b"")[gives]
-        self._go_on(rank, names, epoch, functools.partial(told, "address"))
+            common = gather("common", self._running.session.common_state() if rank == gives else b"")[gives]
+        self._go_on(rank, names, epoch, functools.partial(gather, "address"))
         if not stays[rank] and common:
-            self._live.session.restore_states([common], False)
+            self._running.session.restore_states([common], False)
         self._name, self._epoch = names[rank], epoch
         self._below = (dist.PrefixStore("gloo", store), rank, world_size)
 
     def _go_on(self, rank: int, names: list[str], epoch: int, all_gather: Callable[[bytes], list[bytes]]) -> None:
-        options, live = make_options(self._given), self._live
-        if live is None:
+        options, running = make_options(self._given), self._running
+        if running is None:
             options.members, options.epoch = names, epoch
             session = _core.open(self._transport, rank, len(names), all_gather, options)
-            keys = Keys(self._names, {})
-            self._live = Live(session, Evaluations(options), keys, session.choices, options)
+            keys = ParameterKeys(self._names, {})
+            self._running = RunningSession(session, Evaluations(options), keys, session.choices, options)
         else:
-            live.go_on(
-                lambda: live.session.reform(
+            running.continue_with(
+                lambda: running.session.reform(
                     self._transport, rank, len(names), all_gather, names, epoch, options.timeout
                 )
             )
-            live.rank, live.world = rank, len(names)
+            running.rank, running.world = rank, len(names)
 
     def _whole_step(self) -> int | None:
-        """The newest step, if this replica has its result: whether it counted is to be found out."""
+        """The newest step if this replica has its result; the others decide whether the step counted."""
         last = self._last
-        if last is None:  # there was none since, or it was left before its last bucket
+        if last is None:  # no step since, or one that was abandoned before its last bucket
             return None
-        self._live.drain()
+        self._running.drain()
         return self._step if last.error is None else None
 
     def _take_back(self, whole: int | None, known: list[dict[str, Any]]) -> None:
-        """Undoes the newest step where it counted on no replica: none is farther, or one has taken it back.
+        """Undoes the newest step if it counted on no replica: none is ahead of it, or one has undone it.
 
-        All keep what any of them takes back, for replicas that come when those that did are gone.
+        All replicas remember each undone step, for replicas that return when the others are gone.
         """
         farthest = max(each["step"] for each in known)
         undone = {each["epoch"] for each in known if each["whole"] is not None and farthest <= each["whole"]}
@@ -144,13 +145,13 @@ class ProcessGroup(ProcessGroupGloo):
         if self._epoch not in self._undone:
             self._holds = then
         elif not self._lossless:
-            self._live.session.undo()
+            self._running.session.undo()
 
     def _now(self) -> int:
         manager = self._manager()
         return manager.current_step() if manager is not None else 0
 
-    def _come_anew(self, missed_a_quorum: bool) -> None:
+    def _join_again(self, missed_a_quorum: bool) -> None:
         holds = {}
         if missed_a_quorum:
             holds = self._holds | {key: self._holds.get(key, 0) + owed for key, owed in self._unsent().items()}
@@ -160,40 +161,40 @@ class ProcessGroup(ProcessGroupGloo):
         self._holds = holds
 
     def _close(self) -> None:
-        if self._live is not None:
-            self._live.close()
-        self._live, self._last, self._holds, self._holds_then = None, None, {}, None
+        if self._running is not None:
+            self._running.close()
+        self._running, self._last, self._holds, self._holds_then = None, None, {}, None
 
     @property
     def parent(self) -> Any:
-        # The group of the quorum below, for what does not go through tithe: made when it is first needed.
+        # Gloo's group of the quorum, for collectives that tithe does not do: made at first use.
         if self._pg is None:
             assert self._below is not None, "no quorum yet"
             self._pg = super()._create_pg(*self._below)
         return self._pg
 
     def size(self) -> int:
-        # Replicas in the quorum, with those that heal.
-        return self._live.world if self._live is not None else 1
+        # Replicas in the quorum, including the healing ones.
+        return self._running.world if self._running is not None else 1
 
     def getBackendName(self) -> str:
         return "torchft-tithe"
 
     def errored(self) -> Exception | None:
-        # Manager.should_commit() asks for what went wrong since the last quorum.
-        live = self._live
-        if live is None:
+        # Manager.should_commit() asks for errors since the last quorum.
+        running = self._running
+        if running is None:
             return None
-        if live.open:  # its other buckets were not handed over, and the others wait for them
+        if running.open:  # the other replicas wait for the step's remaining buckets
             self._give_up(error("cancelled", None, "this replica handed over a part of a step's buckets"))
         last = self._last
-        if last is not None and not last.future.done():  # nobody waits for it, and the next step needs its bucket
+        if last is not None and not last.future.done():  # the manager gave up, and the next step needs the bucket
             self._give_up(error("timeout", None, "the manager's timeout ended this replica's wait for the others"))
-            live.drain()
-        return live.crew.causes[0] if live.crew.causes else last.error if last is not None else None
+            running.drain()
+        return running.workers.causes[0] if running.workers.causes else last.error if last is not None else None
 
     def abort(self, errored: bool = True) -> None:
-        if errored and self._live is not None:
+        if errored and self._running is not None:
             self._give_up(error("cancelled", None, "the process group was aborted"))
         super().abort(errored)
 
@@ -202,10 +203,10 @@ class ProcessGroup(ProcessGroupGloo):
         super().shutdown()
 
     def _give_up(self, cause: Exception) -> None:
-        live = self._live
-        if live is not None and not live.crew.causes:
-            give_up(live.session, live.crew.causes, cause)
-            live.crew.put(Mark())  # no further bucket comes: those that are there end now
+        running = self._running
+        if running is not None and not running.workers.causes:
+            end_session(running.session, running.workers.causes, cause)
+            running.workers.put(Barrier())  # ends the buckets so far, since no other bucket follows
 
     # ---- a step
 
@@ -214,10 +215,10 @@ class ProcessGroup(ProcessGroupGloo):
         self._manager = weakref.ref(manager)
 
     def average(self, manager: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """A bucket's mean over the replicas that take part, in place. What goes wrong is the manager's to hear."""
+        """Replaces a bucket by its mean over the participants. Errors are reported to the manager."""
         values = bucket.buffer()
         try:
-            manager.wait_quorum()  # whatever went wrong: until then the group may still change
+            manager.wait_quorum()  # even after an error: the group may change until then
             if (before := manager.errored()) is not None:
                 self._give_up(error("cancelled", None, f"this replica left the step: {before.original_exception}"))
                 return _done(values)
@@ -227,7 +228,7 @@ class ProcessGroup(ProcessGroupGloo):
             manager.report_error(why)
             return _done(values)
         if bucket.is_last():
-            self._live.open = False
+            self._running.open = False
             self._last, self._step = job, manager.current_step()
         count = manager.num_participants()
 
@@ -237,29 +238,29 @@ class ProcessGroup(ProcessGroupGloo):
         return manager.wrap_future(job.future.then(mean), values)
 
     def _start(self, bucket: Any, takes_part: bool) -> Job:
-        live = self._live
-        if live is None:
+        running = self._running
+        if running is None:
             raise error("cancelled", None, "this replica is in no quorum")
-        if not live.open:
+        if not running.open:
             self._begin_step(takes_part)
         if not takes_part:
             bucket.buffer().zero_()
         if self._holds or self._owes:
             self._hold_back(bucket, takes_part)
-        return live._start(bucket, None, None)
+        return running.start_bucket(bucket, None)
 
     def _begin_step(self, takes_part: bool) -> None:
-        if self._holds_then is not None:  # the step before stands
+        if self._holds_then is not None:  # the previous step counted
             self._holds = self._holds_then
         self._last, self._holds_then = None, dict(self._holds)
         self._owes = {} if takes_part else self._unsent()
 
     def _hold_back(self, bucket: Any, takes_part: bool) -> None:
-        """A residual is in gradient units: handing over its negative sends nothing of it, and it goes out later, as a
-        part of a gradient."""
+        """A healing replica hands over the negative of its residual, so that it sends zeros. A residual is in gradient
+        units, so a later gradient contains it."""
         parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
         for parameter, part in zip(bucket.parameters(), parts, strict=True):
-            key = self._live.keys.of(parameter)
+            key = self._running.keys.of(parameter)
             if takes_part and key in self._holds:
                 part.add_(self._holds[key].to(part.device))
                 self._holds_then.pop(key, None)
@@ -270,17 +271,17 @@ class ProcessGroup(ProcessGroupGloo):
 
     def _unsent(self) -> dict[str, torch.Tensor]:
         """The session's residuals, by key."""
-        live = self._live
-        live.drain()  # a session takes one call at a time
+        running = self._running
+        running.drain()  # the session takes one call at a time
         unsent = {}
-        for key, parameter in live.keys.known.values():
+        for key, parameter in running.keys.known.values():
             unsent[key] = torch.zeros(parameter.numel(), dtype=torch.float32)
-            with contextlib.suppress(ValueError):  # of a tensor that no round has had
-                live.session.residual(key, unsent[key].numpy())
+            with contextlib.suppress(ValueError):  # no round has had the tensor
+                running.session.residual(key, unsent[key].numpy())
         return unsent
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
-        # Without names: by a codec that loses nothing, else as they are.
+        # Tensors without names: through a lossless codec, else uncompressed by Gloo.
         if not self._goes_through(tensors, opts):
             if not self._lossless and not self._warned and any(t.numel() >= _MANY for t in tensors):
                 self._warned = True
@@ -292,17 +293,17 @@ class ProcessGroup(ProcessGroupGloo):
             return super().allreduce(tensors, opts)
         flat = tensors[0].detach().view(-1)
         looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
-        job = Job(0, _core.Layout([looks], [flat.numel()], DTYPES[flat.dtype]), flat, True, None, None)
-        self._live._send(job)
-        self._live.drain()  # what comes next is another round, on all ranks
+        job = Job(0, _core.Layout([looks], [flat.numel()], DTYPES[flat.dtype]), BucketRoute(flat), last=True)
+        self._running.send(job)
+        self._running.drain()  # the next bucket is another round, on all ranks
         return Work(job.future.then(job.value), lambda: None)
 
     def _goes_through(self, tensors: list[torch.Tensor], opts: Any) -> bool:
         kind = getattr(opts, "reduceOp", opts)
         return (
             self._lossless
-            and self._live is not None
-            and not self._live.open  # in a step: it would end it
+            and self._running is not None
+            and not self._running.open  # a round would end the open step
             and kind == dist.ReduceOp.SUM
             and len(tensors) == 1
             and tensors[0].dtype in DTYPES
@@ -315,15 +316,15 @@ class ProcessGroup(ProcessGroupGloo):
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """What this replica has not sent yet of a parameter's gradient, float32, in the parameter's shape."""
-        live = self._live
-        if live is None:
+        running = self._running
+        if running is None:
             raise ValueError("this replica is in no quorum")
-        live.drain()
+        running.drain()
         out, values = laid_out_like(parameter)
-        key = live.keys.find(parameter)
+        key = running.keys.find(parameter)
         holds = self._holds if self._holds_then is None else self._holds_then
         try:
-            live.session.residual(key, values.numpy())
+            running.session.residual(key, values.numpy())
         except ValueError:  # of a tensor that this session has had no round of
             if key not in holds:
                 raise
@@ -333,8 +334,8 @@ class ProcessGroup(ProcessGroupGloo):
 
     def stats(self) -> dict[str, Any]:
         """As tithe.Session.stats(), over all quorums; {} before the first."""
-        live = self._live  # a quorum's thread may change it
-        return {} if live is None else summed_up(live.session)
+        running = self._running  # a quorum's thread may change it
+        return {} if running is None else summed_up(running.session)
 
 
 class Work(dist.Work):
@@ -353,8 +354,8 @@ class Work(dist.Work):
         return self._future
 
 
-def _told(store: Any, rank: int, world: int, what: str, mine: bytes) -> list[bytes]:
-    """The words of all ranks, by rank. Collective; a rank that is silent for the store's timeout fails it."""
+def _gather(store: Any, rank: int, world: int, what: str, mine: bytes) -> list[bytes]:
+    """The bytes of all ranks, by rank. Collective; fails if a rank does not come within the store's timeout."""
     store.set(f"tithe/{what}/{rank}", b"=" + mine)
     return [bytes(store.get(f"tithe/{what}/{r}"))[1:] for r in range(world)]
 

@@ -10,12 +10,12 @@
 `accelerator.load_state(folder)` takes them back: call it before the first step. With mixed_precision="fp16" the loss
 scale is taken from the accelerator's scaler.
 
-A model that FSDP2 shards inside hosts and replicates between them (ParallelismConfig(dp_replicate_size=...,
-dp_shard_size=...)) is taken likewise (docs/python.md, Sharded models).
+attach() also takes a model that FSDP2 shards inside hosts and replicates between them
+(ParallelismConfig(dp_replicate_size=..., dp_shard_size=...); docs/python.md, Sharded models).
 
-Where rank 0 alone may write, say per_rank=False: the states of all ranks are gathered and saved by
-`accelerator.register_for_checkpointing`, 4 bytes per parameter and rank. Registering the State itself would save
-rank 0's alone, which no other rank can continue from.
+If only rank 0 may write, use per_rank=False: the states of all ranks are gathered and saved by
+`accelerator.register_for_checkpointing`, 4 bytes per parameter and rank. Registering the State itself would save rank
+0's state alone, from which no other rank can continue.
 """
 
 from pathlib import Path
@@ -32,9 +32,9 @@ except ModuleNotFoundError as error:
 
 from tithe import _core
 from tithe._choices import is_lossless
-from tithe._torch_saved import read_state, write_state
 from tithe.torch import Gathered, State
 from tithe.torch import attach as attach_model
+from tithe.torch._checkpoint.rank_files import read_state, write_state
 
 __all__ = ["attach"]
 
@@ -54,8 +54,8 @@ def attach(
 
     Collective. model: what accelerator.prepare() returned.
     codec, strategy, options: as tithe.torch.attach() takes them.
-    per_rank: whether each rank writes a file of its own; else rank 0 writes all of them.
-    Returns the State; None with a single process, where there is nothing to synchronise.
+    per_rank: whether each rank writes a file of its own; else rank 0 writes the states of all ranks.
+    Returns the State; None with a single process, which has nothing to synchronise.
     """
     if accelerator.num_processes == 1:
         return None
@@ -68,7 +68,7 @@ def attach(
     mine = _core_of(model)
 
     def file(models: list[torch.nn.Module], folder: str) -> Path:
-        # load_state() hands over no models that are sharded.
+        # load_state() passes no sharded models.
         place = next(i for i, other in enumerate(models or accelerator._models) if _core_of(other) is mine)
         return Path(folder) / f"tithe_{place}_rank_{dist.get_rank()}.pt"
 
@@ -81,7 +81,7 @@ def attach(
     def take(models: list[torch.nn.Module], folder: str) -> None:
         path = file(models, folder)
         if not path.exists() and is_lossless(codec, options.get("choices")):
-            return  # nothing is ever unsent
+            return  # there are no residuals
         if not path.exists():
             raise ValueError(
                 f"{path} is not there: the checkpoint was saved without tithe, with fewer ranks, or this host cannot "
@@ -95,7 +95,7 @@ def attach(
 
 
 def _core_of(model: Any) -> Any:
-    """Without what DDP and torch.compile() put around it: the accelerator keeps models as they were before prepare."""
+    """The model without wrappers of DDP and torch.compile(): the accelerator has models as before prepare()."""
     while True:
         inner = getattr(model, "_orig_mod", model)
         if isinstance(inner, DistributedDataParallel):

@@ -8,14 +8,14 @@
                             backend_override={"replicate": ("tithe", tithe.c10d.Options(codec="fp8"))})
     tithe.c10d.compress(group, codec="fp8")                            # a group that somebody else has made
 
-A group that was named like this averages gradients through tithe: SUM and AVG of float32, bfloat16 and float16 tensors
-of at least `min_values` values on the CPU. All else of it, and all of other groups, is the backend's below.
+Such a group averages gradients through tithe: SUM and AVG of float32, bfloat16 and float16 tensors of at least
+`min_values` values on the CPU. Gloo does all its other collectives, and those of other groups.
 
-Nothing tells a gradient from a loss, an activation or a parameter here, so name a group that carries gradients alone;
-the default group is refused. Nothing tells parameters apart either: a residual belongs to the n-th all-reduce of so
-many values since the last step of an optimizer, which must be the same tensor in every step. Each all-reduce is a round
-of its own. state_dict(group) and load_state_dict(group, state) save what a rank has left unsent, beside the model.
-Where gradients have names, tithe.torch.attach() is better: DistributedDataParallel, fully_shard().
+The group cannot tell a gradient from a loss, an activation or a parameter. So use a group for gradients alone; the
+default group is refused. It cannot tell parameters apart either: a residual belongs to the n-th all-reduce of N values
+since the last optimizer step, which must be the same tensor in every step. Each all-reduce is a round of its own.
+state_dict(group) and load_state_dict(group, state) save a rank's residuals, beside the model. If gradients have names,
+tithe.torch.attach() is better: DistributedDataParallel, fully_shard().
 """
 
 import contextlib
@@ -38,9 +38,10 @@ from tithe import _core
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
-from tithe._torch_checks import DTYPES, refuse_outsider
-from tithe._torch_giving_up import give_up, interrupted
-from tithe._torch_job import Job
+from tithe.torch._common.checks import DTYPES, refuse_outsider
+from tithe.torch._device.route import BucketRoute
+from tithe.torch._hook.job import Job
+from tithe.torch._hook.session_end import end_session, interrupted
 
 __all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 
@@ -49,7 +50,7 @@ _MOST = 1 << 16  # all-reduces of one size between two steps
 
 
 class Options(_Base):
-    """What a group of backend "tithe" does with gradients: codec, strategy and options as tithe.Session takes them."""
+    """The settings of a group of backend "tithe": codec, strategy and options as tithe.Session takes them."""
 
     def __init__(self, codec: str = _core.Options().codec, **options: Any) -> None:
         super().__init__("tithe")
@@ -64,7 +65,7 @@ class Options(_Base):
 
 
 class _Rounds:
-    """A session and the thread that runs its rounds, one all-reduce after the other: in one order on all ranks."""
+    """A session and the thread that runs its rounds, one all-reduce after the other, in one order on all ranks."""
 
     def __init__(self, session: _core.Session) -> None:
         self.session = session
@@ -90,7 +91,7 @@ def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes
             job.sync(session)
             session.wait(job.ticket)
             session.commit()
-            job.settle(session.last_round_dropped)
+            job.finish_round(session.last_round_dropped)
             job.end(None)
         except Exception as why:
             job.end(causes[0] if causes else why)
@@ -107,7 +108,7 @@ def _stop(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", thread:
 
 
 class _Future(torch.futures.Future):
-    """A future whose exceptions keep their types, also through then(), where torch makes a RuntimeError of each."""
+    """A future whose exceptions keep their types in then(), where torch's make a RuntimeError of each."""
 
     def complete(self, result: Callable[[], Any]) -> None:
         try:
@@ -122,21 +123,21 @@ class _Future(torch.futures.Future):
 
 
 class _Work(dist.Work):
-    """An all-reduce under way. One that has failed raises tithe.Error wherever it is waited for."""
+    """An all-reduce under way. If it fails, every wait for it raises tithe.Error."""
 
     def __init__(self, job: Job, rounds: _Rounds, tensor: torch.Tensor, divisor: int) -> None:
         super().__init__()
         self._job, self._rounds = job, rounds
-        self._future = future = _Future()  # the callback must not hold this Work
+        self._future = future = _Future()  # the callback must not refer to this Work
         job.future.add_done_callback(lambda _: future.complete(lambda: _result(job, tensor, divisor)))
 
     def wait(self, timeout: Any = None) -> bool:
         try:
             self._job.wait()
         except BaseException as why:  # Ctrl-C
-            give_up(self._rounds.session, self._rounds.causes, interrupted(why))
+            end_session(self._rounds.session, self._rounds.causes, interrupted(why))
             raise
-        self._future.wait()  # raises what went wrong
+        self._future.wait()  # raises the job's error
         return True
 
     def is_completed(self) -> bool:
@@ -151,7 +152,7 @@ class _Work(dist.Work):
 
 
 class _Group(dist.ProcessGroup):
-    """A process group on top of Gloo's. Whatever it does not do itself falls through to that."""
+    """A process group on top of Gloo's, which does all collectives that tithe does not."""
 
     def __init__(self, made: Any, given: dict[str, Any] | None) -> None:
         super().__init__(made.group_rank, made.group_size)
@@ -161,8 +162,8 @@ class _Group(dist.ProcessGroup):
         self._given = given
         self._rounds: _Rounds | None = None
         self._works: list[_Work] = []
-        self._turn = threading.Lock()  # of threads that all-reduce at once: numbers are given in the order of rounds
-        self._made: dict[str, int] = {}  # all-reduces since the last step, by what they look alike in
+        self._lock = threading.Lock()  # threads may all-reduce at once: numbers must have the order of the rounds
+        self._counts: dict[str, int] = {}  # all-reduces since the last step, by size and type
         self._layouts: dict[str, _core.Layout] = {}
         _groups.add(self)
 
@@ -197,18 +198,18 @@ class _Group(dist.ProcessGroup):
     def _start(self, tensor: torch.Tensor, options: Any) -> Any:
         flat = tensor.detach().view(-1)
         average = options is not None and options.reduceOp == dist.ReduceOp.AVG
-        with self._turn:
+        with self._lock:
             rounds = self._open()
-            job = Job(0, self._layout(flat), flat, True, None, None)
+            job = Job(0, self._layout(flat), BucketRoute(flat), last=True)
             work = _Work(job, rounds, tensor, self.size() if average else 1)
             rounds.put(job)
-            # C++ holds what Python made by a pointer that does not keep it.
+            # C++ has only a pointer to an object of Python, which does not keep it alive.
             self._works = [each for each in self._works if not each.is_completed()] + [work]
         return work
 
     def _layout(self, flat: torch.Tensor) -> _core.Layout:
         looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
-        number = self._made[looks] = self._made.get(looks, 0) + 1
+        number = self._counts[looks] = self._counts.get(looks, 0) + 1
         if number > _MOST:
             raise ValueError(
                 f"{number} all-reduces of {looks} without a step of an optimizer between them: call "
@@ -236,11 +237,11 @@ class _Group(dist.ProcessGroup):
         return self._rounds
 
     def end_step(self) -> None:
-        self._made.clear()
+        self._counts.clear()
 
     def between_steps(self, doing: str) -> None:
-        """Returns when nothing is under way."""
-        if self._made:
+        """Returns when no all-reduce is under way. ValueError inside a step."""
+        if self._counts:
             raise ValueError(
                 f"{doing} in the middle of a step: after optimizer.step(), or tithe.c10d.end_step() where the step was "
                 "another"
@@ -258,10 +259,10 @@ class _Group(dist.ProcessGroup):
 
 
 def _through(name: str) -> Any:
-    """A collective of the group below.
+    """A method that calls the collective of Gloo's group.
 
-    Where Python has none of that name, torch 2.13 calls its own with the interpreter's lock held, and Gloo's thread
-    may be waiting for that lock while it holds another one that the call needs.
+    Without a method in Python, torch 2.13 calls its own with the interpreter's lock held. Gloo's thread may wait for
+    that lock and hold another one that the call needs.
     """
 
     def collective(self: _Group, *args: Any, **options: Any) -> Any:
@@ -308,7 +309,7 @@ def _known(group: dist.ProcessGroup) -> _Group:
 
 
 def compress(group: dist.ProcessGroup, codec: str = _core.Options().codec, **options: Any) -> None:
-    """From now on a group of backend "tithe" sends gradients through tithe. On all of its ranks."""
+    """Makes a group of backend "tithe" average gradients through tithe from now on. On all of its ranks."""
     known = _known(group)
     if known is dist.group.WORLD:
         raise ValueError(_DEFAULT)
@@ -318,13 +319,13 @@ def compress(group: dist.ProcessGroup, codec: str = _core.Options().codec, **opt
 
 
 def end_step(*_: Any) -> None:
-    """The step is over: the next all-reduce of a size is the first again. Every step() of an optimizer calls it."""
+    """Ends a step: the next all-reduce of a size is the first again. Every step() of an optimizer calls it."""
     for group in _groups:
         group.end_step()
 
 
 def state_dict(group: dist.ProcessGroup) -> dict[str, Any]:
-    """The unsent part of this rank's gradients in the group, for torch.save(): one of each rank. Between steps.
+    """This rank's residuals in the group, for torch.save() on each rank. Between steps.
 
     {} before the group's first all-reduce.
     """
@@ -336,9 +337,9 @@ def state_dict(group: dist.ProcessGroup) -> dict[str, Any]:
 
 
 def load_state_dict(group: dist.ProcessGroup, state: Mapping[str, Any]) -> None:
-    """Goes on from what state_dict() gave on this rank. Between steps, on all ranks of the group: collective.
+    """Continues from this rank's state_dict(). Between steps, on all ranks of the group: collective.
 
-    ValueError for the state of another rank, world or codec; nothing changes then.
+    ValueError, before anything has changed, for the state of another rank, world or codec.
     """
     known = _known(group)
     known.between_steps("tithe.c10d.load_state_dict()")
@@ -355,7 +356,7 @@ def load_state_dict(group: dist.ProcessGroup, state: Mapping[str, Any]) -> None:
 
 
 def stats(group: dist.ProcessGroup) -> dict[str, Any]:
-    """What the group's session did: see tithe.Session.stats(); {} before its first all-reduce."""
+    """tithe.Session.stats() of the group's session; {} before its first all-reduce."""
     rounds = _known(group)._rounds
     return {} if rounds is None else summed_up(rounds.session)
 

@@ -4,20 +4,20 @@
     session = tithe.Session.from_environment(codec="fp8")                    # each process its own JAX
     optimizer = optax.chain(tithe.jax.average(session), optax.adam(1e-3))
 
-or, where the exchange should begin while backward still runs:
+or, to begin the exchange while backward runs:
 
     loss, grads = jax.value_and_grad(lambda params: loss_of(tithe.jax.watch(session, params), batch))(params)
     grads = tithe.jax.finish(session, grads)
 
   names       of gradients, and so of residuals, are the paths in the tree: "['dense']['kernel']" (jax.tree_util.keystr)
   types       float32, float16 and bfloat16, which travels as float32; others are refused by name when a step is traced
-  a round     is a step: one average(), or one finish(). All processes make the same ones
-  devices     of one process: gradients that lie on several are gathered for the callback, which is called once
-  copies      values are copied to the host and back. Nothing of JAX is called from the callback
-  ffi         average(session, ffi=True): a call of XLA's own, without copies, Python and its lock. One device, a CPU;
-              the system's compiler makes it at first use. XLA runs two such rounds of a step in any order: make one
-  parameters  are yours to make equal in the beginning: by the same seed, or from one checkpoint
-  errors      come as JAX's own, whose text has tithe's; session.state() is that of the last step that counted
+  a round     is a step: one average(), or one finish(). All processes make the same rounds
+  devices     of one process: gradients on several devices are gathered for the callback, which is called once
+  copies      values are copied to the host and back. The callback does not call JAX
+  ffi         average(session, ffi=True): a call of XLA's own, without copies, Python and its lock. It needs one device,
+              a CPU, and the system's compiler at first use. XLA runs two such rounds of a step in any order: make one
+  parameters  must be equal on all processes at the start: use the same seed, or one checkpoint
+  errors      are JAX's own, with tithe's text in theirs; session.state() is that of the last step that counted
 """
 
 import threading
@@ -39,9 +39,9 @@ __all__ = ["average", "averaged", "finish", "watch"]
 
 
 def average(session: Session, *, ffi: bool = False) -> Any:
-    """An optax transformation that makes of this process's gradients the mean over all processes.
+    """An optax transformation that replaces this process's gradients by the mean over all processes.
 
-    ffi: as a typed call of XLA's instead of a callback; ValueError where that cannot be.
+    ffi: whether to use a typed call of XLA instead of a callback; ValueError if that is impossible.
     """
     import optax
 
@@ -52,13 +52,13 @@ def average(session: Session, *, ffi: bool = False) -> Any:
 
 
 def averaged(session: Session, grads: Any, *, ffi: bool = False) -> Any:
-    """The mean over all processes of a tree of gradients, or of how far parameters moved in many local steps
-    (docs/local_steps.md); in a jitted function or outside. A round. ffi: as in average()."""
+    """The mean over all processes of a tree of gradients, or of changes of parameters after many local steps
+    (docs/local_steps.md), inside or outside a jitted function. One round. ffi: as in average()."""
     return _tree_like(grads, mean_of(session, *_named(grads), ffi=ffi))
 
 
 def mean_of(session: Session, names: list[str], grads: list[Any], *, ffi: bool = False) -> list[Any]:
-    """The same of a list, under names of the caller's."""
+    """The means of a list of gradients, with the caller's names."""
     given = [jnp.asarray(grad, _host_type(grad)) for grad in grads]
     if ffi:
         from tithe import _jax_ffi
@@ -71,18 +71,18 @@ def mean_of(session: Session, names: list[str], grads: list[Any], *, ffi: bool =
 
 
 def watch(session: Session, params: Any) -> Any:
-    """The same parameters, whose gradients are handed over as soon as backward has them. Pair it with finish()."""
+    """Returns the parameters; backward hands over each gradient as soon as it is ready. Pair it with finish()."""
     named, leaves = _named(params)
     step = _step_of(session, named)
     return _tree_like(params, [_watched(leaf, step, at) for at, leaf in enumerate(leaves)])
 
 
 def finish(session: Session, grads: Any) -> Any:
-    """The mean over all processes of the gradients that watch() has handed over; they are given for their shapes."""
+    """The mean over all processes of the gradients that watch() handed over. grads: for their shapes."""
     named, leaves = _named(grads)
     step = _step_of(session, named)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, _host_type(leaf)) for leaf in leaves]
-    # One value of each is enough for the callback to come after all of them.
+    # The callback depends on one value of each gradient, so it runs after all of them.
     ends = [jnp.ravel(leaf)[:1] for leaf in leaves]
     return _tree_like(grads, io_callback(step.finish, shapes, ends, ordered=True))
 
@@ -102,7 +102,7 @@ def _named(tree: Any) -> tuple[list[str], list[Any]]:
 
 
 def _host_type(leaf: Any) -> Any:
-    """Numpy has no bfloat16 of its own."""
+    """The type on the host. Numpy has no bfloat16."""
     return jnp.float16 if jnp.result_type(leaf) == jnp.float16 else jnp.float32
 
 
@@ -119,16 +119,19 @@ def _round(session: Session, named: list[str], values: list[Any]) -> list[np.nda
 
 
 def _own(value: Any) -> np.ndarray:
-    """A copy that may be written; what comes is read-only."""
+    """A writable copy of a callback's argument, which is read-only."""
     return np.array(value, order="C")
 
 
-# ---- While backward runs
+# ---- exchange during backward
 
 
 class _Step:
-    """What has been handed over of a step. Backward may hand over in any order, and ranks need the same one: the
-    reverse of the tree's, in which most networks have them; what comes early waits."""
+    """The gradients of one step that were handed over.
+
+    Backward may hand them over in any order, and all ranks need the same: the reverse order of the tree, as in most
+    networks. A gradient that comes early waits for its turn.
+    """
 
     def __init__(self, session: Session, named: list[str]) -> None:
         self._session = weakref.ref(session)

@@ -5,15 +5,15 @@
     trainer = L.Trainer(strategy="ddp", callbacks=[tithe.lightning.TitheCallback()])
     trainer = L.Trainer(strategy="ddp", callbacks=[tithe.lightning.TitheCallback(codec="qtopk:ratio=0.03")])
 
-Why not `DDPStrategy(ddp_comm_state=..., ddp_comm_hook=...)`: Lightning 2.6 registers hooks on CUDA alone. On other
-devices it trains as if there were none, in silence.
+Do not use `DDPStrategy(ddp_comm_state=..., ddp_comm_hook=...)`: Lightning 2.6 registers hooks on CUDA alone. On other
+devices it silently trains without the hook.
 
 Checkpoints carry the residuals of all ranks, gathered on rank 0, which writes them: 4 bytes per parameter and rank.
 `Trainer.fit(ckpt_path=...)` takes them back and continues bit-identically. With 16-bit mixed precision the loss scale
 is taken from the Trainer's scaler.
 
-Models that configure_model() shards inside hosts and replicates between them (fully_shard over both dimensions of
-self.device_mesh) are taken with ModelParallelStrategy; ranks' residuals are then in its distributed checkpoint.
+With ModelParallelStrategy, configure_model() may shard a model inside hosts and replicate it between them (fully_shard
+over both dimensions of self.device_mesh). The residuals are then in the strategy's distributed checkpoint.
 """
 
 import logging
@@ -31,10 +31,10 @@ except ModuleNotFoundError as error:
 from tithe import _core
 from tithe._choices import is_lossless
 from tithe._session import refuse_unknown
-from tithe._torch_keys import other_values
-from tithe._torch_parts import PartState
-from tithe._torch_sharded_groups import is_sharded
 from tithe.torch import State, attach
+from tithe.torch._common.parameter_keys import other_values
+from tithe.torch._sharded.groups import is_sharded
+from tithe.torch._sharded.part_state import PartState
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -50,16 +50,15 @@ _log = logging.getLogger(__name__)
 
 _DEFAULT = _core.Options()
 _KEY = "tithe"  # in a checkpoint
-_SHARDED = "with the weights"  # there, where it says no more
+_SHARDED = "with the weights"  # in a checkpoint whose residuals are beside the weights
 
 
 class TitheCallback(Callback):
     """Makes a Trainer with a DDP strategy, or one of sharded models with replicas, synchronise through tithe.
 
     codec, strategy, options: as tithe.torch.attach() takes them.
-    checkpoints: whether checkpoints carry what was not sent yet. Without it that is lost on resume.
-    With a single process there is nothing to synchronise, and nothing is done. ValueError for other strategies when
-    training begins.
+    checkpoints: whether checkpoints have the residuals. Without them residuals are lost on resume.
+    With a single process the callback does nothing. ValueError for other strategies when training begins.
     """
 
     def __init__(
@@ -76,16 +75,16 @@ class TitheCallback(Callback):
         self._checkpoints = checkpoints
         self._loaded: Mapping[str, Any] | None = None
         self._state: State | None = None
-        self._runs = False  # whether it is that of the fit that runs
+        self._runs = False  # whether a fit is running
 
     @property
     def state(self) -> State:
-        """The State of the fit that runs, or of the last one: stats(), plan(), trace(), ratio."""
+        """The State of the present or last fit: stats(), plan(), trace(), ratio."""
         if self._state is None:
             raise ValueError("no fit with more than one process has begun yet")
         return self._state
 
-    # ---- what the Trainer calls
+    # ---- called by the Trainer
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         model = trainer.strategy.model
@@ -118,7 +117,7 @@ class TitheCallback(Callback):
                 return
             checkpoint[_KEY] = self._state.gathered_state_dict()
         except _core.Error as failed:
-            # The checkpoint of a job that fails is worth more than what was not sent yet.
+            # In a job that fails, the checkpoint is worth more than the residuals.
             _log.warning("this checkpoint is saved without what tithe has not sent yet: %s", failed)
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -127,7 +126,7 @@ class TitheCallback(Callback):
         self._loaded = checkpoint.get(_KEY)
         if self._loaded is None and not is_lossless(self._settings["codec"], self._settings.get("choices")):
             _log.warning("the checkpoint was saved without tithe's state: training goes on with nothing unsent")
-        if self._loaded is not None and self._runs:  # with strategies that load once all is set up
+        if self._loaded is not None and self._runs:  # some strategies load after the setup
             self._take(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -148,7 +147,7 @@ class TitheCallback(Callback):
             self._state.load_state_dict(loaded)
 
     def _save_parts(self, trainer: Any, checkpoint: dict[str, Any]) -> None:
-        """Each rank its own, beside the weights, which Lightning gives to torch.distributed.checkpoint."""
+        """Saves each rank's state beside the weights, which Lightning gives to torch.distributed.checkpoint."""
         if getattr(trainer.strategy, "_save_distributed_checkpoint", False):
             checkpoint["state_dict"][_KEY] = self._state.state_dict()
             checkpoint[_KEY] = {_SHARDED: True}
@@ -161,10 +160,10 @@ class TitheCallback(Callback):
     def _close(self) -> None:
         self._runs = False
         if self._state is not None:
-            self._state.close()  # its state_dict() and stats() can still be had
+            self._state.close()  # state_dict() and stats() stay available
 
     def _go_on(self, earlier: State, model: DistributedDataParallel) -> None:
-        """A second fit() of the same model goes on with what the first one has not sent."""
+        """A second fit() of the same model continues with the residuals of the first."""
         saved = earlier.state_dict()
         if other_values(saved, model) is None:
             self._state.load_state_dict(saved)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is it working? A few numbers every so many steps, for whatever draws your curves (docs/diagnose.md says how to read
-them).
+"""A few numbers every N steps for TensorBoard, W&B or Prometheus (docs/diagnose.md says how to read them).
 
     import tithe.monitor
     watch = tithe.monitor.Monitor(state, tithe.monitor.tensorboard(SummaryWriter()), every=100)
@@ -8,8 +7,8 @@ them).
         ...                                  # forward, backward, optimizer.step()
         watch.step()
 
-`state` is what tithe.torch.attach() returns, or a tithe.Session. Any function of (numbers, step) may stand in the place
-of tensorboard(...): wandb(run), prometheus(), print, or one of your own. Numbers are this rank's: one rank is enough.
+`state` is the result of tithe.torch.attach(), or a tithe.Session. Any function of (numbers, step) may replace
+tensorboard(...): wandb(run), prometheus(), print, or your own. The numbers are this rank's; one rank is enough.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Write = Callable[[dict[str, float], int], Any]
 class Monitor:
     """Calls write(numbers, step) after every `every` calls of step().
 
-    numbers, all per step since the last time:
-    bytes_sent, dense_bytes (what an all-reduce would have sent), exchange_ms (from the first gradient's hand-over to
-    the result), exposed_ms (of it, after the last gradient's), hidden_ms (of it, before), rounds_dropped;
-    and of the last step that was measured: gradient_norm, residual_norm, relative_error (residuals over gradients of
-    the compressed tensors, on this rank), with relative_error/CODEC for each codec that leaves anything unsent.
+    numbers, all per step since the last write:
+    bytes_sent, dense_bytes (that an all-reduce would have sent), exchange_ms (from the first gradient to the result),
+    hidden_ms (its part before the last gradient), exposed_ms (its part after it), rounds_dropped;
+    and of the last measured step: gradient_norm, residual_norm, relative_error (residuals over gradients of the
+    compressed tensors, on this rank), with relative_error/CODEC for each codec with residuals.
     """
 
     def __init__(self, state: Any, write: Write, every: int = 100) -> None:
@@ -45,20 +44,20 @@ class Monitor:
         """After a training step."""
         self._steps += 1
         if self._before is None or self._steps % self._every == 0:
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         now, before = self._state.stats(), self._before
         self._before = now
         if before is None and self._every > 1:
-            return  # the first step opens connections and is no example
+            return  # the first step opens connections and is not typical
         numbers = per_step(now, before or dict.fromkeys(now, 0))
         if numbers:
             self._write(numbers, self._steps)
 
 
 def per_step(now: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
-    """What Monitor writes, of two results of stats(). Empty where there was no step between them."""
+    """Monitor's numbers from two results of stats(). Empty if there was no step between them."""
     since = {name: now[name] - before[name] for name in now if isinstance(now[name], int)}
     steps = since["rounds"] + since["rounds_dropped"]
     if steps == 0:
@@ -83,8 +82,8 @@ def tensorboard(writer: Any, prefix: str = "tithe/") -> Write:
 
 
 def wandb(run: Any, prefix: str = "tithe/") -> Write:
-    """run: what wandb.init() returns, or wandb itself. The step is logged as a number of its own, tithe/step, since a
-    run's own counter is the program's."""
+    """run: the result of wandb.init(), or wandb itself. The step is logged as a number, tithe/step, since the program
+    controls the run's own counter."""
 
     def write(numbers: dict[str, float], step: int) -> None:
         run.log({prefix + name: value for name, value in {**numbers, "step": step}.items()})
@@ -93,8 +92,8 @@ def wandb(run: Any, prefix: str = "tithe/") -> Write:
 
 
 def prometheus(registry: Any = None, prefix: str = "tithe_") -> Write:
-    """Gauges of prometheus_client, which is imported here; the program starts its server. registry: None is the usual
-    one. relative_error has a label `codec`, which is "all" for all compressed tensors."""
+    """Gauges of prometheus_client, whose server the program starts. registry: None is the default one. relative_error
+    has a label `codec`, which is "all" for all compressed tensors."""
     import prometheus_client
 
     where = {} if registry is None else {"registry": registry}

@@ -6,20 +6,20 @@
     model = tithe.torchft.DistributedDataParallel(manager, model)      # instead of torchft's: buckets have names here
     optimizer = torchft.Optimizer(manager, torch.optim.AdamW(model.parameters()))
 
-or with local steps, where what travels is how far each replica came:
+or with local steps, which exchange the change of each replica's parameters:
 
     with tithe.torchft.DiLoCo(manager, [model], inner, outer, sync_every=100):
 
-torchft says who is there; tithe brings the exchange, and the rule for what was left unsent (docs/elastic.md):
+torchft decides which replicas take part. tithe does the exchange, and has a rule for residuals (docs/elastic.md):
 
-  quorum       with each, the same session goes on with its members: residuals outlive it, those of lost replicas are
-               booked in stats(). A replica that is started anew begins with nothing unsent
-  not counted  where should_commit() says no on all replicas, the exchange is taken back: nothing of it counts as sent
-  healing      a replica that takes over another's parameters sends zeros, and what it owes goes out a step later
-  mean         over those that take part, as torchft counts them
-  residuals    are each replica's own: keep them out of the state_dict that heals, the donor's would be sent twice
-  no names     LocalSGD's parameters, and what you give Manager.allreduce(), go through a codec that loses nothing; with
-               any other they travel as they are, by Gloo, as all other collectives do
+  quorum       the session continues with the members of each quorum, and keeps their residuals; those of lost replicas
+               are booked in stats(). A restarted replica begins with empty residuals
+  not counted  if should_commit() is False on all replicas, the exchange is taken back, and nothing of it counts as sent
+  healing      a replica that receives another's parameters sends zeros, and sends its residual one step later
+  mean         over the participants, as torchft counts them
+  residuals    are each replica's own: keep them out of the healing state_dict, or the donor's would be sent twice
+  no names     LocalSGD's parameters and tensors of Manager.allreduce() go through a lossless codec; with any other
+               codec Gloo sends them uncompressed, like all other collectives
   momentum     stays in the optimizer, which heals: a codec with feedback=momentum is refused
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
@@ -43,8 +43,8 @@ except ModuleNotFoundError as missing:
         "tithe.torchft needs torchft 0.2: pip install torchft==0.2.0", name=missing.name
     ) from None
 
-from tithe._torch_checks import check_trained
 from tithe._torchft_group import ProcessGroup, Work
+from tithe.torch._common.checks import check_trained
 
 __all__ = ["DiLoCo", "DistributedDataParallel", "ProcessGroup"]
 
@@ -57,7 +57,7 @@ def _group_of(manager: Any) -> ProcessGroup:
 
 
 class DistributedDataParallel(torchft.DistributedDataParallel):
-    """torchft's, whose buckets go through the codec of the manager's group, by name; and while backward goes on.
+    """torchft's class, whose buckets go through the codec of the manager's group, by name and during backward.
 
     manager: a torchft.Manager with pg=tithe.torchft.ProcessGroup(...). ValueError for another, and for gradients that
     tithe does not take (float64, sparse).
@@ -75,7 +75,7 @@ class DistributedDataParallel(torchft.DistributedDataParallel):
 
 
 class _Fragment:
-    """A DiLoCo fragment's pseudo-gradients, as a bucket."""
+    """A DiLoCo fragment's pseudo-gradients, with the methods of a dist.GradBucket."""
 
     def __init__(self, number: int, parameters: Sequence[torch.nn.Parameter], values: torch.Tensor) -> None:
         self._number, self._parameters, self._values = number, list(parameters), values
@@ -94,10 +94,10 @@ class _Fragment:
 
 
 class DiLoCo(_DiLoCo):
-    """torchft's, whose pseudo-gradients go through the codec of the manager's group: a fragment is one round.
+    """torchft's class, whose pseudo-gradients go through the codec of the manager's group: a fragment is one round.
 
-    Arguments are torchft's, but for should_quantize and bucketization: the codec does the one, names make the other
-    needless. ValueError for a manager with another group.
+    Arguments are torchft's, except for should_quantize and bucketization: the codec replaces the former, and named
+    gradients the latter. ValueError for a manager with another group.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class DiLoCo(_DiLoCo):
 
 
 def _average_fragment(manager: Any, fragment: Any) -> None:
-    """In place of one all-reduce per parameter."""
+    """Replaces torchft's all-reduces, one per parameter."""
     named = list(fragment._model_fragment.named_parameters())
     grads = [fragment._grads[name] for name, _ in named]
     values = torch.cat([grad.reshape(-1) for grad in grads])
     future = _group_of(manager).average(manager, _Fragment(fragment._fragment_id, [p for _, p in named], values))
 
     def back() -> None:
-        for grad, came in zip(grads, values.split([grad.numel() for grad in grads]), strict=True):
-            grad.copy_(came.view_as(grad))
+        for grad, mean in zip(grads, values.split([grad.numel() for grad in grads]), strict=True):
+            grad.copy_(mean.view_as(grad))
 
     fragment._allreduce_work.append(Work(future, back))

@@ -7,9 +7,8 @@
     tithe.transformers.attach(trainer, codec="qtopk:ratio=0.03")     # or what suits yours: docs/choosing.md
 
 The Trainer's checkpoints get one file of residuals per rank, `tithe_rank_0.pt` and so on, beside its files of random
-numbers, and `trainer.train(resume_from_checkpoint=...)` takes them back from `args.output_dir`. For a checkpoint that
-lies elsewhere say where: attach(trainer, resume_from_checkpoint=folder). With fp16 the loss scale is taken from the
-Trainer's scaler.
+numbers, and `trainer.train(resume_from_checkpoint=...)` loads them from `args.output_dir`. For a checkpoint in another
+place, use attach(trainer, resume_from_checkpoint=folder). With fp16 the loss scale is taken from the Trainer's scaler.
 """
 
 import weakref
@@ -27,11 +26,11 @@ except ModuleNotFoundError as error:
 from tithe import _core
 from tithe._choices import is_lossless
 from tithe._session import refuse_unknown
-from tithe._torch_checks import ddp_of
-from tithe._torch_keys import other_values
-from tithe._torch_saved import read_state, write_state
 from tithe.torch import State
 from tithe.torch import attach as attach_model
+from tithe.torch._checkpoint.rank_files import read_state, write_state
+from tithe.torch._common.checks import ddp_of
+from tithe.torch._common.parameter_keys import other_values
 
 try:
     from transformers import TrainerCallback
@@ -44,10 +43,10 @@ _DEFAULT = _core.Options()
 
 
 class TitheCallback(TrainerCallback):
-    """What attach() adds to a Trainer, and returns."""
+    """The callback that attach() adds to a Trainer and returns."""
 
     def __init__(self, trainer: Any, resume_from_checkpoint: str | None = None, **settings: Any) -> None:
-        self._trainer = weakref.ref(trainer)  # it holds this callback
+        self._trainer = weakref.ref(trainer)  # the trainer refers to this callback
         self._folder = resume_from_checkpoint
         self._settings = settings
         self._model: DistributedDataParallel | None = None
@@ -60,7 +59,7 @@ class TitheCallback(TrainerCallback):
             raise ValueError("no training with more than one process has begun yet")
         return self._state
 
-    # ---- what the Trainer calls
+    # ---- called by the Trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         trainer = self._trainer()
@@ -68,7 +67,7 @@ class TitheCallback(TrainerCallback):
             return  # nothing to synchronise
         model = ddp_of(trainer.model_wrapped)
         if model is self._model:
-            return  # a second train(), of the same DDP model
+            return  # a second train() of the same DDP model
         if self._state is not None:
             self._state.close()
         settings = dict(self._settings)
@@ -90,7 +89,7 @@ class TitheCallback(TrainerCallback):
     # ---- inside
 
     def _load(self, args: Any, step: int) -> None:
-        """The Trainer tells its callbacks the step, and not the folder from which it resumes."""
+        """Loads the state. The Trainer gives its callbacks the step, but not the folder from which it resumes."""
         folder = _checkpoint(args, step) if self._folder is None else Path(self._folder)
         path = folder / _name()
         cure = (
@@ -126,11 +125,11 @@ def attach(
 ) -> TitheCallback:
     """Makes a Trainer synchronise its gradients through tithe. Before trainer.train(), on all ranks.
 
-    codec, strategy, options: as tithe.torch.attach() takes them. Returns the callback; its `state` is there once
-    training has begun. With a single process there is nothing to synchronise, and nothing is done.
+    codec, strategy, options: as tithe.torch.attach() takes them. Returns the callback, which has a `state` once
+    training has begun. With a single process the callback does nothing.
     """
     refuse_unknown(options, "clip", "groups", "loss_scale", "resume_from_checkpoint")
-    State(codec=codec, strategy=strategy, **options).close()  # a wrong setting is refused here
+    State(codec=codec, strategy=strategy, **options).close()  # raises ValueError for a wrong setting
     callback = TitheCallback(trainer, resume_from_checkpoint, codec=codec, strategy=strategy, **options)
     trainer.add_callback(callback)
     return callback

@@ -112,7 +112,7 @@ def test_the_cure_for_small_tensors_is_a_codec_that_serves_groups(codec, cure):
     parameters = [(f"p{i}", torch.empty(64)) for i in range(2000)]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        _choices.say_what_travels_raw(options, parameters)
+        _choices.warn_uncompressed(options, parameters)
     assert (cure is None and not said) or f"To send them by {cure}," in str(said[0].message)
 
 
@@ -121,7 +121,7 @@ def test_few_small_tensors_are_no_matter():
     few = [("p", torch.empty(1_000_000))] + [(f"b{i}", torch.empty(512)) for i in range(200)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _choices.say_what_travels_raw(options, few)
+        _choices.warn_uncompressed(options, few)
 
 
 # ---- Clipping

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
-from tithe import _torch_optimizers
+from tithe.torch._optimizer import adapters
 
 sys.path.insert(0, str(ROOT))
 
@@ -117,7 +117,7 @@ def test_there_is_one_default():
     state = tithe.torch.State()
     parameters = inspect.signature(tithe.torch.attach).parameters
     assert (parameters["codec"].default, parameters["strategy"].default) == (None, state.strategy)
-    assert _torch_optimizers.suitable(None, []) == state.codec  # without optimizer= it is the same
+    assert adapters.suitable(None, []) == state.codec  # without optimizer= it is the same
     assert plan() == plan(codec=state.codec, strategy=state.strategy)
     assert plan() != plan(strategy="server")
 

@@ -90,7 +90,7 @@ def test_the_editors_syntax_has_every_word_of_the_language():
 def test_what_guides_name_is_there(page):
     """Options of attach() and of tcp, verbs, strategies, variables, numbers of stats()."""
     text, session, tcp = read(f"docs/{page}.md"), read("include/tithe/session.h"), ROOT / "src/transport/tcp"
-    in_python = read("python/tithe/_torch_state.py") + read("python/tithe/_session.py")
+    in_python = read("python/tithe/torch/_hook/state.py") + read("python/tithe/_session.py")
     for call in re.findall(r"attach\(([^)]*)\)", text):
         for option in re.findall(r"(\w+)=", re.sub(r'"[^"]*"', "", call)):
             in_engine = re.search(rf"^  [\w:<>]+ {option} = ", session, re.M)

@@ -23,7 +23,7 @@ ON_STANDIN = ["--device", "standin", "--preload", "standin", "--backend", "stand
 SPOILED = """
 import standin
 
-from tithe import _torch_device
+from tithe.torch._device import device as devices
 
 load_standin = standin.load
 
@@ -31,7 +31,7 @@ load_standin = standin.load
 def load():
     load_standin()
     standin.delay(0.02)
-    _torch_device.Passage.come = lambda self: self.host  # nothing waits for the copy
+    devices.PinnedCopy.wait = lambda self: self.host  # nothing waits for the copy
 """
 
 

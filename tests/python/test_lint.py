@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SPDX_CC = "// SPDX-License-Identifier: Apache-2.0\n"
+SPDX_PY = "# SPDX-License-Identifier: Apache-2.0\n"
 WORDS = "# Glossary\n\n| word | means |\n|---|---|\n| **index** | the number of a value |\n| **rank** | a worker |\n"
 UNUSED = """
 ## Words that are not used
@@ -56,6 +57,7 @@ def tree(tmp_path):
     t.put("src/lang/run/walk.h", SPDX_CC + '#pragma once\n#include "lang/front/ast.h"\n')
     t.put("src/lang/front/ast.h", SPDX_CC + "#pragma once\n")
     t.put("src/lang/front/ast_test.cc", SPDX_CC + '#include "lang/loader.h"\n')
+    t.put("python/tithe/torch/_hook/job.py", SPDX_PY + "from tithe.torch._device.route import BucketRoute\n")
     t.put("README.md", "# A title\n\nSee [the guide](docs/guide.md#the-second-part) and `src/base/fold.h`.\n")
     t.put("docs/guide.md", "# Guide\n\n## The second part\n\n[back](../README.md)\n")
     t.put("docs/glossary.md", WORDS + UNUSED)
@@ -63,7 +65,7 @@ def tree(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "checker", ["check_floors", "check_glossary", "check_links", "check_style", "run_doc_examples"]
+    "checker", ["check_floors", "check_glossary", "check_links", "check_rooms", "check_style", "run_doc_examples"]
 )
 def test_this_tree_passes_is_decided_by_lint_but_a_good_tree_does(tree, checker):
     done = lint(checker, tree.root) if checker != "run_doc_examples" else lint(checker, tree.root / "README.md")
@@ -104,6 +106,22 @@ def test_floors_catches(tree, name, text, says):
     done = lint("check_floors", tree.root)
     assert done.returncode == 1
     assert says in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("_device/route.py", "from tithe.torch._hook.job import Job\n", "the room _device imports"),
+        ("_hook/job.py", "def f():\n    import tithe.torch._optimizer.adamw\n", "_optimizer is not below it"),
+        ("_common/keys.py", "from tithe.torch import State\n", "itself is not below it"),
+        ("_hook/job.py", "from .state import State\n", "a relative import"),
+        ("_hall/job.py", "", "'_hall' is no room"),
+    ],
+)
+def test_rooms_catches(tree, name, text, says):
+    tree.put(f"python/tithe/torch/{name}", text)
+    done = lint("check_rooms", tree.root)
+    assert done.returncode == 1 and says in done.stdout
 
 
 def test_floors_catches_a_circle(tree):

@@ -6,7 +6,7 @@ import torch
 from local_jobs import CLASSES, FEATURES, PLAIN, Truth, batch, bits, inner, loss_of, model, step, values
 from processes import run_ranks
 
-from tithe import _torch_drift
+from tithe.torch._local_steps import drift
 
 # every, fragments, delay, merge, outer; iterations that end within a window are among them
 CASES = [
@@ -70,12 +70,12 @@ def test_every_form_is_the_method_as_written(trained, case):
 
 def test_fragments_have_every_parameter_once():
     network = model()
-    entries = [_torch_drift.Entry(n, p, trained=True) for n, p in network.named_parameters()]
+    entries = [drift.Entry(n, p, trained=True) for n, p in network.named_parameters()]
     for fragments in range(1, len(entries) + 1):
-        runs = _torch_drift.cut(entries, fragments)
+        runs = drift.cut(entries, fragments)
         assert len(runs) == fragments and all(runs)
         assert [entry for run in runs for entry in run] == entries
-    halves = [sum(e.outer.numel() for e in run) for run in _torch_drift.cut(entries, 2)]
+    halves = [sum(e.outer.numel() for e in run) for run in drift.cut(entries, 2)]
     assert max(halves) <= sum(halves) / 2 + max(e.outer.numel() for e in entries)
 
 

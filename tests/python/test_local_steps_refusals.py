@@ -262,7 +262,7 @@ def test_momentum_for_too_few_exchanges_is_said(caplog):
     def job_of(steps, every):
         network = model()
         made = tithe.torch.LocalSteps(network, inner(network), outer="nesterov", every=every, steps=steps, start=0)
-        made._say_what_is_unwise()
+        made._warn_of_settings()
         return [record.getMessage() for record in caplog.records]
 
     with caplog.at_level(logging.WARNING, "tithe.torch"):

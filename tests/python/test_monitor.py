@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.monitor
 import tithe.torch
-from tithe import _torch_crew
+from tithe.torch._hook import workers
 
 
 def trained(rank, world):
@@ -205,7 +205,7 @@ class Saying:
 
 def test_ordinary_news_of_auto_are_no_warnings(caplog):
     with caplog.at_level(logging.INFO, "tithe.torch"):
-        _torch_crew._commit(Saying(), [])
+        workers._commit(Saying(), [])
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]
 
 
@@ -214,7 +214,7 @@ def lets_go(rank, world):
     state = tithe.torch.attach(model, codec="fp8", timeout=30.0)
     model(torch.randn(8, 64)).sum().backward()
     deadline = time.monotonic() + 20
-    while (kept := [o for o in gc.get_objects() if type(o) is _torch_crew.Job]) and time.monotonic() < deadline:
+    while (kept := [o for o in gc.get_objects() if type(o) is workers.Job]) and time.monotonic() < deadline:
         del kept
         time.sleep(0.05)
     left = len(kept)

@@ -12,7 +12,7 @@ from test_torch_nested_backward import BUCKETS, Layers, batch, reentrant
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
-from tithe import _torch_crew
+from tithe.torch._hook import workers
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -158,14 +158,14 @@ def test_resume_on_another_device_is_bit_identical():
 def early(rank, world):
     group = on_standin()
     seen = []
-    commit = _torch_crew._commit
+    commit = workers._commit
 
     def logged(session, step):
         seen.extend(standin.log())
         seen.append("commit")
         commit(session, step)
 
-    _torch_crew._commit = logged
+    workers._commit = logged
     model = make("standin:0", group)
     tithe.torch.attach(model, codec="fp32", **OPTIONS)
     train(model, rank, range(2))

@@ -15,7 +15,7 @@ from processes import Ranks, own_part, run_ranks, wait_until
 from standin_jobs import OPTIONS, make, on_standin, train
 
 import tithe.torch
-from tithe import _torch_device
+from tithe.torch._device import device as devices
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,12 +28,12 @@ def failing(rank, world, what):
     model = make("standin:0", group)
     state = tithe.torch.attach(model, codec="topk:ratio=0.1", **OPTIONS)
     train(model, rank, range(3))
-    before, passages = state.state_dict(), state._live.crew.passages
-    buckets = len(passages._open)
+    before, pool = state.state_dict(), state._running.workers.pinned
+    buckets = len(pool._copies)
     if rank == 1:
         if what == "no pinned memory":
             standin.limit_pinned(100)
-            passages.close()  # as if DDP had made its buckets anew
+            pool.close()  # as if DDP had made its buckets anew
         else:
             fail = standin.refuse_copy if what.endswith("refused") else standin.break_copy
             fail(buckets - 1 if "last" in what else 0, back="copy back" in what)
@@ -255,19 +255,19 @@ def test_types_that_do_not_travel_are_refused():
 def test_an_old_torch_is_refused_with_the_cure(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cu124")
     with pytest.raises(ValueError, match=r"gradients on cuda:0 need torch 2\.6 or newer, and this is torch 2\.5\.1"):
-        _torch_device.check_device(torch.device("cuda", 0))
+        devices.check_device(torch.device("cuda", 0))
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.13.0+cpu", "3.0.0a0+git1234"])
 def test_a_newer_torch_is_not(monkeypatch, version):
     monkeypatch.setattr(torch, "__version__", version)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
-    _torch_device.check_device(torch.device("cuda", 0))
+    devices.check_device(torch.device("cuda", 0))
 
 
 def test_a_device_that_is_not_this_torchs_accelerator_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="gradients on meta are not supported: this torch's accelerator is none"):
-        _torch_device.check_device(torch.device("meta"))
+        devices.check_device(torch.device("meta"))
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     with pytest.raises(ValueError, match="this torch's accelerator is 'cuda'"):
-        _torch_device.check_device(torch.device("xla", 0))
+        devices.check_device(torch.device("xla", 0))

@@ -13,7 +13,7 @@ from test_torch_accelerator import order
 
 import tithe.torch
 
-DEVICE, JOB = "tithe._torch_device", "tithe._torch_job"
+DEVICE, ROUTE = "tithe.torch._device.device", "tithe.torch._device.route"
 # The wait that is missing: module, its text, what stands there instead.
 WAITS = {
     "the copy to the host is to wait until the bucket is filled": (
@@ -23,12 +23,13 @@ WAITS = {
     "the session is to get the bucket when the copy is there": (
         DEVICE, "self._copied.synchronize()\n        torch.", "torch."),
     "the copy is to say when it is there": (
-        DEVICE, "self._copied.record(self.stream)\n\n    def come", "\n    def come"),
-    "DDP's stream is to wait for the copy back": (JOB, "else [tensor.device]", "else []"),
+        DEVICE, "self._copied.record(self.stream)\n\n    def wait", "\n    def wait"),
+    "DDP's stream is to wait for the copy back": (
+        ROUTE, "self.devices = [tensor.device]\n        self._copy", "self._copy"),
 }  # fmt: skip
 LIFETIMES = {
     "pinned memory is to stay until no copy uses it": (
-        DEVICE, "self._copied.synchronize()\n\n\nclass Stay", "pass\n\n\nclass Stay"),
+        DEVICE, "self._copied.synchronize()\n\n\nclass PinnedPool", "pass\n\n\nclass PinnedPool"),
     "the copy back is one that uses pinned memory": (
         DEVICE, "self._copied.record(self.stream)\n        buffer.record", "buffer.record"),
     "a bucket's memory is to stay until the copy back has been made": (
@@ -58,12 +59,10 @@ def without(name, text, instead):
     source = inspect.getsource(module)
     assert source.count(text) == 1, f"{text!r} stands {source.count(text)} times in {name}"
     exec(compile(source.replace(text, instead), module.__file__, "exec"), vars(module))
-    live, crew = (importlib.import_module(f"tithe._torch_{name}") for name in ("live", "crew"))
     if name == DEVICE:
-        crew.Passages = module.Passages
+        importlib.import_module("tithe.torch._hook.workers").PinnedPool = module.PinnedPool
     else:
-        live.Job = crew.Job = module.Job
-    importlib.import_module("tithe._torch_state").Live = live.Live
+        importlib.import_module("tithe.torch._hook.running_session").PinnedRoute = module.PinnedRoute
 
 
 def values(rank, world, *missing):
@@ -87,18 +86,18 @@ def lifetimes(rank, world, *missing):
     standin.delay(0.3)
     if missing:
         without(*missing)
-    passages = importlib.import_module(DEVICE).Passages()
+    pool = importlib.import_module(DEVICE).PinnedPool()
     bucket, other = torch.ones(1000, device="standin:0"), torch.ones(2000, device="standin:0")
-    passage = passages.leave(0, True, bucket)
-    passage.come()
-    passage.back(bucket)
-    del bucket, passage  # nobody waits for the copy back
+    copy = pool.start_copy(0, True, bucket)
+    copy.wait()
+    copy.copy_back(bucket)
+    del bucket, copy  # nobody waits for the copy back
     standin.log()
-    passages.leave(0, True, other).come()  # DDP has made other buckets
+    pool.start_copy(0, True, other).wait()  # DDP has made other buckets
     torch.accelerator.synchronize("standin:0")
     unpinned, pinned = [e for e in standin.log() if e["op"] in ("pin", "unpin")]
     assert (unpinned["op"], unpinned["bytes"], pinned["bytes"]) == ("unpin", "4000", "8000")
-    passages.close()
+    pool.close()
     assert standin.pinned() == 0
     return unpinned["in_use"] == "0" and standin.late() == 0
 
@@ -120,7 +119,7 @@ def returns(rank, world, *missing):
     streams = torch.Stream("standin:1"), torch.Stream("standin:0")
     for stream in streams:
         torch.accelerator.set_stream(stream)
-    importlib.import_module(DEVICE).Passages().leave(0, True, torch.ones(9, device="standin:1")).end()
+    importlib.import_module(DEVICE).PinnedPool().start_copy(0, True, torch.ones(9, device="standin:1")).synchronize()
     now = torch.accelerator.current_stream("standin:1"), torch.accelerator.current_stream("standin:0")
     return now == streams and torch.accelerator.current_device_index() == 0
 

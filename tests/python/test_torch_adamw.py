@@ -9,7 +9,7 @@ from small_jobs import OPTIONS, backward, batch, bits, net, train
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
-from tithe import _torch_adamw, _torch_squares
+from tithe.torch._optimizer import adamw, squares
 
 # ---- As torch's
 
@@ -92,11 +92,11 @@ def alone(p, grads, **group):
     }
     theirs = torch.optim.AdamW([q], foreach=False, **group)
     mine = torch.nn.Parameter(p.clone())
-    state = _torch_adamw.AdamW([mine])._state_of(mine, group)
+    state = adamw.AdamW([mine])._state_of(mine, group)
     for grad in grads:
         mine.grad, q.grad = grad.clone(), grad.clone()
         with torch.no_grad():
-            _torch_adamw._step(mine, state, group)
+            adamw._step(mine, state, group)
         theirs.step()
     return mine, q, state
 
@@ -147,7 +147,7 @@ def with_exact_steps(rank, world):
     while True:
         step += 1
         train(model, optimizer, rank, [step])
-        if _torch_squares.is_due(step):
+        if squares.is_due(step):
             return any(found), has_parts(), bits(ours.parameters()), state.plan()
 
 
@@ -198,7 +198,7 @@ def test_what_is_divided_by_is_the_true_square_again(codec, strategy, spread, me
 
 
 def test_when_parts_are_exchanged():
-    assert [s for s in range(450) if _torch_squares.is_due(s)] == [8, 16, 32, 64, 100, 200, 300, 400]
+    assert [s for s in range(450) if squares.is_due(s)] == [8, 16, 32, 64, 100, 200, 300, 400]
 
 
 # ---- Clipping

@@ -17,7 +17,7 @@ from processes import run_ranks
 
 import tithe
 import tithe.torch
-from tithe import _checkpoint_files as files
+from tithe.torch._checkpoint import files
 
 # ---- The files alone
 
@@ -166,7 +166,7 @@ class Log(logging.Handler):
     def __init__(self):
         super().__init__(logging.WARNING)
         self.texts = []
-        logging.getLogger("tithe._torch_checkpoints").addHandler(self)
+        logging.getLogger("tithe.torch._checkpoint.checkpoints").addHandler(self)
 
     def emit(self, record):
         self.texts.append(record.getMessage())

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import tithe
 import tithe.torch
 from tithe._studied import DEFAULTS, STUDIED
-from tithe._torch_optimizers import suitable
+from tithe.torch._optimizer.adapters import suitable
 
 CASES = ("adamw", "exact")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach(model, optimizer=) of fully_shard() models: what an optimizer's tie keeps is of this rank's shard alone."""
+"""attach(model, optimizer=) of fully_shard() models: the adapter's values are of this rank's shard alone."""
 
 import logging
 
@@ -14,7 +14,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 import tithe
 import tithe.torch
-from tithe._torch_squares import Squares
+from tithe.torch._optimizer.squares import Squares
 
 SGD = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02}
 # Sends all values as a lossy codec does.
@@ -126,7 +126,7 @@ def parts():
     half = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float16)}
     for more in ({}, {"prepare": divided}, {"policy": half}):
         (ours, mine, state), _ = pair(adamw, "fp8", torchs, steps=9, **more)
-        assert [type(tie) for tie in state._ties.all] == [Squares]
+        assert [type(adapter) for adapter in state._adapters.all] == [Squares]
         found = [mine.state[p]["exp_avg_sq_part"] for p in ours.parameters()]
         assert all(part.placements == p.placements for part, p in zip(found, ours.parameters(), strict=True))
         values = torch.cat([part.to_local().flatten() for part in found])

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
 import tithe.torch
-from tithe import _torch_sharded_groups
+from tithe.torch._sharded import groups as sharded_groups
 
 
 def text_of(network, **options):
@@ -43,12 +43,12 @@ def refusals(rank, world):
         empty = model()
     texts["meta"] = text_of(sharded(mesh_of(), lambda: empty))
     network = sharded(mesh_of())
-    own, _torch_sharded_groups._GROUP = _torch_sharded_groups._GROUP, ("fsdp_parameters",)
+    own, sharded_groups._GROUP = sharded_groups._GROUP, ("fsdp_parameters",)
     texts["another torch"] = text_of(network)
-    _torch_sharded_groups._GROUP = own
-    read, _torch_sharded_groups._READ_IN = _torch_sharded_groups._READ_IN, "2.12"
+    sharded_groups._GROUP = own
+    read, sharded_groups._READ_IN = sharded_groups._READ_IN, "2.12"
     texts["a later torch"] = text_of(network)
-    _torch_sharded_groups._READ_IN = read
+    sharded_groups._READ_IN = read
     train(network, torch.optim.SGD(network.parameters(), lr=0.1), range(1))  # as it was
     return texts
 

@@ -115,7 +115,7 @@ def never_all(rank, world):
     for step in range(2):
         backward(model, batch(rank, step), [0, 1, 2, 3])
     backward(model, batch(rank, 2), [0, 1, 2])
-    wait_until(lambda: state._live.crew.causes, 30)
+    wait_until(lambda: state._running.workers.causes, 30)
     try:
         state.evaluated(loss=1.0)
     except tithe.Error as error:
@@ -183,7 +183,7 @@ def asks_in_mid_step(rank, world):
     rounds = state.stats()["rounds"]
 
     inside.clear(), go_on.clear()
-    state._live.options.timeout = 0.3
+    state._running.options.timeout = 0.3
     errors = []
 
     def in_vain():
@@ -270,7 +270,7 @@ def fails_in_a_hand_over(rank, world):
 
 def _is_gone(state):
     try:
-        state._live.session.present()
+        state._running.session.present()
     except tithe.Error:
         return True
     return False

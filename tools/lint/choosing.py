@@ -126,12 +126,17 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
         "# SPDX-License-Identifier: Apache-2.0",
         '"""How codecs do under optimizers (docs/choosing.md). Written by tools/lint/choosing.py --write."""',
         "",
-        "STUDIED = {",
     ]
-    for codec, told in sorted(verdicts(study, first)):
-        lines += [f'    "{codec}": {{', *(f'        "{k}": "{v}",' for k, v in told.items()), "    },"]
+    results = dict(sorted(verdicts(study, first)))
+    columns = list(dict.fromkeys(name for told in results.values() for name in told))
+    columns.sort(key=[FIRST, *OPTIMIZERS].index)
+    lines += [f"_COLUMNS = ({', '.join(json.dumps(name) for name in columns)})", "_ROWS = {"]
+    for codec, told in results.items():
+        lines.append(f'    "{codec}": ({", ".join(json.dumps(told.get(name, "")) for name in columns)}),')
     chosen = [f'    "{optimizer}": "{codec}",' for optimizer, codec in DEFAULTS.items()]
-    return "\n".join([*lines, "}", "DEFAULTS = {", *chosen, "}", f'OWN = "{OPTIMIZERS[-1]}"']) + "\n"
+    made = "{c: {k: v for k, v in zip(_COLUMNS, row, strict=True) if v} for c, row in _ROWS.items()}"
+    lines += ["}", f"STUDIED = {made}", "DEFAULTS = {", *chosen, "}", f'OWN = "{OPTIMIZERS[-1]}"']
+    return "\n".join(lines) + "\n"
 
 
 def check(root: Path, write: bool) -> Iterator[Problem]:

@@ -46,6 +46,7 @@ part clang-format format
 part ruff ruff
 part style "$python" tools/lint/check_style.py
 part floors "$python" tools/lint/check_floors.py
+part rooms "$python" tools/lint/check_rooms.py
 part links "$python" tools/lint/check_links.py
 part glossary "$python" tools/lint/check_glossary.py
 part clang-tidy tidy

@@ -4,72 +4,72 @@
     import tithe.torch
     model = DistributedDataParallel(model)
     tithe.torch.attach(model)                              # a quarter of the bytes, any optimizer
-    tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or what suits yours: docs/choosing.md
+    tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or the codec that suits yours: docs/choosing.md
 
-or the standard pair, where a hook is registered by hand:
+or, to register the hook by hand:
 
     model.register_comm_hook(State(), hook)
 
-or, where the link is slow and far, an exchange every so many steps:
+or, over a slow and distant link, with an exchange every N steps:
 
     with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):     # docs/local_steps.md
 
-Trainers have modules of their own, which attach at the right moment and save every rank's residuals with the trainer's
-checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's `DDPStrategy(ddp_comm_hook=...)`
-registers hooks on CUDA alone: on other devices it trains as if there were none.)
+Trainers have modules of their own, which attach at the right moment and save the residuals of all ranks with the
+trainer's checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's
+`DDPStrategy(ddp_comm_hook=...)` registers hooks on CUDA alone: on other devices it trains without the hook.)
 
-What DDP users rely on, and how it is here:
-  mean             gradients come back averaged over the ranks of the process group, bit-identical on all of them
+The properties of DDP under tithe:
+  mean             gradients are averaged over the ranks of the process group, with the same bits on all of them
   no waiting       the hook starts the exchange and returns; a worker thread completes the future
-  device           parameters on the CPU, or on an accelerator of torch 2.6 or newer (CUDA and whatever else has
-                   torch.accelerator's streams and events; several devices per process too): a bucket is copied to
-                   pinned host memory on a stream of its own, sent while backward goes on, and copied back; the future
-                   carries the event. Pinned memory is as large as the gradients. Every wait is tested against a
-                   stand-in for a GPU; with device="on" a bucket on a CUDA GPU stays there, and so do its kernels
-                   (docs/device.md); run on an NVIDIA H200 (tools/gpu_check.sh checks and times yours)
-  nested           a backward inside a backward works: checkpoints (reentrant or not, in one another), autograd.grad and
+  device           parameters are on the CPU or on an accelerator of torch 2.6 or newer (CUDA, or any other with
+                   torch.accelerator's streams and events; several devices per process are possible). A bucket is copied
+                   to pinned host memory on a stream of its own, sent while backward continues, and copied back; the
+                   future carries the event. Pinned memory is as large as the gradients. With device="on" a bucket on a
+                   CUDA GPU stays there, and its kernels run there (docs/device.md). Every wait is tested against a
+                   stand-in for a GPU; tools/gpu_check.sh checks and times it on a GPU
+  nested           a backward inside a backward works: checkpoints (reentrant or not, nested), autograd.grad and
                    gradient penalties. A hook of your own around this one returns the future and does not wait for it
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step. Without
-                   no_sync() each backward is a round, and the last one carries the sum
-  keyed            residuals belong to parameters, by name: those of the model with which the State is attached or
-                   registered, or State(parameters=model.named_parameters()). All ranks must name alike. Where the model
-                   cannot be found (a State inside an object of your own) they go by the order in which DDP first hands
-                   them over, and a saved state is taken back only by parameters that have, one by one, the values with
-                   which they were saved
-  channels_last    residual() has the parameter's places in any memory format; a state is taken back in the format in
-                   which it was saved. Convert before DistributedDataParallel
-  partly           a loaded state may lack parameters (nothing of theirs is unsent) or have some that do not train now
-                   (kept for them); a line in the log names them. Other shapes are refused, by name
-  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint; from
-                   another thread in mid-step it waits for the end of the step
-  copies           PyTorch copies no hook: copy.deepcopy(model) and torch.load() of a whole model say so, and attach()
-                   takes such a copy and goes on from its residuals
-  compiled         attach before or after torch.compile(); `_orig_mod.` is left out of the names, so that a state fits
-                   the model compiled or not
-  one model        a State belongs to one model: one that two models have registered is refused by all ranks at the
-                   first bucket. For a GAN, attach() each of its models
-  together         a step's gradients come back together, when it is known whether the step counts
+                   no_sync() each backward is a round, and the last one has the sum
+  keyed            residuals belong to parameters, by name: the names of the model with which the State is attached or
+                   registered, or of State(parameters=model.named_parameters()). All ranks must use the same names. If
+                   the State cannot find its model (it is inside an object of yours), keys follow the order in which DDP
+                   first hands the parameters over; then a saved state loads only if each parameter has the values with
+                   which it was saved
+  channels_last    residual() has the parameter's shape in any memory format; a state loads in the format in which it
+                   was saved. Convert before DistributedDataParallel
+  partly           a loaded state may lack parameters (their residuals begin empty) or have some that do not train now
+                   (their residuals are kept); a line in the log names them. Other shapes are refused, by name
+  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint. A call from
+                   another thread inside a step waits for the end of the step
+  copies           PyTorch copies no hook: copy.deepcopy(model) and torch.load() of a whole model log this, and attach()
+                   continues from the residuals of such a copy
+  compiled         attach before or after torch.compile(). Names are without `_orig_mod.`, so a state fits the model
+                   compiled or not
+  one model        a State belongs to one model: if two models have registered it, all ranks refuse it at the first
+                   bucket. For a GAN, attach() each of its models
+  together         the gradients of a step return together, once it is known whether the step counts
   not finite       a NaN or Inf on one rank gives NaN on all ranks: GradScaler skips the step on all of them, and
-                   residuals stay as they were. With a GradScaler pass loss_scale=scaler.get_scale, so that residuals
-                   stay in true gradient units when the scale changes
-  uneven inputs    under Join a rank that has run out of data goes on sending what it still owes (its residual) with a
-                   zero gradient: nothing is lost. The mean always divides by the group's full size
-  momentum         with feedback=momentum in the codec, momentum happens before sending: use an optimizer without it
+                   residuals do not change. With a GradScaler pass loss_scale=scaler.get_scale, so that residuals stay
+                   in true gradient units when the scale changes
+  uneven inputs    under Join, a rank without data sends its residual with a zero gradient: nothing is lost. The mean
+                   always divides by the full size of the group
+  momentum         feedback=momentum in the codec applies momentum before sending: use an optimizer without it
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
-  unused           find_unused_parameters works; what was owed to a parameter that no rank used in a step goes out
-                   with that step, and DDP drops it as it drops the whole gradient. skip_all_reduce_unused_params works
-                   where all ranks leave out the same buckets
-  unfrozen         a parameter that was frozen when DDP wrapped the model is not reduced, with tithe or without: one
+  unused           find_unused_parameters works. The residual of a parameter that no rank used in a step is sent in that
+                   step, and DDP drops it with the whole gradient. skip_all_reduce_unused_params works if all ranks
+                   leave out the same buckets
+  unfrozen         DDP does not reduce a parameter that was frozen when it wrapped the model, with tithe or without: one
                    warning names it
-  errors           backward() raises tithe.Error with `peer`; the session is over then. Restart from a checkpoint:
-                   state_dict() still gives the state of the last step that counted, also after close()
-  Ctrl-C           ends whatever waits, on the main thread; the session is over then, peers hear of it, and the step
-                   that waited never counts: state_dict() gives the state of before
-  waiting          no wait is without an end: a silent rank is named after `timeout`, one that hands nothing over after
-                   `patience`; where it is this one, the text has the buckets that were waited for (docs/errors.md), and
-                   if its backward has ended already, it waits for `timeout`
+  errors           backward() raises tithe.Error with `peer`, and the session is over. Restart from a checkpoint:
+                   state_dict() still returns the state of the last step that counted, also after close()
+  Ctrl-C           ends every wait on the main thread, and the session; peers are told. The step that waited never
+                   counts: state_dict() returns the state before it
+  waiting          every wait ends: a silent rank is named after `timeout`, a rank that hands nothing over after
+                   `patience`. If it is this rank, the text has the buckets that are missing (docs/errors.md); once its
+                   backward has ended, it waits for `timeout`
   fork             a forked child must not run backward with the parent's State. DataLoader workers are fine, by fork,
-                   spawn or forkserver: the end of a rank is noticed at once though its workers live on
+                   spawn or forkserver: the end of a rank is noticed at once even if its workers live on
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 
@@ -86,21 +86,21 @@ except ModuleNotFoundError as error:
     raise no_torch("tithe.torch", error) from None
 
 from tithe._exchange import together
-from tithe._torch_checkpoints import Checkpoints
-from tithe._torch_checks import check_model, ddp_of, model_group, scale_of, usable_timeout
-from tithe._torch_copies import take_over
-from tithe._torch_inside import InsideState, groups_inside
-from tithe._torch_keys import by_name
-from tithe._torch_local_steps import LocalSteps
-from tithe._torch_model import record_model
-from tithe._torch_optimizers import optimizers_of, suitable
-from tithe._torch_pieces import Pieces
-from tithe._torch_sharded import attach_sharded
-from tithe._torch_sharded_groups import is_sharded
-from tithe._torch_shares import Shares
-from tithe._torch_state import DEFAULT, State
-from tithe._torch_wrappers import check_bucket
 from tithe.torch import optim
+from tithe.torch._checkpoint.checkpoints import Checkpoints
+from tithe.torch._common.checks import check_model, ddp_of, model_group, scale_of, usable_timeout
+from tithe.torch._common.model_copies import restore_copied_state
+from tithe.torch._common.parameter_keys import by_name
+from tithe.torch._common.wrappers import check_bucket
+from tithe.torch._hook.parameter_views import ParameterViews
+from tithe.torch._hook.record_model import record_model
+from tithe.torch._hook.state import DEFAULT, State
+from tithe.torch._local_steps.local_steps import LocalSteps
+from tithe.torch._optimizer.adapters import adapt, optimizers_of, suitable
+from tithe.torch._sharded.attach import attach_sharded
+from tithe.torch._sharded.groups import is_sharded
+from tithe.torch._sharded.host_share import HostShare
+from tithe.torch._sharded.inside import InsideState, groups_inside
 
 _DOING = "tithe.torch.attach()"
 
@@ -110,7 +110,7 @@ __all__ = ["Checkpoints", "Gathered", "LocalSteps", "State", "attach", "hook", "
 def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Future[torch.Tensor]:
     """DDP communication hook: the mean of the bucket over all ranks, in place. For register_comm_hook(state, hook).
 
-    rest: what FSDP would give; it is refused with what to do.
+    rest: FSDP's arguments, which are refused with the cure.
     """
     check_bucket(bucket)
     if not isinstance(state, State):
@@ -119,8 +119,8 @@ def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Fut
 
 
 class Gathered:
-    """The states of all ranks as one object with state_dict() and load_state_dict(), for frameworks that let rank 0
-    alone write a checkpoint: accelerator.register_for_checkpointing(tithe.torch.Gathered(state)).
+    """The states of all ranks as one object with state_dict() and load_state_dict(), for frameworks whose rank 0 alone
+    writes a checkpoint: accelerator.register_for_checkpointing(tithe.torch.Gathered(state)).
 
     Both are called on all ranks: State.gathered_state_dict() is collective.
     """
@@ -129,11 +129,11 @@ class Gathered:
         self._state = state
 
     def state_dict(self) -> dict[str, Any]:
-        """All ranks' states on rank 0, none on the others. Collective."""
+        """The states of all ranks on rank 0, no states on the others. Collective."""
         return self._state.gathered_state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes this rank's part of what rank 0 saved."""
+        """Loads this rank's part of the state that rank 0 saved."""
         self._state.load_state_dict(state)
 
 
@@ -149,23 +149,23 @@ def attach(
 ) -> State:
     """Makes a model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
 
-    model: a DistributedDataParallel, or what fully_shard() made for a mesh with a replicate dimension, or replicate()
-    over FSDP2 (docs/python.md, Sharded models); or what torch.compile() made of one. Options are those of State, but
-    for process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(),
+    model: a DistributedDataParallel; or a model of fully_shard() with a mesh that has a replicate dimension, or of
+    replicate() over FSDP2 (docs/python.md, Sharded models); or one of these after torch.compile(). Options are those of
+    State, except process_group and parameters, which the model has. Returns the State: state_dict(), load_state_dict(),
     stats(), plan(), trace(), close().
-    codec: without a word what suits the optimizer, or any optimizer where none is given; "auto" with an optimizer may
-    use all that trains like fp32 under it (docs/choosing.md).
-    optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec;
-    tithe.torch.optim.AdamW then removes the codec's error from its divisor, others step as they are. One warning says
-    if a codec does not suit the optimizer, and one if the loop clears the gradients of a round without step()
-    (docs/optimizers.md). Without optimizer= a step that is skipped after backward loses residuals in silence: call
-    state.undo() on every rank, with undo=True.
-    replicas: of a model that fully_shard() made for a mesh without a replicate dimension, the ranks with its shard.
-    inside: "auto", or the process group of the ranks on this host: DDP's gradients are then summed in it first, and
-    each rank exchanges a share of them with the other hosts (docs/python.md, Several ranks on a host).
-    ValueError names what cannot be: a setting, a parameter of another type (float64, complex), sparse gradients, a
-    second hook. What one rank refuses the others hear at once, as tithe.Error with `peer`; who does not come is named
-    after `timeout` seconds.
+    codec: by default one that suits the optimizer, or any optimizer if none is given. "auto" with an optimizer may use
+    every codec that trains like fp32 under it (docs/choosing.md).
+    optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec.
+    tithe.torch.optim.AdamW then removes the codec's error from its divisor; others step as usual. attach() warns if a
+    codec does not suit the optimizer, and the State warns once if the loop clears the gradients of a round without
+    step() (docs/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses residuals:
+    call state.undo() on every rank, with undo=True.
+    replicas: the group of the ranks with the same shard, for a model of fully_shard() without a replicate dimension.
+    inside: "auto", or the process group of the ranks on this host: they first sum DDP's gradients, and each rank then
+    exchanges a share of them with the other hosts (docs/python.md, Several ranks on a host).
+    ValueError for a wrong setting, a parameter of another type (float64, complex), sparse gradients or a second hook.
+    If one rank refuses, the others raise tithe.Error with `peer` at once. A rank that does not come is named after
+    `timeout` seconds.
     """
     if is_sharded(model):
         if inside is not None:
@@ -199,15 +199,15 @@ def attach(
             state = State(ddp.process_group, codec=chosen, strategy=strategy, parameters=named, **options)
         else:
             state = InsideState(groups[1], codec=chosen, strategy=strategy, **options)
-        state._unused.detach()  # what goes wrong from here on is told by an exception
+        state._unused.detach()  # errors from here on are exceptions
         scale_of(state.loss_scale)
         if groups is None:
-            state._settled = True
-            state._tie(optimizers, Pieces(names))
-            take_over(ddp, state)
+            state._model_known = True
+            adapt(state, optimizers, ParameterViews(names))
+            restore_copied_state(ddp, state)
         else:
             state._take(named, groups[0])
-            state._tie(optimizers, Shares(names, state), says=groups[0].rank() == 0)
+            adapt(state, optimizers, HostShare(names, state), warns=groups[0].rank() == 0)
         state._model = weakref.ref(ddp)
         ddp.register_comm_hook(state, hook)
         return state

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers that know what a codec does to gradients (docs/optimizers.md)."""
 
-from tithe._torch_adamw import AdamW
+from tithe.torch._optimizer.adamw import AdamW
 
 __all__ = ["AdamW"]

@@ -14,7 +14,7 @@ constexpr std::size_t kMostCompleted = 64;  // that one look at the transport br
 }  // namespace
 
 // One stream of a device carries all its copies, to the host and back, in the order in which they are asked for
-// (python/tithe/_torch_device.py).
+// (python/tithe/torch/_device/device.py).
 Seconds World::copied(Rank r, std::size_t bucket) {
   const Cluster::Device& device = cluster_.device(cluster_.host_of(r));
   Seat& seat = at(r);

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared by all rooms of tithe.torch: checks, parameter keys, memory layout, states by rank."""

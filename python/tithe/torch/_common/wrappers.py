@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cures for models that attach() and the hook do not take: other wrappers for training on several devices."""
+
+from typing import Any
+
+import torch
+
+_WRAP = "wrap it first, model = DistributedDataParallel(model)"
+_SHARDED = (
+    "tithe averages between ranks that hold the same gradients. Shard inside hosts alone by FSDP2, fully_shard() with "
+    "a mesh that has a replicate dimension, which attach() takes; or where the model and its optimizer fit on each "
+    "device, use DistributedDataParallel(model) instead"
+)
+_BY_HAND = (
+    "state = tithe.torch.State(parameters=model.named_parameters(), codec=...); "
+    "model.register_comm_hook(state, tithe.torch.hook), before the first forward"
+)
+
+
+def instead_of(model: Any) -> str:
+    """The cure for a model that is not a DDP model, as the end of an error text; "" for an unknown type."""
+    names = {kind.__name__ for kind in type(model).__mro__}
+    modules = {kind.__module__ for kind in type(model).__mro__}
+    if "torch.distributed._composable.replicate" in modules:
+        return f", which replicate() made. Register the hook by hand: {_BY_HAND}; or {_WRAP} in place of replicate()"
+    if "FullyShardedDataParallel" in names:
+        return f": {_SHARDED}"
+    if isinstance(model, torch.nn.DataParallel):
+        return (
+            ", which is one process with a thread per device, so that no gradient travels between processes: start a "
+            f"process per device with torchrun, and {_WRAP.replace('model)', 'model.module)')}"
+        )
+    if isinstance(model, torch.nn.Module):
+        return f": {_WRAP} (Accelerate: call attach after prepare)"
+    return ""
+
+
+def check_bucket(bucket: Any) -> None:
+    """Raises ValueError if FSDP calls the hook: it calls its hooks with tensors."""
+    if isinstance(bucket, torch.Tensor):
+        raise ValueError(
+            "tithe.torch.hook was called with a tensor, as FullyShardedDataParallel calls its communication hooks, "
+            f"and takes DDP's buckets: {_SHARDED}"
+        )

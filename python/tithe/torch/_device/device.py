@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies buckets from an accelerator to pinned host memory and back, on streams of their own.
+
+    backward's thread   makes the copy stream wait until the bucket is filled, and queues the copy to the host.
+                        Nothing blocks.
+    feeder thread       waits for that copy and hands the bucket to the session, in the order of the hook's calls.
+    worker thread       queues the copy back on the copy stream as soon as the bucket's own exchange is over. If values
+                        change in the commit or arrive with it, the copy follows the commit. Then it completes the
+                        future, which carries an event of the copy.
+    DDP                 waits for the future, so the stream of the optimizer waits for the event.
+
+The module uses torch.accelerator, torch.Stream and torch.Event, and so works for every device that has them.
+
+With device="on" a bucket on a CUDA GPU is not copied: the session receives its address and the stream that fills it
+(docs/device.md). A bucket is still copied to the host if this rank reads or changes its values there: for an optimizer
+adapter, or for an exchange inside a host. A loss scale that is a power of two, such as GradScaler's, is divided out on
+the device, where the division is exact. Any other loss scale is divided out on the host, since an accelerator may
+round differently.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import torch
+
+_FIRST_TORCH = (2, 6)  # has torch.accelerator
+
+
+def check_device(device: torch.device) -> None:
+    """Raises ValueError if tithe cannot synchronise gradients on the device."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < _FIRST_TORCH:
+        needed = ".".join(map(str, _FIRST_TORCH))
+        raise ValueError(
+            f"gradients on {device} need torch {needed} or newer, and this is torch {torch.__version__}: upgrade "
+            "torch, or train on the CPU"
+        )
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type != device.type:
+        has = "none" if accelerator is None else f"'{accelerator.type}'"
+        raise ValueError(f"gradients on {device} are not supported: this torch's accelerator is {has}")
+
+
+def cuda_stream(device: torch.device) -> int | None:
+    """The cudaStream_t on which the calling thread works; None if the device has no CUDA streams."""
+    current = getattr(torch.get_device_module(device), "current_stream", None)
+    return None if current is None or torch.version.hip else getattr(current(device), "cuda_stream", None)
+
+
+class PinnedCopy:
+    """A bucket's copy in pinned host memory. It is used in all steps until the bucket's layout changes."""
+
+    def __init__(self, buffer: torch.Tensor, stream: torch.Stream, side: torch.Stream) -> None:
+        self.stream = stream  # of the copies
+        self._side = side  # of everything else that tithe's threads ask of the device
+        try:
+            self.host = torch.empty(buffer.numel(), dtype=buffer.dtype, pin_memory=True)
+        except RuntimeError as why:
+            raise RuntimeError(
+                f"no pinned host memory for a bucket of {buffer.numel() * buffer.element_size()} bytes on "
+                f"{buffer.device} ({why}): gradients on an accelerator need as much pinned host memory as they are "
+                "large. Let the process lock more memory, or pin less elsewhere (DataLoader(pin_memory=True))"
+            ) from why
+        self._filled = torch.Event(buffer.device)
+        self._copied = torch.Event(buffer.device)
+
+    def fits(self, buffer: torch.Tensor, stream: torch.Stream) -> bool:
+        return (buffer.numel(), buffer.dtype, stream) == (self.host.numel(), self.host.dtype, self.stream)
+
+    def start(self, buffer: torch.Tensor) -> None:
+        """Queues the copy to the host, after the work already queued on the calling thread's stream."""
+        self._filled.record(torch.accelerator.current_stream(buffer.device))
+        self.stream.wait_event(self._filled)
+        with _current(self.stream):
+            self.host.copy_(buffer, non_blocking=True)
+        self._copied.record(self.stream)
+
+    def wait(self) -> torch.Tensor:
+        """Waits for the copy to the host and returns it. Sets the stream of the calling thread, which is tithe's.
+
+        No other work waits in that stream. The loss scale may be on the device, where GradScaler.get_scale() reads it:
+        on backward's stream the read would wait for the rest of backward, on the copy stream for all other buckets.
+        The scale itself is complete, since the copied gradients were computed from it.
+        """
+        self._copied.synchronize()
+        torch.accelerator.set_stream(self._side)
+        return self.host
+
+    def copy_back(self, buffer: torch.Tensor) -> None:
+        """Queues the copy to the device; a user of the buffer must wait for the copy stream.
+
+        Sets the stream of the calling thread, which is tithe's, so that a future completed there takes the copy's
+        event.
+        """
+        torch.accelerator.set_stream(self.stream)
+        buffer.copy_(self.host, non_blocking=True)
+        self._copied.record(self.stream)
+        buffer.record_stream(self.stream)  # the allocator keeps the memory even if nobody waits for the future
+
+    def synchronize(self) -> None:
+        """Waits until no copy uses the pinned memory."""
+        self._copied.synchronize()
+
+
+class PinnedPool:
+    """The pinned copies of a State, one per bucket, and its streams, two per device."""
+
+    def __init__(self) -> None:
+        self._streams: dict[torch.device, tuple[torch.Stream, torch.Stream]] = {}
+        self._copies: dict[int, PinnedCopy] = {}  # by the bucket's number
+
+    def start_copy(self, number: int, last: bool, buffer: torch.Tensor) -> PinnedCopy:
+        """Queues a bucket's copy to the host. Called in the order of the buckets' numbers."""
+        stream, side = self._streams_of(buffer.device)
+        if number in self._copies and not self._copies[number].fits(buffer, stream):
+            self._free(number)  # before the new copy takes the same amount again
+        if number not in self._copies:
+            self._copies[number] = PinnedCopy(buffer, stream, side)
+        copy = self._copies[number]
+        copy.start(buffer)
+        if last:  # DDP may have made fewer buckets than before
+            for other in [n for n in self._copies if n > number]:
+                self._free(other)
+        return copy
+
+    def side_stream(self, device: torch.device) -> torch.Stream:
+        return self._streams_of(device)[1]
+
+    def _streams_of(self, device: torch.device) -> tuple[torch.Stream, torch.Stream]:
+        if device not in self._streams:
+            self._streams[device] = (torch.Stream(device), torch.Stream(device))
+        return self._streams[device]
+
+    def _free(self, number: int) -> None:
+        copy = self._copies.pop(number, None)
+        if copy is not None:
+            copy.synchronize()
+
+    def close(self) -> None:
+        """Frees all pinned memory, once no thread uses it."""
+        for number in list(self._copies):
+            with contextlib.suppress(RuntimeError):  # the device failed, which the step has reported
+                self._free(number)
+
+
+@contextlib.contextmanager
+def _current(stream: torch.Stream) -> Iterator[None]:
+    """Makes a stream and its device current in the calling thread.
+
+    `with stream` is not safe here: torch stores the previous stream in the stream object, and two threads share this
+    one. tithe's own threads restore nothing: to return to device 0 would open device 0 in every process.
+    """
+    own = torch.accelerator.current_stream()
+    before = torch.accelerator.current_stream(stream.device)
+    torch.accelerator.set_stream(stream)  # and its device
+    try:
+        yield
+    finally:
+        torch.accelerator.set_stream(before)
+        torch.accelerator.set_stream(own)
+
+
+@contextlib.contextmanager
+def device_of(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Makes the accelerator of the first parameter that is on one the current device.
+
+    A process group without a backend for the CPU exchanges on the current device, which may differ from the model's.
+    """
+    first = next((p for p in parameters if not p.is_cpu), None)
+    if first is None:
+        yield
+        return
+    check_device(first.device)
+    with _current(torch.accelerator.current_stream(first.device)):
+        yield

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe.torch.State(groups="round"): tensors in groups are sent once per step, with the last bucket.
+
+A frame costs about as much as a few thousand values. Most of DDP's buckets hold some small tensors, which would make a
+few frames per bucket. With groups="round" each bucket holds its grouped tensors back, and the last bucket of the step
+hands all of them to the session as one bucket.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tithe import _core
+
+_CHOICES = ("bucket", "round")
+
+
+def over_round(options: Mapping[str, Any]) -> bool:
+    """Whether groups="round" is set. ValueError for a wrong value of groups=."""
+    groups = options.get("groups", "bucket")
+    if groups not in _CHOICES:
+        raise ValueError(f"groups={groups!r}: must be 'bucket' or 'round'")
+    if groups == "round" and options.get("device", "off") != "off":
+        raise ValueError("groups='round' needs device='off': a bucket that stays on its GPU is handed over as a whole")
+    return groups == "round"
+
+
+class Split:
+    """The layout of a bucket in two parts: `held` waits for the last bucket, `rest` (or None) is handed over now."""
+
+    __slots__ = ("held", "rest")
+
+    def __init__(self, layout: _core.Layout, grouped: list[int], count: int) -> None:
+        alone = sorted(set(range(count)) - set(grouped))
+        self.rest = layout.pick(alone) if alone else None
+        self.held = layout.pick(grouped)
+
+
+class RoundGroups:
+    """The grouped tensors that the buckets of one step hold back. Used by the thread that hands buckets over."""
+
+    def __init__(self, options: _core.Options) -> None:
+        self._options = options
+        self._held: list[tuple[_core.Layout, torch.Tensor]] = []
+
+    def split(self, layout: _core.Layout, keys: list[str], sizes: list[int]) -> _core.Layout | Split:
+        grouped = _core.in_groups(self._options, keys, sizes)
+        return Split(layout, grouped, len(keys)) if grouped else layout
+
+    def hand_over(self, session: _core.Session, layout: _core.Layout | Split, values: torch.Tensor) -> int:
+        """A ticket, or -1 if the whole bucket is held back."""
+        if not isinstance(layout, Split):
+            return session.sync_at(layout, values)
+        self._held.append((layout.held, values))
+        return -1 if layout.rest is None else session.sync_at(layout.rest, values)
+
+    def sync(self, session: _core.Session) -> None:
+        """After the last bucket of a step: hands over the tensors that were held back. The commit waits for them."""
+        held, self._held = self._held, []
+        if held:
+            session.sync_some(held)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LocalSteps: ranks train alone and exchange the change of their parameters."""
