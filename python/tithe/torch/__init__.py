@@ -96,7 +96,7 @@ from tithe._torch_model import record_model
 from tithe._torch_optimizers import optimizers_of, suitable
 from tithe._torch_pieces import Pieces
 from tithe._torch_sharded import attach_sharded
-from tithe._torch_sharded_groups import is_sharded
+from tithe._torch_sharded_groups import is_sharded, shards_over_all_ranks
 from tithe._torch_shares import Shares
 from tithe._torch_state import DEFAULT, State
 from tithe._torch_wrappers import check_bucket
@@ -170,6 +170,10 @@ def attach(
     if is_sharded(model):
         if inside is not None:
             raise ValueError("inside= is for DistributedDataParallel: fully_shard() sums inside hosts by itself")
+        if replicas is None and shards_over_all_ranks(model):
+            from tithe.torch._sharded.fsdp import attach_fully_sharded  # needs torch's FSDP2
+
+            return attach_fully_sharded(model, codec, strategy, optimizer, options)
         return attach_sharded(model, codec, strategy, optimizer, replicas, options)
     if replicas is not None:
         raise ValueError("replicas= is for models that fully_shard() made: leave it out")

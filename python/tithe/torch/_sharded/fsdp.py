@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tithe.torch.attach() for models that fully_shard() shards over all ranks (ZeRO 2 and 3).
+
+Gradients go to their owners by reduce-scatters, compressed once by the sender and added in float32 by the owner.
+Weights come from their owners by all-gathers, without loss by default. Neither keeps a residual.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tithe import _core
+from tithe._choices import before, check_model, choices_text
+from tithe._exchange import all_gather_bytes, together
+from tithe._session import make_options, refuse_unknown, transport_text
+from tithe._torch_checks import usable_timeout
+from tithe._torch_figures import Figures
+from tithe._torch_gather import unlabelled
+from tithe._torch_keys import by_name, check_alike, shared_options
+from tithe._torch_sharded_groups import check_version
+from tithe.torch._sharded import fsdp_figures
+from tithe.torch._sharded.fsdp_comm import Backward, Gather, Scatter
+from tithe.torch._sharded.fsdp_groups import ShardedGroup, sharded_groups
+from tithe.torch._sharded.fsdp_rounds import Rounds
+from tithe.torch._sharded.fsdp_settings import GRADIENTS, check_gradients, refuse_unfit, weights_rules
+
+_log = logging.getLogger("tithe.torch")
+_DOING = "tithe.torch.attach()"
+_FORMAT = 1
+_LABEL = "fully sharded, any rank"
+
+
+class FullyShardedState(Figures):
+    """What attach() returns for a model that fully_shard() shards over all ranks.
+
+    stats(), tensor_stats() and plan() say how gradients and weights travel; state_dict() is a few hundred bytes, the
+    same on all ranks. The model goes on through tithe without a reference to this object.
+    """
+
+    __module__ = "tithe.torch"
+
+    def __init__(
+        self,
+        groups: list[ShardedGroup],
+        session: _core.Session,
+        codec: str,
+        weights: str,
+        choices: str,
+    ) -> None:
+        self.codec, self.weights = codec, weights
+        self._choices, self._groups = choices, groups
+        self._live = Rounds(session)
+        self._backward = Backward(self._live)
+        ranks = dist.get_process_group_ranks(groups[0].process_group)
+        self._undo: list[Callable[[], None]] = []
+        for group in groups:
+            group.set_comms(Gather(group, self._live, ranks), Scatter(group, self._live, self._backward))
+            self._undo += [group.reset_comms, group.watch_rows()]
+
+    # ---- life
+
+    def detach(self) -> None:
+        """The model uses FSDP2's own collectives from now on. On all ranks, between steps."""
+        for undo in self._undo:
+            undo()
+        self._undo = []
+
+    def close(self) -> None:
+        """Lets go of the network and the thread. stats() and state_dict() still give the last ones.
+
+        A forward or backward after it raises ValueError, unless detach() came first.
+        """
+        self._live.close()
+
+    # ---- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counters from which the rounding of the next rounds follows, the same on all ranks. Between steps.
+
+        For torch.save() or torch.distributed.checkpoint, beside the state of model and optimizer. Nothing is unsent, so
+        a checkpoint without it, or one of another number of ranks, goes on as well, with other rounding.
+        """
+        self._live.drain()
+        state = torch.frombuffer(bytearray(self._live.session.common_state()), dtype=torch.uint8)
+        # torch.distributed.checkpoint saves and loads a tuple whole, whatever the size of its tensors.
+        return {_LABEL: ({"format": _FORMAT, "codec": self.codec, "choices": self._choices, "session": state},)}
+
+    def gathered_state_dict(self) -> dict[str, Any]:
+        """state_dict(), for frameworks in which rank 0 saves for all."""
+        return self.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues the rounding from what state_dict() gave. On all ranks, between steps.
+
+        ValueError for a state of another codec or other choices, and of another kind of State.
+        """
+        saved = unlabelled(state)
+        if _LABEL not in state or saved.get("format") != _FORMAT:
+            raise ValueError(
+                "this is no state of a model that is sharded over all ranks: load what state_dict() of this State "
+                "gave, or leave it out, since nothing is unsent"
+            )
+        for what, mine in (("codec", self.codec), ("choices", self._choices)):
+            if saved[what] != mine:
+                raise ValueError(
+                    f"the state was saved with {what}={saved[what]!r}, and this State has {what}={mine!r}: attach() "
+                    "with the same, or leave the state out, since nothing is unsent"
+                )
+        self._live.drain()
+        self._live.session.restore_states([saved["session"].contiguous().numpy().tobytes()], False)
+
+    # ---- figures
+
+    def stats(self) -> dict[str, Any]:
+        """What this rank did since attach(), as tithe.Session.stats(), where a round is one collective. And beside it:
+
+        backward_passes that reduced gradients; of `reduce_scatter` and `all_gather` each rounds, bytes (handed over, in
+        the type of the values), bytes_sent and waited_ns (that forward or backward waited for a result). dense_bytes:
+        what the same collectives send without a codec. exposed_ns: all waiting. gradient_norm, residual_norm,
+        relative_error and measured_round are None: nothing is kept, and a round has the tensors of one module.
+        """
+        return fsdp_figures.summed(self._live, self._backward.passes)
+
+    def tensor_stats(self) -> dict[str, dict[str, Any]]:
+        """By parameter's name for gradients, and by weights.<type>/<module> for all-gathers, which have side: true."""
+        return fsdp_figures.each(self._live)
+
+    def __str__(self) -> str:
+        """The main figures, for people."""
+        return fsdp_figures.text(self.stats(), self.codec, self.weights)
+
+    def _watch_backward(self) -> None:
+        """Backward passes are no events of their own here."""
+
+
+def attach_fully_sharded(
+    module: torch.nn.Module, codec: str | None, strategy: str, optimizer: Any, options: dict[str, Any]
+) -> FullyShardedState:
+    """The State of a model that is sharded over all ranks, attached and open. Collective over them."""
+    check_version()
+    given = dict(options)
+    weights = given.pop("weights", None) or "zip"
+    patience = usable_timeout(given)
+    process_group = _any_process_group(module)
+    chosen = GRADIENTS if codec is None else codec
+    user_choices = choices_text(given["choices"]) if "choices" in given else ""
+
+    def prepare() -> tuple[list[ShardedGroup], str, _core.Options]:
+        refuse_unknown(given, "clip", "groups", "loss_scale", "parameters", "process_group", "weights")
+        refuse_unfit(given, optimizer)
+        check_gradients(chosen, user_choices)
+        groups = sharded_groups(module)
+        transport = transport_text(given)
+        rules = before(weights_rules(weights), user_choices)
+        made = {"codec": chosen, "strategy": strategy, **given, "average": False}
+        check_model(make_options({**made, "choices": user_choices}), _trained(groups))
+        return groups, transport, make_options({**made, "choices": rules})
+
+    groups, transport, final = together(process_group, patience, _DOING, prepare)
+
+    def all_gather(mine: bytes) -> list[bytes]:
+        return all_gather_bytes(mine, process_group, patience, _DOING)
+
+    names = by_name((name, group.whole(name)) for group in groups for name, _ in group.named())
+    check_alike(names, all_gather, {**shared_options(final), "weights": weights})
+    rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
+    session = _core.open(transport, rank, world, all_gather, final)
+    state = FullyShardedState(groups, session, chosen, weights, user_choices)
+    if rank == 0:
+        _log.info("%s", fsdp_figures.beginning(groups, session, final.codec, weights))
+    return state
+
+
+def _any_process_group(module: torch.nn.Module) -> dist.ProcessGroup:
+    for each in module.modules():
+        if isinstance(each, dist.fsdp.FSDPModule):
+            for inner in each._get_fsdp_state()._fsdp_param_groups:
+                return inner.mesh_info.shard_process_group
+    raise ValueError("fully_shard() found no parameters in this model: call it on modules that have some")
+
+
+def _trained(groups: list[ShardedGroup]) -> list[tuple[str, torch.Tensor]]:
+    return [(name, group.whole(name)) for group in groups for name, p in group.named() if p.requires_grad]
