@@ -48,13 +48,14 @@ class FullyShardedState(Figures):
         self,
         groups: list[ShardedGroup],
         session: _core.Session,
+        timeout: float,
         codec: str,
         weights: str,
         choices: str,
     ) -> None:
         self.codec, self.weights = codec, weights
         self._choices, self._groups = choices, groups
-        self._live = Rounds(session)
+        self._live = Rounds(session, timeout)
         self._backward = Backward(self._live)
         ranks = dist.get_process_group_ranks(groups[0].process_group)
         self._undo: list[Callable[[], None]] = []
@@ -85,8 +86,7 @@ class FullyShardedState(Figures):
         For torch.save() or torch.distributed.checkpoint, beside the state of model and optimizer. Nothing is unsent, so
         a checkpoint without it, or one of another number of ranks, goes on as well, with other rounding.
         """
-        self._live.drain()
-        state = torch.frombuffer(bytearray(self._live.session.common_state()), dtype=torch.uint8)
+        state = torch.frombuffer(bytearray(self._live.state()), dtype=torch.uint8)
         # torch.distributed.checkpoint saves and loads a tuple whole, whatever the size of its tensors.
         return {_LABEL: ({"format": _FORMAT, "codec": self.codec, "choices": self._choices, "session": state},)}
 
@@ -170,7 +170,7 @@ def attach_fully_sharded(
     check_alike(names, all_gather, {**shared_options(final), "weights": weights})
     rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
     session = _core.open(transport, rank, world, all_gather, final)
-    state = FullyShardedState(groups, session, chosen, weights, user_choices)
+    state = FullyShardedState(groups, session, final.timeout, chosen, weights, user_choices)
     if rank == 0:
         _log.info("%s", fsdp_figures.beginning(groups, session, final.codec, weights))
     return state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FSDP2 calls in place of its own reduce-scatter and all-gather (set_custom_reduce_scatter, set_custom_all_gather).
+"""What FSDP2 calls in place of its own collectives: set_custom_reduce_scatter() and set_custom_all_gather().
 
 On the CPU FSDP2 calls both in the thread of forward and backward:
 

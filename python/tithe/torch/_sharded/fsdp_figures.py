@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def summed(rounds: Rounds, passes: int) -> dict[str, Any]:
     """The session's sums, with those that an all-reduce would mean replaced."""
     told = dict(rounds.figure(summed_up))
-    world = rounds.session.world
+    world = rounds.world
     told["backward_passes"] = passes
     for name, tally in (("reduce_scatter", rounds.scatters), ("all_gather", rounds.gathers)):
         told[name] = _figures(tally, world)
@@ -44,7 +44,8 @@ def text(told: dict[str, Any], codec: str, weights: str) -> str:
     scatter, gather = told["reduce_scatter"], told["all_gather"]
     lines = [
         f"tithe.torch.FullyShardedState: gradients by {codec}, weights by {weights}",
-        f"{told['backward_passes']} backward passes, {scatter['rounds']} reduce-scatters, {gather['rounds']} all-gathers"
+        f"{told['backward_passes']} backward passes, {scatter['rounds']} reduce-scatters, "
+        f"{gather['rounds']} all-gathers"
         + (f", {told['rounds_dropped']} of them dropped as not finite" if told["rounds_dropped"] else ""),
     ]
     for what, figures in (("gradients", scatter), ("weights", gather)):

@@ -14,7 +14,8 @@ from tithe._torch_checks import DTYPES, some
 from tithe._torch_sharded_groups import Group, _inner_groups, _private
 
 WEIGHTS = "weights"  # keys of all-gathers: weights.<type>/<module>
-_OWN = ("mesh_info", "post_forward_mesh_info", "_all_gather_comm", "_reduce_scatter_comm", "post_backward", "comm_ctx", "mp_policy")
+_OWN = ("mesh_info", "post_forward_mesh_info", "_all_gather_comm", "_reduce_scatter_comm", "post_backward", "comm_ctx",
+        "mp_policy")  # fmt: skip
 
 
 class ShardedGroup(Group):
@@ -52,7 +53,8 @@ class ShardedGroup(Group):
                     "use: leave set_allocate_memory_from_process_group_for_comm() out"
                 )
             raise ValueError(
-                f"'{self.path}' has a custom {what} already ({kind.__name__}): leave set_custom_{what}() out, or attach()"
+                f"'{self.path}' has a custom {what} already ({kind.__name__}): leave set_custom_{what}() out, or "
+                "attach()"
             )
         names = [name for name, _ in self._seen]
         if any(shard.offload_to_cpu for shard in self._shards):
@@ -68,7 +70,9 @@ class ShardedGroup(Group):
             )
         reduced = self._inner.mp_policy.reduce_dtype
         if reduced is not None and reduced not in DTYPES:
-            raise ValueError(f"'{self.path}' reduces gradients as {reduced}: use torch.float32, or leave reduce_dtype out")
+            raise ValueError(
+                f"'{self.path}' reduces gradients as {reduced}: use torch.float32, or leave reduce_dtype out"
+            )
 
     def whole(self, name: str) -> torch.Tensor:
         """A parameter by its name: a DTensor, whose shape is that of all ranks' shards together."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -63,11 +64,11 @@ class Round(dist.Work):
         self.error = self.error or error
         self._done.set()
 
-    def hold(self) -> None:
-        """Returns when the round is over, also when it failed."""
+    def hold(self, most: float = math.inf) -> None:
+        """Returns when the round is over, also when it failed, and after `most` seconds."""
         begin = time.monotonic_ns()
         try:
-            while not self._done.wait(_LOOK):
+            while not self._done.wait(_LOOK) and time.monotonic_ns() - begin < 1e9 * most:
                 pass
         except BaseException as why:  # Ctrl-C
             give_up(self._rounds.session, self._rounds.causes, interrupted(why))
@@ -119,7 +120,7 @@ class ReduceScatterRound(Round):
         divisor: int,
     ) -> None:
         super().__init__(rounds, rounds.scatters, given.numel() * given.element_size())
-        world, self._rank = rounds.session.world, rounds.session.rank
+        world, self._rank = rounds.world, rounds.rank
         flat = torch.empty_like(given)
         self._tensors = list(flat.split([world * piece for piece in pieces]))
         self._parts = [tensor.view(world, -1) for tensor in self._tensors]
@@ -148,11 +149,13 @@ class ReduceScatterRound(Round):
 class Rounds:
     """A session and the thread that runs its rounds."""
 
-    def __init__(self, session: _core.Session) -> None:
+    def __init__(self, session: _core.Session, timeout: float) -> None:
         self.session = session
+        self._timeout = timeout
+        self.rank, self.world = session.rank, session.world
         self.causes: list[BaseException] = []  # why this process ended the session
         self.scatters, self.gathers = Tally(), Tally()
-        self._last: dict[Any, Any] = {}  # figures, once the session is closed
+        self._last: dict[Any, Any] = {}  # figures and state, once the session is closed
         self._jobs: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=_serve, args=(session, self._jobs, self.causes), name="tithe", daemon=True
@@ -169,16 +172,23 @@ class Rounds:
         """summed_up, by_tensor or plan_text, now or as it was when the session was closed."""
         return self._last[of] if self._last else of(self.session)
 
-    def drain(self) -> None:
-        """Returns when the thread has nothing left to do."""
+    def state(self) -> bytes:
+        """Of the last commit, between steps."""
+        self.drain()
+        return self._last[_core.Session.common_state] if self._last else self.session.common_state()
+
+    def drain(self, most: float = math.inf) -> None:
+        """Returns when the thread has nothing left to do, and after `most` seconds."""
         mark = _Mark(self, Tally(), 0)
         if self._stop.alive:
             self._jobs.put(mark)
-            mark.hold()
+            mark.hold(most)
 
     def close(self) -> None:
         if self._stop.alive:
-            self._last = {of: of(self.session) for of in (summed_up, by_tensor, plan_text)}
+            self.drain(self._timeout)  # the last commit, which others wait for as well
+            last = (summed_up, by_tensor, plan_text, _core.Session.common_state)
+            self._last = {of: of(self.session) for of in last}
             self._stop()
 
 

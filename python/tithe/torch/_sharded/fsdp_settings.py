@@ -63,8 +63,8 @@ def check_gradients(codec: str, choices: str) -> None:
             plain = f"{spec}{',' if ':' in spec else ':'}feedback=none"
             raise ValueError(
                 f"codec {spec!r} works by error feedback, which would keep 8 bytes per parameter of the whole model on "
-                f"every rank: leave codec out for {GRADIENTS!r}, which needs none, or accept the codec's error in every "
-                f"step by {plain!r}"
+                f"every rank: leave codec out for {GRADIENTS!r}, which needs none, or accept the codec's error in "
+                f"every step by {plain!r}"
             )
 
 
