@@ -23,6 +23,11 @@ def instead_of(model: Any) -> str:
     modules = {kind.__module__ for kind in type(model).__mro__}
     if "torch.distributed._composable.replicate" in modules:
         return f", which replicate() made. Register the hook by hand: {_BY_HAND}; or {_WRAP} in place of replicate()"
+    if isinstance(model, torch.nn.Module) and any(hasattr(p, "device_mesh") for p in model.parameters()):
+        return (
+            " whose parameters are DTensors that no fully_shard() made (SimpleFSDP, tensor parallelism): tithe takes "
+            "the place of FSDP2's collectives, so use fully_shard() in place of SimpleFSDP"
+        )
     if "FullyShardedDataParallel" in names:
         return f": {_SHARDED}"
     if isinstance(model, torch.nn.DataParallel):

@@ -20,7 +20,7 @@ from tithe._exchange import all_gather_bytes, together
 from tithe._session import make_options, refuse_unknown, transport_text
 from tithe._torch_checks import usable_timeout
 from tithe._torch_figures import Figures
-from tithe._torch_gather import unlabelled
+from tithe._torch_gather import gather_states, labelled, unlabelled
 from tithe._torch_keys import by_name, check_alike, shared_options
 from tithe._torch_sharded_groups import check_version
 from tithe.torch._sharded import fsdp_figures
@@ -31,15 +31,15 @@ from tithe.torch._sharded.fsdp_settings import GRADIENTS, check_gradients, refus
 
 _log = logging.getLogger("tithe.torch")
 _DOING = "tithe.torch.attach()"
-_FORMAT = 1
-_LABEL = "fully sharded, any rank"
+_SAVING = "tithe.torch.FullyShardedState.gathered_state_dict()"
+_FORMAT = "fully sharded 1"
 
 
 class FullyShardedState(Figures):
     """What attach() returns for a model that fully_shard() shards over all ranks.
 
-    stats(), tensor_stats() and plan() say how gradients and weights travel; state_dict() is a few hundred bytes, the
-    same on all ranks. The model goes on through tithe without a reference to this object.
+    stats(), tensor_stats() and plan() say how gradients and weights travel. The model goes on through tithe without a
+    reference to this object.
     """
 
     __module__ = "tithe.torch"
@@ -57,7 +57,8 @@ class FullyShardedState(Figures):
         self._choices, self._groups = choices, groups
         self._live = Rounds(session, timeout)
         self._backward = Backward(self._live)
-        ranks = dist.get_process_group_ranks(groups[0].process_group)
+        self._process_group = groups[0].process_group
+        ranks = dist.get_process_group_ranks(self._process_group)
         self._undo: list[Callable[[], None]] = []
         for group in groups:
             group.set_comms(Gather(group, self._live, ranks), Scatter(group, self._live, self._backward))
@@ -81,38 +82,57 @@ class FullyShardedState(Figures):
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """The counters from which the rounding of the next rounds follows, the same on all ranks. Between steps.
+        """The counters from which the rounding of the next rounds follows, a few hundred bytes. Between steps.
 
-        For torch.save() or torch.distributed.checkpoint, beside the state of model and optimizer. Nothing is unsent, so
-        a checkpoint without it, or one of another number of ranks, goes on as well, with other rounding.
+        Save one per rank, or give the State to torch.distributed.checkpoint, beside model and optimizer. Nothing is
+        unsent: a checkpoint goes on without it as well, with other rounding.
         """
-        state = torch.frombuffer(bytearray(self._live.state()), dtype=torch.uint8)
-        # torch.distributed.checkpoint saves and loads a tuple whole, whatever the size of its tensors.
-        return {_LABEL: ({"format": _FORMAT, "codec": self.codec, "choices": self._choices, "session": state},)}
+        return labelled(self._own_state())
 
     def gathered_state_dict(self) -> dict[str, Any]:
-        """state_dict(), for frameworks in which rank 0 saves for all."""
-        return self.state_dict()
+        """The states of all ranks on rank 0, for checkpoints that rank 0 writes alone. Collective."""
+        return gather_states(self._own_state(), self._process_group, self._live.timeout, _SAVING, lambda: None)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues the rounding from what state_dict() gave. On all ranks, between steps.
+        """Continues bit-identically from what state_dict() gave on this rank. On all ranks, before the first step.
 
-        ValueError for a state of another codec or other choices, and of another kind of State.
+        The state of another number of ranks is left alone, and one line in the log says so: nothing is unsent.
+        ValueError for another rank's state, another codec, other choices, and the state of another kind of State.
         """
+        if "ranks" in state and len(state["ranks"]) == self._live.world:
+            state = state["ranks"][self._live.rank]
         saved = unlabelled(state)
-        if _LABEL not in state or saved.get("format") != _FORMAT:
+        if saved.get("format") != _FORMAT:
             raise ValueError(
-                "this is no state of a model that is sharded over all ranks: load what state_dict() of this State "
+                "this is no state of a model that is sharded over all ranks: load what state_dict() of such a State "
                 "gave, or leave it out, since nothing is unsent"
             )
-        for what, mine in (("codec", self.codec), ("choices", self._choices)):
+        if saved["world"] != self._live.world:
+            if self._live.rank == 0:
+                _log.info(
+                    "the state was saved by %d ranks, and this job has %d: the rounding of gradients begins anew",
+                    saved["world"],
+                    self._live.world,
+                )
+            return
+        for what, mine in (("codec", self.codec), ("choices", self._choices), ("rank", self._live.rank)):
             if saved[what] != mine:
                 raise ValueError(
-                    f"the state was saved with {what}={saved[what]!r}, and this State has {what}={mine!r}: attach() "
-                    "with the same, or leave the state out, since nothing is unsent"
+                    f"the state was saved with {what}={saved[what]!r}, and this State has {what}={mine!r}: load the "
+                    "rank's own into the same settings, or leave the state out, since nothing is unsent"
                 )
         self._live.drain()
-        self._live.session.restore_states([saved["session"].contiguous().numpy().tobytes()], False)
+        self._live.session.restore(saved["session"].contiguous().numpy().tobytes())
+
+    def _own_state(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "world": self._live.world,
+            "rank": self._live.rank,
+            "codec": self.codec,
+            "choices": self._choices,
+            "session": torch.frombuffer(bytearray(self._live.state()), dtype=torch.uint8),
+        }
 
     # ---- figures
 
@@ -167,7 +187,7 @@ def attach_fully_sharded(
         return all_gather_bytes(mine, process_group, patience, _DOING)
 
     names = by_name((name, group.whole(name)) for group in groups for name, _ in group.named())
-    check_alike(names, all_gather, {**shared_options(final), "weights": weights})
+    check_alike(names, all_gather, {"weights": weights, **shared_options(final)})
     rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
     session = _core.open(transport, rank, world, all_gather, final)
     state = FullyShardedState(groups, session, final.timeout, chosen, weights, user_choices)

@@ -23,7 +23,9 @@ import torch.distributed as dist
 from torch.autograd.profiler import record_function
 
 from tithe import _core
+from tithe._exchange import error
 from tithe._stats import by_tensor, plan_text, summed_up
+from tithe._torch_checks import some
 from tithe._torch_giving_up import give_up, interrupted, lighten
 
 _log = logging.getLogger("tithe.torch")
@@ -53,6 +55,10 @@ class Round(dist.Work):
     def start(self, session: _core.Session) -> int:
         """Hands the tensors to the session. Returns the ticket."""
         raise NotImplementedError
+
+    def describe(self) -> str:
+        """For errors."""
+        return "a round"
 
     def received(self) -> None:
         """After the exchange and before the commit."""
@@ -98,6 +104,9 @@ class AllGatherRound(Round):
     def start(self, session: _core.Session) -> int:
         return session.all_gather([(self._key, self._output)], {self._key: self._bounds})
 
+    def describe(self) -> str:
+        return f"the all-gather of {self._key}"
+
     def received(self) -> None:
         self.end(None)
 
@@ -138,6 +147,9 @@ class ReduceScatterRound(Round):
         }
         return session.reduce_scatter(list(zip(self._names, self._tensors, strict=True)), bounds)
 
+    def describe(self) -> str:
+        return f"the reduce-scatter of {some(self._names)}"
+
     def committed(self) -> None:
         for place, part in zip(self._output.split(self._pieces), self._parts, strict=True):
             place.copy_(part[self._rank])
@@ -151,7 +163,7 @@ class Rounds:
 
     def __init__(self, session: _core.Session, timeout: float) -> None:
         self.session = session
-        self._timeout = timeout
+        self.timeout = timeout
         self.rank, self.world = session.rank, session.world
         self.causes: list[BaseException] = []  # why this process ended the session
         self.scatters, self.gathers = Tally(), Tally()
@@ -175,7 +187,7 @@ class Rounds:
     def state(self) -> bytes:
         """Of the last commit, between steps."""
         self.drain()
-        return self._last[_core.Session.common_state] if self._last else self.session.common_state()
+        return self._last[_core.Session.state] if self._last else self.session.state()
 
     def drain(self, most: float = math.inf) -> None:
         """Returns when the thread has nothing left to do, and after `most` seconds."""
@@ -186,8 +198,8 @@ class Rounds:
 
     def close(self) -> None:
         if self._stop.alive:
-            self.drain(self._timeout)  # the last commit, which others wait for as well
-            last = (summed_up, by_tensor, plan_text, _core.Session.common_state)
+            self.drain(self.timeout)  # the last commit, which others wait for as well
+            last = (summed_up, by_tensor, plan_text, _core.Session.state)
             self._last = {of: of(self.session) for of in last}
             self._stop()
 
@@ -208,8 +220,20 @@ def _serve(session: _core.Session, jobs: queue.SimpleQueue[Round | None], causes
             lighten(failed)
             if not causes and not isinstance(failed, _core.Error):  # the other ranks cannot know of it
                 give_up(session, causes, failed)
-            job.end(causes[0] if causes else failed)
+            job.end(causes[0] if causes else _explained(failed, job))
         del job  # it holds tensors
+
+
+def _explained(failed: Exception, job: Round) -> Exception:
+    """A mismatch with what this rank came with: FSDP2's order follows from the order in which modules are used."""
+    if getattr(failed, "code", "") != "mismatch":
+        return failed
+    return error(
+        "mismatch",
+        failed.peer,
+        f"{failed}. This rank came with {job.describe()}: all ranks must use the same modules in the same order, and "
+        "have gradients of the same parameters (set_reduce_scatter_unused_params(True) sends zeros for the others)",
+    )
 
 
 def _run(session: _core.Session, job: Round) -> None:
