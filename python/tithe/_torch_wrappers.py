@@ -7,9 +7,8 @@ import torch
 
 _WRAP = "wrap it first, model = DistributedDataParallel(model)"
 _SHARDED = (
-    "tithe averages between ranks that hold the same gradients. Shard inside hosts alone by FSDP2, fully_shard() with "
-    "a mesh that has a replicate dimension, which attach() takes; or where the model and its optimizer fit on each "
-    "device, use DistributedDataParallel(model) instead"
+    "tithe has no place in its collectives. Use FSDP2, fully_shard(), which attach() takes; or where the model and its "
+    "optimizer fit on each device, use DistributedDataParallel(model) instead"
 )
 _BY_HAND = (
     "state = tithe.torch.State(parameters=model.named_parameters(), codec=...); "

@@ -150,8 +150,9 @@ def attach(
     """Makes a model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
 
     model: a DistributedDataParallel, or what fully_shard() made for a mesh with a replicate dimension, or replicate()
-    over FSDP2 (docs/python.md, Sharded models); or what torch.compile() made of one. Options are those of State, but
-    for process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(),
+    over FSDP2 (docs/python.md, Sharded models); or what torch.compile() made of one. A model that fully_shard() shards
+    over all ranks gets a FullyShardedState, and may have weights="zip" (docs/sharded.md). Options are those of State,
+    but for process_group and parameters, which are the model's. Returns the State: state_dict(), load_state_dict(),
     stats(), plan(), trace(), close().
     codec: without a word what suits the optimizer, or any optimizer where none is given; "auto" with an optimizer may
     use all that trains like fp32 under it (docs/choosing.md).

@@ -42,8 +42,6 @@ class FullyShardedState(Figures):
     reference to this object.
     """
 
-    __module__ = "tithe.torch"
-
     def __init__(
         self,
         groups: list[ShardedGroup],
@@ -124,6 +122,9 @@ class FullyShardedState(Figures):
         self._live.drain()
         self._live.session.restore(saved["session"].contiguous().numpy().tobytes())
 
+    def _together(self, doing: str, body: Callable[[], Any]) -> Any:
+        return together(self._process_group, self._live.timeout, doing, body)
+
     def _own_state(self) -> dict[str, Any]:
         return {
             "format": _FORMAT,
@@ -171,6 +172,7 @@ def attach_fully_sharded(
     user_choices = choices_text(given["choices"]) if "choices" in given else ""
 
     def prepare() -> tuple[list[ShardedGroup], str, _core.Options]:
+        given.pop("loss_scale", None)  # for residuals
         refuse_unknown(given, "clip", "groups", "loss_scale", "parameters", "process_group", "weights")
         refuse_unfit(given, optimizer)
         check_gradients(chosen, user_choices)

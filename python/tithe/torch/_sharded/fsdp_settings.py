@@ -14,11 +14,10 @@ from tithe.torch._sharded.fsdp_groups import WEIGHTS
 GRADIENTS = "eden:bits=4,scale=unbiased"
 _EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # by type: the values as they are
 _TAKEN = {
-    "authenticate", "checksum", "choices", "force_reference", "hosts", "lanes", "link", "measure", "min_values",
-    "pacer", "part_values", "patience", "run", "seed", "timeout", "trace", "transport",
+    "authenticate", "checksum", "choices", "force_reference", "hosts", "lanes", "link", "loss_scale", "measure",
+    "min_values", "pacer", "part_values", "patience", "run", "seed", "timeout", "trace", "transport",
 }  # fmt: skip
 _CURES = {
-    "loss_scale": "no residual is kept that a loss scale could change",
     "average": "FSDP2 says for each reduce-scatter whether it sums or averages",
     "device": "the collectives run on the CPU",
     "process_group": "the model's mesh has it",
