@@ -9,7 +9,9 @@
     tithe.c10d.compress(group, codec="fp8")                            # a group that somebody else has made
 
 A group that was named like this averages gradients through tithe: SUM and AVG of float32, bfloat16 and float16 tensors
-of at least `min_values` values on the CPU. All else of it, and all of other groups, is the backend's below.
+of at least `min_values` values on the CPU. With a codec that keeps no residual, its reduce_scatter_tensor goes through
+tithe as well, and its all_gather_into_tensor without loss: FSDP1 and DeepSpeed ZeRO 3 need no more. All else of it, and
+all of other groups, is the backend's below.
 
 Nothing tells a gradient from a loss, an activation or a parameter here, so name a group that carries gradients alone;
 the default group is refused. Nothing tells parameters apart either: a residual belongs to the n-th all-reduce of so
@@ -35,12 +37,15 @@ except ModuleNotFoundError as error:
     raise no_torch("tithe.c10d", error) from None
 
 from tithe import _core
+from tithe._choices import before, choices_text
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
 from tithe._torch_checks import DTYPES, refuse_outsider
 from tithe._torch_giving_up import give_up, interrupted
 from tithe._torch_job import Job
+from tithe.torch._sharded import c10d_jobs as shards
+from tithe.torch._sharded.settings import any_residual
 
 __all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 
@@ -150,7 +155,7 @@ class _Work(dist.Work):
         return self._future
 
 
-class _Group(dist.ProcessGroup):
+class _Group(shards.ShardCollectives, dist.ProcessGroup):
     """A process group on top of Gloo's. Whatever it does not do itself falls through to that."""
 
     def __init__(self, made: Any, given: dict[str, Any] | None) -> None:
@@ -161,7 +166,7 @@ class _Group(dist.ProcessGroup):
         self._given = given
         self._rounds: _Rounds | None = None
         self._works: list[_Work] = []
-        self._turn = threading.Lock()  # of threads that all-reduce at once: numbers are given in the order of rounds
+        self._turn = threading.RLock()  # of threads that all-reduce at once: numbers are given in the order of rounds
         self._made: dict[str, int] = {}  # all-reduces since the last step, by what they look alike in
         self._layouts: dict[str, _core.Layout] = {}
         _groups.add(self)
@@ -175,6 +180,15 @@ class _Group(dist.ProcessGroup):
         if not all(self._takes(tensor, options) for tensor in tensors):
             return self._below.allreduce_coalesced(tensors, options)
         return [self._start(tensor, options) for tensor in tensors][-1]  # they end in this order
+
+    def _put(self, job: Job, tensor: torch.Tensor, average: bool) -> Any:
+        with self._turn:
+            rounds = self._open()
+            work = _Work(job, rounds, tensor, self.size() if average else 1)
+            rounds.put(job)
+            # C++ holds what Python made by a pointer that does not keep it.
+            self._works = [each for each in self._works if not each.is_completed()] + [work]
+        return work
 
     def _takes(self, tensor: torch.Tensor, options: Any) -> bool:
         if self._given is None:
@@ -192,19 +206,15 @@ class _Group(dist.ProcessGroup):
     def _options(self) -> _core.Options:
         rest = dict(self._given)
         transport_text(rest)
+        if not any_residual(rest):
+            rest["choices"] = before(shards.gather_rules(), choices_text(rest.get("choices")))
         return make_options({**rest, "average": False})
 
     def _start(self, tensor: torch.Tensor, options: Any) -> Any:
         flat = tensor.detach().view(-1)
         average = options is not None and options.reduceOp == dist.ReduceOp.AVG
         with self._turn:
-            rounds = self._open()
-            job = Job(0, self._layout(flat), flat, True, None, None)
-            work = _Work(job, rounds, tensor, self.size() if average else 1)
-            rounds.put(job)
-            # C++ holds what Python made by a pointer that does not keep it.
-            self._works = [each for each in self._works if not each.is_completed()] + [work]
-        return work
+            return self._put(Job(0, self._layout(flat), flat, True, None, None), tensor, average)
 
     def _layout(self, flat: torch.Tensor) -> _core.Layout:
         looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
@@ -271,8 +281,8 @@ def _through(name: str) -> Any:
 
 
 _COLLECTIVES = (
-    "_allgather_base allgather allgather_coalesced alltoall alltoall_base barrier broadcast gather recv recv_anysource "
-    "reduce reduce_scatter _reduce_scatter_base scatter send"
+    "allgather allgather_coalesced alltoall alltoall_base barrier broadcast gather recv recv_anysource reduce "
+    "reduce_scatter scatter send"
 )
 for _name in _COLLECTIVES.split():
     setattr(_Group, _name, _through(_name))

@@ -27,7 +27,7 @@ from tithe.torch._sharded import fsdp_figures
 from tithe.torch._sharded.fsdp_comm import Backward, Gather, Scatter
 from tithe.torch._sharded.fsdp_groups import ShardedGroup, sharded_groups
 from tithe.torch._sharded.fsdp_rounds import Rounds
-from tithe.torch._sharded.fsdp_settings import GRADIENTS, check_gradients, refuse_unfit, weights_rules
+from tithe.torch._sharded.settings import GRADIENTS, check_gradients, refuse_unfit, weights_rules
 
 _log = logging.getLogger("tithe.torch")
 _DOING = "tithe.torch.attach()"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tithe import _core
 from tithe._stats import by_tensor, summed_up
 from tithe._torch_report import _size
-from tithe.torch._sharded.fsdp_groups import WEIGHTS, ShardedGroup
+from tithe.torch._sharded.fsdp_groups import ShardedGroup
+from tithe.torch._sharded.settings import WEIGHTS
 
 if TYPE_CHECKING:
     from tithe.torch._sharded.fsdp_rounds import Rounds, Tally

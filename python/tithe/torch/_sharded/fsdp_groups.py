@@ -12,8 +12,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 
 from tithe._torch_checks import DTYPES, some
 from tithe._torch_sharded_groups import Group, _inner_groups, _private
+from tithe.torch._sharded.settings import WEIGHTS
 
-WEIGHTS = "weights"  # keys of all-gathers: weights.<type>/<module>
 _OWN = ("mesh_info", "post_forward_mesh_info", "_all_gather_comm", "_reduce_scatter_comm", "post_backward", "comm_ctx",
         "mp_policy")  # fmt: skip
 

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tithe import _core
-from tithe._choices import is_lossless
-from tithe.torch._sharded.fsdp_groups import WEIGHTS
+from tithe._choices import choices_text, is_lossless
 
+WEIGHTS = "weights"  # keys of all-gathers: weights.<type>/<module>
 GRADIENTS = "eden:bits=4,scale=unbiased"
 _EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # by type: the values as they are
 _TAKEN = {
@@ -67,6 +68,12 @@ def check_gradients(codec: str, choices: str) -> None:
             )
 
 
+def any_residual(given: Mapping[str, Any]) -> bool:
+    """Whether the codec, or one of a rule, would keep a residual in a reduce-scatter."""
+    return any(map(keeps_residual, (given["codec"], *_codecs_of(choices_text(given.get("choices"))))))
+
+
+@functools.cache
 def keeps_residual(spec: str) -> bool:
     """Whether a reduce-scatter keeps what it did not send (docs/sharded_rounds.md, Feedback)."""
     settings = _core.check_codec(spec)
