@@ -9,7 +9,8 @@
     tithe.c10d.compress(group, codec="fp8")                            # a group that somebody else has made
 
 Such a group averages gradients through tithe: SUM and AVG of float32, bfloat16 and float16 tensors of at least
-`min_values` values on the CPU. Gloo does all its other collectives, and those of other groups.
+`min_values` values on the CPU. If its codec keeps no residual, its reduce_scatter_tensor goes through tithe as well,
+and its all_gather_into_tensor without loss: FSDP1 and DeepSpeed ZeRO 3 need no more. Gloo does all other collectives.
 
 The group cannot tell a gradient from a loss, an activation or a parameter. So use a group for gradients alone; the
 default group is refused. It cannot tell parameters apart either: a residual belongs to the n-th all-reduce of N values
@@ -35,6 +36,7 @@ except ModuleNotFoundError as error:
     raise no_torch("tithe.c10d", error) from None
 
 from tithe import _core
+from tithe._choices import before, choices_text
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
@@ -42,6 +44,8 @@ from tithe.torch._common.checks import DTYPES, refuse_outsider
 from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.job import Job
 from tithe.torch._hook.session_end import end_session, interrupted
+from tithe.torch._sharded import c10d_jobs as shards
+from tithe.torch._sharded.settings import any_residual
 
 __all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 
@@ -151,7 +155,7 @@ class _Work(dist.Work):
         return self._future
 
 
-class _Group(dist.ProcessGroup):
+class _Group(shards.ShardCollectives, dist.ProcessGroup):
     """A process group on top of Gloo's, which does all collectives that tithe does not."""
 
     def __init__(self, made: Any, given: dict[str, Any] | None) -> None:
@@ -162,7 +166,7 @@ class _Group(dist.ProcessGroup):
         self._given = given
         self._rounds: _Rounds | None = None
         self._works: list[_Work] = []
-        self._lock = threading.Lock()  # threads may all-reduce at once: numbers must have the order of the rounds
+        self._lock = threading.RLock()  # threads may all-reduce at once: numbers must have the order of the rounds
         self._counts: dict[str, int] = {}  # all-reduces since the last step, by size and type
         self._layouts: dict[str, _core.Layout] = {}
         _groups.add(self)
@@ -176,6 +180,15 @@ class _Group(dist.ProcessGroup):
         if not all(self._takes(tensor, options) for tensor in tensors):
             return self._below.allreduce_coalesced(tensors, options)
         return [self._start(tensor, options) for tensor in tensors][-1]  # they end in this order
+
+    def _put(self, job: Job, tensor: torch.Tensor, average: bool) -> Any:
+        with self._lock:
+            rounds = self._open()
+            work = _Work(job, rounds, tensor, self.size() if average else 1)
+            rounds.put(job)
+            # C++ has only a pointer to an object of Python, which does not keep it alive.
+            self._works = [each for each in self._works if not each.is_completed()] + [work]
+        return work
 
     def _takes(self, tensor: torch.Tensor, options: Any) -> bool:
         if self._given is None:
@@ -193,19 +206,15 @@ class _Group(dist.ProcessGroup):
     def _options(self) -> _core.Options:
         rest = dict(self._given)
         transport_text(rest)
+        if not any_residual(rest):
+            rest["choices"] = before(shards.gather_rules(), choices_text(rest.get("choices")))
         return make_options({**rest, "average": False})
 
     def _start(self, tensor: torch.Tensor, options: Any) -> Any:
         flat = tensor.detach().view(-1)
         average = options is not None and options.reduceOp == dist.ReduceOp.AVG
         with self._lock:
-            rounds = self._open()
-            job = Job(0, self._layout(flat), BucketRoute(flat), last=True)
-            work = _Work(job, rounds, tensor, self.size() if average else 1)
-            rounds.put(job)
-            # C++ has only a pointer to an object of Python, which does not keep it alive.
-            self._works = [each for each in self._works if not each.is_completed()] + [work]
-        return work
+            return self._put(Job(0, self._layout(flat), BucketRoute(flat), last=True), tensor, average)
 
     def _layout(self, flat: torch.Tensor) -> _core.Layout:
         looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
@@ -272,8 +281,8 @@ def _through(name: str) -> Any:
 
 
 _COLLECTIVES = (
-    "_allgather_base allgather allgather_coalesced alltoall alltoall_base barrier broadcast gather recv recv_anysource "
-    "reduce reduce_scatter _reduce_scatter_base scatter send"
+    "allgather allgather_coalesced alltoall alltoall_base barrier broadcast gather recv recv_anysource reduce "
+    "reduce_scatter scatter send"
 )
 for _name in _COLLECTIVES.split():
     setattr(_Group, _name, _through(_name))

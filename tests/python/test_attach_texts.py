@@ -31,14 +31,11 @@ def test_a_plain_model_is_told_to_be_wrapped():
 
 def wrappers(rank, world):
     from torch.distributed._composable.replicate import replicate
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
     texts = {}
-    mesh = init_device_mesh("cpu", (world,))
     for name, make in {
         "replicate": lambda: replicate(torch.nn.Linear(64, 96)),
-        "fully_shard": lambda: fully_shard(torch.nn.Linear(64, 96), mesh=mesh),
         "fsdp": lambda: FullyShardedDataParallel(torch.nn.Linear(64, 96), device_id=torch.device("cpu")),
     }.items():
         model = make()
@@ -66,9 +63,7 @@ def test_sharded_and_replicated_models_are_told_what_to_do():
         assert "which replicate() made" in texts["replicate"] and "register_comm_hook" in texts["replicate"]
         for name in ("fsdp", "hook"):
             assert "use DistributedDataParallel(model) instead" in texts[name], texts[name]
-            assert "fully_shard() with a mesh that has a replicate dimension" in texts[name], texts[name]
-        assert "sharded over all of its ranks" in texts["fully_shard"]
-        assert 'mesh_dim_names=("replicate", "shard")' in texts["fully_shard"]
+            assert "Use FSDP2, fully_shard(), which attach() takes" in texts[name], texts[name]
 
 
 class Many(torch.nn.Module):

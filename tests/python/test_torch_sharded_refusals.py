@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from processes import run_ranks
 from sharded_jobs import OPTIONS, batch, bits, halves, loss_of, mesh_of, model, sharded, train
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -24,7 +23,7 @@ def text_of(network, **options):
 
 
 def refusals(rank, world):
-    texts = {"pure": text_of(sharded(init_device_mesh("cpu", (world,))))}
+    texts = {}
     network = sharded(mesh_of())
     tithe.torch.attach(network, codec="fp32", **OPTIONS)
     texts["twice"] = text_of(network)
@@ -56,7 +55,6 @@ def refusals(rank, world):
 def test_models_that_cannot_be_averaged_are_refused_with_the_cure():
     for texts in run_ranks(4, refusals):
         for name, text in {
-            "pure": 'init_device_mesh(device, (hosts, ranks_per_host), mesh_dim_names=("replicate", "shard"))',
             "twice": "attached already",
             "optimizer": "has none of this model's parameters",
             "replicas of a mesh that has some": "this one has one: leave it out",

@@ -98,7 +98,7 @@ from tithe.torch._hook.state import DEFAULT, State
 from tithe.torch._local_steps.local_steps import LocalSteps
 from tithe.torch._optimizer.adapters import adapt, optimizers_of, suitable
 from tithe.torch._sharded.attach import attach_sharded
-from tithe.torch._sharded.groups import is_sharded
+from tithe.torch._sharded.groups import is_sharded, shards_over_all_ranks
 from tithe.torch._sharded.host_share import HostShare
 from tithe.torch._sharded.inside import InsideState, groups_inside
 
@@ -150,9 +150,10 @@ def attach(
     """Makes a model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
 
     model: a DistributedDataParallel; or a model of fully_shard() with a mesh that has a replicate dimension, or of
-    replicate() over FSDP2 (docs/python.md, Sharded models); or one of these after torch.compile(). Options are those of
-    State, except process_group and parameters, which the model has. Returns the State: state_dict(), load_state_dict(),
-    stats(), plan(), trace(), close().
+    replicate() over FSDP2 (docs/python.md, Sharded models); or one of these after torch.compile(). A model that
+    fully_shard() shards over all ranks gets a FullyShardedState, and may have weights="zip" (docs/sharded.md). Options
+    are those of State, except process_group and parameters, which the model has. Returns the State: state_dict(),
+    load_state_dict(), stats(), plan(), trace(), close().
     codec: by default one that suits the optimizer, or any optimizer if none is given. "auto" with an optimizer may use
     every codec that trains like fp32 under it (docs/choosing.md).
     optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec.
@@ -170,6 +171,10 @@ def attach(
     if is_sharded(model):
         if inside is not None:
             raise ValueError("inside= is for DistributedDataParallel: fully_shard() sums inside hosts by itself")
+        if replicas is None and shards_over_all_ranks(model):
+            from tithe.torch._sharded.fsdp import attach_fully_sharded  # needs torch's FSDP2
+
+            return attach_fully_sharded(model, codec, strategy, optimizer, options)
         return attach_sharded(model, codec, strategy, optimizer, replicas, options)
     if replicas is not None:
         raise ValueError("replicas= is for models that fully_shard() made: leave it out")

@@ -7,9 +7,8 @@ import torch
 
 _WRAP = "wrap it first, model = DistributedDataParallel(model)"
 _SHARDED = (
-    "tithe averages between ranks that hold the same gradients. Shard inside hosts alone by FSDP2, fully_shard() with "
-    "a mesh that has a replicate dimension, which attach() takes; or where the model and its optimizer fit on each "
-    "device, use DistributedDataParallel(model) instead"
+    "tithe has no place in its collectives. Use FSDP2, fully_shard(), which attach() takes; or where the model and its "
+    "optimizer fit on each device, use DistributedDataParallel(model) instead"
 )
 _BY_HAND = (
     "state = tithe.torch.State(parameters=model.named_parameters(), codec=...); "
@@ -23,6 +22,11 @@ def instead_of(model: Any) -> str:
     modules = {kind.__module__ for kind in type(model).__mro__}
     if "torch.distributed._composable.replicate" in modules:
         return f", which replicate() made. Register the hook by hand: {_BY_HAND}; or {_WRAP} in place of replicate()"
+    if isinstance(model, torch.nn.Module) and any(hasattr(p, "device_mesh") for p in model.parameters()):
+        return (
+            " whose parameters are DTensors that no fully_shard() made (SimpleFSDP, tensor parallelism): tithe takes "
+            "the place of FSDP2's collectives, so use fully_shard() in place of SimpleFSDP"
+        )
     if "FullyShardedDataParallel" in names:
         return f": {_SHARDED}"
     if isinstance(model, torch.nn.DataParallel):

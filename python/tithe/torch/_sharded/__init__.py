@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of ranks that hold a part of each parameter: FSDP2, and shares inside hosts."""
+"""Models whose parameters are divided among ranks: FSDP2, and shares inside hosts."""

@@ -199,20 +199,21 @@ def groups_of(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> lis
     return groups
 
 
+def shards_over_all_ranks(model: torch.nn.Module) -> bool:
+    """Whether no two ranks hold the same shard: a mesh of one dimension, and no replicate()."""
+    return all(_replicas_of(inner) is None for inner, _ in _inner_groups(model))
+
+
 def over_replicas(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> dist.ProcessGroup:
     """The ranks with the same shards as this one. ValueError, with the cure, for a model without replicas."""
     if replicas is not None:
         return replicas
-    for inner, _ in _inner_groups(model):
-        group = getattr(_private(inner, _GROUP).mesh_info, "replicate_process_group", None)
-        if group is not None:
-            return group.native if isinstance(group, _Replicas) else group
-    raise ValueError(
-        "this model is sharded over all of its ranks, so that no two hold the same gradients, and tithe averages "
-        "between replicas. Shard inside hosts alone: mesh = init_device_mesh(device, (hosts, ranks_per_host), "
-        'mesh_dim_names=("replicate", "shard")), then fully_shard(..., mesh=mesh). Or with a one-dimensional mesh '
-        "inside each host attach(model, replicas=group), the group of the ranks that hold the same shard"
-    )
+    group = next(group for inner, _ in _inner_groups(model) if (group := _replicas_of(inner)) is not None)
+    return group.native if isinstance(group, _Replicas) else group
+
+
+def _replicas_of(inner: Any) -> dist.ProcessGroup | None:
+    return getattr(_private(inner, _GROUP).mesh_info, "replicate_process_group", None)
 
 
 def _inner_groups(model: torch.nn.Module) -> list[tuple[Any, torch.nn.Module]]:

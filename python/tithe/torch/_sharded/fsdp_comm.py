@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What FSDP2 calls in place of its own collectives: set_custom_reduce_scatter() and set_custom_all_gather().
+
+On the CPU FSDP2 calls both in the thread of forward and backward:
+
+    all-gather      returns a Work, which FSDP2 waits for before it copies the weights out: a module that was prefetched
+                    is gathered while others compute
+    reduce-scatter  FSDP2 waits for nothing, and goes on with the result: it casts, adds and calls hooks. Where none of
+                    this happens the call returns at once, and a callback at the end of backward waits. At most as many
+                    stay open as set_reduce_scatter_max_input_buffers() allows, as in FSDP2 itself
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+
+from tithe.torch._common.checks import DTYPES
+from tithe.torch._common.parameter_keys import NO_WALK
+from tithe.torch._sharded.fsdp_groups import ShardedGroup
+from tithe.torch._sharded.fsdp_rounds import AllGatherRound, ReduceScatterRound, Rounds
+
+
+class Gather(AllGather):
+    """The all-gather of one parameter group.
+
+    FSDP2's own gathers what tithe does not: values that are no float32, bfloat16 or float16, and the copies that
+    reshard_after_forward=<int> keeps within fewer ranks.
+    """
+
+    def __init__(self, group: ShardedGroup, rounds: Rounds, ranks: Sequence[int]) -> None:
+        self._group, self._rounds, self._ranks = group, rounds, list(ranks)
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        if output_tensor.dtype not in DTYPES or dist.get_process_group_ranks(group) != self._ranks:
+            return dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        part = output_tensor.narrow(0, group.rank() * input_tensor.numel(), input_tensor.numel())
+        if part.data_ptr() != input_tensor.data_ptr():
+            part.copy_(input_tensor)
+        key = self._group.weights_key(output_tensor.dtype)
+        each = AllGatherRound(self._rounds, key, output_tensor, group.size())
+        self._rounds.put(each)
+        return each
+
+
+class Backward:
+    """The reduce-scatters of a backward that nobody has waited for."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._open: list[ReduceScatterRound] = []
+        self._walk = NO_WALK  # the backward at whose end finish() runs
+        self.passes = 0  # backward passes that had a reduce-scatter
+
+    def make_room(self, most: int) -> None:
+        """Waits until fewer than `most` reduce-scatters hold gradients."""
+        under_way = [each for each in self._open if not each.is_completed()]
+        for each in under_way[: max(0, len(under_way) - most + 1)]:
+            each.hold()
+
+    def put(self, each: ReduceScatterRound, at_once: bool) -> None:
+        """at_once: the result is used as soon as this returns."""
+        self._rounds.put(each)
+        self._open.append(each)
+        walk = torch._C._current_graph_task_id()
+        if walk != self._walk:
+            self._walk = walk
+            self.passes += 1
+            if walk != NO_WALK:
+                torch.autograd.Variable._execution_engine.queue_callback(self.finish)
+        if at_once or walk == NO_WALK:
+            self._wait()
+
+    def finish(self) -> None:
+        """Returns when all gradients are there; raises what went wrong."""
+        self._walk = NO_WALK
+        self._wait()
+
+    def _wait(self) -> None:
+        waiting, self._open = self._open, []
+        for each in waiting:
+            each.hold()
+        for each in waiting:
+            each.wait()
+
+
+class Scatter(ReduceScatter):
+    """The reduce-scatter of one parameter group."""
+
+    def __init__(self, group: ShardedGroup, rounds: Rounds, backward: Backward) -> None:
+        self._group, self._rounds, self._backward = group, rounds, backward
+        self._input: torch.Tensor | None = None  # allocated last, and not used
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """First for the input, then for the output.
+
+        The output has the type of the parameters where FSDP2 would only convert it to that: then nothing reads the
+        output before the end of backward.
+        """
+        if self._input is not None:
+            return torch.empty(*size, dtype=self._group.output_dtype(dtype), device=device)
+        self._input = torch.empty(*size, dtype=dtype, device=device)
+        return self._input
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        self._input = None
+        before, divisor = _factors(op, group.size())
+        self._backward.make_room(self._group.most_open())
+        names, pieces = self._group.row(output_tensor.numel())
+        make = functools.partial(ReduceScatterRound, self._rounds, names, pieces, input_tensor, output_tensor)
+        self._backward.put(make(before, divisor), self._group.used_at_once(output_tensor))
+
+
+def _factors(op: Any, world: int) -> tuple[float, int]:
+    """What values are multiplied by before the sum, and divided by after it."""
+    if op == dist.ReduceOp.SUM:
+        return 1.0, 1
+    if op == dist.ReduceOp.AVG:
+        return 1.0, world
+    if op == dist.ReduceOp.PREMUL_SUM:
+        return float(op.factor), 1
+    raise ValueError(
+        f"FSDP2 asked for a reduce-scatter with {op}, and tithe has SUM, AVG and PREMUL_SUM: detach() the State"
+    )

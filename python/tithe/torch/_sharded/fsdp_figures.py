@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the State of a model that is sharded over all ranks says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tithe import _core
+from tithe._stats import by_tensor, summed_up
+from tithe.torch._hook.report import _size
+from tithe.torch._sharded.fsdp_groups import ShardedGroup
+from tithe.torch._sharded.settings import WEIGHTS
+
+if TYPE_CHECKING:
+    from tithe.torch._sharded.fsdp_rounds import Rounds, Tally
+
+
+def summed(rounds: Rounds, passes: int) -> dict[str, Any]:
+    """The session's sums, with those that an all-reduce would mean replaced."""
+    told = dict(rounds.figure(summed_up))
+    world = rounds.world
+    told["backward_passes"] = passes
+    for name, tally in (("reduce_scatter", rounds.scatters), ("all_gather", rounds.gathers)):
+        told[name] = _figures(tally, world)
+    told["dense_bytes"] = told["reduce_scatter"]["dense_bytes"] + told["all_gather"]["dense_bytes"]
+    told["bytes_saved"] = told["dense_bytes"] - told["bytes_sent"]
+    told["exposed_ns"] = rounds.scatters.waited_ns + rounds.gathers.waited_ns
+    told["hidden_ns"] = max(0, told["exchange_ns"] - told["exposed_ns"])
+    for norm in ("gradient_norm", "residual_norm", "relative_error", "measured_round"):
+        told[norm] = None  # a round has the tensors of one module
+    del told["groups"]
+    return told
+
+
+def each(rounds: Rounds) -> dict[str, dict[str, Any]]:
+    """By key."""
+    return {
+        key: {**tensor, "side": key.startswith(f"{WEIGHTS}."), "relative_error": None}
+        for key, tensor in rounds.figure(by_tensor).items()
+    }
+
+
+def text(told: dict[str, Any], codec: str, weights: str) -> str:
+    passes = max(1, told["backward_passes"])
+    scatter, gather = told["reduce_scatter"], told["all_gather"]
+    lines = [
+        f"tithe.torch.FullyShardedState: gradients by {codec}, weights by {weights}",
+        f"{told['backward_passes']} backward passes, {scatter['rounds']} reduce-scatters, "
+        f"{gather['rounds']} all-gathers"
+        + (f", {told['rounds_dropped']} of them dropped as not finite" if told["rounds_dropped"] else ""),
+    ]
+    for what, figures in (("gradients", scatter), ("weights", gather)):
+        lines.append(
+            f"{what}: {_size(figures['bytes_sent'] / passes)} sent per backward pass and rank, "
+            f"{_size(figures['dense_bytes'] / passes)} without a codec; waited for "
+            f"{figures['waited_ns'] / passes / 1e6:.3g} ms"
+        )
+    return "\n".join(lines)
+
+
+def beginning(groups: list[ShardedGroup], session: _core.Session, codec: str, weights: str) -> str:
+    """One line for the log."""
+    values = sum(group.whole(name).numel() for group in groups for name, _ in group.named())
+    lossless = weights in ("zip", "uncompressed")
+    fewer = sorted({group.path for group in groups if group.keeps_copies_within_fewer_ranks()})
+    return (
+        f"fully_shard() over {session.world} ranks and {session.transport}: {len(groups)} modules, {values:,} values; "
+        f"gradients by {codec} to their owners, no residual; weights by {weights}, "
+        f"{'without loss' if lossless else 'with loss, from exact weights at their owners'}; no memory beside the "
+        "collective under way"
+        + (f"; copies within fewer ranks (reshard_after_forward=<int>, {len(fewer)} modules) by FSDP2" if fewer else "")
+    )
+
+
+def _figures(tally: Tally, world: int) -> dict[str, int]:
+    return {
+        "rounds": tally.rounds,
+        "bytes": tally.bytes_handed_over,
+        "bytes_sent": tally.bytes_sent,
+        "dense_bytes": tally.bytes_handed_over * (world - 1) // world,
+        "waited_ns": tally.waited_ns,
+    }

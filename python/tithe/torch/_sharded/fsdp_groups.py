@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter groups that are sharded over all ranks: names, sizes, and what attach() refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
+
+from tithe.torch._common.checks import DTYPES, some
+from tithe.torch._sharded.groups import Group, _inner_groups, _private
+from tithe.torch._sharded.settings import WEIGHTS
+
+_OWN = ("mesh_info", "post_forward_mesh_info", "_all_gather_comm", "_reduce_scatter_comm", "post_backward", "comm_ctx",
+        "mp_policy")  # fmt: skip
+
+
+class ShardedGroup(Group):
+    """One parameter group of a module that fully_shard() shards over all ranks."""
+
+    def __init__(self, place: int, inner: Any, module: torch.nn.Module, names: dict[int, str], path: str) -> None:
+        super().__init__(place, _private(inner, _OWN), module, names)
+        self.path = path or "the whole model"
+        self._row: list[tuple[str, int]] = []  # of the running post_backward
+
+    @property
+    def process_group(self) -> dist.ProcessGroup:
+        return self._inner.mesh_info.shard_process_group
+
+    def check_alone(self) -> None:
+        """ValueError for what cannot be synchronised, by name."""
+        own = "this model is attached already: its State is the one that attach() gave"
+        for comm, default, what in (
+            (self._inner._all_gather_comm, DefaultAllGather, "all_gather"),
+            (self._inner._reduce_scatter_comm, DefaultReduceScatter, "reduce_scatter"),
+        ):
+            kind = type(comm)
+            if kind is default:
+                continue
+            if kind.__module__.startswith("tithe."):
+                raise ValueError(own)
+            if kind.__name__.startswith("SymmMem"):
+                raise ValueError(
+                    f"'{self.path}' has symmetric memory for its collectives, and tithe's use memory of the host: "
+                    "leave set_symm_mem_for_comm() out"
+                )
+            if kind.__name__.startswith("ProcessGroupAlloc"):
+                raise ValueError(
+                    f"'{self.path}' takes memory for its collectives from the process group, which tithe's do not "
+                    "use: leave set_allocate_memory_from_process_group_for_comm() out"
+                )
+            raise ValueError(
+                f"'{self.path}' has a custom {what} already ({kind.__name__}): leave set_custom_{what}() out, or "
+                "attach()"
+            )
+        names = [name for name, _ in self._seen]
+        if any(shard.offload_to_cpu for shard in self._shards):
+            raise ValueError(
+                f"CPU offload is not supported where the model is sharded over all ranks: {some(names)}; leave "
+                "CPUOffloadPolicy() out of fully_shard(), or use a mesh with a replicate dimension (docs/python.md)"
+            )
+        if self._inner.device.type != "cpu":
+            raise ValueError(
+                f"'{self.path}' is on {self._inner.device}, and tithe runs the collectives of fully_shard() over all "
+                'ranks on the CPU alone: use a mesh with a replicate dimension, init_device_mesh("cuda", (hosts, '
+                'ranks_per_host), mesh_dim_names=("replicate", "shard")), whose gradients attach() takes on a GPU'
+            )
+        reduced = self._inner.mp_policy.reduce_dtype
+        if reduced is not None and reduced not in DTYPES:
+            raise ValueError(
+                f"'{self.path}' reduces gradients as {reduced}: use torch.float32, or leave reduce_dtype out"
+            )
+
+    def whole(self, name: str) -> torch.Tensor:
+        """A parameter by its name: a DTensor, whose shape is that of all ranks' shards together."""
+        return next(s.sharded_param for s, (each, _) in zip(self._shards, self._seen, strict=True) if each == name)
+
+    def keeps_copies_within_fewer_ranks(self) -> bool:
+        """Whether backward gathers weights from fewer ranks than forward (reshard_after_forward=<int>)."""
+        after = self._inner.post_forward_mesh_info
+        return after is not None and after.shard_mesh_size != self._inner.mesh_info.shard_mesh_size
+
+    def weights_key(self, dtype: torch.dtype) -> str:
+        return f"{WEIGHTS}.{DTYPES[dtype]}/{self.path}"
+
+    # ---- the reduce-scatter of a backward
+
+    def watch_rows(self) -> Callable[[], None]:
+        """From now on row() knows which parameters have a gradient. Returns what undoes it.
+
+        FSDP2 leaves parameters without a gradient out of the row and does not tell which: only post_backward() sees
+        them, before it takes the gradients away.
+        """
+        original = self._inner.post_backward
+
+        def post_backward(*unused: Any) -> None:
+            self._row = [
+                (name, shard.padded_sharded_param_size.numel())
+                for shard, (name, _) in zip(self._shards, self._seen, strict=True)
+                if self._has_gradient(shard)
+            ]
+            original(*unused)
+
+        self._inner.post_backward = post_backward
+        return lambda: delattr(self._inner, "post_backward")
+
+    def _has_gradient(self, shard: Any) -> bool:
+        whole = getattr(shard, "_unsharded_param", None)
+        if whole is None:
+            return False
+        return (
+            shard.unsharded_accumulated_grad is not None
+            or whole.grad is not None
+            or (self._inner.reduce_scatter_unused_params and whole.requires_grad)
+        )
+
+    def row(self, values: int) -> tuple[list[str], list[int]]:
+        """Names and sizes of the pieces that a row of the running reduce-scatter holds, in order."""
+        row = [(name, piece) for name, piece in self._row if piece > 0]
+        if sum(piece for _, piece in row) != values:
+            raise ValueError(
+                f"FSDP2 reduces {values} values per rank of '{self.path}', and tithe counts "
+                f"{sum(piece for _, piece in row)}: detach() the State, and report this model"
+            )
+        return [name for name, _ in row], [piece for _, piece in row]
+
+    def most_open(self) -> int:
+        return self._inner.comm_ctx.reduce_scatter_max_input_buffers
+
+    def _read_by_others(self) -> bool:
+        return self._inner._all_reduce_hook is not None
+
+    def output_dtype(self, reduced: torch.dtype) -> torch.dtype:
+        """Of the memory for the result, where gradients are reduced as `reduced`."""
+        inner = self._inner
+        if self._read_by_others() or inner.force_sum_reduction_for_comms or reduced == torch.float16:
+            return reduced
+        return inner._orig_dtype or reduced
+
+    def used_at_once(self, flat: torch.Tensor, sums: bool = False) -> bool:
+        return self._read_by_others() or super().used_at_once(flat, sums)
+
+    def set_comms(self, gather: Any, scatter: Any) -> None:
+        self._module.set_custom_all_gather(gather)
+        self._module.set_custom_reduce_scatter(scatter)
+
+    def reset_comms(self) -> None:
+        self.set_comms(DefaultAllGather(), DefaultReduceScatter())
+
+
+def sharded_groups(model: torch.nn.Module) -> list[ShardedGroup]:
+    """The parameter groups of a model that is sharded over all ranks. ValueError says what is wrong with the model."""
+    names = {id(p): name.replace("_orig_mod.", "") for name, p in model.named_parameters()}
+    paths = {id(module): name.replace("_orig_mod.", "") for name, module in model.named_modules()}
+    found = _inner_groups(model)
+    groups = []
+    for at, (inner, module) in enumerate(found):
+        path = paths[id(module)]
+        count = len(module._get_fsdp_state()._fsdp_param_groups)
+        if count > 1:
+            raise ValueError(
+                f"'{path or 'the whole model'}' has {count} parameter groups, from a shard_placement_fn that gives "
+                "parameters meshes of their own, and tithe takes one per module: put these parameters into a module "
+                "of their own, and call fully_shard(that module, mesh=...)"
+            )
+        group = ShardedGroup(at, inner, module, names, path)
+        group.check(None)
+        group.check_alone()
+        groups.append(group)
+    apart = {tuple(dist.get_process_group_ranks(group.process_group)) for group in groups}
+    if len(apart) > 1:
+        raise ValueError(
+            f"the model's modules are sharded over different ranks, {sorted(apart)}: attach() takes one mesh; give all "
+            "modules the same mesh, or attach() to those of one mesh and leave the others to FSDP2"
+        )
+    return groups

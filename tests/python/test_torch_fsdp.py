@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of fully_shard() over all ranks: with codec fp32 bit-equal to FSDP2's own, whatever FSDP2 lets one set.
+
+Gloo adds the ranks' values in an order of its own, tithe in the order of ranks. The sum of two values has one order, so
+two ranks are compared with FSDP2 on Gloo; four with FSDP2 whose reduce-scatter adds in the order of ranks.
+"""
+
+import torch
+import torch.distributed as dist
+from fsdp_jobs import OPTIONS, Network, bits, loss_of, network_of, one_mesh, plain, use_rank_order
+from processes import run_ranks
+from sharded_jobs import WIDTH, batch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
+
+import tithe.torch
+
+STEPS = 20
+
+
+def sgd(network):
+    return torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
+
+
+def ends(make, prepare, run, reference):
+    """Bits after the same steps of FSDP2 and of tithe, and tithe's State, which is closed."""
+    found = []
+    for attached in (False, True):
+        network = make()
+        if attached:
+            state = tithe.torch.attach(network, codec="fp32", **OPTIONS)
+        elif reference:
+            use_rank_order(network)
+        prepare(network)
+        run(network, sgd(network), range(STEPS))
+        found.append(bits(network))
+    state.close()
+    return found[0], found[1], state
+
+
+# ---- Ways to train
+
+
+def accumulated(network, optimizer, steps, sync=False):
+    """Three backward passes to a step: the last one alone is reduced, or each."""
+    for step in steps:
+        for part in range(3):
+            network.set_requires_gradient_sync(sync or part == 2)
+            loss_of(network, step, part).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def accumulated_on_the_way(network, optimizer, steps):
+    accumulated(network, optimizer, steps, sync=True)
+
+
+def clipped(network, optimizer, steps):
+    for step in steps:
+        loss_of(network, step).backward()
+        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 0.01)
+        assert float(norm.full_tensor()) > 0.01
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def kept(network, optimizer, steps):
+    """Gradients that are added to zeros."""
+    for step in steps:
+        loss_of(network, step).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
+def in_backward(network, _, steps):
+    """A step of the optimizer as soon as a parameter has its gradient."""
+    for p in network.parameters():
+        p.register_post_accumulate_grad_hook(lambda q: (q.data.sub_(q.grad, alpha=0.1), setattr(q, "grad", None)))
+    for step in steps:
+        loss_of(network, step).backward()
+
+
+def two_forwards(network, optimizer, steps):
+    """Two forward passes before their backward, and one that has none."""
+    for step in steps:
+        with torch.no_grad():
+            network(batch(dist.get_rank(), step))
+        (loss_of(network, step) + loss_of(network, step, 1)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def now_and_then(network, optimizer, steps):
+    """A branch that has no gradient in every second step."""
+    for step in steps:
+        network.with_extra = step % 2 == 0
+        plain(network, optimizer, [step])
+
+
+# ---- Settings
+
+
+def for_each(network, name, *given):
+    for module in network.modules():
+        if isinstance(module, FSDPModule):
+            getattr(module, name)(*given)
+
+
+def prefetched(network):
+    network.set_modules_to_forward_prefetch([network.enter, network.leave])
+    network.leave.set_modules_to_backward_prefetch([network.enter])
+
+
+def frozen():
+    network = Network()
+    network.enter.weight.requires_grad_(False)
+    for p in network.head.parameters():
+        p.requires_grad_(False)
+    return network
+
+
+def with_checkpoint():
+    network = Network()
+    network.checkpointed = True
+    return network
+
+
+def in_one_group():
+    network, mesh = Network(), one_mesh()
+    fully_shard([network.enter, network.leave], mesh=mesh)
+    return fully_shard(network, mesh=mesh)
+
+
+def along_columns():
+    network = Network()
+    network.enter, network.leave = nn.Linear(WIDTH, 48), nn.Linear(48, 16)
+    return network_of(make=lambda: network, shard_placement_fn=lambda p: Shard(1 if p.dim() > 1 else 0))
+
+
+def hooked(network):
+    """FSDP2 calls the hook with each result of a reduce-scatter."""
+    for_each(network, "set_all_reduce_hook", lambda flat: flat.mul_(0.5))
+
+
+def parity(rank, world, reference):
+    half, mixed = torch.bfloat16, MixedPrecisionPolicy
+    mesh = one_mesh()
+
+    def one(make=lambda: network_of(mesh), prepare=lambda network: None, run=plain):
+        own, ours, state = ends(make, prepare, run, reference)
+        return own == ours, state.stats()
+
+    def made(inner, **policy):
+        return lambda: network_of(mesh, inner, **policy)
+
+    results = {
+        "plain": one(),
+        "kept whole after forward": one(made(Network, reshard_after_forward=False)),
+        "accumulated": one(run=accumulated),
+        "accumulated on the way": one(run=accumulated_on_the_way),
+        "clipped": one(run=clipped),
+        "kept": one(run=kept),
+        "in backward": one(run=in_backward),
+        "two forwards": one(run=two_forwards),
+        "now and then": one(run=now_and_then),
+        "unused as zeros": one(prepare=lambda n: n.set_reduce_scatter_unused_params(True), run=now_and_then),
+        "frozen": one(made(frozen)),
+        "checkpointed": one(made(with_checkpoint)),
+        "bf16": one(made(Network, mp_policy=mixed(half))),
+        "bf16, reduced as fp32": one(made(Network, mp_policy=mixed(half, torch.float32))),
+        "reduced as bf16": one(made(Network, mp_policy=mixed(reduce_dtype=half))),
+        "bf16, accumulated": one(made(Network, mp_policy=mixed(half, torch.float32)), run=accumulated),
+        "a bf16 model": one(made(lambda: Network().bfloat16(), mp_policy=mixed(half))),
+        "fp16": one(made(Network, mp_policy=mixed(torch.float16))),
+        "sums": one(prepare=lambda n: for_each(n, "set_force_sum_reduction_for_comms", True)),
+        "divided by the world": one(prepare=lambda n: for_each(n, "set_gradient_divide_factor", float(world))),
+        "prefetched": one(prepare=prefetched),
+        "one group of two modules": one(in_one_group),
+        "along columns": one(along_columns),
+        "two buffers": one(prepare=lambda n: for_each(n, "set_reduce_scatter_max_input_buffers", 2)),
+        "hooked": one(prepare=hooked),
+    }
+    if reference:  # Gloo has no such operator
+        results["multiplied first"] = one(prepare=lambda n: for_each(n, "set_gradient_divide_factor", 3.0))
+    if world == 4:
+        results["copies within two ranks"] = one(made(Network, reshard_after_forward=2))
+    return results
+
+
+def check(results):
+    for rank in results:
+        assert [name for name, (equal, _) in rank.items() if not equal] == []
+    stats = {name: told for name, (_, told) in results[0].items()}
+    rounds = {name: (told["reduce_scatter"]["rounds"], told["all_gather"]["rounds"]) for name, told in stats.items()}
+    assert rounds["plain"] == (3 * STEPS, 5 * STEPS), "the root's weights are gathered once"
+    assert rounds["kept whole after forward"] == (3 * STEPS, 3 * STEPS)
+    assert rounds["accumulated"][0] == 3 * STEPS and rounds["accumulated on the way"][0] == 9 * STEPS
+    assert all(told["rounds_dropped"] == 0 for told in stats.values())
+    return stats
+
+
+def test_two_ranks_have_the_bits_of_fsdp2():
+    check(run_ranks(2, parity, False))
+
+
+def test_four_ranks_have_the_bits_of_fsdp2_that_adds_in_rank_order():
+    stats = check(run_ranks(4, parity, True))
+    own = stats["copies within two ranks"]["all_gather"]["rounds"]
+    assert own == 3 * STEPS, "backward gathers within two ranks, by FSDP2's own all-gather"

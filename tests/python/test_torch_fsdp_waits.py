@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of fully_shard() over all ranks: what returns at once, and a rank that dies."""
+
+import os
+
+import pytest
+import torch.distributed as dist
+from fsdp_jobs import OPTIONS, loss_of, network_of
+from processes import Ranks, run_ranks
+
+import tithe
+import tithe.torch
+
+FP32 = {"codec": "fp32", **OPTIONS}
+
+
+def gathers(rank, world):
+    """Rank 1 gathers once rank 0 has gone on from its own call."""
+    network, store = network_of(), dist.distributed_c10d._get_default_store()
+    tithe.torch.attach(network, **FP32)
+    if rank == 1:
+        store.wait(["gone on"])
+    handle = network.enter.unshard(async_op=True)
+    store.set("gone on", "")
+    handle.wait()
+    return network.enter.weight.detach().sum().item()
+
+
+def test_an_all_gather_returns_before_the_others_come():
+    first, second = run_ranks(2, gathers)
+    assert first == second
+
+
+def scatters(rank, world):
+    """Rank 1 begins backward once rank 0 has gone on from the reduce-scatter of a later layer."""
+    network, store = network_of(reshard_after_forward=False), dist.distributed_c10d._get_default_store()
+    state = tithe.torch.attach(network, **FP32)
+    network.enter.register_full_backward_pre_hook(lambda *_: store.set("gone on", ""))
+    loss = loss_of(network, 0)
+    if rank == 1:
+        store.wait(["gone on"])
+    loss.backward()
+    assert all(p.grad is not None for p in network.parameters())
+    return state.stats()["reduce_scatter"]["rounds"]
+
+
+def test_a_reduce_scatter_returns_before_the_others_come():
+    assert run_ranks(2, scatters) == [3, 3]
+
+
+def dies(rank, world):
+    network = network_of()
+    tithe.torch.attach(network, **FP32)
+    loss = loss_of(network, 0)
+    if rank == 1:
+        os._exit(0)
+    with pytest.raises(tithe.Error) as told:
+        loss.backward()
+    return told.value.code, told.value.peer
+
+
+def test_a_rank_that_dies_is_named():
+    with Ranks(2, dies) as ranks:
+        code, peer = ranks.result(0, 120)
+    assert code == "peer_lost" and peer == 1
