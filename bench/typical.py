@@ -71,7 +71,8 @@ class Transformer(nn.Module):
 
 def transformer() -> Iterator[np.ndarray]:
     torch.manual_seed(1)
-    text = torch.frombuffer(bytearray((ROOT / "docs/format.md").read_bytes()), dtype=torch.uint8).long()
+    pages = b"".join(page.read_bytes() for page in sorted((ROOT / "docs").glob("format*.md")))
+    text = torch.frombuffer(bytearray(pages), dtype=torch.uint8).long()
 
     def loss(model: nn.Module) -> torch.Tensor:
         at = torch.randint(len(text) - 65, (16,))

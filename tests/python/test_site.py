@@ -44,6 +44,6 @@ def test_a_name_without_a_docstring_or_off_the_page_is_found(tmp_path):
     (tmp_path / "python/tithe/__init__.py").write_text(
         '"""A."""\n__all__ = ["told", "bare"]\n\n\ndef told():\n    """It."""\n\n\ndef bare():\n    pass\n'
     )
-    (tmp_path / "docs/python.md").write_text("`tithe.bare()`\n")
+    (tmp_path / "docs/python_reference.md").write_text("`tithe.bare()`\n")
     found = [text for _, _, text in python_api.check(tmp_path)]
     assert found == ["lacks tithe.told of tithe", "tithe.bare has no docstring"]

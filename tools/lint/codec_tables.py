@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/codecs.md, from `tithe codecs --json` and what was measured: bench/results/codecs.txt (speed) and
-bench/results/study.json (accuracy). What was not measured yet is an empty cell. --write puts them there; else they are
-compared."""
+"""The tables of docs/codecs.md and docs/codecs_parameters.md, from `tithe codecs --json` and the measurements in
+bench/results/codecs.txt (speed) and bench/results/study.json (accuracy). A missing measurement is an empty cell.
+--write writes the tables; otherwise they are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tree import Problem, report
 
 ROOT = Path(__file__).parents[2].resolve()
-PAGE = ROOT / "docs/codecs.md"
+PAGES = (ROOT / "docs/codecs.md", ROOT / "docs/codecs_parameters.md")
 RESULTS = ROOT / "bench/results"
 MARKED = re.compile(r"(<!-- (\w+): written by tools/lint/codec_tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -87,11 +87,11 @@ def tables(listing: dict) -> dict[str, str]:
         ]
         for c in listing["codecs"]
     ]
-    parameters = [
-        [f"`{owner}`", f"`{p['name']}`", default(p), allowed(p), p["doc"]]
-        for owner, params in [(c["name"], c["parameters"]) for c in listing["codecs"]] + [("all", listing["feedback"])]
-        for p in params
-    ]
+    owners: dict[tuple[str, ...], list[str]] = {}  # by parameter: the codecs that have it
+    for owner, params in [(c["name"], c["parameters"]) for c in listing["codecs"]] + [("all", listing["feedback"])]:
+        for p in params:
+            owners.setdefault((f"`{p['name']}`", default(p), allowed(p), p["doc"]), []).append(f"`{owner}`")
+    parameters = [[" ".join(codecs_of), *parameter] for parameter, codecs_of in owners.items()]
     head = ["codec", "id", "bits per value", "phases: laws", "needs feedback", "ledger", "loses at most"]
     head += [f"encode GB/s: {' / '.join(targets)}", f"decode GB/s: {' / '.join(targets)}", "points vs fp32, bytes"]
     return {
@@ -102,16 +102,17 @@ def tables(listing: dict) -> dict[str, str]:
 
 def check(write: bool, program: Path) -> Iterator[Problem]:
     if not program.exists():
-        yield PAGE, 1, f"needs {program}: build first (make build)"
+        yield PAGES[0], 1, f"needs {program}: build first (make build)"
         return
     done = subprocess.run([program, "codecs", "--json"], capture_output=True, text=True, check=True)
     made = tables(json.loads(done.stdout))
-    text = PAGE.read_text()
-    new = MARKED.sub(lambda m: m[1] + made[m[2]] + m[3], text)
-    if write:
-        PAGE.write_text(new)
-    elif new != text:
-        yield PAGE, 1, "differs from `tithe codecs`: run tools/lint/codec_tables.py --write"
+    for page in PAGES:
+        text = page.read_text()
+        new = MARKED.sub(lambda m: m[1] + made[m[2]] + m[3], text)
+        if write:
+            page.write_text(new)
+        elif new != text:
+            yield page, 1, "differs from `tithe codecs`: run tools/lint/codec_tables.py --write"
 
 
 if __name__ == "__main__":
