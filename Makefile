@@ -37,7 +37,7 @@ core: ## builds the Python module alone: all that training needs
 	@$(call configure,core)
 	@cmake --build $(BUILD) --parallel $(JOBS) --target tithe_core
 
-wheel: setup ## dist/: the source distribution, from it a wheel that carries UCX, numpy's: all that a machine offline needs (docs/install.md)
+wheel: setup ## dist/: the source distribution, from it a wheel that carries UCX, numpy's: all that a machine offline needs (docs/start/install.md)
 	@$(PY) tools/wheel.py
 
 demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA= CARD=1 MODEL=
@@ -71,7 +71,7 @@ test-arm: ## golden frames and codecs on arm64, cross-compiled and emulated; not
 	@cmake --build --preset arm --parallel $(JOBS) --target processor_tests
 	@ctest --test-dir build/arm --output-on-failure --no-tests=error --parallel $(JOBS) $(if $(FILTER),-R '$(FILTER)')
 
-rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/card_rtl.md)
+rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/inside/card_rtl.md)
 	@tools/setup.sh build rtl
 	@$(MAKE) --no-print-directory -C rtl -j $(JOBS) -O run BUILD=$(CURDIR)/$(BUILD)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the pacer is worth (docs/pacing.md): rounds without it and with it in turn, between the same processes.
+"""What the pacer is worth (docs/guide/pacing.md): rounds without it and with it in turn, between the same processes.
 
     python bench/pacer.py                                        the table of bench/results/pacer.md, on stdout
     python bench/pacer.py --write bench/results/pacer.md         the same, written

@@ -71,7 +71,7 @@ class Transformer(nn.Module):
 
 def transformer() -> Iterator[np.ndarray]:
     torch.manual_seed(1)
-    pages = b"".join(page.read_bytes() for page in sorted((ROOT / "docs").glob("format*.md")))
+    pages = b"".join(page.read_bytes() for page in sorted((ROOT / "docs/reference").glob("format*.md")))
     text = torch.frombuffer(bytearray(pages), dtype=torch.uint8).long()
 
     def loss(model: nn.Module) -> torch.Tensor:

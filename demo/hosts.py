@@ -5,8 +5,8 @@
             tbf on eth0: what the rank sends            |
             tbf on port<i>: what the rank receives -----+    its queue is the switch's
 
-With `card`, the command `tithe`, eth0 is a TAP, the link is wire0, and `tithe card` stands between them (docs/card.md);
-`use_cards` gives it other options.
+With `card`, the command `tithe`, eth0 is a TAP, the link is wire0, and `tithe card` stands between them
+(docs/inside/card.md); `use_cards` gives it other options.
 
 Everything is made inside private mount, network and pid namespaces (`enter` starts them), so that it all
 disappears with the process that holds them, however that process ends.

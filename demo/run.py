@@ -8,7 +8,7 @@ Environment:
     RANKS=4  SEEDS=1  EPOCHS=1
     STEPS=40            a job of so many steps, where an epoch of them takes too long
     RUNS="a b"          rows of rows.py, or codec/strategy; all of its table if unset
-    CARD=1              each host has a network card (docs/card.md), and the table is that of cards
+    CARD=1              each host has a network card (docs/inside/card.md), and the table is that of cards
     MODEL=hdc           INCEPTIONN's five layers of 500 instead of the demo's own model (`mlp`)
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
     DATA=folder         MNIST-format files; Debian's Fashion-MNIST if unset

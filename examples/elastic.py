@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that goes on when ranks are lost or come; docs/elastic.md. One process per rank, in a folder that is new:
+"""A job that goes on when ranks are lost or come; docs/guide/elastic.md. One process per rank, in a folder that is new:
 
 python examples/elastic.py FOLDER ann ann,bob,cay    # the same with bob and with cay: those that begin
 python examples/elastic.py FOLDER dan                # at any time: one that comes later

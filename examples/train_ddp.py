@@ -50,7 +50,7 @@ if rank == 0:
     print(
         f"loss {losses[0]:.2f} -> {losses[-1]:.2f}; {sent:,.0f} bytes per step, an fp32 all-reduce sends {dense:,.0f}"
     )
-    print(f"unsent: {stats['relative_error']:.1%} of the compressed gradients' norm (docs/diagnose.md)")
+    print(f"unsent: {stats['relative_error']:.1%} of the compressed gradients' norm (docs/guide/diagnose.md)")
 
 # Both are warm by now, or soon. They take turns, so that what else runs on the machine slows both.
 other = torch.optim.SGD(plain.parameters(), lr=0.5)
@@ -61,6 +61,6 @@ if rank == 0:
         f"step {ours:.2f} ms with tithe, {theirs:.2f} ms with DDP's own all-reduce (medians of {len(turns)}, in turns)"
     )
     if ours >= theirs:
-        print("here tithe does not pay: so it is where the network is fast or the model small (docs/hosts.md)")
+        print("here tithe does not pay: so it is where the network is fast or the model small (docs/start/hosts.md)")
 state.close()
 dist.destroy_process_group()

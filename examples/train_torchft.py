@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas under torchft that may be killed and started again, with tithe between them; docs/elastic.md.
+"""Replicas under torchft that may be killed and started again, with tithe between them; docs/guide/elastic.md.
 
 torchft_lighthouse --min_replicas 2 --join_timeout_ms 2000     # the one place that must live: says at which address
 TORCHFT_LIGHTHOUSE=http://... python examples/train_torchft.py 0    # and 1, and 2: kill one, start it again

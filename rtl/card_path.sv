@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One direction of the card, frame by frame: frames go in, the same frames come out in order, those of data packed
 // (UNPACKS = 0, host to wire) or unpacked (UNPACKS = 1, wire to host), with lengths and checksums to match; all
-// others as they are. docs/format.md says what a packed frame is. Store and forward: a frame leaves when its last byte
-// has been judged.
+// others as they are. docs/reference/format_card.md says what a packed frame is. Store and forward: a frame leaves when
+// its last byte has been judged.
 //
 //   passed     not data, or not to be packed: untouched
 //   packed     (unpacked)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The card's registers over AXI4-Lite: 32 bits each, written whole. docs/card_rtl.md has the map. A refused write
-// (no such register, read only, a bound outside 1..100) changes nothing and is answered with SLVERR.
+// The card's registers over AXI4-Lite: 32 bits each, written whole. docs/inside/card_rtl.md has the map. A refused
+// write (no such register, read only, a bound outside 1..100) changes nothing and is answered with SLVERR.
 // Counters have 64 bits: reading one's lower half keeps its upper half of that cycle, which is read next.
 `default_nettype none
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line: verbs come from verbs.def, each in a file of its name.
 //
-// Exit codes (docs/cli.md): 0 done; 1 the data, the machine or a peer is the trouble; 2 the command line is; 128 + the
-// signal's number if interrupted.
+// Exit codes (docs/reference/cli.md): 0 done; 1 the data, the machine or a peer is the trouble; 2 the command line is;
+// 128 + the signal's number if interrupted.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 struct Report {
   std::string text;     // for people, with a newline at the end
-  Json json;            // for programs; docs/cli.md lists the fields
+  Json json;            // for programs; docs/reference/cli.md and docs/reference/cli_jobs.md list the fields
   bool failed = false;  // the answer is "no": exit code 1, though nothing went wrong in finding it out
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Choices say by key what happens to each tensor: a list of rules, as data (docs/choices.md).
+// Choices say by key what happens to each tensor: a list of rules, as data (docs/guide/choices.md).
 //
 //   first      the first rule that a tensor meets decides everything about it; rules are not merged. A list reads from
 //              the exception to the usual, and a rule that stands behind one that takes all tensors is refused
@@ -42,7 +42,7 @@ struct Rule {
 inline constexpr std::size_t kMostRules = 65'536;
 inline constexpr std::size_t kMostChoicesBytes = std::size_t{1} << 24;
 
-// Rules from JSON, in full or short, docs/choices.md has the fields:
+// Rules from JSON, in full or short, docs/guide/choices.md has the fields:
 //   {"version": 1, "rules": [{"match": "*.bias", "codec": "fp32"}, {"size": "> 1M", "codec": "dgc:ratio=0.001"}]}
 //   {"*.bias": "fp32", "> 1M": "dgc:ratio=0.001"}
 // kInvalid with the number of the rule, its pattern, what is wrong and the nearest name that is known.

@@ -6,7 +6,7 @@
 //   alone     a tensor's result depends on its values, its key, the ranks and what is chosen for it: not on the bucket
 //             that it is in, nor on its place there. One in a group that travels by a codec shares a part with the
 //             others of its group in its bucket, and its result depends on theirs too
-//   ledger    over all ranks, gradients + residuals before == result + residuals after (docs/flow.md)
+//   ledger    over all ranks, gradients + residuals before == result + residuals after (docs/inside/flow.md)
 //   commit    residuals change only at commit(); a failed or non-finite round leaves them as they were, but for those
 //             beyond 2^63, which no later round could send: they are let go, and stats() and said() tell
 //   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the
@@ -85,14 +85,15 @@ struct Origin {
 using Ticket = std::uint64_t;
 
 struct SessionOptions {
-  // A spec string (tithe/seam/spec.h); why this one: docs/choosing.md. Or "auto", "auto:allow=onebit+fp8": measured and
-  // planned while the job runs (docs/plan.md); without choices, schedule and servers then.
+  // A spec string (tithe/seam/spec.h); why this one: docs/start/choosing.md. Or "auto", "auto:allow=onebit+fp8":
+  // measured and planned while the job runs (docs/guide/plan_auto.md); without choices, schedule and servers then.
   std::string codec = "fp8";
   std::optional<Spec> spec = {};  // instead of `codec`: a codec that no list names
   // A name in strategies.def; or "auto": for each part what is fastest by what all ranks know, which are the codec, the
-  // world, who shares a host and `link` (docs/strategies.md). Part of the plan, so it is the same on all ranks.
+  // world, who shares a host and `link` (docs/reference/strategies.md). Part of the plan, so it is the same on all
+  // ranks.
   std::string strategy = "auto";
-  // The choices for each tensor, as JSON (tithe/choices.h, docs/choices.md). Codec, strategy, min_values and
+  // The choices for each tensor, as JSON (tithe/choices.h, docs/guide/choices.md). Codec, strategy, min_values and
   // part_values are what these leave out.
   std::string choices = {};
   std::optional<std::vector<Rule>> rules = {};  // instead of `choices`
@@ -109,14 +110,16 @@ struct SessionOptions {
   // How often the members have changed since the job began; the same on all ranks. Frames of another epoch are refused.
   std::uint64_t epoch = 0;
   // The round that was committed last can be taken back (undo). Residuals from before it then stay until the next
-  // round begins: pages of them that the system may have between rounds without it (docs/flow.md, "Memory").
+  // round begins: pages of them that the system may have between rounds without it (docs/reference/resources.md,
+  // "Memory").
   bool undo = false;
   // So many ranks, the last ones, only serve: they sum for the others by strategy "server". They hand over the same
   // buckets, whose values count for nothing, and get the same result. The mean is over those that work.
   int servers = 0;
   std::string schedule = "none";  // how the codec's ratio changes between rounds (tithe/schedule.h)
   // Compute threads; 0: wait() itself does all the work, on the caller's thread. Not said: as many as this rank's share
-  // of the cores, without one that its program has, and 1 to 8 (docs/flow.md, "Lanes"). Results have the same bits.
+  // of the cores, without one that its program has, and 1 to 8 (docs/reference/resources.md, "Lanes"). Results have the
+  // same bits.
   std::optional<int> lanes = {};
   bool average = true;                       // divide by the world size
   std::size_t min_values = kUsualMinValues;  // smaller tensors travel raw, where no rule takes them
@@ -130,27 +133,28 @@ struct SessionOptions {
   std::uint64_t seed = 0;        // of all random draws; equal on all ranks
   std::uint64_t run = 0;         // a number that frames of this job carry
   bool force_reference = false;  // slow truth: the last impl of every codec
-  // The cover of a frame's tag between processes (docs/security.md): "headers", "payloads", or "auto", which covers
-  // payloads where that costs little: of frames up to 16 kB, and of codecs that send at most 4 bits per value.
+  // The cover of a frame's tag between processes (docs/reference/security.md): "headers", "payloads", or "auto", which
+  // covers payloads where that costs little: of frames up to 16 kB, and of codecs that send at most 4 bits per value.
   std::string authenticate = "auto";
   // The cover of a frame's checksum. "headers" is for network cards that round payloads on their way, as INCEPTIONN's
-  // (docs/card.md): damage to a value is not noticed either, ranks end with different bits, and what is rounded off is
-  // lost. For codec fp32 alone (kInvalid for another), the same on all ranks. Otherwise "frames": header and payload.
+  // (docs/inside/card.md): damage to a value is not noticed either, ranks end with different bits, and what is rounded
+  // off is lost. For codec fp32 alone (kInvalid for another), the same on all ranks. Otherwise "frames": header and
+  // payload.
   std::string checksum = "frames";
   // How many bytes of frames may be under way to one peer: "off", or "window=BYTES"; with ",rotation=on" one peer is
-  // fed at a time, or so many as a number says (docs/pacing.md). Results are the same bits either way.
+  // fed at a time, or so many as a number says (docs/guide/pacing.md). Results are the same bits either way.
   std::string pacer = "off";
-  // Where codecs run for buckets that lie on a GPU (docs/device.md): "off", on the host; "on", there, where they can,
-  // with the same bytes, so that each rank may choose. "on,least=65536": in chunks of N values and more. Run on an
+  // Where codecs run for buckets that lie on a GPU (docs/inside/device.md): "off", on the host; "on", there, where they
+  // can, with the same bytes, so that each rank may choose. "on,least=65536": in chunks of N values and more. Run on an
   // NVIDIA H200.
   std::string device = "off";
-  // A file for the trace of all that the session does (docs/trace.md): ".rank0" and so on is put before its ending, or
-  // stands for {rank} in it. Empty: what TITHE_TRACE names, and none where it names none.
+  // A file for the trace of all that the session does (docs/guide/trace.md): ".rank0" and so on is put before its
+  // ending, or stands for {rank} in it. Empty: what TITHE_TRACE names, and none where it names none.
   std::string trace = {};
   // Norms of gradients and residuals (SessionStats, tensor_stats) are taken in rounds 1, 2, 4, 8 and so on, and from
   // there on in every round of so many; 0: in none. Such a round reads each gradient and each residual once more.
   std::uint64_t measure = 100;
-  // Ranks whose programs hand over late (docs/stragglers.md). "share=0.25": one that takes so much
+  // Ranks whose programs hand over late (docs/guide/stragglers.md). "share=0.25": one that takes so much
   // longer than the median of all is named, in SessionStats and in said(). With ",without=4,ranks=1,level=100" rounds
   // go on without it as well: at most 4 in a row, without at most one rank at a time, and not around every 100th round,
   // after which states may be taken. Its gradient is left unsent then, and goes out later. "off": nobody is named.
@@ -169,8 +173,8 @@ struct SessionOptions {
 struct SessionStats {
   std::uint64_t rounds = 0;          // committed
   std::uint64_t rounds_dropped = 0;  // non-finite by agreement
-  // Residuals of tensors that are let go, because they were beyond 2^63 (docs/footguns.md, "One spike"): values that
-  // were not zero, and their sum.
+  // Residuals of tensors that are let go, because they were beyond 2^63 (docs/guide/footguns.md, "One spike"): values
+  // that were not zero, and their sum.
   std::uint64_t values_let_go = 0;
   double sum_let_go = 0;
   double sum_forgotten = 0;  // by feedback=decay: of all that it took from residuals in committed rounds
@@ -264,7 +268,7 @@ class Session {
   // A bucket on a GPU has its results there when wait() has returned. kInvalid for a tensor that does not lie on that
   // GPU; kUnsupported where there is no driver.
   //
-  // kind: the exchange of this bucket (docs/sharded_rounds.md); one round may have buckets of several kinds.
+  // kind: the exchange of this bucket (docs/reference/sharded_rounds.md); one round may have buckets of several kinds.
   //   kReduceScatter   after wait() this rank's range of each tensor holds the mean (or the sum) over ranks. The other
   //                    ranges are left as they were handed over
   //   kAllGather       this rank's range is read. After wait() all ranges hold their owners' values as decoded, this
@@ -330,8 +334,8 @@ class Session {
   // them; on a GPU, what is taken there ("device: ...") and what is left to the host.
   std::vector<std::string> said();
 
-  // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/format.md, "state"). Commits the
-  // open round first. After a failure, or cancel(), it gives those of the last commit.
+  // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/reference/format_state.md,
+  // "state"). Commits the open round first. After a failure, or cancel(), it gives those of the last commit.
   Result<std::vector<std::uint8_t>> state();
   // Goes on from there, with the choices that the last commit had. kInvalid for another rank, codec, schedule or world
   // size, and where the session was opened with other choices than that one (the text says what to do); nothing changes

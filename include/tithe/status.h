@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Three kinds of trouble, three answers (docs/errors.md):
+// Three kinds of trouble, three answers (docs/reference/errors.md):
 //   the caller is wrong    -> Status kInvalid / kTooSmall / kUnsupported, nothing was written
 //   the world failed       -> Status kCorrupt / kMismatch / kPeerLost / kTimeout / kIo / kCancelled: says which
 //                             peer and round, and residuals are as they were before the round
@@ -33,7 +33,7 @@ enum class Code : std::uint8_t {
   kCancelled,    // this operation was withdrawn, or its session is closed
 };
 
-std::string_view name(Code code);  // "invalid", "peer_lost", ...: as in docs/errors.md
+std::string_view name(Code code);  // "invalid", "peer_lost", ...: as in docs/reference/errors.md
 
 class [[nodiscard]] Status {
  public:

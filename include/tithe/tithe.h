@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-typedef enum tithe_code { /* docs/errors.md */
+typedef enum tithe_code { /* docs/reference/errors.md */
                           TITHE_OK = 0,
                           TITHE_INVALID = 1,
                           TITHE_TOO_SMALL = 2,
@@ -73,20 +73,20 @@ typedef struct tithe_options {
   const char* schedule;     /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
   const char* authenticate; /* what tags cover: auto, headers, payloads; NULL: auto */
   int64_t patience_ms;      /* a peer that answers, but gives nothing for this long is named */
-  const char* choices;      /* what happens to which tensor: docs/choices.md; NULL: no rules */
+  const char* choices;      /* what happens to which tensor: docs/guide/choices.md; NULL: no rules */
   const char* link;         /* what is known of the link, such as "10Gb/s"; NULL: nothing */
   const char* hosts;        /* which ranks share a host, such as "4x2"; NULL: as the transport finds it */
-  const char* pacer;        /* how many bytes may be under way: docs/pacing.md; NULL: off */
+  const char* pacer;        /* how many bytes may be under way: docs/guide/pacing.md; NULL: off */
   int servers;              /* so many ranks, the last ones, only sum for the others; 0: none */
-  const char* checksum;     /* what a frame's checksum covers: frames, headers (docs/card.md); NULL: frames */
+  const char* checksum;     /* what checksums cover: frames, headers (docs/inside/card.md); NULL: frames */
   uint64_t measure; /* norms are taken in rounds 1, 2, 4, 8, ... and in every round of so many; 0: in none */
   const char* const*
-      members;        /* a name for each rank, which outlives the job (docs/elastic.md); NULL: its number */
-  uint64_t epoch;     /* how often the members have changed */
-  int undo;           /* 1: tithe_undo may take back the last round */
-  const char* device; /* where codecs run for buckets on a GPU: off, on (docs/device.md); NULL: off */
+      members;    /* a name for each rank, which outlives the job (docs/guide/elastic.md); NULL: its number */
+  uint64_t epoch; /* how often the members have changed */
+  int undo;       /* 1: tithe_undo may take back the last round */
+  const char* device; /* where codecs run for buckets on a GPU: off, on (docs/inside/device.md); NULL: off */
   const char*
-      stragglers; /* who is late, and whether rounds go on without it (docs/stragglers.md); NULL: share=0.25 */
+      stragglers; /* who is late, and whether rounds go on without it (docs/guide/stragglers.md); NULL: share=0.25 */
   tithe_ended ended; /* NULL: nobody is called */
   void* user;        /* for it; both outlive the session */
 } tithe_options;
@@ -107,7 +107,7 @@ typedef struct tithe_tensor {
   size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: not known */
   const size_t*
       bounds; /* of a reduce-scatter or all-gather: world + 1 offsets, rank r owns [bounds[r], bounds[r + 1]);
-                           NULL: equal ranges of whole rows (docs/sharded_rounds.md) */
+                           NULL: equal ranges of whole rows (docs/reference/sharded_rounds.md) */
 } tithe_tensor;
 
 /* A key that is part of the open round is refused: tithe_commit first. */
@@ -151,8 +151,8 @@ int tithe_proposal(const tithe_session* session, uint64_t* round, tithe_error* w
 /* Residuals and counters of this rank, after a failure those of the last commit; *bytes is freed by tithe_free. */
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
 int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error);
-/* Goes on where ranks have gone or come since (docs/elastic.md): states of one round, this rank's own among them if it
- * was there. book: what lost ranks had left unsent is given up and booked; 0: it is spread over all. */
+/* Goes on where ranks have gone or come since (docs/guide/elastic.md): states of one round, this rank's own among them
+ * if it was there. book: what lost ranks had left unsent is given up and booked; 0: it is spread over all. */
 int tithe_restore_states(tithe_session* session, const void* const* states, const size_t* counts, size_t n,
                          int book, tithe_error* error);
 /* tithe_state without what this rank has left unsent: enough for a rank that is new. */
@@ -183,7 +183,7 @@ typedef struct tithe_stats {
   uint64_t
       values_lost; /* that lost ranks had left unsent and that are given up, booked on this rank; and their sum */
   double sum_lost;
-  int late_rank; /* whose program was late in the last 32 rounds; -1: nobody's (docs/elastic.md) */
+  int late_rank; /* whose program was late in the last 32 rounds; -1: nobody's (docs/guide/elastic.md) */
   double late_share;
   uint64_t late_ns;       /* that the others waited for it, per round */
   uint64_t rounds_missed; /* that went on without this rank's program */

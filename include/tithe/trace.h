@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A trace tells what a session did, event by event (docs/trace.md).
+// A trace tells what a session did, event by event (docs/guide/trace.md).
 //
 //   apart     the time in which a step waited for its turn, ready_ns to begin_ns, stands apart from that in which it
 //             ran

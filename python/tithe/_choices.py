@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts the values of `choices=` (docs/choices.md) to the JSON text that sessions take."""
+"""Converts the values of `choices=` (docs/guide/choices.md) to the JSON text that sessions take."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, An
     warnings.warn(
         f"{raw['raw_tensors']:,} parameters of fewer than {raw['min_values']} values travel raw, as fp32, and are "
         f"{share:.0%} of the bytes that are sent, so codec {options.codec} can save little. To send them by {codec}, "
-        f"those of a bucket together: {cure} (docs/choices.md, Groups)",
+        f"those of a bucket together: {cure} (docs/guide/choices.md, Groups)",
         RuntimeWarning,
         stacklevel=2,
     )

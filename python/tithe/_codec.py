@@ -28,7 +28,7 @@ def check_spec(spec: str) -> str:
 
 
 def encode(spec: str, values: npt.ArrayLike) -> bytes:
-    """One frame (docs/format.md) with all of `values`, of any shape, as float32, without error feedback.
+    """One frame (docs/reference/format.md) with all of `values`, of any shape, as float32, without error feedback.
 
     A NaN or Inf among them makes a flagged frame that decodes as NaN throughout.
     """

@@ -2,7 +2,7 @@
 """Rounds as typed calls of XLA, without Python, its interpreter lock and copies of the gradients.
 
 XLA calls _jax_ffi.cc, which the system's compiler compiles at first use, unless the cache has a result for this jaxlib
-(TITHE_CXX and TITHE_CACHE: docs/cli.md).
+(TITHE_CXX and TITHE_CACHE: docs/reference/environment.md).
 """
 
 import ctypes

@@ -56,7 +56,7 @@ def _check(options: dict[str, Any], join_timeout: float) -> None:
 
 
 class Membership:
-    """Opens a session, and continues it with the surviving ranks and new ones (docs/membership.md).
+    """Opens a session, and continues it with the surviving ranks and new ones (docs/guide/membership.md).
 
     board: a folder that all ranks reach and nobody else may write to, new for each start of the job; a torch Store; or
     an object with put_first(key, value) and get(key).

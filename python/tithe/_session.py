@@ -86,16 +86,16 @@ class Session:
     codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none",
     lanes=None (compute threads: by the cores that the ranks of this machine leave free), average=True,
     min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
-    force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/card.md),
-    pacer="off" (or "window=16384": docs/pacing.md), device="off" (or "on": docs/device.md),
-    members=[] (names of ranks), epoch=0, undo=False (docs/elastic.md), stragglers="share=0.25" (when a rank is
-    late, and whether rounds continue without it: docs/stragglers.md), trace="" (a file for the trace; TITHE_TRACE
+    force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/inside/card.md),
+    pacer="off" (or "window=16384": docs/guide/pacing.md), device="off" (or "on": docs/inside/device.md),
+    members=[] (names of ranks), epoch=0, undo=False (docs/guide/elastic.md), stragglers="share=0.25" (when a rank is
+    late, and whether rounds continue without it: docs/guide/stragglers.md), trace="" (a file for the trace; TITHE_TRACE
     otherwise), measure=100 (the rounds whose norms stats() has).
-    choices has rules for single tensors (docs/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the path
-    of a file with either. link="10Gb/s" describes the network, from which tithe derives sizes.
+    choices has rules for single tensors (docs/guide/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
+    path of a file with either. link="10Gb/s" describes the network, from which tithe derives sizes.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), if the transport cannot detect it.
-    servers=2 makes the last 2 ranks sum for the others (docs/strategies.md).
-    codec="auto" measures and plans while the job runs (docs/plan.md), and said() has its decisions.
+    servers=2 makes the last 2 ranks sum for the others (docs/reference/strategies.md).
+    codec="auto" measures and plans while the job runs (docs/guide/plan_auto.md), and said() has its decisions.
     "auto:allow=onebit+fp8" lists the codecs that auto may use beside fp32, bf16 and zip.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
@@ -161,7 +161,7 @@ class Session:
         bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), which may be
         empty. Without bounds an array is split as torch.chunk splits dimension 0, and a flat array by values. Other
         ranks' ranges are not changed. Tensors as in sync(); the bounds are the same on all ranks
-        (docs/sharded_rounds.md).
+        (docs/reference/sharded_rounds.md).
         """
         return self._core.reduce_scatter(list(tensors.items()), _offsets(bounds))
 
@@ -197,7 +197,8 @@ class Session:
         self._evaluations.tell(self._core, measured, rate)
 
     def propose(self, choices: Choices, round: int = 0) -> None:
-        """Proposes new choices for all ranks from round `round` on; 0: as soon as all are ready (docs/choices.md).
+        """Proposes new choices for all ranks from round `round` on; 0: as soon as all are ready
+        (docs/guide/choices.md).
 
         On rank 0 alone, at any time; the other ranks call nothing. choices: as at open; None: no rules. Residuals are
         kept. ValueError for choices that a session would refuse, for a round that has begun, on other ranks, and while
@@ -236,7 +237,8 @@ class Session:
         return self._core.last_round_dropped
 
     def state(self) -> bytes:
-        """Residuals and counters of this rank (docs/format.md); of the last commit after a failure or close()."""
+        """Residuals and counters of this rank (docs/reference/format_state.md); of the last commit after a failure or
+        close()."""
         return self._core.state()
 
     def common_state(self) -> bytes:
@@ -246,9 +248,9 @@ class Session:
     def restore(self, state: bytes | Iterable[bytes], *, lost: str = "spread") -> None:
         """Continues from state(), with the choices of its last commit.
 
-        A list of states is for another set of ranks (docs/elastic.md). It has this rank's own state, or that of any
-        rank if this rank is new, and the states of lost ranks, which all ranks give. The residuals of lost ranks are
-        spread over all ranks, or with lost="book" dropped and booked in stats().
+        A list of states is for another set of ranks (docs/guide/elastic.md). It has this rank's own state, or that of
+        any rank if this rank is new, and the states of lost ranks, which all ranks give. The residuals of lost ranks
+        are spread over all ranks, or with lost="book" dropped and booked in stats().
         ValueError, before anything has changed, for another codec, for a single state of another rank or world size,
         and for a session that was opened with other choices.
         """
@@ -283,7 +285,7 @@ class Session:
         all_gather: called once, as in open(). members: the names of all ranks, in their order. epoch: larger than
         before, the same on all ranks. timeout: seconds for the rendezvous; None: the session's own. The residuals of
         lost ranks are booked in stats(). A ValueError for an argument changes nothing; after another failure reform()
-        may be called again. docs/elastic.md says how ranks agree on members.
+        may be called again. docs/guide/elastic.md says how ranks agree on members.
         """
         self._core.reform(transport, rank, world, all_gather, list(members), epoch, timeout)
 
@@ -304,13 +306,13 @@ class Session:
         residuals after the round); measured_round is its number, from 1. Rounds 1, 2, 4, 8, ... and every hundredth
         round are measured (measure=100 at open). groups: these norms of each codec's tensors, by the codec's name, and
         relative_error, the residual over the gradient. relative_error alone: of all compressed tensors.
-        values_let_go, sum_let_go: dropped residuals beyond 2^63, which no later round could send (docs/footguns.md,
-        "One spike"). sum_forgotten: removed from residuals by feedback=decay. rounds_undone: see undo(). epoch,
-        ranks_lost (whose residuals are unknown), values_lost and sum_lost (of known residuals that were dropped, booked
-        on this rank): docs/elastic.md.
+        values_let_go, sum_let_go: dropped residuals beyond 2^63, which no later round could send
+        (docs/guide/footguns.md, "One spike"). sum_forgotten: removed from residuals by feedback=decay. rounds_undone:
+        see undo(). epoch, ranks_lost (whose residuals are unknown), values_lost and sum_lost (of known residuals that
+        were dropped, booked on this rank): docs/guide/elastic.md.
         Of the last 32 rounds, the same on all ranks: late_rank (-1: none), late_share (its time beyond the median),
         late_ns (the others' wait for it, per round). rounds_missed: rounds that continued without this rank's program;
-        rounds_behind: those that it has not received yet (docs/stragglers.md).
+        rounds_behind: those that it has not received yet (docs/guide/stragglers.md).
         """
         return summed_up(self._core)
 
@@ -326,7 +328,7 @@ class Session:
         return self._core.plan_text()
 
     def trace(self, on: bool = True) -> None:
-        """Records the last 65,536 events while on: docs/trace.md."""
+        """Records the last 65,536 events while on: docs/guide/trace.md."""
         self._core.trace(on)
 
     def mark(self, op: str, begin_ns: int, end_ns: int) -> None:

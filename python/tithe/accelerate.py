@@ -11,7 +11,7 @@
 scale is taken from the accelerator's scaler.
 
 attach() also takes a model that FSDP2 shards inside hosts and replicates between them
-(ParallelismConfig(dp_replicate_size=..., dp_shard_size=...); docs/python.md, Sharded models).
+(ParallelismConfig(dp_replicate_size=..., dp_shard_size=...); docs/guide/python.md, Sharded models).
 
 If only rank 0 may write, use per_rank=False: the states of all ranks are gathered and saved by
 `accelerator.register_for_checkpointing`, 4 bytes per parameter and rank. Registering the State itself would save rank

@@ -53,7 +53,7 @@ def average(session: Session, *, ffi: bool = False) -> Any:
 
 def averaged(session: Session, grads: Any, *, ffi: bool = False) -> Any:
     """The mean over all processes of a tree of gradients, or of changes of parameters after many local steps
-    (docs/local_steps.md), inside or outside a jitted function. One round. ffi: as in average()."""
+    (docs/guide/local_steps.md), inside or outside a jitted function. One round. ffi: as in average()."""
     return _tree_like(grads, mean_of(session, *_named(grads), ffi=ffi))
 
 

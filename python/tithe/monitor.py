@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few numbers every N steps for TensorBoard, W&B or Prometheus (docs/diagnose.md says how to read them).
+"""A few numbers every N steps for TensorBoard, W&B or Prometheus (docs/guide/diagnose.md says how to read them).
 
     import tithe.monitor
     watch = tithe.monitor.Monitor(state, tithe.monitor.tensorboard(SummaryWriter()), every=100)

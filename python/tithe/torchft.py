@@ -10,7 +10,7 @@ or with local steps, which exchange the change of each replica's parameters:
 
     with tithe.torchft.DiLoCo(manager, [model], inner, outer, sync_every=100):
 
-torchft decides which replicas take part. tithe does the exchange, and has a rule for residuals (docs/elastic.md):
+torchft decides which replicas take part. tithe does the exchange, and has a rule for residuals (docs/guide/elastic.md):
 
   quorum       the session continues with the members of each quorum, and keeps their residuals; those of lost replicas
                are booked in stats(). A restarted replica begins with empty residuals

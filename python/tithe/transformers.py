@@ -4,7 +4,7 @@
     import tithe.transformers
     trainer = Trainer(model=model, args=args, train_dataset=data)
     tithe.transformers.attach(trainer)                               # before trainer.train()
-    tithe.transformers.attach(trainer, codec="qtopk:ratio=0.03")     # or what suits yours: docs/choosing.md
+    tithe.transformers.attach(trainer, codec="qtopk:ratio=0.03")     # or what suits yours: docs/start/choosing.md
 
 The Trainer's checkpoints get one file of residuals per rank, `tithe_rank_0.pt` and so on, beside its files of random
 numbers, and `trainer.train(resume_from_checkpoint=...)` loads them from `args.output_dir`. For a checkpoint in another

@@ -130,7 +130,7 @@ void speed(Rig& rig) {
   }
 }
 
-// Each promise of docs/card_rtl.md on its own, and what comes back of each frame that is packed.
+// Each promise of docs/inside/card_rtl.md on its own, and what comes back of each frame that is packed.
 void promises(Rig& rig) {
   const auto event = [&](unsigned direction, Out& out, auto step) {
     std::uint32_t before[5];

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kCountsBegin = std::string_view(BENCH_VARIANT) == "full" ? 0x1fffff000 : 0;
 
-// The register map of docs/card_rtl.md.
+// The register map of docs/inside/card_rtl.md.
 struct Registers {
   std::uint32_t control = 10U << 16 | 10U << 8 | 3U, least = 64, upper = 0;
   std::uint64_t counts[14];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the card does to a frame, from docs/format.md: the model that its bench compares with; and frames to do it to.
+// What the card does to a frame, from docs/reference/format_card.md: the model that its bench compares with; and frames
+// to do it to.
 #include "reference.h"
 
 namespace bench {

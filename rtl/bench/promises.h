@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What docs/card_rtl.md promises of frames: for each promise a frame made for it and the required result, without the
-// model of frames.h.
+// What docs/inside/card_rtl.md promises of frames: for each promise a frame made for it and the required result,
+// without the model of frames.h.
 #include "frames.h"
 
 namespace bench {

@@ -5,10 +5,11 @@
 
 namespace tithe {
 
-// The file that TITHE_TRACE names (docs/trace.md); empty where it names none. Looked up anew each time.
+// The file that TITHE_TRACE names (docs/guide/trace.md); empty where it names none. Looked up anew each time.
 std::string trace_asked();
 
-// The file that TITHE_ADVISE names (docs/plan.md), and what TITHE_ADVISE_ALLOW says; empty where they say nothing.
+// The file that TITHE_ADVISE names (docs/reference/cli_jobs.md), and what TITHE_ADVISE_ALLOW says; empty where they say
+// nothing.
 std::string advice_asked();
 std::string advice_allows();
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// INCEPTIONN's network card (Li et al., MICRO 2018) at work on a frame: the twin of rtl/card.sv. docs/card_rtl.md says
-// which frames are packed, docs/format.md ("Packed frames") what they become.
+// INCEPTIONN's network card (Li et al., MICRO 2018) at work on a frame: the twin of rtl/card.sv.
+// docs/inside/card_rtl.md says which frames are packed, docs/reference/format_card.md ("Packed frames") what they
+// become.
 //
 //   whole       what a card packs in exact mode, a card restores bit for bit, padding aside; in the lossy mode, as the
 //               codec inceptionn decodes it

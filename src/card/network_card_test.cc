@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The twin against the readable model of rtl/bench/frames.h, which the Verilated card is held against too, and against
-// what docs/card_rtl.md promises of frames.
+// what docs/inside/card_rtl.md promises of frames.
 #include "card/network_card.h"
 
 #include <gtest/gtest.h>

@@ -59,7 +59,7 @@ const Kernels kReference = {
 
 const Codec snap_codec = {
     .name = "snap",
-    .doc = "fp32 values that INCEPTIONN's network card packs without loss (docs/card.md)",
+    .doc = "fp32 values that INCEPTIONN's network card packs without loss (docs/inside/card.md)",
     .params = snap::kParams,
     .phases = snap::kPhases,
     // No contraction below 1: values below the bound are not sent.

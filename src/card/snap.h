@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// snap: fp32 values of which a network card that packs groups of inceptionn (docs/card.md) keeps every bit; the rest
-// stays in the residual. The bytes are fp32's: what makes them few is the card, and without a card they are no fewer.
+// snap: fp32 values of which a network card that packs groups of inceptionn (docs/inside/card.md) keeps every bit; the
+// rest stays in the residual. The bytes are fp32's: what makes them few is the card, and without a card they are no
+// fewer.
 //
 // A value becomes what inceptionn with the same bound and mode decodes it to (floats/size_classes.h), and -0
 // becomes +0, which is the one value that a second pass would change. So snapping twice is snapping once, for every

@@ -82,7 +82,8 @@ class Store {
   Map kept_;
 };
 
-// The keys of a saved state, in order (docs/format.md, "State"); without debts as if nothing were unsent.
+// The keys of a saved state, in order (docs/reference/format_state.md, "State"); without debts as if nothing were
+// unsent.
 void write(const Store& store, ArchiveWriter& out, bool debts = true);
 // Into loose entries. kCorrupt for bytes that write() did not write, and for a residual or velocity that is not finite.
 Status read(ArchiveReader& in, Store::Map& saved);

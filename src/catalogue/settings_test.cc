@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A payload of which only the codec and the number of values are known (docs/format.md, section 4).
+// A payload of which only the codec and the number of values are known (docs/reference/format.md, section 4).
 #include "catalogue/settings.h"
 
 #include "support/codec_run.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The checksum of a frame: XXH3-64 with seed 0 over the header up to the checksum, then the payload (docs/format.md).
+// The checksum of a frame: XXH3-64 with seed 0 over the header up to the checksum, then the payload
+// (docs/reference/format.md).
 //
 //   the_same   checksum() gives what checksum_ref() gives, and so does a Checksum, however the bytes are cut
 //

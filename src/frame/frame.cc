@@ -14,7 +14,7 @@
 namespace tithe {
 namespace {
 
-// Where each field stands (docs/format.md, "Header").
+// Where each field stands (docs/reference/format.md, "Header").
 enum Offset : std::size_t {
   kAtMagic = 0,
   kAtVersion = 4,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tags: a MAC by which the ranks of a job know their frames (docs/format.md, "Tag"; docs/security.md).
+// Tags: a MAC by which the ranks of a job know their frames (docs/reference/format_keys.md, "Tag";
+// docs/reference/security.md).
 //
 //   known      GMAC with AES-256 (NIST SP 800-38D), 16 bytes; frame_test.cc holds a readable one beside it
 //   once       under one key, no rank uses a number twice: Tags gives each out once

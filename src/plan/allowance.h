@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The codecs that a user allows for each tensor: the constraint of a plan (docs/plan.md), and of codec "auto".
+// The codecs that a user allows for each tensor: the constraint of a plan (docs/guide/plan.md), and of codec "auto".
 //
 //   allowed   fp32, bf16 and zip always are, and nothing else without a word of the user. Entries with a pattern are
 //             exceptions: a tensor that such a pattern takes may use what these entries say, fp32 and zip, alone

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The trace of one rank, as the file that it leaves behind: a Chrome trace by itself (Perfetto opens it), and what
-// `tithe trace` puts together with those of the other ranks (docs/trace.md).
+// `tithe trace` puts together with those of the other ranks (docs/guide/trace.md).
 //
 //   same      what was written is read back: every event with all that it says
 //   whole     a file that was cut anywhere is refused, and so is one that was not written by a session

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ethernet frames, captures of them, and what a network card makes of floats: written from docs/format.md alone, as a
-check on `tithe card` that shares no code with it."""
+"""Ethernet frames, captures of them, and what a network card makes of floats: written from docs/reference/format.md
+alone, as a check on `tithe card` that shares no code with it."""
 
 import struct
 

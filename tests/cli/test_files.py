@@ -29,7 +29,7 @@ def run(words, folder, **options):
 
 
 def refused(done, code):
-    """One line on stderr, and the exit code as docs/cli.md has it."""
+    """One line on stderr, and the exit code as docs/reference/cli.md has it."""
     assert done.returncode == code, done.stderr
     told = done.stderr.decode(errors="replace")
     assert told.startswith("tithe: ")

@@ -131,7 +131,7 @@ def test_every_codec_can_be_asked_for(folder):
 
 def test_a_codec_is_said_to_suit_what_the_page_says(folder):
     """It was guessed from traits: topk was for every slow link, whatever the optimizer."""
-    page = (ROOT / "docs/choosing.md").read_text()
+    page = (ROOT / "docs/start/choosing.md").read_text()
     columns, row = (re.search(rf"^\| {name} \|(.*)\|$", page, re.MULTILINE)[1] for name in ("codec", "`topk`"))
     told = json.loads(run("codecs topk --json", folder).stdout)
     cells = dict(zip((c.strip() for c in columns.split("|")), (c.strip() for c in row.split("|")), strict=True))

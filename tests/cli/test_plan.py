@@ -54,7 +54,7 @@ def test_what_may_be_used_is_a_list_for_people():
 @pytest.mark.parametrize("optimizer", ["AdamW", "SGD 0.9"])
 def test_an_optimizer_allows_what_the_table_says_yes_to(optimizer):
     answer = told(f"{SLOW} --optimizer '{optimizer}'")
-    page = re.findall(r"^\| `([^`]+)` \|(.*)\|$", (ROOT / "docs/choosing.md").read_text(), re.MULTILINE)
+    page = re.findall(r"^\| `([^`]+)` \|(.*)\|$", (ROOT / "docs/start/choosing.md").read_text(), re.MULTILINE)
     column = {"SGD 0.9": 2, "AdamW": 3}[optimizer]
     near = {codec for codec, row in page if row.split("|")[column].strip() == "yes"}
     assert set(answer["allowed"]) == {codec for codec in near if codec != "bf16"}
@@ -270,7 +270,10 @@ def test_the_same_question_has_the_same_plan():
         (f"{SLOW} --policy threshold", ["give bytes", "threshold:1MB"]),
         (f"{SLOW} --allow onbit", ["--allow", "onebit"]),
         (f"{SLOW} --optimizer AdamV", ["--optimizer", "AdamW", "SGD 0.9"]),
-        (f"{SLOW} --optimizer Muon", ['"SGD 0.5, tuned rate", "SGD 0.9", "AdamW"', "docs/choosing.md", "--allow"]),
+        (
+            f"{SLOW} --optimizer Muon",
+            ['"SGD 0.5, tuned rate", "SGD 0.9", "AdamW"', "docs/start/choosing.md", "--allow"],
+        ),
         (f"{SLOW} --allow qsgd:norm=l2", ["--allow", "feedback=none", "bits=6"]),
         (f"{SLOW} --allow 'encodr.*: onebit'", ["no tensor of the model has such a key"]),
         ("plan --model nothing --link 1Gb/s --ranks 4", ["nothing"]),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule of blame (docs/errors.md): fault x phase of a round x strategy x world. Every survivor returns in time, all
-// name the same rank, the right one or nobody, and all have committed the same rounds.
+// The rule of blame (docs/reference/errors.md): fault x phase of a round x strategy x world. Every survivor returns in
+// time, all name the same rank, the right one or nobody, and all have committed the same rounds.
 #include <fmt/format.h>
 
 #include "conformance/faulty_net.h"

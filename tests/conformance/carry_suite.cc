@@ -196,7 +196,7 @@ TEST(SessionCarry, AScheduleLeavesThePartsThatDoNotFollowIt) {
   EXPECT_EQ(std::count(v.begin() + 100, v.end(), 0.0F), 90);
 }
 
-// docs/errors.md: a state saved after a failure continues from the last commit.
+// docs/reference/errors.md: a state saved after a failure continues from the last commit.
 TEST(SessionCarry, AStateIsGivenAfterAFailure) {
   auto transports = open_loop(3);
   transports[2] = std::make_unique<Shaken>(std::move(transports[2]), 1, false, nullptr, 30);

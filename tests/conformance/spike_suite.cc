@@ -127,7 +127,7 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
   }
   EXPECT_LE(bad_rounds, kBad);
   // Sums that are encoded anew on many ranks leave less than what is let go on some of them (tbq in a ring of 16), and
-  // that stays: docs/footguns.md, "One spike".
+  // that stays: docs/guide/footguns.md, "One spike".
   if (last_seen - kBefore > kLooks) {
     for (Rank r = 0; r < world; ++r)
       for (const std::vector<float>& v : residuals(all[r], kSomeSizes))

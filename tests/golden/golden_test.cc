@@ -122,7 +122,7 @@ std::vector<std::pair<std::string, FrameHeader>> flagged() {
   return {{"flag_non_finite", non_finite}, {"flag_empty", empty}};
 }
 
-// The engine's messages and states, beside payloads (docs/format.md, "Control" and "State").
+// The engine's messages and states, beside payloads (docs/reference/format_control.md, docs/reference/format_state.md).
 std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   std::vector<std::uint8_t> card(engine::kControlBytes);
   card.resize(engine::write_card({.number = 1,
@@ -395,14 +395,15 @@ TEST(Golden, TheFolderHoldsTheListedFramesAndNoOthers) {
 }
 
 TEST(Golden, TheDocumentsDescribeEveryCodec) {
-  std::string document;  // docs/format.md and the pages beside it
-  for (const auto& entry : fs::directory_iterator(fs::path(TITHE_SOURCE_DIR) / "docs"))
+  std::string document;  // docs/reference/format.md and the pages beside it
+  for (const auto& entry : fs::directory_iterator(fs::path(TITHE_SOURCE_DIR) / "docs/reference"))
     if (entry.path().filename().string().starts_with("format"))
       document += bytes_as_string(read(entry.path()));
   for (const Codec* c : all_codecs()) {
     std::ostringstream heading;
     heading << "\n### " << c->name << " (" << static_cast<int>(id_of(*c)) << ")\n";
-    EXPECT_NE(document.find(heading.str()), std::string::npos) << "docs/format*.md lack" << heading.str();
+    EXPECT_NE(document.find(heading.str()), std::string::npos)
+        << "docs/reference/format*.md lack" << heading.str();
   }
 }
 

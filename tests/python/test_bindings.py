@@ -243,7 +243,7 @@ SENDS_NO_ZEROS = {
 }
 
 
-# ---- What docs/errors.md says of a failed session
+# ---- What docs/reference/errors.md says of a failed session
 
 
 def failed():
@@ -265,7 +265,7 @@ def failed():
 def test_a_failed_session_stays_failed_with_the_same_error():
     session, _, lost = failed()
     assert (lost.code, lost.peer) == ("peer_lost", 1)
-    assert "docs/elastic.md" in str(lost)
+    assert "docs/guide/elastic.md" in str(lost)
     for call in (session.commit, lambda: session.sync({"w": np.ones(20, np.float32)})):
         with pytest.raises(tithe.Error) as again:
             call()

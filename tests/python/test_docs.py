@@ -29,28 +29,28 @@ def test_errors_has_a_row_for_every_code():
         r"^  (k[A-Z]\w+),", re.search(r"enum class Code.*?};", read("include/tithe/status.h"), re.S)[0], re.M
     )
     assert len(codes) >= 10
-    assert [c for c in first_cells(read("docs/errors.md")) if c.startswith("k")] == codes
+    assert [c for c in first_cells(read("docs/reference/errors.md")) if c.startswith("k")] == codes
 
 
 def test_errors_has_the_names_that_the_program_uses():
     names = re.findall(r'"(\w+)"', re.search(r"kNames = \{(.*?)\};", read("src/base/status.cc"), re.S)[1])
-    assert re.findall(r"^\| `k\w+` \| `(\w+)`", read("docs/errors.md"), re.MULTILINE) == names
+    assert re.findall(r"^\| `k\w+` \| `(\w+)`", read("docs/reference/errors.md"), re.MULTILINE) == names
 
 
 def test_strategies_has_every_strategy():
-    assert first_cells(read("docs/strategies.md")) == listed("strategies")
+    assert first_cells(read("docs/reference/strategies.md")) == listed("strategies")
 
 
 @pytest.mark.parametrize("codec", listed("codecs"))
 def test_codecs_says_what_each_does(codec):
-    page = read("docs/codecs_each.md")
+    page = read("docs/reference/codecs_each.md")
     assert f"**`{codec}`**" in page
 
 
 def test_flow_has_every_law():
     laws = re.search(r"enum class Law[^{]*\{([^}]*)\}", read("include/tithe/seam/codec.h"))[1]
     names = [law.strip().removeprefix("k").lower() for law in laws.split(",")]
-    table = read("docs/flow.md").split("| law |")[1].split("\n\n")[0]
+    table = read("docs/inside/flow.md").split("| law |")[1].split("\n\n")[0]
     assert sorted(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == sorted(names)
 
 
@@ -64,12 +64,13 @@ def test_hacking_puts_every_folder_on_its_floor():
 
 
 def test_environment_variables_are_in_one_table():
-    """Every TITHE_ variable that a source names as text has a row in docs/environment.md, and the other way round."""
+    """Every TITHE_ variable that a source names as text has a row in docs/reference/environment.md, and the other way
+    round."""
     sources = [p for folder in ("src", "apps", "python", "demo", "tests") for p in (ROOT / folder).rglob("*")]
     text = "".join(p.read_text() for p in sources if p.suffix in (".cc", ".h", ".py") and p != Path(__file__))
     # TITHE_AS_RANK is between our own processes.
     named = set(re.findall(r"[\"'](TITHE_[A-Z_]+)[\"'=]", text)) - {"TITHE_AS_RANK"}
-    assert named == {cell for cell in first_cells(read("docs/environment.md")) if cell.startswith("TITHE_")}
+    assert named == {cell for cell in first_cells(read("docs/reference/environment.md")) if cell.startswith("TITHE_")}
 
 
 def test_the_editors_syntax_has_every_word_of_the_language():
@@ -86,7 +87,7 @@ def test_the_editors_syntax_has_every_word_of_the_language():
     assert words <= set(known.split())
 
 
-@pytest.mark.parametrize("page", ["hosts", "diagnose"])
+@pytest.mark.parametrize("page", ["start/hosts", "guide/diagnose"])
 def test_what_guides_name_is_there(page):
     """Options of attach() and of tcp, verbs, strategies, variables, numbers of stats()."""
     text, session, tcp = read(f"docs/{page}.md"), read("include/tithe/session.h"), ROOT / "src/transport/tcp"
@@ -101,7 +102,7 @@ def test_what_guides_name_is_there(page):
     for verb in re.findall(r"`tithe ([a-z]+(?: [a-z]+)?)", text):
         assert verb in verbs or verb.split()[0] in verbs, verb
     for variable in re.findall(r"TITHE_[A-Z]+", text):
-        assert variable in first_cells(read("docs/environment.md")), variable
+        assert variable in first_cells(read("docs/reference/environment.md")), variable
     for strategy in re.findall(r"strategy `(\w+)`", text):
         assert strategy in listed("strategies"), strategy
     known = set(re.findall(r'"(\w+)"', read("python/src/stats_dicts.cc") + read("python/tithe/_stats.py")))
@@ -116,13 +117,13 @@ def test_the_index_lists_every_document_once():
         for link in re.findall(r"^- \[[^\]]+\]\(([^)]+)\):", read("docs/README.md"), re.M)
     ]
     assert len(linked) == len(set(linked))
-    documents = {*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")} - {ROOT / "docs/README.md"}
+    documents = {*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")} - {ROOT / "docs/README.md"}
     assert documents <= set(linked)
 
 
 def test_every_header_has_a_tier():
-    """docs/install.md says of each installed header whether it is stable or a seam."""
-    table = read("docs/install.md").split("## What is stable")[1].split("\n\n")[2]
+    """docs/start/install.md says of each installed header whether it is stable or a seam."""
+    table = read("docs/start/install.md").split("## What is stable")[1].split("\n\n")[2]
     stable, seams = (re.findall(r"`(\w+\.h)`", row) for row in table.splitlines()[2::2])
     assert sorted(stable) == sorted(path.name for path in ROOT.glob("include/tithe/*.h"))
     assert sorted(seams) == sorted(path.name for path in ROOT.glob("include/tithe/seam/*.h"))

@@ -60,7 +60,7 @@ def tree(tmp_path):
     t.put("python/tithe/torch/_hook/job.py", SPDX_PY + "from tithe.torch._device.route import BucketRoute\n")
     t.put("README.md", "# A title\n\nSee [the guide](docs/guide.md#the-second-part) and `src/base/fold.h`.\n")
     t.put("docs/guide.md", "# Guide\n\n## The second part\n\n[back](../README.md)\n")
-    t.put("docs/glossary.md", WORDS + UNUSED)
+    t.put("docs/reference/glossary.md", WORDS + UNUSED)
     return t
 
 
@@ -185,10 +185,18 @@ def test_style_catches(tree, name, text, says):
         ("src/codec/topk/topk.cc", 'const char* kWhy = "a Place";\n', "topk.cc:2: place: write index"),
         ("src/codec/topk/topk.cc", "float left = 0;  // in place\n", "topk.cc:2: `left`: write residual_out"),
         ("docs/guide.md", "the place of a value\n", "guide.md:1: place: write index"),
-        ("docs/glossary.md", WORDS + "| **index** | again |\n" + UNUSED, "glossary.md:7: index after rank"),
-        ("docs/glossary.md", WORDS, "needs two tables"),
-        ("docs/glossary.md", WORDS + UNUSED + "| seat | `src/gone` | **rank** |\n", "`src/gone`: no such files"),
-        ("docs/glossary.md", WORDS + UNUSED + "| seat | `src` | **chair** |\n", "chair is not in the glossary"),
+        ("docs/reference/glossary.md", WORDS + "| **index** | again |\n" + UNUSED, "glossary.md:7: index after rank"),
+        ("docs/reference/glossary.md", WORDS, "needs two tables"),
+        (
+            "docs/reference/glossary.md",
+            WORDS + UNUSED + "| seat | `src/gone` | **rank** |\n",
+            "`src/gone`: no such files",
+        ),
+        (
+            "docs/reference/glossary.md",
+            WORDS + UNUSED + "| seat | `src` | **chair** |\n",
+            "chair is not in the glossary",
+        ),
     ],
 )
 def test_glossary_catches(tree, name, text, says):

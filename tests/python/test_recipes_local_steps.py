@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/local_steps.md, as they stand there, with numbers that fit a test."""
+"""The recipes of docs/guide/local_steps.md, as they stand there, with numbers that fit a test."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from processes import run_ranks
 
-PAGE = Path(__file__).parents[2] / "docs" / "local_steps.md"
+PAGE = Path(__file__).parents[2] / "docs/guide/local_steps.md"
 
 
 def _recipe(number):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second decoder, written from docs/format.md alone, reads the golden frames to the same bits."""
+"""The second decoder, written from docs/reference/format.md alone, reads the golden frames to the same bits."""
 
 import hashlib
 import math

@@ -40,10 +40,10 @@ def test_every_name_is_a_page_of_the_site(tmp_path):
 
 def test_a_name_without_a_docstring_or_off_the_page_is_found(tmp_path):
     (tmp_path / "python/tithe").mkdir(parents=True)
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/reference").mkdir(parents=True)
     (tmp_path / "python/tithe/__init__.py").write_text(
         '"""A."""\n__all__ = ["told", "bare"]\n\n\ndef told():\n    """It."""\n\n\ndef bare():\n    pass\n'
     )
-    (tmp_path / "docs/python_reference.md").write_text("`tithe.bare()`\n")
+    (tmp_path / "docs/reference/python_reference.md").write_text("`tithe.bare()`\n")
     found = [text for _, _, text in python_api.check(tmp_path)]
     assert found == ["lacks tithe.told of tithe", "tithe.bare has no docstring"]

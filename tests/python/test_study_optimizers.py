@@ -129,7 +129,12 @@ def test_results_go_on_but_not_with_those_of_another_study(tmp_path):
 @pytest.fixture
 def tree(tmp_path):
     for name in (
-        *("docs/choosing.md", "include/tithe/session.h", "include/tithe/codecs.def", "apps/tithe/codec/choosing.def"),
+        *(
+            "docs/start/choosing.md",
+            "include/tithe/session.h",
+            "include/tithe/codecs.def",
+            "apps/tithe/codec/choosing.def",
+        ),
         *("bench/results/study_optimizers.json", "bench/results/study_optimizers.md", "bench/results/study.json"),
         "python/tithe/_studied.py",
     ):
@@ -145,7 +150,7 @@ def test_this_tree_says_what_the_study_found(tree):
 @pytest.mark.parametrize(
     ("name", "old", "new", "says"),
     [
-        ("docs/choosing.md", "| yes |", "| no |", "differs from what it is written from"),
+        ("docs/start/choosing.md", "| yes |", "| no |", "differs from what it is written from"),
         ("bench/results/study_optimizers.md", "**yes**", "no", "differs from what it is written from"),
         (
             "bench/results/study_optimizers.json",
@@ -155,7 +160,7 @@ def test_this_tree_says_what_the_study_found(tree):
         ),
         ("include/tithe/session.h", 'codec = "fp8"', 'codec = "onebit"', "not within noise of fp32"),
         ("include/tithe/session.h", 'codec = "fp8"', 'codec = "thc"', "can be told from fp32"),
-        ("docs/choosing.md", "`fp8`", "`best`", "does not name the default"),
+        ("docs/start/choosing.md", "`fp8`", "`best`", "does not name the default"),
     ],
 )
 def test_choosing_catches(tree, name, old, new, says):

@@ -136,7 +136,7 @@ def test_killed_rank_is_named_by_every_survivor_within_10_seconds(tmp_path):
         for rank in (0, 2):
             peer, code, text, noticed = ranks.result(rank, 30)
             assert (peer, code) == (1, "peer_lost"), text
-            assert "rank 1" in text and "docs/elastic.md" in text
+            assert "rank 1" in text and "docs/guide/elastic.md" in text
             assert noticed - killed < 10
         for rank in (0, 2):
             ranks.end(rank, 20)

@@ -256,7 +256,8 @@ def test_torch_distributed_checkpoint_saves_and_loads_every_ranks_state(tmp_path
 
 
 def with_optimizer(rank, world, folder, kind, through):
-    """As docs/python.md has it: trained to step 6, or through a checkpoint at step 3 in a new model and optimizer."""
+    """As docs/guide/python.md has it: trained to step 6, or through a checkpoint at step 3 in a new model and
+    optimizer."""
 
     def begin():
         model = DDP(conv())

@@ -248,7 +248,7 @@ class Job:
         after = [each.residual() for each in members]
         left = sum(each.given for each in members) + sum(each.owed for each in members)
         if not np.array_equal(left, np.frombuffer(total) + sum(after)):
-            # Nobody can tell what of its step the others have: docs/elastic.md.
+            # Nobody can tell what of its step the others have: docs/guide/elastic.md.
             assert let_go, (*at, [(each.id, each.mishap, each.number, each.counted) for each in members])
         let_go.clear()
         for each, now in zip(members, after, strict=True):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codec eden of docs/format.md: its payloads, and the rotation that brings their sum back. See tithe_format.py."""
+"""Codec eden of docs/reference/format.md: its payloads, and the rotation that brings their sum back. See
+tithe_format.py."""
 
 import math
 import struct

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 6 of docs/format.md: codecs with a few bits per value under the scale of a block. See tithe_format.py."""
+"""Section 6 of docs/reference/format.md: codecs with a few bits per value under the scale of a block. See
+tithe_format.py."""
 
 import math
 import struct

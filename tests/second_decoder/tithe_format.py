@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second reader of tithe's frames, written from docs/format.md alone and in its order. It is meant to be read.
+"""A second reader of tithe's frames, written from docs/reference/format.md alone and in its order. It is meant to be
+read.
 
     header, payloads = parse_frame(bytes)      # sections 2 to 5
     values = decode(header, payloads)          # sections 6 and 7

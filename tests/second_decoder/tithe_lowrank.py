@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codec powersgd of docs/format.md: two factors, of which a reader makes the first orthonormal. See tithe_format.py."""
+"""Codec powersgd of docs/reference/format.md: two factors, of which a reader makes the first orthonormal. See
+tithe_format.py."""
 
 import math
 import struct

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 1 of docs/format.md: numbers. And how to refuse."""
+"""Section 1 of docs/reference/format.md: numbers. And how to refuse."""
 
 import math
 import struct
 
 
 class Refused(Exception):
-    """The bytes break a rule of docs/format.md."""
+    """The bytes break a rule of docs/reference/format.md."""
 
 
 def must(rule: bool, why: str) -> None:

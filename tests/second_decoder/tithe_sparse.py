@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 6 of docs/format.md: payloads that name some of the values. See tithe_format.py."""
+"""Section 6 of docs/reference/format.md: payloads that name some of the values. See tithe_format.py."""
 
 import math
 import struct

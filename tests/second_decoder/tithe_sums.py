@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 6 of docs/format.md: codecs whose payloads add up as whole numbers. See tithe_format.py."""
+"""Section 6 of docs/reference/format.md: codecs whose payloads add up as whole numbers. See tithe_format.py."""
 
 import math
 import struct

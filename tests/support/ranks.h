@@ -69,7 +69,8 @@ inline std::string text(const Status& s) {
   return s.ok() ? "ok" : std::string(name(s.code())) + ": " + s.what();
 }
 
-// A state but for the number of its job, which differs between two jobs, and the checksum (docs/format.md, "State").
+// A state but for the number of its job, which differs between two jobs, and the checksum
+// (docs/reference/format_state.md, "State").
 inline std::vector<std::uint8_t> of_any_job(Session& session) {
   std::vector<std::uint8_t> state = *session.state();
   state.resize(state.size() - 8);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One word per thing. docs/glossary.md lists the words, and in a second table the words that are not used: where they
-are looked for, and what to write.
+"""One word per thing. docs/reference/glossary.md lists the words, and in a second table the words that are not used:
+where they are looked for, and what to write.
 
 A plain word of that table is found in comments, strings and names, singular and plural, also as part of a name:
 `place` in `list_places` and `Place` (the phrase `in place` is allowed). A word in back quotes is a name: it is found as
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tree import Problem, files, main
 
-GLOSSARY = "docs/glossary.md"
+GLOSSARY = "docs/reference/glossary.md"
 TERM = re.compile(r"\*\*([^*]+)\*\*")
 QUOTED = re.compile(r"`([^`]+)`")
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of a name: list, places; Index, Draws

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
+"""What docs/start/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
 studies (study_optimizers.json and, for one column, study.json); what `tithe codecs NAME` says, from that page
 (apps/tithe/codec/choosing.def); what tithe.torch.attach() knows of it (python/tithe/_studied.py); and that the default
 of sessions cannot be told from fp32 there. --write puts all of it in place; else it is compared."""
@@ -108,7 +108,7 @@ def verdicts(study: verdict.Study, first: dict[str, str]) -> Iterator[tuple[str,
 def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[str, str]) -> str:
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
-        "// The words of docs/choosing.md for each codec: when to take it, and how it does under an optimizer.",
+        "// The words of docs/start/choosing.md for each codec: when to take it, and how it does under an optimizer.",
         "// Written by tools/lint/choosing.py --write.",
         *(
             f'TITHE_WHEN("{spec}", "{have}{f" ({only})" if only else ""}")'
@@ -124,7 +124,7 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
     """The same for tithe.torch.attach(optimizer=...)."""
     lines = [
         "# SPDX-License-Identifier: Apache-2.0",
-        '"""How codecs do under optimizers (docs/choosing.md). Written by tools/lint/choosing.py --write."""',
+        '"""How codecs do under optimizers (docs/start/choosing.md). Written by tools/lint/choosing.py --write."""',
         "",
     ]
     results = dict(sorted(verdicts(study, first)))
@@ -140,7 +140,7 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
 
 
 def check(root: Path, write: bool) -> Iterator[Problem]:
-    page, results = root / "docs/choosing.md", root / "bench/results/study_optimizers.md"
+    page, results = root / "docs/start/choosing.md", root / "bench/results/study_optimizers.md"
     header = root / "include/tithe/session.h"
     details = json.loads(results.with_suffix(".json").read_text())
     study, first = verdict.Study(details), first_study(root / "bench/results/study.json")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/codecs.md and docs/codecs_parameters.md, from `tithe codecs --json` and the measurements in
-bench/results/codecs.txt (speed) and bench/results/study.json (accuracy). A missing measurement is an empty cell.
---write writes the tables; otherwise they are compared."""
+"""The tables of docs/reference/codecs.md and docs/reference/codecs_parameters.md, from `tithe codecs --json` and the
+measurements in bench/results/codecs.txt (speed) and bench/results/study.json (accuracy). A missing measurement is an
+empty cell. --write writes the tables; otherwise they are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tree import Problem, report
 
 ROOT = Path(__file__).parents[2].resolve()
-PAGES = (ROOT / "docs/codecs.md", ROOT / "docs/codecs_parameters.md")
+PAGES = (ROOT / "docs/reference/codecs.md", ROOT / "docs/reference/codecs_parameters.md")
 RESULTS = ROOT / "bench/results"
 MARKED = re.compile(r"(<!-- (\w+): written by tools/lint/codec_tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 

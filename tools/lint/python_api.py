@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every public name of the Python side has a docstring, and stands in docs/python_reference.md in back quotes.
+"""Every public name of the Python side has a docstring, and stands in docs/reference/python_reference.md in back
+quotes.
 
 Modules are read and not imported: what one of them needs (Lightning, transformers) need not be there. The docstrings
 themselves stand in the code alone; `page` writes them as a page for the site that tools/make_docs.py makes.
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tree import Problem, main
 
-PAGE = "docs/python_reference.md"
+PAGE = "docs/reference/python_reference.md"
 COMPILED = "tithe._core"  # its names have no Python source
 OPENED = {"tithe.Session"}  # made by their class methods, not by calling them
 OURS = {"_Slots"}  # base classes that are not another framework's

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe card: INCEPTIONN's network card (docs/card.md), between two interfaces or over a capture.
+// tithe card: INCEPTIONN's network card (docs/inside/card.md), between two interfaces or over a capture.
 #include <fmt/format.h>
 
 #include "card/capture.h"

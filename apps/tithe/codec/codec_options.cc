@@ -15,7 +15,7 @@ void add_codec_and_strategy(CLI::App& app, std::string& codec, std::string& stra
                  "with its parameters, e.g. topk:ratio=0.01; topk@gather names the strategy too")
       ->capture_default_str();
   const CLI::Option* given =
-      app.add_option("--strategy", strategy, "who sends what to whom (docs/strategies.md)")
+      app.add_option("--strategy", strategy, "who sends what to whom (docs/reference/strategies.md)")
           ->capture_default_str();
   app.parse_complete_callback([&codec, &strategy, given] {
     const std::string text = codec;

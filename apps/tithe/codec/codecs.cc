@@ -189,7 +189,8 @@ Result<Report> one_codec(const std::string& text) {
       codec.params.empty() ? "\n\nno parameters of its own\n" : "\n\nparameters, behind a colon:\n";
   for (const ParamSpec& p : codec.params) report.text += param_line(p);
   report.text += fmt::format(
-      "and those of every codec (`tithe codecs`). Measured: docs/codecs.md, docs/choosing.md.\n"
+      "and those of every codec (`tithe codecs`). Measured: docs/reference/codecs.md, "
+      "docs/start/choosing.md.\n"
       "Example: {}\n",
       codec.params.empty() ? fmt::format("{}:feedback=none", codec.name)
                            : fmt::format("{}:{}", codec.name, param_text(codec.params.front())));
@@ -226,7 +227,7 @@ Result<Report> list_codecs() {
       "                to one rounding\n"
       "loses           at most, in one round: the part of the squared norm that is not sent; on average,\n"
       "                if drawn\n"
-      "`tithe codecs NAME`: parameters, and when to use it. Speed and accuracy: docs/codecs.md.\n";
+      "`tithe codecs NAME`: parameters, and when to use it. Speed and accuracy: docs/reference/codecs.md.\n";
   report.text += "\nFor every codec, behind the colon with its own parameters:\n";
   for (const ParamSpec& p : feedback_params()) {
     report.json["feedback"].push_back(param_json(p));

@@ -92,7 +92,7 @@ Run declare_encode(CLI::App& app) {
 }  // namespace
 
 const Verb encode_verb = {.name = "encode",
-                          .doc = "encode a file of values as one frame (docs/format.md)",
+                          .doc = "encode a file of values as one frame (docs/reference/format.md)",
                           .declare = declare_encode};
 
 }  // namespace tithe::cli

@@ -68,7 +68,7 @@ std::string bash(const std::vector<VerbInfo>& verbs) {
   std::vector<std::string> first = words_after(verbs, "");
   first.insert(first.end(), {"--help", "--version"});
   return fmt::format(
-      "# Completion for tithe, from `tithe completion`; docs/cli.md says how to load it.\n"
+      "# Completion for tithe, from `tithe completion`; docs/reference/cli.md says how to load it.\n"
       "_tithe_words() {{\n"
       "  local cur=\"${{COMP_WORDS[COMP_CWORD]}}\" prev=\"${{COMP_WORDS[COMP_CWORD-1]}}\" verb='' word\n"
       "  for word in \"${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}\"; do\n"
@@ -103,7 +103,7 @@ std::string in_quotes(std::string_view text) {
 
 std::string fish(const std::vector<VerbInfo>& verbs) {
   std::string script =
-      "# Completion for tithe, from `tithe completion`; docs/cli.md says how to load it.\n"
+      "# Completion for tithe, from `tithe completion`; docs/reference/cli.md says how to load it.\n"
       "complete -c tithe -f\n";
   for (const std::string& word : words_after(verbs, ""))
     script += fmt::format("complete -c tithe -n __fish_use_subcommand -a {}\n", word);

@@ -48,7 +48,7 @@ Result<Report> help(const CLI::App& app, const std::vector<std::string>& words) 
         "tithe help VERB        its arguments and options\n"
         "tithe codecs NAME      a codec's parameters, and when to use it\n"
         "tithe doctor           what this machine has, and how to get the rest\n"
-        "docs/cli.md has examples of each.\n";
+        "docs/reference/cli.md has examples of each.\n";
     return report;
   }
   std::string path;

@@ -48,7 +48,7 @@ Result<Report> manual(const CLI::App& app) {
       ".TP\n.B TITHE_TARGET\nThe best vector instructions to use.\n"
       ".TP\n.B TITHE_FORCE_REFERENCE\n1: the readable reference of every codec; the same bytes, slower.\n"
       ".TP\n.B UCX_TLS, UCX_NET_DEVICES\nWhat UCX uses, e.g. tcp and eth0.\n"
-      ".PP\nAll others stand in docs/cli.md.\n";
+      ".PP\nAll others stand in docs/reference/cli.md.\n";
   report.json = {{"page", page}};
   return report;
 }

@@ -60,13 +60,17 @@ std::string where_of(const lang::LoadedProgram& program, std::size_t phase, std:
 // Shows items that are not in blocks. False: the rest is.
 bool show_whole(const lang::Checked& checked, Report& report) {
   if (checked.sends_values)
-    report.text += "values: the value array of docs/format.md, \"Sparse payloads\", one for each index\n";
+    report.text +=
+        "values: the value array of docs/reference/format_sparse.md, \"Sparse payloads\", one for each "
+        "index\n";
   if (checked.sends_indices)
-    report.text += "indices: the list of docs/format.md, \"Sparse payloads\", without its values\n";
+    report.text +=
+        "indices: the list of docs/reference/format_sparse.md, \"Sparse payloads\", without its values\n";
   if (checked.adds()) {
     const lang::Item& item = checked.items[0];
     report.text += fmt::format(
-        "int[] {}: the int fields of docs/format.md, of each value its distance from {}, at most {} of a "
+        "int[] {}: the int fields of docs/reference/format_sums.md, of each value its distance from {}, at "
+        "most {} of a "
         "rank\n",
         item.name, item.low, item.top);
   }
@@ -79,7 +83,8 @@ void show_layout(const lang::LoadedProgram& program, std::size_t phase, const la
   if (show_whole(checked, report)) return;
   if (checked.counts) report.text += "  0     2                 u16      ranks counted\n";
   if (checked.sends_pairs)
-    report.text += "pairs: the list of indices and values of docs/format.md, \"Sparse payloads\"\n";
+    report.text +=
+        "pairs: the list of indices and values of docs/reference/format_sparse.md, \"Sparse payloads\"\n";
   const auto part_of = [](const lang::Item& item) { return item.once ? 0 : item.table ? 1 : 2; };
   const auto heading = [&](int part) {
     if (part == 0) return std::string("once\n");

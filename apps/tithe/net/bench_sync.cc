@@ -245,7 +245,7 @@ Run declare_bench_sync(CLI::App& app) {
       ->check(CLI::Range(0, kMostRanks))
       ->capture_default_str();
   app.add_option("--choices", args->choices_file,
-                 "a file of rules (docs/choices.md); the tensor is called gradient");
+                 "a file of rules (docs/guide/choices.md); the tensor is called gradient");
   app.add_option("--n", args->n, "values per rank")
       ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 32))
       ->capture_default_str();
@@ -256,11 +256,11 @@ Run declare_bench_sync(CLI::App& app) {
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
   app.add_option("--pacer", args->pacer,
-                 "how many bytes may be under way: off, or window=BYTES (docs/pacing.md)")
+                 "how many bytes may be under way: off, or window=BYTES (docs/guide/pacing.md)")
       ->capture_default_str();
-  app.add_option(
-         "--checksum", args->checksum,
-         "what frames' checksums cover: frames, or headers, for fp32 through cards that round (docs/card.md)")
+  app.add_option("--checksum", args->checksum,
+                 "what frames' checksums cover: frames, or headers, for fp32 through cards that round "
+                 "(docs/inside/card.md)")
       ->capture_default_str();
   return [args] { return bench_sync(*args); };
 }

@@ -8,7 +8,8 @@
 //           tbf on eth0: what the host sends            |
 //           tbf on port<i>: what the host receives -----+
 //
-// With cards (docs/card.md) eth0 is a TAP, and a process `tithe card` stands between it and the link, which is wire0:
+// With cards (docs/inside/card.md) eth0 is a TAP, and a process `tithe card` stands between it and the link, which is
+// wire0:
 //
 //   host i: eth0 ---- tithe card ---- wire0 ---- veth ---- port<i> --+-- bridge "switch"
 //

@@ -177,9 +177,9 @@ Run declare_profile(CLI::App& app) {
   app.add_option("--link", args->link,
                  "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then")
       ->capture_default_str();
-  app.add_option(
-      "--hosts", args->hosts,
-      "which ranks share a host: 2x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
+  app.add_option("--hosts", args->hosts,
+                 "which ranks share a host: 2x2, 3+1 (docs/reference/strategies.md); empty: with a link each "
+                 "has its own");
   add_delay(app, args->delay_ms);
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   app.add_option(

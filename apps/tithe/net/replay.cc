@@ -188,21 +188,21 @@ Run declare_replay(CLI::App& app) {
          "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then, which takes "
          "root")
       ->capture_default_str();
-  app.add_option(
-      "--hosts", args->session.hosts,
-      "which ranks share a host: 4x2, 3+1 (docs/strategies.md); empty: with a link each has its own");
+  app.add_option("--hosts", args->session.hosts,
+                 "which ranks share a host: 4x2, 3+1 (docs/reference/strategies.md); empty: with a link each "
+                 "has its own");
   add_queue_and_card(app, args->queue_bytes, args->card);
   add_delay(app, args->delay_ms);
   app.add_flag("--tell-link", args->tell_link,
                "tell the session the link, so that sizes of parts follow from it");
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
-  app.add_option("--choices", args->choices_file, "a file of rules (docs/choices.md)");
+  app.add_option("--choices", args->choices_file, "a file of rules (docs/guide/choices.md)");
   app.add_option("--lanes", args->session.lanes,
                  "compute threads per rank; 0: the calling thread does all; as a session has them")
       ->check(CLI::Range(0, 64));
   app.add_option("--pacer", args->session.pacer,
-                 "how many bytes may be under way: off, or window=BYTES (docs/pacing.md)")
+                 "how many bytes may be under way: off, or window=BYTES (docs/guide/pacing.md)")
       ->capture_default_str();
   app.add_option("--min-values", args->session.min_values, "smaller tensors travel raw")
       ->capture_default_str();

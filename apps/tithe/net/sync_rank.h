@@ -43,7 +43,7 @@ struct SyncOutcome {
   bool identical = true;
   double apart = 0;         // where they may differ: the largest difference of a value from rank 0's
   std::string plan;         // Session::plan_text
-  double ledger_error = 0;  // largest imbalance of a value over the largest value, see docs/cli.md
+  double ledger_error = 0;  // largest imbalance of a value over the largest value
 };
 
 // Ends with the Status that went to the board too, if any.

@@ -112,9 +112,10 @@ Result<std::vector<std::string_view>> within_noise(std::string_view optimizer) {
   if (found.empty())
     return Status(
         Code::kInvalid,
-        fmt::format("'{}' is not in the study of optimizers (docs/choosing.md): {}; for another one say "
-                    "with --allow what may be lost, and compare with fp32",
-                    optimizer, suggest(optimizer, known)));
+        fmt::format(
+            "'{}' is not in the study of optimizers (docs/start/choosing.md): {}; for another one say "
+            "with --allow what may be lost, and compare with fp32",
+            optimizer, suggest(optimizer, known)));
   return found;
 }
 

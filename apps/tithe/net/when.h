@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// When to take a codec, as docs/choosing.md says it: its words come through choosing.def, which
+// When to take a codec, as docs/start/choosing.md says it: its words come through choosing.def, which
 // tools/lint/choosing.py writes. A codec that the page does not speak of is described by its traits.
 #include <cstddef>
 #include <string>

@@ -175,7 +175,7 @@ Run declare_advise(CLI::App& app) {
       ->required();
   app.add_option("--allow", args->allow,
                  "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
-  add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
+  add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/guide/choices.md)");
   app.add_flag("--keep", args->keep, "let the command go on to its end; else it is stopped");
   return [args] { return run_advise(*args); };
 }

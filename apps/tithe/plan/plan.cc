@@ -260,12 +260,12 @@ Result<Report> run_plan(const PlanArgs& args) {
   report.json["allowed"] = allowed;
   if (!args.optimizer.empty())
     report.text += fmt::format(
-        "allowed: fp32, bf16 and zip; and what trains like fp32 under {} (docs/choosing.md): {}\n",
+        "allowed: fp32, bf16 and zip; and what trains like fp32 under {} (docs/start/choosing.md): {}\n",
         args.optimizer, fmt::join(allowed, ", "));
   else if (args.allow.empty())
     report.text +=
         "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME says what else may be lost "
-        "(docs/choosing.md)\n";
+        "(docs/start/choosing.md)\n";
   std::string why;
   if (args.why) {
     Result<std::string> text = why_text(shown_question, shown, report.json);
@@ -343,18 +343,18 @@ Run declare_plan(CLI::App& app) {
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--policy", args->policy,
-                 "how to decide: timeline, secopa, dragonn, threshold:BYTES, bf16, raw (docs/plan.md)")
+                 "how to decide: timeline, secopa, dragonn, threshold:BYTES, bf16, raw (docs/guide/plan.md)")
       ->capture_default_str();
   app.add_option("--compare", args->compare, "further policies to compare with");
   app.add_option("--allow", args->allow,
                  "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
   app.add_option(
       "--optimizer", args->optimizer,
-      "what the job trains with, as docs/choosing.md names it, such as AdamW: what trains like fp32 "
+      "what the job trains with, as docs/start/choosing.md names it, such as AdamW: what trains like fp32 "
       "under it may be used");
   app.add_flag("--why", args->why,
                "print what bounds the step, and the step with another choice for tensors that are alike");
-  add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/choices.md)");
+  add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/guide/choices.md)");
   add_output(app, "--html", args->html, "write its timeline as a page, beside the one without compression");
   return [args] { return run_plan(*args); };
 }

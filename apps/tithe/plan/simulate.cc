@@ -258,7 +258,7 @@ Run declare_simulate(CLI::App& app) {
   app.add_option("--profile", args->profile, "a file that `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->foreign_profile, "take a profile of another machine or version");
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
-  app.add_option("--choices", args->choices_file, "a file of rules (docs/choices.md)");
+  app.add_option("--choices", args->choices_file, "a file of rules (docs/guide/choices.md)");
   app.add_option("--compare", args->compare, "further settings to compare with: CODEC, or CODEC@STRATEGY");
   app.add_option("--lanes", args->session.lanes,
                  "compute threads per rank; without it as many as its host's cores leave free")

@@ -71,7 +71,7 @@ Status check_parts(const Scene& scene, const Choices& choices) {
   return {
       Code::kInvalid,
       fmt::format("{} values in {:.0f} parts: at most {} are simulated; ask for larger parts (part_values in "
-                  "--choices, docs/choices.md) or a model of fewer values",
+                  "--choices, docs/guide/choices.md) or a model of fewer values",
                   scene.model.values(), parts, kMostParts)};
 }
 

@@ -9,7 +9,7 @@ namespace tithe::cli {
 
 void add_windows(CLI::App& app, SimulateArgs& args) {
   app.add_option("--every", args.every,
-                 "local steps: iterations between two exchanges of a fragment (docs/local_steps.md)")
+                 "local steps: iterations between two exchanges of a fragment (docs/guide/local_steps.md)")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--fragments", args.fragments,
                  "with --every: parts of the model, exchanged one after the other")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// From names to codecs: those of codecs.def, and programs in the codec language (docs/language.md), which are codecs
-// from the moment their file was read.
+// From names to codecs: those of codecs.def, and programs in the codec language (docs/guide/language.md), which are
+// codecs from the moment their file was read.
 #include <span>
 #include <string>
 #include <string_view>

@@ -92,7 +92,7 @@ struct Merge {
   float divide = 1.0F;
 };
 
-// How payloads of several workers combine into one (docs/flow.md, "Phases and laws").
+// How payloads of several workers combine into one (docs/inside/flow.md, "Phases and laws").
 enum class Law : std::uint8_t { kDecode, kSum, kMax, kConcat, kLeader };
 std::string_view name(Law law);  // "decode", "sum", ...
 
@@ -142,7 +142,8 @@ struct Impl {
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
                    std::span<float> out) = nullptr;
   // kCorrupt unless encode could have written this payload for n values, but for a NaN or Inf in a dense run of floats
-  // (fp32, bf16, fp16, fp8, inceptionn, snap, zip; docs/format.md). Reads no byte past it, and settings and phase.
+  // (fp32, bf16, fp16, fp8, inceptionn, snap, zip; docs/reference/format.md). Reads no byte past it, and settings and
+  // phase.
   Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
   // For phases that combine: acc := acc (+ or max) in, both payloads of equal size. A kMax payload may also hold a
   // count of workers; counts add up. Rounding errors are added to residual_out (n values, or nullptr), so that the

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A frame is all that ranks send: a fixed header and payloads. docs/format.md is normative.
+// A frame is all that ranks send: a fixed header and payloads. docs/reference/format.md is normative.
 //
 //   whole      a frame that is truncated, extended or changed in any bit is refused (checksum over the whole frame);
 //              only who says so reads frames whose checksum covers the header alone (SessionOptions::checksum)
 //   known      lengths are compared with what this rank expects before a payload byte is read
 //   apart      parse_frame() reads the header, check_frame() compares it with expectations: two functions
-//   tagged     between processes a frame ends with a tag, which only the ranks of its job can write (docs/security.md)
+//   tagged     between processes a frame ends with a tag, which only the ranks of its job can write
+//              (docs/reference/security.md)
 #include <cstddef>
 #include <cstdint>
 
@@ -47,7 +48,8 @@ struct FrameHeader {
   std::uint64_t values = 0;  // gradient values that the frame stands for
   std::uint64_t payload_bytes = 0;
   std::uint64_t plan = 0;  // hash of everything that ranks must agree on
-  // kHeader: network cards on the way may round the payload (docs/card.md). For codec fp32 alone, without kFlagConcat.
+  // kHeader: network cards on the way may round the payload (docs/inside/card.md). For codec fp32 alone, without
+  // kFlagConcat.
   Cover checksum = Cover::kFrame;
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };

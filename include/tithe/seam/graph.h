@@ -30,7 +30,7 @@ using Chunk = int;  // a slice of the partition
 // are merged; all that is stored is of the codec between hosts.
 enum class Stage : std::uint8_t { kBetween, kInside };
 
-// The exchange of a bucket (docs/sharded_rounds.md).
+// The exchange of a bucket (docs/reference/sharded_rounds.md).
 //   all-reduce      every rank receives the sum of the whole part
 //   reduce-scatter  rank r owns chunk r of the part, and receives the sum of that chunk
 //   all-gather      rank r owns chunk r of the part, and every rank receives it

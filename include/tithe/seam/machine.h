@@ -19,7 +19,7 @@ struct Machine {
   bool simd = true;  // false forces the reference everywhere
   int sm = 0;        // CUDA compute capability, 90 for Hopper; 0 without a GPU
 };
-const Machine& this_machine();  // TITHE_FORCE_REFERENCE=1 turns simd off (docs/cli.md)
+const Machine& this_machine();  // TITHE_FORCE_REFERENCE=1 turns simd off (docs/reference/environment.md)
 
 std::vector<std::string> targets();  // of this processor, best first, whatever is in use
 std::string target();                // the one in use

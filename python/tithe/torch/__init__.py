@@ -4,7 +4,7 @@
     import tithe.torch
     model = DistributedDataParallel(model)
     tithe.torch.attach(model)                              # a quarter of the bytes, any optimizer
-    tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or the codec that suits yours: docs/choosing.md
+    tithe.torch.attach(model, codec="qtopk:ratio=0.03")    # or the codec that suits yours: docs/start/choosing.md
 
 or, to register the hook by hand:
 
@@ -12,7 +12,7 @@ or, to register the hook by hand:
 
 or, over a slow and distant link, with an exchange every N steps:
 
-    with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):     # docs/local_steps.md
+    with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):     # docs/guide/local_steps.md
 
 Trainers have modules of their own, which attach at the right moment and save the residuals of all ranks with the
 trainer's checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's
@@ -25,8 +25,8 @@ The properties of DDP under tithe:
                    torch.accelerator's streams and events; several devices per process are possible). A bucket is copied
                    to pinned host memory on a stream of its own, sent while backward continues, and copied back; the
                    future carries the event. Pinned memory is as large as the gradients. With device="on" a bucket on a
-                   CUDA GPU stays there, and its kernels run there (docs/device.md). Every wait is tested against a
-                   stand-in for a GPU; tools/gpu_check.sh checks and times it on a GPU
+                   CUDA GPU stays there, and its kernels run there (docs/inside/device.md). Every wait is tested against
+                   a stand-in for a GPU; tools/gpu_check.sh checks and times it on a GPU
   nested           a backward inside a backward works: checkpoints (reentrant or not, nested), autograd.grad and
                    gradient penalties. A hook of your own around this one returns the future and does not wait for it
   accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step. Without
@@ -66,8 +66,8 @@ The properties of DDP under tithe:
   Ctrl-C           ends every wait on the main thread, and the session; peers are told. The step that waited never
                    counts: state_dict() returns the state before it
   waiting          every wait ends: a silent rank is named after `timeout`, a rank that hands nothing over after
-                   `patience`. If it is this rank, the text has the buckets that are missing (docs/errors.md); once its
-                   backward has ended, it waits for `timeout`
+                   `patience`. If it is this rank, the text has the buckets that are missing (docs/reference/errors.md);
+                   once its backward has ended, it waits for `timeout`
   fork             a forked child must not run backward with the parent's State. DataLoader workers are fine, by fork,
                    spawn or forkserver: the end of a rank is noticed at once even if its workers live on
 """
@@ -150,20 +150,20 @@ def attach(
     """Makes a model synchronise its gradients through tithe. Collective: all ranks call it, before backward.
 
     model: a DistributedDataParallel; or a model of fully_shard() with a mesh that has a replicate dimension, or of
-    replicate() over FSDP2 (docs/python.md, Sharded models); or one of these after torch.compile(). A model that
-    fully_shard() shards over all ranks gets a FullyShardedState, and may have weights="zip" (docs/sharded.md). Options
-    are those of State, except process_group and parameters, which the model has. Returns the State: state_dict(),
-    load_state_dict(), stats(), plan(), trace(), close().
+    replicate() over FSDP2 (docs/guide/python.md, Sharded models); or one of these after torch.compile(). A model that
+    fully_shard() shards over all ranks gets a FullyShardedState, and may have weights="zip" (docs/guide/sharded.md).
+    Options are those of State, except process_group and parameters, which the model has. Returns the State:
+    state_dict(), load_state_dict(), stats(), plan(), trace(), close().
     codec: by default one that suits the optimizer, or any optimizer if none is given. "auto" with an optimizer may use
-    every codec that trains like fp32 under it (docs/choosing.md).
+    every codec that trains like fp32 under it (docs/start/choosing.md).
     optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec.
     tithe.torch.optim.AdamW then removes the codec's error from its divisor; others step as usual. attach() warns if a
     codec does not suit the optimizer, and the State warns once if the loop clears the gradients of a round without
-    step() (docs/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses residuals:
-    call state.undo() on every rank, with undo=True.
+    step() (docs/guide/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses
+    residuals: call state.undo() on every rank, with undo=True.
     replicas: the group of the ranks with the same shard, for a model of fully_shard() without a replicate dimension.
     inside: "auto", or the process group of the ranks on this host: they first sum DDP's gradients, and each rank then
-    exchanges a share of them with the other hosts (docs/python.md, Several ranks on a host).
+    exchanges a share of them with the other hosts (docs/guide/python.md, Several ranks on a host).
     ValueError for a wrong setting, a parameter of another type (float64, complex), sparse gradients or a second hook.
     If one rank refuses, the others raise tithe.Error with `peer` at once. A rank that does not come is named after
     `timeout` seconds.

@@ -47,7 +47,7 @@ std::vector<std::string> lines_of(const Advice& a, const Asked& asked) {
   }
   std::string last = fmt::format("No network could bring it below {:.1f} ms.", a.no_network * 1e3);
   if (hint)
-    last += fmt::format(" If {} may be used too (docs/choosing.md), {:.1f} ms.", kHint, a.hinted * 1e3);
+    last += fmt::format(" If {} may be used too (docs/start/choosing.md), {:.1f} ms.", kHint, a.hinted * 1e3);
   out.push_back(std::move(last));
   return out;
 }

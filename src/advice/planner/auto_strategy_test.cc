@@ -115,7 +115,7 @@ TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
     return std::ranges::any_of(plan::ways_of(usual.spec, {}, usual),
                                [](const Way& way) { return way.strategy->name == "ring"; });
   };
-  EXPECT_TRUE(rings("fp8", 15));  // docs/strategies.md
+  EXPECT_TRUE(rings("fp8", 15));  // docs/reference/strategies.md
   EXPECT_FALSE(rings("fp8", 16));
   EXPECT_TRUE(rings("fp8:format=e5m2", 3));
   EXPECT_FALSE(rings("fp8:format=e5m2", 4));

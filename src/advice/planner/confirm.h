@@ -5,7 +5,7 @@
 //   stopped    a step that is longer than the best before it is not followed to its end; one that the estimate says is
 //              longer by far is not begun
 //   baseline   one codec by one strategy for all tensors, as `tithe simulate --codec C --strategy S` has it: of each
-//              codec the best over all strategies, ring and tree of a network library among them (docs/plan.md)
+//              codec the best over all strategies, ring and tree of a network library among them (docs/guide/plan.md)
 //   same       the same calls give the same candidates on every machine
 #include <functional>
 #include <set>

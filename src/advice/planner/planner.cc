@@ -81,7 +81,7 @@ std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
 }
 
 // Without tithe, people with devices run a network library, which sums on the devices. It sends by ring, or by
-// something at least as fast as its tree (docs/plan.md).
+// something at least as fast as its tree (docs/guide/plan.md).
 Result<Baseline> on_devices(const Question& question, const Spec& spec) {
   Question q{question.job, question.cluster.on_devices(), question.costs, {}};
   // To send a value it is read and written; to add one there is the sum to be read too. In memory like a V100's

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The planner: what to compress, with what, how cut, and why (docs/plan.md).
+// The planner: what to compress, with what, how cut, and why (docs/guide/plan.md).
 //
 //   confirmed   what a search found, what stands beside it, what the other policies decide and the baselines are run in
 //               the simulator; the shortest step of these is the plan. For more than kMostConfirmed tensors the

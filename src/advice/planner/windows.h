@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A plan for many local steps (docs/local_steps.md): a fragment of the model is exchanged once in a window, and what
-// the computing of some iterations does not hide of that is waited for.
+// A plan for many local steps (docs/guide/local_steps.md): a fragment of the model is exchanged once in a window, and
+// what the computing of some iterations does not hide of that is waited for.
 //
 //   slices   a question for each fragment. Its step is the part of a window that ends with the exchange: the fragment's
 //            tensors are ready together, and the iterations that the exchange runs behind follow

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A cluster as the simulator and the planner see it: hosts, what is in them, and the links between them, as a tree of
-// switches (docs/simulate.md has the fields; clusters/ has examples).
+// switches (docs/guide/simulate_clusters.md has the fields; clusters/ has examples).
 //
 //   tree      between two hosts there is one way: up to where their ways meet, and down again
 //   duplex    a link carries its rate in both directions at once

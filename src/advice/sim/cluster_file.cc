@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cluster's file, in TOML (docs/simulate.md).
+// A cluster's file, in TOML (docs/guide/simulate_clusters.md).
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #include <fmt/format.h>
@@ -185,7 +185,8 @@ class ClusterReader {
         for (const Leaves& l : kAllLeaves)
           if (value.value<std::string_view>() == name(l)) rule = &l;
         if (rule == nullptr)
-          return at(value, "long_messages: \"at once\", \"posted\" or \"asked\" (docs/simulate.md)");
+          return at(value,
+                    "long_messages: \"at once\", \"posted\" or \"asked\" (docs/guide/simulate_clusters.md)");
         out_.leave_ = *rule;
         continue;
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The costs of a step of the engine on a machine: the numbers that a profile holds (docs/simulate.md).
+// The costs of a step of the engine on a machine: the numbers that a profile holds (docs/guide/simulate.md).
 //
 //   curves     time over values: linear between measured points, through the origin below the first one, in proportion
 //              beyond the last one
@@ -87,7 +87,8 @@ inline constexpr CostField kCostFields[] = {
 
 // The paces that planning uses where nothing was measured (src/plan/pace.def), for all codecs that it lists.
 Costs usual_costs();
-// The same with what is assumed of steps, messages and frames (docs/simulate.md): messages are those of ucx over TCP.
+// The same with what is assumed of steps, messages and frames (docs/guide/simulate.md): messages are those of ucx over
+// TCP.
 inline constexpr std::string_view kUsualTransport = "ucx";
 inline constexpr double kUsualManyToOne =
     0.9;  // bench/results/truth.md: `server` beside `ring`, fp32 and bf16

@@ -4,7 +4,7 @@
 //
 //   fair       at any moment each link is shared so that no flow can get more without one that has less losing some
 //              (max-min, by progressive filling; Bertsekas and Gallager, Data Networks, 6.5.2). TCP comes close over
-//              some round trips; it does not where queues are so short that they drop (docs/simulate.md)
+//              some round trips; it does not where queues are so short that they drop (docs/guide/simulate.md)
 //   exact      between two changes rates are constant, so the time of the next end is computed, not stepped to
 //   mutual     where a link's flows have a flow of the opposite route, it carries but a share of its rate
 //   crowded    where flows of several first links meet on a link that is said to mind, it carries but a share of its

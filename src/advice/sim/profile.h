@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A profile: what `tithe profile` measured of a machine and its links, as a JSON file (fields: docs/simulate.md).
+// A profile: what `tithe profile` measured of a machine and its links, as a JSON file (fields:
+// docs/guide/simulate_clusters.md).
 //
 //   whole     parse_profile(to_json(p)) gives the same profile; a file that is torn, or has a field that nobody
 //             knows, is refused with file and cure
@@ -60,8 +61,8 @@ std::string machine_name();  // of this processor
 // The cluster that was measured: a host per rank, each with the rate and the latency of its links, all on one switch.
 // kInvalid where no link was measured.
 Result<Cluster> cluster_of(const Profile& profile);
-// The same with its costs as a file that Cluster::parse takes (docs/simulate.md), to be kept and edited. kInvalid as
-// above. Phases of a codec after the first are not in it: each is then like the first.
+// The same with its costs as a file that Cluster::parse takes (docs/guide/simulate_clusters.md), to be kept and edited.
+// kInvalid as above. Phases of a codec after the first are not in it: each is then like the first.
 Result<std::string> cluster_text(const Profile& profile, const std::string& name);
 
 }  // namespace tithe::sim

@@ -274,7 +274,7 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
     return Status(
         Code::kInvalid,
         fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
-                    "(--ranks), or for hosts and a strategy by which they are alike (docs/simulate.md)",
+                    "(--ranks), or for hosts and a strategy by which they are alike (docs/guide/simulate.md)",
                     classes.seats(), kMostSeats));
   return World(cluster, costs, work, events, classes, shelf.scripts).run(limit);
 }

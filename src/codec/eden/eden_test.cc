@@ -143,7 +143,7 @@ TEST(Eden, FeedbackSendsAllInTime) {
   }
 }
 
-// No draw of the signs makes 1 bit send the lesser of two, as docs/codecs.md warns.
+// No draw of the signs makes 1 bit send the lesser of two, as docs/reference/codecs_each.md warns.
 TEST(Eden, TheLesserOfTwoValuesAloneNeedsFeedback) {
   Floats x(kBlock);
   x[5] = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residuals and memory stay on a GPU from round to round, and residuals move between it and the host. TITHE_TEST_GPU=real runs
-// this on one.
+// Residuals and memory stay on a GPU from round to round, and residuals move between it and the host.
+// TITHE_TEST_GPU=real runs this on one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,8 @@ TEST_F(OnGpus, SteadyRoundsTakeNothingOfTheDriver) {
   }
 }
 
-// A state but for the number of its job, which differs between two jobs, and the checksum (docs/format.md, "State").
+// A state but for the number of its job, which differs between two jobs, and the checksum
+// (docs/reference/format_state.md, "State").
 std::vector<std::uint8_t> of_any_job(std::vector<std::uint8_t> state) {
   state.resize(state.size() - 8);
   std::fill_n(state.begin() + 24, 8, std::uint8_t{0});

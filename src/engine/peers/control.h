@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The messages of ranks on the control channel, each in one frame of at most kControlBytes
-// (docs/format.md, "Control"):
+// (docs/reference/format_control.md, "Control"):
 //   card       before the first round of a layout: everything that ranks must agree on
 //   farewell   the session is over: why, and which rank is to blame
 //   evidence   right before a farewell: how this rank knows, and whom it does not hear

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The verdict on who is to blame: a function of what ranks have said, and of nothing else. No clocks, no threads, no
-// transport; ranks that heard the same testimonies reach the same verdict (docs/errors.md, "Who is named").
+// transport; ranks that heard the same testimonies reach the same verdict (docs/reference/errors.md, "Who is named").
 //
 // A rank that fails says once what it found, and whom it does not hear. A rank that fails because another one
 // said so repeats that one's finding, and adds whom it does not hear itself.

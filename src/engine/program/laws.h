@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The meaning of a graph's verbs under each law: one row per law. docs/flow.md prints its words; compile() and the
-// steps of a Unit go by the rest.
+// The meaning of a graph's verbs under each law: one row per law. docs/inside/flow.md prints its words; compile() and
+// the steps of a Unit go by the rest.
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,7 +43,7 @@ struct LawRow {
 
 const LawRow& row_of(Law law);
 inline constexpr Law kAllLaws[] = {Law::kDecode, Law::kSum, Law::kMax, Law::kConcat, Law::kLeader};
-std::string laws_as_text();  // the table of docs/flow.md
+std::string laws_as_text();  // the table of docs/inside/flow.md
 
 // The laws by which the phases of a part combine: the strategy's first that the codec's phase knows.
 // kInvalid where there is none; kUnsupported where phases stand in an order that no engine can run.

@@ -10,11 +10,11 @@ namespace tithe::engine {
 namespace {
 
 TEST(Laws, DocsFlowPrintsTheTable) {
-  std::ifstream file(TITHE_SOURCE_DIR "/docs/flow.md");
+  std::ifstream file(TITHE_SOURCE_DIR "/docs/inside/flow.md");
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_NE(text.str().find(laws_as_text()), std::string::npos)
-      << "docs/flow.md, \"Phases and laws\", should hold\n"
+      << "docs/inside/flow.md, \"Phases and laws\", should hold\n"
       << laws_as_text();
 }
 

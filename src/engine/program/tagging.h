@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The proofs that a session's frames carry: how they are tagged, if at all (docs/security.md), and their checksum.
+// The proofs that a session's frames carry: how they are tagged, if at all (docs/reference/security.md), and their
+// checksum.
 #include <string_view>
 
 #include "tithe/seam/frame.h"

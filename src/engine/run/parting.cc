@@ -4,7 +4,7 @@
 // Why it takes time: the rank that is heard of first is often the messenger, not the one that died. So a rank that
 // fails does not answer its caller at once; it says what it found, listens for a while, and judges what all have said.
 //
-// The rule of blame (docs/errors.md has it for users; verdict.cc is it):
+// The rule of blame (docs/reference/errors.md has it for users; verdict.cc is it):
 //   1. A rank that fails says so to all others, once: what it found, about whom, whom it does not hear, and which
 //      round it has not committed. A rank that hears of a failure fails too, and repeats the finding.
 //   2. It waits until every rank has spoken that any rank hears; or until the grace is over. A rank's words reach

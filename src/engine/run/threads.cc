@@ -294,7 +294,7 @@ Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
       return {
           Code::kIo,
           fmt::format("rank {} has no memory to work on a bucket of {} tensors, of which '{}' is the largest "
-                      "with {} values (docs/flow.md, 'Memory')",
+                      "with {} values (docs/reference/resources.md, 'Memory')",
                       member_.me, task.job->unit->tensors().size(), largest->key, largest->n),
           member_.me};
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A session's state as bytes (docs/format.md, "State"): the head below, what the carry keeps, and a checksum of it all.
+// A session's state as bytes (docs/reference/format_state.md, "State"): the head below, what the carry keeps, and a
+// checksum of it all.
 #include <string>
 #include <vector>
 

@@ -32,7 +32,7 @@ void Session::Impl::let_go(bool finite, bool excessive) {
     }
     say(fmt::format(
         "round {}{}: what rank {} had left unsent of tensor '{}' reached {:.2g} and is let go ({} values, "
-        "their sum {:.3g}): a gradient was that large once; see 'One spike' in docs/footguns.md",
+        "their sum {:.3g}): a gradient was that large once; see 'One spike' in docs/guide/footguns.md",
         round_ - 1, finite ? "" : " was dropped", member_.me, key, gone.largest, gone.values, gone.sum));
   }
 }
@@ -79,8 +79,10 @@ std::string Session::Impl::needs(std::span<const Tensor> bucket, RoundKind kind)
 // The others cannot go on without this rank, so they hear of it now.
 Status Session::Impl::no_memory(const std::string& what) {
   runner_.cancel();
-  return {Code::kIo, fmt::format("rank {} has no memory for {} (docs/flow.md, 'Memory')", member_.me, what),
-          member_.me};
+  return {
+      Code::kIo,
+      fmt::format("rank {} has no memory for {} (docs/reference/resources.md, 'Memory')", member_.me, what),
+      member_.me};
 }
 
 }  // namespace tithe

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that a session holds: docs/flow.md, "Memory".
+// The memory that a session holds: docs/reference/resources.md, "Memory".
 #include <gtest/gtest.h>
 
 #ifdef __linux__

@@ -59,7 +59,7 @@ void Session::Impl::look_for_late() {
   say(fmt::format(
       "round {}: rank {}{} is late: its program takes {:.4g} ms for a round, {:.0f} % more than the median "
       "of all ranks, and the others wait {:.4g} ms for it, on average of the last {} rounds "
-      "(docs/stragglers.md)",
+      "(docs/guide/stragglers.md)",
       round_ - 1, late_.rank, name, 1e-6 * static_cast<double>(late_.own_ns), 100 * late_.share,
       1e-6 * static_cast<double>(late_.cost_ns), engine::kLateWindow));
 }

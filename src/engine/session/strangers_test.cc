@@ -93,7 +93,7 @@ TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
   EXPECT_EQ(ranks[0].stats().strange, 4U);
 }
 
-constexpr std::size_t kAtKind = 26;  // docs/format.md: phase
+constexpr std::size_t kAtKind = 26;  // docs/reference/format.md: phase
 
 // The k-th control message of rank 1 to rank 0 comes with a bit changed: the tag does not hold, so nobody says whose it
 // is, and it was as if it had never been sent. Rank 0 waited for it for `patience`.

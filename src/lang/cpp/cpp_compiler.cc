@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the environment for compiled programs, as lang/store/private_folder.cc does (docs/cli.md has the table).
+// Reads the environment for compiled programs, as lang/store/private_folder.cc does (docs/reference/environment.md has
+// the table).
 #include "lang/cpp/cpp_compiler.h"
 
 #include <fcntl.h>

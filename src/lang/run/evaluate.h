@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The operators of the language, on arrays: the meaning of docs/language.md in C++. Every float operation
-// rounds by itself, in the program's order; nothing is fused or reordered.
+// The operators of the language, on arrays: the meaning of docs/reference/language_reference.md in C++. Every float
+// operation rounds by itself, in the program's order; nothing is fused or reordered.
 #include <span>
 
 #include "lang/front/passes.h"

@@ -383,7 +383,7 @@ Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine) {
         fmt::format(
             "others can reach {}, and this job has no token: set TITHE_TOKEN to the same value on all "
             "ranks (openssl rand -hex 32 makes one), or TITHE_TOKEN=none where every machine that can "
-            "reach it is trusted (docs/security.md)",
+            "reach it is trusted (docs/reference/security.md)",
             launch.host));
   return launch.rank == 0 ? Host(launch, mine).run() : visit(launch, mine);
 }

@@ -119,7 +119,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
           Code::kInvalid,
           fmt::format("rank {} is on another host than this rank, and listens on its loopback alone: name "
                       "a network of all ranks in which every machine is trusted, "
-                      "tcp:trust=10.0.0.0/8, or encrypt with tcp:tls=DIR (docs/security.md)",
+                      "tcp:trust=10.0.0.0/8, or encrypt with tcp:tls=DIR (docs/reference/security.md)",
                       r),
           r);
   }

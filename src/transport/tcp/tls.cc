@@ -125,8 +125,9 @@ struct File {
     fd = UniqueFd::from([this] { return ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
     struct stat is {};
     if (!fd.is_open() || fstat(fd.get(), &is) != 0)
-      status = wrong(fmt::format("tls: {}: {}; `tithe keys new` makes a folder of them (docs/transports.md)",
-                                 name, std::strerror(errno)));
+      status = wrong(
+          fmt::format("tls: {}: {}; `tithe keys new` makes a folder of them (docs/reference/transports.md)",
+                      name, std::strerror(errno)));
     else if (!S_ISREG(is.st_mode))
       status = wrong(fmt::format("tls: {} is no regular file", name));
     else if (secret && (is.st_mode & 077) != 0)

@@ -31,7 +31,7 @@ class Checkpoints:
     """Saves a job in `folder`, which all ranks reach, and continues the job from there at start.
 
     For launchers that start all ranks again, or another number of ranks (torchrun --max-restarts, --nnodes=2:4;
-    docs/elastic.md).
+    docs/guide/elastic.md).
 
         kept = tithe.torch.Checkpoints(folder, tithe.torch.attach(model), model, optimizer, every=100)
         for step in kept.steps(10_000):
@@ -64,7 +64,7 @@ class Checkpoints:
         if is_sharded(model):
             raise ValueError(
                 "Checkpoints saves the model of rank 0, and this model is sharded: save it with "
-                "torch.distributed.checkpoint (docs/python.md, Checkpoints)"
+                "torch.distributed.checkpoint (docs/guide/python.md, Checkpoints)"
             )
         self.step = 0  # the next step
         self._folder, self._every = Path(folder), every

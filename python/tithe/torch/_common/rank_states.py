@@ -53,6 +53,6 @@ def own_state(gathered: Mapping[str, Any], rank: int, world: int) -> Mapping[str
         raise ValueError("not a gathered state of this version of tithe.torch.State")
     if len(states) == world:
         return states[rank]
-    # Another number of ranks: the session spreads all residuals by the rule of docs/elastic.md.
+    # Another number of ranks: the session spreads all residuals by the rule of docs/guide/elastic.md.
     mine = dict(states[rank] if rank < len(states) else states[0])
     return {**mine, "sessions": [state["session"] for state in states]}

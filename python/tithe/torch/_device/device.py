@@ -12,10 +12,10 @@
 The module uses torch.accelerator, torch.Stream and torch.Event, and so works for every device that has them.
 
 With device="on" a bucket on a CUDA GPU is not copied: the session receives its address and the stream that fills it
-(docs/device.md). A bucket is still copied to the host if this rank reads or changes its values there: for an optimizer
-adapter, or for an exchange inside a host. A loss scale that is a power of two, such as GradScaler's, is divided out on
-the device, where the division is exact. Any other loss scale is divided out on the host, since an accelerator may
-round differently.
+(docs/inside/device.md). A bucket is still copied to the host if this rank reads or changes its values there: for an
+optimizer adapter, or for an exchange inside a host. A loss scale that is a power of two, such as GradScaler's, is
+divided out on the device, where the division is exact. Any other loss scale is divided out on the host, since an
+accelerator may round differently.
 """
 
 import contextlib

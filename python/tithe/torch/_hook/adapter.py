@@ -46,7 +46,7 @@ class OptimizerAdapter:
             self.names = {n: (name, p) for n, (name, p) in self.views.names.items() if n in mine and p.requires_grad}
 
     def rules(self) -> dict[str, str]:
-        """Choices for the side tensors (docs/choices.md)."""
+        """Choices for the side tensors (docs/guide/choices.md)."""
         return {f"*{self.suffix}": self.codec} if self.suffix else {}
 
     def side_views(self) -> list[tuple[str, torch.Tensor]]:

@@ -20,7 +20,7 @@ class Figures:
 
         After close() and after an error it returns the last figures. The time of a step's exchange is hidden until
         backward hands over its last bucket, and exposed after that. relative_error, of the compressed gradients alone,
-        tells whether a codec fits (docs/diagnose.md). print(state) shows the main figures on a few lines.
+        tells whether a codec fits (docs/guide/diagnose.md). print(state) shows the main figures on a few lines.
         """
         return dict(self._figure(summed_up))
 
@@ -42,7 +42,7 @@ class Figures:
         return self._running.report.describe(self.stats(), self.tensor_stats())
 
     def trace(self, on: bool = True) -> None:
-        """Records the last 65,536 events while on, with the backward passes: docs/trace.md."""
+        """Records the last 65,536 events while on, with the backward passes: docs/guide/trace.md."""
         self._open_session().trace(on)
         self._watch_backward()
 

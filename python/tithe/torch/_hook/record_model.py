@@ -88,7 +88,7 @@ def record_model(
     name: str | None = None,
 ) -> dict[str, Any]:
     """Runs some training steps, and writes a file that `tithe simulate --model` and `tithe replay --model` read: the
-    names, sizes and rows of the model's gradients, and the time when each is ready (docs/simulate.md).
+    names, sizes and rows of the model's gradients, and the time when each is ready (docs/guide/simulate.md).
 
     model: any module, with or without DistributedDataParallel and torch.compile(). step: a function that runs one
     training step, forward and backward at least. It is called `warmup` times, then `steps` times, and the file has the

@@ -80,11 +80,11 @@ class Saved(Figures):
         """Continues bit-identically from this rank's state_dict(), with the same model and codec.
 
         It also takes the result of gathered_state_dict() on rank 0, even that of another number of ranks: the residuals
-        of ranks that do not exist here are spread over all ranks (docs/elastic.md). ValueError, before anything has
-        changed, for a single rank's state of another world size, rank, codec or choices, and for parameters of another
-        shape or memory format, by name. A parameter that the state lacks begins with an empty residual; residuals of
-        parameters that do not train are kept. A line in the log names both. Load before the first step. A State without
-        names refuses parameters that it cannot tell apart, here or in the first step.
+        of ranks that do not exist here are spread over all ranks (docs/guide/elastic.md). ValueError, before anything
+        has changed, for a single rank's state of another world size, rank, codec or choices, and for parameters of
+        another shape or memory format, by name. A parameter that the state lacks begins with an empty residual;
+        residuals of parameters that do not train are kept. A line in the log names both. Load before the first step. A
+        State without names refuses parameters that it cannot tell apart, here or in the first step.
         """
         if "ranks" in state:
             group = self._group()

@@ -11,7 +11,7 @@ from tithe.torch._common.checks import some
 
 _NOW = (
     "The session is over: state_dict() gives the state of the last step that counted. Restart from a checkpoint, in as "
-    "many ranks as there are (docs/elastic.md)"
+    "many ranks as there are (docs/guide/elastic.md)"
 )
 
 

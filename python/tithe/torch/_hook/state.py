@@ -50,21 +50,21 @@ class State(_Slots):
 
     process_group: the ranks to average over. None is the default group at the first use.
     codec, strategy: as `tithe codecs` and `tithe.strategies()` list them. The defaults suit any optimizer
-    (docs/choosing.md). codec="auto" measures the first steps, chooses a plan, and measures again if the steps change
-    (docs/plan.md); rank 0 logs the decisions. "auto:allow=onebit+*.bias: fp32" lists the codecs that auto may use
-    beside fp32, bf16 and zip.
+    (docs/start/choosing.md). codec="auto" measures the first steps, chooses a plan, and measures again if the steps
+    change (docs/guide/plan.md); rank 0 logs the decisions. "auto:allow=onebit+*.bias: fp32" lists the codecs that auto
+    may use beside fp32, bf16 and zip.
     parameters: (name, parameter) pairs, such as model.named_parameters(), by which residuals get their names. Without
     them the State takes the names of the model that registers it.
     loss_scale: a function that returns the factor of the loss (GradScaler.get_scale).
-    choices: rules for single parameters (docs/choices.md): a dict such as
+    choices: rules for single parameters (docs/guide/choices.md): a dict such as
     {"*embedding*": "qtopk:ratio=0.03", "*.bias": "fp32"}, JSON text, or the path of a file with either. A rule with the
     name of a parameter that the model does not have raises ValueError. A pattern that matches no parameter gives a
     RuntimeWarning.
     clip: the largest L2 norm of one parameter's gradient on one rank. A larger gradient is scaled down to it before
-    encoding (docs/footguns.md, "Clipping"). 0: no limit. The same as clip= in the codec's text.
+    encoding (docs/guide/footguns.md, "Clipping"). 0: no limit. The same as clip= in the codec's text.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     groups: "round" sends the tensors in groups once per step, with the last bucket, instead of with each bucket
-    (docs/choices.md, "Groups"). The same on all ranks.
+    (docs/guide/choices.md, "Groups"). The same on all ranks.
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
     force_reference, authenticate, checksum, pacer, device, trace, measure, transport (see tithe.Session).
 
@@ -293,7 +293,8 @@ class State(_Slots):
     # ---- new choices, undo
 
     def propose(self, choices: Choices, round: int = 0) -> None:
-        """Proposes new choices for all ranks from step `round` on; 0: as soon as all ranks are ready (docs/choices.md).
+        """Proposes new choices for all ranks from step `round` on; 0: as soon as all ranks are ready
+        (docs/guide/choices.md).
 
         On rank 0 alone, at any time after the first step; the other ranks call nothing. choices: as in State(); None:
         no rules. Residuals are kept, and saved states have the choices in force. ValueError for choices that a State

@@ -40,7 +40,7 @@ _DOING = "tithe.torch.LocalSteps"
 
 
 class LocalSteps:
-    """A context in which each rank trains alone, and the ranks exchange every N steps (docs/local_steps.md).
+    """A context in which each rank trains alone, and the ranks exchange every N steps (docs/guide/local_steps.md).
 
         with tithe.torch.LocalSteps(model, optimizer, every=30, steps=10_000):
             for batch in data:
@@ -197,7 +197,7 @@ class LocalSteps:
         if exchanges < _FEW_EXCHANGES or settings.every < _FEW_STEPS:
             _log.warning(
                 "outer='nesterov' for %d exchanges of %d steps: its momentum wants %d of at least %d; outer='mean' is "
-                "safe (docs/local_steps.md)", exchanges, settings.every, _FEW_EXCHANGES, _FEW_STEPS,
+                "safe (docs/guide/local_steps.md)", exchanges, settings.every, _FEW_EXCHANGES, _FEW_STEPS,
             )  # fmt: skip
 
     def _cut(self, named: Named) -> list[Fragment]:

@@ -26,7 +26,7 @@ from tithe.torch._optimizer.squares import Squares
 _log = logging.getLogger("tithe.torch")
 
 _REFUSED = ("capturable", "differentiable", "fused")  # options of AdamW that step by other code than this class's
-_ENOUGH = 0.4  # of a job's steps exact, and 1 bit suits AdamW (docs/optimizers.md, "A sixteenth of the bytes")
+_ENOUGH = 0.4  # of a job's steps exact, and 1 bit suits AdamW (docs/guide/optimizers.md, "A sixteenth of the bytes")
 
 
 def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
@@ -145,7 +145,7 @@ def studied(codec: str) -> dict[str, str]:
 def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> str:
     """The codec to use. None: the common default of the optimizers, else the default of all sessions.
 
-    "auto" may use every codec that the table of docs/choosing.md allows under each of the optimizers.
+    "auto" may use every codec that the table of docs/start/choosing.md allows under each of the optimizers.
     """
     columns = {_column(each)[0] for each in optimizers}
     if codec is None:
@@ -174,7 +174,9 @@ def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
         if isinstance(optimizer, AdamW) and optimizer._exact_part >= _ENOUGH and each == "eden:bits=1":
             continue
         if said := _refusal(column, each):
-            _log.warning("codec %s does not suit optimizer %s (%s): %s (docs/choosing.md)", each, kind, said, cure)
+            _log.warning(
+                "codec %s does not suit optimizer %s (%s): %s (docs/start/choosing.md)", each, kind, said, cure
+            )
             return
 
 

@@ -2,7 +2,7 @@
 """Sends the gradients of the first steps by another codec (AdamW(exact=...)).
 
 The State opens with the warmup codec. Once the optimizer has done its exact steps, rank 0 proposes the choices that the
-user asked for, and all ranks switch at the same step (docs/choices.md).
+user asked for, and all ranks switch at the same step (docs/guide/choices.md).
 """
 
 import logging

@@ -60,7 +60,7 @@ class ShardedGroup(Group):
         if any(shard.offload_to_cpu for shard in self._shards):
             raise ValueError(
                 f"CPU offload is not supported where the model is sharded over all ranks: {some(names)}; leave "
-                "CPUOffloadPolicy() out of fully_shard(), or use a mesh with a replicate dimension (docs/python.md)"
+                "CPUOffloadPolicy() out of fully_shard(), or use a mesh with a replicate dimension (docs/guide/python.md)"
             )
         if self._inner.device.type != "cpu":
             raise ValueError(

@@ -75,7 +75,7 @@ def any_residual(given: Mapping[str, Any]) -> bool:
 
 @functools.cache
 def keeps_residual(spec: str) -> bool:
-    """Whether a reduce-scatter keeps what it did not send (docs/sharded_rounds.md, Feedback)."""
+    """Whether a reduce-scatter keeps what it did not send (docs/reference/sharded_rounds.md, Feedback)."""
     settings = _core.check_codec(spec)
     name = settings.partition(":")[0]
     unbiased = {each["name"]: each["unbiased"] for each in _core.codecs()}

@@ -2,7 +2,7 @@
 #pragma once
 // Values at indices that all ranks agree on: the indices that one rank names, in a payload of their own, and the array
 // of each rank's values at these, which add up. Programs that send `values at indices` run on
-// these (docs/language.md).
+// these (docs/guide/language.md).
 //
 // Layout   indices   write_indices() of codec/shared/sparse/sparse.h; they name the form of the values
 //          values    value array (codec/shared/sparse/sparse_values.h), one value for each index

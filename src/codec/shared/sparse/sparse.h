@@ -4,7 +4,7 @@
 //
 //   plain     u32 count | u32 index[count] | f32 value[count]
 //   packed    u32 0xffffffff | u32 count | u8 values | u8 indices | u8 rice | u8 0 | index stream | value array
-//             where another Form than {fp32, u32} is chosen (docs/format.md, "Sparse payloads")
+//             where another Form than {fp32, u32} is chosen (docs/reference/format_sparse.md, "Sparse payloads")
 //
 // All numbers are little-endian and unaligned.
 //
