@@ -120,7 +120,9 @@ def test_the_default_learns_as_fsdp2_does_and_says_what_it_sends():
     assert tensors["weights.bfloat16/blocks.1"]["codec"] == "zip" and tensors["weights.bfloat16/blocks.1"]["side"]
     assert "reduce_scatter of eden:scale=unbiased,feedback=none" in plan
     assert f"{STEPS} backward passes, {3 * STEPS} reduce-scatters" in text
-    assert "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by zip, without loss" in line
+    assert (
+        "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by delta, without loss" in line
+    )
     assert [r[5] for r in results[1:]] == [""], "rank 0 alone writes to the log"
 
 

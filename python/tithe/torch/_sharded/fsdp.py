@@ -59,7 +59,9 @@ class FullyShardedState(Figures):
         ranks = dist.get_process_group_ranks(self._process_group)
         self._undo: list[Callable[[], None]] = []
         for group in groups:
-            group.set_comms(Gather(group, self._running, ranks), Scatter(group, self._running, self._backward))
+            group.set_comms(
+                Gather(group, self._running, ranks, weights == "delta"), Scatter(group, self._running, self._backward)
+            )
             self._undo += [group.reset_comms, group.watch_rows()]
 
     # ---- life
@@ -165,7 +167,7 @@ def attach_fully_sharded(
     """The State of a model that is sharded over all ranks, attached and open. Collective over them."""
     check_version()
     given = dict(options)
-    weights = given.pop("weights", None) or "zip"
+    weights = given.pop("weights", None) or "delta"
     patience = usable_timeout(given)
     process_group = _any_process_group(module)
     chosen = GRADIENTS if codec is None else codec

@@ -22,6 +22,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 
 from tithe.torch._common.checks import DTYPES
 from tithe.torch._common.parameter_keys import NO_WALK
+from tithe.torch._sharded.fsdp_delta import LEAST, DeltaRound, PreviousWeights
 from tithe.torch._sharded.fsdp_groups import ShardedGroup
 from tithe.torch._sharded.fsdp_rounds import AllGatherRound, ReduceScatterRound, Rounds
 
@@ -33,8 +34,10 @@ class Gather(AllGather):
     reshard_after_forward=<int> keeps within fewer ranks.
     """
 
-    def __init__(self, group: ShardedGroup, rounds: Rounds, ranks: Sequence[int]) -> None:
+    def __init__(self, group: ShardedGroup, rounds: Rounds, ranks: Sequence[int], deltas: bool) -> None:
+        """deltas: whether 16-bit weights travel as differences from the ones gathered before."""
         self._group, self._rounds, self._ranks = group, rounds, list(ranks)
+        self._previous = PreviousWeights() if deltas else None
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -48,7 +51,12 @@ class Gather(AllGather):
         if part.data_ptr() != input_tensor.data_ptr():
             part.copy_(input_tensor)
         key = self._group.weights_key(output_tensor.dtype)
-        each = AllGatherRound(self._rounds, key, output_tensor, group.size())
+        each: AllGatherRound
+        if self._previous is None or output_tensor.element_size() != 2 or input_tensor.numel() < LEAST:
+            each = AllGatherRound(self._rounds, key, output_tensor, group.size())
+        else:
+            delta_key = self._group.delta_key(output_tensor.dtype)
+            each = DeltaRound(self._rounds, key, delta_key, output_tensor, group.size(), self._previous)
         self._rounds.put(each)
         return each
 

@@ -61,13 +61,17 @@ def text(told: dict[str, Any], codec: str, weights: str) -> str:
 def beginning(groups: list[ShardedGroup], session: _core.Session, codec: str, weights: str) -> str:
     """One line for the log."""
     values = sum(group.whole(name).numel() for group in groups for name, _ in group.named())
-    lossless = weights in ("zip", "uncompressed")
+    lossless = weights in ("delta", "zip", "uncompressed")
     fewer = sorted({group.path for group in groups if group.keeps_copies_within_fewer_ranks()})
     return (
         f"fully_shard() over {session.world} ranks and {session.transport}: {len(groups)} modules, {values:,} values; "
         f"gradients by {codec} to their owners, no residual; weights by {weights}, "
-        f"{'without loss' if lossless else 'with loss, from exact weights at their owners'}; no memory beside the "
-        "collective under way"
+        f"{'without loss' if lossless else 'with loss, from exact weights at their owners'}; "
+        + (
+            "2 bytes of memory per 16-bit parameter"
+            if weights == "delta"
+            else "no memory beside the collective under way"
+        )
         + (f"; copies within fewer ranks (reshard_after_forward=<int>, {len(fewer)} modules) by FSDP2" if fewer else "")
     )
 

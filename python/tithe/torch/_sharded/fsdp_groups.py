@@ -60,7 +60,8 @@ class ShardedGroup(Group):
         if any(shard.offload_to_cpu for shard in self._shards):
             raise ValueError(
                 f"CPU offload is not supported where the model is sharded over all ranks: {some(names)}; leave "
-                "CPUOffloadPolicy() out of fully_shard(), or use a mesh with a replicate dimension (docs/guide/python.md)"
+                "CPUOffloadPolicy() out of fully_shard(), or use a mesh with a replicate dimension "
+                "(docs/guide/python.md)"
             )
         if self._inner.device.type != "cpu":
             raise ValueError(
@@ -85,6 +86,9 @@ class ShardedGroup(Group):
 
     def weights_key(self, dtype: torch.dtype) -> str:
         return f"{WEIGHTS}.{DTYPES[dtype]}/{self.path}"
+
+    def delta_key(self, dtype: torch.dtype) -> str:
+        return f"{WEIGHTS}.delta.{DTYPES[dtype]}/{self.path}"
 
     # ---- the reduce-scatter of a backward
 

@@ -27,15 +27,16 @@ _CURES = {
 
 
 def weights_rules(weights: str) -> dict[str, str]:
-    """Rules for all-gathers, by the type of the weights. "zip" and "uncompressed" lose nothing."""
+    """Rules for all-gathers, by the type of the weights. "delta", "zip" and "uncompressed" lose nothing."""
     if weights == "uncompressed":
         chosen = dict(_EXACT)
-    elif weights == "zip":
+    elif weights in ("delta", "zip"):
         chosen = {**dict.fromkeys(_EXACT, "zip"), "float16": "fp16"}  # zip has float16 as float32
     else:
         _core.check_codec(weights)
         chosen = dict.fromkeys(_EXACT, weights)
-    return {f"{WEIGHTS}.{dtype}/*": codec for dtype, codec in chosen.items()}
+    deltas = {f"{WEIGHTS}.delta.{dtype}/*": "zip" for dtype in chosen}
+    return deltas | {f"{WEIGHTS}.{dtype}/*": codec for dtype, codec in chosen.items()}
 
 
 def refuse_unfit(given: Mapping[str, Any], optimizer: Any) -> None:

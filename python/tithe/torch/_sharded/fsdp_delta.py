@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-gathers that send the lossless difference from the weights gathered before.
+
+Every rank keeps the 16-bit weights that the group gathered last, 2 bytes per parameter of the whole model. The owner
+of a part codes the difference of the new bits (src/codec/shared/delta/delta.h); its payload names the previous bits by
+a checksum. The first gather has no previous weights and sends whole ones.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tithe import _core
+from tithe.torch._common.checks import DTYPES
+from tithe.torch._sharded.fsdp_rounds import AllGatherRound, Rounds
+
+LEAST = 4096  # weights per rank from which on a difference is sent
+
+
+class PreviousWeights:
+    """The bits that one group gathered last, by type."""
+
+    def __init__(self) -> None:
+        self.of: dict[torch.dtype, torch.Tensor] = {}
+
+
+class DeltaRound(AllGatherRound):
+    """Fills `output`, of which this rank's part holds its values already."""
+
+    def __init__(
+        self, rounds: Rounds, key: str, delta_key: str, output: torch.Tensor, world: int, previous: PreviousWeights
+    ) -> None:
+        super().__init__(rounds, key, output, world)
+        self._delta_key, self._previous, self._rank, self._world = delta_key, previous, rounds.rank, world
+        self._dtype = DTYPES[output.dtype]
+        self._words: torch.Tensor | None = None  # of all ranks: 24 bits of payload in each float32
+
+    def start(self, session: _core.Session) -> int:
+        before = self._previous.of.get(self._output.dtype)
+        if before is None:
+            return super().start(session)
+        part = self._output.numel() // self._world
+        count = _core.delta_words(part)
+        self._words = torch.empty(self._world * count)
+        mine = slice(self._rank * part, (self._rank + 1) * part)
+        now = _bits(self._output)[mine]
+        words = self._words.view(self._world, count)[self._rank]
+        _core.delta_encode(self._dtype, _array(before[mine]), _array(now), words.numpy())
+        before[mine].copy_(now)
+        bounds = [count * rank for rank in range(self._world + 1)]
+        return session.all_gather([(self._delta_key, self._words)], {self._delta_key: bounds})
+
+    def received(self) -> None:
+        bits = _bits(self._output)
+        if self._words is None:
+            self._previous.of[self._output.dtype] = bits.clone()
+        else:
+            before = self._previous.of[self._output.dtype]
+            parts, words = before.view(self._world, -1), self._words.view(self._world, -1)
+            for rank in range(self._world):
+                if rank != self._rank:
+                    self._decode(rank, parts[rank], words[rank])
+            bits.copy_(before)
+            self._words = None
+        super().received()
+
+    def _decode(self, rank: int, part: torch.Tensor, words: torch.Tensor) -> None:
+        bits = _array(part)
+        try:
+            _core.delta_decode(self._dtype, bits, words.numpy(), bits)
+        except _core.Error as why:  # the other ranks cannot know of it: no error of a session
+            raise RuntimeError(f"{self.describe()}: the weights of rank {rank} cannot be decoded: {why}") from why
+
+
+def _bits(weights: torch.Tensor) -> torch.Tensor:
+    return weights.view(torch.int16)
+
+
+def _array(bits: torch.Tensor) -> object:
+    return bits.numpy().view("uint16")

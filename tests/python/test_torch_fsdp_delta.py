@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of a sharded model as lossless differences: the bits of weights that travel whole, in fewer bytes."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+from fsdp_jobs import bits, one_mesh
+from processes import run_ranks
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+import tithe.torch
+from tithe import _core
+
+STEPS = 12
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.ModuleList(nn.Linear(192, 192) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+def trained(rank, weights, dtype, reshard):
+    torch.manual_seed(2)
+    network = Network()
+    for layer in network.layers:
+        fully_shard(layer, mesh=one_mesh(), mp_policy=MixedPrecisionPolicy(dtype), reshard_after_forward=reshard)
+    network = fully_shard(network, mesh=one_mesh(), mp_policy=MixedPrecisionPolicy(dtype))
+    state = tithe.torch.attach(network, **({} if weights is None else {"weights": weights}))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-4)
+    for step in range(STEPS):
+        torch.manual_seed(100 * step + rank)
+        network(torch.randn(16, 192, dtype=dtype)).float().pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    state.close()
+    return bits(network), state.stats()["all_gather"], state.tensor_stats(), str(state)
+
+
+def ways(rank, world):
+    return {
+        (str(dtype), reshard): [trained(rank, weights, dtype, reshard) for weights in (None, "uncompressed")]
+        for dtype in (torch.bfloat16, torch.float16)
+        for reshard in (True, False)
+    }
+
+
+@pytest.fixture(scope="module")
+def results():
+    return run_ranks(2, ways)
+
+
+def test_weights_have_the_bits_of_an_uncompressed_gather(results):
+    for rank in results:
+        for (own, *_), (plain, *_) in rank.values():
+            assert own == plain
+
+
+def test_differences_take_a_fraction_of_the_bytes(results):
+    for (name, _), (delta, plain) in results[0].items():
+        assert delta[1]["rounds"] == plain[1]["rounds"] and delta[1]["bytes"] == plain[1]["bytes"]
+        most = 0.4 if name == "torch.bfloat16" else 0.6
+        assert delta[1]["bytes_sent"] < most * plain[1]["bytes_sent"], name
+    _, _, tensors, text = results[0]["torch.bfloat16", True][0]
+    assert tensors["weights.delta.bfloat16/layers.0"]["side"] and "weights by delta" in text
+
+
+def test_a_second_gather_of_the_same_weights_costs_little(results):
+    (twice, *_), (once, *_) = results[0]["torch.bfloat16", True], results[0]["torch.bfloat16", False]
+    assert twice[1]["rounds"] > 1.5 * once[1]["rounds"]
+    assert twice[1]["bytes_sent"] < 1.2 * once[1]["bytes_sent"]
+
+
+# ---- The coder
+
+
+def test_the_coder_takes_any_bits_and_refuses_other_previous_weights():
+    random = np.random.default_rng(1)
+    before, now = (random.integers(0, 2**16, 10_000, dtype=np.uint16) for _ in range(2))
+    words = np.zeros(_core.delta_words(before.size), np.float32)
+    assert _core.delta_encode("bfloat16", before, now, words) <= 2.01 * before.size
+    out = before.copy()
+    _core.delta_decode("bfloat16", out, words, out)
+    assert (out == now).all()
+    with pytest.raises(tithe.Error, match="other previous weights") as refused:
+        _core.delta_decode("bfloat16", now, words, out)
+    assert refused.value.code == "mismatch"
+    words[5] = 0.0
+    with pytest.raises(tithe.Error, match="damaged"):
+        _core.delta_decode("bfloat16", before, words, out)
+
+
+def test_the_coder_refuses_sizes_that_do_not_fit():
+    bits_ = np.zeros(10, np.uint16)
+    words = np.zeros(_core.delta_words(10), np.float32)
+    for dtype, before, now, room in [
+        ("float32", bits_, bits_, words),
+        ("bfloat16", bits_[:9], bits_, words),
+        ("bfloat16", bits_, bits_, words[:3]),
+    ]:
+        with pytest.raises(ValueError):
+            _core.delta_encode(dtype, before, now, room)
