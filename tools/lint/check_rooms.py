@@ -20,7 +20,7 @@ ROOMS = {
     "_hook": ("_common", "_device"),
     "_optimizer": ("_common", "_hook"),
     "_local_steps": ("_common", "_device"),
-    "_sharded": ("_common", "_hook", "_optimizer"),
+    "_sharded": ("_common", "_device", "_hook", "_optimizer"),
     "_checkpoint": ("_hook", "_sharded"),
 }
 

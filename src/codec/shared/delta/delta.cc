@@ -254,7 +254,7 @@ using Tables = std::array<std::array<DecodeEntry, kScale>, kClasses>;
 
 Status damaged() { return {Code::kCorrupt, "a weight difference is damaged"}; }
 
-// Reads one record from `at`; the place behind it, or nullptr.
+// Reads one record from `at`; the address behind it, or nullptr.
 const std::uint8_t* decode_chunk(Format format, std::span<const std::uint16_t> before, const std::uint8_t* at,
                                  const std::uint8_t* end, Tables& tables, std::span<std::uint16_t> now) {
   const std::size_t n = now.size();
@@ -284,9 +284,9 @@ const std::uint8_t* decode_chunk(Format format, std::span<const std::uint16_t> b
     has[c] = listed != 0;
     if (has[c] && slot != kScale) return nullptr;
   }
-  const auto left = static_cast<std::size_t>(end - at);
-  if (units > n || left < 4 * kStates || (left - 4 * kStates) / 2 < units ||
-      left - 4 * kStates - 2 * units < extra_bytes)
+  const auto rest = static_cast<std::size_t>(end - at);
+  if (units > n || rest < 4 * kStates || (rest - 4 * kStates) / 2 < units ||
+      rest - 4 * kStates - 2 * units < extra_bytes)
     return nullptr;
   const Classes classes(format, before);
   std::array<std::uint32_t, kStates> states;

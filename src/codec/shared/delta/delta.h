@@ -2,7 +2,7 @@
 #pragma once
 // Lossless difference between two versions of 16-bit weights, for all-gathers of parameters.
 //
-// Between two optimizer steps a bf16 weight moves by a few units in the last place. The unit depends on the exponent,
+// Between two optimizer steps a bf16 weight moves by a few ulps. The size of an ulp depends on the exponent,
 // so the distribution of the difference does too. The coder therefore entropy-codes each difference with a table of the
 // exponent class of the previous value, which the receiver holds.
 //
