@@ -74,8 +74,9 @@ def test_differences_take_a_fraction_of_the_bytes(results):
 
 def test_a_second_gather_of_the_same_weights_costs_little(results):
     (twice, *_), (once, *_) = results[0]["torch.bfloat16", True], results[0]["torch.bfloat16", False]
-    assert twice[1]["rounds"] > 1.5 * once[1]["rounds"]
-    assert twice[1]["bytes_sent"] < 1.2 * once[1]["bytes_sent"]
+    more = twice[1]["rounds"] - once[1]["rounds"]
+    assert more > 0.5 * once[1]["rounds"]
+    assert twice[1]["bytes_sent"] - once[1]["bytes_sent"] < 4096 * more  # one block of zip at most
 
 
 # ---- The coder
