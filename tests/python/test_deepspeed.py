@@ -26,7 +26,8 @@ def told(tmp_path_factory):
 def test_a_stage_of_zero_is_bit_equal_to_its_own_all_reduce(told, stage):
     for rank in told:
         assert rank[stage]["exact"] == rank[stage]["own"] == told[0][stage]["own"]
-        assert rank[stage]["rounds"] == 8  # a step's gradients are one bucket here
+        # A step's gradients are one bucket here; from stage 1 on the step also gathers the weights.
+        assert rank[stage]["rounds"] == (8 if stage == "0" else 16)
 
 
 @pytest.mark.parametrize("stage", ["0", "1", "2"])

@@ -140,7 +140,7 @@ def at_once(rank, world):
         thread.start()
     for thread in threads:
         thread.join()
-    return ends, tithe.c10d.stats(group)["rounds"], list(group._made.values())
+    return ends, tithe.c10d.stats(group)["rounds"], list(group._counts.values())
 
 
 def test_threads_that_all_reduce_at_once_take_turns():

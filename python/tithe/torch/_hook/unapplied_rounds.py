@@ -72,7 +72,8 @@ class UnappliedRounds:
         if rounds <= self._applied or self._session.last_round_dropped:
             return
         gradient = self._watched.grad
-        if gradient is not None and bool(local_of(gradient).any()):
+        local = None if gradient is None else local_of(gradient)  # a rank may have an empty shard
+        if local is not None and (local.numel() == 0 or bool(local.any())):
             return  # the loop accumulates: the gradients are part of the next round
         _log.warning(_TEXT, rounds - 1)
         self.remove()
