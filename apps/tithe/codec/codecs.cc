@@ -189,7 +189,7 @@ Result<Report> one_codec(const std::string& text) {
       codec.params.empty() ? "\n\nno parameters of its own\n" : "\n\nparameters, behind a colon:\n";
   for (const ParamSpec& p : codec.params) report.text += param_line(p);
   report.text += fmt::format(
-      "and those of every codec (`tithe codecs`). Measured: docs/reference/codecs.md, "
+      "and those of every codec (`tithe codecs`).\nMeasured: docs/reference/codecs.md, "
       "docs/start/choosing.md.\n"
       "Example: {}\n",
       codec.params.empty() ? fmt::format("{}:feedback=none", codec.name)
