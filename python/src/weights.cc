@@ -28,7 +28,7 @@ void check_sizes(std::size_t before, std::size_t now, std::size_t words) {
     throw nb::value_error("before and now need one size, and words delta_words(size) values");
 }
 
-std::size_t encode(std::string_view dtype, Bits before, Bits now, WordsOut words) {
+std::size_t encode(std::string_view dtype, const Bits& before, const Bits& now, const WordsOut& words) {
   const delta::Format format = format_of(dtype);
   check_sizes(before.size(), now.size(), words.size());
   const nb::gil_scoped_release free;
@@ -40,7 +40,7 @@ std::size_t encode(std::string_view dtype, Bits before, Bits now, WordsOut words
   return bytes;
 }
 
-void decode(std::string_view dtype, Bits before, Words words, BitsOut now) {
+void decode(std::string_view dtype, const Bits& before, const Words& words, const BitsOut& now) {
   const delta::Format format = format_of(dtype);
   check_sizes(before.size(), now.size(), words.size());
   Status status;
