@@ -7,7 +7,7 @@
 
 One process per host. The ways take turns, step by step, in the same processes, and each has a model of its own.
 Seconds are medians of rank 0's steps; the ratio is the median of the ratios to FSDP2's own step in the same turn.
-Bytes are those of rank 0, as tithe counts them; FSDP2's own are computed.
+tithe counts the bytes of rank 0; the bytes of FSDP2's own collectives are computed.
 """
 
 import argparse

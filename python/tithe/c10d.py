@@ -19,7 +19,6 @@ state_dict(group) and load_state_dict(group, state) save a rank's residuals, bes
 tithe.torch.attach() is better: DistributedDataParallel, fully_shard().
 """
 
-import contextlib
 import queue
 import threading
 import weakref
@@ -43,6 +42,7 @@ from tithe._stats import summed_up
 from tithe.torch._common.checks import DTYPES, refuse_outsider
 from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.job import Job
+from tithe.torch._hook.round_thread import RoundThread
 from tithe.torch._hook.session_end import end_session, interrupted
 from tithe.torch._sharded import c10d_jobs as shards
 from tithe.torch._sharded.settings import any_residual
@@ -68,25 +68,6 @@ class Options(_Base):
         return Options(**self.given)
 
 
-class _Rounds:
-    """A session and the thread that runs its rounds, one all-reduce after the other, in one order on all ranks."""
-
-    def __init__(self, session: _core.Session) -> None:
-        self.session = session
-        self.causes: list[BaseException] = []
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=_serve, args=(session, self._jobs, self.causes), name="tithe", daemon=True
-        )
-        self._thread.start()
-        self.stop = weakref.finalize(self, _stop, session, self._jobs, self._thread)
-
-    def put(self, job: Job) -> None:
-        if not self.stop.alive:
-            raise ValueError("this group is shut down")
-        self._jobs.put(job)
-
-
 def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes: list[BaseException]) -> None:
     while (job := jobs.get()) is not None:
         try:
@@ -100,15 +81,6 @@ def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes
         except Exception as why:
             job.end(causes[0] if causes else why)
         del job  # it holds a tensor
-
-
-def _stop(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", thread: threading.Thread) -> None:
-    jobs.put(None)
-    with contextlib.suppress(ValueError):  # closed already
-        session.cancel()
-    if thread is not threading.current_thread():
-        thread.join()
-    session.close()
 
 
 class _Future(torch.futures.Future):
@@ -129,7 +101,7 @@ class _Future(torch.futures.Future):
 class _Work(dist.Work):
     """An all-reduce under way. If it fails, every wait for it raises tithe.Error."""
 
-    def __init__(self, job: Job, rounds: _Rounds, tensor: torch.Tensor, divisor: int) -> None:
+    def __init__(self, job: Job, rounds: RoundThread, tensor: torch.Tensor, divisor: int) -> None:
         super().__init__()
         self._job, self._rounds = job, rounds
         self._future = future = _Future()  # the callback must not refer to this Work
@@ -164,7 +136,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._below)
         self._given = given
-        self._rounds: _Rounds | None = None
+        self._rounds: RoundThread | None = None
         self._works: list[_Work] = []
         self._lock = threading.RLock()  # threads may all-reduce at once: numbers must have the order of the rounds
         self._counts: dict[str, int] = {}  # all-reduces since the last step, by size and type
@@ -185,7 +157,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
         with self._lock:
             rounds = self._open()
             work = _Work(job, rounds, tensor, self.size() if average else 1)
-            rounds.put(job)
+            rounds.put(job, "this group is shut down")
             # C++ has only a pointer to an object of Python, which does not keep it alive.
             self._works = [each for each in self._works if not each.is_completed()] + [work]
         return work
@@ -229,7 +201,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
             self._layouts[key] = _core.Layout([key], [flat.numel()], DTYPES[flat.dtype])
         return self._layouts[key]
 
-    def _open(self) -> _Rounds:
+    def _open(self) -> RoundThread:
         if self._rounds is None:
             if self is dist.group.WORLD:
                 raise ValueError(_DEFAULT)
@@ -242,7 +214,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
                 lambda mine: all_gather_bytes(mine, self, options.patience, doing),
                 options,
             )
-            self._rounds = _Rounds(session)
+            self._rounds = RoundThread(session, _serve)
         return self._rounds
 
     def end_step(self) -> None:

@@ -3,7 +3,8 @@
 
 import torch
 import torch.distributed as dist
-from sharded_jobs import CLASSES, WIDTH, batch
+from sharded_jobs import CLASSES, WIDTH
+from sharded_jobs import loss_of as loss_of_rank
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -41,7 +42,7 @@ def network_of(mesh=None, make=Network, **policy):
 
 
 def loss_of(network, step, shift=0):
-    return network(batch(dist.get_rank(), 10 * step + shift)).float().pow(2).mean()
+    return loss_of_rank(network, dist.get_rank(), 10 * step + shift)
 
 
 def plain(network, optimizer, steps):
@@ -49,10 +50,6 @@ def plain(network, optimizer, steps):
         loss_of(network, step).backward()
         optimizer.step()
         optimizer.zero_grad()
-
-
-def bits(network):
-    return [p.to_local().detach().float().numpy().tobytes() for p in network.parameters()]
 
 
 class InRankOrder(ReduceScatter):

@@ -61,5 +61,22 @@ def train(network, optimizer, steps, micro=1, sync="set_requires_all_reduce"):
         optimizer.zero_grad()
 
 
+def clipped(network, optimizer, steps):
+    for step in steps:
+        loss_of(network, dist.get_rank(), step).backward()
+        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 0.01)
+        assert float(norm.full_tensor()) > 0.01
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def kept(network, optimizer, steps):
+    """Gradients that are added to those of the step before."""
+    for step in steps:
+        loss_of(network, dist.get_rank(), step).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
 def bits(network):
     return [p.to_local().detach().float().numpy().tobytes() for p in network.parameters()]

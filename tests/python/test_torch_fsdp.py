@@ -7,9 +7,9 @@ two ranks are compared with FSDP2 on Gloo; four with FSDP2 whose reduce-scatter 
 
 import torch
 import torch.distributed as dist
-from fsdp_jobs import OPTIONS, Network, bits, loss_of, network_of, one_mesh, plain, use_rank_order
+from fsdp_jobs import OPTIONS, Network, loss_of, network_of, one_mesh, plain, use_rank_order
 from processes import run_ranks
-from sharded_jobs import WIDTH, batch
+from sharded_jobs import WIDTH, batch, bits, clipped, kept
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
@@ -54,23 +54,6 @@ def accumulated(network, optimizer, steps, sync=False):
 
 def accumulated_on_the_way(network, optimizer, steps):
     accumulated(network, optimizer, steps, sync=True)
-
-
-def clipped(network, optimizer, steps):
-    for step in steps:
-        loss_of(network, step).backward()
-        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 0.01)
-        assert float(norm.full_tensor()) > 0.01
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def kept(network, optimizer, steps):
-    """Gradients that are added to zeros."""
-    for step in steps:
-        loss_of(network, step).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
 
 
 def in_backward(network, _, steps):

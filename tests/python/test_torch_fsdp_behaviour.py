@@ -8,8 +8,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from fsdp_jobs import OPTIONS, Network, bits, loss_of, network_of, one_mesh, plain
+from fsdp_jobs import OPTIONS, Network, loss_of, network_of, one_mesh, plain
 from processes import run_ranks
+from sharded_jobs import bits
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of a sharded model as lossless differences: the bits of weights that travel whole, in fewer bytes."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 import torch.nn as nn
-from fsdp_jobs import bits, one_mesh
+from fsdp_jobs import one_mesh
 from processes import run_ranks
+from sharded_jobs import bits
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import tithe.torch
 from tithe import _core
+
+sys.path.append(str(Path(__file__).parents[1] / "second_decoder"))
+
+import tithe_delta  # noqa: E402
 
 STEPS = 12
 
@@ -79,6 +87,41 @@ def test_a_second_gather_of_the_same_weights_costs_little(results):
     assert twice[1]["bytes_sent"] - once[1]["bytes_sent"] < 4096 * more  # one block of zip at most
 
 
+def recovered(rank, world):
+    """Three steps; a gather of weights of which one is NaN; three steps with what the weights were before."""
+    ends = []
+    for weights in (None, "uncompressed"):
+        torch.manual_seed(2)
+        network = Network()
+        for layer in network.layers:
+            fully_shard(layer, mesh=one_mesh(), mp_policy=MixedPrecisionPolicy(torch.bfloat16))
+        network = fully_shard(network, mesh=one_mesh(), mp_policy=MixedPrecisionPolicy(torch.bfloat16))
+        state = tithe.torch.attach(network, codec="fp32", **({} if weights is None else {"weights": weights}))
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        for step in range(6):
+            layer = network.layers[0]
+            own = layer.weight.detach().to_local()
+            if step in (0, 3):  # the first gather has whole weights, the later one differences
+                before = own.clone()
+                if rank == 0:
+                    own[0, 0] = float("nan")
+                layer.unshard()
+                layer.reshard()
+                own.copy_(before)
+            torch.manual_seed(100 * step + rank)
+            network(torch.randn(16, 192, dtype=torch.bfloat16)).float().pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        state.close()
+        ends.append((bits(network), bool(torch.isfinite(own).all())))
+    return ends
+
+
+def test_weights_that_are_not_finite_for_a_gather_leave_no_trace():
+    for (own, finite), (plain, _) in run_ranks(2, recovered):
+        assert finite and own == plain
+
+
 # ---- The coder
 
 
@@ -96,6 +139,20 @@ def test_the_coder_takes_any_bits_and_refuses_other_previous_weights():
     words[5] = 0.0
     with pytest.raises(tithe.Error, match="damaged"):
         _core.delta_decode("bfloat16", before, words, out)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_decoder_that_is_written_from_the_page_reads_the_coders_words(dtype):
+    random = np.random.default_rng(2)
+    weights = torch.tensor(random.normal(0, 0.02, 3000), dtype=getattr(torch, dtype))
+    moved = weights + torch.tensor(random.normal(0, 2e-3, 3000), dtype=weights.dtype)
+    moved[:3] = torch.tensor([float("nan"), -0.0, float("-inf")])
+    before, now = (each.view(torch.int16).numpy().view(np.uint16) for each in (weights, moved))
+    words = np.zeros(_core.delta_words(before.size), np.float32)
+    size = _core.delta_encode(dtype, before, now, words)
+    payload = tithe_delta.payload_of(words.tolist())
+    assert len(payload) == size < 2 * before.size
+    assert tithe_delta.decode(dtype, before.tolist(), payload) == now.tolist()
 
 
 def test_the_coder_refuses_sizes_that_do_not_fit():

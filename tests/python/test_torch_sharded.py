@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from processes import run_ranks
-from sharded_jobs import OPTIONS, batch, bits, halves, loss_of, mesh_of, model, sharded, train
+from sharded_jobs import OPTIONS, batch, bits, clipped, halves, kept, loss_of, mesh_of, model, sharded, train
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
@@ -39,23 +39,6 @@ def both(make, steps=3, prepare=lambda network: None, run=train):
 
 def accumulated(network, optimizer, steps):
     train(network, optimizer, steps, micro=3)
-
-
-def clipped(network, optimizer, steps):
-    for step in steps:
-        loss_of(network, dist.get_rank(), step).backward()
-        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 0.01)
-        assert float(norm.full_tensor()) > 0.01
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def kept(network, optimizer, steps):
-    """Gradients that are added to those of the step before."""
-    for step in steps:
-        loss_of(network, dist.get_rank(), step).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
 
 
 def in_backward(network, _, steps):

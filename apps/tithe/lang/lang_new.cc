@@ -16,7 +16,7 @@ struct LangNewArgs {
   std::string name;
 };
 
-constexpr const char* kFirst = R"(# {0}: TWO LINES ON WHAT IS SENT, AND WHO PUBLISHED IT
+constexpr const char* kFirst = R"(# {0}: TWO LINES ON THE PAYLOAD, AND THE PUBLICATION
 codec {0} "the sign of each value and how large they are"
 param grow: real = 1 in 0.5 .. 2 "what the mean magnitude is multiplied by"
 block 1024

@@ -247,6 +247,26 @@ TEST_F(OnGpus, ALostContextEndsTheSession) {
   fake_gpu().reset(1);
 }
 
+// The driver fails while sync() takes the bucket: the session is over on both ranks, and both name the rank.
+TEST_F(OnGpus, AFailureInSyncEndsTheSession) {
+  if (testing::on_real_gpu()) GTEST_SKIP() << "a driver fails as it likes";
+  for (const int lanes : {0, 2}) {
+    fake_gpu().reset(1);
+    SessionOptions o = options("onebit");
+    o.lanes = lanes;
+    Ranks all(open_loop(2), o);
+    fake_gpu().fail("cuEventRecord", 1, 1, true);
+    all.each([&](Rank r) {
+      Bucket bucket(r, 0);
+      const Status status = round(all[r], bucket, r == 1);
+      EXPECT_EQ(status.code(), Code::kIo) << text(status);
+      EXPECT_TRUE(has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
+      EXPECT_EQ(all[r].commit().peer(), 1) << "no round without the bucket";
+    });
+  }
+  fake_gpu().reset(1);
+}
+
 TEST_F(OnGpus, TheCInterfaceTakesThemAndARoundIsTakenBack) {
   std::vector<std::vector<float>> kept;
   for (const bool there : {false, true}) {

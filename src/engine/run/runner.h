@@ -91,7 +91,8 @@ class Runner {
   Status present() const;  // and no peer has gone without a word
   std::vector<Rank> missed() const;
   void cancel();
-  // Ends the session: this rank's own device failed. All ranks name this rank and `why`.
+  // Ends the session, because this rank's own device failed: all ranks name this rank and `why`. Blocks until all ranks
+  // have heard, as wait() does.
   void give_up(const Status& why);
 
   // Rank 0: other choices, from the round on before which so many have ended; 0: as soon as all are ready.

@@ -222,8 +222,9 @@ void Runner::cancel() {
 }
 
 void Runner::give_up(const Status& why) {
-  const Hold hold(*this);
+  Hold hold(*this);
   if (parting_.open()) fail({Finding::kAccused, {why.code(), why.what(), member_.me}});
+  block(hold, [&] { return parting_.over(); });
 }
 
 Status Runner::status() const {

@@ -125,7 +125,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
                                    Whose whose) {
   TITHE_TRY(runner_.status());
   TITHE_TRY(engine::check_bucket(bucket, kind, member_.world));
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   TITHE_TRY(broken_);
   if (ending_)
     return Status(
@@ -142,9 +142,11 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   settle();
   Unit& unit = *e.job->unit;
   for (std::size_t i = 0; i < e.kept.size(); ++i) e.kept[i]->move_to(unit.carry(), unit.tensors()[i].slice());
-  // A device that fails here fails the round, as it does on a lane: a round without this bucket would be another round.
-  const auto on_device = [this](Status s) {
-    if (s.code() == Code::kIo) runner_.give_up(s);
+  // A device failure here ends the session, as it does on a lane: other ranks have this bucket in their round.
+  const auto on_device = [&](Status s) {
+    if (s.code() != Code::kIo) return s;
+    lock.unlock();
+    runner_.give_up(s);
     return s;
   };
   TITHE_TRY(on_device(unit.place(bucket, origin)));

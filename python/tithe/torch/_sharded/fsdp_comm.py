@@ -22,7 +22,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 
 from tithe.torch._common.checks import DTYPES
 from tithe.torch._common.parameter_keys import NO_WALK
-from tithe.torch._sharded.fsdp_delta import LEAST, DeltaRound, PreviousWeights
+from tithe.torch._sharded.fsdp_delta import LEAST, DeltaRound, Previous
 from tithe.torch._sharded.fsdp_groups import ShardedGroup
 from tithe.torch._sharded.fsdp_rounds import AllGatherRound, ReduceScatterRound, Rounds
 
@@ -37,7 +37,7 @@ class Gather(AllGather):
     def __init__(self, group: ShardedGroup, rounds: Rounds, ranks: Sequence[int], deltas: bool) -> None:
         """deltas: whether 16-bit weights travel as differences from the ones gathered before."""
         self._group, self._rounds, self._ranks = group, rounds, list(ranks)
-        self._previous = PreviousWeights() if deltas else None
+        self._previous: Previous | None = {} if deltas else None
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -57,7 +57,7 @@ class Gather(AllGather):
         else:
             delta_key = self._group.delta_key(output_tensor.dtype)
             each = DeltaRound(self._rounds, key, delta_key, output_tensor, group.size(), self._previous)
-        self._rounds.put(each)
+        self._rounds.issue(each)
         return each
 
 
@@ -78,7 +78,7 @@ class Backward:
 
     def put(self, each: ReduceScatterRound, at_once: bool) -> None:
         """at_once: the result is used as soon as this returns."""
-        self._rounds.put(each)
+        self._rounds.issue(each)
         self._open.append(each)
         walk = torch._C._current_graph_task_id()
         if walk != self._walk:

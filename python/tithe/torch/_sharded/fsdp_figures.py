@@ -9,7 +9,7 @@ from tithe import _core
 from tithe._stats import by_tensor, summed_up
 from tithe.torch._hook.report import _size
 from tithe.torch._sharded.fsdp_groups import ShardedGroup
-from tithe.torch._sharded.settings import WEIGHTS
+from tithe.torch._sharded.settings import LOSSLESS, WEIGHTS
 
 if TYPE_CHECKING:
     from tithe.torch._sharded.fsdp_rounds import Rounds, Tally
@@ -61,12 +61,11 @@ def text(told: dict[str, Any], codec: str, weights: str) -> str:
 def beginning(groups: list[ShardedGroup], session: _core.Session, codec: str, weights: str) -> str:
     """One line for the log."""
     values = sum(group.whole(name).numel() for group in groups for name, _ in group.named())
-    lossless = weights in ("delta", "zip", "uncompressed")
     fewer = sorted({group.path for group in groups if group.keeps_copies_within_fewer_ranks()})
     return (
         f"fully_shard() over {session.world} ranks and {session.transport}: {len(groups)} modules, {values:,} values; "
         f"gradients by {codec} to their owners, no residual; weights by {weights}, "
-        f"{'without loss' if lossless else 'with loss, from exact weights at their owners'}; "
+        f"{'without loss' if weights in LOSSLESS else 'with loss, from exact weights at their owners'}; "
         + (
             "2 bytes of memory per 16-bit parameter"
             if weights == "delta"

@@ -9,13 +9,11 @@ round and get a `mismatch` that names both, instead of waiting for each other.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import queue
 import threading
 import time
-import weakref
 from typing import Any
 
 import torch
@@ -26,6 +24,7 @@ from tithe import _core
 from tithe._exchange import error
 from tithe._stats import by_tensor, plan_text, summed_up
 from tithe.torch._common.checks import some
+from tithe.torch._hook.round_thread import RoundThread
 from tithe.torch._hook.session_end import clear_frames, end_session, interrupted
 
 _log = logging.getLogger("tithe.torch")
@@ -158,27 +157,18 @@ class ReduceScatterRound(Round):
         self._tensors, self._parts = [], []
 
 
-class Rounds:
-    """A session and the thread that runs its rounds."""
+class Rounds(RoundThread):
+    """The rounds of one model."""
 
     def __init__(self, session: _core.Session, timeout: float) -> None:
-        self.session = session
+        super().__init__(session, _serve)
         self.timeout = timeout
         self.rank, self.world = session.rank, session.world
-        self.causes: list[BaseException] = []  # why this process ended the session
         self.scatters, self.gathers = Tally(), Tally()
         self._last: dict[Any, Any] = {}  # figures and state, once the session is closed
-        self._jobs: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=_serve, args=(session, self._jobs, self.causes), name="tithe", daemon=True
-        )
-        self._thread.start()
-        self._stop = weakref.finalize(self, _stop, session, self._jobs, self._thread)
 
-    def put(self, each: Round) -> None:
-        if not self._stop.alive:
-            raise ValueError("this State is closed: attach() again, or detach() before close() for FSDP2's own")
-        self._jobs.put(each)
+    def issue(self, each: Round) -> None:
+        self.put(each, "this State is closed: attach() again, or detach() before close() for FSDP2's own")
 
     def figure(self, of: Any) -> Any:
         """summed_up, by_tensor or plan_text, now or as it was when the session was closed."""
@@ -191,17 +181,17 @@ class Rounds:
 
     def drain(self, most: float = math.inf) -> None:
         """Returns when the thread has nothing left to do, and after `most` seconds."""
-        mark = _Mark(self, Tally(), 0)
-        if self._stop.alive:
-            self._jobs.put(mark)
+        if self.stop.alive:
+            mark = _Mark(self, Tally(), 0)
+            self.issue(mark)
             mark.hold(most)
 
     def close(self) -> None:
-        if self._stop.alive:
+        if self.stop.alive:
             self.drain(self.timeout)  # the last commit, which others wait for as well
             last = (summed_up, by_tensor, plan_text, _core.Session.state)
             self._last = {of: of(self.session) for of in last}
-            self._stop()
+            self.stop()
 
 
 class _Mark(Round):
@@ -248,12 +238,3 @@ def _run(session: _core.Session, job: Round) -> None:
     job.tally.bytes_sent += session.stats()["bytes_sent"] - sent
     for line in session.said():
         _log.warning("%s", line)
-
-
-def _stop(session: _core.Session, jobs: queue.SimpleQueue[Round | None], thread: threading.Thread) -> None:
-    jobs.put(None)
-    with contextlib.suppress(ValueError):  # closed already
-        session.cancel()
-    if thread is not threading.current_thread():
-        thread.join()
-    session.close()

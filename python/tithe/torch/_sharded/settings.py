@@ -11,6 +11,7 @@ from typing import Any
 from tithe import _core
 from tithe._choices import choices_text, is_lossless
 
+LOSSLESS = ("delta", "zip", "uncompressed")  # values of weights= that lose nothing
 WEIGHTS = "weights"  # keys of all-gathers: weights.<type>/<module>
 GRADIENTS = "eden:bits=4,scale=unbiased"
 _EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # by type: the values as they are
@@ -27,7 +28,7 @@ _CURES = {
 
 
 def weights_rules(weights: str) -> dict[str, str]:
-    """Rules for all-gathers, by the type of the weights. "delta", "zip" and "uncompressed" lose nothing."""
+    """Rules for all-gathers, by the type of the weights."""
     if weights == "uncompressed":
         chosen = dict(_EXACT)
     elif weights in ("delta", "zip"):
@@ -35,8 +36,10 @@ def weights_rules(weights: str) -> dict[str, str]:
     else:
         _core.check_codec(weights)
         chosen = dict.fromkeys(_EXACT, weights)
-    deltas = {f"{WEIGHTS}.delta.{dtype}/*": "zip" for dtype in chosen}
-    return deltas | {f"{WEIGHTS}.{dtype}/*": codec for dtype, codec in chosen.items()}
+    rules = {f"{WEIGHTS}.{dtype}/*": codec for dtype, codec in chosen.items()}
+    if weights == "delta":
+        rules |= {f"{WEIGHTS}.delta.{dtype}/*": "zip" for dtype in ("bfloat16", "float16")}
+    return rules
 
 
 def refuse_unfit(given: Mapping[str, Any], optimizer: Any) -> None:

@@ -11,12 +11,7 @@
 //   checked    decode() accepts any bytes as input, and reads nothing outside them
 //   same copy  a payload carries a checksum of the previous values, so a receiver with other values refuses it
 //
-// Payload: u64 XXH3 of `before`, then one record for each chunk of kChunk values:
-//   u8 0, then u16 for each value: the values as they are; or
-//   u8 1, u32 units, u32 extra bytes, tables, 8 rANS states (u32), units (u16), extra bits.
-// The difference of the ordered bit patterns, modulo 2^16, is zigzag-coded to z. Symbol z stands for z < 16; from there
-// on two symbols per octave are followed by extra raw bits. A table lists its symbols (u8 count; then u8 symbol and u16
-// frequency, which add up to 2^11). rANS (Duda 2013, arXiv:1311.2540) has 8 interleaved states and 16-bit units.
+// The payload is described in docs/reference/format_delta.md. The entropy coder is rANS (Duda 2013, arXiv:1311.2540).
 #include <cstddef>
 #include <cstdint>
 #include <span>

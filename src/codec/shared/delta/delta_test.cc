@@ -72,7 +72,7 @@ double conditional_entropy(const Values& before, const Values& now) {
   return bits / static_cast<double>(now.size());
 }
 
-TEST(Delta, LosslessForAnyBits) {
+TEST(Delta, IsLosslessForAnyBits) {
   for (const Format format : {Format::kBf16, Format::kFp16})
     for (const std::size_t n : {0U, 1U, 7U, 100U, 1000U, 5000U, 300'000U}) {
       const auto [before, near] = step(n, 0.02, 1e-4);
@@ -86,7 +86,7 @@ TEST(Delta, LosslessForAnyBits) {
     }
 }
 
-TEST(Delta, AWholeStepTakesAboutItsConditionalEntropy) {
+TEST(Delta, TakesAboutTheConditionalEntropy) {
   for (const double update : {2e-5, 6e-5, 2e-4, 4e-4}) {
     const auto [before, now] = step(1'000'000, 0.02, update);
     const double bits = 8.0 * static_cast<double>(encoded(Format::kBf16, before, now).size()) / 1e6;
@@ -96,12 +96,12 @@ TEST(Delta, AWholeStepTakesAboutItsConditionalEntropy) {
   }
 }
 
-TEST(Delta, WhatDoesNotShrinkTravelsAsItIs) {
+TEST(Delta, IsBoundedIfNothingShrinks) {
   const Values before = random(100'000, 1), now = random(100'000, 2);
   EXPECT_LE(encoded(Format::kBf16, before, now).size(), 202'000U);
 }
 
-TEST(Delta, OtherPreviousValuesAreRefused) {
+TEST(Delta, NeedsTheSameCopyOfPreviousValues) {
   const auto [before, now] = step(10'000, 0.02, 1e-4);
   const std::vector<std::uint8_t> payload = encoded(Format::kBf16, before, now);
   Values other = before;
@@ -112,7 +112,7 @@ TEST(Delta, OtherPreviousValuesAreRefused) {
 }
 
 // Every byte changed, every length: an error or the same values, never a crash.
-TEST(Delta, DamagedPayloadsAreRefusedOrHarmless) {
+TEST(Delta, IsCheckedIfDamaged) {
   const auto [before, now] = step(2'000, 0.02, 2e-4);
   const std::vector<std::uint8_t> payload = encoded(Format::kBf16, before, now);
   Values out(now.size());

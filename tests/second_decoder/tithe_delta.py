@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weight differences, decoded from docs/reference/format_delta.md alone."""
+
+import struct
+
+from tithe_format import xxh3_64
+
+CHUNK, SCALE, CLASSES = 2**18, 2048, 12
+EXPONENT = {"bfloat16": (7, 0xFF), "float16": (10, 0x1F)}
+
+
+def ordered(bits):
+    return bits if bits < 0x8000 else (bits ^ 0x7FFF) - 0x10000
+
+
+def unordered(number):
+    number = (number + 0x8000) % 0x10000 - 0x8000
+    return number if number >= 0 else (number & 0xFFFF) ^ 0x7FFF
+
+
+def payload_of(words):
+    """The bytes within float32 words."""
+    bits = [int.from_bytes(struct.pack("<f", word), "little") for word in words]
+    holds = [(b & 0x7FFFFF) | (b >> 31) << 23 for b in bits]
+    size = holds[0] | holds[1] << 24
+    return b"".join(hold.to_bytes(3, "little") for hold in holds[2:])[:size]
+
+
+def decode(dtype, before, payload):
+    """The new weights, as their bits."""
+    assert struct.unpack_from("<Q", payload)[0] == xxh3_64(struct.pack(f"<{len(before)}H", *before))
+    at, out = 8, []
+    for first in range(0, len(before), CHUNK):
+        old = before[first : first + CHUNK]
+        at, new = _record(dtype, old, payload, at)
+        out += new
+    assert at == len(payload)
+    return out
+
+
+def _record(dtype, old, payload, at):
+    kind, at = payload[at], at + 1
+    if kind == 0:
+        return at + 2 * len(old), list(struct.unpack_from(f"<{len(old)}H", payload, at))
+    assert kind == 1
+    units, extra = struct.unpack_from("<II", payload, at)
+    at += 8
+    tables = []
+    for _ in range(CLASSES):
+        count, at = payload[at], at + 1
+        slots, start = [], 0
+        for symbol, frequency in struct.iter_unpack("<BH", payload[at : at + 3 * count]):
+            slots += [(symbol, frequency, start)] * frequency
+            start += frequency
+        assert start in (0, SCALE)
+        tables.append(slots)
+        at += 3 * count
+    states = list(struct.unpack_from("<8I", payload, at))
+    at += 32
+    unit = iter(struct.unpack_from(f"<{units}H", payload, at))
+    at += 2 * units
+    bits = int.from_bytes(payload[at : at + extra], "little")
+    shift, mask = EXPONENT[dtype]
+    top = max(b >> shift & mask for b in old)
+    out = []
+    for i, b in enumerate(old):
+        state = states[i % 8]
+        symbol, frequency, start = tables[min(top - (b >> shift & mask), CLASSES - 1)][state % SCALE]
+        state = frequency * (state // SCALE) + state % SCALE - start
+        states[i % 8] = state if state >= 2**16 else state << 16 | next(unit)
+        z = symbol
+        if symbol >= 16:
+            width = 3 + (symbol - 16) // 2
+            z = (2 | (symbol - 16) % 2) << width | bits & ((1 << width) - 1)
+            bits >>= width
+        out.append(unordered(ordered(b) + (z // 2 if z % 2 == 0 else -(z + 1) // 2)))
+    assert states == [2**16] * 8 and next(unit, None) is None and bits == 0
+    return at + extra, out
