@@ -74,10 +74,14 @@ def check_gradients(codec: str, choices: str) -> None:
 
 def any_residual(given: Mapping[str, Any]) -> bool:
     """Whether the codec, or one of a rule, would keep a residual in a reduce-scatter."""
-    return any(map(keeps_residual, (given["codec"], *_codecs_of(choices_text(given.get("choices"))))))
+    return _any_residual(given["codec"], choices_text(given.get("choices")))
 
 
-@functools.cache
+@functools.cache  # a process group asks for every collective
+def _any_residual(codec: str, choices: str) -> bool:
+    return any(map(keeps_residual, (codec, *_codecs_of(choices))))
+
+
 def keeps_residual(spec: str) -> bool:
     """Whether a reduce-scatter keeps what it did not send (docs/reference/sharded_rounds.md, Feedback)."""
     settings = _core.check_codec(spec)
