@@ -61,10 +61,10 @@ const CLI::App& innermost(const CLI::App& root) {
 }
 
 std::string path_of(const CLI::App& root) {
-  std::string path;
+  std::vector<std::string> names;
   for (const CLI::App* app = &innermost(root); app != nullptr; app = app->get_parent())
-    path = app->get_name() + (path.empty() ? "" : " " + path);
-  return path;
+    names.insert(names.begin(), app->get_name());
+  return fmt::format("{}", fmt::join(names, " "));
 }
 
 // "a verb is needed; see tithe help", and the verbs of a group.

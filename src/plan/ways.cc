@@ -79,10 +79,10 @@ std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
   if (usual.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
   std::vector<Spec> out;
   for (const char* name : {"bf16", "fp8"})
-    if (Spec inside = usual_spec(name); lost_by(inside) <= lost_by(spec)) out = {std::move(inside)};
+    if (Spec inside = usual_spec(name); lost_by(inside) <= lost_by(spec)) out = {inside};
   Spec own{.codec = spec.codec, .settings = spec.settings, .feedback = spec.feedback};
   own.feedback.clip = 0;  // clipping is of the step
-  if (fits_inside(own) && std::ranges::find(out, own) == out.end()) out.push_back(std::move(own));
+  if (fits_inside(own) && std::ranges::find(out, own) == out.end()) out.push_back(own);
   return out;
 }
 

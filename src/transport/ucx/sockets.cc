@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 namespace tithe::ucx {
@@ -121,7 +122,8 @@ void Sockets::created(const std::vector<std::uint8_t>& address) {
   std::erase_if(ports, [&](std::uint16_t port) {
     const std::uint8_t in_address[] = {static_cast<std::uint8_t>(port >> 8), static_cast<std::uint8_t>(port)};
     return std::find(before_.begin(), before_.end(), port) != before_.end() ||
-           std::ranges::search(address, in_address).empty();
+           std::search(address.begin(), address.end(), std::begin(in_address), std::end(in_address)) ==
+               address.end();
   });
   ports_ = std::move(ports);
 }
