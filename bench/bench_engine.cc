@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "bare_round.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "measure/model_list.h"
 #include "tithe/connect.h"
 #include "tithe/session.h"

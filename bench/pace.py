@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the lines of src/plan/pace.def for this machine: nanoseconds per value to encode and to merge.
+"""Prints the lines of src/plan/codec_cost.def for this machine: nanoseconds per value to encode and to merge.
 
 The least of 12 rounds of 2^20 values between two ranks of this process, through whole sessions, so that codecs of
 several phases count too. With two ranks `server` brings each rank one share of the payload.

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "interrupt.h"
-#include "mistakes.h"
 #include "output.h"
 #include "progress.h"
+#include "suggestions.h"
 #include "tithe/limits.h"
 #include "tithe/seam/machine.h"
 #include "verb.h"

@@ -31,7 +31,8 @@ struct Rule {
   std::size_t least = 0, most = kMostValues;  // values of the tensors that it takes
   std::optional<Spec> codec = {};             // what hosts send each other
   std::optional<Spec> inside = {};            // what ranks of one host send each other
-  std::string strategy = {};    // a name in strategies.def, or "auto": the fastest (src/plan/ways.h)
+  std::string strategy =
+      {};  // a name in strategies.def, or "auto": the fastest (src/plan/strategy_options.h)
   std::size_t part_values = 0;  // larger tensors are cut into parts of at most so many values; 0: not said
   int priority = 0;             // parts of higher priority run first, whichever bucket they are in
   std::string group = {};       // tensors of one group share parts, where they stand in one bucket
@@ -54,7 +55,7 @@ std::string size_text(const Rule& rule);
 // The name of rule `number`, counted from 1, in messages: rule 2 ('*.bias').
 std::string label(const Rule& rule, std::size_t number);
 
-// The cost of a part by a strategy (src/plan/pace.h).
+// The cost of a part by a strategy (src/plan/codec_cost.h).
 struct Pace {
   double compute = 0, inside = 0, wire = 0;  // seconds per value
   double frames = 0;                         // seconds per part, of handling them
@@ -96,7 +97,7 @@ struct Choice {
 struct Link {
   double bytes_per_second = 0;       // 0: nothing is known
   double seconds_per_frame = 50e-6;  // of a frame without values, from one rank's hands into the other's
-  // Inside a host that several ranks share: of all its ranks together. 0: nothing is known (src/plan/pace.h).
+  // Inside a host that several ranks share: of all its ranks together. 0: nothing is known (src/plan/codec_cost.h).
   double inside_bytes_per_second = 0;
   double inside_seconds_per_frame = 0;  // 0: as between hosts
   bool known() const { return bytes_per_second > 0; }
@@ -110,7 +111,7 @@ inline constexpr std::size_t kUsualMinValues = 4096;
 inline constexpr std::size_t kUsualPartValues = std::size_t{1} << 22;
 
 // The choices for all tensors, from the session's options. Where the link is known, min_values and part_values that
-// have their usual values follow from it, the codec, the strategy and the world (src/plan/pace.h); other values stay.
+// have their usual values follow from it, the codec, the strategy and the world (src/plan/codec_cost.h); other values stay.
 struct Usual {
   Spec spec;
   const Strategy* strategy = nullptr;        // nullptr: "auto"

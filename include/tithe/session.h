@@ -320,7 +320,7 @@ class Session {
 
   // Other choices from round `round` on, on all ranks: JSON text or rules, as at open. On rank 0 alone, at any time.
   // It returns once they are checked here; they travel and are built beside the rounds, and all ranks take them at the
-  // same round or none does (engine/peers/proposing.h). Rounds count as in messages and states; 0: as soon as all are
+  // same round or none does (engine/peers/reconfiguration.h). Rounds count as in messages and states; 0: as soon as all are
   // ready. Owed values are sent under the new ones, also where those would leave nothing unsent.
   // kInvalid: another rank; a proposal is under way; the round has begun; choices that open() would not take, that
   // name a key which was not seen in any round, or that change the momentum.
@@ -358,7 +358,7 @@ class Session {
   // The same object goes on with other ranks, after a failure or between two rounds: from the last commit, with its
   // options, choices and residuals, by the rule of restore() with this rank's own state. A round that is open is given
   // up, and others hear that this rank leaves. `transport` connects `members`, by rank, who all name the same epoch,
-  // which is later than that of before (tithe/reunion.h finds both). In the next round kMismatch names a rank that does
+  // which is later than that of before (tithe/rejoin.h finds both). In the next round kMismatch names a rank that does
   // not go on from the same round. Sums of stats() go on; norms, tickets and a proposal under way are of the old world
   // and end with it; a trace file holds the last epoch.
   // kInvalid: no transport, names that are wrong or miss this rank's own, an epoch that is over, hosts or servers that

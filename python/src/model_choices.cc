@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "tithe/choices.h"
 #include "tithe/session.h"
 

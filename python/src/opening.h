@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "patient.h"
+#include "interruptible.h"
 #include "tithe/connect.h"
 
 namespace tithe::python {

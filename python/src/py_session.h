@@ -20,8 +20,8 @@
 
 #include "arrays.h"
 #include "core.h"
+#include "interruptible.h"
 #include "open_session.h"
-#include "patient.h"
 #include "stats_dicts.h"
 #include "tithe/session.h"
 

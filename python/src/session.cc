@@ -20,9 +20,9 @@
 
 #include "arrays.h"
 #include "core.h"
+#include "interruptible.h"
 #include "open_session.h"
 #include "opening.h"
-#include "patient.h"
 #include "py_session.h"
 #include "stats_dicts.h"
 #include "tithe/connect.h"

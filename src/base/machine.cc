@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that the library reads of the environment, but for what launchers leave there (transport/meet/launch.cc) and
+// All that the library reads of the environment, but for what launchers leave there (transport/rendezvous/launch.cc) and
 // where the compiler of programs is (lang/cpp/cpp_compiler.cc). docs/reference/environment.md has the table.
 #include "tithe/seam/machine.h"
 

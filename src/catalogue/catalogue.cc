@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/nearest.h"
-#include "carry/policy.h"
 #include "catalogue/codecs.h"
 #include "catalogue/programs.h"
 #include "codec/params.h"
+#include "feedback/policy.h"
 #include "lang/library.h"
 #include "lang/prepare.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Parses and writes the parameters of a spec: `name=value,name=value` after its colon. A codec's own parameters are one
-// table; a caller may add another table, as src/carry/policy.h does for the feedback.
+// table; a caller may add another table, as src/feedback/policy.h does for the feedback.
 #include <span>
 #include <string>
 #include <string_view>

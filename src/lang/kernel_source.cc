@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lang/library.h"
-#include "lang/run/held.h"
+#include "lang/run/verify.h"
 #include "tithe/seam/machine.h"
 
 namespace tithe::lang {

@@ -69,7 +69,7 @@ class Meeting {
 
   void encode(std::size_t r) {
     call_.seed = r;
-    // The residual that is left is known where the last phase has been encoded (carry/buffers.h).
+    // The residual that is left is known where the last phase has been encoded (feedback/error_feedback.h).
     const bool feedback = !codec_.traits.lossless && spec_.feedback.kind != Feedback::kNone;
     const Carry in{gradient_[r].data(), feedback ? residual_[r].data() : nullptr,
                    feedback && last_ ? left_[r].data() : nullptr, n_};

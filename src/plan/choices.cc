@@ -10,9 +10,9 @@
 #include "base/nearest.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "carry/policy.h"
-#include "plan/pace.h"
-#include "plan/ways.h"
+#include "feedback/policy.h"
+#include "plan/codec_cost.h"
+#include "plan/strategy_options.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/plan.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "support/law_cases.h"
-#include "tithe/reunion.h"
+#include "tithe/rejoin.h"
 
 namespace tithe::chaos {
 namespace {

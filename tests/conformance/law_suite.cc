@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The four laws (docs/inside/flow.md) through whole sessions: every codec meets every strategy, every world and
 // transport, and every size; `make test-full` runs all of their products.
-#include "carry/store.h"
+#include "feedback/residual_store.h"
 #include "support/gpu/gpu_round.h"
 #include "support/law_cases.h"
 #include "support/ledger.h"

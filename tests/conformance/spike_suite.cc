@@ -6,7 +6,7 @@
 #include <cmath>
 #include <ostream>
 
-#include "carry/store.h"
+#include "feedback/residual_store.h"
 #include "support/law_cases.h"
 #include "tithe/seam/catalogue.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks' answers to choices that are proposed, in any order: each is taken, or its sender is named.
-#include "engine/peers/proposing.h"
+#include "engine/peers/reconfiguration.h"
 #include "fuzz/targets.h"
 
 namespace tithe::fuzz {

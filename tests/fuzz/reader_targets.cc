@@ -17,8 +17,8 @@
 #include "tithe/choices.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/frame.h"
-#include "transport/hello.h"
-#include "transport/meet/handshake.h"
+#include "transport/peer_info.h"
+#include "transport/rendezvous/handshake.h"
 
 namespace tithe::fuzz {
 namespace {

@@ -7,10 +7,10 @@
 #include <memory>
 
 #include "fuzz/targets.h"
-#include "transport/tcp/greeting.h"
+#include "transport/tcp/endpoints.h"
 #include "transport/tcp/keys.h"
-#include "transport/tcp/places.h"
 #include "transport/tcp/records.h"
+#include "transport/tcp/tcp_handshake.h"
 #include "transport/tcp/tls.h"
 
 namespace tithe::fuzz {

@@ -125,8 +125,8 @@ def test_rooms_catches(tree, name, text, says):
 
 
 def test_floors_catches_a_circle(tree):
-    tree.put("src/carry/store.h", SPDX_CC + '#include "strategy/ring.h"\n')
-    tree.put("src/strategy/ring.h", SPDX_CC + '#include "carry/store.h"\n')
+    tree.put("src/feedback/residual_store.h", SPDX_CC + '#include "strategy/ring.h"\n')
+    tree.put("src/strategy/ring.h", SPDX_CC + '#include "feedback/residual_store.h"\n')
     assert "include each other" in lint("check_floors", tree.root).stdout
 
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "codec/typical.h"
-#include "one_shot.h"
+#include "codec_advice.h"
+#include "encode_once.h"
 #include "progress.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/graph.h"
 #include "verb.h"
-#include "when.h"
 
 namespace tithe::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "encode_once.h"
 #include "frame_file.h"
-#include "one_shot.h"
 #include "output.h"
 #include "tithe/limits.h"
 #include "tithe/seam/catalogue.h"

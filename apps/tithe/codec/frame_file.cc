@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/bytes.h"
-#include "one_shot.h"
+#include "encode_once.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::cli {

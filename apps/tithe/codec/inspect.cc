@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/finite.h"
+#include "encode_once.h"
 #include "frame_file.h"
-#include "one_shot.h"
 #include "tithe/seam/catalogue.h"
 #include "value_file.h"
 #include "verb.h"

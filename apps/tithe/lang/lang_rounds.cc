@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "carry/policy.h"
+#include "feedback/policy.h"
 
 namespace tithe::cli {
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "codec_options.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "engine/program/tagging.h"
 #include "file_io.h"
 #include "link_options.h"

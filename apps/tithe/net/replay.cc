@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "codec_options.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "file_io.h"
 #include "link_options.h"
 #include "rank_processes.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "encode_once.h"
 #include "measure/gradients.h"
-#include "one_shot.h"
 #include "rank_processes.h"
 #include "tithe/connect.h"
 

@@ -7,14 +7,14 @@
 
 #include "advice/planner/why.h"
 #include "advice/planner/windows.h"
-#include "engine/peers/chosen.h"
+#include "codec_advice.h"
+#include "engine/peers/session_config.h"
 #include "file_io.h"
 #include "output.h"
 #include "plan_page.h"
 #include "progress.h"
 #include "simulate_windows.h"
 #include "verb.h"
-#include "when.h"
 
 namespace tithe::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "codec/typical.h"
 #include "codec_options.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "file_io.h"
 #include "measure/cluster_files.h"
 #include "simulate_windows.h"

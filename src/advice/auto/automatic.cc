@@ -13,12 +13,12 @@
 #include <optional>
 #include <thread>
 
-#include "advice/auto/ask.h"
+#include "advice/auto/auto_query.h"
 #include "advice/auto/facts.h"
 #include "advice/auto/sample.h"
 #include "advice/sim/profile.h"
 #include "base/text.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "engine/session/advisor.h"
 #include "tithe/seam/catalogue.h"
 

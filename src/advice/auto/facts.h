@@ -12,7 +12,7 @@
 #include <span>
 
 #include "advice/auto/watch.h"
-#include "advice/planner/question.h"
+#include "advice/planner/plan_query.h"
 #include "tithe/session.h"
 
 namespace tithe::automatic {

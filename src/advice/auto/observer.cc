@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "advice/auto/ask.h"
+#include "advice/auto/auto_query.h"
 #include "advice/auto/facts.h"
 #include "advice/auto/sample.h"
 #include "advice/auto/step_advice.h"

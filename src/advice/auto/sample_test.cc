@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "advice/auto/ask.h"
+#include "advice/auto/auto_query.h"
 #include "codec/shared/floats/bf16_format.h"
 #include "measure/gradients.h"
 #include "tithe/seam/catalogue.h"

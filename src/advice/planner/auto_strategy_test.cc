@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "advice/planner/question.h"
-#include "plan/ways.h"
+#include "advice/planner/plan_query.h"
+#include "plan/strategy_options.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {

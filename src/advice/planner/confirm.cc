@@ -7,7 +7,7 @@
 #include <optional>
 #include <tuple>
 
-#include "advice/planner/alike.h"
+#include "advice/planner/tensor_class.h"
 
 namespace tithe::planner {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "advice/planner/work.h"
+#include "advice/planner/cost_cache.h"
 
 namespace tithe::planner {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "advice/planner/board.h"
+#include "advice/planner/plan_search.h"
 
 namespace tithe::planner {
 

@@ -2,7 +2,7 @@
 #pragma once
 // The costs to judge a tensor by itself: the latency and the rate between two ranks of different hosts, and the times
 // of its codec, from measured curves. For policies that do so (policy_secopa.cc, policy_dragonn.cc).
-#include "advice/planner/board.h"
+#include "advice/planner/plan_search.h"
 
 namespace tithe::planner {
 

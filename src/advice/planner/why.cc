@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "advice/planner/alike.h"
+#include "advice/planner/tensor_class.h"
 
 namespace tithe::planner {
 namespace {

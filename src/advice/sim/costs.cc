@@ -9,7 +9,7 @@
 
 #include "codec/typical.h"
 #include "engine/program/laws.h"
-#include "plan/pace.h"
+#include "plan/codec_cost.h"
 #include "tithe/seam/frame.h"
 
 namespace tithe::sim {
@@ -180,12 +180,12 @@ Costs usual_costs() {
     costs.codecs[codec] = {.encode = line(encode_ns), .store = line(merge_ns), .merge = line(merge_ns)};
   };
 #define TITHE_PACE(codec, encode_ns, merge_ns) add(#codec, encode_ns, merge_ns);
-#include "plan/pace.def"
+#include "plan/codec_cost.def"
 #undef TITHE_PACE
   return costs;
 }
 
-// bench/results/engine.md has the step, src/plan/pace.h what choices assume of a frame.
+// bench/results/engine.md has the step, src/plan/codec_cost.h what choices assume of a frame.
 Costs assumed_costs() {
   Costs costs = usual_costs();
   costs.step = 0.5e-6;

@@ -85,7 +85,7 @@ inline constexpr CostField kCostFields[] = {
     {"receive_byte", "receive_s_per_byte", &Costs::receive_byte},
 };
 
-// The paces that planning uses where nothing was measured (src/plan/pace.def), for all codecs that it lists.
+// The paces that planning uses where nothing was measured (src/plan/codec_cost.def), for all codecs that it lists.
 Costs usual_costs();
 // The same with what is assumed of steps, messages and frames (docs/guide/simulate.md): messages are those of ucx over
 // TCP.

@@ -108,7 +108,7 @@ TEST(RandomWorlds, StepsAreFiniteAndNoShorterThanComputing) {
   }
 }
 
-// A step is given up early only where it is certain that it lasts longer (advice/sim/outlook.h).
+// A step is given up early only where it is certain that it lasts longer (advice/sim/forecast.h).
 TEST(RandomWorlds, ALimitChangesNothingButWhetherAStepIsFollowed) {
   for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
     const RandomWorld w = draw(seed, seed % 2 == 0);

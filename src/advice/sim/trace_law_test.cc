@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "advice/sim/world.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "engine/program/laws.h"
 #include "support/ranks.h"
 #include "tithe/seam/catalogue.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "advice/sim/seats.h"
+#include "advice/sim/rank_model.h"
 #include "engine/program/laws.h"
 
 namespace tithe::sim {

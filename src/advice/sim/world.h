@@ -88,7 +88,7 @@ inline constexpr int kMostRanks =
     1 << 17;  // where all are alike, some twenty seconds of a model of 10^8 values
 Status check_ranks(const Cluster& cluster);  // kInvalid: there are more
 
-class Library;  // script.h
+class Library;  // step_timeline.h
 
 // kInvalid: more ranks than that; costs that are not known; a plan whose codec and strategy share no law. `limit`: a
 // step that lasts longer is not followed to its end, and its `step` is kNever. `library`: what other worlds of this

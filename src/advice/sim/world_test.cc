@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "advice/sim/script.h"
+#include "advice/sim/step_timeline.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/session.h"

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "carry/buffers.h"
 #include "engine/device/gpus.h"
+#include "feedback/error_feedback.h"
 #include "tithe/session.h"
 
 namespace tithe::engine {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <tuple>
 
-#include "engine/peers/chosen.h"
 #include "engine/peers/control.h"
+#include "engine/peers/session_config.h"
 
 namespace tithe::engine {
 namespace {

@@ -8,7 +8,7 @@
 //   ask        a rank that waits wants to know how the other is; it says how it is itself
 //   here       the answer to an ask
 //   done       how far this rank is: rounds whose work it has ended, rounds that it has begun
-//   fragment   a piece of the choices that rank 0 proposes (engine/peers/proposing.h)
+//   fragment   a piece of the choices that rank 0 proposes (engine/peers/reconfiguration.h)
 //   answer     whether this rank can serve them
 //   decision   when all ranks take them, or that none does
 //   echo       to one who does not hear a rank that this one hears: that rank's farewell and evidence; or that this one
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/peers/verdict.h"
+#include "engine/peers/failure_report.h"
 #include "frame/tagger.h"
 #include "tithe/seam/transport.h"
 
@@ -74,7 +74,7 @@ struct Card {
   std::uint64_t job = 0;           // Announcement::job
   std::uint64_t proposed_job = 0;  // the number of a job that begins, from rank 0; not compared
   std::uint8_t average = 0;
-  std::string codec;  // codec, schedule and choices (engine/peers/chosen.h)
+  std::string codec;  // codec, schedule and choices (engine/peers/session_config.h)
   std::string strategy;
 };
 

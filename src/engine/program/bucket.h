@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "carry/slice.h"
+#include "feedback/value_range.h"
 #include "tithe/session.h"
 
 namespace tithe::engine {

@@ -6,12 +6,12 @@
 #include <limits>
 #include <map>
 
-#include "carry/policy.h"
 #include "codec/plain.h"
 #include "engine/program/laws.h"
 #include "engine/program/makers.h"
 #include "engine/program/template.h"
 #include "engine/program/window.h"
+#include "feedback/policy.h"
 
 namespace tithe::engine {
 namespace {

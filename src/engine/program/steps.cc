@@ -15,8 +15,8 @@
 
 #include "base/finite.h"
 #include "base/rng.h"
-#include "carry/store.h"
 #include "engine/program/unit.h"
+#include "feedback/residual_store.h"
 
 namespace tithe::engine {
 namespace {

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "carry/buffers.h"
 #include "codec/plain.h"
 #include "codec/shared/common/magnitude.h"
 #include "engine/device/device_parts.h"
 #include "engine/program/bucket.h"
-#include "engine/program/flat.h"
 #include "engine/program/frames.h"
 #include "engine/program/laws.h"
+#include "engine/program/part_values.h"
 #include "engine/program/program.h"
+#include "feedback/error_feedback.h"
 #include "frame/pieces.h"
 #include "frame/tagger.h"
 #include "tithe/seam/frame.h"

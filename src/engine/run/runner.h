@@ -22,23 +22,23 @@
 // Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an
 //          operation, so it is destroyed before them. Each part below says what it owns.
 // Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not
-//          looked at. Then the communication lane parts (parting.h), and all callers get the verdict.
+//          looked at. Then the communication lane parts (shutdown.h), and all callers get the verdict.
 //
 // The parts: Queue what there is to do, Pacer what leaves when, Rounds where rounds begin and end, Liveness who is
 // alive, Parting the end, Proposing other choices, Recorder numbers. The runner is the scheduler: it alone has threads,
-// the lock and the transport. runner.cc is jobs and the end, threads.cc lanes and callers that wait, mail.cc the
-// communication lane, hearing.cc what the control channel brings, changes.cc what other choices need.
+// the lock and the transport. runner.cc is jobs and the end, threads.cc lanes and callers that wait, message_io.cc the
+// communication lane, control_messages.cc what the control channel brings, plan_change.cc what other choices need.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
 
-#include "engine/peers/proposing.h"
-#include "engine/run/aside.h"
+#include "engine/peers/reconfiguration.h"
+#include "engine/run/background_tasks.h"
 #include "engine/run/liveness.h"
-#include "engine/run/pacer.h"
-#include "engine/run/parting.h"
 #include "engine/run/recorder.h"
+#include "engine/run/send_window.h"
+#include "engine/run/shutdown.h"
 
 namespace tithe::engine {
 
@@ -49,7 +49,7 @@ struct Builder {
   std::function<void(std::uint32_t number)> discard;
 };
 
-// Somebody stands in for this rank's program where others have begun a round and it has not (session/stand_in.h).
+// Somebody stands in for this rank's program where others have begun a round and it has not (session/straggler_proxy.h).
 struct Standing {
   int others_at_least = 0;  // other ranks have to have begun it; 0: nobody stands in
   double share = 0;         // of the time that they took: so much later is late
@@ -190,7 +190,7 @@ class Runner {
   void withdraw();
   bool part();  // true: the session is over
 
-  // mail.cc
+  // message_io.cc
   std::size_t show_card(Job& job);  // to so many peers
   void post(Hold& hold);
   bool has_mail() const { return queue_.has_mail() || pacer_.has_next(); }
@@ -200,7 +200,7 @@ class Runner {
   void turn(Hold& hold, std::chrono::nanoseconds wait);
   void complete(const Completion& done, Instant now);
 
-  // hearing.cc
+  // control_messages.cc
   void listen(Rank peer);
   void complete_control(const Completion& done);
   void take(Rank peer, Control& control);
@@ -220,7 +220,7 @@ class Runner {
   void send_notes(Hold& hold);
   std::optional<Instant> stand_in_at();  // when somebody is to stand in for this rank's program
 
-  // changes.cc
+  // plan_change.cc
   void build(Hold& hold);  // what was proposed
   void build_now(const Proposing::Work& work);
   void take_proposal(Rank peer, Control& control);

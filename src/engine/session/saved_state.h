@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "carry/store.h"
+#include "feedback/residual_store.h"
 #include "tithe/schedule.h"
 #include "tithe/seam/transport.h"
 

@@ -2,7 +2,7 @@
 // How a session's choices change while it runs: Session::propose, and a state that has others than the session.
 //
 // Threads: build() and discard() on the runner's thread aside (without lanes on the caller's), under no lock but for
-// moments; switch_over() in commit(), on all ranks after the same round (engine/peers/proposing.h says why).
+// moments; switch_over() in commit(), on all ranks after the same round (engine/peers/reconfiguration.h says why).
 // Owners: all that is built belongs to `built_` until its round, then to the runner. All that the old layouts held is
 //          freed aside.
 #include <fmt/format.h>

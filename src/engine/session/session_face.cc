@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public face of a session: how it is opened, and who answers each call. Where somebody stands in for the program
-// (stand_in.h), that one does.
+// (straggler_proxy.h), that one does.
 #include <fmt/format.h>
 
 #include "base/bytes.h"
 #include "base/environment.h"
 #include "base/secret.h"
 #include "base/text.h"
-#include "engine/session/stand_in.h"
+#include "engine/session/straggler_proxy.h"
 #include "plan/lanes.h"
 #include "tithe/seam/machine.h"
 

@@ -6,9 +6,7 @@
 #include <map>
 
 #include "base/environment.h"
-#include "carry/estate.h"
-#include "carry/store.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 #include "engine/program/bucket.h"
 #include "engine/run/runner.h"
 #include "engine/session/advisor.h"
@@ -16,6 +14,8 @@
 #include "engine/session/saved_state.h"
 #include "engine/session/stragglers.h"
 #include "engine/session/trace_file.h"
+#include "feedback/lost_rank_residuals.h"
+#include "feedback/residual_store.h"
 
 namespace tithe {
 
@@ -32,7 +32,7 @@ class Session::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // stand_in.h; nobody's: of a round that goes on without the program.
+  // straggler_proxy.h; nobody's: of a round that goes on without the program.
   class StandIn;
   enum class Whose : std::uint8_t { kPrograms, kNobodys };
   StandIn* stand_in() const { return stand_in_.get(); }
@@ -144,7 +144,7 @@ class Session::Impl {
   // session_stats.cc
   void look_for_late();
 
-  // stand_in.cc
+  // straggler_proxy.cc
   void owe(const Tensor& tensor, std::uint64_t round);
   Ticket late_ticket();
   void came_back();  // the program, from a call that ends a round

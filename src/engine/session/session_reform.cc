@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "engine/session/stand_in.h"
+#include "engine/session/straggler_proxy.h"
 
 namespace tithe {
 

@@ -7,8 +7,8 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "carry/estate.h"
 #include "engine/session/session_impl.h"
+#include "feedback/lost_rank_residuals.h"
 
 namespace tithe {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "engine/session/stand_in.h"
+#include "engine/session/straggler_proxy.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/text.h"
-#include "engine/peers/chosen.h"
+#include "engine/peers/session_config.h"
 
 namespace tithe::engine {
 namespace {

@@ -7,8 +7,8 @@
 //   checked    an object is used only after same_as_interpreter() has held it to that, on seeded values
 //   apart      a combination has one object at a time; who runs it already goes on with the one it began with
 //   told       Running::how says what runs, and why nothing faster does
-#include "lang/run/held.h"
 #include "lang/run/interpreter.h"
+#include "lang/run/verify.h"
 #include "lang/runtime/object.h"
 
 namespace tithe::lang {
@@ -24,7 +24,7 @@ Status decode_compiled(const Object& object, const Combination& of, std::string_
 // Scratch that they need; check takes it where it is there.
 std::size_t compiled_bytes(const Combination& of, const Settings& settings, std::size_t n);
 
-// As lang/run/held.h has it: of 1 kind of values where an object was checked before, kAllKinds where it is new.
+// As lang/run/verify.h has it: of 1 kind of values where an object was checked before, kAllKinds where it is new.
 bool same_as_interpreter(const Object& object, const Combination& of, const Settings& settings,
                          unsigned kinds);
 

@@ -12,7 +12,7 @@
 #include "lang/cuda/code_cache.h"
 #include "lang/cuda/emit_cuda.h"
 #include "lang/run/context.h"
-#include "lang/run/held.h"
+#include "lang/run/verify.h"
 #include "lang/runtime/prelude.h"
 
 namespace tithe::lang {

@@ -7,10 +7,10 @@
 #include <charconv>
 #include <system_error>
 
-#include "transport/hello.h"
 #include "transport/interfaces.h"
 #include "transport/link_rate.h"
 #include "transport/long_messages.h"
+#include "transport/peer_info.h"
 #include "transport/tcp/records.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/transports.h"

@@ -4,7 +4,7 @@
 #include <xxhash.h>
 
 #include "base/bytes.h"
-#include "transport/tcp/greeting.h"
+#include "transport/tcp/tcp_handshake.h"
 
 namespace tithe::tcp {
 

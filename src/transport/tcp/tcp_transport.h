@@ -34,11 +34,11 @@
 
 #include "base/fifo.h"
 #include "tithe/connect.h"
-#include "transport/hello.h"
+#include "transport/peer_info.h"
 #include "transport/spin_guard.h"
-#include "transport/tcp/door.h"
-#include "transport/tcp/pace.h"
-#include "transport/tcp/places.h"
+#include "transport/tcp/congestion.h"
+#include "transport/tcp/endpoints.h"
+#include "transport/tcp/listener.h"
 #include "transport/tcp/records.h"
 
 namespace tithe::tcp {

@@ -14,7 +14,7 @@
 #include <filesystem>
 
 #include "support/tls_ends.h"
-#include "transport/tcp/door.h"
+#include "transport/tcp/listener.h"
 
 namespace tithe::tcp {
 namespace {

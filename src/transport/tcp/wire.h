@@ -12,7 +12,7 @@
 #include "base/unique_fd.h"
 #include "tithe/byte_view.h"
 #include "tithe/status.h"
-#include "transport/tcp/pace.h"
+#include "transport/tcp/congestion.h"
 #include "transport/tcp/tls.h"
 
 namespace tithe::tcp {

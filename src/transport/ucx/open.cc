@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "transport/hello.h"
 #include "transport/link_rate.h"
+#include "transport/peer_info.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace tithe::ucx {

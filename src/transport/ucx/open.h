@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tithe/connect.h"
-#include "transport/hello.h"
+#include "transport/peer_info.h"
 
 namespace tithe::ucx {
 

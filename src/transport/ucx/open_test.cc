@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/bytes.h"
-#include "transport/hello.h"
+#include "transport/peer_info.h"
 #include "transport/ucx/causes.h"
 
 namespace tithe::ucx {

@@ -24,7 +24,7 @@
 
 #include "base/secret.h"
 #include "tithe/seam/transport.h"
-#include "transport/hello.h"
+#include "transport/peer_info.h"
 #include "transport/ucx/watch.h"
 #include "transport/ucx/worker.h"
 

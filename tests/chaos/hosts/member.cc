@@ -24,7 +24,7 @@
 #include <thread>
 
 #include "tithe/connect.h"
-#include "tithe/reunion.h"
+#include "tithe/rejoin.h"
 #include "tithe/session.h"
 
 namespace tithe {

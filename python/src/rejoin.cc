@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Boards and reunions: include/tithe/rejoin.h. A board of Python's is asked on the thread that called.
+#include "tithe/rejoin.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <memory>
+
+#include "core.h"
+#include "interruptible.h"
+
+namespace tithe::python {
+namespace {
+
+// A board, and whom it asks at the moment where it is Python's.
+struct PyBoard {
+  Board board;
+  std::shared_ptr<std::shared_ptr<Desk>> desk = std::make_shared<std::shared_ptr<Desk>>();
+};
+
+ByteView view_of(const nb::bytes& b) { return {static_cast<const std::uint8_t*>(b.data()), b.size()}; }
+
+Board::Text text_of(const nb::handle h) {
+  if (!PyBytes_Check(h.ptr())) throw_as(PyExc_TypeError, "a board holds bytes");
+  const auto* p = reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(h.ptr()));
+  return {p, p + PyBytes_GET_SIZE(h.ptr())};
+}
+
+const Status kLeft(Code::kCancelled, "the board was not asked any more");
+
+// Python's words for `board`, from the thread that may say them: whoever waits for a reunion, or whoever calls.
+bool say(const std::shared_ptr<std::shared_ptr<Desk>>& desk, const std::function<void()>& errand) {
+  if (*desk) return (*desk)->ask(errand);
+  errand();
+  return true;
+}
+
+// `given` is kept by the Python object that is made of this.
+PyBoard board_of(const nb::handle given) {
+  PyBoard out;
+  out.board.put_first = [given, desk = out.desk](const std::string& key,
+                                                 ByteView value) -> Result<Board::Text> {
+    Result<Board::Text> stands = kLeft;
+    const bool asked = say(
+        desk, [&] { stands = text_of(given.attr("put_first")(key, nb::bytes(value.data(), value.size()))); });
+    return asked ? stands : kLeft;
+  };
+  out.board.get = [given, desk = out.desk](const std::string& key) -> Result<std::optional<Board::Text>> {
+    Result<std::optional<Board::Text>> there = kLeft;
+    const bool asked = say(desk, [&] {
+      const nb::object text = given.attr("get")(key);
+      there = text.is_none() ? std::optional<Board::Text>() : text_of(text);
+    });
+    return asked ? there : kLeft;
+  };
+  return out;
+}
+
+// Calls that ask a board. Ctrl-C withdraws them.
+template <typename T>
+T ask(const PyBoard& board, const std::function<Result<T>(const std::shared_ptr<std::atomic<bool>>&)>& call) {
+  const auto desk = std::make_shared<Desk>();
+  *board.desk = desk;
+  const auto withdrawn = std::make_shared<std::atomic<bool>>(false);
+  const auto result = std::make_shared<Result<T>>(kLeft);
+  try {
+    run_patiently(
+        desk, [result, call, withdrawn] { *result = call(withdrawn); }, nullptr);
+  } catch (...) {
+    *withdrawn = true;
+    board.desk->reset();
+    throw;
+  }
+  board.desk->reset();
+  return unwrap(std::move(*result));
+}
+
+nb::dict reunite_over(const PyBoard& board, const std::string& me, std::uint64_t epoch,
+                      const std::vector<std::string>& before, const std::vector<std::string>& missed,
+                      int min_world, int max_world, double window, double timeout,
+                      const std::vector<std::string>& taken, const Watch* watch) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
+  };
+  const std::function<std::vector<std::string>()> lost = watch != nullptr ? watch->lost : nullptr;
+  const auto met = ask<Reunited>(board, [=, board = board.board](const auto& withdrawn) {
+    return reunite({.board = board,
+                    .me = me,
+                    .epoch = epoch,
+                    .before = before,
+                    .missed = missed,
+                    .lost = lost,
+                    .taken = taken,
+                    .min_world = min_world,
+                    .max_world = max_world,
+                    .window = milliseconds(window),
+                    .timeout = milliseconds(timeout),
+                    .interrupted = [withdrawn] { return withdrawn->load(); }});
+  });
+  nb::dict d;
+  d["epoch"] = met.epoch;
+  d["members"] = met.members;
+  d["rank"] = met.rank;
+  d["joined"] = met.joined;
+  d["all_gather"] = nb::cpp_function([board, gather = met.all_gather](const nb::bytes& mine) {
+    const Board::Text copy = text_of(mine);
+    const auto all =
+        ask<std::vector<Board::Text>>(board, [gather, copy](const auto&) { return gather(copy); });
+    nb::list out;
+    for (const Board::Text& text : all) out.append(nb::bytes(text.data(), text.size()));
+    return out;
+  });
+  return d;
+}
+
+}  // namespace
+
+Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> members) {
+  if (members.size() != static_cast<std::size_t>(session->world()))
+    raise({Code::kInvalid, "watch: a name for each rank"});
+  return {[weak = std::weak_ptr(session), members = std::move(members)] {
+    std::vector<std::string> out;
+    if (const auto open = weak.lock())
+      for (const Rank r : open->missed())
+        if (static_cast<std::size_t>(r) < members.size())  // else it has reformed meanwhile
+          out.push_back(members[static_cast<std::size_t>(r)]);
+    return out;
+  }};
+}
+
+void bind_reunion(nb::module_& m) {
+  nb::class_<PyBoard>(m, "Board",
+                      "Where the first to write under a key is the one that counts: include/tithe/rejoin.h.")
+      .def(
+          "put_first",
+          [](const PyBoard& b, const std::string& key, const nb::bytes& value) {
+            const Board::Text stands = unwrap(b.board.put_first(key, view_of(value)));
+            return nb::bytes(stands.data(), stands.size());
+          },
+          nb::arg("key"), nb::arg("value"), "What stands under the key: `value`, where nothing stood there.")
+      .def(
+          "get",
+          [](const PyBoard& b, const std::string& key) -> nb::object {
+            const auto there = unwrap(b.board.get(key));
+            if (!there) return nb::none();
+            return nb::bytes(there->data(), there->size());
+          },
+          nb::arg("key"), "What stands there, or None.");
+  nb::class_<Watch>(m, "Watch", "Who of the members has been lost, as a session knows.")
+      .def("lost", [](const Watch& w) { return w.lost(); });
+  m.def(
+      "board_in", [](const std::string& folder) { return PyBoard{.board = board_in(folder)}; },
+      nb::arg("folder"));
+  m.def(
+      "board_of", [](const nb::object& board) { return board_of(board); }, nb::arg("board"),
+      nb::keep_alive<0, 1>(), "Of an object with put_first and get.");
+  m.def(
+      "somebody_waits",
+      [](const PyBoard& b, std::uint64_t next_epoch, const std::vector<std::string>& members, int max_world) {
+        return unwrap(somebody_waits(b.board, next_epoch, members, max_world));
+      },
+      nb::arg("board"), nb::arg("next_epoch"), nb::arg("members"), nb::arg("max_world"));
+  m.def("reunite", &reunite_over, nb::arg("board"), nb::arg("me"), nb::arg("epoch"), nb::arg("before"),
+        nb::arg("missed"), nb::arg("min_world"), nb::arg("max_world"), nb::arg("window"), nb::arg("timeout"),
+        nb::arg("taken") = std::vector<std::string>(), nb::arg("watch").none() = nb::none());
+}
+
+}  // namespace tithe::python

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/auto/auto_query.h"
+
+#include <algorithm>
+
+#include "base/usable_cores.h"
+#include "measure/codec_speed.h"
+
+namespace tithe::automatic {
+namespace {
+
+constexpr std::size_t kSizes[] = {std::size_t{1} << 12, std::size_t{1} << 16, std::size_t{1} << 20};
+
+// These, and behind them what the session does where none takes a tensor; small ones travel raw without a rule.
+std::vector<Rule> in_full(std::vector<Rule> rules, const Usual& usual) {
+  const auto takes_all = [](const Rule& r) {
+    return r.match == "*" && r.least == 0 && r.most == kMostValues;
+  };
+  if (std::any_of(rules.begin(), rules.end(), takes_all)) return rules;
+  rules.push_back({.least = usual.min_values,
+                   .codec = usual.spec,
+                   .strategy = usual.strategy == nullptr ? "auto" : std::string(usual.strategy->name),
+                   .part_values = usual.part_values});
+  return rules;
+}
+
+}  // namespace
+
+Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<Allowance> allowed) {
+  Asked asked;
+  asked.in_full = in_full(rules, seat.usual);
+  asked.rules = std::move(rules);
+  asked.first = seat.first;
+  asked.allowed = std::move(allowed);
+  asked.hosts = seat.usual.hosts;
+  asked.world = seat.usual.world;
+  asked.cores = usable_cores();
+  if (seat.usual.link.known()) asked.latency = seat.usual.link.seconds_per_frame;
+  return asked;
+}
+
+Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs,
+                                  std::span<const float> gradients) {
+  std::size_t largest = kSizes[0];
+  for (const planner::JobTensor& t : job.tensors) largest = std::max(largest, t.n);
+  std::vector<std::size_t> sizes;
+  for (const std::size_t n : kSizes)
+    if (n <= largest || sizes.empty()) sizes.push_back(n);
+  sim::Costs costs = sim::assumed_costs();
+  std::vector<double> spread;
+  for (const Spec& spec : codecs) {
+    Result<sim::CodecCosts> measured = sim::measure_codec(spec, sizes, spread, gradients);
+    if (!measured.ok()) return measured.status();
+    costs.codecs[to_string(spec)] = std::move(*measured);
+  }
+  return costs;
+}
+
+}  // namespace tithe::automatic

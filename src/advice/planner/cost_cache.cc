@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/planner/cost_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "advice/sim/step_timeline.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+namespace {
+
+using engine::Program;
+using engine::Step;
+using engine::StepKind;
+
+constexpr std::size_t kMostStages = 12;
+
+// By seat and step: how many messages lie behind it, one after the other. Steps are followed in an order in which they
+// can run, so that a ring of very many hosts costs no more than its steps.
+std::vector<std::vector<int>> hops_of(const sim::Script& script) {
+  std::vector<std::vector<int>> hops, waits;
+  std::vector<sim::Met> ready;
+  for (std::size_t r = 0; r < script.roles.size(); ++r) {
+    const Program& p = script.roles[r].program;
+    hops.emplace_back(p.steps.size());
+    waits.push_back(p.waits);
+    for (std::size_t s = 0; s < p.steps.size(); ++s) {
+      if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for what is sent
+      if (waits[r][s] == 0) ready.push_back({static_cast<int>(r), static_cast<int>(s)});
+    }
+  }
+  while (!ready.empty()) {
+    const auto seat = static_cast<std::size_t>(ready.back().seat);
+    const auto step = static_cast<std::size_t>(ready.back().step);
+    ready.pop_back();
+    const sim::Role& role = script.roles[seat];
+    const Program& p = role.program;
+    const auto before = [&](sim::Met at, int messages) {
+      const auto r = static_cast<std::size_t>(at.seat), s = static_cast<std::size_t>(at.step);
+      hops[r][s] = std::max(hops[r][s], hops[seat][step] + messages);
+      if (--waits[r][s] == 0) ready.push_back(at);
+    };
+    if (p.steps[step].kind == StepKind::kSend) before(role.met[step], 1);
+    for (std::uint32_t k = 0; k < p.steps[step].next.count; ++k)
+      before({static_cast<int>(seat), p.indices[p.steps[step].next.first + k]}, 0);
+  }
+  return hops;
+}
+
+// `share`: a core's work takes so much longer where lanes share cores. `senders`: ranks of its host that share the
+// link, `inside` that inside it.
+std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, const std::vector<int>& hops,
+                             Rank me, double share, int senders, int inside) {
+  const sim::Cluster& cluster = question.cluster;
+  std::vector<Stage> stages;
+  const auto stage = [&](int hop) -> Stage& {
+    if (stages.size() <= static_cast<std::size_t>(hop)) stages.resize(static_cast<std::size_t>(hop) + 1);
+    return stages[static_cast<std::size_t>(hop)];
+  };
+  std::vector<int> links;
+  for (std::size_t s = 0; s < rank.program.steps.size(); ++s) {
+    const Step& step = rank.program.steps[s];
+    const bool sends = step.kind == StepKind::kSend;
+    if (!sends && step.kind != StepKind::kRecv) {
+      stage(hops[s]).compute += rank.price.seconds[s] * share;
+      continue;
+    }
+    Stage& at = stage(hops[s] - (sends ? 0 : 1));
+    const double bytes = rank.price.bytes[static_cast<std::size_t>(step.slot)];
+    at.compute += share * (sends ? question.costs.post + bytes * question.costs.send_byte
+                                 : question.costs.complete + bytes * question.costs.receive_byte);
+    const Seconds latency = sends ? cluster.way(me, step.peer, links) : cluster.way(step.peer, me, links);
+    double rate = cluster.rates()[static_cast<std::size_t>(links[0])];
+    for (const int l : links) rate = std::min(rate, cluster.rates()[static_cast<std::size_t>(l)]);
+    if (cluster.host_of(me) == cluster.host_of(step.peer)) {
+      at.inside += sends ? bytes / rate * inside : 0;
+      continue;
+    }
+    (sends ? at.up : at.down) += bytes / rate * senders;
+    at.delay = std::max(at.delay, latency + question.costs.wake * share);
+  }
+  return stages;
+}
+
+// The load of each link, in seconds of its rate. Where few ranks stand for all, of the links of host 0 alone.
+class Loads {
+ public:
+  Loads(const sim::Cluster& cluster, const sim::Classes& classes)
+      : cluster_(cluster),
+        classes_(classes),
+        seconds_(cluster.rates().size()),
+        sending_(cluster.hosts().size()),
+        inside_(cluster.hosts().size()) {}
+
+  void add(Rank me, const sim::Role& rank) {
+    bool out = false, in = false;
+    for (const Step& step : rank.program.steps) {
+      if (step.kind != StepKind::kSend) continue;
+      cluster_.way(me, step.peer, links_);
+      (cluster_.host_of(me) != cluster_.host_of(step.peer) ? out : in) = true;
+      const bool few = classes_.seats() < classes_.world();
+      if (few) links_.resize(1);
+      const double times = classes_.by_rank() && few ? classes_.ranks_of_host() : 1;
+      for (const int l : links_)
+        seconds_[static_cast<std::size_t>(l)] += times *
+                                                 rank.price.bytes[static_cast<std::size_t>(step.slot)] /
+                                                 cluster_.rates()[static_cast<std::size_t>(l)];
+    }
+    const auto host = static_cast<std::size_t>(cluster_.host_of(me));
+    if (out) ++sending_[host];
+    if (in) ++inside_[host];
+  }
+  Seconds most() const { return *std::max_element(seconds_.begin(), seconds_.end()); }
+  // Ranks of its host that send to other hosts; inside it.
+  int senders(Rank me) const { return of(sending_, me); }
+  int inside(Rank me) const { return of(inside_, me); }
+
+ private:
+  int of(const std::vector<int>& ranks, Rank me) const {
+    if (classes_.by_rank() && classes_.seats() < classes_.world()) return classes_.ranks_of_host();
+    return std::max(1, ranks[static_cast<std::size_t>(cluster_.host_of(me))]);
+  }
+
+  const sim::Cluster& cluster_;
+  const sim::Classes& classes_;
+  std::vector<double> seconds_;  // by link
+  std::vector<int> sending_;     // by host: ranks that send to another
+  std::vector<int> inside_;      // likewise, to one of their own
+  std::vector<int> links_;
+};
+
+void add(Stage& to, const Stage& more) {
+  to.compute += more.compute;
+  to.up += more.up;
+  to.down += more.down;
+  to.inside += more.inside;
+  to.delay += more.delay;
+}
+
+// Stages beyond the most are joined, from the first on: what is one after the other stays so.
+void shorten(std::vector<Stage>& stages) {
+  if (stages.size() <= kMostStages) return;
+  std::vector<Stage> few;
+  const std::size_t of = (stages.size() + kMostStages - 1) / kMostStages;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    if (s % of == 0) few.emplace_back();
+    add(few.back(), stages[s]);
+  }
+  stages = std::move(few);
+}
+
+}  // namespace
+
+struct Works::Writer {
+  Writer(const Question& q, const Strategy& s)
+      : strategy(&s),
+        classes(sim::Classes::of(q.cluster, {&strategy, 1})),
+        scripts(q.cluster, q.costs, classes, 0) {}
+  const Strategy* strategy;
+  sim::Classes classes;
+  sim::Scripts scripts;
+};
+Works::Works(const Question& question) : question_(question) {}
+Works::~Works() = default;
+
+std::string to_string(const Option& option) {
+  return fmt::format("{}@{}", tithe::to_string(option.spec), option.strategy->name);
+}
+
+Result<const Work*> Works::of(const Option& option, std::size_t n, std::size_t row, bool rounded_inside) {
+  auto& known = known_[{tithe::to_string(option.spec), option.strategy, n, rounded_inside}];
+  if (!known) {
+    Result<Work> fresh = work_out(option, n, row, rounded_inside);
+    if (!fresh.ok()) return fresh.status();
+    known = std::make_unique<Work>(std::move(*fresh));
+  }
+  return known.get();
+}
+
+Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t row, bool rounded_inside) {
+  const sim::Cluster& cluster = question_.cluster;
+  Rule rule;
+  rule.codec = option.spec;
+  rule.strategy = std::string(option.strategy->name);
+  rule.part_values = n;
+  if (rounded_inside && option.strategy->between != nullptr) rule.inside = *parse_spec("bf16");
+  Question alone{{{{"w", n, row, 0}}, {1}, 0, question_.job.lanes}, cluster, question_.costs, {}};
+  const Result<sim::Workload> made = workload_of(alone, {&rule, 1});
+  if (!made.ok()) return made.status();
+  const Part& part = made->buckets[0].plan.parts[0];
+  auto& writer = writers_[part.strategy];
+  if (!writer) writer = std::make_unique<Writer>(question_, *part.strategy);
+  TITHE_TRY(writer->scripts.draw(*part.strategy));
+  const Result<std::shared_ptr<const sim::Script>> script = writer->scripts.of(part, false);
+  if (!script.ok()) return script.status();
+  writer->scripts.forget();  // each is asked for once, and thousands of sizes would fill memory
+  const std::vector<std::vector<int>> hops = hops_of(**script);
+  // Cores that ranks share are shared; a lane is one core at most.
+  double share = 1;
+  if (const auto cores = cluster.machine_cores(); !cores.empty()) {
+    const int of_machine = cores.size() == 1 ? cluster.world() : cluster.hosts()[0].ranks;
+    share = std::max(1.0, static_cast<double>(of_machine) / cores[0]);
+  }
+  Loads loads(cluster, writer->classes);
+  for (std::size_t r = 0; r < hops.size(); ++r) loads.add(static_cast<Rank>(r), (*script)->roles[r]);
+  Work most{.stages = {}, .link = loads.most()};
+  Seconds longest = -1;
+  std::vector<Seconds>
+      delays;  // by stage, of all ranks: a chunk that goes round meets near and far neighbours
+  for (std::size_t r = 0; r < hops.size(); ++r) {
+    const auto me = static_cast<Rank>(r);
+    std::vector<Stage> stages =
+        stages_of(question_, (*script)->roles[r], hops[r], me, share, loads.senders(me), loads.inside(me));
+    Seconds all = 0;
+    for (const Stage& s : stages) all += s.compute + s.up + s.down + s.inside;
+    delays.resize(std::max(delays.size(), stages.size()));
+    for (std::size_t k = 0; k < stages.size(); ++k) delays[k] += stages[k].delay;
+    if (all > longest) {
+      longest = all;
+      most.stages = std::move(stages);
+    }
+  }
+  for (std::size_t k = 0; k < most.stages.size(); ++k)
+    most.stages[k].delay = delays[k] / static_cast<double>(hops.size());
+  shorten(most.stages);
+  for (const Stage& stage : most.stages) add(most.all, stage);
+  return most;
+}
+
+}  // namespace tithe::planner

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "advice/planner/plan_query.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/peers/session_config.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::planner {
+
+std::vector<Spec> codecs_for(const Question& question, std::string_view key) {
+  return tithe::codecs_for(question.allowed, key);
+}
+
+Status check(const Question& question) {
+  const Job& job = question.job;
+  if (job.tensors.empty())
+    return Status(Code::kInvalid, "the model has no tensors: there is nothing to plan");
+  const int world = question.cluster.world();
+  if (world < 1) return Status(Code::kInvalid, "the cluster has no ranks");
+  if (world > kMostPlanned)
+    return Status(Code::kInvalid,
+                  fmt::format("{} ranks: plans are made for at most {}, since a search simulates many steps; "
+                              "ask for fewer (--ranks), and give what it finds to tithe simulate --choices "
+                              "with all of them",
+                              world, kMostPlanned));
+  std::vector<Spec> needed{*parse_spec("fp32"), *parse_spec("bf16")};
+  for (const Allowance& a : question.allowed) needed.push_back(a.codec);
+  TITHE_TRY(question.costs.know(needed));
+  for (const Allowance& a : question.allowed) {
+    if (a.match.empty()) continue;
+    const bool met = std::any_of(job.tensors.begin(), job.tensors.end(),
+                                 [&](const JobTensor& t) { return matches(a.match, t.key); });
+    if (!met)
+      return Status(
+          Code::kInvalid,
+          fmt::format("allowed '{}: {}': no tensor of the model has such a key, and the first is '{}'",
+                      a.match, to_string(a.codec), job.tensors[0].key));
+  }
+  return {};
+}
+
+Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules) {
+  SessionOptions options;
+  options.codec = "fp32";
+  options.rules = std::vector<Rule>(rules.begin(), rules.end());
+  options.link = question.cluster.link_text(question.costs);
+  const Result<Choices> choices =
+      engine::choices_of(options, question.cluster.world(), question.cluster.shared());
+  if (!choices.ok()) return choices.status();
+  sim::Workload work;
+  work.compute = question.job.compute - question.job.behind;
+  work.lanes = question.job.lanes;
+  std::size_t first = 0;
+  for (const std::size_t end : question.job.bucket_ends) {
+    std::vector<PlanTensor> bucket;
+    for (std::size_t t = first; t < end; ++t) {
+      const JobTensor& tensor = question.job.tensors[t];
+      bucket.push_back({tensor.key, tensor.n, tensor.row});
+    }
+    work.buckets.push_back({question.job.tensors[end - 1].ready, make_plan(bucket, *choices)});
+    first = end;
+  }
+  return work;
+}
+
+Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events,
+                              Seconds limit, sim::Library* library) {
+  const Result<sim::Workload> work = workload_of(question, rules);
+  if (!work.ok()) return work.status();
+  Result<sim::Outcome> out =
+      sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit, library);
+  if (out.ok() && question.job.behind > 0 && out->step < sim::kNever) {
+    out->step = std::max(out->step, question.job.compute);
+    out->exposed = out->step - question.job.compute;
+  }
+  return out;
+}
+
+}  // namespace tithe::planner

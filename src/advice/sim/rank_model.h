@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Inside advice/sim/world.h: the ranks of a world that are simulated, their lanes, and the messages between them.
+#include <array>
+#include <deque>
+#include <map>
+#include <queue>
+#include <tuple>
+#include <unordered_map>
+
+#include "advice/sim/classes.h"
+#include "advice/sim/cores.h"
+#include "advice/sim/forecast.h"
+#include "advice/sim/step_timeline.h"
+#include "advice/sim/world.h"
+#include "engine/run/queue.h"
+
+namespace tithe::sim {
+
+using engine::Job;
+using engine::StepKind;
+using engine::Task;
+
+inline constexpr std::size_t kMostTaken =
+    64;  // steps that a compute lane takes at once (engine/run/runner.cc)
+
+// The world while it runs. world.cc sets it up and moves its clock; rank_model.cc is what ranks do, and their messages.
+class World {
+ public:
+  World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, const Classes& classes,
+        Scripts& scripts);
+  Result<Outcome> run(Seconds limit);
+
+ private:
+  struct Lane {
+    std::array<Task, kMostTaken> taken{};
+    std::array<Seconds, kMostTaken> each{};
+    std::size_t count = 0;  // of those that are taken
+    Seconds began = 0;
+    bool busy() const { return count > 0; }
+  };
+  // A bucket's jobs, counted from the first one.
+  struct Begun {
+    std::size_t begun = 0, over = 0;
+    bool back = false;  // its results are on their way to the device
+  };
+  struct Seat {
+    engine::Queue queue;
+    std::vector<Lane> lanes;    // of computing
+    Lane light;                 // steps that the communication lane runs itself
+    std::vector<Task> posting;  // that the communication lane hands over now
+    std::deque<Task> come;      // messages that it has not looked at yet
+    std::vector<Task> completing;
+    bool busy = false;            // the communication lane
+    std::size_t handed_over = 0;  // buckets
+    std::vector<Begun> begun;     // by bucket
+    std::vector<bool> ended;      // by job
+    std::size_t filled = 0;       // buckets whose gradients the device has made
+    std::size_t copied_back = 0;  // buckets
+    Seconds copying = 0;          // until then its device's copies have work
+    Seconds over = 0;             // when its work for the round was complete
+    bool done = false;
+    double bytes = 0;
+    Seconds computed = 0, encoded = 0, merged = 0;
+    Seconds handled = 0;  // messages, by the communication lane
+  };
+  // A part of a bucket: one job of each seat, of the same number.
+  struct Run {
+    std::shared_ptr<const Script> script;
+    int bucket = 0, part = 0;
+    std::size_t after = 0;  // so many jobs of the bucket, the first ones, are over before it begins
+    std::vector<std::vector<std::uint32_t>>
+        mail;  // by seat and step of sending: kNone, kAwaited, or its message
+    std::vector<std::vector<Seconds>>
+        posted;            // likewise, when the receive was posted: where messages leave then
+    std::size_t left = 0;  // seats
+  };
+  static constexpr std::uint32_t kNone = 0xffffffff, kAwaited = kNone - 1;
+  struct Message {
+    Rank from = 0, to = 0;       // seats
+    std::uint32_t pair = 0;      // of pairs_
+    std::uint32_t next = kNone;  // behind it, of those of its pair that wait; or free
+    Task send, recv;
+    double bytes = 0;
+    bool granted = false;  // may leave
+    bool matched = false;  // its receive is posted
+    bool arrived = false;
+    int parts_left = 0;  // of: the flow, the sender's kernel, the receiver's
+    Seconds posted = 0;
+  };
+  struct Pair {  // from one rank to another: messages travel one after the other
+    std::uint32_t first = kNone, last = kNone;  // that wait
+    bool busy = false;
+    int route = 0;
+    Seconds latency = 0;
+    Seconds of_byte = kNever;  // the most that a core spends on a byte, at either end
+  };
+  enum class What : std::uint8_t { kFilled, kBucket, kBack, kGrant, kArrive };
+  struct Timer {
+    Seconds at;
+    std::uint64_t order;
+    What what;
+    std::uint32_t number;  // seat, or message
+    bool operator>(const Timer& o) const { return std::tie(at, order) > std::tie(o.at, o.order); }
+  };
+  // The owner of work that is over on a core: a lane, a kernel for a message, or the caller, who hands a bucket over.
+  enum class Whose : std::uint64_t { kLane, kMessage, kCaller };
+  static std::uint64_t tag(Whose whose, std::uint64_t number, std::uint64_t lane = 0) {
+    return static_cast<std::uint64_t>(whose) << 60 | lane << 40 | number;
+  }
+
+  Seat& at(Rank r) { return seats_[static_cast<std::size_t>(r)]; }
+  Run& run_of(const Task& task) { return runs_[task.job->number]; }
+  const Role& role(Rank r, const Task& task) {
+    return run_of(task).script->roles[static_cast<std::size_t>(r)];
+  }
+  Cores& cores_of(Rank r) {
+    return cores_[static_cast<std::size_t>(
+        cluster_.hosts()[static_cast<std::size_t>(cluster_.host_of(r))].machine)];
+  }
+  Pair& pair_of(const Message& m) { return pairs_[m.pair]; }
+  std::uint32_t pair(Rank from, Rank to);
+  std::uint32_t new_message();
+  void later(Seconds at, What what, std::uint32_t number) { timers_.push({at, order_++, what, number}); }
+
+  Status build();
+  bool step_clock();
+  bool too_long(const Outlook& outlook, Seconds limit) const;  // whatever comes, it lasts longer
+  Seconds copied(Rank r, std::size_t bucket);                  // when a copy that is asked for now is over
+  void hand_over(Rank r);
+  void begin_parts(Rank r, std::size_t bucket);
+  void wake(Rank r, bool asleep);
+  Seconds take(Rank r, Lane& lane);  // steps for a lane; how long they take
+  void ran(Rank r, Lane& lane, int number);
+  void lane_done(Rank r, std::size_t lane);
+  void communicate(Rank r, bool asleep);
+  void communicated(Rank r);
+  void post_recv(const Task& task, Met send);
+  void post_send(Rank r, const Task& task, Met recv);
+  void grant(std::uint32_t number);
+  void next_message(Pair& p);
+  void part_done(std::uint32_t number);
+  void arrive(std::uint32_t number);
+  void take(std::uint32_t number);
+  void finish(Rank r, const Task& task);
+  void note(Rank r, const Task& task, int lane, Seconds begin, Seconds end);
+  void look_if_done(Rank r);
+
+  const Cluster& cluster_;
+  const Costs& costs_;
+  const Workload& work_;
+  const bool events_;
+  const bool devices_;  // gradients lie in their memory
+  const Classes& classes_;
+  Scripts& scripts_;
+  const std::vector<double> rates_;  // of links
+  Flows flows_;
+  std::vector<Cores> cores_;
+  std::vector<Seat> seats_;
+  std::vector<Run> runs_;               // by job
+  std::vector<std::size_t> first_job_;  // by bucket, and the end
+  std::vector<Pair> pairs_;
+  std::unordered_map<std::uint64_t, std::uint32_t> pair_numbers_;
+  std::map<std::vector<int>, int> routes_;  // by links
+  std::vector<Message> messages_;
+  std::uint32_t free_ = kNone;  // of messages_
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  std::vector<int> links_;  // of a way that is asked for
+  std::uint64_t order_ = 0;
+  Seconds now_ = 0;
+  std::size_t left_ = 0;  // seats whose work is not complete
+  Outcome out_;
+};
+
+}  // namespace tithe::sim

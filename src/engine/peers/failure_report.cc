@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/peers/failure_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tithe::engine {
+namespace {
+
+std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+// "rank 2 is gone: Endpoint timeout" as a reason behind "rank 2 is gone": without saying it twice.
+std::string reason(const std::string& what, Rank blamed) {
+  std::string text = what;
+  const std::string name = fmt::format("rank {} ", blamed);
+  for (const std::string& start : {name + "is gone: ", name + "is silent: "})
+    if (text.starts_with(start)) text.erase(0, start.size());
+  if (text.starts_with(name)) text.replace(0, name.size(), "it ");
+  return text;
+}
+
+struct Votes {
+  std::vector<int> of;                     // accusations by rank
+  std::vector<std::vector<char>> accuses;  // [witness][accused]
+};
+
+// Whoever hears nobody at all, of several, hears nothing: its own link speaks against it, and for nobody else.
+bool hears_nobody(const Votes& votes, Rank witness) {
+  const std::vector<char>& accused = votes.accuses[at(witness)];
+  return accused.size() > 2 &&
+         static_cast<std::size_t>(std::count(accused.begin(), accused.end(), 1)) + 1 == accused.size();
+}
+
+Votes silent_votes(const Testimonies& said) {
+  const std::size_t world = said.size();
+  Votes votes{std::vector<int>(world), std::vector<std::vector<char>>(world, std::vector<char>(world))};
+  for (std::size_t r = 0; r < world; ++r) {
+    if (!said[r]) continue;
+    for (const Rank u : said[r]->unheard)
+      if (at(u) != r) votes.accuses[r][at(u)] = 1;
+    if (said[r]->finding == Finding::kSilent && said[r]->blamed >= 0 && said[r]->witness >= 0 &&
+        said[r]->blamed != said[r]->witness)
+      votes.accuses[at(said[r]->witness)][at(said[r]->blamed)] = 1;
+  }
+  for (std::size_t w = 0; w < world; ++w) {
+    if (hears_nobody(votes, static_cast<Rank>(w))) {
+      ++votes.of[w];
+      continue;
+    }
+    for (std::size_t r = 0; r < world; ++r) votes.of[r] += votes.accuses[w][r];
+  }
+  return votes;
+}
+
+// The testimony of the lowest witness that found `finding` about `blamed`.
+const Testimony& first(const Testimonies& said, Finding finding, Rank blamed) {
+  const Testimony* best = nullptr;
+  for (const auto& t : said)
+    if (t && t->finding == finding && t->blamed == blamed && (best == nullptr || t->witness < best->witness))
+      best = &*t;
+  return *best;
+}
+
+// The rank that most witnesses name with this finding; the lowest of equals. Nobody: kNoPeer - 1.
+constexpr Rank kNone = Status::kNoPeer - 1;
+Rank most_named(const Testimonies& said, Finding finding) {
+  Rank best = kNone;
+  std::ptrdiff_t most = 0;
+  for (Rank r = Status::kNoPeer; r < static_cast<Rank>(said.size()); ++r) {
+    std::vector<Rank> witnesses;
+    for (const auto& t : said) {
+      if (!t || t->finding != finding || t->blamed != r) continue;
+      // A rank that spoke was not gone: it went because of what it said.
+      if (finding == Finding::kGone && r >= 0 && said[at(r)]) continue;
+      if (std::find(witnesses.begin(), witnesses.end(), t->witness) == witnesses.end())
+        witnesses.push_back(t->witness);
+    }
+    if (std::ssize(witnesses) > most) {
+      most = std::ssize(witnesses);
+      best = r;
+    }
+  }
+  return best;
+}
+
+Status silent(Rank mine, const Testimonies& said, const std::string& head) {
+  const Votes votes = silent_votes(said);
+  const auto world = static_cast<Rank>(said.size());
+  const auto spoke = [&](Rank r) { return said[at(r)].has_value(); };
+  Rank blamed = 0;
+  for (Rank r = 1; r < world; ++r) {
+    const int more = votes.of[at(r)] - votes.of[at(blamed)];
+    if (more > 0 || (more == 0 && spoke(blamed) && !spoke(r))) blamed = r;
+  }
+  if (votes.of[at(blamed)] == 0) return {};
+  if (hears_nobody(votes, blamed))
+    return {Code::kTimeout,
+            fmt::format("{}rank {} hears no other rank: its own link is the suspect", head, blamed), blamed};
+  for (Rank r = 0; r < world; ++r)  // each says that it does not hear the other, and both were heard
+    if (spoke(r) && spoke(blamed) && votes.of[at(r)] == votes.of[at(blamed)] &&
+        votes.accuses[at(r)][at(blamed)] && votes.accuses[at(blamed)][at(r)])
+      return {
+          Code::kTimeout,
+          fmt::format("{}rank {} and rank {} did not hear each other for a while: the link between them is "
+                      "the suspect, and no rank is to blame",
+                      head, std::min(r, blamed), std::max(r, blamed))};
+  std::string why = "nothing was heard from it";
+  Code code = Code::kTimeout;
+  for (const auto& t : said)
+    if (t && t->finding == Finding::kSilent && t->blamed == blamed) {
+      why = reason(t->what, blamed);
+      code = t->code;
+      break;
+    }
+  if (world == 2 && !spoke(1 - mine))
+    why += "; of two ranks none can tell the other's end from a broken link";
+  return {code,
+          code == Code::kPeerLost
+              ? fmt::format("{}rank {} is gone ({})", head, blamed, why)
+              : fmt::format("{}rank {} is silent ({}); if it is only slow, raise timeout", head, blamed, why),
+          blamed};
+}
+
+}  // namespace
+
+std::uint32_t failed_round(const Testimonies& said) {
+  std::uint32_t round = 0;
+  for (const auto& t : said)
+    if (t) round = std::max(round, t->round);
+  return round;
+}
+
+bool given_up(Rank rank, const Testimonies& said) {
+  return std::any_of(said.begin(), said.end(), [&](const std::optional<Testimony>& t) {
+    if (!t || (said.size() > 2 && t->unheard.size() + 1 == said.size())) return false;  // it hears nobody
+    if (t->blamed == rank &&
+        (t->finding == Finding::kGone || t->finding == Finding::kLeft || t->finding == Finding::kSilent))
+      return true;
+    return std::find(t->unheard.begin(), t->unheard.end(), rank) != t->unheard.end();
+  });
+}
+
+Status judge(Rank mine, const Testimonies& said) {
+  const std::string head = fmt::format("round {}: ", failed_round(said));
+  for (const Finding f : {Finding::kAccused, Finding::kLeft, Finding::kGone}) {
+    const Rank blamed = most_named(said, f);
+    if (blamed == kNone) continue;
+    const Testimony& t = first(said, f, blamed);
+    if (f == Finding::kAccused) {
+      const std::string who = fmt::format("rank {}", blamed);
+      const bool says = blamed < 0 || t.what.find(who) != std::string::npos;
+      return {t.code, fmt::format("{}{}{}", head, says ? "" : who + ": ", t.what), blamed};
+    }
+    return {Code::kPeerLost, fmt::format("{}rank {} is gone ({})", head, blamed, reason(t.what, blamed)),
+            blamed};
+  }
+  if (Status s = silent(mine, said, head); !s.ok()) return s;
+  for (const Finding f : {Finding::kIdle, Finding::kStuck})
+    if (const Rank blamed = most_named(said, f); blamed != kNone)
+      return {Code::kTimeout, head + first(said, f, blamed).what,
+              f == Finding::kIdle ? blamed : Status::kNoPeer};
+  for (const auto& t : said)  // a connection broke, and both its ends are here to say so
+    if (t && t->finding == Finding::kGone && t->blamed >= 0)
+      return {Code::kPeerLost,
+              fmt::format(
+                  "{}the connection between rank {} and rank {} broke ({}): both are alive, and no rank is "
+                  "to blame",
+                  head, std::min(t->witness, t->blamed), std::max(t->witness, t->blamed),
+                  reason(t->what, t->blamed))};
+  const Testimony& t = *said[at(mine)];
+  return {t.code, head + t.what, t.blamed};
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/peers/reconfiguration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tithe::engine {
+namespace {
+
+Status wrong(Rank peer, std::string_view what) {
+  return {Code::kCorrupt, fmt::format("rank {} {}", peer, what), peer};
+}
+
+}  // namespace
+
+Proposing::Proposing(const Member& member)
+    : member_(member), others_(static_cast<std::size_t>(member.world)) {}
+
+// ---- What this rank builds
+
+std::optional<Proposing::Work> Proposing::next_work() {
+  if (!gone_.empty()) {
+    const Work work{.number = gone_.back()};
+    gone_.pop_back();
+    return work;
+  }
+  if (!has_text()) return std::nullopt;
+  staged_ = {.stage = Staged::Stage::kBuilds, .number = incoming_.number};
+  news_ = {.state = State::kUnderWay};
+  return Work{.number = incoming_.number, .builds = true, .text = std::exchange(incoming_, {}).text};
+}
+
+void Proposing::built(Answer answer) {
+  const bool ok = answer.code == Code::kOk;
+  if (staged_.given_up) {
+    if (ok) gone_.push_back(staged_.number);
+    staged_ = {};
+    return;
+  }
+  staged_.stage = ok ? Staged::Stage::kBuilt : Staged::Stage::kFailed;
+  if (member_.me != 0) {
+    answer_ = std::move(answer);
+    return;
+  }
+  own_.hash = answer.hash;
+  if (!ok) refuse({answer.code, answer.why}, 0);
+  for (Rank r = 1; r < member_.world && under_way(); ++r)  // those who were faster
+    if (at(r).ready && at(r).hash != own_.hash) refuse(differs(r), r);
+}
+
+bool Proposing::switch_over(std::uint64_t ended) {
+  if (staged_.stage != Staged::Stage::kAgreed || staged_.after != ended) return false;
+  news_ = {State::kSwitched, ended, {}};
+  own_ = {};
+  staged_ = {};
+  return true;
+}
+
+// The decision takes effect here, as every rank hears it.
+void Proposing::settle(const Decision& decision) {
+  if (decision.after > 0) {
+    staged_.stage = Staged::Stage::kAgreed;
+    staged_.after = decision.after;
+    news_ = {State::kAgreed, decision.after, {}};
+    return;
+  }
+  news_ = {State::kRefused, 0, {decision.code, decision.why, decision.blamed}};
+  if (incoming_.number == decision.number) incoming_ = {};
+  if (staged_.number != decision.number) return;
+  answer_.reset();
+  if (staged_.stage == Staged::Stage::kBuilds) {
+    staged_.given_up = true;
+    return;
+  }
+  if (staged_.stage == Staged::Stage::kBuilt) gone_.push_back(staged_.number);
+  staged_ = {};
+}
+
+// ---- Rank 0
+
+void Proposing::propose(std::string text, std::uint64_t after) {
+  TITHE_ASSERT(!under_way());
+  own_ = {.number = ++last_, .text = text, .wanted = after};
+  for (Other& o : others_) {
+    o.sent = 0;
+    o.ready = false;
+  }
+  incoming_ = {.number = last_, .whole = own_.text.size(), .text = std::move(text)};
+  news_ = {.state = State::kUnderWay};
+}
+
+Status Proposing::differs(Rank peer) {
+  return {
+      Code::kMismatch,
+      fmt::format("rank {} reads other choices than rank 0: give all ranks the same files of codecs", peer),
+      peer};
+}
+
+std::optional<Rank> Proposing::first_that_is_not_ready() const {
+  if (staged_.number != own_.number || staged_.stage != Staged::Stage::kBuilt) return 0;
+  for (Rank r = 1; r < member_.world; ++r)
+    if (!at(r).ready) return r;
+  return std::nullopt;
+}
+
+void Proposing::decide(std::uint64_t next) {
+  if (!under_way() || own_.after > 0) return;
+  if (const std::optional<Rank> late = first_that_is_not_ready()) {
+    if (own_.wanted > 0 && own_.wanted <= next)
+      refuse({Code::kTimeout,
+              fmt::format("rank {} was not ready in time for the round that was asked for: propose a "
+                          "later one, or round 0, which waits until all are ready",
+                          *late)},
+             *late);
+    return;
+  }
+  if (own_.wanted > 0 && own_.wanted < next)
+    return refuse({Code::kInvalid, "the round that was asked for has begun: propose a later one, or round 0"},
+                  0);
+  own_.after = own_.wanted > 0 ? own_.wanted : next;
+  own_.text = {};
+  const Decision decision{.number = own_.number, .after = own_.after};
+  for (Rank r = 1; r < member_.world; ++r) at(r).decision = decision;
+  settle(decision);
+}
+
+// The proposal is not to be. A rank that has not heard of it never will.
+void Proposing::refuse(const Status& why, Rank blamed) {
+  const Decision decision{.number = own_.number, .code = why.code(), .blamed = blamed, .why = why.what()};
+  for (Rank r = 1; r < member_.world; ++r)
+    if (at(r).sent > 0) at(r).decision = decision;
+  own_ = {};
+  settle(decision);
+}
+
+Status Proposing::take(Rank peer, const Answer& answer) {
+  if (member_.me != 0) return wrong(peer, "answers a proposal that is not its to answer");
+  if (answer.number < own_.number || (!under_way() && answer.number <= last_))
+    return {};  // it was refused meanwhile
+  if (answer.number != own_.number || at(peer).ready || at(peer).sent < own_.text.size() || own_.after > 0)
+    return wrong(peer, "answers what was not proposed to it");
+  if (answer.code != Code::kOk) {
+    refuse({answer.code, fmt::format("rank {}: {}", peer, answer.why)}, peer);
+    return {};
+  }
+  at(peer).ready = true;
+  at(peer).hash = answer.hash;
+  const bool known = staged_.number == own_.number && staged_.stage == Staged::Stage::kBuilt;
+  if (known && answer.hash != own_.hash) refuse(differs(peer), peer);
+  return {};
+}
+
+// ---- All others
+
+Status Proposing::take(Rank peer, Fragment& f) {
+  if (peer != 0) return wrong(peer, "proposes choices, which rank 0 alone may");
+  if (f.first == 0) {
+    if (incoming_.number > 0 || f.number <= last_)
+      return wrong(peer, "proposes choices while others of it are under way");
+    last_ = f.number;
+    incoming_ = {.number = f.number, .whole = f.whole, .text = {}};
+    if (news_.state != State::kAgreed) news_ = {.state = State::kUnderWay};
+  }
+  if (f.number != incoming_.number || f.whole != incoming_.whole || f.first != incoming_.text.size())
+    return wrong(peer, "proposes choices in pieces that do not fit");
+  incoming_.text += f.piece;
+  return {};
+}
+
+Status Proposing::take(Rank peer, const Decision& d, std::uint64_t ended_by_peer) {
+  if (peer != 0) return wrong(peer, "decides on choices, which rank 0 alone may");
+  const bool coming = incoming_.number > 0 && d.number == incoming_.number;
+  const bool here = staged_.stage != Staged::Stage::kNone && d.number == staged_.number && !staged_.given_up;
+  const bool ready = here && staged_.stage == Staged::Stage::kBuilt && !answer_;
+  const bool open = coming || (here && staged_.stage != Staged::Stage::kAgreed);
+  if (d.after > 0 ? !ready || d.after <= ended_by_peer : !open)
+    return wrong(peer, "decides on choices in a way that cannot be");
+  settle(d);
+  return {};
+}
+
+// ---- What is said
+
+bool Proposing::owes_more(Rank peer) const {
+  if (member_.me != 0) return peer == 0 && answer_.has_value();
+  return under_way() && own_.after == 0 && at(peer).sent < own_.text.size();
+}
+
+std::size_t Proposing::write_owed_decision(Rank peer, const Voice& voice, Bytes out) {
+  const std::size_t bytes = write_decision(*at(peer).decision, voice, out);
+  at(peer).decision.reset();
+  return bytes;
+}
+
+std::size_t Proposing::write_more(Rank peer, const Voice& voice, Bytes out) {
+  if (member_.me != 0) {
+    const std::size_t bytes = write_answer(*answer_, voice, out);
+    answer_.reset();
+    return bytes;
+  }
+  std::size_t& sent = at(peer).sent;
+  const std::size_t bytes = write_fragment({.number = own_.number,
+                                            .first = static_cast<std::uint32_t>(sent),
+                                            .whole = static_cast<std::uint32_t>(own_.text.size()),
+                                            .piece = own_.text.substr(sent, kMostFragment)},
+                                           voice, out);
+  sent = std::min(sent + kMostFragment, own_.text.size());
+  return bytes;
+}
+
+}  // namespace tithe::engine

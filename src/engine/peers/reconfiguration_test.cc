@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages of ranks about choices, in every order that the control channel allows, and what they may not say.
+#include "engine/peers/reconfiguration.h"
+
+#include <gtest/gtest.h>
+
+namespace tithe::engine {
+namespace {
+
+using State = Proposal::State;
+
+// All ranks of a world, and what they say to each other: in order from one to another, one message at a time.
+class World {
+ public:
+  explicit World(int world) {
+    for (Rank r = 0; r < world; ++r) members_.push_back({.me = r, .world = world});
+    for (const Member& m : members_) ranks_.emplace_back(m);
+  }
+  Proposing& operator[](Rank r) { return ranks_[static_cast<std::size_t>(r)]; }
+  int world() const { return static_cast<int>(members_.size()); }
+
+  // The next thing that `from` owes to `to` arrives there. False: it owes nothing.
+  bool deliver(Rank from, Rank to, std::uint64_t ended = 0) {
+    Proposing& sender = (*this)[from];
+    std::vector<std::uint8_t> frame(kControlBytes);
+    const Voice writer{.me = from, .world = world()};
+    if (sender.owes_decision(to))
+      frame.resize(sender.write_owed_decision(to, writer, frame));
+    else if (sender.owes_more(to))
+      frame.resize(sender.write_more(to, writer, frame));
+    else
+      return false;
+    Numbers numbers;
+    Result<Control> c = read_control(frame, {.me = to, .world = world()}, from, numbers);
+    EXPECT_TRUE(c.ok()) << c.status().what();
+    Proposing& reader = (*this)[to];
+    const Status s = c->kind == ControlKind::kFragment ? reader.take(from, c->fragment)
+                     : c->kind == ControlKind::kAnswer ? reader.take(from, c->answer)
+                                                       : reader.take(from, c->decision, ended);
+    EXPECT_TRUE(s.ok()) << s.what();
+    return true;
+  }
+  void deliver_all() {
+    for (bool more = true; more;) {
+      more = false;
+      for (Rank from = 0; from < world(); ++from)
+        for (Rank to = 0; to < world(); ++to) more = (from != to && deliver(from, to)) || more;
+    }
+  }
+  // Rank r builds what it has; its answer.
+  bool build(Rank r, Code code = Code::kOk, std::uint64_t hash = 7) {
+    const auto work = (*this)[r].next_work();
+    if (!work || !work->builds) return false;
+    texts.push_back(work->text);
+    (*this)[r].built(
+        {.number = work->number, .hash = hash, .code = code, .why = code == Code::kOk ? "" : "no room"});
+    return true;
+  }
+
+  std::vector<std::string> texts;
+
+ private:
+  std::vector<Member> members_;
+  std::vector<Proposing> ranks_;
+};
+
+const std::string kLong(5000, 'x');  // some fragments
+
+TEST(Proposing, one_round_for_all) {
+  World w(3);
+  w[0].propose(kLong, 0);
+  w.deliver_all();
+  for (Rank r = 0; r < 3; ++r) EXPECT_TRUE(w.build(r));
+  EXPECT_EQ(w.texts, std::vector<std::string>(3, kLong));
+  w[0].decide(4);
+  EXPECT_EQ(w[0].news().state, State::kUnderWay) << "nobody has answered yet";
+  w.deliver_all();
+  w[0].decide(5);
+  w.deliver_all();
+  for (Rank r = 0; r < 3; ++r) {
+    EXPECT_EQ(w[r].news().state, State::kAgreed);
+    EXPECT_EQ(w[r].news().after, 5U);
+    EXPECT_FALSE(w[r].switch_over(4));
+    EXPECT_TRUE(w[r].switch_over(5));
+    EXPECT_FALSE(w[r].switch_over(5));
+    EXPECT_EQ(w[r].news().state, State::kSwitched);
+  }
+  EXPECT_FALSE(w[0].under_way());
+}
+
+TEST(Proposing, one_that_cannot_ends_it_for_all) {
+  World w(3);
+  w[0].propose(kLong, 0);
+  w.deliver_all();
+  EXPECT_TRUE(w.build(0));
+  EXPECT_TRUE(w.build(2, Code::kIo));
+  w.deliver_all();  // rank 1 has not begun to build
+  for (Rank r = 0; r < 3; ++r) {
+    EXPECT_EQ(w[r].news().state, State::kRefused);
+    EXPECT_EQ(w[r].news().why.peer(), 2);
+    EXPECT_EQ(w[r].news().why.what(), "rank 2: no room");
+  }
+  const auto gone = w[0].next_work();  // what was built is thrown away
+  ASSERT_TRUE(gone);
+  EXPECT_FALSE(gone->builds);
+  EXPECT_FALSE(w[1].has_work() && w.build(1)) << "nothing is left to build";
+  EXPECT_FALSE(w[0].under_way());
+}
+
+// A slow rank hears that a proposal was given up while it builds it, and then of the next one.
+TEST(Proposing, the_next_one_waits_for_what_is_being_built) {
+  World w(3);
+  w[0].propose("{}", 0);
+  w.deliver_all();
+  const auto slow = w[1].next_work();
+  ASSERT_TRUE(slow && slow->builds);
+  EXPECT_TRUE(w.build(0));
+  EXPECT_TRUE(w.build(2, Code::kIo));
+  w.deliver_all();
+  w[0].propose(kLong, 0);
+  w.deliver_all();
+  EXPECT_FALSE(w[1].has_work());
+  w[1].built({.number = slow->number, .code = Code::kOk});
+  const auto gone = w[1].next_work();
+  ASSERT_TRUE(gone);
+  EXPECT_FALSE(gone->builds);
+  while (w[0].has_work()) w.build(0);
+  EXPECT_TRUE(w.build(1));
+  EXPECT_TRUE(w.build(2));
+  w.deliver_all();
+  w[0].decide(9);
+  w.deliver_all();
+  for (Rank r = 0; r < 3; ++r) EXPECT_TRUE(w[r].switch_over(9)) << r;
+}
+
+TEST(Proposing, ranks_that_read_other_choices_are_named) {
+  for (const bool late : {false, true}) {
+    World w(2);
+    w[0].propose("{}", 0);
+    w.deliver_all();
+    if (!late) {
+      EXPECT_TRUE(w.build(0));
+    }
+    EXPECT_TRUE(w.build(1, Code::kOk, 8));
+    w.deliver_all();
+    if (late) {
+      EXPECT_TRUE(w.build(0));
+    }
+    EXPECT_EQ(w[0].news().state, State::kRefused);
+    EXPECT_EQ(w[0].news().why.code(), Code::kMismatch);
+    EXPECT_EQ(w[0].news().why.peer(), 1);
+  }
+}
+
+TEST(Proposing, a_round_that_comes_too_soon) {
+  World w(2);
+  w[0].propose("{}", 6);
+  w[0].decide(5);
+  EXPECT_TRUE(w[0].under_way());
+  w[0].decide(6);
+  EXPECT_FALSE(w[0].under_way());
+  EXPECT_EQ(w[0].news().why.peer(), 0) << "it has not built them itself";
+  EXPECT_FALSE(w[0].owes_decision(1)) << "it has heard nothing of it";
+}
+
+TEST(Proposing, what_a_peer_may_not_say) {
+  const auto named = [](const Status& s, Rank peer) {
+    EXPECT_EQ(s.code(), Code::kCorrupt);
+    EXPECT_EQ(s.peer(), peer);
+  };
+  const auto piece = [](std::uint32_t number, std::uint32_t first, std::uint32_t whole) {
+    return Fragment{number, first, whole,
+                    std::string(std::min<std::size_t>(whole - first, kMostFragment), ' ')};
+  };
+  const Member member{.me = 1, .world = 3};
+  const auto after = [&](std::vector<Fragment> before, Fragment f) {
+    Proposing p(member);
+    for (Fragment& b : before) EXPECT_TRUE(p.take(0, b).ok());
+    return p.take(0, f);
+  };
+  EXPECT_TRUE(after({piece(1, 0, 2000)}, piece(1, 900, 2000)).ok());
+  named(after({}, piece(1, 900, 2000)), 0);                    // a gap
+  named(after({piece(1, 0, 2000)}, piece(1, 1800, 2000)), 0);  // a gap
+  named(after({piece(1, 0, 2000)}, piece(1, 0, 2000)), 0);     // again
+  named(after({piece(1, 0, 2000)}, piece(2, 0, 2000)), 0);     // another one
+  named(after({piece(1, 0, 2000)}, piece(1, 900, 3000)), 0);   // that grows
+  named(after({piece(2, 0, 2)}, piece(1, 0, 2)), 0);           // an old one
+  Proposing p(member);
+  Fragment f = piece(1, 0, 2);
+  named(p.take(2, f), 2);  // rank 0 alone proposes
+  named(p.take(2, Decision{.number = 1, .after = 5}, 0), 2);
+  named(p.take(0, Answer{.number = 1}), 0);
+  named(p.take(0, Decision{.number = 1, .after = 5}, 0), 0);  // of what was not proposed
+  ASSERT_TRUE(p.take(0, f).ok());
+  named(p.take(0, Decision{.number = 1, .after = 5}, 0), 0);  // before this rank has answered
+  const auto work = p.next_work();
+  p.built({.number = work->number});
+  std::vector<std::uint8_t> out(kControlBytes);
+  (void)p.write_more(0, {.me = 1, .world = 3}, out);
+  named(p.take(0, Decision{.number = 1, .after = 5}, 5), 0);  // of a round that rank 0 has ended
+  EXPECT_TRUE(p.take(0, Decision{.number = 1, .after = 5}, 4).ok());
+  named(p.take(0, Decision{.number = 1, .after = 6}, 4), 0);  // twice
+
+  const Member first{.me = 0, .world = 3};
+  Proposing zero(first);
+  named(zero.take(1, Answer{.number = 1}), 1);
+  zero.propose("{}", 0);
+  named(zero.take(1, Answer{.number = 1}), 1);  // it has not seen it yet
+  (void)zero.write_more(1, {.me = 0, .world = 3}, out);
+  EXPECT_TRUE(zero.take(1, Answer{.number = 1}).ok());
+  named(zero.take(1, Answer{.number = 1}), 1);  // twice
+}
+
+}  // namespace
+}  // namespace tithe::engine

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/peers/session_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/nearest.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "codec/plain.h"
+#include "engine/peers/control.h"
+#include "engine/program/laws.h"
+#include "plan/allowance.h"
+#include "tithe/seam/catalogue.h"
+
+namespace tithe::engine {
+namespace {
+
+constexpr std::string_view kAuto = "auto";  // of strategies
+constexpr std::string_view kWithChoices = " with choices ";
+
+// "fp8 with choices X" as "fp8" and "X".
+std::pair<std::string_view, std::string_view> split(std::string_view text,
+                                                    std::string_view mark = kWithChoices) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string_view::npos) return {text, {}};
+  return {text.substr(0, at), text.substr(at + mark.size())};
+}
+
+Result<Spec> spec_of(const SessionOptions& options) {
+  return options.spec ? Result<Spec>(*options.spec) : first_spec(options.codec);
+}
+
+Result<const Strategy*> strategy_of(const SessionOptions& options) {
+  if (options.strategy == kAuto) return static_cast<const Strategy*>(nullptr);
+  if (const Strategy* found = find_strategy(options.strategy)) return found;
+  std::vector<std::string_view> known{kAuto};
+  for (const Strategy* s : all_strategies()) known.push_back(s->name);
+  return Status(Code::kInvalid,
+                fmt::format("unknown strategy '{}': {}", options.strategy, suggest(options.strategy, known)));
+}
+
+// It decides on all that these would say.
+Status check_automatic(const SessionOptions& options) {
+  if (options.rules || !options.choices.empty())
+    return {Code::kInvalid,
+            "codec auto decides for every tensor: leave choices out, and say what a tensor may have as in "
+            "auto:allow=onebit+*.bias: fp32"};
+  if (!options.schedule.empty() && options.schedule != "none")
+    return {Code::kInvalid,
+            fmt::format("schedule '{}' moves the ratio of one codec, and codec auto may take several: leave "
+                        "it out, or name a codec",
+                        options.schedule)};
+  if (options.servers > 0)
+    return {Code::kUnsupported,
+            fmt::format("codec auto plans for ranks that all work, and servers={} only sum: name a codec, or "
+                        "take servers=0",
+                        options.servers)};
+  return {};
+}
+
+// Ranks of one host add up what they send each other, before the codec between hosts sees it.
+Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_shared) {
+  if (strategy.between == nullptr) {
+    if (!c.inside) return {};
+    return {Code::kInvalid,
+            fmt::format("'inside' is what ranks of one host send each other, and strategy {} does not treat "
+                        "them apart: take strategy hosts, hosts_ring or hosts_gather, or leave it out",
+                        strategy.name)};
+  }
+  const Spec inside = c.inside_spec();
+  const Codec& codec = *inside.codec;
+  const std::span<const Law> laws = codec.phases[0].laws;
+  if (codec.phases.size() > 1 || std::find(laws.begin(), laws.end(), Law::kDecode) == laws.end() ||
+      codec.memory != nullptr || has_cols(codec))
+    return {Code::kUnsupported,
+            fmt::format("'inside' is {}, whose payloads are not decoded one by one: take fp32, bf16 or "
+                        "another codec of one phase without a memory",
+                        codec.name)};
+  if (inside.feedback.kind == Feedback::kMomentum || inside.feedback.kind == Feedback::kDecay)
+    return {Code::kInvalid, "'inside' has a feedback of its own: say it of the codec between hosts"};
+  if (hosts_are_shared && c.spec.feedback.mask)
+    return {Code::kUnsupported,
+            fmt::format("{} masks momentum by what a rank has sent, and strategy {} sends what a whole host "
+                        "has: take mask=off",
+                        to_string(c.spec), strategy.name)};
+  return {};
+}
+
+// Servers have no values, and what they owe travels with what they sum.
+Status check_servers(const Choice& c) {
+  if (c.strategy != nullptr && !c.strategy->serves)
+    return {Code::kInvalid,
+            fmt::format("strategy {} has no use for ranks that only serve: take strategy server or auto, or "
+                        "servers=0",
+                        c.strategy->name)};
+  if (c.spec.codec->traits.votes)
+    return {Code::kUnsupported, fmt::format("{} counts every rank as a vote, and servers have none: take "
+                                            "another codec, or servers=0",
+                                            c.spec.codec->name)};
+  return {};
+}
+
+// The momentum that all tensors have, as small ones have it; nullptr: none.
+const FeedbackPolicy* momentum_of(const Choices& choices) {
+  const FeedbackPolicy& policy = choices.all()[choices.rules().size()].spec.feedback;
+  return policy.kind == Feedback::kMomentum ? &policy : nullptr;
+}
+
+Status check_laws(const Choices& choices, std::size_t i) {
+  const Choice& c = choices.all()[i];
+  const std::vector<Way> named{{.strategy = c.strategy}};
+  for (const Way& way : c.strategy != nullptr ? named : c.ways) {
+    Status s = choose_laws(c.spec, *way.strategy).status();
+    if (s.ok() && choices.usual().servers > 0) s = check_servers(c);
+    if (s.ok()) s = check_inside(c, *way.strategy, !choices.usual().hosts.alone());
+    if (s.ok()) continue;
+    if (i >= choices.rules().size()) return s;
+    return {s.code(), fmt::format("choices: {}: {}", label(choices.rules()[i], i + 1), s.what())};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Spec> programs_of(const Choices& choices) {
+  std::vector<Spec> programs;
+  const auto add = [&](const Spec& spec) {
+    if (spec.codec->program != nullptr && std::ranges::find(programs, spec) == programs.end())
+      programs.push_back(spec);
+  };
+  for (const Choice& c : choices.all()) {
+    add(c.spec);
+    if (c.inside) add(*c.inside);
+  }
+  return programs;
+}
+
+std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch) {
+  return epoch == 0 ? run : mix64(run ^ mix64(epoch));
+}
+
+bool automatic(const SessionOptions& options) { return !options.spec && is_auto(options.codec); }
+
+Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts) {
+  const Result<Spec> spec = spec_of(options);
+  if (!spec.ok()) return spec.status();
+  const Result<const Strategy*> strategy = strategy_of(options);
+  if (!strategy.ok()) return strategy.status();
+  const Result<Link> link = parse_link(options.link);
+  if (!link.ok()) return link.status();
+  std::vector<Rule> rules;
+  if (automatic(options)) {
+    Result<AutoSpec> asked = parse_auto(options.codec);
+    if (!asked.ok()) return asked.status();
+    TITHE_TRY(check_automatic(options));
+    rules = first_rules(*asked);
+  } else if (options.rules) {
+    rules = *options.rules;
+  } else if (!options.choices.empty()) {
+    Result<std::vector<Rule>> parsed = parse_rules(options.choices);
+    if (!parsed.ok()) return parsed.status();
+    rules = std::move(*parsed);
+  }
+  return choices_of(std::move(rules), {.spec = *spec,
+                                       .strategy = *strategy,
+                                       .min_values = options.min_values,
+                                       .part_values = options.part_values,
+                                       .world = world,
+                                       .hosts = hosts,
+                                       .servers = options.servers,
+                                       .link = *link});
+}
+
+Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual) {
+  Result<Choices> choices = Choices::make(std::move(rules), usual);
+  if (!choices.ok()) return choices;
+  for (std::size_t i = 0; i < choices->all().size(); ++i) TITHE_TRY(check_laws(*choices, i));
+  for (const Spec& program : programs_of(*choices)) prepare(program);
+  return choices;
+}
+
+Status check_change(const Choices& now, const Choices& next) {
+  const FeedbackPolicy* was = momentum_of(now);
+  const FeedbackPolicy* is = momentum_of(next);
+  if (was == nullptr && is == nullptr) return {};
+  if (was != nullptr && is != nullptr && was->mu == is->mu && was->nesterov == is->nesterov) return {};
+  const auto spell = [](const FeedbackPolicy* p) {
+    return p == nullptr ? std::string("none")
+                        : fmt::format("mu={}{}", p->mu, p->nesterov ? ", nesterov=on" : "");
+  };
+  return {
+      Code::kInvalid,
+      fmt::format(
+          "choices: the session has momentum: {}, these have: {}. Momentum is of the whole step and stays "
+          "while a session lives: give them the same feedback=momentum, mu and nesterov, or open a new "
+          "session",
+          spell(was), spell(is))};
+}
+
+Status check_plain(const Choices& choices, bool automatic) {
+  const auto refused = [](std::string_view what) {
+    return Status(
+        Code::kInvalid,
+        fmt::format(
+            "checksum=headers is for payloads that a card may round, which are those of codec fp32, and "
+            "{}: take codec fp32 for all tensors, or checksum=frames",
+            what));
+  };
+  if (automatic) return refused("codec auto may send others");
+  const std::size_t rules = choices.rules().size();
+  for (std::size_t i = 0; i < choices.all().size(); ++i) {
+    const Choice& c = choices.all()[i];
+    const bool between = codec::is_plain(*c.spec.codec);
+    if (between && (!c.inside || codec::is_plain(*c.inside->codec))) continue;
+    const std::string text = to_string(between ? *c.inside : c.spec);
+    return refused(i < rules ? fmt::format("{} sends {}", label(choices.rules()[i], i + 1), text)
+                             : fmt::format("codec {} has others", text));
+  }
+  return {};
+}
+
+// ---- What ranks show each other
+
+std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic,
+                      Cover checksum, std::string_view ranks) {
+  std::string text = automatic.empty() ? to_string(choices.usual().spec) : std::string(automatic);
+  if (checksum == Cover::kHeader) text += " with checksum=headers";
+  if (schedule.active()) text += " with schedule " + schedule.text();
+  text += ranks;
+  if (!choices.rules().empty())
+    text += fmt::format("{}{:016x}: {}", kWithChoices, choices.hash(), choices.shown());
+  return printable(text, kMostControlText);
+}
+
+std::string strategy_text(const Choices& choices) {
+  const Usual& usual = choices.usual();
+  const bool matter = std::any_of(choices.all().begin(), choices.all().end(), [](const Choice& c) {
+    return c.strategy != nullptr
+               ? c.strategy->between != nullptr
+               : std::ranges::any_of(c.ways, [](const Way& w) { return w.strategy->between != nullptr; });
+  });
+  return fmt::format("{}{}", usual.strategy == nullptr ? kAuto : usual.strategy->name,
+                     matter              ? fmt::format(" on hosts {}", usual.hosts.text(usual.world))
+                     : usual.servers > 0 ? fmt::format(" with servers={}", usual.servers)
+                                         : "");
+}
+
+std::string card_difference(std::string_view is, std::string_view should) {
+  auto [codec, mine] = split(is);
+  auto [other_codec, theirs] = split(should);
+  const auto [before, states] = split(codec, kResumed);
+  const auto [other_before, other_states] = split(other_codec, kResumed);
+  const auto [plain, members] = split(before, kOfMembers);
+  const auto [other_plain, other_members] = split(other_before, kOfMembers);
+  if (plain == other_plain && members != other_members)
+    return "members: other names of ranks, in another order, or of another epoch";
+  if (before == other_before && states != other_states)
+    return fmt::format("it goes on from {} instead of {}",
+                       states.empty() ? "no states of another world" : states,
+                       other_states.empty() ? "no states of another world" : other_states);
+  if (codec != other_codec) return fmt::format("codec {} instead of {}", codec, other_codec);
+  if (mine.empty()) return "choices: none, where others have some";
+  if (theirs.empty()) return "choices, where others have none";
+  const auto next = [](std::string_view& rest) {
+    const std::size_t end = rest.find("; ");
+    const std::string_view rule = rest.substr(0, end);
+    rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 2);
+    return rule;
+  };
+  constexpr std::size_t kHash = 18;  // "0123456789abcdef: "
+  mine.remove_prefix(std::min(kHash, mine.size()));
+  theirs.remove_prefix(std::min(kHash, theirs.size()));
+  for (std::size_t number = 1; !mine.empty() || !theirs.empty(); ++number) {
+    const std::string_view a = next(mine), b = next(theirs);
+    if (a != b)
+      return fmt::format("choices: rule {} is {} instead of {}", number, a.empty() ? "not there" : a,
+                         b.empty() ? "none" : b);
+  }
+  return "choices, in a rule that is too far down to be shown here";
+}
+
+// ---- States
+
+std::string state_text(const Choices& choices) {
+  const std::string rules = choices.text();
+  return to_string(choices.usual().spec) + (rules.empty() ? rules : std::string(kWithChoices) + rules);
+}
+
+Status check_state_text(std::string_view saved, const Choices& choices) {
+  const std::string own = state_text(choices);
+  if (saved == own) return {};
+  const auto [codec, rules] = split(saved);
+  const auto [own_codec, own_rules] = split(own);
+  if (codec != own_codec)
+    return {Code::kInvalid,
+            fmt::format("state was saved with codec '{0}', this session has '{1}': open it with codec '{0}'",
+                        codec, own_codec)};
+  if (rules.empty())
+    return {Code::kInvalid, "state was saved without choices, this session has some: open it without"};
+  std::string where = "this session has none";
+  const Result<std::vector<Rule>> parsed = parse_rules(rules);
+  if (parsed.ok() && !own_rules.empty()) {
+    std::vector<Rule> mine(choices.rules().begin(), choices.rules().end());
+    for (Rule& r : mine) r.why.clear();
+    const auto [a, b] = std::mismatch(parsed->begin(), parsed->end(), mine.begin(), mine.end());
+    const auto number = static_cast<std::size_t>(a - parsed->begin()) + 1;
+    where = fmt::format("this session has others, from {} on", label(b != mine.end() ? *b : *a, number));
+  }
+  return {Code::kInvalid,
+          fmt::format("state was saved with other choices: {}; open it with choices={}", where, rules)};
+}
+
+Result<Choices> choices_in(std::string_view saved, const Usual& usual) {
+  const std::string_view rules = split(saved).second;
+  if (rules.empty()) return Choices::make({}, usual);
+  Result<std::vector<Rule>> parsed = parse_rules(rules);
+  if (!parsed.ok()) return parsed.status();
+  return choices_of(std::move(*parsed), usual);
+}
+
+// ---- For people
+
+std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices) {
+  std::string out = to_string(plan);
+  std::size_t first = 0, part = 0;
+  for (const PlanTensor& t : in_order) {
+    if (t.n == 0) continue;
+    while (plan.parts[part].first + plan.parts[part].n <= first) ++part;
+    std::size_t last = part;
+    while (plan.parts[last].first + plan.parts[last].n < first + t.n) ++last;
+    const Choice& c = choices.choice(t.key, t.n);
+    fmt::format_to(
+        std::back_inserter(out), "tensor {}: {} values, {} by {}, {} ({})\n", printable(t.key, 200), t.n,
+        to_string(plan.parts[part].spec), plan.parts[part].strategy->name,
+        part == last ? fmt::format("part {}", part) : fmt::format("parts {} to {}", part, last), c.why);
+    first += t.n;
+  }
+  return out;
+}
+
+// ---- Which rules were met
+
+void RulesMet::meet(const Choices& choices, std::span<const Tensor> bucket) {
+  for (const Tensor& t : bucket) meet(choices, t.key, t.n);
+}
+
+void RulesMet::meet(const Choices& choices, std::string_view key, std::size_t n) {
+  if (met_.empty()) return;
+  keys_.emplace(key);
+  if (const std::size_t i = choices.rule_of(key, n); i < met_.size()) met_[i] = true;
+}
+
+Status RulesMet::check(const Choices& choices) const {
+  for (std::size_t i = 0; i < met_.size(); ++i) {
+    const Rule& rule = choices.rules()[i];
+    if (met_[i] || !names_one_key(rule.match)) continue;
+    const std::string_view key = key_named(rule.match);
+    if (keys_.contains(key)) continue;  // an earlier rule took it, or its size
+    const std::vector<std::string_view> known(keys_.begin(), keys_.end());
+    const std::string_view near = nearest_name(key, known);
+    return {
+        Code::kInvalid,
+        fmt::format("choices: {} names a tensor that is not there: {}", label(rule, i + 1),
+                    near.empty() ? "plan_text() lists the keys; a pattern may take nothing, a name may not"
+                                 : fmt::format("did you mean '{}'?", near))};
+  }
+  return {};
+}
+
+std::vector<std::string> RulesMet::unmet(const Choices& choices) const {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < met_.size(); ++i)
+    if (!met_[i]) out.push_back(label(choices.rules()[i], i + 1) + " takes no tensor");
+  return out;
+}
+
+}  // namespace tithe::engine

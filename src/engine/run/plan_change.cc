@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runner's work for choices that are proposed (reconfiguration.h), and for ranks whose programs are late.
+//
+// Threads: propose() and proposed() on a caller's; take_proposal() and build() on the communication lane (or the caller
+// that waits, without lanes); the session's part of it on the thread of `aside_`, which holds no lock meanwhile.
+// Failure: a builder's answer is this rank's; what a peer may not say names it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/run/runner.h"
+
+namespace tithe::engine {
+
+Status Runner::propose(std::string text, std::uint64_t after) {
+  Hold hold(*this);
+  if (!parting_.open()) return parting_.verdict();
+  if (proposing_.under_way())
+    return {Code::kInvalid,
+            "choices are under way already: proposal() says how far they are; propose again once they are "
+            "taken or "
+            "refused"};
+  if (after > 0 && after <= rounds_.ended())
+    return {Code::kInvalid, "the round before has ended: propose a later one, or round 0"};
+  proposing_.propose(std::move(text), after);
+  notes_ = true;
+  if (lanes_ == 0) build(hold);
+  nudge();
+  return {};
+}
+
+Proposing::News Runner::proposed() const {
+  const std::lock_guard lock(mutex_);
+  return proposing_.news();
+}
+
+void Runner::aside(std::function<void()> work) {
+  if (lanes_ == 0 || !aside_.add(work)) work();
+}
+
+void Runner::build(Hold& hold) {
+  while (parting_.open()) {
+    std::optional<Proposing::Work> work = proposing_.next_work();
+    if (!work) return;
+    hold.let_go();
+    aside([this, w = std::move(*work)] { build_now(w); });
+    hold.take();
+  }
+}
+
+void Runner::build_now(const Proposing::Work& work) {
+  if (!work.builds) return builder_.discard(work.number);
+  Answer answer = builder_.build(work.number, work.text);
+  const Hold hold(*this);
+  proposing_.built(std::move(answer));
+  notes_ = true;
+  nudge();
+}
+
+// ---- Programs that are late
+
+std::optional<Instant> Runner::stand_in_at() {
+  if (!standing_.on() || !parting_.open() || rounds_.begun() > rounds_.ended() || due_ > rounds_.ended())
+    return std::nullopt;
+  const auto begun = std::ranges::count_if(peers_, [&](const Peer& p) { return p.begun > rounds_.ended(); });
+  if (begun < standing_.others_at_least) return std::nullopt;
+  if (!late_since_) late_since_ = instant();
+  const std::chrono::duration<double, std::nano> more = standing_.share * (*late_since_ - free_since_);
+  return *late_since_ + std::max<std::chrono::nanoseconds>(
+                            kLeastLate, std::chrono::duration_cast<std::chrono::nanoseconds>(more));
+}
+
+bool Runner::away(std::span<std::uint64_t> out) const {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    const bool mine = static_cast<Rank>(r) == member_.me;
+    if (!mine && peers_[r].done != rounds_.ended()) return false;
+    out[r] = mine ? away_ns_ : peers_[r].away_ns;
+  }
+  return true;
+}
+
+void Runner::take_proposal(Rank peer, Control& control) {
+  if (!parting_.open()) return;
+  const Status s = control.kind == ControlKind::kFragment ? proposing_.take(peer, control.fragment)
+                   : control.kind == ControlKind::kAnswer
+                       ? proposing_.take(peer, control.answer)
+                       : proposing_.take(peer, control.decision, at(peer).done);
+  if (!s.ok()) return fail({Finding::kAccused, s});
+  notes_ = true;  // what is decided, or the next piece
+}
+
+}  // namespace tithe::engine

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/run/send_window.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace tithe::engine {
+namespace {
+
+constexpr int kWorld = 4;
+
+Pacer pacer(std::size_t window, std::size_t rotation, Rank me = 0) {
+  Pacer p({.window = window, .rotation = rotation}, me, kWorld);
+  constexpr std::array<std::size_t, kWorld> kFrames = {100, 100, 100, 100};
+  p.expect(kFrames, 100);
+  return p;
+}
+
+// Whom the pacer lets send now, until it lets nobody.
+std::vector<Pacer::Send> all_now(Pacer& p) {
+  std::vector<Pacer::Send> out;
+  while (const auto s = p.next()) out.push_back(*s);
+  return out;
+}
+
+std::vector<Rank> peers(const std::vector<Pacer::Send>& sends) {
+  std::vector<Rank> out;
+  for (const Pacer::Send& s : sends) out.push_back(s.peer);
+  return out;
+}
+
+TEST(Pacer, windowed_with_rotation) {
+  Pacer p = pacer(1000, 1);
+  for (OpId op = 0; op < 9; ++op) p.offer({0, 1, op, static_cast<Rank>(1 + op % 3), 400});
+  std::vector<Pacer::Send> now = all_now(p);
+  EXPECT_EQ(peers(now), (std::vector<Rank>{1, 1}));
+  EXPECT_EQ(p.under_way(), 800U);
+  p.done(now[0]);
+  EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{1});
+}
+
+TEST(Pacer, windowed_per_peer_without_rotation) {
+  Pacer p = pacer(1000, 0);
+  for (OpId op = 0; op < 9; ++op) p.offer({0, 1, op, static_cast<Rank>(1 + op % 3), 400});
+  EXPECT_EQ(all_now(p).size(), 6U);
+  EXPECT_EQ(p.under_way(), 2400U);
+}
+
+TEST(Pacer, windowed_a_longer_frame_goes_alone) {
+  for (const std::size_t rotation : {1, 0}) {
+    Pacer p = pacer(1, rotation);
+    p.offer({0, 1, 1, 1, 5000});
+    p.offer({0, 1, 2, 1, 0});
+    std::vector<Pacer::Send> now = all_now(p);
+    ASSERT_EQ(now.size(), 1U);
+    EXPECT_EQ(now[0].op, 1U);
+    p.done(now[0]);
+    EXPECT_EQ(all_now(p).size(), 1U);
+  }
+}
+
+// In turn t rank r feeds r + 1 + t: over all ranks, nobody is fed twice.
+TEST(Pacer, turned_no_two_ranks_feed_one) {
+  std::vector<Pacer> all;
+  for (Rank r = 0; r < kWorld; ++r) {
+    all.push_back(pacer(10, 1, r));
+    OpId op = 0;
+    for (Rank to = kWorld - 1; to >= 0; --to)
+      for (int k = 0; k < 3 && to != r; ++k) all.back().offer({0, 1, op++, to, 10});
+  }
+  for (int turn = 0; turn < 3 * (kWorld - 1); ++turn) {
+    std::array<int, kWorld> fed{};
+    for (Rank r = 0; r < kWorld; ++r) {
+      Pacer& p = all[static_cast<std::size_t>(r)];
+      const std::vector<Pacer::Send> now = all_now(p);
+      ASSERT_EQ(now.size(), 1U);
+      EXPECT_EQ(now[0].peer, (r + 1 + turn % (kWorld - 1)) % kWorld);
+      ++fed[static_cast<std::size_t>(now[0].peer)];
+      p.done(now[0]);
+    }
+    EXPECT_EQ(fed, (std::array<int, kWorld>{1, 1, 1, 1}));
+  }
+}
+
+// So many peers at once as were asked for; the next one begins when one has all that was under way to it.
+TEST(Pacer, turned_several_at_once) {
+  Pacer p = pacer(10, 2);
+  OpId op = 0;
+  for (int k = 0; k < 2; ++k)
+    for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, op++, to, 10});
+  const std::vector<Pacer::Send> now = all_now(p);
+  EXPECT_EQ(peers(now), (std::vector<Rank>{1, 2}));
+  p.done(now[1]);
+  EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{3});
+}
+
+// Frames that fit into one window together wait for nobody.
+TEST(Pacer, turned_small_frames_go_together) {
+  Pacer p = pacer(100, 1);
+  for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, static_cast<OpId>(to), to, 30});
+  EXPECT_EQ(peers(all_now(p)), (std::vector<Rank>{1, 2, 3}));
+}
+
+// Small frames to one peer share its turn.
+TEST(Pacer, turned_a_turn_lasts_a_window) {
+  Pacer p = pacer(100, 1);
+  OpId op = 0;
+  for (int k = 0; k < 5; ++k)
+    for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, op++, to, 50});
+  std::vector<Rank> order;
+  for (int turn = 0; turn < 3; ++turn) {
+    const std::vector<Pacer::Send> now = all_now(p);
+    for (const Rank r : peers(now)) order.push_back(r);
+    for (const Pacer::Send& s : now) p.done(s);
+  }
+  EXPECT_EQ(order, (std::vector<Rank>{1, 1, 2, 2, 3, 3}));
+}
+
+TEST(Pacer, turned_who_has_nothing_to_get_is_passed_over) {
+  Pacer p = pacer(10, 1);
+  p.offer({0, 1, 1, 3, 10});
+  p.offer({0, 1, 2, 1, 10});
+  std::vector<Pacer::Send> now = all_now(p);
+  ASSERT_EQ(peers(now), std::vector<Rank>{1});
+  p.done(now[0]);
+  EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{3});
+}
+
+TEST(Pacer, ordered_by_part_and_not_by_arrival) {
+  Pacer p = pacer(10, 1);
+  for (const std::uint64_t order : {5U, 2U, 9U, 3U}) p.offer({0, order, order, 1, 10});
+  std::vector<std::uint64_t> left;
+  while (const auto s = p.next()) {
+    left.push_back(s->order);
+    p.done(*s);
+  }
+  EXPECT_EQ(left, (std::vector<std::uint64_t>{2, 3, 5, 9}));
+}
+
+TEST(Pacer, ordered_what_is_urgent_overtakes) {
+  Pacer p = pacer(10, 1);
+  p.offer({0, 1, 1, 1, 10});
+  p.offer({0, 2, 2, 1, 10});
+  p.offer({7, 9, 3, 1, 10});
+  std::vector<OpId> left;
+  while (const auto s = p.next()) {
+    left.push_back(s->op);
+    p.done(*s);
+  }
+  EXPECT_EQ(left, (std::vector<OpId>{3, 1, 2}));
+}
+
+// An urgent frame may be one that nobody has begun to receive: the frame that they wait for passes it.
+TEST(Pacer, first_also_where_something_is_more_urgent) {
+  Pacer p = pacer(10, 1);
+  p.offer({7, 9, 1, 1, 10});
+  p.offer({7, 9, 2, 1, 10});
+  EXPECT_EQ(all_now(p).size(), 1U);
+  p.offer({0, 3, 3, 1, 10});
+  p.offer({0, 2, 4, 1, 10});
+  const std::vector<Pacer::Send> now = all_now(p);
+  ASSERT_EQ(now.size(), 1U);
+  EXPECT_EQ(now[0].op, 4U);
+}
+
+// A window that is full of later parts lets through what they may wait for.
+TEST(Pacer, first_leaves_whatever_the_windows_say) {
+  for (const std::size_t rotation : {1, 0}) {
+    Pacer p = pacer(10, rotation);
+    for (Rank to = 1; to < kWorld; ++to) p.offer({0, 7, static_cast<OpId>(to), to, 10});
+    const std::vector<Pacer::Send> before = all_now(p);
+    EXPECT_EQ(before.size(), rotation == 1 ? 1U : 3U);
+    p.offer({0, 8, 20, 2, 10});
+    EXPECT_TRUE(all_now(p).empty());
+    p.offer({0, 6, 21, 2, 10});
+    p.offer({0, 6, 22, 3, 10});
+    const std::vector<Pacer::Send> now = all_now(p);
+    ASSERT_EQ(now.size(), 1U) << "the second one comes before 7, but not before 6, which arrives";
+    EXPECT_EQ(now[0].op, 21U);
+    p.done(now[0]);
+    ASSERT_EQ(all_now(p).size(), 1U);
+  }
+}
+
+TEST(Pacer, drained) {
+  Pacer p = pacer(10, 1);
+  for (OpId op = 0; op < 6; ++op) p.offer({0, 1, op, 1, 10});
+  const std::vector<Pacer::Send> now = all_now(p);
+  EXPECT_EQ(p.waiting(), 5U);
+  p.drop();
+  EXPECT_EQ(p.waiting(), 0U);
+  p.done(now[0]);
+  EXPECT_EQ(p.under_way(), 0U);
+  EXPECT_FALSE(p.has_next());
+}
+
+TEST(Pacer, what_it_can_be_told) {
+  const auto same = [](std::string_view text, const Pacing& pacing) {
+    const Result<Pacing> got = parse_pacing(text);
+    return got.ok() && *got == pacing;
+  };
+  EXPECT_TRUE(same("off", {}));
+  EXPECT_TRUE(same("window=262144", {.window = 262144, .rotation = 0}));
+  EXPECT_TRUE(same("window=1,rotation=off", {.window = 1, .rotation = 0}));
+  EXPECT_TRUE(same("window=4096,rotation=3", {.window = 4096, .rotation = 3}));
+  EXPECT_TRUE(same("rotation=on,window=65536", {.window = 65536, .rotation = 1}));
+  for (const char* text :
+       {"", "on", "window", "window=", "window=0", "window=-1", "window=64k", "window=99999999999999999999",
+        "window=1,", ",window=1", "rotation=on", "window=1,rotation=yes", "window=1,window=2", "off,window=1",
+        "window=1,rotation=on,rotation=on", "window=1;rotation=on", "window=1,rotation=0",
+        "window=1,rotation=-2", "window=1,rotation="}) {
+    const Result<Pacing> got = parse_pacing(text);
+    ASSERT_FALSE(got.ok()) << text;
+    EXPECT_EQ(got.status().code(), Code::kInvalid);
+    EXPECT_NE(got.status().what().find("window=BYTES"), std::string::npos) << got.status().what();
+  }
+}
+
+}  // namespace
+}  // namespace tithe::engine

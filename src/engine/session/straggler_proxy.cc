@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/session/straggler_proxy.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/finite.h"
+#include "base/text.h"
+#include "engine/program/convert.h"
+
+namespace tithe {
+namespace {
+
+std::size_t bytes_in(const Tensor& t) { return t.n * bytes_of(t.dtype); }
+
+std::vector<float> floats_of(const Tensor& t) {
+  std::vector<float> out(t.n);
+  const auto& convert = engine::kSimdConversions;
+  if (t.n == 0) return out;
+  if (t.dtype == DType::kF32)
+    std::memcpy(out.data(), t.data, bytes_in(t));
+  else
+    (t.dtype == DType::kBF16 ? convert.bf16_to_floats : convert.fp16_to_floats)(
+        static_cast<const std::uint16_t*>(t.data), t.n, out.data());
+  return out;
+}
+
+}  // namespace
+
+// ---- What the session does for it
+
+// A gradient whose round went on without it. No round is open.
+void Session::Impl::owe(const Tensor& tensor, std::uint64_t round) {
+  const std::vector<float> gradient = floats_of(tensor);
+  const std::lock_guard lock(mutex_);
+  settle();
+  if (all_finite(gradient) && store_.of(tensor.key).owe(gradient)) return;
+  for (const float v : gradient)
+    if (is_finite(v) && v != 0.0F) {
+      ++values_let_go_;
+      sum_let_go_ += double{v};
+    }
+  say(fmt::format(
+      "round {} went on without rank {}, whose gradient of tensor '{}' is not finite, or its sum with what "
+      "is left unsent is not: it is let go",
+      round, member_.me, printable(tensor.key, 200)));
+}
+
+void Session::Impl::came_back() {
+  const std::lock_guard lock(mutex_);
+  left_ns_ = runner_.now_ns();
+  blocked_ns_ = 0;
+}
+
+Ticket Session::Impl::late_ticket() {
+  const std::lock_guard lock(mutex_);
+  return ++last_ticket_;
+}
+
+// ---- The thread
+
+void Session::Impl::StandIn::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Session::Impl::StandIn::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  kick();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Session::Impl::StandIn::kick() {
+  const std::lock_guard lock(kick_mutex_);
+  kicked_ = true;
+  kick_.notify_one();
+}
+
+// Whoever calls may not wait for a program's call, which may wait for it.
+void Session::Impl::StandIn::due(std::uint64_t ended) {
+  const std::lock_guard lock(kick_mutex_);
+  due_ = ended + 1;
+  kicked_ = true;
+  kick_.notify_one();
+}
+
+bool Session::Impl::StandIn::is_due(std::uint64_t due) const {
+  return due == rounds_ + 1 && !open_ && !over_ && settled_ && missed_.size() < how_.without &&
+         how_.may_miss(session_.next_round());
+}
+
+void Session::Impl::StandIn::run() {
+  while (true) {
+    std::uint64_t due = 0;
+    {
+      std::unique_lock kicks(kick_mutex_);
+      kick_.wait(kicks, [&] { return kicked_; });
+      kicked_ = false;
+      due = due_;
+    }
+    std::unique_lock lock(mutex_);
+    if (stop_) return;
+    if (!is_due(due)) continue;
+    standing_ = true;
+    Round round;
+    round.number = playing_ = session_.next_round();
+    lock.unlock();
+    Status s;
+    try {
+      s = play(round);
+    } catch (const std::bad_alloc&) {
+      s = session_.no_memory("the results of a round that goes on without its program");
+    }
+    lock.lock();
+    standing_ = false;
+    if (s.ok()) {
+      missed_.push_back(std::move(round));
+      ++rounds_;
+      ++stood_in_;
+    } else {
+      over_ = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+// Zeros go in, the result comes out in their place.
+Status Session::Impl::StandIn::play(Round& round) {
+  std::vector<Ticket> tickets;
+  for (const Bucket& shapes : usual_) {  // nobody changes it while this one stands in
+    auto& results = round.results.emplace_back();
+    std::vector<Tensor> bucket;
+    for (const Shape& s : shapes) {
+      results.emplace_back(s.dtype == DType::kF32 ? s.n : (s.n + 1) / 2);
+      bucket.push_back(
+          {.key = s.key, .data = results.back().data(), .n = s.n, .dtype = s.dtype, .row = s.row});
+    }
+    const Result<Ticket> ticket = session_.sync(bucket, {}, RoundKind::kAllReduce, Whose::kNobodys);
+    if (!ticket.ok()) return ticket.status();
+    tickets.push_back(*ticket);
+  }
+  for (const Ticket ticket : tickets) TITHE_TRY(session_.wait(ticket));
+  TITHE_TRY(session_.commit(Whose::kNobodys));
+  round.dropped = session_.last_round_dropped();
+  return {};
+}
+
+// ---- The program
+
+Session::Impl::StandIn::Bucket Session::Impl::StandIn::shape_of(std::span<const Tensor> bucket) {
+  Bucket out;
+  for (const Tensor& t : bucket) out.push_back({std::string(t.key), t.n, t.dtype, t.row});
+  return out;
+}
+
+Result<Ticket> Session::Impl::StandIn::sync(std::span<const Tensor> bucket, const Origin& origin) {
+  if (origin.device >= 0)
+    return Status(
+        Code::kUnsupported,
+        "stragglers with without= is for gradients in the host's memory, and this bucket lies on a GPU");
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !standing_; });
+  if (missed_.empty()) {
+    const Result<Ticket> ticket = session_.sync(bucket, origin);
+    if (ticket.ok()) {
+      open_ = true;
+      now_.push_back(shape_of(bucket));
+    }
+    return ticket;
+  }
+  const Result<Ticket> ticket = take(bucket);
+  lock.unlock();
+  if (ticket.ok() && session_.options_.ended) session_.options_.ended(*ticket, {});
+  return ticket;
+}
+
+Result<Ticket> Session::Impl::StandIn::take(std::span<const Tensor> bucket) {
+  TITHE_TRY(engine::check_bucket(bucket, RoundKind::kAllReduce, session_.member_.world));
+  Round& round = missed_.front();
+  if (round.taken == round.results.size() || shape_of(bucket) != usual_[round.taken])
+    return Status(
+        Code::kInvalid,
+        fmt::format("round {} went on without this rank, and its bucket {} was another one: stragglers with "
+                    "without= is for rounds that have the same buckets, in the same order",
+                    round.number, round.taken));
+  auto& results = round.results[round.taken++];
+  for (std::size_t k = 0; k < bucket.size(); ++k) {
+    if (!round.dropped) session_.owe(bucket[k], round.number);
+    if (bucket[k].n > 0) std::memcpy(bucket[k].data, results[k].data(), bytes_in(bucket[k]));
+  }
+  results = {};
+  return *late_.insert(session_.late_ticket()).first;
+}
+
+Status Session::Impl::StandIn::wait(Ticket ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (late_.erase(ticket) > 0) return {};
+  }
+  return session_.wait(ticket);
+}
+
+Result<bool> Session::Impl::StandIn::poll(Ticket ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (late_.contains(ticket)) return true;
+  }
+  return session_.poll(ticket);
+}
+
+Status Session::Impl::StandIn::commit() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !standing_; });
+  if (!missed_.empty()) {
+    Round& round = missed_.front();
+    if (round.taken == 0) return {};  // nothing is open
+    if (round.taken < round.results.size())
+      return {
+          Code::kInvalid,
+          fmt::format(
+              "round {} went on without this rank, with {} buckets: hand all of them over before commit(), "
+              "this was {}",
+              round.number, round.results.size(), round.taken)};
+    dropped_ = round.dropped;
+    missed_.pop_front();
+    session_.came_back();
+    kick();
+    return {};
+  }
+  if (!open_) return session_.runner_.status();
+  lock.unlock();
+  const std::uint64_t before = session_.next_round();
+  const Status s = session_.commit();
+  lock.lock();
+  if (session_.next_round() == before) {  // it failed
+    over_ = true;
+    return s;
+  }
+  late_.clear();
+  open_ = false;
+  settled_ = now_ == usual_;
+  usual_ = std::exchange(now_, {});
+  dropped_ = session_.last_round_dropped();
+  ++rounds_;
+  kick();
+  return s;
+}
+
+bool Session::Impl::StandIn::last_round_dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+Status Session::Impl::StandIn::level(std::string_view what, bool for_good) {
+  bool open = false;
+  {
+    const std::lock_guard lock(mutex_);
+    open = open_ && !over_;
+  }
+  if (open) (void)commit();  // whoever asks says what became of it
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !standing_; });
+  over_ = over_ || (for_good && missed_.empty());
+  lock.unlock();
+  return check_level(what);
+}
+
+Status Session::Impl::StandIn::check_level(std::string_view what) const {
+  const std::uint64_t waiting = behind();
+  if (waiting == 0) return {};
+  return {Code::kInvalid,
+          fmt::format(
+              "{}: {} rounds have gone on without this rank, and their results wait for it: hand over its "
+              "buckets of these rounds first. With level=N in stragglers all ranks are at the same round "
+              "after every N-th one",
+              what, waiting)};
+}
+
+std::uint64_t Session::Impl::StandIn::round() const {
+  const std::lock_guard lock(mutex_);
+  if (!missed_.empty()) return missed_.front().number;
+  return standing_ ? playing_ : session_.next_round();
+}
+
+std::uint64_t Session::Impl::StandIn::behind() const {
+  const std::lock_guard lock(mutex_);
+  return missed_.size();
+}
+
+std::uint64_t Session::Impl::StandIn::stood_in() const {
+  const std::lock_guard lock(mutex_);
+  return stood_in_;
+}
+
+}  // namespace tithe

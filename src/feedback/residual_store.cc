@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "feedback/residual_store.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/finite.h"
+#include "codec/shared/common/magnitude.h"
+
+namespace tithe::carry {
+namespace {
+
+void put(ArchiveWriter& out, std::span<const float> v) {
+  out.number(std::uint64_t{v.size()});
+  for (const float f : v) out.number(f);
+}
+
+void put(ArchiveWriter& out, ByteView v) {
+  out.number(std::uint64_t{v.size()});
+  out.raw(v);
+}
+
+std::vector<float> floats(ArchiveReader& in) {
+  const ByteView b = in.raw(in.number<std::uint64_t>(), sizeof(float));
+  std::vector<float> v(b.size() / sizeof(float));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = wire::get<float>(&b[4 * i]);
+  return v;
+}
+
+std::span<const float> tidy(std::span<const float> v) {  // zeros need no bytes
+  return std::all_of(v.begin(), v.end(), [](float f) { return std::bit_cast<std::uint32_t>(f) == 0; })
+             ? std::span<const float>{}
+             : v;
+}
+
+ByteView tidy(ByteView v) {
+  return std::all_of(v.begin(), v.end(), [](std::uint8_t b) { return b == 0; }) ? ByteView{} : v;
+}
+
+}  // namespace
+
+std::span<const float> Kept::residual() const {
+  return in == nullptr ? std::span<const float>(loose_residual) : in->see_residual(slice);
+}
+
+std::span<const float> Kept::velocity() const {
+  return in == nullptr ? std::span<const float>(loose_velocity) : in->velocity(slice);
+}
+
+ByteView Kept::memory() const {
+  if (left) return left_memory;
+  return in == nullptr ? ByteView(loose_memory) : in->memory(slice);
+}
+
+std::uint64_t Kept::memory_kind() const {
+  if (left) return left_memory_kind;
+  return in == nullptr ? loose_memory_kind : in->memory_kind(slice);
+}
+
+LetGo Kept::let_go() {
+  LetGo gone{.largest = std::max(codec::largest_magnitude(residual()), codec::largest_magnitude(velocity()))};
+  if (gone.largest <= kMostCarried) return {};
+  const std::span<float> owed = in == nullptr ? std::span(loose_residual) : in->residual(slice);
+  const std::span<float> moving = in == nullptr ? std::span(loose_velocity) : in->velocity(slice);
+  for (const float v : owed) {
+    gone.values += v != 0.0F ? 1 : 0;
+    gone.sum += double{v};
+  }
+  std::ranges::fill(owed, 0.0F);
+  std::ranges::fill(moving, 0.0F);
+  if (in != nullptr) in->rest(slice);
+  return gone;
+}
+
+bool Kept::owe(std::span<const float> gradient) {
+  std::vector<float> sum(gradient.begin(), gradient.end());
+  const std::span<const float> owed = residual();
+  for (std::size_t i = 0; i < owed.size(); ++i) sum[i] += owed[i];
+  if (!all_finite(sum)) return false;
+  if (in == nullptr)
+    loose_residual = std::move(sum);
+  else
+    in->adopt(slice, sum);
+  return true;
+}
+
+void Kept::move_to(Buffers& buffers, Slice to) {
+  if (in == &buffers) return;
+  buffers.adopt(to, residual());
+  if (const std::span<float> into = buffers.velocity(to); !into.empty()) {
+    const std::span<const float> had = velocity();
+    std::fill(into.begin(), into.end(), 0.0F);
+    std::copy(had.begin(), had.end(), into.begin());
+  }
+  settle_in(buffers, to);
+}
+
+void Kept::settle_in(Buffers& buffers, Slice to) {
+  Kept there{.n = to.n, .used = used, .in = &buffers, .slice = to, .used_before = used_before};
+  const std::span<std::uint8_t> into = buffers.memory(to);
+  const ByteView had = memory();
+  if (had.size() == into.size() && memory_kind() == buffers.memory_kind(to)) {
+    std::copy(had.begin(), had.end(), into.begin());
+  } else {
+    std::fill(into.begin(), into.end(), std::uint8_t{0});
+    there.left_memory.assign(had.begin(), had.end());
+    there.left_memory_kind = memory_kind();
+    there.left = !had.empty();
+  }
+  *this = std::move(there);
+}
+
+Kept& Store::of(std::string_view key) {
+  const auto at = kept_.find(key);
+  return at != kept_.end() ? at->second : kept_.emplace(std::string(key), Kept{}).first->second;
+}
+
+const Kept* Store::find(std::string_view key) const {
+  const auto at = kept_.find(key);
+  return at == kept_.end() ? nullptr : &at->second;
+}
+
+void Store::restore(Map&& saved) {
+  for (auto& [key, kept] : kept_) kept = {.n = kept.n};
+  for (auto& [key, kept] : saved) of(key) = std::move(kept);
+}
+
+void write(const Store& store, ArchiveWriter& out, bool debts) {
+  out.number(std::uint64_t{store.all().size()});
+  for (const auto& [key, kept] : store.all()) {
+    out.text(key);
+    out.number(std::uint64_t{kept.n});
+    put(out, debts ? tidy(kept.residual()) : std::span<const float>{});
+    put(out, debts ? tidy(kept.velocity()) : std::span<const float>{});
+    const ByteView memory = tidy(kept.memory());
+    out.number(memory.empty() ? std::uint64_t{0} : kept.memory_kind());
+    put(out, memory);
+  }
+}
+
+Status read(ArchiveReader& in, Store::Map& saved) {
+  const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
+  const auto keys = in.number<std::uint64_t>();
+  for (std::uint64_t k = 0; k < keys && in.whole(); ++k) {
+    std::string key = in.text();
+    if (!saved.empty() && key <= saved.rbegin()->first) return corrupt;
+    Kept kept;
+    kept.n = in.number<std::uint64_t>();
+    kept.loose_residual = floats(in);
+    kept.loose_velocity = floats(in);
+    kept.loose_memory_kind = in.number<std::uint64_t>();
+    const ByteView memory = in.raw(in.number<std::uint64_t>());
+    kept.loose_memory.assign(memory.begin(), memory.end());
+    if ((!kept.loose_residual.empty() && kept.loose_residual.size() != kept.n) ||
+        (!kept.loose_velocity.empty() && kept.loose_velocity.size() != kept.n))
+      return corrupt;
+    if (!all_finite(kept.loose_residual) || !all_finite(kept.loose_velocity))
+      return {Code::kCorrupt, "the saved state holds a NaN or Inf for tensor '" + key +
+                                  "': it would spread to every rank; resume from an earlier one"};
+    saved.emplace(std::move(key), std::move(kept));
+  }
+  return in.done() ? Status{} : corrupt;
+}
+
+}  // namespace tithe::carry

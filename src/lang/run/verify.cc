@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lang/run/verify.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace tithe::lang {
+
+namespace {
+
+using Floats = std::vector<float>;
+using Payload = std::vector<std::uint8_t>;
+
+Floats values_of(unsigned kind, std::size_t n, std::uint32_t seed) {
+  Floats v(n);
+  const std::uint64_t key = rng_key(seed, kind, 0, 0, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t draw = draw32(key, static_cast<std::uint32_t>(i));
+    const float even = static_cast<float>(draw >> 8) * 0x1p-23F - 1;
+    const float all[kAllKinds] = {even * even * even,
+                                  std::ldexp(even, static_cast<int>(draw % 64) - 32),
+                                  static_cast<float>(static_cast<int>(draw % 5) - 2) * 0.25F,
+                                  draw % 2 == 0 ? 0.0F : -0.0F,
+                                  even * 0x1p-130F,
+                                  draw % 32 == 0 ? std::copysign(0x1.fffffep126F, even) : even};
+    v[i] = all[kind];
+  }
+  return v;
+}
+
+struct Outcome {
+  bool ok = false;
+  Payload payload;
+  Floats left, decoded;
+};
+
+// Floats by their bits.
+bool same(const Floats& a, const Floats& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
+}
+
+constexpr std::string_view kName = "self-check";
+
+// Some ranks, and the values that they have; what they agreed on.
+struct Company {
+  unsigned ranks;
+  unsigned kind;
+};
+std::vector<Company> companies(const Combination& of, const Settings& settings) {
+  bool counts = false, sums = of.program.adds();
+  for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) {
+    counts = counts || c->program.counts;
+    sums = sums || c->program.adds();
+  }
+  if (of.before == nullptr && !sums) return {{1, 0}};
+  constexpr unsigned kMany = 24;  // fields of other widths than three ranks have
+  const unsigned most = counts || sums ? std::min(kMany, most_ranks(of, settings)) : 3;
+  return {{1, 3}, {std::min(3U, most), 0}, {most, 2}};
+}
+
+// The payload that all ranks' payloads of a phase combine to, by the interpreter. Nothing: these values have none.
+std::optional<Payload> combined(const Combination& of, const Call& call, std::size_t n, const Company& who,
+                                unsigned kind) {
+  constexpr unsigned kApart = 3;  // ranks with values of their own
+  std::vector<Payload> own;
+  for (unsigned rank = 0; rank < std::min(who.ranks, kApart); ++rank) {
+    const Floats grad = values_of((kind + who.kind + rank) % kAllKinds, n, 3 + rank);
+    Payload& payload = own.emplace_back(bound(of, call.settings, n));
+    const Result<Encoded> done = encode(of, kName, call, {grad.data(), nullptr, nullptr, n}, payload);
+    if (!done.ok() || !done->finite) return {};
+    payload.resize(done->bytes);
+  }
+  Payload all = own[0];
+  for (unsigned rank = 1; rank < who.ranks && of.program.law != Law::kLeader; ++rank) {
+    const auto done =
+        combine(of, kName, call, n, all, own[rank % own.size()], nullptr, int_fields::kReference);
+    if (!done.ok() || !done->finite) return {};
+  }
+  return all;
+}
+
+std::optional<Payload> context_of(const Combination& of, const Call& call, std::size_t n, const Company& who,
+                                  unsigned kind) {
+  if (of.before == nullptr) return Payload{};
+  Call front = in_front(call);
+  const std::optional<Payload> agreed = context_of(*of.before, front, n, who, kind);
+  if (!agreed) return {};
+  front.context = *agreed;
+  return combined(*of.before, front, n, who, kind);
+}
+
+// The payload of these values, and what five payloads decode to; two of them are of all ranks where they are summed.
+Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, const Floats& before,
+                   unsigned ranks, const Runs& runs) {
+  Outcome o{.payload = Payload(bound(of, call.settings, grad.size())),
+            .left = Floats(grad.size()),
+            .decoded = before};
+  const bool feedback = grad.size() % 2 == 1;
+  const Carry in = {grad.data(), feedback ? before.data() : nullptr, o.left.data(), grad.size()};
+  const Result<Encoded> done = runs.encode(kName, call, in, o.payload);
+  o.ok = done.ok() && done->finite;
+  if (!o.ok) return o;
+  o.payload.resize(done->bytes);
+  if (of.program.result == kNone && !of.program.sends_pairs) return o;
+  Payload sum = o.payload;
+  for (unsigned rank = 1; rank < ranks && of.program.adds(); ++rank)
+    if (!combine(of, kName, call, grad.size(), sum, o.payload, nullptr, int_fields::kReference).ok())
+      o.ok = false;
+  const ByteView several[] = {o.payload, sum, o.payload, sum, o.payload};
+  o.ok = o.ok && runs.decode(kName, call, several, {.base = feedback ? before.data() : nullptr, .divide = 3},
+                             o.decoded)
+                     .ok();
+  return o;
+}
+
+bool same_outcome(const Runs& runs, const Combination& of, const Call& call, std::size_t n, unsigned kind,
+                  unsigned ranks) {
+  const Floats grad = values_of(kind, n, 1), before = values_of(kind, n, 2);
+  const Runs interpreter = {
+      [&](std::string_view name, const Call& told, const Carry& in, Bytes out) {
+        return encode(of, name, told, in, out);
+      },
+      [&](std::string_view name, const Call& told, std::span<const ByteView> payloads, const Merge& how,
+          std::span<float> out) { return decode(of, name, told, payloads, how, out); }};
+  const Outcome want = outcome_of(of, call, grad, before, ranks, interpreter);
+  const Outcome got = outcome_of(of, call, grad, before, ranks, runs);
+  return got.ok == want.ok && (!want.ok || (got.payload == want.payload && same(got.left, want.left) &&
+                                            same(got.decoded, want.decoded)));
+}
+
+}  // namespace
+
+bool same_as_interpreter(const Runs& runs, const Combination& of, const Settings& settings, unsigned kinds) {
+  const std::size_t block = std::min<std::size_t>(of.program.block == 0 ? 1024 : of.program.block, 2048);
+  const std::size_t sizes[] = {0, 1, 15, 16, 17, block - 1, block, block + 1, 2 * block + 39};
+  Call call{.settings = settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
+  for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) ++call.phase;
+  for (unsigned kind = 0; kind < kinds; ++kind)
+    for (const std::size_t n : sizes)
+      for (const Company& who : companies(of, settings)) {
+        const std::optional<Payload> context = context_of(of, call, n, who, kind);
+        if (!context) continue;
+        call.context = *context;
+        if (!same_outcome(runs, of, call, n, kind, who.ranks)) return false;
+      }
+  return true;
+}
+
+}  // namespace tithe::lang

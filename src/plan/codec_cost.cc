@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/codec_cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/text.h"
+#include "codec/plain.h"
+#include "codec/typical.h"
+#include "plan/strategy_options.h"
+
+namespace tithe {
+namespace plan {
+namespace {
+
+struct Measured {
+  std::string_view codec;
+  double encode_ns, merge_ns;  // per value
+};
+constexpr Measured kMeasured[] = {
+#define TITHE_PACE(codec, encode_ns, merge_ns) {#codec, encode_ns, merge_ns},
+#include "plan/codec_cost.def"
+#undef TITHE_PACE
+};
+
+const Measured& measured(const Codec& codec) {
+  const auto of = [&](std::string_view name) {
+    return std::find_if(std::begin(kMeasured), std::end(kMeasured),
+                        [&](const Measured& m) { return m.codec == name; });
+  };
+  const Measured* found = of(codec.name);
+  return found != std::end(kMeasured) ? *found
+                                      : *of("topk");  // one that nobody has measured: as the usual sparse one
+}
+
+}  // namespace
+
+const Law* first_law(const Phase& phase, const Strategy& strategy) {
+  const auto law = std::find_if(strategy.laws.begin(), strategy.laws.end(), [&](Law known) {
+    return std::find(phase.laws.begin(), phase.laws.end(), known) != phase.laws.end();
+  });
+  return law == strategy.laws.end() ? nullptr : &*law;
+}
+
+std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
+  std::size_t bytes = 1;  // of a payload of the largest part
+  for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
+    bytes = std::max(bytes, codec::expected_bytes(*spec.codec, k, spec.settings, kUsualPartValues));
+  const auto chunks = static_cast<std::size_t>(strategy.chunks(at));
+  const std::size_t payload = std::max(kUsualPayload, chunks * kLeastPayload);
+  const std::size_t most = chunks == 1 ? kUsualWholePartValues : kUsualPartValues;
+  return std::min(most, kUsualPartValues / std::max<std::size_t>(1, (bytes + payload / 2) / payload));
+}
+
+namespace {
+
+// Bytes per value of a phase's payload.
+double bytes_of(const Spec& spec, std::size_t phase) {
+  constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
+  return static_cast<double>(codec::expected_bytes(*spec.codec, phase, spec.settings, kMany)) /
+         static_cast<double>(kMany);
+}
+
+}  // namespace
+
+Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
+             const Spec* inside_spec) {
+  const StrategyCost cost = strategy.cost(at);
+  std::size_t ranks = 1;  // of a host
+  int hosts = at.world;
+  if (at.hosts != nullptr && !at.hosts->alone()) {
+    for (const std::vector<Rank>& host : at.ranks_by_host()) ranks = std::max(ranks, host.size());
+    hosts = at.hosts->count(at.world);
+  }
+  const auto together = static_cast<double>(ranks);
+  const bool plain = inside_spec == nullptr || codec::is_plain(*inside_spec->codec);
+  double sent_by_rank = (plain ? 4 : bytes_of(*inside_spec, 0)) * cost.inside_shares;
+  double crossing = 0, inside = together * sent_by_rank;
+  for (std::size_t k = 0; k < spec.codec->phases.size(); ++k) {
+    const double bytes = bytes_of(spec, k);
+    const Law* law = first_law(spec.codec->phases[k], strategy);
+    const bool joins = law != nullptr && *law == Law::kConcat;
+    const double result = joins ? cost.concat_result_shares : cost.result_shares;
+    const double shares = joins ? cost.concat_shares : cost.wire_shares;
+    crossing += bytes * (joins ? cost.concat_link_shares : cost.link_shares);
+    inside += bytes * together * result;
+    sent_by_rank += bytes * (shares + result);
+    // All ranks of a host send together; the rest stays there.
+    const double sent = together * shares;
+    const double leave = joins ? cost.concat_link_shares : cost.link_shares;
+    if (strategy.between == nullptr) inside += bytes * std::max(0.0, sent - leave);
+  }
+  const Measured& m = measured(*spec.codec);
+  const auto phases = static_cast<double>(spec.codec->phases.size());
+  // The payloads that a rank has sent are merged elsewhere; its own part of the result it stores too.
+  const double merges = cost.wire_shares + cost.result_shares + 1.0 / strategy.chunks(at);
+  const Measured& in = plain ? measured(fp32_codec) : measured(*inside_spec->codec);
+  const double inside_ns = (plain ? 0 : in.encode_ns) + in.merge_ns;
+  const bool crowded = cost.senders > 1 && hosts > 2;
+  const double inside_rate = link.inside_bytes_per_second > 0 ? link.inside_bytes_per_second : kInsideRate;
+  const double inside_frame =
+      link.inside_seconds_per_frame > 0 ? link.inside_seconds_per_frame : link.seconds_per_frame;
+  const int inside_steps = strategy.between != nullptr && ranks > 1 ? 2 : 0;  // to a carrier, and from it
+  return {
+      .compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
+                 kCheckByte * sent_by_rank,
+      .inside = ranks == 1 ? 0 : inside / inside_rate,
+      .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
+      .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
+      .delay = phases * ((cost.steps - inside_steps) * link.seconds_per_frame + inside_steps * inside_frame)};
+}
+
+namespace {
+
+double most(const Pace& p) { return std::max({p.compute, p.inside, p.wire}); }
+double rest(const Pace& p) { return p.compute + p.inside + p.wire - most(p); }
+
+}  // namespace
+
+// Square roots and products alone: they round alike everywhere, powers do not.
+double seconds_among_others(const Pace& pace, std::size_t n, std::size_t parts) {
+  const auto values = static_cast<double>(n);
+  double sum = 0;
+  for (const double work : {static_cast<double>(parts) * pace.frames, values * pace.compute,
+                            values * pace.inside, values * pace.wire})
+    sum += (work * work) * (work * work);
+  return std::sqrt(std::sqrt(sum)) + pace.delay * (kSeen + kSeenOfBucket * values / kBucketValues);
+}
+
+double seconds(const Pace& pace, std::size_t n, std::size_t parts) {
+  const auto values = static_cast<double>(n), k = static_cast<double>(parts);
+  return values * most(pace) + values * rest(pace) / k + k * pace.frames;
+}
+
+std::size_t best_parts(const Pace& pace, std::size_t n) {
+  if (pace.frames <= 0) return 1;
+  const double k = std::sqrt(static_cast<double>(n) * rest(pace) / pace.frames);
+  const auto below =
+      static_cast<std::size_t>(std::clamp(k, 1.0, std::max<double>(1, static_cast<double>(n))));
+  return seconds(pace, n, below + 1) < seconds(pace, n, below) ? below + 1 : below;
+}
+
+std::size_t least_worth(std::span<const Way> ways, const Pace& raw, bool same) {
+  const double shared = seconds_among_others(raw, kUsualPartValues) / static_cast<double>(kUsualPartValues);
+  const auto worth = [&](std::size_t n) {
+    const Pace& pace = best_way(ways, n).pace;
+    constexpr double kLittleOfIt = 0.1;
+    return seconds_among_others(pace, n) <= static_cast<double>(n) * shared ||
+           (same && pace.frames <= kLittleOfIt * (static_cast<double>(n) * most(pace)));
+  };
+  if (!worth(kUsualPartValues)) return same ? kUsualPartValues : kUsualMinValues;
+  // The cost of a part beside its values is spread over more of them: once worth it, always.
+  std::size_t no = 0, yes = kUsualPartValues;
+  while (yes - no > 1) {
+    const std::size_t middle = no + (yes - no) / 2;
+    (worth(middle) ? yes : no) = middle;
+  }
+  return yes;
+}
+
+}  // namespace plan
+
+// ---- Links
+
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+// A number above 0 with one of the units directly behind it.
+bool read_with_unit(std::string_view item, std::span<const Unit> units, double& into) {
+  const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), into);
+  if (error != std::errc{} || !std::isfinite(into) || into <= 0) return false;
+  const std::string_view unit = item.substr(static_cast<std::size_t>(end - item.data()));
+  const auto found = std::ranges::find(units, unit, &Unit::name);
+  if (found == units.end()) return false;
+  into *= found->factor;
+  return std::isfinite(into);
+}
+
+// "10Gb/s", "10gbit" and "10Gbit/s" are the same: a prefix may be of either case, what stands behind it may not.
+bool read_rate(std::string_view item, double& into) {
+  constexpr Unit kPrefixes[] = {{"k", 1e3}, {"K", 1e3}, {"m", 1e6}, {"M", 1e6}, {"g", 1e9}, {"G", 1e9}};
+  constexpr Unit kUnits[] = {{"b/s", 1.0 / 8}, {"bit", 1.0 / 8}, {"bit/s", 1.0 / 8}, {"B/s", 1}};
+  std::vector<std::string> names;
+  names.reserve(std::size(kPrefixes) * std::size(kUnits));  // Unit holds views of them
+  std::vector<Unit> rates;
+  for (const Unit& prefix : kPrefixes)
+    for (const Unit& unit : kUnits)
+      rates.push_back(
+          {names.emplace_back(fmt::format("{}{}", prefix.name, unit.name)), prefix.factor * unit.factor});
+  return read_with_unit(item, rates, into);
+}
+
+}  // namespace
+
+Result<Link> parse_link(std::string_view text) {
+  constexpr std::string_view kInside = ", inside ";
+  const auto read = [](std::string_view item, double& rate, double& frame) {
+    constexpr Unit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}};
+    const std::size_t plus = item.find('+');
+    return read_rate(item.substr(0, plus), rate) &&
+           (plus == std::string_view::npos || read_with_unit(item.substr(plus + 1), kTimes, frame));
+  };
+  Link link;
+  if (text.empty()) return link;
+  const std::size_t inside = text.find(kInside);
+  if (!read(text.substr(0, inside), link.bytes_per_second, link.seconds_per_frame) ||
+      (inside != std::string_view::npos &&
+       !read(text.substr(inside + kInside.size()), link.inside_bytes_per_second,
+             link.inside_seconds_per_frame)))
+    return Status(Code::kInvalid,
+                  fmt::format("link '{}': give bits or bytes per second, and what a frame costs if you know "
+                              "it, such as 10Gb/s, 100mbit, 1.2GB/s or 1Gb/s+50us; and the same of the link "
+                              "inside a host, such as 25Gb/s, inside 10GB/s",
+                              printable(text, 100)));
+  return link;
+}
+
+}  // namespace tithe

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/strategy_options.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+#include "plan/codec_cost.h"
+#include "tithe/seam/catalogue.h"
+#include "tithe/seam/plan.h"
+
+namespace tithe::plan {
+namespace {
+
+constexpr std::size_t kLarge = std::size_t{1} << 20;  // values, whose share of loss stands for any number
+constexpr std::string_view kOnlyToCompare = "aggregator";
+constexpr int kFewRoundings = 2;  // those of `server`
+// Times as slow as kAssumedRate. Nobody knows the link: whatever it is between these, no way is far behind the best.
+constexpr double kSlower[] = {1, 10};
+
+// The part of the energy that one round may lose.
+double lost_by(const Spec& spec) {
+  const auto contraction = spec.codec->traits.contraction;
+  return contraction == nullptr ? 1 : contraction(spec.settings, kLarge);
+}
+
+}  // namespace
+
+bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
+  const StrategyCost cost = strategy.cost(at);
+  // A strategy that treats hosts apart rounds once more inside them.
+  const int few = kFewRoundings + (strategy.between != nullptr ? 1 : 0);
+  for (const Phase& phase : spec.codec->phases) {
+    const Law* law = first_law(phase, strategy);
+    if (law == nullptr) return false;
+    if (*law != Law::kDecode || spec.codec->traits.lossless || cost.roundings <= few) continue;
+    // A sum of k independent gradients has k times the energy of one, so N roundings lose N/2 times as much as one.
+    if (lost_by(spec) * cost.roundings / 2 > kMostLost) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// Where ranks share hosts, two flows of one strategy and those of another meet in one link; whole parts to everybody
+// then only delay what crosses it once.
+bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const Usual& usual) {
+  if (usual.servers > 0 || usual.world == 1) return strategy.serves;
+  if (strategy.name == kOnlyToCompare) return false;
+  const int hosts = usual.hosts.count(usual.world);
+  const bool apart = 1 < hosts && hosts < usual.world && !spec.feedback.mask;
+  if (strategy.between != nullptr) return inside || apart;
+  return !inside && !(apart && strategy.chunks(usual.place()) == 1);
+}
+
+Pace pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual, const Spec* inside) {
+  Link link = usual.link;
+  if (!link.known()) link.bytes_per_second = kAssumedRate;
+  return pace_of(spec, strategy, usual.place(), link, inside);
+}
+
+Spec usual_spec(std::string_view name) {
+  Result<Spec> spec = parse_spec(name);
+  TITHE_ASSERT(spec.ok());
+  return *std::move(spec);
+}
+
+// True if ranks of one host can send each other payloads of this codec, which are decoded one by one. Sparse
+// codecs, whose payloads join instead, would choose values twice.
+bool fits_inside(const Spec& spec) {
+  const Codec& codec = *spec.codec;
+  return codec.phases.size() == 1 && codec.memory == nullptr && !has_cols(codec) &&
+         codec.phases[0].laws[0] == Law::kDecode;
+}
+
+// The codecs inside a host, beside uncompressed values: 8 or 16 bits that lose no more than the codec between hosts,
+// and that codec itself. Their losses stay in the residual, so the codec between hosts must keep one.
+std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
+  if (usual.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
+  std::vector<Spec> out;
+  for (const char* name : {"bf16", "fp8"})
+    if (Spec inside = usual_spec(name); lost_by(inside) <= lost_by(spec)) out = {inside};
+  Spec own{.codec = spec.codec, .settings = spec.settings, .feedback = spec.feedback};
+  own.feedback.clip = 0;  // clipping is of the step
+  if (fits_inside(own) && std::ranges::find(out, own) == out.end()) out.push_back(own);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Way> ways_of(const Spec& spec, const std::optional<Spec>& inside, const Usual& usual) {
+  std::vector<Way> out;
+  const std::vector<Spec> insides = inside ? std::vector<Spec>{} : insides_of(spec, usual);
+  for (const Strategy* strategy : all_strategies()) {
+    if (!is_candidate(spec, *strategy, inside.has_value(), usual)) continue;
+    if (!is_accurate(spec, *strategy, usual.place())) continue;
+    Way way{.strategy = strategy,
+            .pace = pace_on(spec, *strategy, usual, inside ? &*inside : nullptr),
+            .link_assumed = !usual.link.known()};
+    out.push_back(way);
+    if (strategy->between == nullptr) continue;
+    for (const Spec& codec : insides) {
+      way.pace = pace_on(spec, *strategy, usual, &codec);
+      way.inside = codec;
+      out.push_back(way);
+    }
+  }
+  if (out.empty())
+    out.push_back({.strategy = find_strategy("server")});  // whoever checks the laws says why not
+  return out;
+}
+
+std::vector<Way> ways_of_group(std::span<const Way> ways, bool inside) {
+  std::vector<Way> out;
+  if (!inside)
+    std::ranges::copy_if(ways, std::back_inserter(out), [](const Way& way) { return way.strategy->by_rank; });
+  return out.empty() ? std::vector<Way>(ways.begin(), ways.end()) : out;
+}
+
+const Way& best_way(std::span<const Way> ways, std::size_t n) {
+  constexpr double kOne[] = {1};
+  const bool assumed = std::ranges::any_of(ways, &Way::link_assumed);
+  std::vector<double> worst(ways.size()),
+      seconds(ways.size());  // times the least, on the link where that is most
+  for (const double slower : assumed ? std::span<const double>(kSlower) : std::span<const double>(kOne)) {
+    for (std::size_t k = 0; k < ways.size(); ++k) {
+      Pace pace = ways[k].pace;
+      pace.wire *= slower;
+      seconds[k] = seconds_among_others(pace, n, best_parts(pace, n));
+    }
+    const double least = *std::ranges::min_element(seconds);
+    for (std::size_t k = 0; k < ways.size(); ++k)
+      worst[k] = std::max(worst[k], least > 0 ? seconds[k] / least : 1);
+  }
+  const double least = *std::ranges::min_element(worst);
+  std::size_t best = 0;
+  const auto rank = [&](std::size_t k) {
+    const bool as_fast = worst[k] <= kAsFast * least;
+    const Way& way = ways[k];
+    return as_fast ? std::tuple(0, way.strategy->by_rank ? 0 : 1, way.pace.delay) : std::tuple(1, 0, 0.0);
+  };
+  for (std::size_t k = 1; k < ways.size(); ++k)
+    if (rank(k) < rank(best)) best = k;
+  return ways[best];
+}
+
+}  // namespace tithe::plan

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of a board, with the epoch in front of each: `come.NAME` of who was there before, and whom it misses; `new.K` of
+// who is new, in the order in which they came; `members` of who goes on: how many of them were there before, then a
+// name a line, those first; and `address.RANK` of what all_gather exchanges.
+#include "tithe/rejoin.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "base/text.h"
+#include "transport/rendezvous/rendezvous.h"
+
+namespace tithe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Text = Board::Text;
+using Names = std::vector<std::string>;
+
+constexpr std::chrono::milliseconds kLookPause{5};
+// A member of a later epoch that has come is there and says its address at once, or has been lost meanwhile.
+constexpr std::chrono::milliseconds kMostMeeting{5'000};
+constexpr std::size_t kMostNameBytes = 200;
+constexpr std::size_t kMostNewcomers = 1 << 16;
+
+std::string key_of(std::uint64_t epoch, std::string_view what) { return fmt::format("{}.{}", epoch, what); }
+Text bytes_of(std::string_view s) { return {s.begin(), s.end()}; }
+std::string text_of(const Text& b) { return {b.begin(), b.end()}; }
+
+std::string joined(const Names& names) {
+  std::string out;
+  for (const std::string& n : names) out += (out.empty() ? "" : "\n") + n;
+  return out;
+}
+
+Clock::time_point now(const Reunion& r) { return r.now ? r.now() : Clock::now(); }
+
+void pause(const Reunion& r) {
+  if (r.sleep)
+    r.sleep(kLookPause);
+  else
+    std::this_thread::sleep_for(kLookPause);
+}
+
+Names lines_of(const std::string& text) {
+  Names out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+// All of the text; nothing where it is no number.
+std::optional<std::size_t> number_in(const std::string& text) {
+  std::size_t n = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, n);
+  return error == std::errc{} && at == end ? std::optional(n) : std::nullopt;
+}
+
+std::string shown(const Names& names) {
+  std::string out;
+  for (const std::string& n : names) out += (out.empty() ? "'" : ", '") + printable(n, kMostNameBytes) + "'";
+  return out;
+}
+
+bool contains(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool is_quorum(const Names& came, const Names& before) {
+  if (2 * came.size() != before.size()) return 2 * came.size() > before.size();
+  return contains(came, before.front());
+}
+
+Status check(const Reunion& r) {
+  const auto wrong = [](const std::string& n) {
+    return n.empty() || n.size() > kMostNameBytes || n.find('\n') != std::string::npos;
+  };
+  Names all = r.before;
+  if (r.before.empty() || !contains(r.before, r.me)) all.push_back(r.me);
+  if (!r.before.empty() && !contains(r.before, r.me))
+    return {Code::kInvalid,
+            fmt::format("reunite: {} is none of the members of before: {}; who is new gives none",
+                        shown({r.me}), shown(r.before))};
+  if (std::ranges::any_of(all, wrong))
+    return {Code::kInvalid, "reunite: a name has 1 to 200 bytes and is one line"};
+  if (std::set<std::string>(all.begin(), all.end()).size() != all.size())
+    return {Code::kInvalid, fmt::format("reunite: two members have one name: {}", shown(all))};
+  if (!r.board.put_first || !r.board.get) return {Code::kInvalid, "reunite: a board is needed"};
+  if (r.min_world < 1 || r.max_world < r.min_world)
+    return {Code::kInvalid, fmt::format("reunite: min_world={}, max_world={}", r.min_world, r.max_world)};
+  return {};
+}
+
+// Two ranks that ask at once may be told different things; the decision is the same for both.
+class Meeting {
+ public:
+  explicit Meeting(const Reunion& r) : r_(r), deadline_(now(r) + r.timeout), epoch_(r.epoch) {}
+
+  Result<Reunited> run() {
+    TITHE_TRY(r_.before.empty() ? find_epoch() : come());
+    for (;; pause(r_)) {
+      if (r_.interrupted && r_.interrupted()) return meeting::given_up();
+      Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
+      if (!decided.ok()) return decided.status();
+      if (!*decided && !r_.before.empty()) {
+        TITHE_TRY(look());
+        if (may_decide()) {
+          Result<Text> stands = r_.board.put_first(
+              key_of(epoch_, "members"), bytes_of(fmt::format("{}\n{}", came_.size(), joined(members_))));
+          if (!stands.ok()) return stands.status();
+          *decided = std::move(*stands);
+        }
+      }
+      if (*decided) {
+        Names members = lines_of(text_of(**decided));
+        const std::optional<std::size_t> stay = number_in(members.front());
+        members.erase(members.begin());
+        if (!stay || *stay > members.size()) return no_members(members);
+        // A new process may have the name of a member that stays: the two are told apart by where they stand.
+        const auto new_ones = members.begin() + static_cast<std::ptrdiff_t>(*stay);
+        const auto mine = r_.before.empty() ? std::find(new_ones, members.end(), r_.me)
+                                            : std::find(members.begin(), new_ones, r_.me);
+        if (mine != (r_.before.empty() ? members.end() : new_ones)) return outcome(members);
+        if (!r_.before.empty())
+          return Status(
+              Code::kPeerLost,
+              fmt::format("the others went on without this rank as epoch {}: {}; it may come again as "
+                          "one that is new",
+                          epoch_, shown(members)));
+        ++epoch_;
+        TITHE_TRY(come());
+      }
+      if (now(r_) >= deadline_) return nobody();
+    }
+  }
+
+ private:
+  // A new rank comes to the first epoch that is not decided.
+  Status find_epoch() {
+    for (;; ++epoch_) {
+      const Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
+      if (!decided.ok()) return decided.status();
+      if (!*decided) return come();
+    }
+  }
+
+  Status come() {
+    if (!r_.before.empty())
+      return r_.board.put_first(key_of(epoch_, "come." + r_.me), bytes_of(joined(r_.missed))).status();
+    for (std::size_t k = 0; k < kMostNewcomers; ++k) {
+      const Result<Text> stands =
+          r_.board.put_first(key_of(epoch_, fmt::format("new.{}", k)), bytes_of(r_.me));
+      if (!stands.ok()) return stands.status();
+      if (text_of(*stands) == r_.me) return {};
+    }
+    return {Code::kInvalid, "reunite: too many are new"};
+  }
+
+  // Finds the ranks that are there.
+  Status look() {
+    came_.clear();
+    missed_ = gone(r_);  // before it looks at who came: who comes may be gone right behind it
+    for (const std::string& name : r_.before) {
+      const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, "come." + name));
+      if (!there.ok()) return there.status();
+      if (!*there) continue;
+      came_.push_back(name);
+      for (std::string& lost : lines_of(text_of(**there))) missed_.insert(std::move(lost));
+    }
+    members_ = came_;
+    for (std::size_t k = 0; members_.size() < static_cast<std::size_t>(r_.max_world); ++k) {
+      const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, fmt::format("new.{}", k)));
+      if (!there.ok()) return there.status();
+      if (!*there) break;
+      const std::string name = text_of(**there);
+      if (!contains(members_, name) && !contains(r_.before, name) && !contains(r_.taken, name))
+        members_.push_back(name);
+    }
+    return {};
+  }
+
+  // The first of those that are there does it; should it die meanwhile, the next one does, a window later.
+  bool may_decide() {
+    const auto moment = now(r_);
+    if (!is_quorum(came_, r_.before) || members_.size() < static_cast<std::size_t>(r_.min_world)) {
+      enough_.reset();
+      return false;
+    }
+    if (!enough_) enough_ = moment;
+    if (std::exchange(known_missed_, missed_) != missed_) missed_at_ = moment;
+    const bool all = came_.size() == r_.before.size();
+    if (!all && epoch_ == 0) return false;
+    if (all && !all_) all_ = moment;
+    const bool known = std::ranges::all_of(
+        r_.before, [&](const auto& n) { return contains(came_, n) || missed_.contains(n); });
+    const auto ready = all ? *all_
+                       : known
+                           ? std::max(*enough_, missed_at_) + r_.window  // the last one has a whole window
+                           : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
+    const auto turn = std::ranges::find(came_, r_.me) - came_.begin();
+    return moment >= ready + turn * r_.window;
+  }
+
+  Status no_members(const Names& members) const {
+    return {Code::kCorrupt,
+            fmt::format("the board's members of epoch {} are none: {}", epoch_, shown(members))};
+  }
+
+  Result<Reunited> outcome(const Names& members) const {
+    if (std::set<std::string>(members.begin(), members.end()).size() != members.size())
+      return no_members(members);
+    const auto rank = static_cast<Rank>(std::ranges::find(members, r_.me) - members.begin());
+    return Reunited{
+        .epoch = epoch_,
+        .members = members,
+        .rank = rank,
+        .all_gather = [r = r_, epoch = epoch_, members,
+                       rank](ByteView mine) { return gather(r, epoch, members, rank, mine); },
+        .joined = !r_.before.empty() && epoch_ > 0 &&
+                  std::ranges::any_of(members, [&](const auto& n) { return !contains(r_.before, n); })};
+  }
+
+  // Members of before that have been lost meanwhile. Another process may have the name of one of an epoch before that.
+  static std::set<std::string> gone(const Reunion& r) {
+    std::set<std::string> out;
+    if (r.lost)
+      for (std::string& name : r.lost())
+        if (contains(r.before, name)) out.insert(std::move(name));
+    return out;
+  }
+
+  static Result<std::vector<Text>> gather(const Reunion& reunion, std::uint64_t epoch, const Names& members,
+                                          Rank rank, ByteView mine) {
+    const auto key = [&](std::size_t r) { return key_of(epoch, fmt::format("address.{}", r)); };
+    const Result<Text> stands = reunion.board.put_first(key(static_cast<std::size_t>(rank)), mine);
+    if (!stands.ok()) return stands.status();
+    const auto deadline =
+        now(reunion) + (epoch == 0 ? reunion.timeout : std::min(reunion.timeout, kMostMeeting));
+    std::vector<Text> all(members.size());
+    for (std::size_t r = 0; r < members.size();) {
+      // Asked first: who goes on leaves what it was in. Who was missed before, and came, was no more than suspected.
+      const bool left = gone(reunion).contains(members[r]) && !contains(reunion.missed, members[r]);
+      Result<std::optional<Text>> there = reunion.board.get(key(r));
+      if (!there.ok()) return there.status();
+      if (*there) {
+        if ((*there)->size() > meeting::kMaxBlobBytes)
+          return Status(Code::kCorrupt, fmt::format("the address of rank {} is too long", r),
+                        static_cast<Rank>(r));
+        all[r++] = std::move(**there);
+        continue;
+      }
+      if (reunion.interrupted && reunion.interrupted()) return meeting::given_up();
+      if (left || now(reunion) >= deadline)
+        return Status(left ? Code::kPeerLost : Code::kTimeout,
+                      fmt::format("rank {} ({}) was to go on in epoch {} and did not come", r,
+                                  shown({members[r]}), epoch),
+                      static_cast<Rank>(r));
+      pause(reunion);
+    }
+    return all;
+  }
+
+  Status nobody() const {
+    if (r_.before.empty())
+      return {
+          Code::kTimeout,
+          fmt::format("nobody took {} in: it waits for epoch {}; if the others reform later, raise timeout",
+                      shown({r_.me}), epoch_)};
+    Names missing;
+    for (const std::string& n : r_.before)
+      if (!contains(came_, n)) missing.push_back(n);
+    return {Code::kTimeout,
+            fmt::format("epoch {} does not begin: {} of the {} members of before came, a quorum is more than "
+                        "half of them, or "
+                        "half with {}; {} ranks are there, min_world is {}; did not come: {}; if they only "
+                        "come late, raise timeout",
+                        epoch_, came_.size(), r_.before.size(), shown({r_.before.front()}), members_.size(),
+                        r_.min_world, missing.empty() ? "none" : shown(missing))};
+  }
+
+  const Reunion& r_;
+  const Clock::time_point deadline_;
+  std::uint64_t epoch_;
+  Names came_, members_;  // of those of before; and with them who is new
+  std::set<std::string> missed_;
+  std::set<std::string> known_missed_;  // as of the look before
+  Clock::time_point missed_at_;         // when it last changed
+  std::optional<Clock::time_point> enough_, all_;
+};
+
+}  // namespace
+
+Result<Reunited> reunite(const Reunion& reunion) {
+  TITHE_TRY(check(reunion));
+  return Meeting(reunion).run();
+}
+
+Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch, const Names& members,
+                            int max_world) {
+  if (members.size() >= static_cast<std::size_t>(max_world)) return false;
+  for (std::size_t k = 0; k < kMostNewcomers; ++k) {
+    const Result<std::optional<Text>> there = board.get(key_of(next_epoch, fmt::format("new.{}", k)));
+    if (!there.ok()) return there.status();
+    if (!*there) return false;
+    if (!contains(members, text_of(**there))) return true;
+  }
+  return false;
+}
+
+}  // namespace tithe

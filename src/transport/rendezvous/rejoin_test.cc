@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tithe/rejoin.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace tithe {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::text;
+using Names = std::vector<std::string>;
+
+// Shared memory as a board.
+struct Shared {
+  std::mutex mutex;
+  std::map<std::string, Board::Text> texts;
+  Board board() {
+    return {.put_first = [this](const std::string& key, ByteView value) -> Result<Board::Text> {
+              const std::lock_guard lock(mutex);
+              return texts.try_emplace(key, value.begin(), value.end()).first->second;
+            },
+            .get = [this](const std::string& key) -> Result<std::optional<Board::Text>> {
+              const std::lock_guard lock(mutex);
+              const auto at = texts.find(key);
+              return at == texts.end() ? std::optional<Board::Text>() : at->second;
+            }};
+  }
+};
+
+std::vector<Result<Reunited>> meet(const std::vector<Reunion>& all) {
+  std::vector<Result<Reunited>> out(all.size(), Status(Code::kIo, "not run"));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < all.size(); ++i) threads.emplace_back([&, i] { out[i] = reunite(all[i]); });
+  for (std::thread& t : threads) t.join();
+  return out;
+}
+
+// Everybody misses everybody, so nobody is waited for longer than the window.
+Reunion of(const Board& board, std::string me, const Names& before, std::uint64_t epoch = 1) {
+  return {.board = board,
+          .me = std::move(me),
+          .epoch = epoch,
+          .before = before,
+          .missed = before,
+          .timeout = 60s};
+}
+
+TEST(Reunion, AllOfTheFirstEpochMeet) {
+  Shared s;
+  const Names all = {"a", "b", "c"};
+  const auto met = meet({of(s.board(), "c", all, 0), of(s.board(), "a", all, 0), of(s.board(), "b", all, 0)});
+  for (const auto& m : met) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, all);
+    EXPECT_FALSE(m->joined);
+  }
+  EXPECT_EQ(met[0]->rank, 2);
+}
+
+// Also where the first is among the lost, and nobody was told who is.
+TEST(Reunion, SurvivorsGoOnInTheirOrder) {
+  Shared s;
+  const Names before = {"a", "b", "c", "d", "e"};
+  const auto met = meet({of(s.board(), "e", before), of(s.board(), "b", before), of(s.board(), "c", before)});
+  for (const auto& m : met) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"b", "c", "e"}));
+    EXPECT_EQ(m->epoch, 1U);
+  }
+  std::vector<std::vector<std::vector<std::uint8_t>>> got(3);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      const auto mine = static_cast<std::uint8_t>(met[i]->rank);
+      got[i] = *met[i]->all_gather({&mine, 1});
+    });
+  for (std::thread& t : threads) t.join();
+  for (const auto& g : got) EXPECT_EQ(g, (std::vector<std::vector<std::uint8_t>>{{0}, {1}, {2}}));
+}
+
+TEST(Reunion, WhoIsNewComesBehindThem) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  (void)s.board().put_first("0.members", {});  // epoch 0 is over
+  std::vector<Result<Reunited>> met;
+  std::thread visitor([&] { met.push_back(reunite(of(s.board(), "new", {}, 0))); });
+  while (!*somebody_waits(s.board(), 1, before)) std::this_thread::sleep_for(1ms);
+  const auto old = meet({of(s.board(), "a", before), of(s.board(), "c", before)});
+  visitor.join();
+  for (const auto& m : {old[0], old[1], met[0]}) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"a", "c", "new"}));
+  }
+  EXPECT_TRUE(old[0]->joined);
+  EXPECT_FALSE(*somebody_waits(s.board(), 2, old[0]->members));
+}
+
+// Two halves that do not see each other: never both.
+TEST(Reunion, OfTwoHalvesOneGoesOn) {
+  for (const std::size_t ranks : {2U, 3U, 4U, 5U})
+    for (unsigned halves = 0; halves < 1U << ranks; ++halves) {
+      Names before;
+      for (std::size_t r = 0; r < ranks; ++r) before.push_back("rank " + std::to_string(r));
+      Shared left, right;
+      std::vector<Reunion> all;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        const bool here = (halves >> r & 1U) != 0;
+        all.push_back(of((here ? left : right).board(), before[r], before));
+        all.back().window = 10ms;
+        all.back().timeout = 150ms;  // of those that may not go on; the others are told before
+      }
+      const auto met = meet(all);
+      std::set<Names> went;
+      for (const auto& m : met) {
+        if (m.ok()) went.insert(m->members);
+        if (!m.ok()) {
+          EXPECT_TRUE(m.status().code() == Code::kTimeout || m.status().code() == Code::kPeerLost)
+              << text(m.status());
+        }
+      }
+      std::size_t sides = 0;
+      for (std::size_t side = 0; side < 2; ++side) {
+        bool any = false;
+        for (std::size_t r = 0; r < ranks; ++r) any = any || ((halves >> r & 1U) == side && met[r].ok());
+        sides += any ? 1 : 0;
+      }
+      EXPECT_LE(sides, 1U) << ranks << " ranks, " << halves;
+      EXPECT_LE(went.size(), 1U);
+    }
+}
+
+// A rank that computes knows of nothing yet; one that somebody misses is not waited for.
+TEST(Reunion, WhomNobodyMissesIsWaitedFor) {
+  Shared s;
+  const Names before = {"a", "b", "c", "d"};
+  std::vector<Reunion> all = {of(s.board(), "a", before), of(s.board(), "b", before),
+                              of(s.board(), "c", before)};
+  for (Reunion& r : all) r.missed = {};
+  all[1].missed = {"d"};
+  std::vector<Result<Reunited>> late;
+  std::thread computes([&] {
+    std::this_thread::sleep_for(1s);  // longer than the window
+    late.push_back(reunite(all[2]));
+  });
+  const auto met = meet({all[0], all[1]});
+  computes.join();
+  for (const auto& m : {met[0], met[1], late[0]}) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"a", "b", "c"}));
+  }
+}
+
+// Nobody missed them as the others came: they are lost meanwhile.
+TEST(Reunion, WhoIsLostMeanwhileIsNotWaitedFor) {
+  Shared s;
+  const Names before = {"a", "b", "c", "d", "e"};
+  std::vector<Reunion> all = {of(s.board(), "a", before), of(s.board(), "b", before),
+                              of(s.board(), "c", before)};
+  std::atomic<int> looks = 0;
+  for (Reunion& r : all) {
+    r.missed = {"d"};
+    r.lost = [&looks] { return ++looks > 20 ? Names{"e", "old"} : Names{}; };
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto& m : meet(all)) {
+    ASSERT_TRUE(m.ok()) << text(m.status());
+    EXPECT_EQ(m->members, (Names{"a", "b", "c"}));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "half of the timeout is 30 s";
+  // Now c has come, and is lost before it says its address. A new one may have the name of who was lost long ago.
+  Reunion again = of(s.board(), "a", {"a", "b", "c"}, 2);
+  again.missed = {};
+  again.lost = [] { return Names{"c", "old"}; };
+  (void)s.board().put_first("2.come.b", {});
+  (void)s.board().put_first("2.come.c", {});
+  const std::uint8_t old[] = {'o', 'l', 'd'};
+  (void)s.board().put_first("2.new.0", old);
+  const auto met = reunite(again);
+  ASSERT_TRUE(met.ok()) << text(met.status());
+  EXPECT_EQ(met->members, (Names{"a", "b", "c", "old"}));
+  (void)s.board().put_first("2.address.1", {});
+  const auto addresses = met->all_gather({});
+  EXPECT_EQ(addresses.status().code(), Code::kPeerLost);
+  EXPECT_EQ(addresses.status().peer(), 2);
+}
+
+// One is missed for long when another one is seen to go, which has failed to connect and comes a moment later.
+TEST(Reunion, WhoIsMissedLastHasAWholeWindow) {
+  Shared s;
+  const Board board = s.board();
+  const Names before = {"a", "b", "c", "d"};
+  const auto begin = std::chrono::steady_clock::time_point{};
+  auto now = begin;
+  ASSERT_TRUE(board.put_first("1.come.b", {}).ok());
+  Reunion mine = of(board, "a", before);
+  mine.missed = {"d"};
+  mine.lost = [&] { return now >= begin + 250ms ? Names{"c"} : Names{}; };
+  mine.now = [&] { return now; };
+  mine.sleep = [&](std::chrono::milliseconds pause) {
+    now += pause;
+    if (now >= begin + 450ms) {
+      ASSERT_TRUE(board.put_first("1.come.c", {}).ok());
+    }
+  };
+  const Result<Reunited> met = reunite(mine);
+  ASSERT_TRUE(met.ok()) << text(met.status());
+  EXPECT_EQ(met->members, (Names{"a", "b", "c"}));
+}
+
+TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  std::vector<Reunion> two = {of(s.board(), "a", before), of(s.board(), "b", before)};
+  for (Reunion& r : two) {
+    r.min_world = 3;
+    r.timeout = 300ms;
+  }
+  for (const auto& m : meet(two)) {
+    EXPECT_EQ(m.status().code(), Code::kTimeout);
+    EXPECT_NE(m.status().what().find("2 of the 3 members of before came"), std::string::npos)
+        << text(m.status());
+    EXPECT_NE(m.status().what().find("min_world is 3; did not come: 'c'"), std::string::npos)
+        << text(m.status());
+  }
+  Shared full;
+  const std::uint8_t x[] = {'x'}, y[] = {'y'};
+  (void)full.board().put_first("1.new.0", x);
+  (void)full.board().put_first("1.new.1", y);
+  std::vector<Reunion> all = {of(full.board(), "a", before), of(full.board(), "b", before),
+                              of(full.board(), "c", before)};
+  for (Reunion& r : all) r.max_world = 4;
+  for (const auto& m : meet(all)) EXPECT_EQ(m->members, (Names{"a", "b", "c", "x"}));
+}
+
+// A process that is started anew, while the others have not missed the old one: it is taken in an epoch later.
+TEST(Reunion, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  const std::uint8_t b[] = {'b'}, x[] = {'x'};
+  (void)s.board().put_first("1.new.0", b);
+  EXPECT_FALSE(*somebody_waits(s.board(), 1, before));
+  EXPECT_TRUE(*somebody_waits(s.board(), 1, {"a", "c"}));
+  (void)s.board().put_first("1.new.1", x);
+  EXPECT_TRUE(*somebody_waits(s.board(), 1, before));
+  EXPECT_FALSE(*somebody_waits(s.board(), 1, before, 3)) << "there is no room";
+  for (const auto& m : meet({of(s.board(), "a", before), of(s.board(), "c", before)}))
+    EXPECT_EQ(m->members, (Names{"a", "c", "x"}));
+  (void)s.board().put_first("2.new.0", b);
+  for (const auto& m : meet({of(s.board(), "a", {"a", "c"}, 2), of(s.board(), "c", {"a", "c"}, 2)}))
+    EXPECT_EQ(m->members, (Names{"a", "c", "b"}));
+}
+
+TEST(Reunion, WhoComesTooLateIsTold) {
+  Shared s;
+  const Names before = {"a", "b", "c"};
+  (void)meet({of(s.board(), "a", before), of(s.board(), "b", before)});
+  const auto late = reunite(of(s.board(), "c", before));
+  EXPECT_EQ(late.status().code(), Code::kPeerLost);
+  EXPECT_NE(late.status().what().find("went on without this rank as epoch 1: 'a', 'b'"), std::string::npos);
+}
+
+TEST(Reunion, ABoardWhoseMembersAreNoneIsSaid) {
+  for (const std::string wrong : {"", "a", "1x\na", "-1\na", "3\na\nb", "2\na\na"}) {
+    Shared s;
+    s.texts["1.members"] = {wrong.begin(), wrong.end()};
+    const Result<Reunited> met = reunite(of(s.board(), "a", {"a", "b"}));
+    ASSERT_FALSE(met.ok()) << wrong;
+    EXPECT_EQ(met.status().code(), Code::kCorrupt) << text(met.status());
+  }
+}
+
+TEST(Reunion, RefusesWrongNames) {
+  Shared s;
+  EXPECT_EQ(reunite(of(s.board(), "d", {"a", "b"})).status().code(), Code::kInvalid);
+  EXPECT_EQ(reunite(of(s.board(), "a", {"a", "a"})).status().code(), Code::kInvalid);
+  EXPECT_EQ(reunite(of(s.board(), "a\nb", {})).status().code(), Code::kInvalid);
+  EXPECT_EQ(reunite(of({}, "a", {"a"})).status().code(), Code::kInvalid);
+}
+
+TEST(Reunion, AFolderIsABoard) {
+  std::string folder = ::testing::TempDir() + "tithe_board_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const Board board = board_in(folder);
+  const std::uint8_t one[] = {1, 2}, two[] = {3};
+  EXPECT_FALSE(board.get("1.come.a/b ä")->has_value());
+  EXPECT_EQ(*board.put_first("1.come.a/b ä", one), (Board::Text{1, 2}));
+  EXPECT_EQ(*board.put_first("1.come.a/b ä", two), (Board::Text{1, 2}));
+  EXPECT_EQ(**board.get("1.come.a/b ä"), (Board::Text{1, 2}));
+  std::size_t files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    EXPECT_EQ(file.status().permissions() & std::filesystem::perms::others_all, std::filesystem::perms::none);
+    ++files;
+  }
+  EXPECT_EQ(files, 1U);
+  std::filesystem::permissions(std::filesystem::directory_iterator(folder)->path(),
+                               std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  EXPECT_EQ(board.get("1.come.a/b ä").status().code(), Code::kIo) << "somebody else may have read it";
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(board_in("/nowhere/at/all").put_first("k", one).status().code(), Code::kIo);
+}
+
+}  // namespace
+}  // namespace tithe

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rendezvous/rendezvous.h"
+
+#include <fmt/format.h>
+
+namespace tithe {
+namespace meeting {
+
+std::string name_ranks(const std::vector<Rank>& ranks) {
+  constexpr std::size_t kMost = 10;
+  std::string out;
+  const std::size_t n = std::min(ranks.size(), kMost);
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool last = i + 1 == ranks.size();
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : (last ? " and " : ", "), ranks[i]);
+  }
+  if (ranks.size() > n) fmt::format_to(std::back_inserter(out), " and {} more", ranks.size() - n);
+  return out;
+}
+
+Status nobody_from(const std::vector<Rank>& missing, const Launch& launch) {
+  const auto seconds = std::chrono::duration<double>(launch.timeout).count();
+  const std::string place =
+      launch.file.empty() ? fmt::format("{}:{}", launch.host, launch.port) : launch.file;
+  return {Code::kTimeout,
+          fmt::format("within {} s, rank{} {} did not come to {}; was every rank started, and can it reach "
+                      "that place? If "
+                      "one only starts late, raise timeout",
+                      seconds, missing.size() == 1 ? "" : "s", name_ranks(missing), place),
+          missing.front()};
+}
+
+}  // namespace meeting
+
+AllGather meet(const Launch& launch) {
+  return [launch](ByteView mine) -> Result<std::vector<meeting::Blob>> {
+    if (launch.world < 1 || launch.rank < 0 || launch.rank >= launch.world)
+      return Status(Code::kInvalid, fmt::format("rank {} of world size {}", launch.rank, launch.world));
+    if (mine.size() > meeting::kMaxBlobBytes)
+      return Status(Code::kInvalid,
+                    fmt::format("{} bytes to exchange, at most {}", mine.size(), meeting::kMaxBlobBytes));
+    if (launch.world == 1) return std::vector<meeting::Blob>{{mine.begin(), mine.end()}};
+    return launch.file.empty() ? meeting::over_tcp(launch, mine) : meeting::over_files(launch, mine);
+  };
+}
+
+}  // namespace tithe

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// Meeting over TCP: rank 0 collects a blob from each rank and answers all of them (handshake.h has the messages).
+//
+// Rank 0's clock decides how long ranks wait: a visitor that it heard waits for its answer, however much earlier it
+// came, so that all ranks hear the same of who is missing. A visitor whose conversation came damaged, or broke, comes
+// again; rank 0 stays until each one has thanked for its answer.
+//
+// A visitor that does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0
+// keep no more than a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a
+// proof goes, since a rank proves itself at once.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <list>
+#include <optional>
+#include <thread>
+
+#include "transport/rendezvous/handshake.h"
+#include "transport/rendezvous/socket.h"
+
+namespace tithe::meeting {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kProveTime{5};  // a visitor has this long to prove the token
+constexpr std::chrono::seconds kAnswerTime{
+    10};                                        // rank 0 answers a knock at once; what does not is not rank 0
+constexpr std::chrono::seconds kHangUpTime{3};  // what hangs up on every knock for this long neither
+constexpr milliseconds kPause{50};
+constexpr int kTries = 3;  // of conversations that end in what may be damage on the way
+
+// Rank 0's answer about who is missing may come this much later than this rank's own deadline.
+milliseconds grace(const Launch& launch) {
+  return std::clamp<milliseconds>(launch.timeout / 10, milliseconds(500), milliseconds(5000));
+}
+
+std::string taken_text() {
+  return "under torchrun, torch's own store holds MASTER_PORT: exchange addresses through torch as "
+         "tithe.torch "
+         "does, or give tithe another port";
+}
+
+// One connection on rank 0, while its messages arrive.
+struct Visitor {
+  enum class Said : std::uint8_t { kNothing, kKnock, kClaim, kAll };
+  Socket socket;
+  Clock::time_point since;
+  Blob bytes = Blob(kKnockBytes);  // of the message that is due
+  std::size_t have = 0;
+  Said said = Said::kNothing;
+  Handshake shake = {};
+  Rank rank = -1;
+  bool proved() const { return said >= Said::kClaim; }
+  bool whole() const { return said == Said::kAll; }
+  void expect(std::size_t more) {
+    bytes.assign(more, 0);
+    have = 0;
+  }
+};
+
+class Host {
+ public:
+  Host(const Launch& launch, ByteView mine)
+      : launch_(launch),
+        blobs_(static_cast<std::size_t>(launch.world)),
+        came_(blobs_.size()),
+        thanked_(blobs_.size()) {
+    blobs_[0].assign(mine.begin(), mine.end());
+  }
+
+  Result<std::vector<Blob>> run() {
+    const Deadline deadline(Clock::now() + launch_.timeout, &launch_.interrupted);
+    until_ = deadline.at;
+    int why = 0;
+    Result<std::vector<Socket>> listeners = listen_at(launch_.host, launch_.port, is_guarded(launch_), &why);
+    if (!listeners.ok()) {
+      if (why != EADDRINUSE) return listeners.status();
+      return Status(Code::kIo, fmt::format("{} ({})", listeners.status().what(), taken_text()));
+    }
+    Status status;
+    bool withdrawn = false;
+    while (status.ok() && !missing().empty()) {
+      withdrawn = deadline.withdrawn();
+      if (withdrawn)
+        status = {Code::kPeerLost, "rank 0 gave up meeting", 0};
+      else
+        status = Clock::now() >= deadline.at ? nobody_came() : step(*listeners, deadline.at);
+    }
+    answer_all(*listeners, status, Clock::now() + (withdrawn ? milliseconds(500) : grace(launch_)));
+    if (withdrawn) return given_up();
+    if (!status.ok()) return status;
+    for (std::size_t r = 1; r < thanked_.size(); ++r)
+      if (thanked_[r] == 0)
+        return Status(Code::kPeerLost, fmt::format("rank {} went away while ranks met", r),
+                      static_cast<Rank>(r));
+    return std::move(blobs_);
+  }
+
+ private:
+  void answer_all(const std::vector<Socket>& listeners, const Status& status, Clock::time_point deadline) {
+    answer_ = status;
+    for (Visitor& v : visitors_)
+      if (v.proved()) answer(v);
+    const auto waits = [this](const Visitor& v) { return v.proved(); };
+    const auto all_thanked = [this] {
+      return std::count(thanked_.begin() + 1, thanked_.end(), char{1}) + 1 == std::ssize(thanked_);
+    };
+    // Where all came, one that left without thanks comes again; where not, nobody else is waited for.
+    while (Clock::now() < deadline && !all_thanked() &&
+           (status.ok() || std::any_of(visitors_.begin(), visitors_.end(), waits)))
+      (void)step(listeners, deadline);
+  }
+
+  void answer(Visitor& v) {
+    const std::string& what = answer_->what();
+    const Blob text(what.begin(), what.end());
+    const std::span<const Blob> items = answer_->ok() ? std::span<const Blob>(blobs_) : std::span(&text, 1);
+    (void)send_all(v.socket, write_answer(v.shake, *answer_, items), Clock::now() + grace(launch_));
+    v.said = Visitor::Said::kAll;
+  }
+
+  std::vector<Rank> missing() const {
+    std::vector<bool> here(blobs_.size());
+    here[0] = true;
+    for (const Visitor& v : visitors_)
+      if (v.whole()) here[static_cast<std::size_t>(v.rank)] = true;
+    std::vector<Rank> out;
+    for (std::size_t r = 0; r < here.size(); ++r)
+      if (!here[r]) out.push_back(static_cast<Rank>(r));
+    return out;
+  }
+
+  Status nobody_came() const {
+    std::vector<Rank> never, left;
+    for (const Rank r : missing()) (came_[static_cast<std::size_t>(r)] != 0 ? left : never).push_back(r);
+    const std::string leavers =
+        fmt::format("rank{} {} came and went away again", left.size() == 1 ? "" : "s", name_ranks(left));
+    if (never.empty())
+      return {Code::kPeerLost, fmt::format("{} before all ranks had met", leavers), left.front()};
+    const Status absent = nobody_from(never, launch_);
+    const Status s(absent.code(), left.empty() ? absent.what() : fmt::format("{} {}", absent.what(), leavers),
+                   absent.peer());
+    if (strangers_ == 0) return s;
+    return {
+        s.code(),
+        fmt::format("{} ({} visitor{} knocked and did not prove this job's token: is TITHE_TOKEN the same "
+                    "on all ranks?)",
+                    s.what(), strangers_, strangers_ == 1 ? "" : "s"),
+        s.peer()};
+  }
+
+  // Waits for something to happen and takes it in. Not ok: a rank that proved the token and is of another world.
+  Status step(const std::vector<Socket>& listeners, Clock::time_point deadline) {
+    std::vector<pollfd> fds;
+    for (const Socket& s : listeners) fds.push_back({.fd = s.get(), .events = POLLIN, .revents = 0});
+    for (const Visitor& v : visitors_) fds.push_back({.fd = v.socket.get(), .events = POLLIN, .revents = 0});
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 1, 100)));
+    for (auto v = visitors_.begin(); v != visitors_.end();) {
+      bool stays = v->proved() || Clock::now() < v->since + kProveTime;
+      if (stays) TITHE_TRY(read(*v, &stays));
+      v = stays ? std::next(v) : drop(v);
+    }
+    for (const Socket& listener : listeners)
+      for (Socket s = accept_from(listener); s.is_open(); s = accept_from(listener)) {
+        make_place();
+        visitors_.push_back({.socket = std::move(s), .since = Clock::now()});
+        bool stays = true;
+        TITHE_TRY(read(visitors_.back(), &stays));
+        if (!stays) drop(std::prev(visitors_.end()));  // it may have knocked, and gone at our answer
+      }
+    return {};
+  }
+
+  // Visitors stand in the order in which they came.
+  void make_place() {
+    const std::size_t places = 4 * blobs_.size() + 16;
+    std::size_t strange = 0;
+    for (const Visitor& v : visitors_) strange += v.proved() ? 0 : 1;
+    if (strange < places) return;
+    const auto first =
+        std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.proved(); });
+    drop(first);
+  }
+
+  std::list<Visitor>::iterator drop(std::list<Visitor>::iterator v) {
+    if (v->said == Visitor::Said::kKnock) ++strangers_;
+    return visitors_.erase(v);
+  }
+
+  Status read(Visitor& v, bool* stays) {
+    for (;;) {
+      if (v.whole()) {  // readable means gone, and its rank must come again; or its thanks for the answer
+        std::uint8_t more;
+        const std::ptrdiff_t n = recv_some(v.socket, {&more, 1});
+        *stays = n == 0;
+        if (n > 0 && answer_) thanked_[static_cast<std::size_t>(v.rank)] = 1;
+        return {};
+      }
+      const std::ptrdiff_t n = recv_some(v.socket, std::span(v.bytes).subspan(v.have));
+      if (n <= 0) {
+        *stays = n == 0;
+        return {};
+      }
+      v.have += static_cast<std::size_t>(n);
+      if (v.have < v.bytes.size()) continue;
+      TITHE_TRY(take(v, stays));
+      if (!*stays) return {};
+    }
+  }
+
+  // A message is whole.
+  Status take(Visitor& v, bool* stays) {
+    *stays = false;
+    switch (v.said) {
+      case Visitor::Said::kNothing: {
+        const std::optional<Secret> nonce = read_knock(v.bytes);
+        if (!nonce) return {};
+        v.shake = {.token = launch_.token,
+                   .visitor = *nonce,
+                   .left = std::chrono::duration_cast<milliseconds>(until_ - Clock::now())};
+        TITHE_TRY(fill_random(v.shake.host));
+        *stays = send_some(v.socket, write_challenge(v.shake));
+        v.expect(kClaimBytes);
+        v.said = Visitor::Said::kKnock;
+        return {};
+      }
+      case Visitor::Said::kKnock: {
+        const std::optional<Claim> claim = read_claim(v.bytes, v.shake);
+        if (!claim) return {};
+        v.said = Visitor::Said::kClaim;
+        v.rank = static_cast<Rank>(claim->rank);
+        if (claim->world != static_cast<std::uint32_t>(launch_.world))
+          return {Code::kMismatch,
+                  fmt::format("rank {} was started with world size {}, rank 0 with {}", v.rank, claim->world,
+                              launch_.world),
+                  v.rank < launch_.world ? v.rank : Status::kNoPeer};
+        if (v.rank < 1 || v.rank >= launch_.world)
+          return {Code::kMismatch,
+                  fmt::format("a process calls itself rank {} of {}", v.rank, launch_.world)};
+        v.expect(claim->bytes);
+        *stays = true;
+        return {};
+      }
+      case Visitor::Said::kClaim: {
+        std::optional<Blob> blob = open_claim(v.bytes, v.shake);
+        if (!blob) return {};
+        for (const Visitor& other : visitors_)
+          if (&other != &v && other.whole() && other.rank == v.rank)
+            return {Code::kMismatch, fmt::format("two processes call themselves rank {}", v.rank), v.rank};
+        v.expect(0);
+        *stays = true;
+        came_[static_cast<std::size_t>(v.rank)] = 1;
+        v.said = Visitor::Said::kAll;
+        if (answer_)  // it comes again, for what others were told
+          answer(v);
+        else
+          blobs_[static_cast<std::size_t>(v.rank)] = std::move(*blob);
+        return {};
+      }
+      case Visitor::Said::kAll:
+        break;
+    }
+    return {};
+  }
+
+  const Launch& launch_;
+  std::vector<Blob> blobs_;
+  std::list<Visitor> visitors_;
+  std::vector<char> came_, thanked_;  // by rank
+  std::optional<Status> answer_;      // what all visitors are told from now on
+  Clock::time_point until_ = {};
+  int strangers_ = 0;  // that knocked as ranks do and went without a proof
+};
+
+// One conversation with rank 0. kIo: it can be tried again. *whole: what comes of it is what rank 0 says.
+Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const Socket& socket,
+                                   Deadline deadline, bool* whole) {
+  const auto here = [&](const Status& s) {
+    return Status(s.code(), fmt::format("{}:{}: {}", launch.host, launch.port, s.what()), s.peer());
+  };
+  Handshake shake{.token = launch.token};
+  TITHE_TRY(fill_random(shake.visitor));
+  TITHE_TRY(send_all(socket, write_knock(shake.visitor), deadline));
+  Blob challenge(kChallengeBytes);
+  const auto attention = std::min<milliseconds>(kAnswerTime, launch.timeout / 2);
+  const Deadline soon = deadline.at_most(Clock::now() + attention);
+  // The first bytes tell whether the other end is tithe's: if not, it may never send so many more.
+  const std::size_t first = 4;
+  Status s = recv_all(socket, std::span(challenge).first(first), soon);
+  if (s.ok() && !begins_as_ours(challenge))
+    return Status(Code::kMismatch,
+                  fmt::format("what answers at {}:{} is not tithe's rank 0 ({})", launch.host, launch.port,
+                              taken_text()),
+                  0);
+  if (s.ok()) s = recv_all(socket, std::span(challenge).subspan(first), soon);
+  if (s.code() == Code::kTimeout && soon.at < deadline.at)
+    return Status(
+        Code::kTimeout,
+        fmt::format("nothing answered at {}:{} for {} s: rank 0 stands still, or what listens there is "
+                    "not tithe's rank 0 ({})",
+                    launch.host, launch.port, std::chrono::duration<double>(attention).count(), taken_text()),
+        0);
+  TITHE_TRY(s);
+  if (const Status wrong = read_challenge(challenge, shake); !wrong.ok()) return here(wrong);
+  TITHE_TRY(send_all(socket, write_claim(shake, static_cast<std::uint32_t>(launch.world), launch.rank, mine),
+                     deadline));
+  Blob answer(kAnswerBytes);
+  const Deadline patience(std::max(deadline.at, Clock::now() + shake.left) + grace(launch),
+                          deadline.interrupted);
+  s = recv_all(socket, answer, patience);
+  const std::optional<std::size_t> bytes = s.ok() ? read_answer(answer, shake, launch.world) : std::nullopt;
+  if (s.ok() && !bytes) return here({Code::kCorrupt, "the answer of rank 0 was changed on its way", 0});
+  if (s.ok()) {
+    answer.assign(*bytes, 0);
+    s = recv_all(socket, answer, patience);
+  }
+  if (s.code() == Code::kTimeout)
+    return Status(
+        Code::kTimeout,
+        fmt::format("rank 0 is at {}:{}, but did not say within {} s that all ranks came", launch.host,
+                    launch.port, std::chrono::duration<double>(launch.timeout).count()),
+        0);
+  TITHE_TRY(s);
+  Result<std::vector<Blob>> all = open_answer(answer, shake, launch.world, whole);
+  if (*whole) (void)send_some(socket, Blob{1});
+  return all;
+}
+
+Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
+  const Deadline deadline(Clock::now() + launch.timeout, &launch.interrupted);
+  // Until it answers, rank 0 may not have started yet, or someone else may have stood in its place.
+  Status last;
+  int tries = 0;
+  Status first;                 // what was wrong with a conversation: damage, if the next one goes well
+  Clock::time_point hung_up{};  // since when every connection was closed without an answer
+  while (Clock::now() < deadline.at) {
+    if (deadline.withdrawn()) return given_up();
+    Result<Socket> socket = connect_to(launch.host, launch.port, deadline);
+    last = socket.status();
+    if (last.ok()) {
+      bool whole = false;
+      Result<std::vector<Blob>> all = converse(launch, mine, *socket, deadline, &whole);
+      if (all.ok() || whole) return all;
+      last = all.status();
+      if (last.code() == Code::kCancelled) return given_up();
+      const bool damaged = last.code() == Code::kMismatch || last.code() == Code::kCorrupt;
+      if (damaged && first.ok()) first = last;
+      if (!first.ok() && (!damaged || ++tries == kTries)) return first;
+      if (last.code() != Code::kIo && !damaged) break;
+      if (hung_up == Clock::time_point{}) hung_up = Clock::now();
+      if (Clock::now() - hung_up >= kHangUpTime)
+        return Status(Code::kMismatch,
+                      fmt::format("what listens at {}:{} hangs up: it is not tithe's rank 0 ({})",
+                                  launch.host, launch.port, taken_text()),
+                      0);
+    } else if (last.code() == Code::kCancelled) {
+      return given_up();
+    } else {
+      hung_up = {};
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  if (!last.ok() && last.code() != Code::kIo &&
+      (last.peer() != Status::kNoPeer || last.code() != Code::kTimeout))
+    return last;
+  const Status timeout = nobody_from({0}, launch);
+  return Status(timeout.code(), timeout.what() + (last.ok() ? "" : fmt::format(" ({})", last.what())), 0);
+}
+
+}  // namespace
+
+Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine) {
+  if (launch.host.empty() || launch.port < 1 || launch.port > 65535)
+    return Status(Code::kInvalid, fmt::format("'{}:{}' is no place to meet", launch.host, launch.port));
+  if (!is_guarded(launch) && !is_loopback(launch.host))
+    return Status(
+        Code::kInvalid,
+        fmt::format(
+            "others can reach {}, and this job has no token: set TITHE_TOKEN to the same value on all "
+            "ranks (openssl rand -hex 32 makes one), or TITHE_TOKEN=none where every machine that can "
+            "reach it is trusted (docs/reference/security.md)",
+            launch.host));
+  return launch.rank == 0 ? Host(launch, mine).run() : visit(launch, mine);
+}
+
+}  // namespace tithe::meeting

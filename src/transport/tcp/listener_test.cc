@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Callers at a rank's door.
+#include "transport/tcp/listener.h"
+
+#include <gtest/gtest.h>
+
+namespace tithe::tcp {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Job kHost{.rank = 0, .world = 3, .key = {1}};
+const Job kCaller{.rank = 1, .world = 3, .key = {1}};
+constexpr Knock kKnock{.purpose = Purpose::kControl, .from = 1, .to = 0};
+
+class TcpDoor : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(door_.listen(at_).ok());
+    door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) {
+      heard_.push_back(knock);
+      let_in_.push_back(wire);
+      return true;
+    });
+  }
+  // Runs everything that can be run.
+  template <typename Until>
+  void run(Until until) {
+    const auto deadline = Clock::now() + 20s;
+    while (!until() && Clock::now() < deadline) context_.run_one_for(1ms);
+  }
+  void settle() {
+    for (int i = 0; i < 50; ++i) context_.run_one_for(1ms);
+  }
+  std::shared_ptr<Wire> visit() {
+    Result<UniqueFd> socket = connect_to(at_[0], 0);
+    EXPECT_TRUE(socket.ok()) << socket.status().what();
+    std::shared_ptr<Wire> wire = Wire::take(context_, std::move(*socket));
+    settle();
+    return wire;
+  }
+  // All that has come, and whether the door hung up.
+  static std::pair<std::size_t, bool> heard(Wire& wire) {
+    std::uint8_t some[4096];
+    std::size_t all = 0;
+    for (;;) {
+      const std::ptrdiff_t n = wire.read(some);
+      if (n <= 0) return {all, n < 0};
+      all += static_cast<std::size_t>(n);
+    }
+  }
+  // Calls as this job; the Status, and the wire where that is ok.
+  std::pair<Status, std::shared_ptr<Wire>> call(const Job& job, const Knock& knock) {
+    std::optional<std::pair<Status, std::shared_ptr<Wire>>> done;
+    Call one(context_, job, knock, at_,
+             [&](Status s, std::shared_ptr<Wire> wire) { done.emplace(std::move(s), std::move(wire)); });
+    one.begin();
+    run([&] { return done.has_value(); });
+    return done.value_or(std::pair(Status(Code::kTimeout, "nobody answered"), nullptr));
+  }
+
+  asio::io_context context_{1};
+  Job host_ = kHost;
+  Door door_{context_, host_};
+  std::vector<Endpoint> at_{{asio::ip::address_v4::loopback(), 0}};
+  std::vector<Knock> heard_;
+  std::vector<std::shared_ptr<Wire>> let_in_;
+};
+
+TEST_F(TcpDoor, a_rank_of_the_job_comes_in) {
+  const auto [status, wire] = call(kCaller, kKnock);
+  ASSERT_TRUE(status.ok()) << status.what();
+  ASSERT_EQ(let_in_.size(), 1U);
+  EXPECT_EQ(heard_[0].from, 1);
+  const std::uint8_t word[] = {1, 2, 3};
+  EXPECT_EQ(wire->write(word), 3);
+  std::uint8_t got[8];
+  run([&] { return let_in_[0]->read(got) == 3; });
+  EXPECT_EQ(got[2], 3);
+}
+
+TEST_F(TcpDoor, both_sides_refuse_another_key) {
+  Job other = kCaller;
+  other.key = {2};
+  const Status s = call(other, kKnock).first;
+  EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
+  EXPECT_EQ(s.peer(), 0);
+  EXPECT_TRUE(let_in_.empty());
+}
+
+TEST_F(TcpDoor, who_is_not_meant_is_not_let_in) {
+  for (const Knock& wrong :
+       {Knock{.from = 1, .to = 2}, Knock{.from = 0, .to = 0}, Knock{.from = 3, .to = 0}}) {
+    EXPECT_FALSE(call(kCaller, wrong).first.ok());
+  }
+  EXPECT_TRUE(let_in_.empty());
+}
+
+TEST_F(TcpDoor, a_stranger_learns_nothing_but_a_challenge) {
+  const auto wire = visit();
+  const auto knock = write_knock(kKnock);
+  EXPECT_EQ(wire->write(knock), static_cast<std::ptrdiff_t>(kKnockBytes));
+  settle();
+  EXPECT_EQ(heard(*wire), std::pair(kChallengeBytes, false));
+  const std::vector<std::uint8_t> guess(kClaimBytes, 9);
+  EXPECT_EQ(wire->write(guess), static_cast<std::ptrdiff_t>(kClaimBytes));
+  settle();
+  EXPECT_EQ(heard(*wire), std::pair(std::size_t{0}, true));
+  EXPECT_TRUE(let_in_.empty());
+  const auto other = visit();
+  const std::vector<std::uint8_t> noise(100'000, 'x');
+  EXPECT_GT(other->write(noise), 0);
+  settle();
+  EXPECT_EQ(heard(*other), std::pair(std::size_t{0}, true));
+}
+
+// A knock that was recorded, with its claim, meets another challenge.
+TEST_F(TcpDoor, what_was_recorded_is_worth_nothing) {
+  const auto knock = write_knock(kKnock);
+  std::vector<std::uint8_t> claimed;
+  for (int k = 0; k < 2; ++k) {
+    const auto wire = visit();
+    EXPECT_GT(wire->write(knock), 0);
+    settle();
+    std::array<std::uint8_t, kChallengeBytes> challenge;
+    ASSERT_EQ(wire->read(challenge), static_cast<std::ptrdiff_t>(kChallengeBytes));
+    if (k == 0) {
+      const Secret right = claim(kCaller.key, knock, *read_challenge(kCaller.key, knock, challenge));
+      claimed.assign(right.begin(), right.end());
+    }
+    EXPECT_GT(wire->write(claimed), 0);
+    settle();
+    EXPECT_EQ(let_in_.size(), 1U) << k;
+  }
+}
+
+// Hundreds of visitors that say nothing, or half a word: places are few, and a rank comes in all the same.
+TEST_F(TcpDoor, a_crowd_holds_no_memory_and_no_place) {
+  std::vector<std::shared_ptr<Wire>> crowd;
+  for (int i = 0; i < 300; ++i) {
+    Result<UniqueFd> socket = connect_to(at_[0], 0);
+    ASSERT_TRUE(socket.ok());
+    crowd.push_back(Wire::take(context_, std::move(*socket)));
+    if (i % 2 == 0) (void)crowd.back()->write(ByteView(write_knock(kKnock)).first(20));
+    context_.poll();
+    EXPECT_LE(door_.visitors(), 64U);
+  }
+  settle();
+  EXPECT_EQ(door_.visitors(), 64U);
+  EXPECT_TRUE(call(kCaller, kKnock).first.ok());
+  door_.tend(Clock::now() + 6s);
+  EXPECT_EQ(door_.visitors(), 0U);
+}
+
+}  // namespace
+}  // namespace tithe::tcp
