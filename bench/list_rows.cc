@@ -31,13 +31,13 @@ class Listed : public CodecCase {
 
  protected:
   void encode_all() {
-    Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
-    if (residual_.size() > 0) carry.residual = residual_.data();
+    EncodeInput input{grad_.data(), nullptr, nullptr, grad_.size()};
+    if (residual_.size() > 0) input.residual = residual_.data();
     call_.context = {};
     for (std::size_t phase = 0; phase < payloads_.size(); ++phase) {
       call_.phase = static_cast<std::uint8_t>(phase);
-      if (phase + 1 == payloads_.size() && residual_.size() > 0) carry.residual_out = residual_.data();
-      const std::size_t bytes = encode(carry, payloads_[phase].span());
+      if (phase + 1 == payloads_.size() && residual_.size() > 0) input.residual_out = residual_.data();
+      const std::size_t bytes = encode(input, payloads_[phase].span());
       payload_ = {payloads_[phase].data(), bytes};
       if (phase + 1 < payloads_.size()) call_.context = payload_;
     }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kPeerValues = 4'194'304;
 
 enum class Of { kFp32, kBf16 };
-enum class Way { kEncode, kDecode };
+enum class Operation { kEncode, kDecode };
 
 class Coder {
  public:
@@ -88,10 +88,10 @@ class ByEntropy final : public Coder {
 // zip beside a coder, or beside one pass over memory.
 class ZipBeside final : public CodecCase {
  public:
-  ZipBeside(Of of, Way way, std::unique_ptr<Coder> coder, std::size_t n)
+  ZipBeside(Of of, Operation operation, std::unique_ptr<Coder> coder, std::size_t n)
       : CodecCase(spec_of("zip"), n),
         of_(of),
-        way_(way),
+        operation_(operation),
         coder_(std::move(coder)),
         payload_(bound()),
         out_(n),
@@ -116,16 +116,16 @@ class ZipBeside final : public CodecCase {
     if (coder_ != nullptr) theirs_ = coder_->compress(bytes_);
   }
   void kernel() override {
-    if (way_ == Way::kEncode) return encode_values();
+    if (operation_ == Operation::kEncode) return encode_values();
     const ByteView view{payload_.data(), ours_};
     if (const Status s = impl_.decode(call_, {&view, 1}, {}, out_.span()); !s.ok()) fail(s);
   }
   void reference() override {
-    if (coder_ != nullptr && way_ == Way::kEncode)
+    if (coder_ != nullptr && operation_ == Operation::kEncode)
       coder_->compress(bytes_);
     else if (coder_ != nullptr)
       coder_->decompress(bytes_);
-    else if (way_ == Way::kDecode)
+    else if (operation_ == Operation::kDecode)
       fill_past_caches(out_.data(), out_.size(), 0.75F);
     else if (read_values(grad_.data(), grad_.size()) == 1)
       grad_.data()[0] += 1.0F;
@@ -142,7 +142,7 @@ class ZipBeside final : public CodecCase {
   void encode_values() { ours_ = encode({grad_.data(), nullptr, nullptr, grad_.size()}, payload_.span()); }
 
   const Of of_;
-  const Way way_;
+  const Operation operation_;
   std::unique_ptr<Coder> coder_;
   Buffer<std::uint8_t> payload_;
   Buffer<float> out_;
@@ -153,15 +153,16 @@ class ZipBeside final : public CodecCase {
 template <typename Make>
 void add_pair(std::vector<Row>& rows, const char* beside, std::size_t n, const Make& make) {
   for (const Of of : {Of::kBf16, Of::kFp32})
-    for (const Way way : {Way::kEncode, Way::kDecode})
+    for (const Operation operation : {Operation::kEncode, Operation::kDecode})
       rows.push_back(
-          {.name = fmt::format("zip {}, {} values", way == Way::kEncode ? "encode" : "decode",
+          {.name = fmt::format("zip {}, {} values", operation == Operation::kEncode ? "encode" : "decode",
                                of == Of::kBf16 ? "bf16" : "fp32"),
-           .reference = beside != nullptr     ? beside
-                        : way == Way::kEncode ? "read-only sum"
-                                              : "fill past the caches",
+           .reference = beside != nullptr                 ? beside
+                        : operation == Operation::kEncode ? "read-only sum"
+                                                          : "fill past the caches",
            .n = n,
-           .make = [=](std::size_t values) { return std::make_unique<ZipBeside>(of, way, make(), values); },
+           .make =
+               [=](std::size_t values) { return std::make_unique<ZipBeside>(of, operation, make(), values); },
            .bound_by_traffic = beside == nullptr});
 }
 

@@ -42,16 +42,16 @@ class Lowrank final : public CodecCase {
     ++call_.round;
   }
   void kernel() override {
-    Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
-    if (part_ != Part::kProducts) carry.residual = residual_.data();
+    EncodeInput input{grad_.data(), nullptr, nullptr, grad_.size()};
+    if (part_ != Part::kProducts) input.residual = residual_.data();
     call_.phase = 0;
     call_.context = {};
     call_.memory = memory_[turn_].span();
-    encode(carry, rows_.span());
-    if (part_ != Part::kProducts) carry.residual_out = left_.data();
+    encode(input, rows_.span());
+    if (part_ != Part::kProducts) input.residual_out = left_.data();
     call_.phase = 1;
     call_.context = rows_.span();
-    encode(carry, columns_.span());
+    encode(input, columns_.span());
     if (part_ != Part::kRound) return;
     call_.next_memory = memory_[1 - turn_].span();
     const ByteView payload = columns_.span();

@@ -57,23 +57,27 @@ float largest_error(std::span<const float> a, std::span<const float> b) {
   return largest;
 }
 
-enum class Way { kEncode, kDecode };
+enum class Operation { kEncode, kDecode };
 
 // Encode beside zfp_compress, decode beside zfp_decompress.
 class BesideZfp final : public CodecCase {
  public:
-  BesideZfp(const Spec& spec, Way way, std::size_t n)
-      : CodecCase(spec, n), way_(way), payload_(codec_.phases[0].bound(spec.settings, n)), out_(n), zfp_(n) {}
+  BesideZfp(const Spec& spec, Operation operation, std::size_t n)
+      : CodecCase(spec, n),
+        operation_(operation),
+        payload_(codec_.phases[0].bound(spec.settings, n)),
+        out_(n),
+        zfp_(n) {}
 
   void fresh(std::uint64_t draw) override {
     fill_values(grad_.span(), 1e-3F, draw);
     encode_values();
     if (error_ == 0) match();
-    if (way_ == Way::kDecode) zfp_.compress(grad_.data());
+    if (operation_ == Operation::kDecode) zfp_.compress(grad_.data());
   }
-  void kernel() override { way_ == Way::kEncode ? encode_values() : decode_values(); }
+  void kernel() override { operation_ == Operation::kEncode ? encode_values() : decode_values(); }
   void reference() override {
-    way_ == Way::kEncode ? zfp_.compress(grad_.data()) : zfp_.decompress(out_.data());
+    operation_ == Operation::kEncode ? zfp_.compress(grad_.data()) : zfp_.decompress(out_.data());
   }
   std::string note() const override {
     const double n = static_cast<double>(grad_.size());
@@ -105,7 +109,7 @@ class BesideZfp final : public CodecCase {
     zfp_error_ = zfp_error(tolerance);
   }
 
-  const Way way_;
+  const Operation operation_;
   Buffer<std::uint8_t> payload_;
   Buffer<float> out_;
   Zfp zfp_;
@@ -159,9 +163,9 @@ void add_row(std::vector<Row>& rows, std::string name, std::string reference, do
 void add_peer_rows(std::vector<Row>& rows) {
   for (const char* spec : {"inceptionn", "rangefloat"}) {
     add_row(rows, fmt::format("{} encode beside zfp", spec), "zfp_compress, fixed accuracy", 20,
-            [=](std::size_t n) { return std::make_unique<BesideZfp>(spec_of(spec), Way::kEncode, n); });
+            [=](std::size_t n) { return std::make_unique<BesideZfp>(spec_of(spec), Operation::kEncode, n); });
     add_row(rows, fmt::format("{} decode beside zfp", spec), "zfp_decompress", 20,
-            [=](std::size_t n) { return std::make_unique<BesideZfp>(spec_of(spec), Way::kDecode, n); });
+            [=](std::size_t n) { return std::make_unique<BesideZfp>(spec_of(spec), Operation::kDecode, n); });
     for (const int level : {1, 3})
       add_row(rows, fmt::format("{} encode beside zstd", spec), fmt::format("zstd level {}", level), 0,
               [=](std::size_t n) { return std::make_unique<BesideZstd>(spec_of(spec), level, n); });

@@ -30,17 +30,17 @@ class SumCase : public CodecCase {
   }
 
  protected:
-  void meet(const Carry& carry) {
+  void meet(const EncodeInput& input) {
     call_.phase = 0;
     call_.context = {};
-    const std::size_t bytes = encode(carry, agreed_.span());
+    const std::size_t bytes = encode(input, agreed_.span());
     const std::vector<std::uint8_t> own(agreed_.data(), agreed_.data() + bytes);
     const Bytes all = agreed_.span().first(bytes);
     for (int rank = 1; rank < kRanks; ++rank) combine(0, all, own);
     call_.phase = 1;
     call_.context = all;
   }
-  void send(const Carry& carry) { bytes_ = encode(carry, payload_.span()); }
+  void send(const EncodeInput& input) { bytes_ = encode(input, payload_.span()); }
   void combine(std::uint8_t phase, Bytes acc, ByteView in) {
     Call call = call_;
     call.phase = phase;

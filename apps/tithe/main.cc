@@ -134,7 +134,7 @@ int run(int argc, char** argv) {
     app->add_flag("--json", json, "print one JSON object instead of text");
     choices.push_back({app, std::move(declared)});
   }
-  const std::string mistake = find_mistake(root, argc, argv);
+  const std::string mistake = find_suggestion(root, argc, argv);
   const auto wrong = [&](const std::string& parser) {
     for (int i = 1; i < argc; ++i) json = json || std::string_view(argv[i]) == "--json";
     if (mistake.empty() && parser == CLI::RequiredError::Subcommand(1).what())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs of bytes, as codecs, frames and transports hand them to each other. Whoever makes one keeps the bytes alive.
+// Views of bytes that codecs, frames and transports pass to each other. The maker of a view keeps the bytes alive.
 #include <cstdint>
 #include <span>
 

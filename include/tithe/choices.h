@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Choices say by key what happens to each tensor: a list of rules, as data (docs/guide/choices.md).
+// Choices select codec and strategy of each tensor by its key: a list of rules, as data (docs/guide/choices.md).
 //
-//   first      the first rule that a tensor meets decides everything about it; rules are not merged. A list reads from
-//              the exception to the usual, and a rule that stands behind one that takes all tensors is refused
-//   keyed      a choice follows from the key and the number of values alone, not from the bucket that a tensor is in
-//   total      every tensor meets a rule. Two stand behind those that are written: tensors below `min_values` travel
-//              raw and share parts, all others have the session's codec and strategy
-//   momentum   belongs to the step, not to the codec: where a rule has feedback=momentum, lossless ones have it too,
-//              and two that differ in it are refused
+//   first      the first rule that matches a tensor decides everything about it; rules are not merged. A list goes from
+//              the exception to the default; a rule behind one that matches all tensors is refused
+//   keyed      a choice depends on the key and the number of values alone, not on the bucket of the tensor
+//   total      every tensor matches a rule, because two rules are implied at the end: tensors below `min_values` are
+//              sent uncompressed and share parts; all others have the session's codec and strategy
+//   momentum   belongs to the step, not to the codec: if one rule has feedback=momentum, lossless codecs have it too,
+//              and rules that differ in it are refused
 //   text       rules are JSON: parse_rules(to_json(rules)) gives the same rules
 #include <cstdint>
 #include <optional>
@@ -24,13 +24,13 @@
 
 namespace tithe {
 
-// One rule as it is written. The session's options say what it leaves out.
+// One rule as it is written. The session's options are the defaults of the fields that it does not set.
 struct Rule {
   // A key; or a pattern in which `*` stands for any characters, `?` for one. "=a*b" is the key "a*b" itself.
   std::string match = "*";
   std::size_t least = 0, most = kMostValues;  // values of the tensors that it takes
-  std::optional<Spec> codec = {};             // what hosts send each other
-  std::optional<Spec> inside = {};            // what ranks of one host send each other
+  std::optional<Spec> codec = {};             // codec between hosts
+  std::optional<Spec> inside = {};            // codec between ranks of one host
   std::string strategy =
       {};  // a name in strategies.def, or "auto": the fastest (src/plan/strategy_options.h)
   std::size_t part_values = 0;  // larger tensors are cut into parts of at most so many values; 0: not said
@@ -48,7 +48,7 @@ inline constexpr std::size_t kMostChoicesBytes = std::size_t{1} << 24;
 //   {"*.bias": "fp32", "> 1M": "dgc:ratio=0.001"}
 // kInvalid with the number of the rule, its pattern, what is wrong and the nearest name that is known.
 Result<std::vector<Rule>> parse_rules(std::string_view json);
-// In full, one rule a line; what is not said is left out.
+// In full, one rule a line; fields that are not set are omitted.
 std::string to_json(std::span<const Rule> rules);
 // "> 1000, < 5000"; empty where it takes all sizes.
 std::string size_text(const Rule& rule);
@@ -56,47 +56,47 @@ std::string size_text(const Rule& rule);
 std::string label(const Rule& rule, std::size_t number);
 
 // The cost of a part by a strategy (src/plan/codec_cost.h).
-struct Pace {
+struct CodecCost {
   double compute = 0, inside = 0, wire = 0;  // seconds per value
   double frames = 0;                         // seconds per part, of handling them
   double delay = 0;                          // seconds that its messages take one after the other
-  friend bool operator==(const Pace&, const Pace&) = default;
+  friend bool operator==(const CodecCost&, const CodecCost&) = default;
 };
 
 // A strategy that "auto" may take, and what a part costs by it.
-struct Way {
+struct StrategyOption {
   const Strategy* strategy = nullptr;
-  Pace pace = {};
-  bool link_assumed = false;  // nobody knows the link's rate: one was taken
-  // The codec that ranks of one host send each other; not set: as the rule says, else raw values.
+  CodecCost cost = {};
+  bool link_assumed = false;  // the link's rate is unknown: a default was used
+  // The codec between ranks of one host; not set: the rule's, else uncompressed values.
   std::optional<Spec> inside = {};
-  friend bool operator==(const Way&, const Way&) = default;
+  friend bool operator==(const StrategyOption&, const StrategyOption&) = default;
 };
 
-// All that is chosen for one tensor.
+// The choice for one tensor.
 struct Choice {
   Spec spec;
   std::optional<Spec> inside = {};
-  const Strategy* strategy = nullptr;  // nullptr: the fastest of `ways` for the values of the part
-  std::vector<Way> ways = {};
+  const Strategy* strategy = nullptr;  // nullptr: the fastest of `options` for the values of the part
+  std::vector<StrategyOption> options = {};
   std::size_t part_values = 0;  // of its parts at most
-  bool parts_by_link = false;   // fewer, if the link says so
+  bool parts_by_link = false;   // fewer, if the link's rate favours it
   int priority = 0;
   std::string group = {};  // empty: it has parts of its own
   std::string why = {};
-  bool scheduled = false;  // its ratio is the one that the session's schedule moves
-  // The way of a tensor, or of a group's part, of so many values; nullptr where a strategy is named.
-  const Way* way_of(std::size_t values) const;
+  bool scheduled = false;  // the session's schedule sets its ratio
+  // The option for a tensor, or for a group's part, of `values` values; nullptr if a strategy is named.
+  const StrategyOption* option_for(std::size_t values) const;
   const Strategy& strategy_of(std::size_t values) const;
-  Spec inside_spec() const;                // raw where no rule says it
-  Spec inside_spec(const Way* way) const;  // the same, or what the way has
+  Spec inside_spec() const;                              // uncompressed if no rule sets it
+  Spec inside_spec(const StrategyOption* option) const;  // the option's codec inside, if it has one
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
 // The link between two ranks, as far as it is known.
 struct Link {
   double bytes_per_second = 0;       // 0: nothing is known
-  double seconds_per_frame = 50e-6;  // of a frame without values, from one rank's hands into the other's
+  double seconds_per_frame = 50e-6;  // latency of a frame without values, from rank to rank
   // Inside a host that several ranks share: of all its ranks together. 0: nothing is known (src/plan/codec_cost.h).
   double inside_bytes_per_second = 0;
   double inside_seconds_per_frame = 0;  // 0: as between hosts
@@ -110,12 +110,12 @@ Result<Link> parse_link(std::string_view text);
 inline constexpr std::size_t kUsualMinValues = 4096;
 inline constexpr std::size_t kUsualPartValues = std::size_t{1} << 22;
 
-// The choices for all tensors, from the session's options. Where the link is known, min_values and part_values that
-// have their usual values follow from it, the codec, the strategy and the world (src/plan/codec_cost.h); other values stay.
+// The defaults for all tensors, from the session's options. If the link is known, default values of min_values and
+// part_values are derived from the link, the codec, the strategy and the world; other values stay as they are.
 struct Usual {
   Spec spec;
   const Strategy* strategy = nullptr;        // nullptr: "auto"
-  std::size_t min_values = kUsualMinValues;  // smaller tensors travel raw
+  std::size_t min_values = kUsualMinValues;  // smaller tensors are sent uncompressed
   std::size_t part_values =
       kUsualPartValues;  // larger tensors are cut into pieces of at most this many values
   int world = 1;
@@ -131,23 +131,23 @@ class Choices {
   // kInvalid, with the rule and the cure: an unknown strategy, a rule that is never reached, a group that its codec
   // cannot serve (one with a memory, or that looks at rows) or that has two codecs, feedback that differs in momentum.
   static Result<Choices> make(std::vector<Rule> rules, const Usual& usual);
-  // As codec=, strategy= and the rest say, without rules.
+  // The session's options alone, without rules.
   static Choices of(const Usual& usual) { return *make({}, usual); }
 
   const Choice& choice(std::string_view key, std::size_t n) const;
-  // Smaller tensors that no rule takes travel raw.
+  // Smaller tensors that match no rule are sent uncompressed.
   std::size_t min_values() const { return min_values_; }
-  // In how many parts a tensor goes that has parts of its own.
+  // The number of parts of a tensor that shares no part.
   std::size_t parts(const Choice& choice, std::size_t n) const;
 
-  // The first rule, by its place in rules(), that takes the tensor; rules().size() where none does.
+  // The index in rules() of the first rule that matches the tensor; rules().size() if none does.
   std::size_t rule_of(std::string_view key, std::size_t n) const;
 
   std::span<const Rule> rules() const { return rules_; }
   const Usual& usual() const { return usual_; }
   // All choices that there can be, with the rule that each is from; rules().size() and above: from the options.
   std::span<const Choice> all() const { return choices_; }
-  bool lossless() const;       // nothing is ever left unsent
+  bool lossless() const;       // no choice leaves a residual
   std::uint64_t hash() const;  // of the rules
   std::string text() const;    // to_json of the rules, without their `why`; empty where there are none
   std::string shown() const;   // on one line: "'*.bias' fp32 by ring; '> 1000000' dgc:ratio=0.001 by gather"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How a rank comes to its Transport: who it is (Launch), one exchange of addresses (AllGather), and a transport by name
-// (open_transport). Launchers are the users' own (torchrun, mpirun, Slurm, a shell loop); tithe reads what they left in
-// the environment.
+// Opens a rank's Transport in three steps: identity of the rank (Launch), one exchange of addresses (AllGather), and a
+// transport by name (open_transport). Users bring their launcher (torchrun, mpirun, Slurm, a shell loop); tithe reads
+// the launcher's environment variables.
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -20,7 +20,7 @@ namespace tithe {
 using Token = std::vector<std::uint8_t>;
 inline constexpr std::size_t kLeastTokenBytes = 16;
 
-// This process's place in the job, and where rank 0 can be met.
+// This process's rank, and the address of rank 0.
 struct Launch {
   Rank rank = 0;
   int world = 1;
@@ -29,8 +29,8 @@ struct Launch {
   std::string file;  // a path that all ranks can reach; empty when host and port are used
   std::chrono::milliseconds timeout{60'000};
   Token token;             // at least 16 bytes; empty: none was given
-  bool unguarded = false;  // without a token: meet anybody who comes to an address that others can reach
-  // Asked at least ten times a second while ranks meet, on the thread that waits; true withdraws: kCancelled.
+  bool unguarded = false;  // without a token: accept any process at an address that others can reach
+  // Called at least ten times a second on the waiting thread; if it returns true, the rendezvous ends: kCancelled.
   std::function<bool()> interrupted = {};
 };
 
@@ -50,11 +50,11 @@ Result<TokenGiven> token_from_environment();
 // Gives every rank the blobs of all ranks, in rank order. Called once, by all ranks.
 using AllGather = std::function<Result<std::vector<std::vector<std::uint8_t>>>(ByteView mine)>;
 
-// Over a small TCP service on rank 0 (host and port), or over files. kTimeout names the ranks that did not
-// come. Both sides prove that they have the token before anything else is said, and what is said then is encrypted.
+// The rendezvous, over a small TCP service on rank 0 (host and port) or over files. kTimeout names the missing
+// ranks. Both sides prove that they have the token before they exchange anything else, and the exchange is encrypted.
 // Without a token, TCP is for addresses of this machine alone (127.0.0.1, ::1, localhost): kInvalid elsewhere, unless
 // `unguarded` is set. Files are read where they belong to this user and nobody else may write to them.
-AllGather meet(const Launch& launch);
+AllGather open_rendezvous(const Launch& launch);
 
 // ---- Transports, as transports.def lists them
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Hosts says which ranks share a host: a machine, and its link to the others. A transport knows it, a session's option
-// may say otherwise, and it is the same value on all ranks.
+// Hosts maps ranks to hosts; a host is a machine and its link to the others. The transport detects it, a session option
+// can override it, and it is the same value on all ranks.
 //
 //   numbered   hosts count from 0, in the order in which their first ranks come: equal sharing, equal value
-//   alone      without a word about it each rank has a host of its own, in a world of any size
+//   alone      by default each rank has a host of its own, in a world of any size
 //   text       parse(h.text(world), world) == h
 #include <cstdint>
 #include <span>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How many values there may be. Sizes of payloads, scratch and memories are computed in std::size_t: up to kMostValues
+// Limits of value counts. Sizes of payloads, scratch and memories are computed in std::size_t: up to kMostValues
 // no codec's computation of them can overflow, whatever its settings (src/codec/limits_test.cc; the first would at
-// 2^57). Whoever takes a number of values from outside refuses more: sessions, the C ABI, the command line, Python.
+// 2^57). Sessions, the C ABI, the command line and Python refuse larger counts.
 #include <cstddef>
 
 namespace tithe {

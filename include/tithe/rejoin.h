@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How ranks that are left, and others with them, agree on who goes on, when any of them may be gone: over a board,
-// which outlives them all. The first to write under a key counts; that is all that is asked of a board.
+// Lets surviving and new ranks agree on the members of the next epoch, although any of them may fail meanwhile. They
+// use a board, a key-value store that outlives the ranks; its only guarantee is that the first write under a key wins.
 //
-//   one       of an epoch there is one set of members: whoever decides writes it where the first one counts
-//   quorum    they are more than half of the members of the epoch before, or half of them and its first member: of two
-//             halves that do not see each other never both go on, whatever their boards say
-//   order     who was there keeps its order; behind them come those that are new, as they came
-//   name      who is new has a name that no member of before has: a process that is started anew in the place of one
-//             that the others have not missed yet waits until they have
-//   told      who is left out hears so; who waits in vain hears who did not come
+//   one       an epoch has one set of members: the deciding rank writes it with a first-write-wins key
+//   quorum    the members include more than half of the previous epoch's members, or half of them and its first member:
+//             of two halves that cannot reach each other at most one continues, even on different boards
+//   order     surviving members keep their order; new members follow in order of arrival
+//   name      a new member needs a name that no previous member has: a restarted process waits until the others have
+//             noticed the loss of its predecessor
+//   told      an excluded rank gets an error; a timeout names the missing members
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,7 @@ namespace tithe {
 
 struct Board {
   using Text = std::vector<std::uint8_t>;
-  // Writes `value` where nothing stands under `key` yet. Returns what stands there now.
+  // Writes `value` under `key` unless the key exists. Returns the stored value.
   std::function<Result<Text>(const std::string& key, ByteView value)> put_first;
   // The value under `key`; nullopt: nothing yet.
   std::function<Result<std::optional<Text>>(const std::string& key)> get;
@@ -31,23 +31,23 @@ struct Board {
 // A board in a folder that all ranks reach and nobody else may write to: a file for each key.
 Board board_in(const std::string& folder);
 
-struct Reunion {
+struct RejoinOptions {
   Board board;
   std::string me;           // this rank's name
-  std::uint64_t epoch = 0;  // that begins; who is new need not know it
+  std::uint64_t epoch = 0;  // the epoch that begins; a new rank need not set it
   std::vector<std::string> before =
-      {};  // members of the epoch before; of epoch 0: who is to come. Empty: this rank is new
-  // The members of `before` that this rank has reason to believe lost. Others are waited for: they may still compute.
+      {};  // members of the previous epoch; in epoch 0 the expected members. Empty: this rank is new
+  // The members of `before` that this rank believes lost. The others are waited for: they may still compute.
   std::vector<std::string> missed = {};
-  // Asked at each look: those that have been lost meanwhile, as Session::missed says. Only where the session is of the
-  // epoch before: who has gone on from an older one in an epoch that failed is not lost.
+  // Called repeatedly: the members lost meanwhile, as Session::missed() returns them. Only if the session is of the
+  // previous epoch.
   std::function<std::vector<std::string>()> lost = {};
-  // Names that nobody new may have beside those of `before`: of the session's members, should epochs between have
-  // failed. It has booked none of them as lost yet.
+  // Further names that a new member must not have: the session's members, if epochs between have failed. None of them
+  // is booked as lost yet.
   std::vector<std::string> taken = {};
   int min_world = 1;
-  int max_world = 1 << 16;  // who is new and comes later is left out
-  // With a quorum there, those that anybody misses are waited for so long; others half of `timeout`, in epoch 0 all.
+  int max_world = 1 << 16;  // later new ranks are excluded
+  // Once a quorum is present, members that some rank believes lost are waited for `window`, others half of `timeout`.
   std::chrono::milliseconds window{300};
   std::chrono::milliseconds timeout{60'000};
   std::function<bool()> interrupted = {};  // as Launch::interrupted
@@ -56,7 +56,7 @@ struct Reunion {
   std::function<void(std::chrono::milliseconds)> sleep = {};
 };
 
-struct Reunited {
+struct RejoinResult {
   std::uint64_t epoch = 0;
   std::vector<std::string> members = {};  // by rank
   Rank rank = 0;
@@ -64,11 +64,11 @@ struct Reunited {
   bool joined = false;        // some of them are new
 };
 
-// kTimeout: no quorum came, or fewer than min_world; it names who did not. kPeerLost: the others went on without this
-// rank. kInvalid: names that are wrong.
-Result<Reunited> reunite(const Reunion& reunion);
+// kTimeout: no quorum, or fewer ranks than min_world; names the missing ranks. kPeerLost: the others continued without
+// this rank. kInvalid: wrong names.
+Result<RejoinResult> rejoin(const RejoinOptions& options);
 
-// True if somebody new waits for the epoch that begins next whom these members would take in.
+// True if a new rank that these members would accept waits for the next epoch.
 Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch,
                             const std::vector<std::string>& members, int max_world = 1 << 16);
 

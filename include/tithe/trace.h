@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A trace tells what a session did, event by event (docs/guide/trace.md).
+// A trace records a session's events (docs/guide/trace.md).
 //
-//   apart     the time in which a step waited for its turn, ready_ns to begin_ns, stands apart from that in which it
-//             ran
+//   apart     the time that a step waited for a lane, ready_ns to begin_ns, is separate from the time that it ran,
+//             begin_ns to end_ns
 //   frame     a send begins when the frame is handed to the transport and ends when the transport has completed it; a
 //             recv begins when it is posted, long before there is anything to receive, and ends when the frame is there
 //   named     key and codec are those of the part, a bucket's keys are those that sync() was given

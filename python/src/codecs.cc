@@ -115,9 +115,9 @@ nb::bytes encode(std::string_view text, const nb::handle given) {
     const WithoutGil released;
     Scratch scratch(spec.codec->scratch(spec.settings, n));
     const Call call{.settings = spec.settings, .scratch = scratch.view};
-    const Carry carry{.grad = values.data(), .residual = nullptr, .residual_out = nullptr, .n = n};
+    const EncodeInput input{.grad = values.data(), .residual = nullptr, .residual_out = nullptr, .n = n};
     const Result<Encoded> encoded =
-        spec.codec->best(this_machine()).encode(call, carry, Bytes(frame).subspan(kFrameHeaderBytes));
+        spec.codec->best(this_machine()).encode(call, input, Bytes(frame).subspan(kFrameHeaderBytes));
     status = encoded.status();
     if (encoded.ok()) {
       done = *encoded;

@@ -80,7 +80,7 @@ NB_MODULE(_core, m) {
   bind_codecs(m);
   bind_interrupt(m);
   bind_options(m);
-  bind_reunion(m);
+  bind_rejoin(m);
   bind_choices(m);
   bind_session(m);
   bind_weights(m);

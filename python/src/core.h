@@ -46,7 +46,7 @@ Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> me
 void bind_codecs(nb::module_& m);
 void bind_interrupt(nb::module_& m);
 void bind_options(nb::module_& m);
-void bind_reunion(nb::module_& m);
+void bind_rejoin(nb::module_& m);
 void bind_choices(nb::module_& m);
 void bind_session(nb::module_& m);
 void bind_weights(nb::module_& m);

@@ -31,63 +31,63 @@ WithoutGil::~WithoutGil() {
   PyEval_RestoreThread(state_);
 }
 
-bool Desk::ask(const std::function<void()>& errand) {
+bool MainThreadCalls::ask(const std::function<void()>& call) {
   if (same_thread_) {
     const nb::gil_scoped_acquire acquire;
     try {
-      errand();
+      call();
     } catch (nb::python_error& e) {
-      in_errand_.emplace(std::move(e));
+      call_error_.emplace(std::move(e));
     }
     return true;
   }
   std::unique_lock lock(mutex_);
-  errand_ = &errand;
+  call_ = &call;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return errand_ == nullptr || left_; });
+  changed_.wait(lock, [&] { return call_ == nullptr || left_; });
   return !left_;
 }
 
-void run_patiently(const std::shared_ptr<Desk>& desk, std::function<void()> work,
-                   const std::function<void()>& give_up) {
+void run_interruptible(const std::shared_ptr<MainThreadCalls>& calls, std::function<void()> work,
+                       const std::function<void()>& give_up) {
   if (!on_main_thread()) {
-    desk->same_thread_ = true;
+    calls->same_thread_ = true;
     {
       const WithoutGil released;
       work();
     }
-    if (desk->in_errand_) throw nb::python_error(std::move(*desk->in_errand_));
+    if (calls->call_error_) throw nb::python_error(std::move(*calls->call_error_));
     return;
   }
-  std::thread worker([desk, work = std::move(work)]() mutable {
+  std::thread worker([calls, work = std::move(work)]() mutable {
     try {
       work();
     } catch (...) {
-      desk->thrown_ = std::current_exception();
+      calls->thrown_ = std::current_exception();
     }
     work = nullptr;  // what it owns goes before the caller hears of the end
-    const std::lock_guard lock(desk->mutex_);
-    desk->done_ = true;
-    desk->changed_.notify_all();
+    const std::lock_guard lock(calls->mutex_);
+    calls->done_ = true;
+    calls->changed_.notify_all();
   });
   for (bool done = false; !done;) {
-    const std::function<void()>* errand = nullptr;
+    const std::function<void()>* call = nullptr;
     {
       const WithoutGil released;
-      std::unique_lock lock(desk->mutex_);
-      desk->changed_.wait_for(lock, kLook, [&] { return desk->done_ || desk->errand_ != nullptr; });
-      done = desk->done_;
-      errand = desk->errand_;
+      std::unique_lock lock(calls->mutex_);
+      calls->changed_.wait_for(lock, kLook, [&] { return calls->done_ || calls->call_ != nullptr; });
+      done = calls->done_;
+      call = calls->call_;
     }
-    if (errand != nullptr) {
+    if (call != nullptr) {
       try {
-        (*errand)();
+        (*call)();
       } catch (nb::python_error& e) {
-        desk->in_errand_.emplace(std::move(e));
+        calls->call_error_.emplace(std::move(e));
       }
-      const std::lock_guard lock(desk->mutex_);
-      desk->errand_ = nullptr;
-      desk->changed_.notify_all();
+      const std::lock_guard lock(calls->mutex_);
+      calls->call_ = nullptr;
+      calls->changed_.notify_all();
     }
     if (PyErr_CheckSignals() == 0) continue;
     const nb::python_error raised;  // takes what the handler raised
@@ -96,16 +96,16 @@ void run_patiently(const std::shared_ptr<Desk>& desk, std::function<void()> work
       give_up();
       worker.join();
     } else {
-      const std::lock_guard lock(desk->mutex_);
-      desk->left_ = true;
-      desk->changed_.notify_all();
+      const std::lock_guard lock(calls->mutex_);
+      calls->left_ = true;
+      calls->changed_.notify_all();
       worker.detach();
     }
     throw nb::python_error(raised);
   }
   worker.join();
-  if (desk->thrown_) std::rethrow_exception(desk->thrown_);
-  if (desk->in_errand_) throw nb::python_error(std::move(*desk->in_errand_));
+  if (calls->thrown_) std::rethrow_exception(calls->thrown_);
+  if (calls->call_error_) throw nb::python_error(std::move(*calls->call_error_));
 }
 
 }  // namespace tithe::python

@@ -27,26 +27,26 @@ class WithoutGil {
 };
 
 // Where a call's own thread leaves what only the calling thread may do: Python code of the caller's.
-class Desk {
+class MainThreadCalls {
  public:
-  // From the call's thread. False: the caller has gone, nothing was done. What `errand` throws, the caller will see.
-  bool ask(const std::function<void()>& errand);
+  // From the call's thread. False: the caller has gone, nothing was done. What `call` throws, the caller will see.
+  bool ask(const std::function<void()>& call);
 
  private:
-  friend void run_patiently(const std::shared_ptr<Desk>&, std::function<void()>,
-                            const std::function<void()>&);
+  friend void run_interruptible(const std::shared_ptr<MainThreadCalls>&, std::function<void()>,
+                                const std::function<void()>&);
   bool same_thread_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  const std::function<void()>* errand_ = nullptr;
+  const std::function<void()>* call_ = nullptr;
   bool done_ = false, left_ = false;
-  std::exception_ptr thrown_;                  // by the work
-  std::optional<nb::python_error> in_errand_;  // by what Python was asked
+  std::exception_ptr thrown_;                   // by the work
+  std::optional<nb::python_error> call_error_;  // by what Python was asked
 };
 
 // Runs `work` without the GIL. When a signal's handler raises: `give_up` must bring it to an end soon; without one it
 // is left alone to end when it will, so it must own what it uses.
-void run_patiently(const std::shared_ptr<Desk>& desk, std::function<void()> work,
-                   const std::function<void()>& give_up);
+void run_interruptible(const std::shared_ptr<MainThreadCalls>& calls, std::function<void()> work,
+                       const std::function<void()>& give_up);
 
 }  // namespace tithe::python

@@ -26,10 +26,10 @@ std::vector<std::string> unmet_rules(const SessionOptions& options, const Keys& 
   check_sizes(keys, sizes);
   std::vector<Tensor> tensors;
   for (std::size_t k = 0; k < keys.size(); ++k) tensors.push_back({.key = keys[k], .n = sizes[k]});
-  engine::RulesMet met(choices);
-  met.meet(choices, tensors);
-  check(met.check(choices));
-  return met.unmet(choices);
+  engine::RulesUsed used(choices);
+  used.add(choices, tensors);
+  check(used.check(choices));
+  return used.unused(choices);
 }
 
 // The tensors that travel raw for being small, and what the others take.

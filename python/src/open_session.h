@@ -12,12 +12,12 @@
 
 namespace tithe::python {
 
-struct Kept {  // what a ticket's tensors point to
+struct TicketArrays {  // what a ticket's tensors point to
   std::vector<std::string> keys;
   std::vector<ArrayAnywhere> arrays;
   nb::object owner;  // of memory that was given by its address
 };
-using KeptMap = std::unordered_map<Ticket, Kept>;
+using TicketArraysMap = std::unordered_map<Ticket, TicketArrays>;
 
 // Lanes write to a round's arrays until the session has gone, so these go after it, on the thread of its last call.
 struct Open {
@@ -31,7 +31,7 @@ struct Open {
   Open& operator=(const Open&) = delete;
 
   std::unique_ptr<Session> session;
-  KeptMap kept;
+  TicketArraysMap kept;
 };
 
 }  // namespace tithe::python

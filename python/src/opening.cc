@@ -7,11 +7,11 @@
 
 namespace tithe::python {
 
-AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Desk>& desk) {
-  return [gather = gather.ptr(), desk](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
+AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<MainThreadCalls>& calls) {
+  return [gather = gather.ptr(), calls](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     std::vector<std::vector<std::uint8_t>> all;
     bool whole = false;
-    const bool asked = desk->ask([&] {
+    const bool asked = calls->ask([&] {
       const nb::object blobs = nb::borrow<nb::callable>(gather)(nb::bytes(mine.data(), mine.size()));
       for (const nb::handle blob : blobs) {
         if (!PyBytes_Check(blob.ptr())) throw_as(PyExc_TypeError, "all_gather must return a list of bytes");
@@ -31,15 +31,15 @@ Status between_processes(std::string_view text) {
   return {Code::kInvalid, std::string(choice->kind->name) + " has ranks as threads: use Session.loop()"};
 }
 
-std::unique_ptr<Transport> open_patiently(const std::shared_ptr<Desk>& desk, const std::string& transport,
-                                          ConnectOptions connect,
-                                          const std::shared_ptr<std::atomic<bool>>& withdrawn) {
+std::unique_ptr<Transport> open_interruptible(const std::shared_ptr<MainThreadCalls>& calls,
+                                              const std::string& transport, ConnectOptions connect,
+                                              const std::shared_ptr<std::atomic<bool>>& withdrawn) {
   const auto opened =
       std::make_shared<Result<std::unique_ptr<Transport>>>(Status(Code::kCancelled, "not open"));
   connect.interrupted = [withdrawn] { return withdrawn->load(); };
   try {
-    run_patiently(
-        desk, [opened, transport, connect] { *opened = open_transport(transport, connect); }, nullptr);
+    run_interruptible(
+        calls, [opened, transport, connect] { *opened = open_transport(transport, connect); }, nullptr);
   } catch (...) {
     *withdrawn = true;
     throw;

@@ -90,17 +90,18 @@ class PySession {
 
   // The same for what may wait: Ctrl-C ends it, and with it the session.
   template <typename F>
-  auto run_patiently(F f) const {
+  auto run_interruptible(F f) const {
     const std::shared_ptr<Session> session = get();
     std::optional<decltype(f(*session))> result;
-    python::run_patiently(
-        std::make_shared<Desk>(), [&] { result.emplace(f(*session)); }, [&] { session->cancel(); });
+    python::run_interruptible(
+        std::make_shared<MainThreadCalls>(), [&] { result.emplace(f(*session)); },
+        [&] { session->cancel(); });
     return std::move(*result);
   }
 
   using Bounds = std::map<std::string, std::vector<std::size_t>, std::less<>>;
   Ticket sync(const nb::list& items, RoundKind kind, const Bounds& bounds) {
-    Kept kept;
+    TicketArrays kept;
     kept.keys.reserve(items.size());
     std::vector<Tensor> bucket;
     std::size_t bounded = 0;
@@ -136,7 +137,7 @@ class PySession {
   }
 
   Ticket sync_some(const std::vector<std::pair<const Layout*, nb::object>>& pieces) {
-    Kept kept;
+    TicketArrays kept;
     std::vector<Piece> at;
     for (const auto& [layout, tensor] : pieces) {
       if (layout == nullptr) throw_as(PyExc_TypeError, "sync_some takes a list of (layout, array) pairs");
@@ -163,7 +164,7 @@ class PySession {
   }
 
   void wait(Ticket ticket) {
-    check(run_patiently([=](Session& s) { return s.wait(ticket); }));
+    check(run_interruptible([=](Session& s) { return s.wait(ticket); }));
   }
 
   bool poll(Ticket ticket) {
@@ -176,9 +177,9 @@ class PySession {
     std::vector<Ticket> tickets = std::move(tickets_);
     tickets.clear();
     for (const auto& [ticket, kept] : open->kept) tickets.push_back(ticket);  // sync() may run beside this
-    check(run_patiently([](Session& s) { return s.commit(); }));
+    check(run_interruptible([](Session& s) { return s.commit(); }));
     for (const Ticket ticket : tickets)
-      if (KeptMap::node_type node = open->kept.extract(ticket)) {
+      if (TicketArraysMap::node_type node = open->kept.extract(ticket)) {
         node.mapped().keys.clear();
         node.mapped().arrays.clear();
         node.mapped().owner.reset();
@@ -188,20 +189,20 @@ class PySession {
   }
 
   nb::bytes state() {
-    const std::vector<std::uint8_t> bytes =
-        unwrap(!open_ && last_state_ ? *last_state_ : run_patiently([](Session& s) { return s.state(); }));
+    const std::vector<std::uint8_t> bytes = unwrap(
+        !open_ && last_state_ ? *last_state_ : run_interruptible([](Session& s) { return s.state(); }));
     return nb::bytes(bytes.data(), bytes.size());
   }
 
   nb::bytes common_state() {
     const std::vector<std::uint8_t> bytes =
-        unwrap(run_patiently([](Session& s) { return s.common_state(); }));
+        unwrap(run_interruptible([](Session& s) { return s.common_state(); }));
     return nb::bytes(bytes.data(), bytes.size());
   }
 
   void restore(const nb::bytes& data) {
     const ByteView view(static_cast<const std::uint8_t*>(data.data()), data.size());
-    check(run_patiently([=](Session& s) { return s.restore(view); }));
+    check(run_interruptible([=](Session& s) { return s.restore(view); }));
   }
 
   void restore_states(const nb::list& states, bool book) {
@@ -212,7 +213,7 @@ class PySession {
                          static_cast<std::size_t>(PyBytes_GET_SIZE(state.ptr())));
     }
     const Lost lost = book ? Lost::kBook : Lost::kSpread;
-    check(run_patiently([views, lost](Session& s) { return s.restore(views, lost); }));
+    check(run_interruptible([views, lost](Session& s) { return s.restore(views, lost); }));
   }
 
   void undo() {
@@ -223,10 +224,10 @@ class PySession {
               const std::vector<std::string>& members, std::uint64_t epoch, std::optional<double> timeout);
 
   void evaluated(double loss) {
-    check(run_patiently([=](Session& s) { return s.evaluated(loss); }));
+    check(run_interruptible([=](Session& s) { return s.evaluated(loss); }));
   }
   void learning_rate(double rate) {
-    check(run_patiently([=](Session& s) { return s.learning_rate(rate); }));
+    check(run_interruptible([=](Session& s) { return s.learning_rate(rate); }));
   }
 
   std::string choices() const {
@@ -300,9 +301,9 @@ class PySession {
       raise({Code::kInvalid, "a session does not survive fork(): open one in the process that uses it"});
     return open_;
   }
-  Kept& keep(Open& open, Ticket ticket) {
+  TicketArrays& keep(Open& open, Ticket ticket) {
     if (spare_.empty()) return open.kept[ticket];
-    KeptMap::node_type node = std::move(spare_.back());
+    TicketArraysMap::node_type node = std::move(spare_.back());
     spare_.pop_back();
     node.key() = ticket;
     return open.kept.insert(std::move(node)).position->second;
@@ -313,7 +314,7 @@ class PySession {
   std::string transport_;              // its name, as `tithe transports` lists it
   std::chrono::milliseconds timeout_;  // the session's option
   // Memory of rounds before: the next ones need no other.
-  std::vector<KeptMap::node_type> spare_;
+  std::vector<TicketArraysMap::node_type> spare_;
   std::vector<Tensor> bucket_;
   std::vector<Ticket> tickets_;
   std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()

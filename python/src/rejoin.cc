@@ -17,7 +17,8 @@ namespace {
 // A board, and whom it asks at the moment where it is Python's.
 struct PyBoard {
   Board board;
-  std::shared_ptr<std::shared_ptr<Desk>> desk = std::make_shared<std::shared_ptr<Desk>>();
+  std::shared_ptr<std::shared_ptr<MainThreadCalls>> calls =
+      std::make_shared<std::shared_ptr<MainThreadCalls>>();
 };
 
 ByteView view_of(const nb::bytes& b) { return {static_cast<const std::uint8_t*>(b.data()), b.size()}; }
@@ -30,26 +31,27 @@ Board::Text text_of(const nb::handle h) {
 
 const Status kLeft(Code::kCancelled, "the board was not asked any more");
 
-// Python's words for `board`, from the thread that may say them: whoever waits for a reunion, or whoever calls.
-bool say(const std::shared_ptr<std::shared_ptr<Desk>>& desk, const std::function<void()>& errand) {
-  if (*desk) return (*desk)->ask(errand);
-  errand();
+// Python's words for `board`, from the thread that may say them: whoever waits for a rejoin, or whoever calls.
+bool say(const std::shared_ptr<std::shared_ptr<MainThreadCalls>>& calls, const std::function<void()>& call) {
+  if (*calls) return (*calls)->ask(call);
+  call();
   return true;
 }
 
 // `given` is kept by the Python object that is made of this.
 PyBoard board_of(const nb::handle given) {
   PyBoard out;
-  out.board.put_first = [given, desk = out.desk](const std::string& key,
-                                                 ByteView value) -> Result<Board::Text> {
+  out.board.put_first = [given, calls = out.calls](const std::string& key,
+                                                   ByteView value) -> Result<Board::Text> {
     Result<Board::Text> stands = kLeft;
-    const bool asked = say(
-        desk, [&] { stands = text_of(given.attr("put_first")(key, nb::bytes(value.data(), value.size()))); });
+    const bool asked = say(calls, [&] {
+      stands = text_of(given.attr("put_first")(key, nb::bytes(value.data(), value.size())));
+    });
     return asked ? stands : kLeft;
   };
-  out.board.get = [given, desk = out.desk](const std::string& key) -> Result<std::optional<Board::Text>> {
+  out.board.get = [given, calls = out.calls](const std::string& key) -> Result<std::optional<Board::Text>> {
     Result<std::optional<Board::Text>> there = kLeft;
-    const bool asked = say(desk, [&] {
+    const bool asked = say(calls, [&] {
       const nb::object text = given.attr("get")(key);
       there = text.is_none() ? std::optional<Board::Text>() : text_of(text);
     });
@@ -61,19 +63,19 @@ PyBoard board_of(const nb::handle given) {
 // Calls that ask a board. Ctrl-C withdraws them.
 template <typename T>
 T ask(const PyBoard& board, const std::function<Result<T>(const std::shared_ptr<std::atomic<bool>>&)>& call) {
-  const auto desk = std::make_shared<Desk>();
-  *board.desk = desk;
+  const auto calls = std::make_shared<MainThreadCalls>();
+  *board.calls = calls;
   const auto withdrawn = std::make_shared<std::atomic<bool>>(false);
   const auto result = std::make_shared<Result<T>>(kLeft);
   try {
-    run_patiently(
-        desk, [result, call, withdrawn] { *result = call(withdrawn); }, nullptr);
+    run_interruptible(
+        calls, [result, call, withdrawn] { *result = call(withdrawn); }, nullptr);
   } catch (...) {
     *withdrawn = true;
-    board.desk->reset();
+    board.calls->reset();
     throw;
   }
-  board.desk->reset();
+  board.calls->reset();
   return unwrap(std::move(*result));
 }
 
@@ -85,26 +87,26 @@ nb::dict reunite_over(const PyBoard& board, const std::string& me, std::uint64_t
     return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
   };
   const std::function<std::vector<std::string>()> lost = watch != nullptr ? watch->lost : nullptr;
-  const auto met = ask<Reunited>(board, [=, board = board.board](const auto& withdrawn) {
-    return reunite({.board = board,
-                    .me = me,
-                    .epoch = epoch,
-                    .before = before,
-                    .missed = missed,
-                    .lost = lost,
-                    .taken = taken,
-                    .min_world = min_world,
-                    .max_world = max_world,
-                    .window = milliseconds(window),
-                    .timeout = milliseconds(timeout),
-                    .interrupted = [withdrawn] { return withdrawn->load(); }});
+  const auto result = ask<RejoinResult>(board, [=, board = board.board](const auto& withdrawn) {
+    return rejoin({.board = board,
+                   .me = me,
+                   .epoch = epoch,
+                   .before = before,
+                   .missed = missed,
+                   .lost = lost,
+                   .taken = taken,
+                   .min_world = min_world,
+                   .max_world = max_world,
+                   .window = milliseconds(window),
+                   .timeout = milliseconds(timeout),
+                   .interrupted = [withdrawn] { return withdrawn->load(); }});
   });
   nb::dict d;
-  d["epoch"] = met.epoch;
-  d["members"] = met.members;
-  d["rank"] = met.rank;
-  d["joined"] = met.joined;
-  d["all_gather"] = nb::cpp_function([board, gather = met.all_gather](const nb::bytes& mine) {
+  d["epoch"] = result.epoch;
+  d["members"] = result.members;
+  d["rank"] = result.rank;
+  d["joined"] = result.joined;
+  d["all_gather"] = nb::cpp_function([board, gather = result.all_gather](const nb::bytes& mine) {
     const Board::Text copy = text_of(mine);
     const auto all =
         ask<std::vector<Board::Text>>(board, [gather, copy](const auto&) { return gather(copy); });
@@ -130,7 +132,7 @@ Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> me
   }};
 }
 
-void bind_reunion(nb::module_& m) {
+void bind_rejoin(nb::module_& m) {
   nb::class_<PyBoard>(m, "Board",
                       "Where the first to write under a key is the one that counts: include/tithe/rejoin.h.")
       .def(

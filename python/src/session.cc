@@ -33,11 +33,12 @@ namespace {
 
 constexpr int kMostLoopRanks = 256;
 
-PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport, ConnectOptions connect,
-                const std::shared_ptr<std::atomic<bool>>& withdrawn, const SessionOptions& options) {
+PySession* open(const std::shared_ptr<MainThreadCalls>& calls, const std::string& transport,
+                ConnectOptions connect, const std::shared_ptr<std::atomic<bool>>& withdrawn,
+                const SessionOptions& options) {
   // One timeout governs a session from its first word on.
   connect.timeout = connect.silence = options.timeout;
-  auto opened = open_patiently(desk, transport, std::move(connect), withdrawn);
+  auto opened = open_interruptible(calls, transport, std::move(connect), withdrawn);
   const std::string_view kind = opened->kind();
   return new PySession(unwrap(Session::open(std::move(opened), options)), kind,
                        options.timeout);  // Python takes it over
@@ -45,11 +46,11 @@ PySession* open(const std::shared_ptr<Desk>& desk, const std::string& transport,
 
 PySession* open_with_exchange(const std::string& transport, int rank, int world,
                               const nb::callable& all_gather, const SessionOptions& options) {
-  const auto desk = std::make_shared<Desk>();
-  return open(desk, transport,
+  const auto calls = std::make_shared<MainThreadCalls>();
+  return open(calls, transport,
               {.rank = rank,
                .world = world,
-               .all_gather = python_all_gather(all_gather, desk),
+               .all_gather = python_all_gather(all_gather, calls),
                .token = unwrap(token_from_environment()).token},
               std::make_shared<std::atomic<bool>>(false), options);
 }
@@ -59,7 +60,7 @@ PySession* open_from_environment(const std::string& transport, const SessionOpti
   launch.timeout = options.timeout;
   const auto withdrawn = std::make_shared<std::atomic<bool>>(false);
   launch.interrupted = [withdrawn] { return withdrawn->load(); };
-  return open(std::make_shared<Desk>(), transport, connect_options(launch), withdrawn, options);
+  return open(std::make_shared<MainThreadCalls>(), transport, connect_options(launch), withdrawn, options);
 }
 
 nb::list open_over_loop(int world, const SessionOptions& options) {
@@ -88,17 +89,17 @@ void PySession::reform(const std::string& transport, int rank, int world, const 
     raise({Code::kInvalid, "reform: timeout=" + std::to_string(*timeout) + ": must be more than 0 seconds"});
   check(run([&](const Session& s) { return s.may_reform(rank, world, members, epoch); }));
   cancel();
-  const auto desk = std::make_shared<Desk>();
-  auto opened = open_patiently(desk, transport,
-                               {.rank = rank,
-                                .world = world,
-                                .all_gather = python_all_gather(all_gather, desk),
-                                .token = token,
-                                .timeout = patience,
-                                .silence = patience},
-                               std::make_shared<std::atomic<bool>>(false));
+  const auto calls = std::make_shared<MainThreadCalls>();
+  auto opened = open_interruptible(calls, transport,
+                                   {.rank = rank,
+                                    .world = world,
+                                    .all_gather = python_all_gather(all_gather, calls),
+                                    .token = token,
+                                    .timeout = patience,
+                                    .silence = patience},
+                                   std::make_shared<std::atomic<bool>>(false));
   const auto given = std::make_shared<std::unique_ptr<Transport>>(std::move(opened));
-  check(run_patiently([=](Session& s) { return s.reform(std::move(*given), members, epoch); }));
+  check(run_interruptible([=](Session& s) { return s.reform(std::move(*given), members, epoch); }));
   open->kept.clear();
   tickets_.clear();
 }
@@ -161,7 +162,7 @@ void bind_session(nb::module_& m) {
       .def("propose", &PySession::propose, nb::arg("choices"), nb::arg("round") = 0)
       .def("proposal", &PySession::proposal)
       .def_prop_ro("choices", &PySession::choices)
-      .def("said", [](PySession& s) { return s.run([](Session& x) { return x.said(); }); })
+      .def("said", [](PySession& s) { return s.run([](Session& x) { return x.messages(); }); })
       .def_prop_ro("ratio", [](const PySession& s) { return s.get()->ratio(); })
       .def_prop_ro("last_round_dropped", [](const PySession& s) { return s.get()->last_round_dropped(); })
       .def("state", &PySession::state)

@@ -232,7 +232,7 @@ void traffic(Rig& rig, Random& random, int round, bool mutates, Totals& totals) 
     Bytes f = some_frame(random, c, true);
     if (mutates) f = mutant(random, std::move(f));
     const Outcome packed = pack(f, c);
-    BENCH_CHECK(twins.agree(tithe::card::Way::kToWire, f));
+    BENCH_CHECK(twins.agree(tithe::card::Direction::kToWire, f));
     totals.add(0, packed, f);
     rig.from_host.push({f});
     on_wire.push_back(packed.frame);
@@ -248,7 +248,7 @@ void traffic(Rig& rig, Random& random, int round, bool mutates, Totals& totals) 
       if (random() % 4 == 0) w.resize(1 + random() % w.size());
     }
     const Outcome unpacked = unpack(w, c);
-    BENCH_CHECK(twins.agree(tithe::card::Way::kToHost, w));
+    BENCH_CHECK(twins.agree(tithe::card::Direction::kToHost, w));
     totals.add(1, unpacked, w);
     rig.from_wire.push({w});
     if (unpacked.event != kDropped) at_host.push_back(unpacked.frame);

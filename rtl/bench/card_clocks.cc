@@ -127,10 +127,10 @@ struct Rig {
 
 struct Totals {
   std::uint64_t events[2][5] = {}, frames = 0, damaged = 0;
-  void add(int way, Event event) {
+  void add(int direction, Event event) {
     const bool also = event == kInexact || event == kGrown;
-    events[way][also ? kPassed : event] += 1;
-    if (also) events[way][event] += 1;
+    events[direction][also ? kPassed : event] += 1;
+    if (also) events[direction][event] += 1;
   }
 };
 
@@ -196,8 +196,9 @@ int run(int argc, char** argv) {
   BENCH_CHECK(rig.read(0x00) == 0x494e4331U && rig.read(0x04) == 8 * kBeat);
   Totals totals;
   for (int round = 0; totals.frames < a.floats / 1000; ++round) traffic(rig, round, totals);
-  for (unsigned way = 0; way < 2; ++way)
-    for (unsigned i = 0; i < 5; ++i) BENCH_CHECK(rig.read(0x20 + 28 * way + 4 * i) == totals.events[way][i]);
+  for (unsigned direction = 0; direction < 2; ++direction)
+    for (unsigned i = 0; i < 5; ++i)
+      BENCH_CHECK(rig.read(0x20 + 28 * direction + 4 * i) == totals.events[direction][i]);
   BENCH_CHECK(rig.told == totals.damaged && rig.lost == 0 && totals.damaged > 0);
   BENCH_CHECK(totals.events[0][1] > 0 && totals.events[1][1] > 0);
   std::printf(

@@ -31,8 +31,8 @@ inline Bytes encode(const Bytes& packet, Setting s) {
   std::vector<float> values(n), left(n);
   if (n) std::memcpy(values.data(), packet.data(), 4 * n);
   Bytes out(4 * n + 2 * ((n + 7) / 8) + 64);
-  const tithe::Carry carry{values.data(), nullptr, left.data(), n};
-  out.resize(encode_groups(classes(s.mode, s.b), carry, 0, out.data()).bytes);
+  const tithe::EncodeInput input{values.data(), nullptr, left.data(), n};
+  out.resize(encode_groups(classes(s.mode, s.b), input, 0, out.data()).bytes);
   out.insert(out.end(), packet.end() - static_cast<std::ptrdiff_t>(packet.size() % 4), packet.end());
   return out;
 }

@@ -79,15 +79,15 @@ int run(int argc, char** argv) {
       std::uint64_t x64 = 0;
       for (std::size_t i = 0; i < kLanes; ++i) x64 |= std::uint64_t{p.x_bytes[i]} << 3 * i;
       // Cycles that are not enabled, or without a piece, change nothing.
-      for (unsigned way = random() % 3; way < 3; ++way) {
+      for (unsigned direction = random() % 3; direction < 3; ++direction) {
         put(dut->in_front, p.fronts.data(), p.fronts.size());
         dut->in_has_tags = p.has_tags;
         dut->in_has_value = p.has_value;
         put(dut->in_x_bytes, &x64, sizeof x64);
         dut->in_last = p.last;
         dut->in_bad = p.bad_in;
-        dut->en = way != 0;
-        dut->in_valid = way != 1;
+        dut->en = direction != 0;
+        dut->in_valid = direction != 1;
         dut.step();
       }
       dut.settle();

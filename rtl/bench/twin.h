@@ -23,11 +23,11 @@ class Twins {
         twins_{tithe::card::Card(twin_config(c), tithe::inceptionn::kSimd),
                tithe::card::Card(twin_config(c), tithe::inceptionn::kReference)} {}
   // Whether both do to `f` what the model does.
-  bool agree(tithe::card::Way way, const Bytes& f) {
-    const Outcome want = way == tithe::card::Way::kToWire ? pack(f, config_) : unpack(f, config_);
+  bool agree(tithe::card::Direction direction, const Bytes& f) {
+    const Outcome want = direction == tithe::card::Direction::kToWire ? pack(f, config_) : unpack(f, config_);
     bool same = true;
     for (auto& twin : twins_) {
-      const auto got = twin.pass(way, f);
+      const auto got = twin.pass(direction, f);
       same = same && static_cast<int>(got.event) == static_cast<int>(want.event) &&
              Bytes(got.frame.begin(), got.frame.end()) == want.frame;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that the library reads of the environment, but for what launchers leave there (transport/rendezvous/launch.cc) and
-// where the compiler of programs is (lang/cpp/cpp_compiler.cc). docs/reference/environment.md has the table.
+// Environment variables of the library. Elsewhere are those of launchers (transport/rendezvous/launch.cc), of the
+// compiler (lang/cpp/cpp_compiler.cc) and of the cache. docs/reference/environment.md has the table.
 #include "tithe/seam/machine.h"
 
 #include <fmt/format.h>

@@ -18,7 +18,7 @@ namespace {
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 
-// What `body` returns in a child made by fork().
+// The result of `body` in a child made by fork().
 int in_a_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());

@@ -57,9 +57,9 @@ Card::Card(const Config& config, const Kernels& with)
       burst_(bound({}, kMostValues)),
       group_bytes_(kMostBlocks * (kBlock / kGroup)) {}
 
-Outcome Card::pass(Way way, ByteView frame) {
-  const Outcome outcome = way == Way::kToWire ? pack(frame) : unpack(frame);
-  counters_[static_cast<std::size_t>(way)].count(outcome.event, frame.size(), outcome.frame.size());
+Outcome Card::pass(Direction direction, ByteView frame) {
+  const Outcome outcome = direction == Direction::kToWire ? pack(frame) : unpack(frame);
+  counters_[static_cast<std::size_t>(direction)].count(outcome.event, frame.size(), outcome.frame.size());
   return outcome;
 }
 
@@ -91,9 +91,9 @@ Outcome Card::pack(ByteView f) {
   // The codec writes head and table where the last headers and the shim will stand.
   const std::size_t groups_at = kMostHeaderBytes + kShim;
   std::uint8_t* const groups = &out_[groups_at];
-  const Carry carry{values_.data(), nullptr, c.exact ? left_.data() : nullptr, n};
+  const EncodeInput input{values_.data(), nullptr, c.exact ? left_.data() : nullptr, n};
   const Encoded encoded =
-      with_.encode_burst({c.mode, kBurst, static_cast<std::uint8_t>(c.b)}, carry, groups - head_bytes(n));
+      with_.encode_burst({c.mode, kBurst, static_cast<std::uint8_t>(c.b)}, input, groups - head_bytes(n));
   const std::size_t group_bytes = encoded.bytes - head_bytes(n) + tail;
   if (group_bytes + kShim >= payload.size()) return {Event::kGrown, f};
   if (c.exact ? !comes_back(n, encoded.finite) : tail != 0) return {Event::kInexact, f};

@@ -33,7 +33,7 @@ struct Config {
   std::size_t least = 64;  // payload bytes that a packed frame has
 };
 
-enum class Way : std::uint8_t { kToWire, kToHost };
+enum class Direction : std::uint8_t { kToWire, kToHost };
 
 // The fate of a frame. kInexact and kGrown are frames that passed because of that.
 enum class Event : std::uint8_t {
@@ -60,12 +60,14 @@ class Card {
   // `with`: inceptionn::kSimd or kReference; they give the same bytes.
   explicit Card(const Config& config, const inceptionn::Kernels& with);
 
-  // The frame that leaves for `way` when `frame` comes. The outcome may look into `frame`, and is gone with the next
+  // Processes a frame that travels in `direction`. The outcome may point into `frame` and is valid until the next
   // call.
-  Outcome pass(Way way, ByteView frame);
+  Outcome pass(Direction direction, ByteView frame);
 
   const Config& config() const { return config_; }
-  const Counters& counters(Way way) const { return counters_[static_cast<std::size_t>(way)]; }
+  const Counters& counters(Direction direction) const {
+    return counters_[static_cast<std::size_t>(direction)];
+  }
 
  private:
   Outcome pack(ByteView frame);

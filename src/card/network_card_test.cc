@@ -36,12 +36,12 @@ TEST(Card, DoesToFramesAndMutantsWhatTheModelDoes) {
     for (int i = 0; i < 40; ++i) {
       Frame f = ::bench::some_frame(random, c, true);
       if (i % 2) f = ::bench::mutant(random, std::move(f));
-      ASSERT_TRUE(twins.agree(Way::kToWire, f)) << "round " << round << ", frame " << i;
+      ASSERT_TRUE(twins.agree(Direction::kToWire, f)) << "round " << round << ", frame " << i;
       const ::bench::Outcome packed = ::bench::pack(f, c);
       ++to_wire[packed.event];
       Frame w = packed.frame;
       if (i % 3) w = ::bench::mutant(random, std::move(w));
-      ASSERT_TRUE(twins.agree(Way::kToHost, w)) << "round " << round << ", frame " << i;
+      ASSERT_TRUE(twins.agree(Direction::kToHost, w)) << "round " << round << ", frame " << i;
       ++to_host[::bench::unpack(w, c).event];
     }
   }
@@ -53,11 +53,11 @@ TEST(Card, DoesToFramesAndMutantsWhatTheModelDoes) {
 
 TEST(Card, KeepsThePromisesOfDocsCard) {
   Frame packed;
-  const auto one = [](const ::bench::Promise& p, Way way) {
+  const auto one = [](const ::bench::Promise& p, Direction direction) {
     Card card(::bench::twin_config(p.config), inceptionn::kSimd);
-    const Outcome got = card.pass(way, p.frame);
+    const Outcome got = card.pass(direction, p.frame);
     EXPECT_EQ(static_cast<int>(got.event), static_cast<int>(p.event)) << p.what;
-    const Counters& n = card.counters(way);
+    const Counters& n = card.counters(direction);
     EXPECT_EQ(n.passed + n.packed + n.dropped, 1U) << p.what;
     EXPECT_EQ(n.bytes_in, p.frame.size());
     EXPECT_EQ(n.bytes_out, got.frame.size());
@@ -66,17 +66,17 @@ TEST(Card, KeepsThePromisesOfDocsCard) {
     return Frame(got.frame.begin(), got.frame.end());
   };
   for (const ::bench::Promise& p : ::bench::promises_to_wire()) {
-    const Frame out = one(p, Way::kToWire);
+    const Frame out = one(p, Direction::kToWire);
     if (p.event != ::bench::kPacked) continue;
     EXPECT_LT(out.size(), p.frame.size()) << p.what;
     if (packed.empty()) packed = out;
     Card other(Config{}, inceptionn::kSimd);
-    const Outcome back = other.pass(Way::kToHost, out);
+    const Outcome back = other.pass(Direction::kToHost, out);
     ASSERT_EQ(back.event, Event::kPacked) << p.what;
     const std::size_t end = headers(p.frame)->end;
     EXPECT_TRUE(!p.config.exact || std::ranges::equal(back.frame, ByteView(p.frame).first(end))) << p.what;
   }
-  for (const ::bench::Promise& p : ::bench::promises_to_host(packed)) one(p, Way::kToHost);
+  for (const ::bench::Promise& p : ::bench::promises_to_host(packed)) one(p, Direction::kToHost);
 }
 
 TEST(Card, BringsAStreamAsItWasWhereverItIsCut) {
@@ -89,16 +89,16 @@ TEST(Card, BringsAStreamAsItWasWhereverItIsCut) {
     r.sequence = static_cast<std::uint32_t>(first);
     r.payload = bytes;
     const Frame f = r.make();
-    const Outcome wire = here.pass(Way::kToWire, f);
-    const Outcome back = there.pass(Way::kToHost, wire.frame);
+    const Outcome wire = here.pass(Direction::kToWire, f);
+    const Outcome back = there.pass(Direction::kToHost, wire.frame);
     ASSERT_TRUE(std::ranges::equal(back.frame, f));
     std::copy(back.frame.begin() + 54, back.frame.end(),
               arrived.begin() + static_cast<std::ptrdiff_t>(first));
   }
   EXPECT_EQ(arrived, stream);
-  EXPECT_GT(here.counters(Way::kToWire).packed, 10U);
-  EXPECT_GT(here.counters(Way::kToWire).inexact, 10U);
-  EXPECT_EQ(there.counters(Way::kToHost).dropped, 0U);
+  EXPECT_GT(here.counters(Direction::kToWire).packed, 10U);
+  EXPECT_GT(here.counters(Direction::kToWire).inexact, 10U);
+  EXPECT_EQ(there.counters(Direction::kToHost).dropped, 0U);
 }
 
 TEST(Card, SumsAsTheModelDoes) {

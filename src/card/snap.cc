@@ -25,7 +25,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("snap", out.size(), bound(call.settings, in.n)));
   return Encoded{4 * in.n, kWith.encode(classes_of(call.settings), in, out.data())};
 }
@@ -50,10 +50,10 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 
 }  // namespace
 
-const Kernels kReference = {
-    .encode = [](const Classes& c, const Carry& in, std::uint8_t* out) { return encode_from(0, c, in, out); },
-    .decode = [](std::span<const ByteView> payloads, const Merge& how,
-                 std::span<float> out) { decode_from(0, payloads, how, out); }};
+const Kernels kReference = {.encode = [](const Classes& c, const EncodeInput& in,
+                                         std::uint8_t* out) { return encode_from(0, c, in, out); },
+                            .decode = [](std::span<const ByteView> payloads, const Merge& how,
+                                         std::span<float> out) { decode_from(0, payloads, how, out); }};
 
 }  // namespace snap
 

@@ -29,7 +29,7 @@ inline float kept(const Classes& c, float v) {
 }
 
 // The per-value code, for values [first, n). True if all taken values are finite.
-inline bool encode_from(std::size_t first, const Classes& c, const Carry& in, std::uint8_t* out) {
+inline bool encode_from(std::size_t first, const Classes& c, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
     const float v = in.take(i);
@@ -48,7 +48,7 @@ inline void decode_from(std::size_t first, std::span<const ByteView> payloads, c
 }
 
 struct Kernels {
-  bool (*encode)(const Classes& c, const Carry& in, std::uint8_t* out);
+  bool (*encode)(const Classes& c, const EncodeInput& in, std::uint8_t* out);
   void (*decode)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
 };
 extern const Kernels kReference;

@@ -42,7 +42,7 @@ struct Snap {
 };
 
 template <std::size_t kVectors, bool kResidual, bool kResidualOut>
-HWY_INLINE void encode_vectors(const Snap& snap, const Carry& in, std::size_t i,
+HWY_INLINE void encode_vectors(const Snap& snap, const EncodeInput& in, std::size_t i,
                                std::uint8_t* HWY_RESTRICT out, bool past_caches, Peak& peak) {
   VF v[kVectors], sent[kVectors];
   for (std::size_t k = 0; k < kVectors; ++k) {
@@ -60,7 +60,7 @@ HWY_INLINE void encode_vectors(const Snap& snap, const Carry& in, std::size_t i,
 
 // Loads of four vectors stand before their stores: streams that lie alike in their pages wait for each other less.
 template <bool kResidual, bool kResidualOut>
-bool encode_as(const Classes& c, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+bool encode_as(const Classes& c, const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   constexpr std::size_t kAtOnce = 4;
   const Snap snap(c);
   const bool past_caches = goes_past_caches({}, {reinterpret_cast<float*>(out), in.n});
@@ -74,7 +74,7 @@ bool encode_as(const Classes& c, const Carry& in, std::uint8_t* HWY_RESTRICT out
   return encode_from(i, c, in, out) && peak.finite();
 }
 
-bool encode(const Classes& c, const Carry& in, std::uint8_t* out) {
+bool encode(const Classes& c, const EncodeInput& in, std::uint8_t* out) {
   if (in.residual)
     return in.residual_out ? encode_as<true, true>(c, in, out) : encode_as<true, false>(c, in, out);
   return in.residual_out ? encode_as<false, true>(c, in, out) : encode_as<false, false>(c, in, out);

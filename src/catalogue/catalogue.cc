@@ -60,10 +60,10 @@ Result<Spec> parse_spec(std::string_view text) {
                   fmt::format("unknown codec '{}': {}", codec_name, suggest(codec_name, names)));
   }
   spec.settings = defaults(*spec.codec);
-  carry::Values told = carry::fallbacks();
+  feedback::FeedbackParams told = feedback::fallbacks();
   const params::Table tables[] = {{spec.codec->params, spec.settings.value}, {feedback_params(), told}};
   TITHE_TRY(params::parse(*spec.codec, text, tables));
-  const Result<FeedbackPolicy> policy = carry::policy_of(spec.settings, told);
+  const Result<FeedbackPolicy> policy = feedback::policy_of(spec.settings, told);
   if (!policy.ok()) return policy.status();
   spec.feedback = *policy;
   return spec;

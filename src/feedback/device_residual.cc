@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "feedback/device_residual.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
-Status Afar::leave(Copies& here, std::size_t n, const std::shared_ptr<device::Ferry>& by) {
-  if (away_ && by_ != by) TITHE_TRY(come_home(here, n));
+Status DeviceResidual::to_device(DoubleBuffer& here, std::size_t n,
+                                 const std::shared_ptr<device::Ferry>& by) {
+  if (on_device_ && by_ != by) TITHE_TRY(to_host(here, n));
   if (by_ != by) copies_ = {};
   by_ = by;
-  for (std::size_t k = 0; k < 2 && !away_; ++k) {
+  for (std::size_t k = 0; k < 2 && !on_device_; ++k) {
     if (copies_[k].handle() == 0) {
       Result<device::Memory> there = by_->on().memory(sizeof(float) * n);
       if (!there.ok()) return there.status();
@@ -16,13 +17,13 @@ Status Afar::leave(Copies& here, std::size_t n, const std::shared_ptr<device::Fe
     TITHE_TRY(here[k].empty() ? by_->fill_32(copies_[k].at(), 0, n)
                               : by_->up(copies_[k].at(), here[k].data(), sizeof(float) * n));
   }
-  away_ = true;
+  on_device_ = true;
   for (LargeFloats& copy : here) LargeFloats().swap(copy);
   return {};
 }
 
-Status Afar::come_home(Copies& here, std::size_t n) {
-  if (!std::exchange(away_, false)) return {};
+Status DeviceResidual::to_host(DoubleBuffer& here, std::size_t n) {
+  if (!std::exchange(on_device_, false)) return {};
   Status status;
   for (std::size_t k = 0; k < 2; ++k) {
     here[k].assign(n, 0.0F);
@@ -32,10 +33,10 @@ Status Afar::come_home(Copies& here, std::size_t n) {
   return status;
 }
 
-Status Afar::see(Copies& here, int which, std::size_t n) const {
-  if (!away_) return {};
+Status DeviceResidual::read_copy(DoubleBuffer& here, int which, std::size_t n) const {
+  if (!on_device_) return {};
   here[which].resize(n);
   return by_->down(here[which].data(), copies_[which].at(), sizeof(float) * n);
 }
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

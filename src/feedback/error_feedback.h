@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Buffers hold what is kept of one bucket between rounds: residuals, velocities and what codecs remember. All of it
-// stands there twice, as the last commit left it and as the open round leaves it.
+// ErrorFeedback holds one bucket's state between rounds: residuals, velocities and codec memories. Everything exists
+// twice: the committed copy and the copy that the open round writes.
 //
-// A part of the bucket goes through them in this order, each round:
+// Each round, a part of the bucket goes through these calls in order:
 //
-//   load          the gradient is clipped and gets its momentum          what encode reads as gradient
-//   view          gradient and residual of one chunk, as encode sees them
-//   settle        after encode: decay forgets, which is booked, masking clears
-//   commit        what the round left is what is kept
-//   spend         and what it sent is let go of: at once, or when the round cannot be undone any more
+//   load             clips the gradient and adds momentum; returns the gradient that encode reads
+//   view             gradient and residual of one chunk, as encode reads them
+//   update_residual  after encode: applies decay, whose sum is booked, and momentum masking
+//   commit           the open round's copy becomes the committed copy
+//   spend            frees residuals that were sent: at once, or when the round cannot be undone any more
 //
 //   undone   nothing changes before commit(); without it the next round reads what this one read
-//   apart    parts may be loaded, and chunks viewed and settled, at the same time
-//   by hand  a tensor that shares no part has memory of its own, which other buffers can take over as it is
-//   needed   only where a value may be left unsent is there memory for it; what is needed no longer the caller frees
-//            (take_spent), because that takes as long as a step may
+//   apart    threads may load different parts, and view and update different chunks, at the same time
+//   moved    a tensor that shares no part has memory of its own, which another ErrorFeedback can take over unchanged
+//   needed   only parts that may leave a residual have memory for it; the caller frees spent memory (take_spent),
+//            because freeing can take as long as a step
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -25,124 +25,127 @@
 #include "feedback/state_buffer.h"
 #include "tithe/seam/spec.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
-// A part as the carry needs it: which values, whose they are, and where its chunks begin.
-struct Piece {
-  Slice values;
+// The description of a part: its values, its codec, and the offsets of its chunks.
+struct FeedbackPart {
+  ValueRange values;
   Spec spec;
   std::vector<std::size_t> starts;  // chunk c is [starts[c], starts[c + 1]) of the part's values
-  std::optional<Spec> inside = {};  // the other codec, where ranks of one host have one for each other
+  std::optional<Spec> inside = {};  // the codec between ranks of one host, if there is one
   std::optional<int> only = {};     // the one chunk that this rank encodes; none: it encodes all
-  // True if nothing of a value is left unsent.
+  // True if the codecs leave no residual.
   bool lossless() const { return spec.codec->traits.lossless && (!inside || inside->codec->traits.lossless); }
 };
 
-class Buffers {
+class ErrorFeedback {
  public:
-  // Tensors and pieces lie in order and cover the bucket. `comes`, by tensor: what take_over() will bring, as far as is
-  // known; the rest has its memory from the beginning. Empty: nothing comes.
-  Buffers(std::vector<Slice> tensors, std::vector<Piece> pieces, std::span<const Own> comes = {});
+  // Tensors and parts are in order and cover the bucket. `incoming`, by tensor: the kinds that take_over() will move
+  // in; memory for all others is allocated at once. Empty: none will be moved in.
+  ErrorFeedback(std::vector<ValueRange> tensors, std::vector<FeedbackPart> parts,
+                std::span<const StateKinds> incoming = {});
 
-  // Bytes that buffers of these pieces have, where nothing comes.
-  static std::size_t bytes(std::span<const Piece> pieces);
+  // The bytes of memory for these parts, if no state is moved in.
+  static std::size_t bytes(std::span<const FeedbackPart> parts);
 
   // ---- A round. Parts and chunks by number.
-  // Works in place on `grad`, the part's values from `first` on; all of them where they are clipped, each tensor by
-  // itself: which others share its part is no matter of its own. Returns as many values.
+  // Works in place on `grad`, the part's values from `first` on; all values of the part if the policy clips, because
+  // each tensor is clipped by its own norm. Returns as many values.
   const float* load(int part, std::size_t first, std::span<float> grad);
-  // settles: this encode decides what is left; else residuals are read alone. `grad` is the chunk's.
-  Carry view(int part, int chunk, const float* grad, bool settles);
-  // Where the round leaves the chunk's residual; nullptr where none is kept.
+  // updates: this encode writes the residual; else it only reads the residual. `grad` is the chunk's.
+  EncodeInput view(int part, int chunk, const float* grad, bool updates);
+  // The chunk's residual after the round; nullptr if none is kept.
   float* residual_out(int part, int chunk);
-  // The payload is the one that this impl has just made of a view that settles.
-  void settle(int part, int chunk, const Impl& impl, ByteView payload);
+  // `payload` is the output of `impl` for a view with updates = true.
+  void update_residual(int part, int chunk, const Impl& impl, ByteView payload);
   ByteView memory(int part, int chunk) const { return at(memory_[now_], part, chunk); }
   Bytes next_memory(int part, int chunk);
-  // Returns the sum of what decay has forgotten in the round. for_good: it is spent at once, and will not be undone.
+  // Returns the sum that decay removed in the round. for_good: calls spend() at once, so undo() is impossible.
   double commit(bool for_good = true);
-  void spend();  // what was adopted, and is sent now, is needed no longer
-  void undo();   // what was committed last, and not spent, is the open round's again
-  // Between rounds: the copies that the next round writes are the system's for the asking.
+  void spend();  // marks adopted residuals as spent: the committed round sent them
+  void undo();   // the copies of the last commit, unless spent, are the open round's again
+  // Between rounds: lets the system reclaim the pages that the next round writes.
   void lend_next();
 
-  // ---- Residuals on a GPU. All that is asked for here brings them home first.
-  // Residuals of all tensors that share the part go there, if it keeps any. Where that fails they are here still.
-  Status leave(int part, const std::shared_ptr<device::Ferry>& by);
-  Status come_home(int part);
-  Status come_home();  // all of them
-  struct Away {        // as view(); 0: none is kept
+  // ---- Residuals on a GPU. The other calls copy a residual to the host first.
+  // Copies the residuals of the part to the device, if it keeps any. If the copy fails, they stay on the host.
+  Status to_device(int part, const std::shared_ptr<device::Ferry>& by);
+  Status to_host(int part);
+  Status to_host();    // all of them
+  struct DeviceView {  // as view(); 0: no residual
     device::Address residual = 0, left = 0;
   };
-  Away away(int part, int chunk, bool settles);
-  bool carries(int part) const { return parts_[static_cast<std::size_t>(part)].carries; }
+  DeviceView device_view(int part, int chunk, bool updates);
+  bool has_residual(int part) const { return parts_[static_cast<std::size_t>(part)].has_residual; }
   bool reads_alone(int part) const { return parts_[static_cast<std::size_t>(part)].adopted; }
-  // Not ok: something that was on a GPU could not be brought home, and what is here in its place means nothing.
+  // Not ok: a copy from a GPU failed, so the values on the host are not valid.
   const Status& lost() const { return lost_; }
 
-  // ---- What is kept of one of the tensors, as of the last commit. Empty where nothing is.
-  std::span<float> residual(Slice tensor);
-  std::span<const float> see_residual(
-      Slice tensor);  // of one on a GPU a copy, which is good until the next round
-  std::span<float> velocity(Slice tensor) { return cut(&Holding::velocity, tensor); }
-  std::span<std::uint8_t> memory(Slice tensor);
-  // The meaning of this tensor's memory: the codecs, their settings and where they cut. 0 where there is none.
-  std::uint64_t memory_kind(Slice tensor) const;
-  // The tensor's residual comes from elsewhere. Parts that keep no residual send it all the same.
-  void adopt(Slice tensor, std::span<const float> residual);
-  // In chunks that this rank does not encode both copies become the committed one, so that commits leave it as it is.
-  // Whoever changes the residual calls it.
-  void rest(Slice tensor);
+  // ---- The state of one tensor, as of the last commit. Empty if nothing is kept.
+  std::span<float> residual(ValueRange tensor);
+  std::span<const float> read_residual(
+      ValueRange tensor);  // if it is on a GPU, a copy that is valid until the next round
+  std::span<float> velocity(ValueRange tensor) { return cut(&StateBuffer::velocity, tensor); }
+  std::span<std::uint8_t> memory(ValueRange tensor);
+  // The kind of this tensor's memory: a hash of the codecs, their settings and the chunk bounds. 0: no memory.
+  std::uint64_t memory_kind(ValueRange tensor) const;
+  // Sets the tensor's residual. Parts that keep no residual send it too.
+  void adopt(ValueRange tensor, std::span<const float> residual);
+  // In chunks that this rank does not encode, both copies become the committed one, so commits do not change them.
+  // Call it after a change of the residual.
+  void copy_committed(ValueRange tensor);
 
-  // ---- Other buffers take over from these. No round of either is open.
-  // The copies that take_over() of this tensor would bring.
-  Own gives(Slice tensor);
-  // The memory of a tensor, which lies at `theirs` in `other`, changes hands with what is in it. `counts`: it is what
-  // is kept of the tensor; else its values mean nothing. False, and nothing is done, where the tensor has none of its
-  // own on one of the sides.
-  bool take_over(Slice tensor, Buffers& other, Slice theirs, bool counts);
-  // Memory for all that was to come and did not.
+  // ---- Moves between two ErrorFeedbacks, neither of which has an open round.
+  // The copies that take_over() of this tensor would move.
+  StateKinds transferable(ValueRange tensor);
+  // Moves the memory of a tensor, at `theirs` in `other`, with its contents. `counts`: the contents are the tensor's
+  // state; else they are undefined. Returns false and does nothing if the tensor shares its memory with others on one
+  // of the two sides.
+  bool take_over(ValueRange tensor, ErrorFeedback& other, ValueRange theirs, bool counts);
+  // Allocates memory for the expected states that take_over() did not move in.
   void complete();
 
-  // Floats that are needed no longer.
+  // The memory of spent residuals.
   std::vector<LargeFloats> take_spent() { return std::exchange(spent_, {}); }
 
  private:
   struct PartState {
     bool keeps_velocity = false;
-    bool carries = false;                  // encode reads residuals and writes them
-    bool adopted = false;                  // it reads them alone, and only until what it adopted is sent
-    std::size_t holding = 0;               // its values'
+    bool has_residual = false;             // encode reads residuals and writes them
+    bool adopted = false;                  // encode only reads residuals, until the adopted ones are sent
+    std::size_t buffer = 0;                // the number of its StateBuffer
     std::vector<std::size_t> memory = {};  // of chunk c within memory_, bytes; chunks + 1 entries
     std::vector<double> forgotten = {};    // of chunk c in the open round; empty without decay
   };
-  void bring_home(Holding& holding);
-  Holding* find(Slice tensor);   // nullptr for a tensor without values
-  Holding* alone(Slice tensor);  // nullptr where others share it
-  std::span<float> cut(Copies Holding::*kept, Slice tensor);
+  void fetch(StateBuffer& buffer);
+  StateBuffer* find(ValueRange tensor);   // nullptr for a tensor without values
+  StateBuffer* alone(ValueRange tensor);  // nullptr if tensors share it
+  std::span<float> cut(DoubleBuffer StateBuffer::*kept, ValueRange tensor);
   // From value `first` of the bucket on, one of the part's.
-  float* at(Copies Holding::*kept, int which, int part, std::size_t first);
-  const Piece& piece(int part) const { return pieces_[static_cast<std::size_t>(part)]; }
+  float* at(DoubleBuffer StateBuffer::*kept, int which, int part, std::size_t first);
+  const FeedbackPart& feedback_part(int part) const {
+    return feedback_parts_[static_cast<std::size_t>(part)];
+  }
   PartState& state(int part) { return parts_[static_cast<std::size_t>(part)]; }
-  Slice chunk_of(int part, int chunk) const {
-    const Piece& p = piece(part);
+  ValueRange chunk_of(int part, int chunk) const {
+    const FeedbackPart& p = feedback_part(part);
     const auto c = static_cast<std::size_t>(chunk);
     return {p.values.first + p.starts[c], p.starts[c + 1] - p.starts[c]};
   }
   ByteView at(const std::vector<std::uint8_t>& memory, int part, int chunk) const;
-  // Parts send what this holding is owed of the tensor, whatever their policy.
-  void carry_debts(Holding& holding, Slice tensor);
-  // True if a part with a memory is this tensor's.
-  bool remembers(std::size_t part, Slice tensor) const;
+  // Makes the parts send this buffer's residual of the tensor, with any policy.
+  void send_residual_of(StateBuffer& buffer, ValueRange tensor);
+  // True if the part has a memory and belongs to this tensor.
+  bool remembers(std::size_t part, ValueRange tensor) const;
 
-  const std::vector<Slice> tensors_;
-  const std::vector<Piece> pieces_;
+  const std::vector<ValueRange> tensors_;
+  const std::vector<FeedbackPart> feedback_parts_;
   std::vector<PartState> parts_;
-  std::vector<Holding> holdings_;  // in order
+  std::vector<StateBuffer> buffers_;  // in order
   std::vector<LargeFloats> spent_;
   std::vector<std::uint8_t> memory_[2];
   int now_ = 0;  // which of the two is committed
   Status lost_;
 };
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -8,14 +8,14 @@
 
 #include "tithe/seam/catalogue.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 namespace {
 
 using Floats = std::vector<float>;
 
 struct Shape {
-  std::vector<Slice> tensors;
-  std::vector<Piece> pieces;
+  std::vector<ValueRange> tensors;
+  std::vector<FeedbackPart> parts;
 };
 
 // Tensors of these sizes, each cut into parts of at most `most` values.
@@ -25,7 +25,7 @@ Shape apart(std::span<const std::size_t> sizes, const char* spec, std::size_t mo
   for (const std::size_t n : sizes) {
     s.tensors.push_back({at, n});
     for (std::size_t k = 0; k < n; k += most)
-      s.pieces.push_back({{at + k, std::min(most, n - k)}, *parse_spec(spec), {0, std::min(most, n - k)}});
+      s.parts.push_back({{at + k, std::min(most, n - k)}, *parse_spec(spec), {0, std::min(most, n - k)}});
     at += n;
   }
   return s;
@@ -35,28 +35,31 @@ Shape apart(std::span<const std::size_t> sizes, const char* spec, std::size_t mo
 Shape together(std::span<const std::size_t> sizes, const char* spec) {
   Shape s = apart(sizes, spec);
   const std::size_t n = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-  s.pieces = {{{0, n}, *parse_spec(spec), {0, n}}};
+  s.parts = {{{0, n}, *parse_spec(spec), {0, n}}};
   return s;
 }
 
-Buffers make(const Shape& s, std::span<const Own> comes = {}) { return {s.tensors, s.pieces, comes}; }
+ErrorFeedback make(const Shape& s, std::span<const StateKinds> incoming = {}) {
+  return {s.tensors, s.parts, incoming};
+}
 
 void fill(std::span<float> v, float first) { std::iota(v.begin(), v.end(), first); }
 Floats floats(std::span<const float> v) { return {v.begin(), v.end()}; }
 
 constexpr std::size_t kSizes[] = {30, 0, 70}, kTurned[] = {70, 30, 0};
-constexpr Slice kA{0, 30}, kB{30, 70}, kTurnedA{70, 30}, kTurnedB{0, 70};
+constexpr ValueRange kA{0, 30}, kB{30, 70}, kTurnedA{70, 30}, kTurnedB{0, 70};
 
-TEST(Buffers, WhatATensorHasAloneChangesHandsAsItIs) {
+TEST(ErrorFeedback, WhatATensorHasAloneChangesHandsAsItIs) {
   for (const int rounds : {0, 1}) {  // so that the two differ in which copy is committed
-    Buffers before = make(apart(kSizes, "topk:ratio=0.1", 40));
+    ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1", 40));
     for (int k = 0; k < rounds; ++k) before.commit();
     fill(before.residual(kA), 1);
     fill(before.residual(kB), 100);
-    const std::vector<Own> comes = {before.gives(kB), before.gives(kA), before.gives({30, 0})};
-    EXPECT_TRUE(comes[0].residual && comes[1].residual);
-    EXPECT_FALSE(comes[0].velocity || comes[2].residual);
-    Buffers after = make(apart(kTurned, "onebit"), comes);
+    const std::vector<StateKinds> incoming = {before.transferable(kB), before.transferable(kA),
+                                              before.transferable({30, 0})};
+    EXPECT_TRUE(incoming[0].residual && incoming[1].residual);
+    EXPECT_FALSE(incoming[0].velocity || incoming[2].residual);
+    ErrorFeedback after = make(apart(kTurned, "onebit"), incoming);
     EXPECT_TRUE(after.residual(kTurnedB).empty()) << "no memory that is not needed";
     const Floats a = floats(before.residual(kA)), b = floats(before.residual(kB));
     const float *at_a = before.residual(kA).data(), *at_b = before.residual(kB).data();
@@ -68,26 +71,27 @@ TEST(Buffers, WhatATensorHasAloneChangesHandsAsItIs) {
     EXPECT_EQ(floats(after.residual(kTurnedA)), a);
     EXPECT_EQ(floats(after.residual(kTurnedB)), b);
     const Floats grad(70);
-    const Carry seen = after.view(0, 0, grad.data(), true);
+    const EncodeInput seen = after.view(0, 0, grad.data(), true);
     EXPECT_EQ(seen.residual, at_b);
     EXPECT_NE(seen.residual_out, nullptr);
     EXPECT_NE(seen.residual_out, seen.residual);
   }
 }
 
-TEST(Buffers, OnlyWhatMayBeLeftUnsentHasMemory) {
+TEST(ErrorFeedback, OnlyWhatMayBeLeftUnsentHasMemory) {
   Shape s = apart(kSizes, "topk:ratio=0.1");
-  s.pieces[0].spec = *parse_spec("fp32");
-  Buffers mixed = make(s);
+  s.parts[0].spec = *parse_spec("fp32");
+  ErrorFeedback mixed = make(s);
   EXPECT_TRUE(mixed.residual(kA).empty());
   EXPECT_EQ(mixed.residual(kB).size(), 70U);
   EXPECT_TRUE(mixed.velocity(kB).empty());
 }
 
-TEST(Buffers, WhatSharesAPartStaysWhereItIs) {
-  Buffers before = make(together(kSizes, "topk:ratio=0.1")), after = make(apart(kSizes, "topk:ratio=0.1"));
+TEST(ErrorFeedback, WhatSharesAPartStaysWhereItIs) {
+  ErrorFeedback before = make(together(kSizes, "topk:ratio=0.1")),
+                after = make(apart(kSizes, "topk:ratio=0.1"));
   fill(before.residual(kA), 1);
-  EXPECT_FALSE(before.gives(kA).residual);
+  EXPECT_FALSE(before.transferable(kA).residual);
   EXPECT_FALSE(after.take_over(kA, before, kA, true));
   EXPECT_EQ(floats(after.residual(kA)), Floats(30));
   EXPECT_EQ(before.residual(kA)[0], 1.0F);
@@ -95,18 +99,19 @@ TEST(Buffers, WhatSharesAPartStaysWhereItIs) {
   EXPECT_EQ(before.residual(kA)[0], 1.0F);
 }
 
-TEST(Buffers, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
-  Buffers before = make(apart(kSizes, "topk:ratio=0.1", 40)), after = make(apart(kSizes, "fp32", 50));
+TEST(ErrorFeedback, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
+  ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1", 40)), after = make(apart(kSizes, "fp32", 50));
   before.commit();
   fill(before.residual(kB), 1);
-  for (const Slice t : {kA, kB}) EXPECT_TRUE(after.take_over(t, before, t, true));
+  for (const ValueRange t : {kA, kB}) EXPECT_TRUE(after.take_over(t, before, t, true));
   after.complete();
   EXPECT_TRUE(after.residual(kA).empty()) << "nothing is owed";
   const Floats owed = floats(after.residual(kB)), grad(50);
   EXPECT_EQ(owed[69], 70.0F);
   for (int round = 0; round < 2; ++round) {  // the first one is not committed
     EXPECT_EQ(after.view(0, 0, grad.data(), true).residual, nullptr);
-    const Carry first = after.view(1, 0, grad.data(), true), second = after.view(2, 0, grad.data(), true);
+    const EncodeInput first = after.view(1, 0, grad.data(), true),
+                      second = after.view(2, 0, grad.data(), true);
     EXPECT_EQ(first.residual, after.residual(kB).data());
     EXPECT_EQ(second.residual, after.residual(kB).data() + 50);
     EXPECT_EQ(first.residual_out, nullptr) << "nothing will be left";
@@ -122,13 +127,13 @@ TEST(Buffers, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
 }
 
 // Debts that were about to be sent when the next codec came: one copy is all there is of them.
-TEST(Buffers, WhatWasNotSentYetGoesOn) {
-  Buffers first = make(apart(kSizes, "topk:ratio=0.1")), second = make(apart(kSizes, "fp32"));
+TEST(ErrorFeedback, WhatWasNotSentYetGoesOn) {
+  ErrorFeedback first = make(apart(kSizes, "topk:ratio=0.1")), second = make(apart(kSizes, "fp32"));
   fill(first.residual(kB), 1);
   EXPECT_TRUE(second.take_over(kB, first, kB, true));
-  const Own comes[] = {second.gives(kA), {}, second.gives(kB)};
-  EXPECT_FALSE(comes[2].residual);
-  Buffers third = make(apart(kSizes, "onebit"), comes);
+  const StateKinds incoming[] = {second.transferable(kA), {}, second.transferable(kB)};
+  EXPECT_FALSE(incoming[2].residual);
+  ErrorFeedback third = make(apart(kSizes, "onebit"), incoming);
   EXPECT_TRUE(third.take_over(kB, second, kB, true));
   third.complete();
   EXPECT_EQ(third.residual(kB)[69], 70.0F);
@@ -136,12 +141,12 @@ TEST(Buffers, WhatWasNotSentYetGoesOn) {
   EXPECT_EQ(third.residual(kB).size(), 70U);
 }
 
-TEST(Buffers, ACodecWithoutFeedbackKeepsAResidualOnceItIsOwed) {
-  Buffers before = make(apart(kSizes, "topk:ratio=0.1"));
-  Buffers after = make(apart(kSizes, "topk:ratio=0.1,feedback=none"));
+TEST(ErrorFeedback, ACodecWithoutFeedbackKeepsAResidualOnceItIsOwed) {
+  ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1"));
+  ErrorFeedback after = make(apart(kSizes, "topk:ratio=0.1,feedback=none"));
   EXPECT_TRUE(after.residual(kA).empty());
   fill(before.residual(kB), 1);
-  for (const Slice t : {kA, kB}) EXPECT_TRUE(after.take_over(t, before, t, true));
+  for (const ValueRange t : {kA, kB}) EXPECT_TRUE(after.take_over(t, before, t, true));
   after.complete();
   EXPECT_TRUE(after.residual(kA).empty());
   const Floats grad(70);
@@ -152,11 +157,11 @@ TEST(Buffers, ACodecWithoutFeedbackKeepsAResidualOnceItIsOwed) {
 }
 
 // The tensor's kept values lie in another layout: this one's memory moves on, and means nothing.
-TEST(Buffers, WhatDoesNotCountIsMemoryAlone) {
-  Buffers before = make(apart(kSizes, "topk:ratio=0.1"));
+TEST(ErrorFeedback, WhatDoesNotCountIsMemoryAlone) {
+  ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1"));
   fill(before.residual(kB), 1);
-  const Own comes[] = {{}, {}, before.gives(kB)};
-  Buffers needs = make(apart(kSizes, "onebit"), comes), needs_none = make(apart(kSizes, "fp32"));
+  const StateKinds incoming[] = {{}, {}, before.transferable(kB)};
+  ErrorFeedback needs = make(apart(kSizes, "onebit"), incoming), needs_none = make(apart(kSizes, "fp32"));
   EXPECT_TRUE(needs_none.take_over(kB, before, kB, false));
   EXPECT_TRUE(needs_none.residual(kB).empty());
   const float* memory = before.residual(kB).data();
@@ -166,15 +171,15 @@ TEST(Buffers, WhatDoesNotCountIsMemoryAlone) {
   EXPECT_EQ(floats(needs.residual(kB)), Floats(70));
 }
 
-TEST(Buffers, VelocitiesChangeHandsToo) {
-  Buffers before = make(apart(kSizes, "dgc:feedback=momentum"));
+TEST(ErrorFeedback, VelocitiesChangeHandsToo) {
+  ErrorFeedback before = make(apart(kSizes, "dgc:feedback=momentum"));
   fill(before.velocity(kB), 1);
   fill(before.residual(kB), 200);
-  const Own comes[] = {before.gives(kA), {}, before.gives(kB)};
-  EXPECT_TRUE(comes[2].velocity);
+  const StateKinds incoming[] = {before.transferable(kA), {}, before.transferable(kB)};
+  EXPECT_TRUE(incoming[2].velocity);
   Shape fp32 = apart(kSizes, "fp32");
-  for (Piece& p : fp32.pieces) p.spec.feedback.kind = Feedback::kMomentum;  // as choices share it
-  Buffers after = make(fp32, comes);
+  for (FeedbackPart& p : fp32.parts) p.spec.feedback.kind = Feedback::kMomentum;  // as choices share it
+  ErrorFeedback after = make(fp32, incoming);
   // Should something not come after all, it has memory all the same.
   EXPECT_TRUE(after.take_over(kB, before, kB, true));
   after.complete();
@@ -184,4 +189,4 @@ TEST(Buffers, VelocitiesChangeHandsToo) {
 }
 
 }  // namespace
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -3,17 +3,17 @@
 
 #include "base/finite.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 namespace {
 
-void give_up(Booked& booked, float value) {
+void discard(LostResidual& booked, float value) {
   booked.values += value != 0.0F ? 1 : 0;
   booked.sum += double{value};
 }
 
 // Values [first, last) of `from`, which may be empty. booked: null for a velocity, which is no debt by itself.
 void add(const std::vector<float>& from, std::size_t first, std::size_t last, std::vector<float>& to,
-         Booked* booked) {
+         LostResidual* booked) {
   if (from.empty() || first == last) return;
   to.resize(from.size());
   for (std::size_t i = first; i < last; ++i) {
@@ -21,30 +21,31 @@ void add(const std::vector<float>& from, std::size_t first, std::size_t last, st
     if (is_finite(sum))
       to[i] = sum;
     else if (booked != nullptr)
-      give_up(*booked, from[i]);
+      discard(*booked, from[i]);
   }
 }
 
 }  // namespace
 
-void inherit(const Store::Map& estate, int me, int world, Store::Map& mine, Book& book) {
+void redistribute(const ResidualStore::Map& lost, int me, int world, ResidualStore::Map& mine,
+                  LostResiduals& book) {
   const auto rank = static_cast<std::size_t>(me), ranks = static_cast<std::size_t>(world);
-  for (const auto& [key, from] : estate) {
-    Kept& to = mine[key];
+  for (const auto& [key, from] : lost) {
+    TensorState& to = mine[key];
     to.n = from.n;
     // n rank / ranks, where the product could be too large.
     const auto begin = [n = to.n, ranks](std::size_t r) { return n / ranks * r + n % ranks * r / ranks; };
-    Booked booked;
+    LostResidual booked;
     add(from.loose_residual, begin(rank), begin(rank + 1), to.loose_residual, &booked);
     add(from.loose_velocity, begin(rank), begin(rank + 1), to.loose_velocity, nullptr);
     if (booked.values != 0) book[key] += booked;
   }
 }
 
-void give_up(const Store::Map& estate, Book& book) {
-  for (const auto& [key, from] : estate)
+void discard(const ResidualStore::Map& lost, LostResiduals& book) {
+  for (const auto& [key, from] : lost)
     for (const float v : from.loose_residual)
-      if (v != 0.0F) give_up(book[key], v);
+      if (v != 0.0F) discard(book[key], v);
 }
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// An estate is what a lost rank had left unsent. Others take it over, a slice of each tensor each, or it is booked.
+// The residuals of a lost rank. Each survivor adds a slice of each tensor to its own residual, or one rank books all.
 //
-//   whole    every value goes to one rank: nothing is divided, and rounded is only the sum with what that rank owes
-//   booked   what cannot be taken over, since that sum would be no float, is booked
+//   whole    every value goes to one rank: no value is divided, and only the sum with that rank's residual is rounded
+//   booked   values whose sum would not be finite are booked
 #include <map>
 #include <string>
 
 #include "feedback/residual_store.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
-struct Booked {
-  std::uint64_t values = 0;  // that were not zero
+struct LostResidual {
+  std::uint64_t values = 0;  // non-zero values
   double sum = 0;
-  Booked& operator+=(const Booked& other) {
+  LostResidual& operator+=(const LostResidual& other) {
     values += other.values;
     sum += other.sum;
     return *this;
   }
 };
-using Book = std::map<std::string, Booked, std::less<>>;  // by key
+using LostResiduals = std::map<std::string, LostResidual, std::less<>>;  // by key
 
-// Rank `me` of `world` takes over its share of the estate, from value n me / world of each tensor on. All is loose.
-void inherit(const Store::Map& estate, int me, int world, Store::Map& mine, Book& book);
-// All of it is given up.
-void give_up(const Store::Map& estate, Book& book);
+// Adds the share of rank `me` of `world`, from value n me / world of each tensor on, to `mine`. All states are loose.
+void redistribute(const ResidualStore::Map& lost, int me, int world, ResidualStore::Map& mine,
+                  LostResiduals& book);
+// Books all of `lost`.
+void discard(const ResidualStore::Map& lost, LostResiduals& book);
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-namespace tithe::carry {
+namespace tithe::feedback {
 namespace {
 
-Kept owing(std::vector<float> residual, std::vector<float> velocity = {}) {
-  Kept k;
+TensorState owing(std::vector<float> residual, std::vector<float> velocity = {}) {
+  TensorState k;
   k.n = residual.size();
   k.loose_residual = std::move(residual);
   k.loose_velocity = std::move(velocity);
@@ -19,13 +19,13 @@ TEST(Estate, IsWhole) {
     for (const int world : {1, 2, 3, 7, 1500}) {
       std::vector<float> owed(n), velocity(n);
       for (std::size_t i = 0; i < n; ++i) owed[i] = velocity[i] = static_cast<float>(i) + 0.5F;
-      Store::Map estate;
-      estate["w"] = owing(owed, velocity);
+      ResidualStore::Map lost;
+      lost["w"] = owing(owed, velocity);
       std::vector<float> sum(n), moving(n);
-      Book book;
+      LostResiduals book;
       for (int r = 0; r < world; ++r) {
-        Store::Map mine;
-        inherit(estate, r, world, mine, book);
+        ResidualStore::Map mine;
+        redistribute(lost, r, world, mine, book);
         EXPECT_EQ(mine["w"].n, n);
         for (std::size_t i = 0; i < mine["w"].loose_residual.size(); ++i) {
           sum[i] += mine["w"].loose_residual[i];
@@ -39,27 +39,27 @@ TEST(Estate, IsWhole) {
 }
 
 TEST(Estate, WhatWouldBeNoFloatIsBooked) {
-  Store::Map estate, mine;
-  estate["w"] = owing({3e38F, 1.0F, -3e38F});
+  ResidualStore::Map lost, mine;
+  lost["w"] = owing({3e38F, 1.0F, -3e38F});
   mine["w"] = owing({3e38F, 2.0F, 3e38F});
-  Book book;
-  inherit(estate, 0, 1, mine, book);
+  LostResiduals book;
+  redistribute(lost, 0, 1, mine, book);
   EXPECT_EQ(mine["w"].loose_residual, (std::vector<float>{3e38F, 3.0F, 0.0F}));
   EXPECT_EQ(book["w"].values, 1U);
   EXPECT_EQ(book["w"].sum, double{3e38F});
 }
 
 TEST(Estate, WhatIsGivenUpIsBooked) {
-  Store::Map estate;
-  estate["a"] = owing({1.0F, 0.0F, -3.0F});
-  estate["b"] = owing({0.0F});
-  Book book;
-  give_up(estate, book);
-  give_up(estate, book);
+  ResidualStore::Map lost;
+  lost["a"] = owing({1.0F, 0.0F, -3.0F});
+  lost["b"] = owing({0.0F});
+  LostResiduals book;
+  discard(lost, book);
+  discard(lost, book);
   ASSERT_EQ(book.size(), 1U);
   EXPECT_EQ(book["a"].values, 4U);
   EXPECT_EQ(book["a"].sum, -4.0);
 }
 
 }  // namespace
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

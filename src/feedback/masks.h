@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Momentum factor masking (Lin et al., ICLR 2018, 3.3): the velocity of a value that was sent starts anew, so that old
-// momentum does not push where the gradient no longer points.
+// Momentum factor masking (Lin et al., ICLR 2018, 3.3): the velocity of a sent value restarts at zero, so that old
+// momentum does not act against the present gradient.
 #include "tithe/seam/codec.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
 // Clears the velocity at every index that `payload`, of an impl of a codec that selects values, sent.
 void mask_velocity(const Impl& impl, ByteView payload, float* velocity);
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -7,7 +7,7 @@
 
 #include "tithe/seam/catalogue.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 namespace {
 
 // Masking once read every payload as a plain one: a packed payload's indices were taken for something else.
@@ -43,4 +43,4 @@ TEST(MaskVelocity, PackedPayloads) {
 }
 
 }  // namespace
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

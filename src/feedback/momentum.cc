@@ -5,7 +5,7 @@
 
 #include "base/fold.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
 float clip_factor(std::span<const float> grad, double clip) {
   if (clip <= 0) return 1.0F;
@@ -43,4 +43,4 @@ double decay(const FeedbackPolicy& policy, std::span<float> residual) {
   return forgotten.total();
 }
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

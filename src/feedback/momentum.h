@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The carry's work on values besides the residual, which an encoder keeps itself (Carry): clipping and momentum
+// Error feedback on values other than the residual, which the encoder writes (EncodeInput): clipping and momentum
 // correction before encode (Lin et al., "Deep Gradient Compression", ICLR 2018), decay after it.
 #include <cstddef>
 #include <span>
 
 #include "tithe/seam/spec.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
 // min(1, clip / |grad|), the norm summed in double in the fixed shape of base/fold.h; 1 where clip is 0.
 float clip_factor(std::span<const float> grad, double clip);
@@ -17,8 +17,8 @@ float clip_factor(std::span<const float> grad, double clip);
 void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad, const float* velocity,
                     float* next);
 
-// Decay: keeps the policy's part of the residual that an encode left. Returns the sum of what it took, in the fixed
+// Decay: multiplies the residual by the policy's factor. Returns the sum that it removed, in the fixed
 // shape of base/fold.h.
 double decay(const FeedbackPolicy& policy, std::span<float> residual);
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -14,7 +14,7 @@
 #include "codec/params.h"
 
 namespace tithe {
-namespace carry {
+namespace feedback {
 namespace {
 
 enum Param : std::size_t { kKind, kMu, kBeta, kMask, kNesterov, kClip };
@@ -113,13 +113,13 @@ Status check_feedback(const Settings& settings, const FeedbackPolicy& policy) {
                       cures.empty() ? "" : fmt::format(", or take {}", fmt::join(cures, " or ")))};
 }
 
-Values fallbacks() {
-  Values values{};
+FeedbackParams fallbacks() {
+  FeedbackParams values{};
   for (std::size_t i = 0; i < kParams; ++i) values[i] = kTable[i].fallback;
   return values;
 }
 
-Result<FeedbackPolicy> policy_of(const Settings& settings, const Values& values) {
+Result<FeedbackPolicy> policy_of(const Settings& settings, const FeedbackParams& values) {
   const Codec& codec = *settings.codec;
   FeedbackPolicy f;
   f.kind = values[kKind] == kTable[kKind].fallback ? usual_kind(codec)
@@ -155,10 +155,10 @@ void append(std::string& spec, const Codec& codec, const FeedbackPolicy& policy)
   params::append(spec, kTable[kClip], policy.clip, 0);
 }
 
-}  // namespace carry
+}  // namespace feedback
 
-std::string_view name(Feedback feedback) { return carry::kKinds[static_cast<std::size_t>(feedback)]; }
+std::string_view name(Feedback feedback) { return feedback::kKinds[static_cast<std::size_t>(feedback)]; }
 
-std::span<const ParamSpec> feedback_params() { return carry::kTable; }
+std::span<const ParamSpec> feedback_params() { return feedback::kTable; }
 
 }  // namespace tithe

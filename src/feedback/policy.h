@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters of the carry, which stand beside a codec's own in a spec, and what they mean for a codec
+// The parameters of error feedback, which a spec lists after the codec's own, and their meaning for a codec
 // (tithe/seam/spec.h lists them).
 #include <array>
 #include <string>
 
 #include "tithe/seam/spec.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
 inline constexpr std::size_t kParams = 6;
-using Values = std::array<double, kParams>;  // in the order of feedback_params()
-Values fallbacks();
+using FeedbackParams = std::array<double, kParams>;  // in the order of feedback_params()
+FeedbackParams fallbacks();
 
 // An upper bound of the factor by which one round without a gradient multiplies a residual: of its L2 norm or of its
 // largest magnitude, whichever is less. Above 1, residuals can grow from round to round without limit. 0: the codec
 // states neither bound (Traits::contraction, Traits::error), so nothing is known.
 double residual_growth(const Settings& settings);
 
-// kInvalid, with the settings that would do, where the policy's residual can grow without limit.
+// kInvalid, with valid settings, if the policy's residual can grow without limit.
 Status check_feedback(const Settings& settings, const FeedbackPolicy& policy);
 
-// kInvalid where the codec cannot serve the policy with these settings.
-Result<FeedbackPolicy> policy_of(const Settings& settings, const Values& values);
-// Appends what differs from the codec's usual policy to a spec.
+// kInvalid if the codec does not support the policy with these settings.
+Result<FeedbackPolicy> policy_of(const Settings& settings, const FeedbackParams& values);
+// Appends the parameters that differ from the codec's default policy to a spec.
 void append(std::string& spec, const Codec& codec, const FeedbackPolicy& policy);
 
 inline bool keeps_residual(const Spec& spec) {
@@ -31,4 +31,4 @@ inline bool keeps_residual(const Spec& spec) {
 }
 inline bool keeps_velocity(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -7,7 +7,7 @@
 #include "base/finite.h"
 #include "codec/shared/common/magnitude.h"
 
-namespace tithe::carry {
+namespace tithe::feedback {
 namespace {
 
 void put(ArchiveWriter& out, std::span<const float> v) {
@@ -39,26 +39,27 @@ ByteView tidy(ByteView v) {
 
 }  // namespace
 
-std::span<const float> Kept::residual() const {
-  return in == nullptr ? std::span<const float>(loose_residual) : in->see_residual(slice);
+std::span<const float> TensorState::residual() const {
+  return in == nullptr ? std::span<const float>(loose_residual) : in->read_residual(slice);
 }
 
-std::span<const float> Kept::velocity() const {
+std::span<const float> TensorState::velocity() const {
   return in == nullptr ? std::span<const float>(loose_velocity) : in->velocity(slice);
 }
 
-ByteView Kept::memory() const {
+ByteView TensorState::memory() const {
   if (left) return left_memory;
   return in == nullptr ? ByteView(loose_memory) : in->memory(slice);
 }
 
-std::uint64_t Kept::memory_kind() const {
+std::uint64_t TensorState::memory_kind() const {
   if (left) return left_memory_kind;
   return in == nullptr ? loose_memory_kind : in->memory_kind(slice);
 }
 
-LetGo Kept::let_go() {
-  LetGo gone{.largest = std::max(codec::largest_magnitude(residual()), codec::largest_magnitude(velocity()))};
+DroppedResidual TensorState::drop_excessive() {
+  DroppedResidual gone{
+      .largest = std::max(codec::largest_magnitude(residual()), codec::largest_magnitude(velocity()))};
   if (gone.largest <= kMostCarried) return {};
   const std::span<float> owed = in == nullptr ? std::span(loose_residual) : in->residual(slice);
   const std::span<float> moving = in == nullptr ? std::span(loose_velocity) : in->velocity(slice);
@@ -68,11 +69,11 @@ LetGo Kept::let_go() {
   }
   std::ranges::fill(owed, 0.0F);
   std::ranges::fill(moving, 0.0F);
-  if (in != nullptr) in->rest(slice);
+  if (in != nullptr) in->copy_committed(slice);
   return gone;
 }
 
-bool Kept::owe(std::span<const float> gradient) {
+bool TensorState::add_unsent(std::span<const float> gradient) {
   std::vector<float> sum(gradient.begin(), gradient.end());
   const std::span<const float> owed = residual();
   for (std::size_t i = 0; i < owed.size(); ++i) sum[i] += owed[i];
@@ -84,7 +85,7 @@ bool Kept::owe(std::span<const float> gradient) {
   return true;
 }
 
-void Kept::move_to(Buffers& buffers, Slice to) {
+void TensorState::move_to(ErrorFeedback& buffers, ValueRange to) {
   if (in == &buffers) return;
   buffers.adopt(to, residual());
   if (const std::span<float> into = buffers.velocity(to); !into.empty()) {
@@ -92,11 +93,11 @@ void Kept::move_to(Buffers& buffers, Slice to) {
     std::fill(into.begin(), into.end(), 0.0F);
     std::copy(had.begin(), had.end(), into.begin());
   }
-  settle_in(buffers, to);
+  finish_move(buffers, to);
 }
 
-void Kept::settle_in(Buffers& buffers, Slice to) {
-  Kept there{.n = to.n, .used = used, .in = &buffers, .slice = to, .used_before = used_before};
+void TensorState::finish_move(ErrorFeedback& buffers, ValueRange to) {
+  TensorState there{.n = to.n, .used = used, .in = &buffers, .slice = to, .used_before = used_before};
   const std::span<std::uint8_t> into = buffers.memory(to);
   const ByteView had = memory();
   if (had.size() == into.size() && memory_kind() == buffers.memory_kind(to)) {
@@ -110,41 +111,41 @@ void Kept::settle_in(Buffers& buffers, Slice to) {
   *this = std::move(there);
 }
 
-Kept& Store::of(std::string_view key) {
-  const auto at = kept_.find(key);
-  return at != kept_.end() ? at->second : kept_.emplace(std::string(key), Kept{}).first->second;
+TensorState& ResidualStore::of(std::string_view key) {
+  const auto at = tensors_.find(key);
+  return at != tensors_.end() ? at->second : tensors_.emplace(std::string(key), TensorState{}).first->second;
 }
 
-const Kept* Store::find(std::string_view key) const {
-  const auto at = kept_.find(key);
-  return at == kept_.end() ? nullptr : &at->second;
+const TensorState* ResidualStore::find(std::string_view key) const {
+  const auto at = tensors_.find(key);
+  return at == tensors_.end() ? nullptr : &at->second;
 }
 
-void Store::restore(Map&& saved) {
-  for (auto& [key, kept] : kept_) kept = {.n = kept.n};
+void ResidualStore::restore(Map&& saved) {
+  for (auto& [key, kept] : tensors_) kept = {.n = kept.n};
   for (auto& [key, kept] : saved) of(key) = std::move(kept);
 }
 
-void write(const Store& store, ArchiveWriter& out, bool debts) {
+void write(const ResidualStore& store, ArchiveWriter& out, bool residuals) {
   out.number(std::uint64_t{store.all().size()});
   for (const auto& [key, kept] : store.all()) {
     out.text(key);
     out.number(std::uint64_t{kept.n});
-    put(out, debts ? tidy(kept.residual()) : std::span<const float>{});
-    put(out, debts ? tidy(kept.velocity()) : std::span<const float>{});
+    put(out, residuals ? tidy(kept.residual()) : std::span<const float>{});
+    put(out, residuals ? tidy(kept.velocity()) : std::span<const float>{});
     const ByteView memory = tidy(kept.memory());
     out.number(memory.empty() ? std::uint64_t{0} : kept.memory_kind());
     put(out, memory);
   }
 }
 
-Status read(ArchiveReader& in, Store::Map& saved) {
+Status read(ArchiveReader& in, ResidualStore::Map& saved) {
   const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
   const auto keys = in.number<std::uint64_t>();
   for (std::uint64_t k = 0; k < keys && in.whole(); ++k) {
     std::string key = in.text();
     if (!saved.empty() && key <= saved.rbegin()->first) return corrupt;
-    Kept kept;
+    TensorState kept;
     kept.n = in.number<std::uint64_t>();
     kept.loose_residual = floats(in);
     kept.loose_velocity = floats(in);
@@ -162,4 +163,4 @@ Status read(ArchiveReader& in, Store::Map& saved) {
   return in.done() ? Status{} : corrupt;
 }
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -10,7 +10,7 @@ std::string to_string(const Spec& spec) {
   std::string out(spec.codec->name);
   for (std::size_t i = 0; i < spec.codec->params.size(); ++i)
     params::append(out, spec.codec->params[i], spec.settings[i], spec.codec->params[i].fallback);
-  carry::append(out, *spec.codec, spec.feedback);
+  feedback::append(out, *spec.codec, spec.feedback);
   return out;
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace tithe::carry {
+namespace tithe::feedback {
 
-struct Slice {
+struct ValueRange {
   std::size_t first = 0;
   std::size_t n = 0;
 };
@@ -14,7 +14,7 @@ struct Slice {
 // body(k, from, to) for each tensor k that has the values [from, to) of the bucket in common with `part`. Anything with
 // `first` and `n` is a tensor; they lie in order.
 template <typename Tensors, typename Body>
-void each_tensor_in(const Tensors& tensors, Slice part, Body body) {
+void each_tensor_in(const Tensors& tensors, ValueRange part, Body body) {
   const auto end = part.first + part.n;
   auto at = std::partition_point(std::begin(tensors), std::end(tensors),
                                  [&](const auto& t) { return t.first + t.n <= part.first; });
@@ -24,4 +24,4 @@ void each_tensor_in(const Tensors& tensors, Slice part, Body body) {
            std::min(end, at->first + at->n));
 }
 
-}  // namespace tithe::carry
+}  // namespace tithe::feedback

@@ -93,7 +93,7 @@ TEST(Pieces, alike) {
       }
 }
 
-// Whatever is done with the pieces: it is the bytes that came that count.
+// The check covers the received bytes, not later changes to the pieces.
 TEST(Pieces, in_order) {
   Sealed made = sealed(3 * kPieceBytes, nullptr, Cover::kHeader);
   const EachPiece clears = [&](std::size_t at, std::size_t bytes) {

@@ -65,13 +65,13 @@ bool does_the_same(const Codec& codec, const Settings& settings, const KernelSou
     call.scratch = Bytes(scratch).subspan(off, scratch.size() - 64);
     return call;
   };
-  const Runs runs = {
-      [&](std::string_view, const Call& call, const Carry& in, Bytes out) {
+  const VerifiedFunctions runs = {
+      [&](std::string_view, const Call& call, const EncodeInput& in, Bytes out) {
         return impl.encode(mine(call, in.n), in, out);
       },
       [&](std::string_view, const Call& call, std::span<const ByteView> payloads, const Merge& merge,
           std::span<float> out) { return impl.decode(mine(call, out.size()), payloads, merge, out); }};
-  return same_as_interpreter(runs, source.program->of(source.settings), source.settings, kAllKinds);
+  return matches_interpreter(runs, source.program->of(source.settings), source.settings, kAllKinds);
 }
 
 }  // namespace

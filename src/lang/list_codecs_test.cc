@@ -78,7 +78,7 @@ TEST(Graddrop, SendsAboutTheRatioAndNeverMore) {
   EXPECT_LT(full, kRounds);
 }
 
-// Whatever the threshold was, nothing that is kept back is larger than what is sent.
+// No residual value is larger than a sent value, with any threshold.
 TEST(Graddrop, WhatIsSentIsTheLargest) {
   const std::vector<float> grad = draws::bell(150'000, 1, 5);
   for (std::uint32_t round = 0; round < 4; ++round) {

@@ -205,7 +205,7 @@ TEST(LangPhases, RanksAreCounted) {
   EXPECT_EQ(more.status().code(), Code::kUnsupported);
 }
 
-// Whatever stands in front of the last phase, it is checked before anything is written.
+// The earlier phases are checked before anything is written.
 TEST(LangPhases, AContextThatIsNoneIsRefused) {
   const auto program = program_of(kThree);
   Ranks ranks{program->codec, program->codec.reference()};
@@ -351,7 +351,7 @@ TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
   const Combination& of = program->of(settings);
   right = of.running->object.load();
   if (right == nullptr) GTEST_SKIP() << how_it_runs(*program, settings);
-  EXPECT_TRUE(same_as_interpreter(*right, of, settings, kAllKinds));
+  EXPECT_TRUE(matches_interpreter(*right, of, settings, kAllKinds));
   Object wrong = *right;
   wrong.encode = [](const ObjectCall* call, const float* g, const float* r, float* left, std::uint8_t* out,
                     ObjectAnswer* answer) {
@@ -361,7 +361,7 @@ TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
     other.agreed = agreed;
     right->encode(&other, g, r, left, out, answer);
   };
-  EXPECT_FALSE(same_as_interpreter(wrong, of, settings, kAllKinds));
+  EXPECT_FALSE(matches_interpreter(wrong, of, settings, kAllKinds));
   wrong = *right;
   wrong.decode = [](const ObjectCall* call, const std::uint8_t* const* payloads, std::size_t count,
                     const float* base, float divide, float* out) {
@@ -374,7 +374,7 @@ TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
     for (const Payload& p : of_one) views.push_back(p.data());
     right->decode(call, views.data(), count, base, divide, out);
   };
-  EXPECT_FALSE(same_as_interpreter(wrong, of, settings, kAllKinds));
+  EXPECT_FALSE(matches_interpreter(wrong, of, settings, kAllKinds));
 }
 
 // An object for each phase that has one; the line says what runs which phase where they differ.

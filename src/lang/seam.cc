@@ -35,7 +35,7 @@ constexpr std::array<Bound, kMostPhases> bounds(std::index_sequence<kPhase...>) 
 }
 
 // A program that sends pairs by the library's kernels.
-Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_plain(const Call& call, const EncodeInput& in, Bytes out) {
   return lang::encode_pairs(program(call.settings).of(call.settings), call, in, out);
 }
 
@@ -43,7 +43,7 @@ Status check_scratch(const Call& call, std::size_t n) {
   return codec::check_scratch(name(call), call.scratch.size(), scratch(call.settings, n));
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(check_scratch(call, in.n));
   return lang::encode(phase_of(call), name(call), call, in, out);
 }
@@ -58,7 +58,7 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
   return lang::combine(phase_of(call), name(call), call, n, acc, in, residual_out, int_fields::kReference);
 }
 
-Result<Encoded> encode_compiled(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_compiled(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(check_scratch(call, in.n));
   const Combination& c = phase_of(call);
   if (of_indices(c)) return lang::encode_indices_fast(c, name(call), call, in, out);

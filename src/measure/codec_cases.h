@@ -26,19 +26,19 @@ class CodecCase : public Case {
   }
 
  protected:
-  std::size_t encode(const Carry& carry, Bytes out) {
-    const Result<Encoded> e = impl_.encode(call_, carry, out);
+  std::size_t encode(const EncodeInput& input, Bytes out) {
+    const Result<Encoded> e = impl_.encode(call_, input, out);
     if (!e.ok()) fail(e.status());
     return (*e).bytes;
   }
 
   std::size_t bound() const { return codec_.phases.back().bound(call_.settings, grad_.size()); }
   // Runs the phases before the last one, as if no other worker took part.
-  void agree(const Carry& carry) {
+  void agree(const EncodeInput& input) {
     call_.context = {};
     for (call_.phase = 0; call_.phase + 1U < codec_.phases.size(); ++call_.phase) {
-      std::vector<std::uint8_t> payload(codec_.phases[call_.phase].bound(call_.settings, carry.n));
-      payload.resize(encode({carry.grad, carry.residual, nullptr, carry.n}, payload));
+      std::vector<std::uint8_t> payload(codec_.phases[call_.phase].bound(call_.settings, input.n));
+      payload.resize(encode({input.grad, input.residual, nullptr, input.n}, payload));
       context_ = std::move(payload);
       call_.context = context_;
     }
@@ -67,9 +67,9 @@ class EncodeCase : public CodecCase {
     fill_values(grad_.span(), 1e-3F, draw);
     fill_values(residual_.span(), 5e-4F, ~draw);
     ++call_.round;
-    agree(carry());
+    agree(input());
   }
-  void kernel() override { sent_bytes_ = encode(carry(), payload_.span()); }
+  void kernel() override { sent_bytes_ = encode(input(), payload_.span()); }
   void reference() override {
     switch (kind_) {
       case Residual::kNone:
@@ -82,12 +82,12 @@ class EncodeCase : public CodecCase {
   }
 
  private:
-  Carry carry() const {
-    Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
-    if (kind_ != Residual::kNone) carry.residual = residual_.data();
-    if (kind_ == Residual::kInPlace) carry.residual_out = residual_.data();
-    if (kind_ == Residual::kApart) carry.residual_out = left_.data();
-    return carry;
+  EncodeInput input() const {
+    EncodeInput input{grad_.data(), nullptr, nullptr, grad_.size()};
+    if (kind_ != Residual::kNone) input.residual = residual_.data();
+    if (kind_ == Residual::kInPlace) input.residual_out = residual_.data();
+    if (kind_ == Residual::kApart) input.residual_out = left_.data();
+    return input;
   }
 
   const Residual kind_;
@@ -111,11 +111,11 @@ class DecodeCase : public CodecCase {
   }
   // New payloads need encodes; a new one in turn is enough to keep the others' branches unlearnt.
   void fresh(std::uint64_t draw) override {
-    const Carry carry{grad_.data(), nullptr, nullptr, grad_.size()};
+    const EncodeInput input{grad_.data(), nullptr, nullptr, grad_.size()};
     do {
       fill_values(grad_.span(), 1e-3F, draw++);
-      if (views_[next_].empty() && next_ == 0) agree(carry);  // all payloads share what was agreed on
-      const std::size_t bytes = encode(carry, payloads_[next_].span());
+      if (views_[next_].empty() && next_ == 0) agree(input);  // all payloads share what was agreed on
+      const std::size_t bytes = encode(input, payloads_[next_].span());
       views_[next_] = {payloads_[next_].data(), bytes};
       next_ = (next_ + 1) % payloads_.size();
     } while (views_[next_].empty());

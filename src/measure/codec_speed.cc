@@ -103,9 +103,9 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
       const std::size_t place = turn % places, round = turn++ / places;
       call.round = static_cast<std::uint32_t>(round);
       call.memory = memories[place];
-      const Carry in{gradients[round % 2].data() + place * n,
-                     feedback ? residuals[round % 2].data() + place * n : nullptr,
-                     feedback ? residuals[(round + 1) % 2].data() + place * n : nullptr, n};
+      const EncodeInput in{gradients[round % 2].data() + place * n,
+                           feedback ? residuals[round % 2].data() + place * n : nullptr,
+                           feedback ? residuals[(round + 1) % 2].data() + place * n : nullptr, n};
       const Result<Encoded> e = impl.encode(call, in, payloads[place]);
       if (e.ok())
         bytes[place] = e->bytes;

@@ -15,9 +15,9 @@ namespace {
 constexpr double kLeastPhaseRun = 200e-6;  // seconds of a run: many encodes of a small tensor
 constexpr std::size_t kRanks = 2;
 
-class Meeting {
+class RankPair {
  public:
-  Meeting(const Spec& spec, std::size_t n, std::vector<double>& spread, std::span<const float> own)
+  RankPair(const Spec& spec, std::size_t n, std::vector<double>& spread, std::span<const float> own)
       : spec_(spec),
         codec_(*spec.codec),
         impl_(codec_.best(this_machine())),
@@ -44,7 +44,7 @@ class Meeting {
       point(costs[p].encode, timed([&] { encode(turn_++ % kRanks); }));
       for (std::size_t r = 0; r < kRanks; ++r) encode(r);
       point(costs[p].merge, merging());
-      meet();
+      exchange();
       point(costs[p].store, last_ ? timed([&] { decode(false); }) : 0);
       bytes[p] += static_cast<double>(bytes_[0]);
       bounds[p] += static_cast<double>(codec_.phases[p].bound(spec_.settings, n_));
@@ -71,8 +71,8 @@ class Meeting {
     call_.seed = r;
     // The residual that is left is known where the last phase has been encoded (feedback/error_feedback.h).
     const bool feedback = !codec_.traits.lossless && spec_.feedback.kind != Feedback::kNone;
-    const Carry in{gradient_[r].data(), feedback ? residual_[r].data() : nullptr,
-                   feedback && last_ ? left_[r].data() : nullptr, n_};
+    const EncodeInput in{gradient_[r].data(), feedback ? residual_[r].data() : nullptr,
+                         feedback && last_ ? left_[r].data() : nullptr, n_};
     const Result<Encoded> done = impl_.encode(call_, in, payload_[r]);
     if (done.ok())
       bytes_[r] = done->bytes;
@@ -103,7 +103,7 @@ class Meeting {
     }
     return last_ ? timed([&] { decode(true); }) : 0;  // one rank's payload is everybody's
   }
-  void meet() {
+  void exchange() {
     copy_own();
     if (phase_->combines()) combine();
     if (!last_) context_ = met_;  // the next phase's; this one's stays as it is
@@ -147,7 +147,7 @@ Result<CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t>
   std::vector<CodecCosts> costs(phases);
   std::vector<double> bytes(phases), bounds(phases);
   for (const std::size_t n : sizes)
-    if (const Status s = Meeting(spec, n, spread, own).add(costs, bytes, bounds); !s.ok())
+    if (const Status s = RankPair(spec, n, spread, own).add(costs, bytes, bounds); !s.ok())
       return Status(s.code(), fmt::format("{}: {}", to_string(spec), s.what()));
   for (std::size_t p = 0; p < phases; ++p)
     costs[p].typical = !spec.codec->traits.fixed_size && bounds[p] > 0 ? bytes[p] / bounds[p] : 1;

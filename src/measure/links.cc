@@ -155,13 +155,13 @@ class Probe {
 };
 
 // From rank 0 to `far`, `alone` as measured before.
-Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& meet, LinkRoom& room,
+Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& barrier, LinkRoom& room,
             const FoundLink& alone, FoundTogether& together) {
   std::vector<double> shares;
   const double usual = good ? static_cast<double>(room.large.size()) / alone.bytes_per_second : 0;
   Status status;
   for (int k = 0; k < 3 && good; ++k) {
-    if (!meet()) return {Code::kCancelled, "another rank failed"};
+    if (!barrier()) return {Code::kCancelled, "another rank failed"};
     if (!status.ok()) continue;
     if (me == 0) status = probe.send(kAlone, far, room.large);
     if (me != far) continue;
@@ -188,7 +188,7 @@ LinkOptions options_for(double bytes_per_second) {
 
 Status measure_links(Transport& transport, const LinkOptions& options, const Meetings& meetings,
                      LinkRoom& room, std::span<FoundLink> links, FoundTogether& together) {
-  const std::function<bool()>& meet = meetings.meet;
+  const std::function<bool()>& barrier = meetings.barrier;
   const Rank me = transport.rank();
   const int world = transport.world();
   const Status stopped(Code::kCancelled, "another rank failed");
@@ -206,7 +206,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
   Probe probe(transport, options);
   for (Rank a = 0; a < world; ++a)
     for (Rank b = a + 1; b < world; ++b) {
-      if (!meet()) return stopped;
+      if (!barrier()) return stopped;
       if (me != a && me != b) continue;
       const Rank peer = me == a ? b : a;
       Status status;
@@ -257,13 +257,13 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
       whole.first(whole.size() / static_cast<std::size_t>(world - 1));  // alike on all ranks
   std::vector<double> to_right, ratios;
   for (int k = -1; k < kRoundsOfAKind; ++k) {  // the first opens connections
-    if (!meet()) return stopped;
+    if (!barrier()) return stopped;
     probe.idle(kPause);
-    if (!meet()) return stopped;
+    if (!barrier()) return stopped;
     const double one = probe.round(right, whole, left, in);
-    if (!meet()) return stopped;
+    if (!barrier()) return stopped;
     probe.idle(kPause);
-    if (!meet()) return stopped;
+    if (!barrier()) return stopped;
     const double all = probe.round(others, share, others, in);
     if (k < 0 || one <= 0) continue;
     to_right.push_back(one);
@@ -273,12 +273,12 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
   if (!left.empty() && !to_right.empty())
     together.rate = static_cast<double>(whole.size()) / median(to_right);
   if (others.size() > 1 && !ratios.empty()) together.crowded = median(ratios);
-  if (!meet()) return stopped;
+  if (!barrier()) return stopped;
   if (!others.empty()) together.mutual = probe.flood(others, share, others, in, options.bulk_messages, true);
   Rank far = 1;  // on another host, where there is one
   while (count > 1 && hosts.of_rank(far) == hosts.of_rank(0)) ++far;
-  TITHE_TRY(late(probe, me, far, good(0, far), meet, room, link(0, far), together));
-  return meet() ? Status{} : stopped;
+  TITHE_TRY(late(probe, me, far, good(0, far), barrier, room, link(0, far), together));
+  return barrier() ? Status{} : stopped;
 }
 
 }  // namespace tithe::bench

@@ -54,7 +54,7 @@ LinkOptions options_for(double bytes_per_second);
 
 // How ranks wait for each other; false where one has given up.
 struct Meetings {
-  std::function<bool()> meet;
+  std::function<bool()> barrier;
   std::function<bool()> share;  // the same; afterwards each rank has the rows of all
 };
 

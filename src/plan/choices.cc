@@ -33,11 +33,11 @@ bool any_size(const Rule& rule) { return rule.least == 0 && rule.most >= kMostVa
 
 bool has_momentum(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
 
-Spec raw_spec() {
-  Spec raw;
-  raw.codec = find_codec("fp32");
-  raw.settings = defaults(*raw.codec);
-  return raw;
+Spec uncompressed_spec() {
+  Spec uncompressed;
+  uncompressed.codec = find_codec("fp32");
+  uncompressed.settings = defaults(*uncompressed.codec);
+  return uncompressed;
 }
 
 std::string named(const Choice& c) {
@@ -129,18 +129,18 @@ bool matches(std::string_view match, std::string_view key) {
 
 // ---- From rules to choices
 
-const Way* Choice::way_of(std::size_t values) const {
-  return strategy != nullptr ? nullptr : &plan::best_way(ways, values);
+const StrategyOption* Choice::option_for(std::size_t values) const {
+  return strategy != nullptr ? nullptr : &plan::best_option(options, values);
 }
 
 const Strategy& Choice::strategy_of(std::size_t values) const {
-  return strategy != nullptr ? *strategy : *way_of(values)->strategy;
+  return strategy != nullptr ? *strategy : *option_for(values)->strategy;
 }
 
-Spec Choice::inside_spec() const { return inside.value_or(raw_spec()); }
+Spec Choice::inside_spec() const { return inside.value_or(uncompressed_spec()); }
 
-Spec Choice::inside_spec(const Way* way) const {
-  return way != nullptr && way->inside ? *way->inside : inside_spec();
+Spec Choice::inside_spec(const StrategyOption* option) const {
+  return option != nullptr && option->inside ? *option->inside : inside_spec();
 }
 
 namespace {
@@ -149,21 +149,21 @@ namespace {
 class KnownWays {
  public:
   explicit KnownWays(const Usual& usual) : usual_(usual) {}
-  const std::vector<Way>& of(const Spec& spec, const std::optional<Spec>& inside) {
+  const std::vector<StrategyOption>& of(const Spec& spec, const std::optional<Spec>& inside) {
     for (const Known& k : known_)
-      if (k.inside == inside && k.spec == spec) return k.ways;
-    known_.push_back({spec, inside, plan::ways_of(spec, inside, usual_)});
-    return known_.back().ways;
+      if (k.inside == inside && k.spec == spec) return k.options;
+    known_.push_back({spec, inside, plan::strategy_options_of(spec, inside, usual_)});
+    return known_.back().options;
   }
-  std::vector<Way> of_group(const Spec& spec, const std::optional<Spec>& inside) {
-    return plan::ways_of_group(of(spec, inside), inside.has_value());
+  std::vector<StrategyOption> of_group(const Spec& spec, const std::optional<Spec>& inside) {
+    return plan::strategy_options_of_group(of(spec, inside), inside.has_value());
   }
 
  private:
   struct Known {
     Spec spec;
     std::optional<Spec> inside;
-    std::vector<Way> ways;
+    std::vector<StrategyOption> options;
   };
   const Usual& usual_;
   std::deque<Known> known_;
@@ -176,19 +176,20 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   KnownWays known(usual);
   out.rules_ = std::move(rules);
   out.usual_ = usual;
-  const Spec raw = raw_spec();
+  const Spec uncompressed = uncompressed_spec();
   out.min_values_ = usual.min_values;
   if (usual.link.known() && usual.min_values == kUsualMinValues) {
-    const auto pace = [&](const Spec& spec, const Strategy& strategy) {
-      return plan::pace_of(spec, strategy, usual.place(), usual.link);
+    const auto cost = [&](const Spec& spec, const Strategy& strategy) {
+      return plan::codec_cost_of(spec, strategy, usual.place(), usual.link);
     };
-    const Pace of_raw = plan::best_way(known.of_group(raw, {}), kUsualPartValues).pace;
-    std::vector<Way> ways;
+    const CodecCost of_uncompressed =
+        plan::best_option(known.of_group(uncompressed, {}), kUsualPartValues).cost;
+    std::vector<StrategyOption> options;
     if (usual.strategy == nullptr)
-      ways = known.of(usual.spec, {});
+      options = known.of(usual.spec, {});
     else
-      ways.push_back({.strategy = usual.strategy, .pace = pace(usual.spec, *usual.strategy)});
-    out.min_values_ = plan::least_worth(ways, of_raw, usual.spec.codec == raw.codec);
+      options.push_back({.strategy = usual.strategy, .cost = cost(usual.spec, *usual.strategy)});
+    out.min_values_ = plan::least_worth(options, of_uncompressed, usual.spec.codec == uncompressed.codec);
   }
   const bool by_link = out.by_link();
   if (out.rules_.size() > kMostRules)
@@ -199,7 +200,7 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     TITHE_TRY(check_reached(out.rules_, i, whole));
     TITHE_TRY(out.resolve(i));
   }
-  out.choices_.push_back({.spec = raw,
+  out.choices_.push_back({.spec = uncompressed,
                           .part_values = usual.part_values,
                           .group = std::string(kSmall),
                           .why = fmt::format("tensors below {} values travel raw", out.min_values_)});
@@ -215,17 +216,17 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
   for (Choice& c : out.choices_)
     if (c.strategy == nullptr)
-      c.ways = c.group.empty() ? known.of(c.spec, c.inside) : known.of_group(c.spec, c.inside);
+      c.options = c.group.empty() ? known.of(c.spec, c.inside) : known.of_group(c.spec, c.inside);
     else if (c.parts_by_link)  // parts() is asked for each tensor, and takes the pace from here
-      c.ways = {{.strategy = c.strategy,
-                 .pace = plan::pace_of(c.spec, *c.strategy, usual.place(), usual.link,
-                                       c.inside ? &*c.inside : nullptr)}};
+      c.options = {{.strategy = c.strategy,
+                    .cost = plan::codec_cost_of(c.spec, *c.strategy, usual.place(), usual.link,
+                                                c.inside ? &*c.inside : nullptr)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   for (const Choice& c : out.choices_)  // a Spec need not come from parse_spec
     for (const Spec& spec : {c.spec, c.inside_spec()}) {
       Settings settings = spec.settings;
       settings.codec = spec.codec;
-      TITHE_TRY(carry::check_feedback(settings, spec.feedback));
+      TITHE_TRY(feedback::check_feedback(settings, spec.feedback));
     }
   return out;
 }
@@ -331,14 +332,14 @@ const Choice& Choices::choice(std::string_view key, std::size_t n) const {
 }
 
 std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
-  const Way* way = choice.way_of(n);
-  const Strategy& strategy = way == nullptr ? *choice.strategy : *way->strategy;
+  const StrategyOption* option = choice.option_for(n);
+  const Strategy& strategy = option == nullptr ? *choice.strategy : *option->strategy;
   const bool usual = choice.part_values == kUsualPartValues && !usual_.link.known();
   const std::size_t most = usual ? plan::usual_part_values(choice.spec, strategy, usual_.place())
                                  : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
   if (!choice.parts_by_link) return least;
-  return std::max(least, plan::best_parts((way == nullptr ? choice.ways.front() : *way).pace, n));
+  return std::max(least, plan::best_parts((option == nullptr ? choice.options.front() : *option).cost, n));
 }
 
 bool Choices::lossless() const {

@@ -66,8 +66,8 @@ double bytes_of(const Spec& spec, std::size_t phase) {
 
 }  // namespace
 
-Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
-             const Spec* inside_spec) {
+CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
+                        const Spec* inside_spec) {
   const StrategyCost cost = strategy.cost(at);
   std::size_t ranks = 1;  // of a host
   int hosts = at.world;
@@ -115,41 +115,42 @@ Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const 
 
 namespace {
 
-double most(const Pace& p) { return std::max({p.compute, p.inside, p.wire}); }
-double rest(const Pace& p) { return p.compute + p.inside + p.wire - most(p); }
+double most(const CodecCost& p) { return std::max({p.compute, p.inside, p.wire}); }
+double rest(const CodecCost& p) { return p.compute + p.inside + p.wire - most(p); }
 
 }  // namespace
 
 // Square roots and products alone: they round alike everywhere, powers do not.
-double seconds_among_others(const Pace& pace, std::size_t n, std::size_t parts) {
+double seconds_among_others(const CodecCost& cost, std::size_t n, std::size_t parts) {
   const auto values = static_cast<double>(n);
   double sum = 0;
-  for (const double work : {static_cast<double>(parts) * pace.frames, values * pace.compute,
-                            values * pace.inside, values * pace.wire})
+  for (const double work : {static_cast<double>(parts) * cost.frames, values * cost.compute,
+                            values * cost.inside, values * cost.wire})
     sum += (work * work) * (work * work);
-  return std::sqrt(std::sqrt(sum)) + pace.delay * (kSeen + kSeenOfBucket * values / kBucketValues);
+  return std::sqrt(std::sqrt(sum)) + cost.delay * (kSeen + kSeenOfBucket * values / kBucketValues);
 }
 
-double seconds(const Pace& pace, std::size_t n, std::size_t parts) {
+double seconds(const CodecCost& cost, std::size_t n, std::size_t parts) {
   const auto values = static_cast<double>(n), k = static_cast<double>(parts);
-  return values * most(pace) + values * rest(pace) / k + k * pace.frames;
+  return values * most(cost) + values * rest(cost) / k + k * cost.frames;
 }
 
-std::size_t best_parts(const Pace& pace, std::size_t n) {
-  if (pace.frames <= 0) return 1;
-  const double k = std::sqrt(static_cast<double>(n) * rest(pace) / pace.frames);
+std::size_t best_parts(const CodecCost& cost, std::size_t n) {
+  if (cost.frames <= 0) return 1;
+  const double k = std::sqrt(static_cast<double>(n) * rest(cost) / cost.frames);
   const auto below =
       static_cast<std::size_t>(std::clamp(k, 1.0, std::max<double>(1, static_cast<double>(n))));
-  return seconds(pace, n, below + 1) < seconds(pace, n, below) ? below + 1 : below;
+  return seconds(cost, n, below + 1) < seconds(cost, n, below) ? below + 1 : below;
 }
 
-std::size_t least_worth(std::span<const Way> ways, const Pace& raw, bool same) {
-  const double shared = seconds_among_others(raw, kUsualPartValues) / static_cast<double>(kUsualPartValues);
+std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same) {
+  const double shared =
+      seconds_among_others(uncompressed, kUsualPartValues) / static_cast<double>(kUsualPartValues);
   const auto worth = [&](std::size_t n) {
-    const Pace& pace = best_way(ways, n).pace;
+    const CodecCost& cost = best_option(options, n).cost;
     constexpr double kLittleOfIt = 0.1;
-    return seconds_among_others(pace, n) <= static_cast<double>(n) * shared ||
-           (same && pace.frames <= kLittleOfIt * (static_cast<double>(n) * most(pace)));
+    return seconds_among_others(cost, n) <= static_cast<double>(n) * shared ||
+           (same && cost.frames <= kLittleOfIt * (static_cast<double>(n) * most(cost)));
   };
   if (!worth(kUsualPartValues)) return same ? kUsualPartValues : kUsualMinValues;
   // The cost of a part beside its values is spread over more of them: once worth it, always.

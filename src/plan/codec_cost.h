@@ -4,8 +4,8 @@
 // the link.
 //
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
-//   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge: the codec's pace (codec_cost.def);
-//                   and the checksum of what it sends, kCheckByte for each byte
+//   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge (codec_cost.def);
+//                   and kCheckByte for each byte that it sends, for the checksum
 //   inside    I n   I = bytes per value that a host's ranks send each other / the link's rate inside, or kInsideRate
 //   wire      W n   W = bytes per value that leave the busiest host / bytes per second; kManyToOne of these where
 //                   several hosts send to one rank
@@ -59,16 +59,16 @@ inline constexpr double kSeen = 0.02, kSeenOfBucket = 0.13;
 inline constexpr double kBucketValues = 6.25e6;  // of the usual bucket, 25 MB
 
 // inside: the codec that ranks of one host send each other, if the strategy treats hosts apart; nullptr: raw values.
-Pace pace_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
-             const Spec* inside = nullptr);
+CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
+                        const Spec* inside = nullptr);
 // T(n) of the above.
-double seconds_among_others(const Pace& pace, std::size_t n, std::size_t parts = 1);
+double seconds_among_others(const CodecCost& cost, std::size_t n, std::size_t parts = 1);
 // The time of a tensor alone, in so many parts.
-double seconds(const Pace& pace, std::size_t n, std::size_t parts);
+double seconds(const CodecCost& cost, std::size_t n, std::size_t parts);
 // The parts in which a tensor of n values alone takes the least time.
-std::size_t best_parts(const Pace& pace, std::size_t n);
-// From how many values on one of these ways is worth frames of its own, beside small ones that travel as `raw`;
-// kUsualPartValues at most. `same`: they send the same.
-std::size_t least_worth(std::span<const Way> ways, const Pace& raw, bool same);
+std::size_t best_parts(const CodecCost& cost, std::size_t n);
+// The least number of values for which one of these options is faster than a share of the small tensors' uncompressed
+// part; kUsualPartValues at most. `same`: the options are uncompressed too.
+std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same);
 
 }  // namespace tithe::plan

@@ -13,84 +13,86 @@ namespace tithe {
 namespace {
 
 using plan::best_parts;
+using plan::codec_cost_of;
 using plan::least_worth;
-using plan::pace_of;
 using plan::seconds;
 using plan::seconds_among_others;
 
-TEST(Pace, BestPartsAreTheBestOfAll) {
+TEST(CodecCost, BestPartsAreTheBestOfAll) {
   for (const double compute : {0.1e-9, 1e-9, 30e-9})
     for (const double wire : {0.02e-9, 1e-9, 80e-9})
       for (const double frames : {5e-6, 100e-6, 2e-3})
         for (const std::size_t n : {1UL, 1000UL, 300'000UL, 20'000'000UL}) {
-          const Pace pace{.compute = compute, .inside = 2e-9, .wire = wire, .frames = frames};
+          const CodecCost cost{.compute = compute, .inside = 2e-9, .wire = wire, .frames = frames};
           std::size_t best = 1;
           for (std::size_t k = 2; k <= 2000; ++k)
-            if (seconds(pace, n, k) < seconds(pace, n, best)) best = k;
-          EXPECT_EQ(best_parts(pace, n), best) << compute << ' ' << wire << ' ' << frames << ' ' << n;
+            if (seconds(cost, n, k) < seconds(cost, n, best)) best = k;
+          EXPECT_EQ(best_parts(cost, n), best) << compute << ' ' << wire << ' ' << frames << ' ' << n;
         }
 }
 
-TEST(Pace, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
-  const Pace raw{.compute = 0.3e-9, .wire = 8e-9, .frames = 40e-6},
+TEST(CodecCost, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
+  const CodecCost uncompressed{.compute = 0.3e-9, .wire = 8e-9, .frames = 40e-6},
       codec{.compute = 1e-9, .wire = 0.3e-9, .frames = 40e-6};
-  const auto least = [](const Pace& alone, const Pace& together, bool same) {
-    const Way way{.pace = alone};
-    return least_worth({&way, 1}, together, same);
+  const auto least = [](const CodecCost& alone, const CodecCost& together, bool same) {
+    const StrategyOption option{.cost = alone};
+    return least_worth({&option, 1}, together, same);
   };
-  const std::size_t n = least(codec, raw, false);
+  const std::size_t n = least(codec, uncompressed, false);
   const auto alone = [&](std::size_t values) { return seconds_among_others(codec, values); };
   const auto shared = [&](std::size_t values) {
-    return static_cast<double>(values) * seconds_among_others(raw, kUsualPartValues) /
+    return static_cast<double>(values) * seconds_among_others(uncompressed, kUsualPartValues) /
            static_cast<double>(kUsualPartValues);
   };
   EXPECT_LE(alone(n), shared(n));
   EXPECT_GT(alone(n - 1), shared(n - 1));
-  EXPECT_EQ(least(raw, codec, false), kUsualMinValues) << "nowhere";
+  EXPECT_EQ(least(uncompressed, codec, false), kUsualMinValues) << "nowhere";
   // Raw tensors gain nothing by frames of their own: these must be little.
-  EXPECT_EQ(least(raw, raw, true), static_cast<std::size_t>(std::ceil(raw.frames / (0.1 * raw.wire))));
+  EXPECT_EQ(least(uncompressed, uncompressed, true),
+            static_cast<std::size_t>(std::ceil(uncompressed.frames / (0.1 * uncompressed.wire))));
 }
 
-TEST(Pace, WhatHasTheMostToDoDecides) {
-  const Pace pace{.compute = 1e-9, .inside = 2e-9, .wire = 4e-9, .frames = 40e-6, .delay = 1e-3};
-  const auto of = [&](double n) { return seconds_among_others(pace, static_cast<std::size_t>(n)); };
+TEST(CodecCost, WhatHasTheMostToDoDecides) {
+  const CodecCost cost{.compute = 1e-9, .inside = 2e-9, .wire = 4e-9, .frames = 40e-6, .delay = 1e-3};
+  const auto of = [&](double n) { return seconds_among_others(cost, static_cast<std::size_t>(n)); };
   const auto delay = [](double n) { return 1e-3 * (plan::kSeen + plan::kSeenOfBucket * n / 6.25e6); };
   EXPECT_NEAR(of(1000), 40e-6 + delay(1000), 1e-3 * 40e-6) << "the frames";
   EXPECT_DOUBLE_EQ(of(1e6), 4e-3 * std::pow(1 + 1.0 / 16 + 1.0 / 256 + 1e-8, 0.25) + delay(1e6))
       << "the wire, and a little of what is half as busy";
-  EXPECT_NEAR(seconds_among_others(pace, 1000, 200), 8e-3 + delay(1000), 1e-3 * 8e-3)
+  EXPECT_NEAR(seconds_among_others(cost, 1000, 200), 8e-3 + delay(1000), 1e-3 * 8e-3)
       << "frames of many parts";
 }
 
-TEST(Pace, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {
+TEST(CodecCost, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {
   const Hosts two = *Hosts::parse("2x2", 4), four = *Hosts::parse("4x2", 8);
-  const Spec raw = *parse_spec("fp32");
+  const Spec uncompressed = *parse_spec("fp32");
   const Link link{1e9, 1e-5};
   const Strategy& server = *find_strategy("server");
-  EXPECT_DOUBLE_EQ(pace_of(raw, server, {.world = 4, .hosts = &two}, link).wire, 4e-9 * 2) << "2 L (H-1)/H";
-  EXPECT_DOUBLE_EQ(pace_of(raw, server, {.world = 8, .hosts = &four}, link).wire,
+  EXPECT_DOUBLE_EQ(codec_cost_of(uncompressed, server, {.world = 4, .hosts = &two}, link).wire, 4e-9 * 2)
+      << "2 L (H-1)/H";
+  EXPECT_DOUBLE_EQ(codec_cost_of(uncompressed, server, {.world = 8, .hosts = &four}, link).wire,
                    4e-9 * 3 / plan::kManyToOne);
   // 4 ranks send 1.5 payloads each, of which 2 leave each of the two hosts.
-  EXPECT_DOUBLE_EQ(pace_of(raw, server, {.world = 4, .hosts = &two}, link).inside,
+  EXPECT_DOUBLE_EQ(codec_cost_of(uncompressed, server, {.world = 4, .hosts = &two}, link).inside,
                    4 * (2 * 1.5 - 2) / plan::kInsideRate);
-  EXPECT_EQ(pace_of(raw, server, {.world = 4}, link).inside, 0);
+  EXPECT_EQ(codec_cost_of(uncompressed, server, {.world = 4}, link).inside, 0);
 }
 
-TEST(Pace, EveryCodecHasOne) {
+TEST(CodecCost, EveryCodecHasOne) {
   for (const Codec* codec : all_codecs())
     for (const Strategy* strategy : all_strategies()) {
       const Spec spec = *parse_spec(codec->name);
-      const Pace slow = pace_of(spec, *strategy, {.world = 4}, {1e8, 1e-4}),
-                 fast = pace_of(spec, *strategy, {.world = 4}, {1e9, 1e-5});
+      const CodecCost slow = codec_cost_of(spec, *strategy, {.world = 4}, {1e8, 1e-4}),
+                      fast = codec_cost_of(spec, *strategy, {.world = 4}, {1e9, 1e-5});
       EXPECT_GT(slow.compute, 0) << codec->name;
       EXPECT_NEAR(slow.wire, 10 * fast.wire, 1e-3 * slow.wire) << codec->name;
       EXPECT_EQ(slow.frames, fast.frames) << codec->name << ": a rank's work on them, not their way";
-      const Pace quick = pace_of(spec, *strategy, {.world = 4}, {1e9, plan::kHandling / 2});
+      const CodecCost quick = codec_cost_of(spec, *strategy, {.world = 4}, {1e9, plan::kHandling / 2});
       EXPECT_NEAR(fast.frames, 2 * quick.frames, 1e-3 * fast.frames) << codec->name;
     }
 }
 
-TEST(Pace, Links) {
+TEST(CodecCost, Links) {
   EXPECT_EQ(*parse_link(""), Link{});
   EXPECT_FALSE(parse_link("")->known());
   EXPECT_DOUBLE_EQ(parse_link("10Gb/s")->bytes_per_second, 1.25e9);
@@ -105,7 +107,7 @@ TEST(Pace, Links) {
   }
 }
 
-TEST(Pace, ALinkMayNameTheOneInsideHosts) {
+TEST(CodecCost, ALinkMayNameTheOneInsideHosts) {
   const Link link = *parse_link("25Gb/s+30us, inside 10GB/s+9us");
   EXPECT_DOUBLE_EQ(link.bytes_per_second, 3.125e9);
   EXPECT_DOUBLE_EQ(link.seconds_per_frame, 30e-6);
@@ -117,22 +119,23 @@ TEST(Pace, ALinkMayNameTheOneInsideHosts) {
     EXPECT_FALSE(parse_link(wrong).ok()) << wrong;
 }
 
-TEST(Pace, ASlowLinkInsideHostsCostsWhatItCarries) {
+TEST(CodecCost, ASlowLinkInsideHostsCostsWhatItCarries) {
   const Hosts hosts = *Hosts::parse("4x8", 32);
   const Place at{.world = 32, .hosts = &hosts};
   const Spec fp8 = *parse_spec("fp8");
   const Strategy& strategy = *find_strategy("hosts");
   const Link link = *parse_link("25Gb/s+30us, inside 5GB/s+9us");
-  const Pace raw = pace_of(fp8, strategy, at, link), small = pace_of(fp8, strategy, at, link, &fp8);
-  const Pace assumed = pace_of(fp8, strategy, at, *parse_link("25Gb/s+30us"));
-  EXPECT_DOUBLE_EQ(raw.inside, 2 * assumed.inside) << "half of kInsideRate";
-  EXPECT_LT(raw.delay, assumed.delay);
-  EXPECT_LT(small.inside, 0.5 * raw.inside);
-  EXPECT_GT(small.compute, raw.compute);
-  EXPECT_EQ(small.wire, raw.wire);
+  const CodecCost uncompressed = codec_cost_of(fp8, strategy, at, link),
+                  small = codec_cost_of(fp8, strategy, at, link, &fp8);
+  const CodecCost assumed = codec_cost_of(fp8, strategy, at, *parse_link("25Gb/s+30us"));
+  EXPECT_DOUBLE_EQ(uncompressed.inside, 2 * assumed.inside) << "half of kInsideRate";
+  EXPECT_LT(uncompressed.delay, assumed.delay);
+  EXPECT_LT(small.inside, 0.5 * uncompressed.inside);
+  EXPECT_GT(small.compute, uncompressed.compute);
+  EXPECT_EQ(small.wire, uncompressed.wire);
 }
 
-TEST(Pace, ALinkMayBeWrittenAsTheReadmeAndTcWriteIt) {
+TEST(CodecCost, ALinkMayBeWrittenAsTheReadmeAndTcWriteIt) {
   for (const char* text :
        {"1Gb/s", "1gb/s", "1gbit", "1Gbit", "1Gbit/s", "1000mbit", "1000Mb/s", "1000000kbit", "125MB/s"}) {
     const Result<Link> link = parse_link(text);
@@ -149,7 +152,7 @@ std::size_t largest_part(const Choices& choices, std::size_t n) {
   return most;
 }
 
-TEST(Pace, APlanFollowsTheLink) {
+TEST(CodecCost, APlanFollowsTheLink) {
   const auto with = [](std::string_view link, std::string_view rules = "{}", Usual usual = {}) {
     usual.spec = *parse_spec("fp8");
     usual.strategy = find_strategy("server");
@@ -160,9 +163,10 @@ TEST(Pace, APlanFollowsTheLink) {
   constexpr std::size_t kLarge = 30'000'000;
   EXPECT_EQ(largest_part(with(""), kLarge), (kLarge + 28) / 29) << "nothing is known: payloads of 1 MiB";
   EXPECT_EQ(with("").min_values(), kUsualMinValues);
-  const Pace pace = pace_of(*parse_spec("fp8"), *find_strategy("server"), {.world = 4}, *parse_link("1Gb/s"));
+  const CodecCost cost =
+      codec_cost_of(*parse_spec("fp8"), *find_strategy("server"), {.world = 4}, *parse_link("1Gb/s"));
   EXPECT_EQ(largest_part(with("1Gb/s"), kLarge),
-            (kLarge + best_parts(pace, kLarge) - 1) / best_parts(pace, kLarge));
+            (kLarge + best_parts(cost, kLarge) - 1) / best_parts(cost, kLarge));
   EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kUsualPartValues) << "never above";
   EXPECT_LT(with("100Mb/s").min_values(), with("1Gb/s+200us").min_values());
   // Values that were set stay.

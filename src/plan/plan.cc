@@ -79,7 +79,7 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 namespace {
 
 // Fits the part's strategy to these hosts and servers. n: the values by which the way was chosen.
-void settle(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
+void resolve_hosts(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {
     part.strategy = part.strategy->between;
@@ -87,7 +87,7 @@ void settle(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
     return;
   }
   if (usual.hosts.count(usual.world) > 1) {
-    part.inside = c.inside_spec(c.way_of(n));
+    part.inside = c.inside_spec(c.option_for(n));
     return;
   }
   part.strategy = part.strategy->between;
@@ -111,7 +111,7 @@ void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c,
     plan.parts.push_back({at + first, n, spec, &c.strategy_of(t.n),
                           pieces == 1 ? c.why : fmt::format("{}, piece {} of {}", c.why, k + 1, pieces),
                           c.scheduled, c.priority});
-    settle(plan.parts.back(), c, t.n, choices.usual());
+    resolve_hosts(plan.parts.back(), c, t.n, choices.usual());
   }
 }
 
@@ -140,8 +140,8 @@ FeedbackPolicy feedback_of(const Spec& spec, RoundKind kind) {
 
 Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const Usual& usual, RoundKind kind) {
   Part part{at, t.n, shaped(c.spec, t.row), &c.strategy_of(t.n), c.why, c.scheduled, c.priority};
-  settle(part, c, t.n, usual);
-  // What "auto" takes for all-reduces adds on the way where that is fast; here every value is rounded once.
+  resolve_hosts(part, c, t.n, usual);
+  // For all-reduces "auto" may add on the way, if that is fast; here every value is rounded once.
   const bool direct = c.strategy == nullptr && part.strategy->between == nullptr;
   part.strategy = &sharded_strategy(kind, direct ? *find_strategy("gather") : *part.strategy);
   part.spec.feedback = feedback_of(part.spec, kind);
@@ -202,7 +202,7 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices, Round
     at += n;
   }
   for (const auto& [part, choice] : groups)
-    settle(plan.parts[part], *choice, plan.parts[part].n, choices.usual());
+    resolve_hosts(plan.parts[part], *choice, plan.parts[part].n, choices.usual());
   return plan;
 }
 

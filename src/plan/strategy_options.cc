@@ -53,10 +53,10 @@ bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const
   return !inside && !(apart && strategy.chunks(usual.place()) == 1);
 }
 
-Pace pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual, const Spec* inside) {
+CodecCost pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual, const Spec* inside) {
   Link link = usual.link;
   if (!link.known()) link.bytes_per_second = kAssumedRate;
-  return pace_of(spec, strategy, usual.place(), link, inside);
+  return codec_cost_of(spec, strategy, usual.place(), link, inside);
 }
 
 Spec usual_spec(std::string_view name) {
@@ -88,21 +88,22 @@ std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
 
 }  // namespace
 
-std::vector<Way> ways_of(const Spec& spec, const std::optional<Spec>& inside, const Usual& usual) {
-  std::vector<Way> out;
+std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::optional<Spec>& inside,
+                                                const Usual& usual) {
+  std::vector<StrategyOption> out;
   const std::vector<Spec> insides = inside ? std::vector<Spec>{} : insides_of(spec, usual);
   for (const Strategy* strategy : all_strategies()) {
     if (!is_candidate(spec, *strategy, inside.has_value(), usual)) continue;
     if (!is_accurate(spec, *strategy, usual.place())) continue;
-    Way way{.strategy = strategy,
-            .pace = pace_on(spec, *strategy, usual, inside ? &*inside : nullptr),
-            .link_assumed = !usual.link.known()};
-    out.push_back(way);
+    StrategyOption option{.strategy = strategy,
+                          .cost = pace_on(spec, *strategy, usual, inside ? &*inside : nullptr),
+                          .link_assumed = !usual.link.known()};
+    out.push_back(option);
     if (strategy->between == nullptr) continue;
     for (const Spec& codec : insides) {
-      way.pace = pace_on(spec, *strategy, usual, &codec);
-      way.inside = codec;
-      out.push_back(way);
+      option.cost = pace_on(spec, *strategy, usual, &codec);
+      option.inside = codec;
+      out.push_back(option);
     }
   }
   if (out.empty())
@@ -110,38 +111,40 @@ std::vector<Way> ways_of(const Spec& spec, const std::optional<Spec>& inside, co
   return out;
 }
 
-std::vector<Way> ways_of_group(std::span<const Way> ways, bool inside) {
-  std::vector<Way> out;
+std::vector<StrategyOption> strategy_options_of_group(std::span<const StrategyOption> options, bool inside) {
+  std::vector<StrategyOption> out;
   if (!inside)
-    std::ranges::copy_if(ways, std::back_inserter(out), [](const Way& way) { return way.strategy->by_rank; });
-  return out.empty() ? std::vector<Way>(ways.begin(), ways.end()) : out;
+    std::ranges::copy_if(options, std::back_inserter(out),
+                         [](const StrategyOption& option) { return option.strategy->by_rank; });
+  return out.empty() ? std::vector<StrategyOption>(options.begin(), options.end()) : out;
 }
 
-const Way& best_way(std::span<const Way> ways, std::size_t n) {
+const StrategyOption& best_option(std::span<const StrategyOption> options, std::size_t n) {
   constexpr double kOne[] = {1};
-  const bool assumed = std::ranges::any_of(ways, &Way::link_assumed);
-  std::vector<double> worst(ways.size()),
-      seconds(ways.size());  // times the least, on the link where that is most
+  const bool assumed = std::ranges::any_of(options, &StrategyOption::link_assumed);
+  std::vector<double> worst(options.size()),
+      seconds(options.size());  // times the least, on the link where that is most
   for (const double slower : assumed ? std::span<const double>(kSlower) : std::span<const double>(kOne)) {
-    for (std::size_t k = 0; k < ways.size(); ++k) {
-      Pace pace = ways[k].pace;
-      pace.wire *= slower;
-      seconds[k] = seconds_among_others(pace, n, best_parts(pace, n));
+    for (std::size_t k = 0; k < options.size(); ++k) {
+      CodecCost cost = options[k].cost;
+      cost.wire *= slower;
+      seconds[k] = seconds_among_others(cost, n, best_parts(cost, n));
     }
     const double least = *std::ranges::min_element(seconds);
-    for (std::size_t k = 0; k < ways.size(); ++k)
+    for (std::size_t k = 0; k < options.size(); ++k)
       worst[k] = std::max(worst[k], least > 0 ? seconds[k] / least : 1);
   }
   const double least = *std::ranges::min_element(worst);
   std::size_t best = 0;
   const auto rank = [&](std::size_t k) {
     const bool as_fast = worst[k] <= kAsFast * least;
-    const Way& way = ways[k];
-    return as_fast ? std::tuple(0, way.strategy->by_rank ? 0 : 1, way.pace.delay) : std::tuple(1, 0, 0.0);
+    const StrategyOption& option = options[k];
+    return as_fast ? std::tuple(0, option.strategy->by_rank ? 0 : 1, option.cost.delay)
+                   : std::tuple(1, 0, 0.0);
   };
-  for (std::size_t k = 1; k < ways.size(); ++k)
+  for (std::size_t k = 1; k < options.size(); ++k)
     if (rank(k) < rank(best)) best = k;
-  return ways[best];
+  return options[best];
 }
 
 }  // namespace tithe::plan

@@ -26,15 +26,16 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
 // that treat hosts apart will do. Where none was named and the link inside hosts is known, each of these strategies is
 // there several times if the codec loses values: with raw values inside a host, with a codec of one or two bytes per
 // value, and with the codec itself. Of ways that take as long, the first loses least.
-std::vector<Way> ways_of(const Spec& spec, const std::optional<Spec>& inside, const Usual& usual);
+std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::optional<Spec>& inside,
+                                                const Usual& usual);
 // Keeps the ways for tensors that share parts: those that add in the order of ranks, since the size of a part depends
 // on the bucket, and no result may. Keeps all where a codec inside is named, or where no way adds so.
-std::vector<Way> ways_of_group(std::span<const Way> ways, bool inside);
+std::vector<StrategyOption> strategy_options_of_group(std::span<const StrategyOption> options, bool inside);
 // The way that takes the least time for n values, in the parts that are best for each. Where nobody has described the
 // link: the one that is least far behind the best, be the link one of kAssumedRate or of a tenth of that. If several
 // take as long within kAsFast, one that adds in the order of ranks, `gather` or `server`, which round least often; of
 // these the one with the fewest messages one after the other, which suffers least where a link is slower to answer than
 // assumed.
-const Way& best_way(std::span<const Way> ways, std::size_t n);
+const StrategyOption& best_option(std::span<const StrategyOption> options, std::size_t n);
 
 }  // namespace tithe::plan

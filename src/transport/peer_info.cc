@@ -52,28 +52,29 @@ ProcessId own_process_id() {
           .cores = hash("/cores " + which_cores())};
 }
 
-std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect) {
-  const std::string trouble = printable(hello.trouble.what(), kMostText);
-  const std::size_t body = hello.trouble.ok() ? hello.address.size() : trouble.size();
+std::vector<std::uint8_t> write_peer_info(const PeerInfo& info, const Token& token,
+                                          const TransportVersion& version) {
+  const std::string trouble = printable(info.trouble.what(), kMostText);
+  const std::size_t body = info.trouble.ok() ? info.address.size() : trouble.size();
   std::vector<std::uint8_t> blob(kHeaderBytes + body + kEndBytes);
-  wire::put(&blob[0], dialect.magic);
+  wire::put(&blob[0], version.magic);
   wire::put(&blob[4], kVersion);
   blob[6] = kFrameVersion;
-  blob[7] = hello.trouble.ok();
-  wire::put(&blob[8], static_cast<std::uint32_t>(hello.world));
-  wire::put(&blob[12], static_cast<std::uint32_t>(hello.rank));
-  wire::put(&blob[16], dialect.major);
-  wire::put(&blob[20], dialect.minor);
+  blob[7] = info.trouble.ok();
+  wire::put(&blob[8], static_cast<std::uint32_t>(info.world));
+  wire::put(&blob[12], static_cast<std::uint32_t>(info.rank));
+  wire::put(&blob[16], version.major);
+  wire::put(&blob[20], version.minor);
   const ProcessId own = own_process_id();
   wire::put(&blob[24], own.system);
   wire::put(&blob[32], own.pid);
   wire::put(&blob[36], own.host);
-  wire::put(&blob[44], hello.link_rate);
+  wire::put(&blob[44], info.link_rate);
   wire::put(&blob[52], own.cores);
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
-                hello.trouble.ok() ? static_cast<const void*>(hello.address.data()) : trouble.data(), body);
-  std::memcpy(&blob[kAtNonce], hello.nonce.data(), hello.nonce.size());
+                info.trouble.ok() ? static_cast<const void*>(info.address.data()) : trouble.data(), body);
+  std::memcpy(&blob[kAtNonce], info.nonce.data(), info.nonce.size());
   std::uint8_t* end = &blob[kHeaderBytes + body];
   wire::put(end, static_cast<std::uint64_t>(XXH3_64bits(blob.data(), kHeaderBytes + body)));
   const Secret tag = tag_of(std::span(blob).first(kHeaderBytes + body + 8), token);
@@ -81,12 +82,12 @@ std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, co
   return blob;
 }
 
-Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world, const Token& token,
-                              const Dialect& dialect) {
+Result<ReceivedPeerInfo> read_peer_info(std::span<const std::uint8_t> blob, Rank rank, int world,
+                                        const Token& token, const TransportVersion& version) {
   const auto wrong = [&](Code code, const std::string& what) {
     return Status(code, fmt::format("rank {}: {}", rank, what), rank);
   };
-  if (blob.size() < 8 || wire::get<std::uint32_t>(&blob[0]) != dialect.magic)
+  if (blob.size() < 8 || wire::get<std::uint32_t>(&blob[0]) != version.magic)
     return wrong(Code::kCorrupt, "its address blob is not one of this transport");
   if (const auto v = wire::get<std::uint16_t>(&blob[4]); v != kVersion || blob[6] != kFrameVersion)
     return wrong(Code::kMismatch,
@@ -109,63 +110,64 @@ Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int
   if (blob[7] != 1)
     return wrong(Code::kIo, printable({reinterpret_cast<const char*>(body.data()), body.size()}, kMostText));
   const auto major = wire::get<std::uint32_t>(&blob[16]), minor = wire::get<std::uint32_t>(&blob[20]);
-  if (major != dialect.major || minor != dialect.minor)
-    return wrong(Code::kMismatch, fmt::format("runs {} {}.{}, this rank {}.{}", dialect.name, major, minor,
-                                              dialect.major, dialect.minor));
-  HeardHello heard{body,
-                   {.system = wire::get<std::uint64_t>(&blob[24]),
-                    .pid = wire::get<std::uint32_t>(&blob[32]),
-                    .host = wire::get<std::uint64_t>(&blob[36]),
-                    .cores = wire::get<std::uint64_t>(&blob[52])},
-                   {},
-                   wire::get<std::uint64_t>(&blob[44])};
+  if (major != version.major || minor != version.minor)
+    return wrong(Code::kMismatch, fmt::format("runs {} {}.{}, this rank {}.{}", version.name, major, minor,
+                                              version.major, version.minor));
+  ReceivedPeerInfo heard{body,
+                         {.system = wire::get<std::uint64_t>(&blob[24]),
+                          .pid = wire::get<std::uint32_t>(&blob[32]),
+                          .host = wire::get<std::uint64_t>(&blob[36]),
+                          .cores = wire::get<std::uint64_t>(&blob[52])},
+                         {},
+                         wire::get<std::uint64_t>(&blob[44])};
   std::memcpy(heard.nonce.data(), &blob[kAtNonce], heard.nonce.size());
   return heard;
 }
 
-Secret session_key(const Token& token, std::span<const HeardHello> hellos) {
+Secret session_key(const Token& token, std::span<const ReceivedPeerInfo> infos) {
   std::vector<std::uint8_t> nonces;
-  for (const HeardHello& h : hellos) nonces.insert(nonces.end(), h.nonce.begin(), h.nonce.end());
-  // Whoever lacks the token and whoever did not read the hellos lacks one of the two.
+  for (const ReceivedPeerInfo& h : infos) nonces.insert(nonces.end(), h.nonce.begin(), h.nonce.end());
+  // A process without the token or without the PeerInfos lacks one of the two.
   return derive(derive(token, "tithe token", {}), "tithe job", {nonces});
 }
 
-Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Dialect& dialect) {
+Result<PeerTable> exchange_peer_info(const ConnectOptions& connect, PeerInfo mine,
+                                     const TransportVersion& version) {
   const auto [rank, world] = std::pair(connect.rank, connect.world);
-  Introduced all;
-  all.hellos.resize(static_cast<std::size_t>(world));
+  PeerTable all;
+  all.infos.resize(static_cast<std::size_t>(world));
   mine.rank = rank;
   mine.world = world;
   TITHE_TRY(fill_random(mine.nonce));
   if (world > 1) {
     Result<std::vector<std::vector<std::uint8_t>>> blobs =
-        connect.all_gather(write_hello(mine, connect.token, dialect));
+        connect.all_gather(write_peer_info(mine, connect.token, version));
     if (!mine.trouble.ok()) return mine.trouble;
     if (!blobs.ok()) return blobs.status();
     all.blobs = std::move(*blobs);
-    if (all.blobs.size() != all.hellos.size())
+    if (all.blobs.size() != all.infos.size())
       return Status(Code::kInvalid,
                     fmt::format("the exchange gave {} addresses for world size {}", all.blobs.size(), world));
     for (Rank r = 0; r < world; ++r) {
       const auto at = static_cast<std::size_t>(r);
-      Result<HeardHello> hello = read_hello(all.blobs[at], r, world, connect.token, dialect);
-      if (!hello.ok()) return hello.status();
-      all.hellos[at] = *hello;
+      Result<ReceivedPeerInfo> info = read_peer_info(all.blobs[at], r, world, connect.token, version);
+      if (!info.ok()) return info.status();
+      all.infos[at] = *info;
     }
-    if (all.hellos[static_cast<std::size_t>(rank)].nonce != mine.nonce)
+    if (all.infos[static_cast<std::size_t>(rank)].nonce != mine.nonce)
       return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
   }
   if (!mine.trouble.ok()) return mine.trouble;
   std::vector<std::uint64_t> host_of_rank;
-  for (const HeardHello& h : all.hellos) host_of_rank.push_back(h.process.host);
+  for (const ReceivedPeerInfo& h : all.infos) host_of_rank.push_back(h.process.host);
   all.hosts = Hosts::of(host_of_rank);
-  const HeardHello& own = all.hellos[static_cast<std::size_t>(rank)];
+  const ReceivedPeerInfo& own = all.infos[static_cast<std::size_t>(rank)];
   const auto share = std::ranges::count_if(
-      all.hellos, [&](const HeardHello& h) { return h.process.cores == own.process.cores; });
+      all.infos, [&](const ReceivedPeerInfo& h) { return h.process.cores == own.process.cores; });
   all.cores = {usable_cores(), static_cast<int>(share)};
   if (all.hosts.count(world) > 1)
-    all.link_rate = std::ranges::min(all.hellos, {}, &HeardHello::link_rate).link_rate;
-  all.key = session_key(connect.token, all.hellos);
+    all.link_rate = std::ranges::min(all.infos, {}, &ReceivedPeerInfo::link_rate).link_rate;
+  all.key = session_key(connect.token, all.infos);
   return all;
 }
 

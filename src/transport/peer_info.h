@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A hello is what ranks tell each other before they are connected, over a transport between processes: who they are,
-// which versions they speak, and where they are reached.
+// PeerInfo is the message that ranks exchange before they connect, over a transport between processes: their identity,
+// their versions, and their address.
 //
-// UCX trusts an address: a damaged one ends the process. So nothing of a hello is used before its checksum, and then
-// its tag, were right.
+// UCX trusts an address: a damaged one ends the process. So no field of a PeerInfo is used before its checksum and then
+// its tag are verified.
 //
-// Layout, little-endian   u32 magic | u16 hello version | u8 frame version | u8 ok | u32 world | u32 rank |
-//                         u32 major | u32 minor, of the dialect | u64 system | u32 process | u64 host |
+// Layout, little-endian   u32 magic | u16 version | u8 frame version | u8 ok | u32 world | u32 rank |
+//                         u32 major | u32 minor, of the transport | u64 system | u32 process | u64 host |
 //                         u64 link rate | u64 cores | nonce, 32 bytes |
 //                         an address, as the transport writes it, or the text of what went wrong |
 //                         u64 XXH3-64 of all before it | HMAC-SHA256 by the job token of all before it, 32 bytes
@@ -21,19 +21,19 @@
 
 namespace tithe {
 
-// All that a transport's ranks must have in common beyond tithe itself: for ucx, that library.
-struct Dialect {
-  std::uint32_t magic;    // the first bytes of a hello
+// The version that a transport's ranks must share in addition to tithe's: for ucx, that of the library.
+struct TransportVersion {
+  std::uint32_t magic;    // the first bytes of a PeerInfo
   std::string_view name;  // in messages: "UCX"
   std::uint32_t major = 0, minor = 0;
 };
 
-struct Hello {
+struct PeerInfo {
   Rank rank = 0;
   int world = 1;
   Status trouble = {};  // not ok: this rank could not open its end, and all ranks shall know
   std::vector<std::uint8_t> address;
-  Secret nonce = {};            // fresh in each process and each meeting
+  Secret nonce = {};            // fresh in each process and each rendezvous
   std::uint64_t link_rate = 0;  // bytes per second, of what leads to other hosts; 0: not known
 };
 
@@ -46,32 +46,34 @@ struct ProcessId {
 };
 ProcessId own_process_id();
 
-struct HeardHello {
+struct ReceivedPeerInfo {
   std::span<const std::uint8_t> address;
   ProcessId process;
   Secret nonce = {};
   std::uint64_t link_rate = 0;
 };
 
-std::vector<std::uint8_t> write_hello(const Hello& hello, const Token& token, const Dialect& dialect);
+std::vector<std::uint8_t> write_peer_info(const PeerInfo& info, const Token& token,
+                                          const TransportVersion& version);
 
-// Reads the hello in `blob`, which must come from `rank`. kMismatch for another version, token, world or
+// Reads the PeerInfo in `blob`, which must come from `rank`. kMismatch for another version, token, world or
 // rank; kIo for a rank that could not open its end; kCorrupt for anything else. The peer is named in each.
-Result<HeardHello> read_hello(std::span<const std::uint8_t> blob, Rank rank, int world, const Token& token,
-                              const Dialect& dialect);
+Result<ReceivedPeerInfo> read_peer_info(std::span<const std::uint8_t> blob, Rank rank, int world,
+                                        const Token& token, const TransportVersion& version);
 
-// The key of a job: nobody has it who lacks the token or did not read the hellos, and no earlier job had it.
-Secret session_key(const Token& token, std::span<const HeardHello> hellos);
+// The key of a job, from the token and all PeerInfos: only ranks of this job can compute it, and it is new in each job.
+Secret session_key(const Token& token, std::span<const ReceivedPeerInfo> infos);
 
-// The exchange of hellos, which a rank in trouble takes part in as well, so that nobody waits for it.
-struct Introduced {
-  std::vector<std::vector<std::uint8_t>> blobs;  // what the hellos point into
-  std::vector<HeardHello> hellos;                // in rank order; empty hellos in a world of one
+// The result of the exchange. A rank that could not open its end takes part too, so that no rank waits for it.
+struct PeerTable {
+  std::vector<std::vector<std::uint8_t>> blobs;  // the memory that `infos` point into
+  std::vector<ReceivedPeerInfo> infos;           // in rank order; empty in a world of one
   Secret key = {};
   Hosts hosts = {};
   CoresHere cores = {};
   std::uint64_t link_rate = 0;  // the least of all; 0: some rank does not know, or there is but one host
 };
-Result<Introduced> introduce(const ConnectOptions& connect, Hello mine, const Dialect& dialect);
+Result<PeerTable> exchange_peer_info(const ConnectOptions& connect, PeerInfo mine,
+                                     const TransportVersion& version);
 
 }  // namespace tithe

@@ -11,8 +11,8 @@ namespace tithe {
 namespace {
 
 const Token kToken(32, 7);
-constexpr Dialect kDialect{.magic = 0x54534554, .name = "UCX", .major = 1, .minor = 13};
-const Hello kRank2{.rank = 2, .world = 4, .trouble = {}, .address = {1, 2, 3}, .link_rate = 1'250'000'000};
+constexpr TransportVersion kTransportVersion{.magic = 0x54534554, .name = "UCX", .major = 1, .minor = 13};
+const PeerInfo kRank2{.rank = 2, .world = 4, .trouble = {}, .address = {1, 2, 3}, .link_rate = 1'250'000'000};
 
 // Checksum and tag as they should be.
 void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
@@ -22,9 +22,9 @@ void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
   std::copy(tag.begin(), tag.end(), blob.begin() + static_cast<std::ptrdiff_t>(body + 8));
 }
 
-TEST(Hello, comes_back) {
-  const auto blob = write_hello(kRank2, kToken, kDialect);
-  const auto heard = read_hello(blob, 2, 4, kToken, kDialect);
+TEST(PeerInfo, comes_back) {
+  const auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
+  const auto heard = read_peer_info(blob, 2, 4, kToken, kTransportVersion);
   ASSERT_TRUE(heard.ok()) << heard.status().what();
   EXPECT_EQ(std::vector<std::uint8_t>(heard->address.begin(), heard->address.end()), kRank2.address);
   EXPECT_EQ(heard->process.system, own_process_id().system);
@@ -33,21 +33,21 @@ TEST(Hello, comes_back) {
   EXPECT_EQ(heard->link_rate, kRank2.link_rate);
 }
 
-TEST(Hello, names_the_rank_that_differs) {
+TEST(PeerInfo, names_the_rank_that_differs) {
   struct Change {
     std::size_t byte;
     Code code;
     const char* text;
   };
-  // magic, hello version, frame version, world, rank, UCX major, UCX minor
+  // magic, peer info version, frame version, world, rank, UCX major, UCX minor
   for (const Change& c : {Change{0, Code::kCorrupt, "address"}, Change{4, Code::kMismatch, "version"},
                           Change{6, Code::kMismatch, "version"}, Change{8, Code::kMismatch, "world size"},
                           Change{12, Code::kMismatch, "calls itself"}, Change{16, Code::kMismatch, "UCX"},
                           Change{20, Code::kMismatch, "UCX"}}) {
-    auto blob = write_hello(kRank2, kToken, kDialect);
+    auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
     blob[c.byte] ^= 0x10;
     seal_again(blob, kToken);
-    const Status s = read_hello(blob, 2, 4, kToken, kDialect).status();
+    const Status s = read_peer_info(blob, 2, 4, kToken, kTransportVersion).status();
     EXPECT_EQ(s.code(), c.code) << "byte " << c.byte << ": " << s.what();
     EXPECT_EQ(s.peer(), 2);
     EXPECT_NE(s.what().find("rank 2"), std::string::npos);
@@ -55,42 +55,44 @@ TEST(Hello, names_the_rank_that_differs) {
   }
 }
 
-TEST(Hello, cut_ones_are_refused) {
-  const auto blob = write_hello(kRank2, kToken, kDialect);
+TEST(PeerInfo, cut_ones_are_refused) {
+  const auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
   for (std::size_t n = 0; n <= blob.size() - kRank2.address.size(); ++n)
-    EXPECT_FALSE(read_hello(std::span(blob).first(n), 2, 4, kToken, kDialect).ok()) << n;
+    EXPECT_FALSE(read_peer_info(std::span(blob).first(n), 2, 4, kToken, kTransportVersion).ok()) << n;
 }
 
 // UCX takes an address at its word: a damaged one ended the process inside ucp_ep_create.
-TEST(Hello, a_damaged_address_never_reaches_ucx) {
-  const auto blob = write_hello(kRank2, kToken, kDialect);
+TEST(PeerInfo, a_damaged_address_never_reaches_ucx) {
+  const auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
   for (std::size_t byte = 0; byte < blob.size(); ++byte) {
     auto damaged = blob;
     damaged[byte] ^= 0x04;
-    const Status s = read_hello(damaged, 2, 4, kToken, kDialect).status();
+    const Status s = read_peer_info(damaged, 2, 4, kToken, kTransportVersion).status();
     EXPECT_FALSE(s.ok()) << "byte " << byte;
     EXPECT_EQ(s.peer(), 2) << "byte " << byte;
   }
 }
 
-TEST(Hello, a_hostile_address_never_reaches_ucx) {
-  const Status s = read_hello(write_hello(kRank2, Token(32, 8), kDialect), 2, 4, kToken, kDialect).status();
+TEST(PeerInfo, a_hostile_address_never_reaches_ucx) {
+  const Status s = read_peer_info(write_peer_info(kRank2, Token(32, 8), kTransportVersion), 2, 4, kToken,
+                                  kTransportVersion)
+                       .status();
   EXPECT_EQ(s.code(), Code::kMismatch);
   EXPECT_NE(s.what().find("TITHE_TOKEN"), std::string::npos) << s.what();
 }
 
-TEST(Hello, a_text_of_a_peer_is_made_printable) {
-  auto blob = write_hello({.rank = 1, .world = 2, .trouble = {Code::kIo, "abcdefgh"}, .address = {}}, kToken,
-                          kDialect);
+TEST(PeerInfo, a_text_of_a_peer_is_made_printable) {
+  auto blob = write_peer_info({.rank = 1, .world = 2, .trouble = {Code::kIo, "abcdefgh"}, .address = {}},
+                              kToken, kTransportVersion);
   const std::string odd = "\x1b[2J\xff\n x";
   std::copy(odd.begin(), odd.end(), blob.end() - 40 - 8);
   seal_again(blob, kToken);
-  EXPECT_EQ(read_hello(blob, 1, 2, kToken, kDialect).status().what(), "rank 1: ?[2J?  x");
+  EXPECT_EQ(read_peer_info(blob, 1, 2, kToken, kTransportVersion).status().what(), "rank 1: ?[2J?  x");
 }
 
-TEST(Hello, the_key_of_a_job_is_of_this_job) {
+TEST(PeerInfo, the_key_of_a_job_is_of_this_job) {
   const auto heard = [](std::uint8_t a, std::uint8_t b) {
-    std::vector<HeardHello> all(2);
+    std::vector<ReceivedPeerInfo> all(2);
     all[0].nonce.fill(a);
     all[1].nonce.fill(b);
     return all;
@@ -100,11 +102,12 @@ TEST(Hello, the_key_of_a_job_is_of_this_job) {
   EXPECT_NE(session_key(kToken, heard(1, 2)), session_key(Token(32, 8), heard(1, 2)));
 }
 
-TEST(Hello, carries_trouble) {
+TEST(PeerInfo, carries_trouble) {
   const Status s =
-      read_hello(write_hello({.rank = 1, .world = 2, .trouble = {Code::kIo, "no such device"}, .address = {}},
-                             kToken, kDialect),
-                 1, 2, kToken, kDialect)
+      read_peer_info(
+          write_peer_info({.rank = 1, .world = 2, .trouble = {Code::kIo, "no such device"}, .address = {}},
+                          kToken, kTransportVersion),
+          1, 2, kToken, kTransportVersion)
           .status();
   EXPECT_EQ(s.code(), Code::kIo);
   EXPECT_EQ(s.peer(), 1);

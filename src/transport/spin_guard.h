@@ -27,7 +27,7 @@ class SpinGuard {
     if (turns_ - kMost >= pauses_before_line_) spins_.store(true, std::memory_order_relaxed);
   }
   // The line, once. Any thread may call it.
-  std::vector<std::string> said() {
+  std::vector<std::string> messages() {
     if (!spins_.load(std::memory_order_relaxed) || said_.exchange(true)) return {};
     return {
         "the transport is woken again and again with nothing to do, and pauses 1 ms between two looks: an "

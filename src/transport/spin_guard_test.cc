@@ -12,10 +12,10 @@ TEST(SpinGuard, turns_become_few_and_a_line_says_so_once) {
   const auto begin = std::chrono::steady_clock::now();
   for (int k = 1; k < 100; ++k) guard.woken_for_nothing();
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 99 * SpinGuard::kPause);
-  EXPECT_TRUE(guard.said().empty());
+  EXPECT_TRUE(guard.messages().empty());
   guard.woken_for_nothing();
-  EXPECT_EQ(guard.said().size(), 1U);
-  EXPECT_TRUE(guard.said().empty());
+  EXPECT_EQ(guard.messages().size(), 1U);
+  EXPECT_TRUE(guard.messages().empty());
 }
 
 // A peer that was preempted in the middle of a message leaves the queue ready for as long as it does not run.
@@ -25,7 +25,7 @@ TEST(SpinGuard, a_pause_that_ends_is_not_reported) {
     for (int k = 0; k < SpinGuard::kMost + 60; ++k) guard.woken_for_nothing();
     guard.moved();
   }
-  EXPECT_TRUE(guard.said().empty());
+  EXPECT_TRUE(guard.messages().empty());
 }
 
 // A loop that now and then has something to do is not held up.
@@ -35,7 +35,7 @@ TEST(SpinGuard, movement_ends_the_pauses) {
     if (k % SpinGuard::kMost == 0) guard.moved();
     guard.woken_for_nothing();
   }
-  EXPECT_TRUE(guard.said().empty());
+  EXPECT_TRUE(guard.messages().empty());
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ AllGather named(const AllGather& gather, std::string_view name) {
 ConnectOptions connect_options(const Launch& launch) {
   return {.rank = launch.rank,
           .world = launch.world,
-          .all_gather = meet(launch),
+          .all_gather = open_rendezvous(launch),
           .token = launch.token,
           .timeout = launch.timeout,
           .interrupted = launch.interrupted};

@@ -69,7 +69,7 @@ TEST(Transports, who_cannot_connect_says_why) {
   }
 }
 
-// Whatever rank cannot open its own end: the others hear what it met, not that it left.
+// If a rank cannot open its end, the others get its error, not that it left.
 TEST(Transports, who_cannot_open_says_why) {
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
   for (const Rank odd : {0, 2}) {

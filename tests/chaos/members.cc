@@ -16,7 +16,7 @@ using testing::Values;
 using Names = std::vector<std::string>;
 using Texts = std::map<std::string, Board::Text>;
 
-constexpr milliseconds kPatience{8000};  // of a reunion
+constexpr milliseconds kPatience{8000};  // of a rejoin
 constexpr int kTries = 8;                // reforms without a round between
 
 // One board as several people see it. Halves of a world that fell apart have a copy each, as it was then.
@@ -121,8 +121,8 @@ class Member {
     return out;
   }
 
-  Result<Reunited> reunite_for(std::uint64_t epoch) {
-    Result<Reunited> met = reunite(
+  Result<RejoinResult> reunite_for(std::uint64_t epoch) {
+    Result<RejoinResult> met = rejoin(
         {.board = seen(),
          .me = name(),
          .epoch = epoch,
@@ -143,7 +143,7 @@ class Member {
     return met;
   }
 
-  Result<std::unique_ptr<Transport>> meet(const Reunited& met) {
+  Result<std::unique_ptr<Transport>> meet(const RejoinResult& met) {
     const auto mine = static_cast<std::uint8_t>(me_);
     const auto all = met.all_gather({&mine, 1});
     if (!all.ok()) return all.status();
@@ -156,7 +156,7 @@ class Member {
 
   Status open() {
     const bool came_later = members_.empty();
-    const Result<Reunited> met = reunite_for(0);
+    const Result<RejoinResult> met = reunite_for(0);
     if (!met.ok()) return met.status();
     Result<std::unique_ptr<Transport>> transport = meet(*met);
     if (!transport.ok()) return transport.status();
@@ -194,7 +194,7 @@ class Member {
     if (!came.ok()) return came.status();
     session_->cancel();
     strike(which, kCancelled);
-    const Result<Reunited> met = reunite_for(epoch_ + 1);
+    const Result<RejoinResult> met = reunite_for(epoch_ + 1);
     if (!met.ok()) return met.status();
     strike(which, kMet);
     if (met->joined && met->rank == 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Jobs that go on: people who begin together or come later, some of whom are lost and come back. Each does what a
-// training loop with tithe.Membership does: rounds, and after a failure, or where somebody waits, a reunion on a board
+// training loop with tithe.Membership does: rounds, and after a failure, or where somebody waits, a rejoin on a board
 // and Session::reform. A seed draws all of it; judge() says what must be true of the outcome.
 //
 //   one        of a step two worlds never both go on: who has committed it in an earlier epoch than others did has

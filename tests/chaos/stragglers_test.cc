@@ -133,7 +133,7 @@ std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
           if (!(*opened)->residual(t.key, mine.owed.back()).ok()) std::ranges::fill(mine.owed.back(), 0.0F);
         }
         mine.stats = (*opened)->stats();
-        mine.said = (*opened)->said();
+        mine.said = (*opened)->messages();
       }
     }
     over[testing::at(person)] = true;

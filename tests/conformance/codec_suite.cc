@@ -291,7 +291,7 @@ TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
 TEST_P(CodecSuite, EarlierPhasesArePureBoundedAndHonest) {
   for (const Data data : data_for(n)) {
     const Floats x = values(data, n, 1), residual = values(data, n, 2);
-    const Carry carry{x.data(), residual.data(), nullptr, n};
+    const EncodeInput input{x.data(), residual.data(), nullptr, n};
     Payload context;
     for (std::uint8_t p = 0; p < phases::last_phase(codec); ++p) {
       const auto by = [&](const Impl& which) {
@@ -299,7 +299,7 @@ TEST_P(CodecSuite, EarlierPhasesArePureBoundedAndHonest) {
         Result<Encoded> done = with_scratch([&](Call c) {
           c.phase = p;
           c.context = context;
-          return which.encode(c, carry, out);
+          return which.encode(c, input, out);
         });
         EXPECT_TRUE(done.ok() && done->finite) << done.status().what();
         if (done.ok()) out.resize(done->bytes);

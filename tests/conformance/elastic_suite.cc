@@ -154,7 +154,7 @@ TEST(SessionElastic, WhatNobodyKnowsIsBooked) {
   });
   after.each([&](Rank r) { rounds(after[r], r, 2, 4); });
   for (Rank r = 0; r < 3; ++r) EXPECT_EQ(after[r].stats().ranks_lost, 2U);
-  const auto said = after[0].said();
+  const auto said = after[0].messages();
   ASSERT_EQ(said.size(), 1U);
   EXPECT_TRUE(has(said[0], "which nobody knows: 'b', 'c'")) << said[0];
 }
@@ -181,7 +181,7 @@ TEST(SessionElastic, WhatIsGivenUpIsBookedByTensor) {
       }
   }
   EXPECT_EQ(sum, sum_of(gone));
-  EXPECT_TRUE(has(after[0].said().front(), "given up: 'c'"));
+  EXPECT_TRUE(has(after[0].messages().front(), "given up: 'c'"));
 }
 
 TEST(SessionElastic, RefusesWhatDoesNotFit) {

@@ -158,18 +158,18 @@ TEST(SessionCarry, AMemoryOfAnotherKindIsNotTakenOver) {
                                           std::span<const double>{});
   };
   const auto at_10 = unit(10), at_10_too = unit(10), at_15 = unit(15);
-  const carry::Slice w = at_10->tensors()[0].slice();
-  const auto had = at_10->carry().memory(w);
+  const feedback::ValueRange w = at_10->tensors()[0].slice();
+  const auto had = at_10->feedback().memory(w);
   ASSERT_EQ(had.size(), 8U);
-  ASSERT_EQ(at_15->carry().memory(w).size(), had.size());
+  ASSERT_EQ(at_15->feedback().memory(w).size(), had.size());
   std::fill(had.begin(), had.end(), std::uint8_t{7});
   const std::vector<std::uint8_t> before(had.begin(), had.end());
 
-  carry::Kept kept{.n = 30, .in = &at_10->carry(), .slice = w};
-  kept.move_to(at_10_too->carry(), w);
-  EXPECT_TRUE(std::ranges::equal(at_10_too->carry().memory(w), before));
-  kept.move_to(at_15->carry(), w);
-  EXPECT_TRUE(std::ranges::equal(at_15->carry().memory(w), std::vector<std::uint8_t>(8)));
+  feedback::TensorState kept{.n = 30, .in = &at_10->feedback(), .slice = w};
+  kept.move_to(at_10_too->feedback(), w);
+  EXPECT_TRUE(std::ranges::equal(at_10_too->feedback().memory(w), before));
+  kept.move_to(at_15->feedback(), w);
+  EXPECT_TRUE(std::ranges::equal(at_15->feedback().memory(w), std::vector<std::uint8_t>(8)));
 }
 
 // A part has its own ratio unless it follows the schedule.
@@ -235,13 +235,13 @@ TEST(SessionCarry, AStateIsGivenAfterCancel) {
 TEST(SessionCarry, AStateThatHoldsNaNIsRefused) {
   for (const float bad : {kNaN, std::numeric_limits<float>::infinity()})
     for (const bool velocity : {false, true}) {
-      carry::Store store;
-      carry::Kept& kept = store.of("layer.weight");
+      feedback::ResidualStore store;
+      feedback::TensorState& kept = store.of("layer.weight");
       kept.n = 4;
       (velocity ? kept.loose_velocity : kept.loose_residual) = {1, 2, bad, 4};
       const auto bytes = engine::save({.codec = "topk"}, store);
       engine::SavedHead head;
-      carry::Store::Map saved;
+      feedback::ResidualStore::Map saved;
       const Status status = engine::load(bytes, head, saved);
       EXPECT_EQ(status.code(), Code::kCorrupt);
       EXPECT_NE(status.what().find("layer.weight"), std::string::npos) << text(status);

@@ -205,11 +205,11 @@ constexpr Trouble kTroubles[] = {
 };
 
 // The state that a session would go on with.
-carry::Store::Map kept(Session& session) {
+feedback::ResidualStore::Map kept(Session& session) {
   const Result<std::vector<std::uint8_t>> bytes = session.state();
   EXPECT_TRUE(bytes.ok()) << bytes.status().what();
   engine::SavedHead head;
-  carry::Store::Map map;
+  feedback::ResidualStore::Map map;
   const Status read = engine::load(*bytes, head, map);  // refuses a residual that is not finite
   EXPECT_TRUE(read.ok()) << read.what();
   return map;
@@ -241,7 +241,7 @@ TEST_P(FinitePhases, RanksDecideAlikeAndKeepWhatIsFinite) {
                                         .seed = 7});
   struct Seen {
     testing::Values result;
-    carry::Store::Map kept;
+    feedback::ResidualStore::Map kept;
     bool dropped = false;
   };
   std::vector<Seen> before(static_cast<std::size_t>(world));
@@ -273,10 +273,10 @@ TEST_P(FinitePhases, RanksDecideAlikeAndKeepWhatIsFinite) {
         for (std::size_t at = 0; at + 4 <= k.loose_memory.size(); at += 4)
           EXPECT_TRUE(std::isfinite(wire::get<float>(&k.loose_memory[at]))) << key << ": remembered";
         if (!mine.dropped) continue;
-        const carry::Kept& was = had.kept.at(key);
+        const feedback::TensorState& was = had.kept.at(key);
         EXPECT_EQ(k.loose_memory, was.loose_memory) << key;
-        const bool let_go = std::ranges::any_of(was.loose_residual,
-                                                [](float x) { return std::fabs(x) > carry::kMostCarried; });
+        const bool let_go = std::ranges::any_of(
+            was.loose_residual, [](float x) { return std::fabs(x) > feedback::kMostCarried; });
         EXPECT_TRUE(let_go ? k.loose_residual.empty() : k.loose_residual == was.loose_residual) << key;
       }
     }

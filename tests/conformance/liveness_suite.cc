@@ -169,7 +169,7 @@ struct Stranger {
   Status status;
 };
 
-constexpr engine::Voice kPeer{.me = 1, .world = 2};
+constexpr engine::ControlIdentity kPeer{.me = 1, .world = 2};
 
 // A peer that sent valid messages now and then kept wait() alive for ever.
 TEST(Liveness, WhatNobodyAskedForStopsNoClock) {

@@ -73,8 +73,8 @@ class Worker : public Actor {
     call.chunk = static_cast<std::uint16_t>(c);
     call.scratch = scratch(n);
     Payload out(codec_.phases[0].bound(call.settings, n));
-    const Carry carry{slice(work_, c).data(), nullptr, slice(left_, c).data(), n};
-    const auto done = codec_.reference().encode(call, carry, out);
+    const EncodeInput input{slice(work_, c).data(), nullptr, slice(left_, c).data(), n};
+    const auto done = codec_.reference().encode(call, input, out);
     EXPECT_TRUE(done.ok()) << done.status().what();
     out.resize(done.ok() ? (*done).bytes : 0);
     return out;

@@ -80,7 +80,7 @@ TEST(SessionReform, SurvivorsGoOnFromTheLastCommit) {
       const bool exact = law.traits().exact_ledger;
       const testing::Imbalance off = imbalance(grads, left, result[0], kept, law.traits(), exact);
       ASSERT_LE(off.times, exact ? 0 : 1) << off;
-      EXPECT_TRUE(has(ranks[0].said().front(), "which nobody knows: 'b'"));
+      EXPECT_TRUE(has(ranks[0].messages().front(), "which nobody knows: 'b'"));
     }
 }
 

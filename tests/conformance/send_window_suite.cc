@@ -89,7 +89,7 @@ std::vector<Combination> cases() {
 INSTANTIATE_TEST_SUITE_P(Laws, PacerSuite, ::testing::ValuesIn(cases()), testing::label);
 
 // Between what goes wrong and the verdict, windows are full: whoever goes is named, and nobody waits for ever.
-TEST(Pacer, WhoGoesWithAFullWindowIsNamed) {
+TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
   constexpr int kWorld = 4;
   constexpr Rank kVictim = 2;
   constexpr std::size_t kSizes[] = {9, 20'000, 30'000};
@@ -121,7 +121,7 @@ TEST(Pacer, WhoGoesWithAFullWindowIsNamed) {
 
 // cancel() ends a wait whose frames stand still behind a window, and what was under way is given back: the values may
 // be freed.
-TEST(Pacer, CancelReturnsAll) {
+TEST(SendWindow, CancelReturnsAll) {
   for (const char* pacer : kWindows) {
     Ranks ranks(open_loop(3), {.codec = "fp32", .strategy = "gather", .pacer = pacer});
     std::vector<float> v(50'000, 1.0F);
@@ -133,7 +133,7 @@ TEST(Pacer, CancelReturnsAll) {
   }
 }
 
-TEST(Pacer, NonsenseIsRefused) {
+TEST(SendWindow, NonsenseIsRefused) {
   auto transports = open_loop(1);
   const auto opened = Session::open(std::move(transports[0]), {.pacer = "window=64k"});
   ASSERT_FALSE(opened.ok());

@@ -135,13 +135,13 @@ void encode_any(const Codec& codec, ByteView head, ByteView tail, std::size_t n)
   for (const Impl& impl : codec.impls) {
     if (!impl.usable(this_machine())) continue;
     std::vector<float> left = in_place ? residual : std::vector<float>(n, kUntouched);
-    Carry carry{grad.data(), nullptr, nullptr, n};
+    EncodeInput input{grad.data(), nullptr, nullptr, n};
     if (feedback) {
-      carry.residual = in_place ? left.data() : residual.data();
-      carry.residual_out = left.data();
+      input.residual = in_place ? left.data() : residual.data();
+      input.residual_out = left.data();
     }
     std::vector<std::uint8_t> payload(codec.phases.back().bound(call.settings, n));
-    Result<Encoded> e = impl.encode(call, carry, payload);
+    Result<Encoded> e = impl.encode(call, input, payload);
     if (!e.ok()) fail(fmt::format("{} {}: encode refuses: {}", codec.name, impl.name, e.status().what()));
     if (e->finite != finite && !(finite && largest >= kMayBeReported))
       fail(fmt::format("{} {}: finite is {}", codec.name, impl.name, e->finite));

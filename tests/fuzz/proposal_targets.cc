@@ -9,8 +9,8 @@ namespace {
 // Three bytes each say who says what, and of which proposal.
 void hear_proposals(ByteView bytes, Rank me) {
   const engine::Member member{.me = me, .world = 4};
-  engine::Proposing proposing(member);
-  const engine::Voice voice{.me = me, .world = 4};
+  engine::Reconfiguration proposing(member);
+  const engine::ControlIdentity identity{.me = me, .world = 4};
   Input out(engine::kControlBytes);
   if (me == 0) proposing.propose("{}", 0);
   for (std::size_t k = 0; k + 2 < bytes.size(); k += 3) {
@@ -51,10 +51,10 @@ void hear_proposals(ByteView bytes, Rank me) {
         if (me == 0 && !proposing.under_way()) proposing.propose(std::string(what * 10, ' '), number);
         break;
       default:
-        if (proposing.owes_decision(peer))
-          (void)proposing.write_owed_decision(peer, voice, out);
-        else if (proposing.owes_more(peer))
-          (void)proposing.write_more(peer, voice, out);
+        if (proposing.decision_pending(peer))
+          (void)proposing.write_pending_decision(peer, identity, out);
+        else if (proposing.fragments_pending(peer))
+          (void)proposing.write_more(peer, identity, out);
     }
     if (!s.ok() && (s.code() != Code::kCorrupt || s.peer() != peer))
       fail("a proposal's trouble names somebody else");

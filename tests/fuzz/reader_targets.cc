@@ -139,31 +139,31 @@ Target choices_target() {
                     "inside": "bf16", "strategy": "auto", "part_values": "2M", "why": "x\u00e9"}]})")}};
 }
 
-Input spelled(const engine::Control& control, const engine::Voice& voice) {
+Input spelled(const engine::Control& control, const engine::ControlIdentity& identity) {
   Input out(engine::kControlBytes);
   const auto write = [&]() -> std::size_t {
     switch (control.kind) {
       case engine::ControlKind::kCard:
-        return engine::write_card(control.card, voice, out);
+        return engine::write_card(control.card, identity, out);
       case engine::ControlKind::kFarewell:
-        return engine::write_farewell(control.farewell, voice, out);
+        return engine::write_farewell(control.farewell, identity, out);
       case engine::ControlKind::kEvidence:
-        return engine::write_evidence(control.evidence, voice, out);
+        return engine::write_evidence(control.evidence, identity, out);
       case engine::ControlKind::kEcho:
-        return engine::write_echo(control.echo, voice, out);
+        return engine::write_echo(control.echo, identity, out);
       case engine::ControlKind::kAsk:
       case engine::ControlKind::kHere:
-        return engine::write_report(control.kind, control.report, voice, out);
+        return engine::write_report(control.kind, control.report, identity, out);
       case engine::ControlKind::kDone:
-        return engine::write_done(control.done, voice, out);
+        return engine::write_done(control.done, identity, out);
       case engine::ControlKind::kFragment:
-        return engine::write_fragment(control.fragment, voice, out);
+        return engine::write_fragment(control.fragment, identity, out);
       case engine::ControlKind::kAnswer:
-        return engine::write_answer(control.answer, voice, out);
+        return engine::write_answer(control.answer, identity, out);
       case engine::ControlKind::kDecision:
-        return engine::write_decision(control.decision, voice, out);
+        return engine::write_decision(control.decision, identity, out);
       case engine::ControlKind::kAnnouncement:
-        return engine::write_announcement(control.announcement, voice, out);
+        return engine::write_announcement(control.announcement, identity, out);
     }
     fail("a kind of control message that is none");
   };
@@ -173,8 +173,8 @@ Input spelled(const engine::Control& control, const engine::Voice& voice) {
 
 // A frame that was read is written and read again as the same: texts are printable by then.
 void read_control_frame(const Input& bytes, Tags* tags) {
-  engine::Numbers numbers;
-  const engine::Voice reader{.me = 0, .world = 4, .tags = tags};
+  engine::ReplayWindow numbers;
+  const engine::ControlIdentity reader{.me = 0, .world = 4, .tags = tags};
   Result<engine::Control> control = engine::read_control(bytes, reader, 1, numbers);
   if (!control.ok()) {
     if (control.status().peer() != (tags == nullptr ? 1 : Status::kNoPeer) &&
@@ -188,16 +188,16 @@ void read_control_frame(const Input& bytes, Tags* tags) {
     fail("a farewell that no rank says");
   if (printable(f.what, 400) != f.what || printable(control->card.codec, 400) != control->card.codec)
     fail("a text that is not printable");
-  engine::Numbers fresh;
+  engine::ReplayWindow fresh;
   const Result<engine::Control> twice =
       engine::read_control(spelled(*control, {.me = 1, .world = 4, .tags = tags}), reader, 1, fresh);
-  const engine::Voice plain{.me = 1, .world = 4};
+  const engine::ControlIdentity plain{.me = 1, .world = 4};
   if (!twice.ok() || spelled(*twice, plain) != spelled(*control, plain))
     fail("a control message is written as another one than was read");
 }
 
 Target control_target() {
-  const engine::Voice writer{.me = 1, .world = 4};
+  const engine::ControlIdentity writer{.me = 1, .world = 4};
   Input card(engine::kControlBytes);
   card.resize(
       engine::write_card({.world = 4, .tensors = 2, .codec = "topk", .strategy = "ring"}, writer, card));
@@ -216,13 +216,13 @@ Target control_target() {
            spelled({.kind = engine::ControlKind::kEcho,
                     .echo = {.of = 3,
                              .spoke = true,
-                             .testimony = {.finding = engine::Finding::kSilent,
-                                           .code = Code::kTimeout,
-                                           .witness = 3,
-                                           .blamed = 2,
-                                           .round = 4,
-                                           .unheard = {2},
-                                           .what = "silent"}}},
+                             .failure_report = {.finding = engine::Finding::kSilent,
+                                                .code = Code::kTimeout,
+                                                .witness = 3,
+                                                .blamed = 2,
+                                                .round = 4,
+                                                .unheard = {2},
+                                                .what = "silent"}}},
                    writer),
            spelled({.kind = engine::ControlKind::kHere,
                     .report = {.number = 3, .round = 9, .waits_for = 2, .received = 100, .sent = 200}},
@@ -294,7 +294,7 @@ Target tagged_target() {
 
 // The messages that rank 0 and a visitor read of each other: as they come, and as one with the token would say them.
 Target meeting_target() {
-  using namespace meeting;
+  using namespace rendezvous;
   const Handshake shake{.token = Token(32, 3), .visitor = {1}, .host = {2}};
   const std::vector<Blob> items{Blob(3, 1), Blob(5, 2)};
   const std::string text = "rank 1 differs";
@@ -310,7 +310,7 @@ Target meeting_target() {
   };
   return {"meeting",
           [shake](ByteView bytes) {
-            static_cast<void>(read_knock(bytes));
+            static_cast<void>(read_request(bytes));
             Handshake visitor = shake;
             static_cast<void>(read_challenge(bytes, visitor));
             if (const auto c = read_claim(bytes, shake); c && (c->world != 2 || c->rank != 1))
@@ -327,22 +327,22 @@ Target meeting_target() {
                                printable(told.status().what(), 2000) != told.status().what()))
               fail("a refusal that rank 0 cannot have sent");
           },
-          {write_knock(shake.visitor), write_challenge(shake), head(claim, kClaimBytes),
+          {write_request(shake.visitor), write_challenge(shake), head(claim, kClaimBytes),
            behind(claim, kClaimBytes), head(answer, kAnswerBytes), behind(answer, kAnswerBytes),
            behind(refusal, kAnswerBytes)}};
 }
 
 Target hello_target() {
   const Token token(32, 4);
-  static constexpr Dialect kDialect{.magic = 0x54534554, .name = "test"};
+  static constexpr TransportVersion kTransportVersion{.magic = 0x54534554, .name = "test"};
   const Input good =
-      write_hello({.rank = 1, .world = 2, .trouble = {}, .address = {1, 2, 3}}, token, kDialect);
-  const Input trouble = write_hello(
-      {.rank = 1, .world = 2, .trouble = {Code::kIo, "no device"}, .address = {}}, token, kDialect);
+      write_peer_info({.rank = 1, .world = 2, .trouble = {}, .address = {1, 2, 3}}, token, kTransportVersion);
+  const Input trouble = write_peer_info(
+      {.rank = 1, .world = 2, .trouble = {Code::kIo, "no device"}, .address = {}}, token, kTransportVersion);
   return {"hello",
           [token, good, trouble](ByteView bytes) {
             Input blob = copy_of(bytes);
-            const auto heard = read_hello(blob, 1, 2, token, kDialect);
+            const auto heard = read_peer_info(blob, 1, 2, token, kTransportVersion);
             if (heard.ok() && blob != good) fail("a hello passes that no rank wrote");
             constexpr std::size_t kEnd = 8 + kSecretBytes;
             if (blob.size() < kEnd) return;
@@ -350,7 +350,7 @@ Target hello_target() {
             wire::put(&blob[body], static_cast<std::uint64_t>(XXH3_64bits(blob.data(), body)));
             const Secret tag = derive(token, "tithe hello", {ByteView(blob).first(body + 8)});
             std::copy(tag.begin(), tag.end(), blob.end() - kSecretBytes);
-            const auto right = read_hello(blob, 1, 2, token, kDialect);
+            const auto right = read_peer_info(blob, 1, 2, token, kTransportVersion);
             if (right.ok() && right->address.empty()) fail("an address without a byte");
             if (!right.ok() && (right.status().peer() != 1 ||
                                 printable(right.status().what(), 4000) != right.status().what()))
@@ -360,7 +360,7 @@ Target hello_target() {
 }
 
 Target state_target() {
-  carry::Store store;
+  feedback::ResidualStore store;
   store.of("weight").n = 3;
   store.of("weight").loose_residual = {1, -2, 3};
   store.of("bias").n = 2;
@@ -372,13 +372,13 @@ Target state_target() {
   const Input seed = engine::save(saved, store);
   const auto read = [](const Input& bytes) {
     engine::SavedHead head;
-    carry::Store::Map kept;
+    feedback::ResidualStore::Map kept;
     if (!engine::load(bytes, head, kept).ok()) return;
     // A state that was read is written as it was, but for arrays of zeros, which shrink to nothing.
-    carry::Store again;
+    feedback::ResidualStore again;
     again.all() = kept;
     const Input written = engine::save(head, again);
-    carry::Store::Map twice;
+    feedback::ResidualStore::Map twice;
     if (written.size() > bytes.size() || !engine::load(written, head, twice).ok() ||
         twice.size() != kept.size())
       fail("a state that was read cannot be written and read again");

@@ -21,12 +21,13 @@ Input input(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 // The ends of a connection of tcp before they know each other: nothing passes that was made without the key.
 Target greeting_target() {
   static const Secret kKey{6}, kNonce{7};
-  const tcp::Knock knock{.purpose = tcp::Purpose::kData, .stream = 3, .from = 1, .to = 2, .nonce = {8}};
-  const Input knocked = input(tcp::write_knock(knock));
+  const tcp::ConnectRequest knock{
+      .purpose = tcp::Purpose::kData, .stream = 3, .from = 1, .to = 2, .nonce = {8}};
+  const Input knocked = input(tcp::write_request(knock));
   const Input challenge = input(tcp::write_challenge(kKey, knocked, kNonce));
   return {"greeting",
           [knocked, challenge](ByteView bytes) {
-            if (const auto k = tcp::read_knock(bytes); k && input(tcp::write_knock(*k)) != input(bytes))
+            if (const auto k = tcp::read_request(bytes); k && input(tcp::write_request(*k)) != input(bytes))
               fail("a knock is written as another one than was read");
             if (tcp::read_challenge(kKey, knocked, bytes) && input(bytes) != challenge)
               fail("a challenge passes that nobody with the key made");
@@ -68,8 +69,8 @@ Target tls_target() {
   std::string folder = (std::filesystem::temp_directory_path() / "tithe-fuzz-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr || !tcp::make_keys(folder + "/job", 2, std::chrono::hours(1)).ok())
     fail("no certificates can be made");
-  const auto load = [&](Rank rank) { return *tcp::Papers::load(folder + "/job", rank); };
-  const std::shared_ptr<const tcp::Papers> host = load(0), caller = load(1);
+  const auto load = [&](Rank rank) { return *tcp::Credentials::load(folder + "/job", rank); };
+  const std::shared_ptr<const tcp::Credentials> host = load(0), caller = load(1);
   std::filesystem::remove_all(folder);
   const auto nothing = [](std::uint8_t*, std::size_t) -> std::ptrdiff_t {
     errno = EAGAIN;

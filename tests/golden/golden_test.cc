@@ -75,10 +75,10 @@ std::vector<std::uint8_t> frame_of(const Case& c, const Impl& impl) {
     const auto residual = stream(static_cast<std::uint32_t>(2 * part + 1), c.n);
     std::vector<float> left(c.n);
     const bool feedback = !codec.traits.lossless;
-    const Carry carry{grad.data(), feedback ? residual.data() : nullptr, feedback ? left.data() : nullptr,
-                      c.n};
+    const EncodeInput input{grad.data(), feedback ? residual.data() : nullptr,
+                            feedback ? left.data() : nullptr, c.n};
     std::vector<std::uint8_t> payload(codec.phases.back().bound(call.settings, c.n));
-    auto encoded = impl.encode(call, carry, payload);
+    auto encoded = impl.encode(call, input, payload);
     EXPECT_TRUE(encoded.ok()) << c.name << ' ' << impl.name << ": " << encoded.status().what();
     if (!encoded.ok()) return {};
     EXPECT_TRUE(encoded->finite);
@@ -146,7 +146,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   farewell.resize(
       engine::write_farewell({.code = Code::kPeerLost, .blamed = 3, .round = 12, .what = "rank 3 is gone"},
                              {.me = 2, .world = 4}, farewell));
-  const engine::Voice me{.me = 2, .world = 4};
+  const engine::ControlIdentity me{.me = 2, .world = 4};
   std::vector<std::uint8_t> evidence(engine::kControlBytes), here(evidence), done(evidence), echo(evidence),
       announcement(evidence);
   announcement.resize(engine::write_announcement(
@@ -165,16 +165,16 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                    me, here));
   echo.resize(engine::write_echo({.of = 3,
                                   .spoke = true,
-                                  .testimony = {.finding = engine::Finding::kSilent,
-                                                .code = Code::kTimeout,
-                                                .witness = 3,
-                                                .blamed = 0,
-                                                .round = 12,
-                                                .unheard = {0, 1},
-                                                .what = "nothing was heard from it"}},
+                                  .failure_report = {.finding = engine::Finding::kSilent,
+                                                     .code = Code::kTimeout,
+                                                     .witness = 3,
+                                                     .blamed = 0,
+                                                     .round = 12,
+                                                     .unheard = {0, 1},
+                                                     .what = "nothing was heard from it"}},
                                  me, echo));
   done.resize(engine::write_done({.ended = 13, .begun = 14, .away_ns = 250'000'000}, me, done));
-  carry::Store store;
+  feedback::ResidualStore store;
   store.of("layer.bias").n = 2;
   store.of("layer.bias").loose_residual = {0.25F, -3.0F};
   store.of("layer.bias").loose_velocity = {1.5F, 0.0F};
@@ -209,8 +209,8 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
     if (rewriting()) write(folder() / name, bytes_as_string(bytes));
     EXPECT_EQ(bytes, read(folder() / name)) << name;
   }
-  engine::Numbers none;
-  const engine::Voice reader{.me = 0, .world = 4};
+  engine::ReplayWindow none;
+  const engine::ControlIdentity reader{.me = 0, .world = 4};
   const auto card = engine::read_control(read(folder() / "control_card.bin"), reader, 2, none);
   ASSERT_TRUE(card.ok());
   EXPECT_EQ((*card).card.codec, "dgc:ratio=0.02");
@@ -229,14 +229,14 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   EXPECT_EQ((*done).done, (engine::Done{.ended = 13, .begun = 14, .away_ns = 250'000'000}));
   const auto echo = engine::read_control(read(folder() / "control_echo.bin"), reader, 2, none);
   ASSERT_TRUE(echo.ok());
-  EXPECT_EQ((*echo).echo.testimony.unheard, (std::vector<Rank>{0, 1}));
+  EXPECT_EQ((*echo).echo.failure_report.unheard, (std::vector<Rank>{0, 1}));
   const auto announcement =
       engine::read_control(read(folder() / "control_announcement.bin"), reader, 2, none);
   ASSERT_TRUE(announcement.ok());
   EXPECT_EQ((*announcement).announcement, engine::entry_of((*card).card));
   const auto state = read(folder() / "state.state");
   engine::SavedHead head;
-  carry::Store::Map kept;
+  feedback::ResidualStore::Map kept;
   ASSERT_TRUE(engine::load(state, head, kept).ok());
   EXPECT_EQ(head.codec, "dgc:feedback=momentum");
   EXPECT_EQ(head.schedule, "warmup:400+recover:0.05");
@@ -252,7 +252,7 @@ TEST(Golden, EveryTruncationAndBitFlipOfAStateGivesAStatus) {
   auto state = read(folder() / "state.state");
   const auto loads = [](ByteView bytes) {
     engine::SavedHead head;
-    carry::Store::Map kept;
+    feedback::ResidualStore::Map kept;
     return engine::load(bytes, head, kept).ok();
   };
   ASSERT_TRUE(loads(state));

@@ -40,7 +40,7 @@ class DelayLine {
     std::vector<std::uint8_t> bytes;
     std::size_t gone = 0;
   };
-  struct Way {  // one direction of a connection
+  struct DelayedDirection {  // one direction of a connection
     int from, to;
     std::deque<Chunk> chunks = {};
     std::deque<std::pair<Clock::time_point, std::size_t>> acknowledged = {};  // when the sender knows, bytes
@@ -51,22 +51,22 @@ class DelayLine {
   void run() {
     while (!over_) {
       std::vector<pollfd> fds{{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
-      for (const Way& w : ways_)
+      for (const DelayedDirection& w : directions_)
         fds.push_back({.fd = w.ended || w.held >= window_ ? -1 : w.from, .events = POLLIN, .revents = 0});
       poll(fds.data(), fds.size(), 1);
       for (UniqueFd one; (one = tcp::accept_from(listener_.get())).is_open();) {
         Result<UniqueFd> other = tcp::connect_to(to_, 0);
         if (!other.ok()) continue;
-        ways_.push_back({one.get(), other->get()});
-        ways_.push_back({other->get(), one.get()});
+        directions_.push_back({one.get(), other->get()});
+        directions_.push_back({other->get(), one.get()});
         ends_.push_back(std::move(one));
         ends_.push_back(std::move(*other));
       }
-      for (Way& w : ways_) take(w);
-      for (Way& w : ways_) give(w);
+      for (DelayedDirection& w : directions_) take(w);
+      for (DelayedDirection& w : directions_) give(w);
     }
   }
-  void take(Way& w) {
+  void take(DelayedDirection& w) {
     while (!w.ended && w.held < window_) {
       std::vector<std::uint8_t> bytes(window_ - w.held);
       const ssize_t n = recv(w.from, bytes.data(), bytes.size(), 0);
@@ -79,7 +79,7 @@ class DelayLine {
     }
   }
   // Room for more is known to the sender a way back later: a window a round trip.
-  void give(Way& w) {
+  void give(DelayedDirection& w) {
     while (!w.acknowledged.empty() && Clock::now() >= w.acknowledged.front().first) {
       w.held -= w.acknowledged.front().second;
       w.acknowledged.pop_front();
@@ -101,7 +101,7 @@ class DelayLine {
   const std::size_t window_;
   UniqueFd listener_;
   std::vector<UniqueFd> ends_;
-  std::list<Way> ways_;
+  std::list<DelayedDirection> directions_;
   std::atomic<bool> over_ = false;
   std::thread thread_;
 };

@@ -13,7 +13,7 @@
 namespace tithe::testing {
 namespace {
 
-bool all_finite(const Carry& in) {
+bool all_finite(const EncodeInput& in) {
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.take(i));
   return finite;
@@ -41,7 +41,7 @@ Status check_counts(const Call&, std::size_t n, ByteView p) {
 
 constexpr codec::Check check = codec::by_phase<check_step, check_counts>;
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   if (call.phase == 0) {
     float most = 0;
     for (std::size_t i = 0; i < in.n; ++i) most = std::max(most, std::fabs(in.take(i)));
@@ -120,7 +120,7 @@ Status check_values(const Call& call, std::size_t n, ByteView p) {
 
 constexpr codec::Check check = codec::by_phase<check_indices, check_values>;
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const std::size_t count = count_of(in.n);
   if (call.phase == 0) {
     std::vector<std::uint32_t> order(in.n);
@@ -188,7 +188,7 @@ Status check(const Call& call, std::size_t n, ByteView p) {
   return {Code::kCorrupt, "kept_step: the step is no power of two"};
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const float kept = call.memory.empty() ? 0.0F : wire::get<float>(call.memory.data());
   const float step = kept > 0 ? kept : 1.0F;
   wire::put(out.data(), step);

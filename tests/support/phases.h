@@ -17,7 +17,7 @@ inline std::uint8_t last_phase(const Codec& codec) {
 // an earlier encode refuses (the last one then meets a context that its check would not have let through). *finite
 // becomes false where the values are reported.
 inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, const Impl& impl, Call call,
-                                            const Carry& in, bool* finite = nullptr) {
+                                            const EncodeInput& in, bool* finite = nullptr) {
   std::vector<std::uint8_t> context;
   const ScratchForTest scratch(codec, call.settings, in.n);
   call.scratch = scratch;
@@ -42,7 +42,7 @@ inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, con
 
 // When no other worker takes part.
 inline std::vector<std::uint8_t> context_alone(const Codec& codec, const Impl& impl, const Call& call,
-                                               const Carry& in) {
+                                               const EncodeInput& in) {
   return context_of(1, codec, impl, call, in);
 }
 

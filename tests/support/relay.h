@@ -31,7 +31,7 @@ class Relay {
     bool back = false;  // from who was called to who calls
     friend auto operator<=>(const Place&, const Place&) = default;
   };
-  enum class Way : std::uint8_t { kPasses, kHolds, kBreaks };
+  enum class LinkState : std::uint8_t { kPasses, kHolds, kBreaks };
 
   Relay() : thread_([this] { run(); }) {}
   ~Relay() {
@@ -64,10 +64,10 @@ class Relay {
   }
   bool flipped() const { return flipped_; }
   // The fate of all connections of links for which `which` holds, from now on.
-  void set(Way way, const std::function<bool(int link)>& which) {
+  void set(LinkState state, const std::function<bool(int link)>& which) {
     const std::lock_guard lock(mutex_);
     for (Link& l : links_)
-      if (which(l.number)) l.way = way;
+      if (which(l.number)) l.state = state;
   }
   // Bytes that have passed.
   std::map<Place, std::uint64_t> passed() const {
@@ -79,7 +79,7 @@ class Relay {
   struct Link {
     int number = 0, listener = -1, to = 0;
     int connections = 0;
-    Way way = Way::kPasses;
+    LinkState state = LinkState::kPasses;
   };
   struct Half {
     std::vector<std::uint8_t> waits = {};
@@ -113,7 +113,7 @@ class Relay {
         for (auto f = flows_.begin(); f != flows_.end();) f = move(*f) ? std::next(f) : flows_.erase(f);
         for (const Link& l : links_) fds.push_back({l.listener, POLLIN, 0});
         for (const Flow& f : flows_)
-          for (int k = 0; k < 2 && f.link->way == Way::kPasses; ++k) {
+          for (int k = 0; k < 2 && f.link->state == LinkState::kPasses; ++k) {
             const bool reads = f.halves[k].waits.empty() && !f.halves[k].ended;
             const bool writes = !f.halves[1 - k].waits.empty();
             if (reads || writes)
@@ -129,7 +129,8 @@ class Relay {
     for (int fd = -1; (fd = accept4(l.listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
       const int out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       const sockaddr_in to = loopback(l.to);
-      if (l.way == Way::kBreaks || connect(out, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+      if (l.state == LinkState::kBreaks ||
+          connect(out, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
         close(fd);
         close(out);
         continue;
@@ -148,8 +149,8 @@ class Relay {
 
   // False: it is over.
   bool move(Flow& f) {
-    if (f.link->way == Way::kHolds) return true;
-    bool over = f.link->way == Way::kBreaks;
+    if (f.link->state == LinkState::kHolds) return true;
+    bool over = f.link->state == LinkState::kBreaks;
     for (int k = 0; k < 2 && !over; ++k) over = !move(f, k);
     if (over || (f.halves[0].told && f.halves[1].told)) {
       f.end();

@@ -51,14 +51,14 @@ inline const Folder& folder() {
   return kFolder;
 }
 
-inline std::shared_ptr<const Papers> papers(const std::string& of, Rank rank) {
-  Result<std::shared_ptr<const Papers>> loaded = Papers::load(of, rank);
+inline std::shared_ptr<const Credentials> credentials(const std::string& of, Rank rank) {
+  Result<std::shared_ptr<const Credentials>> loaded = Credentials::load(of, rank);
   EXPECT_TRUE(loaded.ok()) << loaded.status().what();
   return loaded.ok() ? *loaded : nullptr;
 }
 
 // Bytes on their way in one direction.
-struct Way {
+struct RelayedBytes {
   std::deque<std::uint8_t> bytes;
   std::vector<std::uint8_t> seen;  // all that ever were
   TlsEnd::Move give() {
@@ -83,7 +83,7 @@ struct Way {
 };
 
 struct Connection {
-  Connection(const Papers& of_caller, const Papers& of_host, Rank calls)
+  Connection(const Credentials& of_caller, const Credentials& of_host, Rank calls)
       : caller(of_caller, calls, there.give(), back.take()), host(of_host, -1, back.give(), there.take()) {}
   // Until nothing moves.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> shake() {
@@ -94,7 +94,7 @@ struct Connection {
     }
     return {a, b};
   }
-  Way there, back;
+  RelayedBytes there, back;
   TlsEnd caller, host;
 };
 

@@ -4,7 +4,7 @@ where they are looked for, and what to write.
 
 A plain word of that table is found in comments, strings and names, singular and plural, also as part of a name:
 `place` in `list_places` and `Place` (the phrase `in place` is allowed). A word in back quotes is a name: it is found as
-a whole, and only in code. `where` lists folders and globs; those after `not` are excluded.
+a whole, and only in code; a row may list several. `where` lists folders and globs; those after `not` are excluded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rows(root: Path) -> Iterator[tuple[int, list[str]]]:
 
 def uses(line: str, word: str) -> bool:
     if word.startswith("`"):
-        return word.strip("`") in NAME.findall(NOT_CODE.sub("", line))
+        return not set(QUOTED.findall(word)).isdisjoint(NAME.findall(NOT_CODE.sub("", line)))
     return any(part.lower() in (word, word + "s") for part in PART.findall(PHRASE.sub("", line)))
 
 

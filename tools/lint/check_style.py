@@ -34,6 +34,8 @@ LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # Calls that open a descriptor which outlives a function: a forked child must not keep a copy (src/base/unique_fd.h).
 OPENS = re.compile(r"(?<![\w.>])(socket|socketpair|accept4|epoll_create1?|eventfd|timerfd_create|memfd_create)\((?!\))")
 OWNED = re.compile(r"(UniqueFd|Socket)::from\(")
+# A comment that begins with a free relative clause ("What is sent ..."): name the thing instead.
+RELATIVE = re.compile(r"^\s*// (What|Who|Whom|Whoever|Whatever|Those that|Those who|That which) (?!.*\?$)")
 SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
 
 
@@ -53,10 +55,16 @@ def check(root: Path) -> Iterator[Problem]:
             )
         elif len(lines) > LONG_FILE:
             print(f"note: {path.relative_to(root)}: {len(lines)} lines (aim: {LONG_FILE})", file=sys.stderr)
+        room = path.relative_to(root).parts[0]
+        product = path.suffix in (".h", ".cc") and room in ("src", "include", "apps", "python")
+        product = product and not path.is_relative_to(root / "src/lang/runtime")  # texts of generated programs
         library = path.suffix == ".cc" and path.is_relative_to(root / "src") and not path.stem.endswith("_test")
         for number, line in enumerate(lines, 1):
             if len(line) > LONG_LINE and path.suffix in (".h", ".cc", ".cu", ".py"):
                 yield path, number, f"{len(line)} characters (at most {LONG_LINE})"
+            begins = number == 1 or not lines[number - 2].lstrip().startswith("//")
+            if begins and product and RELATIVE.match(line):
+                yield path, number, "the comment begins with a relative clause: name the thing"
             if "\t" in line and path.name != "Makefile":
                 yield path, number, "a tab"
             if line != line.rstrip():

@@ -40,9 +40,9 @@ Json json_of(const card::Counters& n) {
           {"dropped", n.dropped}, {"bytes_in", n.bytes_in}, {"bytes_out", n.bytes_out}};
 }
 
-std::string text_of(std::string_view way, std::string_view done, const card::Counters& n) {
+std::string text_of(std::string_view direction, std::string_view done, const card::Counters& n) {
   return fmt::format(
-      "to {}  {} frames, {} bytes to {}: {} {}, {} passed ({} inexact, {} grown), {} dropped\n", way,
+      "to {}  {} frames, {} bytes to {}: {} {}, {} passed ({} inexact, {} grown), {} dropped\n", direction,
       n.passed + n.packed + n.dropped, n.bytes_in, n.bytes_out, n.packed, done, n.passed, n.inexact, n.grown,
       n.dropped);
 }
@@ -72,7 +72,7 @@ Result<Report> over_capture(const CardArgs& args, CardEngine& engine) {
   for (const card::Captured& one : *frames) {
     if (one.frame.empty()) continue;
     const Result<ByteView> out =
-        engine.pass(args.towards == "host" ? card::Way::kToHost : card::Way::kToWire, one.frame);
+        engine.pass(args.towards == "host" ? card::Direction::kToHost : card::Direction::kToWire, one.frame);
     if (!out.ok()) return out.status();
     if (!out->empty()) card::add_to_capture(file, one.ns, *out);
   }

@@ -21,9 +21,11 @@ class Model final : public CardEngine {
  public:
   explicit Model(const card::Config& config)
       : card_(config, this_machine().simd ? inceptionn::kSimd : inceptionn::kReference) {}
-  Result<ByteView> pass(card::Way way, ByteView frame) override { return card_.pass(way, frame).frame; }
+  Result<ByteView> pass(card::Direction direction, ByteView frame) override {
+    return card_.pass(direction, frame).frame;
+  }
   Result<std::array<card::Counters, 2>> counters() override {
-    return std::array{card_.counters(card::Way::kToWire), card_.counters(card::Way::kToHost)};
+    return std::array{card_.counters(card::Direction::kToWire), card_.counters(card::Direction::kToHost)};
   }
   std::uint64_t cycles() const override { return 0; }
 
@@ -57,8 +59,9 @@ class Rtl final : public CardEngine {
     if (ok != 1) return gone("refuses these registers");
     return {};
   }
-  Result<ByteView> pass(card::Way way, ByteView frame) override {
-    std::array<std::uint8_t, 5> head{static_cast<std::uint8_t>(way == card::Way::kToWire ? 'w' : 'h')};
+  Result<ByteView> pass(card::Direction direction, ByteView frame) override {
+    std::array<std::uint8_t, 5> head{
+        static_cast<std::uint8_t>(direction == card::Direction::kToWire ? 'w' : 'h')};
     wire::put(&head[1], static_cast<std::uint32_t>(frame.size()));
     TITHE_TRY(write(head));
     TITHE_TRY(write(frame));

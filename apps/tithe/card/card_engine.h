@@ -13,8 +13,8 @@ namespace tithe::cli {
 class CardEngine {
  public:
   virtual ~CardEngine() = default;
-  // The frame that leaves for `way`: gone with the next call; empty where the frame was dropped.
-  virtual Result<ByteView> pass(card::Way way, ByteView frame) = 0;
+  // The frame that leaves for `direction`: gone with the next call; empty where the frame was dropped.
+  virtual Result<ByteView> pass(card::Direction direction, ByteView frame) = 0;
   virtual Result<std::array<card::Counters, 2>> counters() = 0;  // by way
   virtual std::uint64_t cycles() const = 0;                      // after counters(); 0: it has no clock
 };

@@ -61,13 +61,13 @@ class LongWay : public CardPort {
 };
 
 // True if the side has more. A frame that is dropped, or that the other side does not take, is gone: as in a card.
-Result<bool> turn(CardEngine& engine, card::Way way, CardPort& from, CardPort& to, Bytes room,
+Result<bool> turn(CardEngine& engine, card::Direction direction, CardPort& from, CardPort& to, Bytes room,
                   std::uint64_t& lost) {
   for (int i = 0; i < kTurn; ++i) {
     const Result<std::size_t> bytes = from.read(room);
     if (!bytes.ok()) return bytes.status();
     if (*bytes == 0) return false;
-    const Result<ByteView> out = engine.pass(way, room.first(*bytes));
+    const Result<ByteView> out = engine.pass(direction, room.first(*bytes));
     if (!out.ok()) return out.status();
     if (!out->empty()) lost += !to.write(*out);
   }
@@ -94,15 +94,15 @@ Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& port, do
     if (ppoll(ends.data(), ends.size(), next ? &*next : nullptr, nullptr) < 0 && errno != EINTR)
       why = {Code::kIo, fmt::format("poll: {}", std::strerror(errno))};
     if (ends[2].revents != 0) break;
-    counts.lost[static_cast<std::size_t>(card::Way::kToWire)] += wire.let_go();
-    const Result<bool> sent = turn(engine, card::Way::kToWire, host, wire, room,
-                                   counts.lost[static_cast<std::size_t>(card::Way::kToWire)]);
+    counts.lost[static_cast<std::size_t>(card::Direction::kToWire)] += wire.let_go();
+    const Result<bool> sent = turn(engine, card::Direction::kToWire, host, wire, room,
+                                   counts.lost[static_cast<std::size_t>(card::Direction::kToWire)]);
     if (!sent.ok()) {
       why = sent.status();
       break;
     }
-    const Result<bool> received = turn(engine, card::Way::kToHost, wire, host, room,
-                                       counts.lost[static_cast<std::size_t>(card::Way::kToHost)]);
+    const Result<bool> received = turn(engine, card::Direction::kToHost, wire, host, room,
+                                       counts.lost[static_cast<std::size_t>(card::Direction::kToHost)]);
     if (!received.ok()) {
       why = received.status();
       break;

@@ -87,9 +87,9 @@ std::string when_to_use(const Spec& spec, double bits) {
   return !own.empty() ? own : !others.empty() ? others : by_traits(*spec.codec, bits);
 }
 
-Findings studied(const Spec& spec) {
+StudyFindings studied(const Spec& spec) {
   const std::string whole = to_string(spec);
-  Findings found;
+  StudyFindings found;
   for (const std::string_view name : {std::string_view(whole), spec.codec->name}) {
     for (const Studied& row : kStudied)
       if (row.spec == name) found.by_optimizer.emplace_back(row.optimizer, row.verdict);

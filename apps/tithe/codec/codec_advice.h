@@ -19,11 +19,11 @@ inline constexpr std::size_t kSample = std::size_t{1} << 20;  // values over whi
 std::string when_to_use(const Spec& spec, double bits);
 
 // The study of optimizers' findings: (optimizer, "yes" or "no: by how much").
-struct Findings {
+struct StudyFindings {
   std::vector<std::pair<std::string_view, std::string_view>> by_optimizer;
   bool of_defaults = false;  // these settings were not run: of the codec's defaults
 };
-Findings studied(const Spec& spec);
+StudyFindings studied(const Spec& spec);
 
 // Codecs that this study found within noise of fp32 under an optimizer, but for those that change the step's momentum.
 // kInvalid for an optimizer that it did not look at, with those that it did.

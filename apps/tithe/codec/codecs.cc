@@ -92,7 +92,7 @@ Json studied_json(const Spec& spec) {
 }
 
 std::string studied_text(const Spec& spec) {
-  const Findings found = studied(spec);
+  const StudyFindings found = studied(spec);
   std::string text;
   for (const auto& [optimizer, verdict] : found.by_optimizer)
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", optimizer,

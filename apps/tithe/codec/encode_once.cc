@@ -20,8 +20,8 @@ Result<Lossy> encode_once(const Spec& spec, std::span<const float> values, std::
   call.settings = spec.settings;
   call.seed = call.shared_seed = seed;
   call.scratch = scratch.all();
-  const Carry carry{values.data(), nullptr, result.left.data(), values.size()};
-  Result<Encoded> encoded = codec.best(this_machine()).encode(call, carry, result.payload);
+  const EncodeInput input{values.data(), nullptr, result.left.data(), values.size()};
+  Result<Encoded> encoded = codec.best(this_machine()).encode(call, input, result.payload);
   if (!encoded.ok()) return encoded.status();
   if (!encoded->finite) {
     std::size_t i = 0;

@@ -69,7 +69,7 @@ std::string forgotten_flag(const std::vector<std::string>& flags, std::string_vi
 
 }  // namespace
 
-std::string find_mistake(const CLI::App& root, int argc, char** argv) {
+std::string find_suggestion(const CLI::App& root, int argc, char** argv) {
   int first = 1;
   std::string mistake;
   const CLI::App* app = verb_of(root, argc, argv, &first, &mistake);

@@ -198,7 +198,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
 
 void Rounds::feedback() {
   // A session refuses these settings with feedback.
-  if (const auto policy = carry::policy_of(subject_.settings(), carry::fallbacks()); !policy.ok()) {
+  if (const auto policy = feedback::policy_of(subject_.settings(), feedback::fallbacks()); !policy.ok()) {
     if (first_) told_.refused = policy.status().what();
     return;
   }

@@ -50,7 +50,7 @@ Status run_as_rank(const SyncArgs& args, const std::optional<ShapedLink>& link, 
   if (link.has_value()) {
     TITHE_TRY(enter_host(me, *link));
     keep_ucx_on_link();
-    if (!board.meet()) return {Code::kCancelled, "another rank failed"};
+    if (!board.barrier()) return {Code::kCancelled, "another rank failed"};
   }
   Result<std::unique_ptr<Transport>> transport =
       open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});

@@ -96,14 +96,14 @@ Status be_one(const HostsArgs& args, const Hosts& hosts, const ShapedLink& link,
   const int host = hosts.of_rank(me);
   if (hosts.ranks(board.world())[static_cast<std::size_t>(host)].front() == me)
     TITHE_TRY(enter_host(host, link));
-  if (!board.meet()) return {};
+  if (!board.barrier()) return {};
   set_variables(hosts, me, board.world());
   TITHE_TRY(run_command(args, me, board));
-  if (!board.meet()) return {};
+  if (!board.barrier()) return {};
   const Result<std::uint64_t> bytes = bytes_on_the_wire();
   if (!bytes.ok()) return bytes.status();
   board.of(me).wire_bytes = *bytes;
-  board.meet();
+  board.barrier();
   return {};
 }
 

@@ -21,7 +21,7 @@ class ProfileBoard {
 
   virtual int world() const = 0;
   // Waits for all ranks; false once a rank has failed, and ever after.
-  virtual bool meet() = 0;
+  virtual bool barrier() = 0;
   // The same; afterwards each rank sees what all have written.
   virtual bool share() = 0;
   virtual std::span<double> numbers() = 0;  // zeros at first
@@ -32,8 +32,8 @@ class SharedProfileBoard : public ProfileBoard {
  public:
   explicit SharedProfileBoard(SyncBoard& board) : board_(board) {}
   int world() const override { return board_.world(); }
-  bool meet() override { return board_.meet(); }
-  bool share() override { return board_.meet(); }
+  bool barrier() override { return board_.barrier(); }
+  bool share() override { return board_.barrier(); }
   std::span<double> numbers() override { return board_.numbers(); }
   void codec_done() override { ++board_.rounds_done(); }
 
@@ -47,7 +47,7 @@ class DistantProfileBoard : public ProfileBoard {
   DistantProfileBoard(std::unique_ptr<Transport> transport, std::size_t numbers, std::size_t codecs);
   ~DistantProfileBoard() override;
   int world() const override { return transport_->world(); }
-  bool meet() override { return gather(false); }
+  bool barrier() override { return gather(false); }
   bool share() override { return gather(true); }
   std::span<double> numbers() override { return numbers_; }
   void codec_done() override;

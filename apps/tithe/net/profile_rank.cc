@@ -89,7 +89,7 @@ class ProfileRank {
       gather(profile);
       *answer = sim::to_json(profile);
     }
-    return board_.meet() ? Status{} : stopped();
+    return board_.barrier() ? Status{} : stopped();
   }
 
  private:
@@ -109,7 +109,7 @@ class ProfileRank {
       for (const Codec* c : all_codecs()) names.emplace_back(c->name);
     const std::vector<std::size_t> sizes = profile_sizes(args_.most_values);
     for (const std::string& name : names) {
-      if (!board_.meet()) return stopped();
+      if (!board_.barrier()) return stopped();
       const Result<Spec> spec = parse_spec(name);
       if (!spec.ok()) return spec.status();
       Result<sim::CodecCosts> measured = measure_codec(*spec, sizes, spread_);
@@ -127,7 +127,7 @@ class ProfileRank {
     std::vector<std::uint8_t> bytes(kBytes, 7);
     std::vector<float> to(kBytes / 4);
     std::uint64_t sum = 0;
-    static_cast<void>(board_.meet());
+    static_cast<void>(board_.barrier());
     mine.check_byte = median_seconds(
                           9,
                           [&] {
@@ -148,9 +148,9 @@ class ProfileRank {
                       static_cast<double>(to.size());
     bytes[0] = static_cast<std::uint8_t>(sum);
     mine.wake = seconds_to_wake();
-    static_cast<void>(board_.meet());
+    static_cast<void>(board_.barrier());
     mine.slice = seconds_of_slice(ranks_alike(&Found::machine));
-    static_cast<void>(board_.meet());
+    static_cast<void>(board_.barrier());
   }
 
   // ---- Steps and buckets, in a session of one rank: there are no messages
@@ -167,7 +167,7 @@ class ProfileRank {
     // Parts of one value: a step has nothing to do. Twice as many, so that what a round costs drops out.
     constexpr std::size_t kFew = 8, kMany = 264, kBuckets = 33;
     double few = 0, many = 0, buckets = 0;
-    if (!board_.meet()) return stopped();
+    if (!board_.barrier()) return stopped();
     TITHE_TRY(measure(**session, "few", 1, kFew, 1, few));
     TITHE_TRY(measure(**session, "many", 1, kMany, 1, many));
     TITHE_TRY(measure(**session, "in buckets", kBuckets, kFew, 1, buckets));
@@ -182,7 +182,7 @@ class ProfileRank {
   Status links(Transport& transport) {
     const auto measure = [&](const bench::LinkOptions& options) {
       return bench::measure_links(transport, options,
-                                  {[&] { return board_.meet(); }, [&] { return board_.share(); }}, room_,
+                                  {[&] { return board_.barrier(); }, [&] { return board_.share(); }}, room_,
                                   links_found(), found(me_).together);
     };
     if (args_.link != "none") return measure(bench::options_for(parse_link(args_.link)->bytes_per_second));
@@ -242,7 +242,7 @@ class ProfileRank {
     const double checks = 4 * mine.check_byte * (1 + others);
     const double per_value = std::max(0.0, (bytes_many - bytes_few) / values - codec - checks);
     mine.byte_cpu = others > 0 ? per_value / (4 * 2 * others) : 0;  // half to send, half to receive
-    return board_.meet() ? Status{} : stopped();
+    return board_.barrier() ? Status{} : stopped();
   }
   const sim::CodecCosts* fp32_costs() const {
     const auto found = costs_->codecs.find("fp32");
@@ -388,7 +388,7 @@ Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>&
     if (hosts->ranks(args.ranks)[static_cast<std::size_t>(host)].front() == me)
       TITHE_TRY(enter_host(host, *link));
     keep_ucx_on_link();
-    if (!board.meet()) return {Code::kCancelled, "another rank failed"};
+    if (!board.barrier()) return {Code::kCancelled, "another rank failed"};
   }
   Result<std::unique_ptr<Transport>> transport =
       open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});
@@ -406,7 +406,7 @@ Status profile_as_launched(const ProfileArgs& args, const Launch& launch, const 
                             args.codecs.empty() ? all_codecs().size() : args.codecs.size());
   const Status status = [&]() -> Status {
     TITHE_TRY(able);
-    if (!board.meet()) return board.failure();
+    if (!board.barrier()) return board.failure();
     Result<std::unique_ptr<Transport>> transport = open_transport(args.transport, connect_options(launch));
     if (!transport.ok()) return transport.status();
     return ProfileRank(launch.rank, args, board).run(std::move(*transport), answer);

@@ -69,14 +69,14 @@ class ReplayRank {
     if (!session.ok()) return session.status();
     for (int k = 0; k < kWarmUpSteps + args_.steps; ++k) {
       fill(k);
-      if (!board_.meet()) return {Code::kCancelled, "another rank failed"};
+      if (!board_.barrier()) return {Code::kCancelled, "another rank failed"};
       StepNumbers warm{};
       const int timed = k - kWarmUpSteps;
       TITHE_TRY(step(**session, timed < 0 ? warm : numbers_of(board_, args_.steps, me_, timed)));
       if (me_ == 0) board_.rounds_done() = static_cast<std::uint32_t>(k + 1);
     }
     if (me_ == 0) *plan = (*session)->plan_text();
-    return board_.meet() ? Status{} : Status(Code::kCancelled, "another rank failed");
+    return board_.barrier() ? Status{} : Status(Code::kCancelled, "another rank failed");
   }
 
  private:
@@ -183,7 +183,7 @@ Status replay_as_rank(const ReplayArgs& args, const bench::ModelList& model, con
     if (hosts.ranks(args.ranks)[static_cast<std::size_t>(host)].front() == me)
       TITHE_TRY(enter_host(host, *link));
     keep_ucx_on_link();
-    if (!board.meet()) return {Code::kCancelled, "another rank failed"};
+    if (!board.barrier()) return {Code::kCancelled, "another rank failed"};
   }
   ReplayRank rank(me, args, model, link.has_value(), board);
   Result<std::unique_ptr<Transport>> transport =

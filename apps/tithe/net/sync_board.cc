@@ -91,7 +91,7 @@ std::span<double> SyncBoard::numbers() {
 
 std::atomic<std::uint32_t>& SyncBoard::rounds_done() { return head().rounds_done; }
 
-bool SyncBoard::meet() {
+bool SyncBoard::barrier() {
   Head& h = head();
   static_assert(sizeof h.turn == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
   auto* word = reinterpret_cast<std::uint32_t*>(&h.turn);
@@ -131,10 +131,10 @@ AllGather SyncBoard::all_gather(Rank me) {
       return Status(Code::kUnsupported, fmt::format("an address of {} bytes", mine.size()));
     h.blob_bytes[me] = mine.size();
     std::copy(mine.begin(), mine.end(), h.blob[me]);
-    if (!meet()) return Status(Code::kCancelled, "another rank failed");
+    if (!barrier()) return Status(Code::kCancelled, "another rank failed");
     std::vector<std::vector<std::uint8_t>> all;
     for (Rank r = 0; r < h.world; ++r) all.emplace_back(h.blob[r], h.blob[r] + h.blob_bytes[r]);
-    if (!meet()) return Status(Code::kCancelled, "another rank failed");
+    if (!barrier()) return Status(Code::kCancelled, "another rank failed");
     return all;
   };
 }

@@ -42,9 +42,9 @@ class SyncBoard {
   std::atomic<std::uint32_t>& rounds_done();  // set by rank 0, warm-up among them
 
   // Waits for all ranks; false once a rank has failed, and ever after.
-  bool meet();
+  bool barrier();
 
-  // The first failure is kept; everybody else's meet() returns false.
+  // The first failure is kept; everybody else's barrier() returns false.
   void fail(const Status& why);
   Status failure() const;  // ok if none
 

@@ -55,7 +55,7 @@ class RankRun {
         outcome->plan = (*session)->plan_text();
         board_.rounds_done() = static_cast<std::uint32_t>(round + 1);
       }
-      if (!board_.meet()) return stopped();
+      if (!board_.barrier()) return stopped();
     }
     return {};
   }
@@ -70,7 +70,7 @@ class RankRun {
     const bool on_link = args_.link != "none";
     const Result<std::uint64_t> wire_before = on_link ? bytes_on_the_wire() : std::uint64_t{0};
     if (!wire_before.ok()) return wire_before.status();
-    if (!board_.meet()) return stopped();
+    if (!board_.barrier()) return stopped();
     const auto begin = std::chrono::steady_clock::now();
     const Tensor bucket{kSyncKey, tensor_.data(), args_.n};
     Result<Ticket> ticket = session.sync({&bucket, 1});
@@ -82,7 +82,7 @@ class RankRun {
     mine.bytes_sent = session.stats().bytes_sent - sent_before;
     if (on_link) {
       // Acknowledgements by others of its round still come after it: after the checks that follow, all are there.
-      if (!board_.meet()) return stopped();
+      if (!board_.barrier()) return stopped();
       const Result<std::uint64_t> wire = bytes_on_the_wire();
       if (!wire.ok()) return wire.status();
       mine.wire_bytes = *wire - *wire_before;
@@ -107,7 +107,7 @@ class RankRun {
         if (me_ == 0) ledger[i] -= tensor_[i];
         mine.largest = std::max(mine.largest, std::fabs(static_cast<double>(g) + before_[i]));
       }
-      if (!board_.meet()) return stopped();
+      if (!board_.barrier()) return stopped();
     }
     mine.imbalance = 0;
     const auto [first, last] = slice(me_);
@@ -116,7 +116,7 @@ class RankRun {
       mine.imbalance = off > mine.imbalance || std::isnan(off) ? off : mine.imbalance;
     }
     std::swap(before_, after_);
-    if (!board_.meet()) return stopped();
+    if (!board_.barrier()) return stopped();
     return {};
   }
 
@@ -124,16 +124,16 @@ class RankRun {
   Status compare() {
     const std::span<double> shown = board_.numbers();
     if (me_ == 0) std::copy(tensor_.begin(), tensor_.end(), shown.begin());
-    if (!board_.meet()) return stopped();
+    if (!board_.barrier()) return stopped();
     double apart = 0;
     for (std::size_t i = 0; i < args_.n; ++i) {
       const double off = std::fabs(tensor_[i] - shown[i]);
       apart = off > apart || std::isnan(off) ? off : apart;
     }
     board_.of(me_).apart = apart;
-    if (!board_.meet()) return stopped();
+    if (!board_.barrier()) return stopped();
     if (me_ == 0) std::fill(shown.begin(), shown.end(), 0.0);
-    return board_.meet() ? Status{} : stopped();
+    return board_.barrier() ? Status{} : stopped();
   }
 
   std::pair<std::size_t, std::size_t> slice(int k) const {

@@ -42,8 +42,8 @@ planner::Job job_of(const Scene& scene, double bucket_cap_mb, int lanes) {
   return job;
 }
 
-Result<planner::Question> question_of(const PlanArgs& args, const Scene& scene) {
-  planner::Question q{{}, scene.cluster, scene.costs, {}};
+Result<planner::PlanQuery> question_of(const PlanArgs& args, const Scene& scene) {
+  planner::PlanQuery q{{}, scene.cluster, scene.costs, {}};
   for (const std::string& text : args.allow) {
     const Result<planner::Allowance> one = planner::parse_allowance(text);
     if (!one.ok()) return Status(one.status().code(), "--allow: " + one.status().what());
@@ -62,9 +62,9 @@ Result<planner::Question> question_of(const PlanArgs& args, const Scene& scene) 
 }
 
 // One for each fragment of local steps; none without --every.
-std::vector<planner::Question> slices_of(const planner::Question& whole, const planner::Windows& windows,
-                                         const Scene& scene, const SimulateArgs& args) {
-  std::vector<planner::Question> out;
+std::vector<planner::PlanQuery> slices_of(const planner::PlanQuery& whole, const planner::Windows& windows,
+                                          const Scene& scene, const SimulateArgs& args) {
+  std::vector<planner::PlanQuery> out;
   if (args.every == 0) return out;
   std::size_t first = 0;
   for (const std::size_t tensors : fragments_of(scene.model, static_cast<std::size_t>(args.fragments))) {
@@ -79,8 +79,8 @@ struct Plans {
   std::vector<planner::Planned> of;
   std::vector<planner::WindowsPlan> windows;  // with --every: what these are the means of
 };
-Result<Plans> plans_of(const PlanArgs& args, const planner::Question& question,
-                       std::span<const planner::Question> slices, const planner::Windows& windows) {
+Result<Plans> plans_of(const PlanArgs& args, const planner::PlanQuery& query,
+                       std::span<const planner::PlanQuery> slices, const planner::Windows& windows) {
   std::vector<std::string> policies{args.policy};
   policies.insert(policies.end(), args.compare.begin(), args.compare.end());
   Plans plans;
@@ -90,12 +90,12 @@ Result<Plans> plans_of(const PlanArgs& args, const planner::Question& question,
       return Status(s.code(), fmt::format("{}: {}", policies[k], s.what()));
     };
     if (slices.empty()) {
-      Result<planner::Planned> p = planner::plan(question, policies[k], k == 0 ? nullptr : plans.of.data());
+      Result<planner::Planned> p = planner::plan(query, policies[k], k == 0 ? nullptr : plans.of.data());
       if (!p.ok()) return failed(p.status());
       plans.of.push_back(std::move(*p));
     } else {
-      Result<planner::WindowsPlan> p = planner::plan_windows(question, slices, windows, policies[k],
-                                                             k == 0 ? nullptr : plans.windows.data());
+      Result<planner::WindowsPlan> p =
+          planner::plan_windows(query, slices, windows, policies[k], k == 0 ? nullptr : plans.windows.data());
       if (!p.ok()) return failed(p.status());
       plans.of.push_back(p->mean);
       plans.windows.push_back(std::move(*p));
@@ -116,7 +116,7 @@ Json json_of(const Rule& rule) {
   return out;
 }
 
-std::string table_of(const planner::Planned& p, const planner::Question& q) {
+std::string table_of(const planner::Planned& p, const planner::PlanQuery& q) {
   std::string text =
       fmt::format("{:<40} {:>14} {:<28} {:>10} {:>8}\n", "tensors", "values", "codec", "by", "parts of");
   std::vector<std::size_t> tensors(p.rules.size()), values(p.rules.size());
@@ -152,7 +152,7 @@ std::string_view bound_text(std::string_view by) {
 }
 
 // "144 of 589824 values, such as encoder.0.weight"
-std::string members_text(const planner::Question& q, const std::vector<std::size_t>& tensors) {
+std::string members_text(const planner::PlanQuery& q, const std::vector<std::size_t>& tensors) {
   std::size_t least = kMostValues, most = 0;
   for (const std::size_t t : tensors) {
     least = std::min(least, q.job.tensors[t].n);
@@ -170,7 +170,7 @@ std::string change_text(double ms) {
   return text == "-0.000" ? "+0.000" : text;
 }
 
-Result<std::string> why_text(const planner::Question& q, const planner::Planned& p, Json& json) {
+Result<std::string> why_text(const planner::PlanQuery& q, const planner::Planned& p, Json& json) {
   const Result<planner::Bounds> bounds = planner::bounds_of(q, p);
   if (!bounds.ok()) return bounds.status();
   const bool named = bounds->by == "uplink" || bounds->by == "downlink" || bounds->by == "latency";
@@ -226,20 +226,20 @@ Result<Report> run_plan(const PlanArgs& args) {
   TITHE_TRY(check_folders(std::array{args.out, args.html}));
   const Result<Scene> scene = scene_of(args.scene);
   if (!scene.ok()) return scene.status();
-  const Result<planner::Question> question = question_of(args, *scene);
-  if (!question.ok()) return question.status();
+  const Result<planner::PlanQuery> query = question_of(args, *scene);
+  if (!query.ok()) return query.status();
   TITHE_TRY(check_fragments(args.scene, scene->model));
   const ProgressLine line("tithe plan");
   const planner::Windows windows{static_cast<double>(args.scene.every),
                                  static_cast<double>(args.scene.fragments),
                                  static_cast<double>(args.scene.delay)};
-  const std::vector<planner::Question> slices = slices_of(*question, windows, *scene, args.scene);
-  const Result<Plans> made = plans_of(args, *question, slices, windows);
+  const std::vector<planner::PlanQuery> slices = slices_of(*query, windows, *scene, args.scene);
+  const Result<Plans> made = plans_of(args, *query, slices, windows);
   if (!made.ok()) return made.status();
   const std::vector<planner::Planned>& plans = made->of;
   const planner::Planned& best = plans[0];
   // Pictures and reasons are of one exchange: of a window, where there are windows.
-  const planner::Question& shown_question = slices.empty() ? *question : slices[0];
+  const planner::PlanQuery& shown_question = slices.empty() ? *query : slices[0];
   const planner::Planned& shown = slices.empty() ? best : made->windows[0].slices[0];
   Report report;
   report.text =
@@ -256,7 +256,7 @@ Result<Report> run_plan(const PlanArgs& args) {
     report.json.update(
         {{"every", args.scene.every}, {"fragments", args.scene.fragments}, {"delay", args.scene.delay}});
   std::vector<std::string> allowed;
-  for (const planner::Allowance& one : question->allowed) allowed.push_back(to_string(one));
+  for (const planner::Allowance& one : query->allowed) allowed.push_back(to_string(one));
   report.json["allowed"] = allowed;
   if (!args.optimizer.empty())
     report.text += fmt::format(
@@ -273,7 +273,7 @@ Result<Report> run_plan(const PlanArgs& args) {
     why = *std::move(text);
     report.text += why;
   }
-  report.text += "\n" + table_of(best, *question);
+  report.text += "\n" + table_of(best, *query);
   Json rules = Json::array();
   for (const Rule& r : best.rules) rules.push_back(json_of(r));
   Json list = Json::array();
@@ -288,7 +288,7 @@ Result<Report> run_plan(const PlanArgs& args) {
                     {"single_ms", p.single.step * 1e3},
                     {"lossless_ms", p.lossless * 1e3},
                     {"gain", p.gain()},
-                    {"compute_ms", question->job.compute * 1e3},
+                    {"compute_ms", query->job.compute * 1e3},
                     {"bytes_sent_per_rank", p.outcome.bytes[0]},
                     {"simulated", p.simulated},
                     {"judged", p.judged},

@@ -12,7 +12,7 @@ namespace tithe::cli {
 
 using sim::Seconds;
 
-Result<std::string> plan_page(const std::string& title, const planner::Question& question,
+Result<std::string> plan_page(const std::string& title, const planner::PlanQuery& query,
                               const planner::Planned& planned, const std::string& why) {
   std::string body, buckets;
   struct Step {
@@ -23,11 +23,11 @@ Result<std::string> plan_page(const std::string& title, const planner::Question&
   for (const Step& s : {Step{fmt::format("planned by {}", planned.policy), &planned.rules},
                         Step{planned.bf16.name + ", the best bf16 here", &planned.bf16.rules}}) {
     if (s.rules == &planned.bf16.rules && planned.bf16.on_devices) continue;  // it is no session's
-    const Result<sim::Outcome> out = planner::simulate(question, *s.rules, true);
+    const Result<sim::Outcome> out = planner::simulate(query, *s.rules, true);
     if (!out.ok()) return out.status();
     body += fmt::format("<h2>{}: {:.3f} ms, {:.3f} MB sent</h2>\n{}", escaped(s.title), out->step * 1e3,
-                        out->bytes[0] / 1e6, timeline_svg(question, *out, longest));
-    if (s.rules == &planned.rules) buckets = bucket_table(question, *out);
+                        out->bytes[0] / 1e6, timeline_svg(query, *out, longest));
+    if (s.rules == &planned.rules) buckets = bucket_table(query, *out);
   }
   std::string rows;
   for (const Rule& r : planned.rules)

@@ -9,7 +9,7 @@
 namespace tithe::cli {
 
 // `title`: the model and the cluster. `why`: text that follows the pictures; may be empty.
-Result<std::string> plan_page(const std::string& title, const planner::Question& question,
+Result<std::string> plan_page(const std::string& title, const planner::PlanQuery& query,
                               const planner::Planned& planned, const std::string& why);
 
 }  // namespace tithe::cli

@@ -114,7 +114,7 @@ std::vector<Span> spans_of(const sim::Outcome& out, std::size_t row, Seconds tou
 
 }  // namespace
 
-std::string timeline_svg(const planner::Question& q, const sim::Outcome& out, Seconds longest) {
+std::string timeline_svg(const planner::PlanQuery& q, const sim::Outcome& out, Seconds longest) {
   const std::vector<double> ticks = round_ticks(ms(longest));
   Timeline t(ticks.back());
   for (const double tick : ticks) {
@@ -147,7 +147,7 @@ std::string timeline_legend() {
   return text;
 }
 
-std::string bucket_table(const planner::Question& q, const sim::Outcome& out) {
+std::string bucket_table(const planner::PlanQuery& q, const sim::Outcome& out) {
   const planner::Job& job = q.job;
   std::vector<Seconds> result(job.bucket_ends.size());
   for (const sim::Event& e : out.events)

@@ -8,13 +8,12 @@
 namespace tithe::cli {
 
 // `outcome` has its events. `longest`: where the axis ends at the earliest, so that pictures have the same scale.
-std::string timeline_svg(const planner::Question& question, const sim::Outcome& outcome,
-                         sim::Seconds longest);
+std::string timeline_svg(const planner::PlanQuery& query, const sim::Outcome& outcome, sim::Seconds longest);
 
-// What its rows are, with their colours.
+// The kinds of rows, with their colours.
 std::string timeline_legend();
 
 // The rows of a table: each bucket's tensors, and when rank 0 has its gradients and its result.
-std::string bucket_table(const planner::Question& question, const sim::Outcome& outcome);
+std::string bucket_table(const planner::PlanQuery& query, const sim::Outcome& outcome);
 
 }  // namespace tithe::cli

@@ -95,14 +95,14 @@ Figure sweep_figure(const Sweep& sweep) {
 Figure compare_figure(const std::vector<Answer>& answers) {
   constexpr double kPlotLeft = 230, kPlotRight = 110, kPlotTop = 36, kPlotBottom = 30, kPlotAcross = 520,
                    kThick = 16, kThin = 6, kEach = 62;
-  struct Stage {
+  struct CostStage {
     std::string_view name, color;
     sim::Seconds sim::Outcome::*time;
   };
   constexpr std::string_view kCompute = "#b9c2c9", kExposed = "#c8553d";
-  constexpr Stage kStages[] = {{"busiest link", "#1b6ca8", &sim::Outcome::carried_most},
-                               {"encode", "#3d8c5f", &sim::Outcome::encoded},
-                               {"merge, store", "#b8892b", &sim::Outcome::merged}};
+  constexpr CostStage kStages[] = {{"busiest link", "#1b6ca8", &sim::Outcome::carried_most},
+                                   {"encode", "#3d8c5f", &sim::Outcome::encoded},
+                                   {"merge, store", "#b8892b", &sim::Outcome::merged}};
   double most = 0;
   for (const Answer& a : answers)
     for (const double t : {a.outcome.step, a.outcome.carried_most, a.outcome.encoded, a.outcome.merged})
@@ -130,7 +130,7 @@ Figure compare_figure(const std::vector<Answer>& answers) {
   };
   legend("computing", kCompute);
   legend("exposed", kExposed);
-  for (const Stage& s : kStages) legend(s.name, s.color);
+  for (const CostStage& s : kStages) legend(s.name, s.color);
   for (std::size_t k = 0; k < answers.size(); ++k) {
     const Answer& a = answers[k];
     double y = kPlotTop + kEach * static_cast<double>(k) + 8;
@@ -142,7 +142,7 @@ Figure compare_figure(const std::vector<Answer>& answers) {
     f.bars.push_back(
         {kPlotLeft + computing, y, length(to_ms(a.outcome.exposed)), kThick, std::string(kExposed)});
     y += kThick + 3;
-    for (const Stage& s : kStages) {
+    for (const CostStage& s : kStages) {
       f.bars.push_back({kPlotLeft, y, length(to_ms(a.outcome.*s.time)), kThin, std::string(s.color)});
       y += kThin + 2;
     }

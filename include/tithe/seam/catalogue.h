@@ -18,15 +18,15 @@ CodecId id_of(const Codec& codec);               // 0: it is neither in codecs.d
 
 // A program's file is read and checked, once for each content; nothing is compiled.
 // kInvalid for an unknown name, a value out of range, a program that is wrong; the text has the nearest known name, the
-// allowed range, or the lines. kIo, kUnsupported: as lang/loader.h and catalogue/programs.h say.
+// allowed range, or the lines. kIo: the file cannot be read. kUnsupported: too many programs.
 Result<Spec> parse_spec(std::string_view text);
 
-// Sees to it that a program with these settings runs as fast as it can here: compiled in, from the cache, or compiled
-// now, which takes about a second; without it the interpreter runs them. Other codecs are ready as they are. Safe from
-// any thread. Session::open does it for all codecs of its choices.
+// Compiles a program with these settings, or takes it from the library or the cache; compiling takes about a second.
+// Without prepare() the interpreter runs the program. Does nothing for other codecs. Safe from any thread.
+// Session::open calls it for all codecs of its choices.
 void prepare(const Spec& spec);
 
-// One line on what runs its program and how long preparing took: "compiled for avx2, in 1.1 s". Empty: no program.
+// One line: how the program runs and how long preparing took: "compiled for avx2, in 1.1 s". Empty: no program.
 std::string how_it_runs(const Spec& spec);
 
 }  // namespace tithe

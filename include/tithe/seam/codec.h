@@ -37,11 +37,11 @@ enum class CodecId : std::uint16_t {};
 
 inline constexpr std::size_t kMaxParams = 12;
 
-// The role by which others than the codec know a parameter.
+// The meaning of a parameter to code other than the codec.
 enum class Role : std::uint8_t {
-  kOwn,    // nothing
-  kRatio,  // the fraction of the values that is sent: schedules move it
-  kCols,   // the values of a row; 0: as the tensor's shape says
+  kOwn,    // none
+  kRatio,  // the fraction of the values that is sent; schedules change it
+  kCols,   // the values of a row; 0: from the tensor's shape
 };
 
 // One parameter of a codec. With choices, the value is the index of the chosen word.
@@ -57,8 +57,8 @@ struct ParamSpec {
 
 struct Codec;
 
-// The values of a codec's parameters, in the order of Codec::params, and the codec whose they are: a function of the
-// seam that serves several codecs knows by them which it is.
+// The values of a codec's parameters, in the order of Codec::params, and the codec, for functions that implement
+// several codecs.
 struct Settings {
   std::array<double, kMaxParams> value{};
   const Codec* codec = nullptr;
@@ -70,9 +70,9 @@ struct Settings {
 
 // The input of an encoder: the gradient, plus the residual of earlier rounds. Per value call take(i) any number of
 // times, then leave(i, sent) once. Plain pointers, so that it can be passed to a kernel by value.
-//   residual == residual_out == nullptr   no feedback: what is not sent is lost
+//   residual == residual_out == nullptr   no feedback: unsent values are lost
 //   residual_out == residual              in place; otherwise the two must not overlap
-struct Carry {
+struct EncodeInput {
   const float* grad;
   const float* residual;
   float* residual_out;
@@ -96,7 +96,7 @@ struct Merge {
 enum class Law : std::uint8_t { kDecode, kSum, kMax, kConcat, kLeader };
 std::string_view name(Law law);  // "decode", "sum", ...
 
-// Everything besides the values that a payload depends on. Random numbers are counter-based: a draw depends on
+// The inputs of a payload other than the values. Random numbers are counter-based: a draw depends on
 // (seed, round, tensor, chunk, phase, index) and on nothing else (base/rng.h).
 struct Call {
   Settings settings;
@@ -137,7 +137,7 @@ struct Impl {
   std::string_view name = {};
   bool (*usable)(const Machine&) = nullptr;
   // kTooSmall, and nothing is written, if out.size() < bound(settings, n) or scratch is too small.
-  Result<Encoded> (*encode)(const Call&, const Carry&, Bytes out) = nullptr;
+  Result<Encoded> (*encode)(const Call&, const EncodeInput&, Bytes out) = nullptr;
   // kCorrupt, and nothing is written, if a payload is not one that encode writes for out.size() values.
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
                    std::span<float> out) = nullptr;
@@ -210,9 +210,9 @@ struct Codec {
   // neither.
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
   std::span<const Impl> impls;                   // fastest first; the last one is the readable reference
-  const lang::LoadedProgram* program = nullptr;  // that it was made of; nullptr: it was written in C++
+  const lang::LoadedProgram* program = nullptr;  // the program that defines it; nullptr: written in C++
 
-  // Where in params the one of this role is; params.size(): nowhere.
+  // The index in params of the parameter with this role; params.size(): none.
   std::size_t param(Role role) const {
     std::size_t at = 0;
     while (at < params.size() && params[at].role != role) ++at;

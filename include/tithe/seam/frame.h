@@ -3,7 +3,7 @@
 // A frame is all that ranks send: a fixed header and payloads. docs/reference/format.md is normative.
 //
 //   whole      a frame that is truncated, extended or changed in any bit is refused (checksum over the whole frame);
-//              only who says so reads frames whose checksum covers the header alone (SessionOptions::checksum)
+//              frames whose checksum covers the header alone need SessionOptions::checksum
 //   known      lengths are compared with what this rank expects before a payload byte is read
 //   apart      parse_frame() reads the header, check_frame() compares it with expectations: two functions
 //   tagged     between processes a frame ends with a tag, which only the ranks of its job can write
@@ -32,7 +32,7 @@ enum FrameFlag : std::uint8_t {
   kFlagEmpty = 4,      // this rank adds nothing (leader law, not the leader): no payload
 };
 
-// The bytes of a frame that a checksum or a tag speaks for.
+// The bytes of a frame that a checksum or a tag covers.
 enum class Cover : std::uint8_t { kHeader, kFrame };
 
 struct FrameHeader {

@@ -47,12 +47,12 @@ struct Node {
   Stage stage = Stage::kBetween;  // of its frames
 };
 
-// Where this rank stands, and who shares a host. Chunks are numbered 0..world-1 unless the strategy uses others.
+// This rank's position, and the ranks of each host. Chunks are numbered 0..world-1 unless the strategy uses others.
 struct Place {
   Rank me = 0;
   int world = 1;
   const Hosts* hosts = nullptr;  // none: each rank has one of its own
-  int servers = 0;               // so many ranks, the last ones, have no values of their own
+  int servers = 0;               // the last N ranks have no values of their own
   int workers() const { return world - servers; }
   bool works() const { return me < workers(); }
   Rank right() const { return (me + 1) % world; }
@@ -76,7 +76,7 @@ class Graph {
 
   Frame encode(Chunk c, Stage stage = Stage::kBetween);
   Frame recv(Rank peer, Chunk c,
-             Stage stage = Stage::kBetween);  // c: what the frame is about, so that its length can be checked
+             Stage stage = Stage::kBetween);  // c: the frame's chunk, so that its length can be checked
   void send(Rank peer, Frame f);
   void merge(Chunk c, std::span<const Frame> frames);  // of no frames: nothing
   void store(Chunk c, std::span<const Frame> frames);
@@ -112,15 +112,15 @@ struct StrategyCost {
   int encodes;           // by the rank that encodes most
   double wire_shares;    // sent by the busiest rank, where a combination is as large as one payload
   double concat_shares;  // the same under the concat law, where a frame of k ranks' values holds k payloads
-  // Where hosts are treated apart, the two are what leaves the host of a rank, and within the host are sent, by the
-  // rank that sends most of each:
+  // If the strategy has two levels, the two count the shares that leave a rank's host; inside the host, the rank that
+  // sends most sends:
   double inside_shares = 0;         // payloads of the codec inside
   double result_shares = 0;         // results, in payloads of the codec between hosts
   double concat_result_shares = 0;  // the same under the concat law
   // Where ranks of a host share its link:
-  double link_shares = 0;         // what leaves the host that sends most
+  double link_shares = 0;         // sent by the host that sends most
   double concat_link_shares = 0;  // the same under the concat law
-  int senders = 0;                // ranks of other hosts that one rank hears from, where these are most
+  int senders = 0;                // ranks of other hosts that one rank receives from, at most
   int roundings = 1;  // of a value on its way to the result, where payloads are decoded to be added
 };
 
@@ -133,8 +133,8 @@ struct Strategy {
   std::span<const Law> laws;  // by preference; the engine takes the first that the codec's phase supports
   // The strategy between hosts, of one that treats hosts apart. It is that one where each rank has a host of its own.
   const Strategy* between = nullptr;
-  bool by_rank = false;  // sums are added in the order of ranks: all that say so give the same bits
-  bool serves = false;   // it knows what ranks without values of their own are for
+  bool by_rank = false;  // values are added in the order of ranks: all such strategies give the same bits
+  bool serves = false;   // it supports servers, which are ranks without values of their own
   RoundKind kind = RoundKind::kAllReduce;
   bool sums_on_the_way = false;  // a rank adds values in chunks that it does not own
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Plan is a value: what happens to each slice of a bucket, and why. It is the choices (tithe/choices.h) applied to
+// A Plan is a value: codec and strategy of each part of a bucket. It is the choices (tithe/choices.h) applied to
 // the tensors of one bucket; the same on every rank (its hash travels in every frame), printable and comparable.
 //
 //   ordered    tensors of higher priority stand first; of equals, those of a group stand side by side, behind those
@@ -8,11 +8,11 @@
 //   covers     parts lie back to back, in order, and cover the bucket
 //   aligned    a part starts at a tensor's first value, or inside a tensor larger than its part_values
 //   grouped    tensors of a group share parts of at most part_values. None is cut: a larger one has parts of its own
-//   shaped     a codec's parameter `cols`, where it is 0, becomes the values per row of the tensor, and that is cut
-//              between rows: what a codec finds in a matrix is in its rows and columns
-//   hosts      a strategy that treats hosts apart is the one that its hosts have among each other, where each rank has
-//              a host of its own; where there is one host, what its ranks send each other is all there is
-//   small      tensors below min_values that no rule takes are a group that travels raw (fp32): codecs do not pay there
+//   shaped     if a codec's parameter `cols` is 0, it becomes the values per row of the tensor, and the tensor is cut
+//              between rows, because such a codec uses rows and columns
+//   hosts      a strategy with two levels is replaced by its strategy between hosts if each rank has a host of its own;
+//              with one host, only the exchange inside that host remains
+//   small      tensors below min_values that match no rule are a group that is sent uncompressed (fp32)
 //   sharded    in a reduce-scatter or an all-gather every tensor is one part; its chunk r is the range that rank r owns
 #include <cstdint>
 #include <optional>
@@ -32,9 +32,9 @@ struct Part {
   Spec spec;
   const Strategy* strategy = nullptr;
   std::string why;
-  bool scheduled = false;           // its ratio is the one that the session's schedule moves
+  bool scheduled = false;           // the session's schedule sets its ratio
   int priority = 0;                 // parts of higher priority run first, whichever bucket they are in
-  std::optional<Spec> inside = {};  // what ranks of one host send each other, if they are treated apart
+  std::optional<Spec> inside = {};  // codec between ranks of one host, if the strategy has two levels
   // Where chunks begin, and the end: world + 1 entries in a reduce-scatter or an all-gather. Empty: equal chunks.
   std::vector<std::size_t> starts = {};
   friend bool operator==(const Part&, const Part&) = default;
@@ -57,8 +57,8 @@ struct Plan {
   RoundKind kind = RoundKind::kAllReduce;
   std::vector<std::size_t> order;  // the bucket's tensors, by number, as they stand in the parts
   std::vector<Part> parts;
-  // Everything that ranks must agree on: format version, world, sizes, specs, strategies; servers, and hosts where they
-  // matter.
+  // Hash of the facts that ranks must agree on: format version, world, sizes, specs, strategies; servers; and hosts, if
+  // the strategy uses them.
   std::uint64_t hash(int world, const Hosts& hosts = {}, int servers = 0) const;
   friend bool operator==(const Plan&, const Plan&) = default;
 };

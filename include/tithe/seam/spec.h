@@ -6,7 +6,7 @@
 //   dgc                                   every parameter at its default
 //   dgc:ratio=0.01,feedback=momentum      codec and feedback parameters, in any order, each at most once
 //
-// The feedback belongs to the carry, not to the codec, so its parameters are the same for all codecs:
+// Error feedback is not part of the codec, so its parameters are the same for all codecs:
 //   feedback   none | residual | momentum | decay | default; default: none for lossless codecs, residual for the
 //              others; in a reduce-scatter also none for unbiased codecs, in an all-gather none for all
 //   mu         momentum of the correction, 0..1, default 0.9 (Lin et al. 2018, DGC)

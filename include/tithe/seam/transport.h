@@ -2,8 +2,8 @@
 #pragma once
 // A transport moves bytes between ranks and knows no codec. Each promises this, and tests/conformance/ checks it:
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
-//   in_place    what is withdrawn, or lost with its sender, keeps its turn: the receive that meets it completes with
-//               the message all the same, with kCancelled, or as names_peer says, and takes nothing that was sent later
+//   in_place    a message that is cancelled, or lost with its sender, keeps its position: the matching receive
+//               completes with the message, with kCancelled, or as names_peer says, and does not take a later message
 //   whole       a message arrives whole or not at all; a buffer that is too small for it completes with kTooSmall
 //   one_answer  every posted operation completes exactly once: done, cancelled, or with a Status that gives the reason
 //   names_peer  when a peer is gone, every operation with it completes with its rank and kPeerLost, or with kTimeout if
@@ -12,13 +12,13 @@
 //   apart       operations with other peers continue
 //   counted     the bytes of a long message count as received before its last byte arrives
 //   quiet       it starts no thread and prints nothing
-//   hosts      ranks that share a machine and its links share a host, as far as it knows; all ranks are told the same
-//   link_rate  as the drivers of all ranks' interfaces tell it, without a clock: all ranks are told the same
+//   hosts       ranks that share a machine and its links share a host, if it can tell; the same on all ranks
+//   link_rate   comes from the drivers of all ranks' interfaces, not from a measurement; the same on all ranks
 //   windowed    after window(bytes), a send of more than 4096 bytes completes only once its receive was posted and all
-//               of it but at most so many bytes, and a piece of 64 KB, is with the peer's machine
-//   cores       a rank is told how many ranks share the cores that it may use, as far as the transport knows
+//               of it except at most `bytes` + 64 KB has arrived at the peer's machine
+//   cores       cores() returns how many ranks share the cores that this process may use, if the transport can tell
 //   its_clock   time passes as now() says: a simulated transport has its own clock
-// Only one thread at a time may call a transport; any thread may call wake(), said() and now().
+// Only one thread at a time may call a transport; any thread may call wake(), messages() and now().
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -60,7 +60,7 @@ class Transport {
   virtual Hosts hosts() const { return {}; }
   // Bytes per second of the slowest link between hosts; 0: not known, or there is but one host. The same on all ranks.
   virtual std::uint64_t link_rate() const { return 0; }
-  // As if it had one, where the transport does not look.
+  // The default, for a transport that cannot tell, is one core.
   virtual CoresHere cores() const { return {}; }
   // A key that only the ranks of this job share, new each time they meet; frames are tagged with it. Empty if no
   // stranger can send, as with ranks that are threads of one process.
@@ -73,13 +73,13 @@ class Transport {
   // Makes progress and writes completions to `out`; returns how many. Waits at most `wait` for the first one.
   virtual std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) = 0;
   virtual void wake() = 0;  // ends a waiting poll early
-  // Lines about this transport's own trouble that came up since it was asked last. From any thread.
-  virtual std::vector<std::string> said() { return {}; }
+  // Lines about problems of this transport since the last call. From any thread.
+  virtual std::vector<std::string> messages() { return {}; }
   // The clock of all timeouts.
   virtual std::chrono::steady_clock::time_point now() const { return std::chrono::steady_clock::now(); }
 
-  // Before the first send: how much of what one peer is sent may be under way. 0, as it is without a call: as much as
-  // suits the transport, and a send may complete as soon as its bytes are copied somewhere.
+  // Before the first send: the most bytes in flight to one peer. 0, the default: the transport decides, and a send may
+  // complete as soon as its bytes are copied.
   virtual void window(std::size_t bytes) = 0;
 
   virtual void cancel(OpId op) = 0;  // completes it with kCancelled, unless it completes first

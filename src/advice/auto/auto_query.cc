@@ -26,17 +26,18 @@ std::vector<Rule> in_full(std::vector<Rule> rules, const Usual& usual) {
 
 }  // namespace
 
-Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<Allowance> allowed) {
-  Asked asked;
-  asked.in_full = in_full(rules, seat.usual);
-  asked.rules = std::move(rules);
-  asked.first = seat.first;
-  asked.allowed = std::move(allowed);
-  asked.hosts = seat.usual.hosts;
-  asked.world = seat.usual.world;
-  asked.cores = usable_cores();
-  if (seat.usual.link.known()) asked.latency = seat.usual.link.seconds_per_frame;
-  return asked;
+AutoQuery make_auto_query(const engine::AdvisorContext& context, std::vector<Rule> rules,
+                          std::vector<Allowance> allowed) {
+  AutoQuery auto_query;
+  auto_query.in_full = in_full(rules, context.usual);
+  auto_query.rules = std::move(rules);
+  auto_query.first = context.first;
+  auto_query.allowed = std::move(allowed);
+  auto_query.hosts = context.usual.hosts;
+  auto_query.world = context.usual.world;
+  auto_query.cores = usable_cores();
+  if (context.usual.link.known()) auto_query.latency = context.usual.link.seconds_per_frame;
+  return auto_query;
 }
 
 Result<sim::Costs> measured_costs(const planner::Job& job, std::span<const Spec> codecs,

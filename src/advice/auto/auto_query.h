@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The facts that a session knows when it asks for a plan, or for advice.
+// The inputs of a plan, or of advice, for a running session.
 #include "advice/auto/decide.h"
 #include "engine/session/advisor.h"
 
 namespace tithe::automatic {
 
 // All but the step, the job and the costs.
-Asked ask(const engine::AdvisorSeat& seat, std::vector<Rule> rules, std::vector<Allowance> allowed);
+AutoQuery make_auto_query(const engine::AdvisorContext& context, std::vector<Rule> rules,
+                          std::vector<Allowance> allowed);
 
 // The costs of these codecs here, at up to three sizes that the job's tensors reach. It takes some tenths of a second.
 // All else is assumed: the links' rate makes up for what that gets wrong, since it is found with it (decide.h).

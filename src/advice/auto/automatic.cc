@@ -2,7 +2,7 @@
 // The advisor of a session with codec "auto": facts of its rounds, when to plan (watch.h), what to plan (decide.h).
 //
 // Threads: handed() on the thread of sync(); round_over(), not_proposed() and restored() on that of commit(); planning
-//          aside; said() and decided() on any.
+//          aside; messages() and decided() on any.
 // Locks    mutex_, then facts_mutex_. None is held while a plan is made.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,8 +29,11 @@ constexpr std::size_t kMostText = 300;  // of what is said in one line
 
 class Automatic final : public engine::Advisor {
  public:
-  Automatic(AutoSpec spec, engine::AdvisorSeat seat)
-      : spec_(std::move(spec)), seat_(std::move(seat)), watch_(plain(seat_.first)), rules_(seat_.first) {
+  Automatic(AutoSpec spec, engine::AdvisorContext context)
+      : spec_(std::move(spec)),
+        context_(std::move(context)),
+        watch_(plain(context_.first)),
+        rules_(context_.first) {
     std::vector<std::string> may;
     for (const Spec& codec : codecs_without_a_word()) may.push_back(to_string(codec));
     for (const Allowance& a : spec_.allowed) may.push_back(to_string(a));
@@ -57,9 +60,9 @@ class Automatic final : public engine::Advisor {
       say(fmt::format("auto: {} steps, and no {} that hand over the same tensors together: stays with bf16",
                       kMostUnlike, kFirst));
     if (next == Watch::Next::kPlan) {
-      Asked asked = ask();
+      AutoQuery auto_query = make_auto_query();
       lock.unlock();
-      plan_aside(std::move(asked));  // without lanes it is made before this returns
+      plan_aside(std::move(auto_query));  // without lanes it is made before this returns
       return {};
     }
     if (next != Watch::Next::kPropose) return {};
@@ -103,14 +106,14 @@ class Automatic final : public engine::Advisor {
           printed(there), printed(where())));
   }
 
-  std::vector<std::string> said() override {
+  std::vector<std::string> messages() override {
     const std::lock_guard lock(mutex_);
     return std::exchange(said_, {});
   }
 
  private:
   struct Plan {
-    Result<Answer> answer;
+    Result<AutoDecision> answer;
     std::int64_t began_ns = 0, ended_ns = 0;
   };
 
@@ -127,8 +130,8 @@ class Automatic final : public engine::Advisor {
 
   // On which hosts a decision holds.
   std::string where() const {
-    return fmt::format("{} ranks on hosts {} of {}", seat_.usual.world,
-                       seat_.usual.hosts.text(seat_.usual.world), sim::machine_name());
+    return fmt::format("{} ranks on hosts {} of {}", context_.usual.world,
+                       context_.usual.hosts.text(context_.usual.world), sim::machine_name());
   }
 
   Facts::Step end_step(std::int64_t at_ns) {
@@ -166,35 +169,35 @@ class Automatic final : public engine::Advisor {
     }
     trouble_.clear();
     say("auto: " + plan.answer->verdict);
-    seat_.mark("auto: " + plan.answer->verdict, plan.began_ns, plan.ended_ns);
+    context_.mark("auto: " + plan.answer->verdict, plan.began_ns, plan.ended_ns);
     planned_ = plan.answer->rules;
     return watch_.planned(plain(planned_), plan.answer->predicted);
   }
 
-  Asked ask() {
-    Asked asked = automatic::ask(seat_, rules_, spec_.allowed);
+  AutoQuery make_auto_query() {
+    AutoQuery auto_query = automatic::make_auto_query(context_, rules_, spec_.allowed);
     {
       const std::lock_guard lock(facts_mutex_);
-      asked.job = facts_.job(seat_.lanes);
+      auto_query.job = facts_.job(context_.lanes);
     }
-    asked.step = watch_.measured();
-    return asked;
+    auto_query.step = watch_.measured();
+    return auto_query;
   }
 
-  void plan_aside(Asked asked) {
-    seat_.aside([this, asked = std::move(asked)]() mutable {
-      Plan plan{.answer = Answer{}, .began_ns = seat_.now_ns()};
+  void plan_aside(AutoQuery auto_query) {
+    context_.run_in_background([this, auto_query = std::move(auto_query)]() mutable {
+      Plan plan{.answer = AutoDecision{}, .began_ns = context_.now_ns()};
       try {
-        if (const Status s = measure_codecs(asked.job); s.ok()) {
-          asked.costs = *costs_;
-          plan.answer = decide(asked);
+        if (const Status s = measure_codecs(auto_query.job); s.ok()) {
+          auto_query.costs = *costs_;
+          plan.answer = decide(auto_query);
         } else {
           plan.answer = s;
         }
       } catch (const std::bad_alloc&) {
         plan.answer = Status(Code::kIo, "there is no memory for a plan");
       }
-      plan.ended_ns = seat_.now_ns();
+      plan.ended_ns = context_.now_ns();
       const std::lock_guard lock(mutex_);
       plan_ = std::move(plan);
     });
@@ -217,8 +220,8 @@ class Automatic final : public engine::Advisor {
   }
 
   const AutoSpec spec_;
-  const engine::AdvisorSeat seat_;
-  std::optional<sim::Costs> costs_;  // of the work aside alone: measured once in a session
+  const engine::AdvisorContext context_;
+  std::optional<sim::Costs> costs_;  // of the background task alone: measured once in a session
 
   std::mutex facts_mutex_;  // taken by sync(), so held for a moment
   Facts facts_;
@@ -239,8 +242,8 @@ class Automatic final : public engine::Advisor {
 
 namespace tithe::engine {
 
-std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorSeat seat) {
-  return std::make_unique<automatic::Automatic>(std::move(spec), std::move(seat));
+std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorContext context) {
+  return std::make_unique<automatic::Automatic>(std::move(spec), std::move(context));
 }
 
 }  // namespace tithe::engine

@@ -71,8 +71,8 @@ std::string steps_until(Ranks& ranks, const std::function<bool(const std::string
       const Status s = step(ranks[r], last[static_cast<std::size_t>(r)]);
       EXPECT_TRUE(s.ok()) << "rank " << r << ", step " << k << ": " << text(s);
     });
-    said += joined(ranks[0].said());
-    for (Rank r = 1; r < ranks.world(); ++r) EXPECT_TRUE(ranks[r].said().empty());
+    said += joined(ranks[0].messages());
+    for (Rank r = 1; r < ranks.world(); ++r) EXPECT_TRUE(ranks[r].messages().empty());
   }
   return said;
 }
@@ -140,7 +140,7 @@ TEST(SessionAuto, StaysWithBf16WhereLinksAreFastAndSaysSo) {
   std::string said;
   for (int k = 0; k < 200 && !has(said, "auto: "); ++k) {
     step_of_mostly_computing();
-    said += joined(ranks[0].said());
+    said += joined(ranks[0].messages());
   }
   EXPECT_TRUE(has(said, "auto: ")) << said;
 }
@@ -182,19 +182,19 @@ TEST(SessionAuto, AConstraintThatNothingMeetsIsToldAndTheJobGoesOn) {
 }
 
 TEST(SessionAuto, OtherHostsMeasureAgainAndSaySo) {
-  engine::AdvisorSeat seat{
+  engine::AdvisorContext context{
       .usual = {.spec = *parse_spec("bf16"), .strategy = find_strategy("server"), .world = 2},
-      .aside = [](const std::function<void()>&) {},
+      .run_in_background = [](const std::function<void()>&) {},
       .now_ns = [] { return std::int64_t{0}; },
       .mark = [](std::string_view, std::int64_t, std::int64_t) {}};
-  const auto advisor = engine::make_advisor(*parse_auto("auto"), seat);
+  const auto advisor = engine::make_advisor(*parse_auto("auto"), context);
   advisor->restored(R"({"where":"8 ranks on hosts 8x1 of another machine","step_s":0.5})", {});
-  const std::string said = joined(advisor->said());
+  const std::string said = joined(advisor->messages());
   EXPECT_TRUE(has(said, "decided on 8 ranks on hosts 8x1 of another machine")) << said;
   EXPECT_TRUE(has(said, "measures again")) << said;
   for (const char* bad : {"", "no json", "[1]", R"({"where":3})"}) {
     advisor->restored(bad, {});
-    EXPECT_TRUE(advisor->said().empty()) << bad;
+    EXPECT_TRUE(advisor->messages().empty()) << bad;
   }
 }
 

@@ -29,29 +29,29 @@ std::string rate_text(double bytes_per_second) {
   return bits >= 1e9 ? fmt::format("{:.2g} Gbit/s", bits / 1e9) : fmt::format("{:.3g} Mbit/s", bits / 1e6);
 }
 
-Result<planner::Question> question_at(const Asked& asked, double bytes_per_second) {
-  Result<sim::Cluster> cluster = cluster_at(asked, bytes_per_second);
+Result<planner::PlanQuery> query_at(const AutoQuery& auto_query, double bytes_per_second) {
+  Result<sim::Cluster> cluster = cluster_at(auto_query, bytes_per_second);
   if (!cluster.ok()) return cluster.status();
-  return planner::Question{asked.job, std::move(*cluster), asked.costs, asked.allowed};
+  return planner::PlanQuery{auto_query.job, std::move(*cluster), auto_query.costs, auto_query.allowed};
 }
 
-Result<double> rate_of(const Asked& asked) {
+Result<double> rate_of(const AutoQuery& auto_query) {
   const auto step_at = [&](double rate) -> Result<Seconds> {
-    const Result<planner::Question> question = question_at(asked, rate);
-    if (!question.ok()) return question.status();
-    const Result<sim::Outcome> out = planner::simulate(*question, asked.in_full);
+    const Result<planner::PlanQuery> query = query_at(auto_query, rate);
+    if (!query.ok()) return query.status();
+    const Result<sim::Outcome> out = planner::simulate(*query, auto_query.in_full);
     if (!out.ok()) return out.status();
     return out->step;
   };
   const Result<Seconds> least = step_at(kFastest);
   if (!least.ok()) return least.status();
-  if (asked.step <= kHidden * std::max(*least, asked.job.compute)) return 0.0;
+  if (auto_query.step <= kHidden * std::max(*least, auto_query.job.compute)) return 0.0;
   double slow = std::log(kSlowest), fast = std::log(kFastest);
   for (int k = 0; k < kHalvings; ++k) {
     const double middle = (slow + fast) / 2;
     const Result<Seconds> step = step_at(std::exp(middle));
     if (!step.ok()) return step.status();
-    (*step > asked.step ? slow : fast) = middle;
+    (*step > auto_query.step ? slow : fast) = middle;
   }
   return std::exp((slow + fast) / 2);
 }
@@ -61,56 +61,59 @@ bool loses(std::span<const Rule> rules) {
                      [](const Rule& r) { return r.codec.has_value() && !always_allowed(*r.codec); });
 }
 
-Result<sim::Cluster> cluster_at(const Asked& asked, double bytes_per_second) {
-  const int hosts = asked.hosts.count(asked.world);
-  const int cores = std::max(1, asked.cores);
+Result<sim::Cluster> cluster_at(const AutoQuery& auto_query, double bytes_per_second) {
+  const int hosts = auto_query.hosts.count(auto_query.world);
+  const int cores = std::max(1, auto_query.cores);
   // One machine: what ranks send each other is what there is of links.
-  if (hosts == 1) return sim::Cluster::flat(asked.world, bytes_per_second, asked.latency, cores, true);
-  if (hosts == asked.world) return sim::Cluster::flat(asked.world, bytes_per_second, asked.latency, cores);
+  if (hosts == 1)
+    return sim::Cluster::flat(auto_query.world, bytes_per_second, auto_query.latency, cores, true);
+  if (hosts == auto_query.world)
+    return sim::Cluster::flat(auto_query.world, bytes_per_second, auto_query.latency, cores);
   std::string text = "name = \"as found\"\n";
-  for (const std::vector<int>& ranks : asked.hosts.ranks(asked.world))
+  for (const std::vector<int>& ranks : auto_query.hosts.ranks(auto_query.world))
     text += fmt::format(
         "[[hosts]]\ncount = 1\nranks = {}\ncores = {}\nrate = \"{:.6f}MB/s\"\nlatency = \"{:.3f}us\"\n"
         "inside = \"{:.6f}MB/s\"\ninside_latency = \"{:.3f}us\"\n",
-        ranks.size(), cores, bytes_per_second / 1e6, asked.latency * 1e6, kInside / 1e6,
+        ranks.size(), cores, bytes_per_second / 1e6, auto_query.latency * 1e6, kInside / 1e6,
         kInsideLatency * 1e6);
   return sim::Cluster::parse(text, "hosts as found");
 }
 
-Result<Answer> decide(const Asked& asked) {
-  const Result<planner::Question> fastest = question_at(asked, kFastest);
+Result<AutoDecision> decide(const AutoQuery& auto_query) {
+  const Result<planner::PlanQuery> fastest = query_at(auto_query, kFastest);
   if (!fastest.ok()) return fastest.status();
   TITHE_TRY(planner::check(*fastest));
-  const Result<double> rate = rate_of(asked);
+  const Result<double> rate = rate_of(auto_query);
   if (!rate.ok()) return rate.status();
-  const double step = asked.step * 1e3;
-  const bool lossy = loses(asked.rules);
+  const double step = auto_query.step * 1e3;
+  const bool lossy = loses(auto_query.rules);
   if (*rate == 0) {
-    Answer out{.rules = lossy ? asked.first : asked.rules, .predicted = asked.step, .stays = !lossy};
+    AutoDecision out{
+        .rules = lossy ? auto_query.first : auto_query.rules, .predicted = auto_query.step, .stays = !lossy};
     out.verdict =
         lossy ? fmt::format("step {:.1f} ms: communication is hidden, so nothing is compressed, and measured",
                             step)
               : fmt::format("stays with bf16: of a step of {:.1f} ms all communication is hidden", step);
     return out;
   }
-  const Result<planner::Question> question = question_at(asked, *rate);
-  if (!question.ok()) return question.status();
-  Result<planner::Planned> planned = planner::plan(*question, "timeline");
+  const Result<planner::PlanQuery> query = query_at(auto_query, *rate);
+  if (!query.ok()) return query.status();
+  Result<planner::Planned> planned = planner::plan(*query, "timeline");
   if (!planned.ok()) return planned.status();
-  Answer out{.rules = std::move(planned->rules),
-             .predicted = planned->outcome.step,
-             .bytes_per_second = *rate,
-             .verdict = {}};
+  AutoDecision out{.rules = std::move(planned->rules),
+                   .predicted = planned->outcome.step,
+                   .bytes_per_second = *rate,
+                   .verdict = {}};
   const std::string links = "links of about " + rate_text(*rate);
-  if (!lossy && out.predicted > planner::kWorthIt * asked.step) {
+  if (!lossy && out.predicted > planner::kWorthIt * auto_query.step) {
     out.stays = true;
-    out.rules = asked.rules;
-    out.predicted = asked.step;
+    out.rules = auto_query.rules;
+    out.predicted = auto_query.step;
     out.verdict = fmt::format(
         "stays with bf16: nothing that is allowed makes a step of {:.1f} ms shorter ({})", step, links);
     return out;
   }
-  if (same(out.rules, asked.rules)) {
+  if (same(out.rules, auto_query.rules)) {
     out.stays = true;
     out.verdict = fmt::format(
         "keeps its plan: nothing that is allowed makes a step of {:.1f} ms shorter ({})", step, links);

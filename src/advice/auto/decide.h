@@ -16,7 +16,7 @@
 
 namespace tithe::automatic {
 
-struct Asked {
+struct AutoQuery {
   planner::Job job;           // ready times, and computing
   Seconds step = 0;           // measured
   std::vector<Rule> rules;    // in force
@@ -30,7 +30,7 @@ struct Asked {
   Seconds latency = 50e-6;  // of a link: assumed, no step tells it
 };
 
-struct Answer {
+struct AutoDecision {
   std::vector<Rule> rules;
   Seconds predicted = 0;        // a step under them
   double bytes_per_second = 0;  // of a link; 0: communication is hidden, and nobody knows
@@ -39,18 +39,18 @@ struct Answer {
 };
 
 // kInvalid as planner::plan() says it: an allowance that takes no tensor, costs that nobody knows.
-Result<Answer> decide(const Asked& asked);
+Result<AutoDecision> decide(const AutoQuery& auto_query);
 
 // The rate at which the simulator's step under the rules in force is as long as the one that was measured, in bytes per
 // second; 0: none makes it so short, so communication is hidden.
-Result<double> rate_of(const Asked& asked);
-// The question to the planner, for links of that rate.
+Result<double> rate_of(const AutoQuery& auto_query);
+// The query to the planner, for links of that rate.
 inline constexpr double kFastest = 1e11;  // bytes per second: as if there were no network
-Result<planner::Question> question_at(const Asked& asked, double bytes_per_second);
+Result<planner::PlanQuery> query_at(const AutoQuery& auto_query, double bytes_per_second);
 std::string rate_text(double bytes_per_second);  // "93.1 Mbit/s"
 
 // Hosts as they are, of one switch; ranks that are the only ones of their machine have its cores alone.
-Result<sim::Cluster> cluster_at(const Asked& asked, double bytes_per_second);
+Result<sim::Cluster> cluster_at(const AutoQuery& auto_query, double bytes_per_second);
 
 // True if any of the tensors loses more than bf16 does.
 bool loses(std::span<const Rule> rules);

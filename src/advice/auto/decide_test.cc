@@ -13,8 +13,8 @@ Rule all(const char* codec) {
   return {.codec = *parse_spec(codec), .strategy = "server", .part_values = kUsualPartValues};
 }
 
-Asked asked(std::initializer_list<const char*> allowed, std::vector<Rule> rules = {all("bf16")}) {
-  Asked a;
+AutoQuery auto_query(std::initializer_list<const char*> allowed, std::vector<Rule> rules = {all("bf16")}) {
+  AutoQuery a;
   a.world = 4;
   a.cores = 8;
   a.costs = sim::assumed_costs();
@@ -32,24 +32,24 @@ Asked asked(std::initializer_list<const char*> allowed, std::vector<Rule> rules 
 }
 
 // The time of a step under these rules on such links.
-Seconds step_of(const Asked& a, std::span<const Rule> rules, double rate) {
-  const planner::Question q{a.job, *cluster_at(a, rate), a.costs, a.allowed};
+Seconds step_of(const AutoQuery& a, std::span<const Rule> rules, double rate) {
+  const planner::PlanQuery q{a.job, *cluster_at(a, rate), a.costs, a.allowed};
   const Result<sim::Outcome> out = planner::simulate(q, rules);
   EXPECT_TRUE(out.ok()) << out.status().what();
   return out->step;
 }
 
-Answer answer(Asked& a, double rate) {
+AutoDecision answer(AutoQuery& a, double rate) {
   a.step = step_of(a, a.in_full, rate);
-  const Result<Answer> out = decide(a);
+  const Result<AutoDecision> out = decide(a);
   EXPECT_TRUE(out.ok()) << out.status().what();
   return *out;
 }
 
 TEST(Decide, FindsTheRateThatNobodyTold) {
   for (const double rate : {12.5e6, 125e6, 300e6}) {
-    Asked a = asked({"onebit"});
-    const Answer found = answer(a, rate);
+    AutoQuery a = auto_query({"onebit"});
+    const AutoDecision found = answer(a, rate);
     EXPECT_NEAR(found.bytes_per_second, rate, 0.03 * rate);
     EXPECT_FALSE(found.stays) << found.verdict;
     EXPECT_NEAR(found.predicted, step_of(a, found.rules, rate), 0.05 * found.predicted);
@@ -58,17 +58,17 @@ TEST(Decide, FindsTheRateThatNobodyTold) {
 }
 
 TEST(Decide, TheRateIsFoundUnderAPlanAsWell) {
-  Asked a = asked({"onebit"});
-  const Answer at_first = answer(a, 125e6);
+  AutoQuery a = auto_query({"onebit"});
+  const AutoDecision at_first = answer(a, 125e6);
   a.rules = a.in_full = at_first.rules;
-  const Answer slower = answer(a, 12.5e6);  // the link has become ten times as slow
+  const AutoDecision slower = answer(a, 12.5e6);  // the link has become ten times as slow
   EXPECT_NEAR(slower.bytes_per_second, 12.5e6, 0.05 * 12.5e6);
 }
 
 TEST(Decide, APlanThatIsFoundAgainIsKept) {
-  Asked a = asked({"onebit"});
+  AutoQuery a = auto_query({"onebit"});
   a.rules = a.in_full = answer(a, 60e6).rules;
-  const Answer again = answer(a, 60e6);
+  const AutoDecision again = answer(a, 60e6);
   EXPECT_EQ(again.rules, a.rules);
   EXPECT_TRUE(again.stays);
   EXPECT_NE(again.verdict.find("keeps its plan"), std::string::npos) << again.verdict;
@@ -76,52 +76,52 @@ TEST(Decide, APlanThatIsFoundAgainIsKept) {
 }
 
 TEST(Decide, WithoutAWordNothingIsLost) {
-  Asked a = asked({});
-  const Answer found = answer(a, 12.5e6);
+  AutoQuery a = auto_query({});
+  const AutoDecision found = answer(a, 12.5e6);
   EXPECT_FALSE(loses(found.rules)) << found.verdict;
   for (const Rule& r : found.rules) EXPECT_TRUE(always_allowed(*r.codec));
 }
 
 TEST(Decide, StaysWhereNothingIsGained) {
-  Asked a = asked({"onebit"});
-  const Answer fast = answer(a, 50e9);
+  AutoQuery a = auto_query({"onebit"});
+  const AutoDecision fast = answer(a, 50e9);
   EXPECT_TRUE(fast.stays);
   EXPECT_EQ(fast.bytes_per_second, 0);
   EXPECT_EQ(fast.rules, a.rules);
   EXPECT_NE(fast.verdict.find("stays with bf16"), std::string::npos) << fast.verdict;
 
-  Asked dear = asked({"onebit"});  // a codec that takes a second for a million values
+  AutoQuery dear = auto_query({"onebit"});  // a codec that takes a second for a million values
   for (auto& [name, codec] : dear.costs.codecs)
     if (name != "fp32" && name != "bf16")
       codec.encode.points = codec.store.points = codec.merge.points = {{1e6, 1.0}};
-  const Answer found = answer(dear, 125e6);
+  const AutoDecision found = answer(dear, 125e6);
   EXPECT_FALSE(loses(found.rules)) << found.verdict;
 }
 
 TEST(Decide, WhatIsHiddenNeedsNoCompression) {
-  Asked a = asked({"onebit"}, {all("onebit")});
-  const Answer found = answer(a, 50e9);
+  AutoQuery a = auto_query({"onebit"}, {all("onebit")});
+  const AutoDecision found = answer(a, 50e9);
   EXPECT_FALSE(found.stays);
   EXPECT_EQ(found.rules, a.first);
 }
 
 TEST(Decide, HostsOfSeveralRanks) {
-  Asked a = asked({"onebit"});
+  AutoQuery a = auto_query({"onebit"});
   a.hosts = *Hosts::parse("2x2", 4);
   const Result<sim::Cluster> two = cluster_at(a, 125e6);
   ASSERT_TRUE(two.ok()) << two.status().what();
   EXPECT_EQ(two->hosts().size(), 2U);
   EXPECT_EQ(two->world(), 4);
-  const Answer found = answer(a, 125e6);
+  const AutoDecision found = answer(a, 125e6);
   EXPECT_NEAR(found.bytes_per_second, 125e6, 0.03 * 125e6);
   a.hosts = *Hosts::parse("1x4", 4);
   EXPECT_EQ(cluster_at(a, 125e6)->machine_cores().size(), 1U);
 }
 
 TEST(Decide, AConstraintThatNothingMeetsIsNamed) {
-  Asked a = asked({"onebit", "embedding*: fp32"});
+  AutoQuery a = auto_query({"onebit", "embedding*: fp32"});
   a.step = 0.1;
-  const Result<Answer> none = decide(a);
+  const Result<AutoDecision> none = decide(a);
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.status().what().find("'embedding*: fp32': no tensor of the model has such a key"),
             std::string::npos)
@@ -129,8 +129,8 @@ TEST(Decide, AConstraintThatNothingMeetsIsNamed) {
 }
 
 TEST(Decide, TheSameNumbersHaveTheSameAnswer) {
-  Asked a = asked({"onebit", "fp8"});
-  const Answer one = answer(a, 60e6), two = answer(a, 60e6);
+  AutoQuery a = auto_query({"onebit", "fp8"});
+  const AutoDecision one = answer(a, 60e6), two = answer(a, 60e6);
   EXPECT_EQ(one.rules, two.rules);
   EXPECT_EQ(one.verdict, two.verdict);
 }

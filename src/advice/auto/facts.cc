@@ -20,12 +20,12 @@ void Facts::handed(std::uint64_t layout, std::span<const Tensor> bucket, std::in
 Facts::Step Facts::over(std::int64_t at_ns) {
   Step out{.seconds = 1e-9 * static_cast<double>(at_ns - began_ns_),
            .same = std::equal(now_.begin(), now_.end(), before_.begin(), before_.end(),
-                              [](const Handed& a, std::uint64_t b) { return a.layout == b; }),
+                              [](const BucketArrival& a, std::uint64_t b) { return a.layout == b; }),
            .whole = began_ns_ >= 0};
   if (!out.same) {
     rounds_ = 0;
     before_.clear();
-    for (const Handed& h : now_) before_.push_back(h.layout);
+    for (const BucketArrival& h : now_) before_.push_back(h.layout);
     if (layouts_.size() > kMostLayouts)
       std::erase_if(layouts_, [&](const auto& known) {
         return std::find(before_.begin(), before_.end(), known.first) == before_.end();

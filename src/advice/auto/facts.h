@@ -35,12 +35,12 @@ class Facts {
   planner::Job job(int lanes) const;
 
  private:
-  struct Handed {
+  struct BucketArrival {
     std::uint64_t layout = 0;
     std::int64_t at_ns = 0;
   };
   std::map<std::uint64_t, std::vector<planner::JobTensor>> layouts_;
-  std::vector<Handed> now_;                  // this round's buckets, in order
+  std::vector<BucketArrival> now_;           // this round's buckets, in order
   std::vector<std::uint64_t> before_;        // of the last one
   std::vector<std::vector<Seconds>> ready_;  // by bucket: of the last rounds, a ring
   std::size_t rounds_ = 0;                   // alike, so far

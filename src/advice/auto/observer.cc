@@ -23,8 +23,8 @@ namespace {
 
 class Observer final : public engine::Advisor {
  public:
-  Observer(engine::AdviceAsked what, engine::AdvisorSeat seat)
-      : what_(std::move(what)), seat_(std::move(seat)) {}
+  Observer(engine::AdviceRequest what, engine::AdvisorContext context)
+      : what_(std::move(what)), context_(std::move(context)) {}
 
   void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
     const std::lock_guard lock(mutex_);
@@ -34,7 +34,7 @@ class Observer final : public engine::Advisor {
   }
 
   std::string round_over(std::int64_t at_ns, const Proposal& /*last*/) override {
-    Asked asked;
+    AutoQuery auto_query;
     std::vector<float> gradients;
     {
       const std::lock_guard lock(mutex_);
@@ -49,18 +49,19 @@ class Observer final : public engine::Advisor {
       gradients = sample_->values();
       sample_.reset();
       if (steps_.size() >= kFirst) {
-        asked = ask(seat_, seat_.first, allowed());
-        asked.job = facts_.job(seat_.lanes);
-        asked.step = median({steps_.begin() + kSkip, steps_.end()});
+        auto_query = make_auto_query(context_, context_.first, allowed());
+        auto_query.job = facts_.job(context_.lanes);
+        auto_query.step = median({steps_.begin() + kSkip, steps_.end()});
       }
     }
-    seat_.aside([this, asked = std::move(asked), gradients = std::move(gradients)]() mutable {
-      try {
-        write(answer(asked, gradients));
-      } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: there is no memory for it\n", what_.path.c_str());
-      }
-    });
+    context_.run_in_background(
+        [this, auto_query = std::move(auto_query), gradients = std::move(gradients)]() mutable {
+          try {
+            write(answer(auto_query, gradients));
+          } catch (const std::bad_alloc&) {
+            std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: there is no memory for it\n", what_.path.c_str());
+          }
+        });
     return {};
   }
 
@@ -68,9 +69,9 @@ class Observer final : public engine::Advisor {
   std::string decided() const override { return {}; }
   void restored(const std::string& /*decided*/, std::span<const Rule> rules) override {
     const std::lock_guard lock(mutex_);
-    seat_.first.assign(rules.begin(), rules.end());
+    context_.first.assign(rules.begin(), rules.end());
   }
-  std::vector<std::string> said() override { return {}; }
+  std::vector<std::string> messages() override { return {}; }
 
  private:
   // The user has allowed what the job uses now, but for a momentum, which a plan cannot mix with other codecs.
@@ -82,13 +83,13 @@ class Observer final : public engine::Advisor {
           std::find(out.begin(), out.end(), one) == out.end())
         out.push_back(one);
     };
-    if (seat_.first.empty()) add(seat_.usual.spec);
+    if (context_.first.empty()) add(context_.usual.spec);
     return out;
   }
 
-  static std::string answer(Asked& asked, std::span<const float> gradients) {
+  static std::string answer(AutoQuery& auto_query, std::span<const float> gradients) {
     const auto trouble = [](const std::string& why) { return nlohmann::ordered_json{{"error", why}}.dump(); };
-    if (asked.job.tensors.empty())
+    if (auto_query.job.tensors.empty())
       return trouble(
           fmt::format("in {} steps there were no {} in turn that hand over the same tensors together",
                       kMostUnlike, kFirst));
@@ -97,14 +98,14 @@ class Observer final : public engine::Advisor {
     const auto add = [&](const Spec& spec) {
       if (std::find(codecs.begin(), codecs.end(), spec) == codecs.end()) codecs.push_back(spec);
     };
-    for (const Allowance& a : asked.allowed) add(a.codec);
-    for (const Rule& r : asked.in_full)
+    for (const Allowance& a : auto_query.allowed) add(a.codec);
+    for (const Rule& r : auto_query.in_full)
       if (r.codec) add(*r.codec);
-    Result<sim::Costs> costs = measured_costs(asked.job, codecs, gradients);
+    Result<sim::Costs> costs = measured_costs(auto_query.job, codecs, gradients);
     if (!costs.ok()) return trouble(costs.status().what());
-    asked.costs = std::move(*costs);
-    const Result<Advice> advice = advise(asked);
-    return advice.ok() ? to_json(*advice, asked) : trouble(advice.status().what());
+    auto_query.costs = std::move(*costs);
+    const Result<Advice> advice = advise(auto_query);
+    return advice.ok() ? to_json(*advice, auto_query) : trouble(advice.status().what());
   }
 
   void write(const std::string& text) const {
@@ -121,9 +122,9 @@ class Observer final : public engine::Advisor {
                  std::strerror(why));
   }
 
-  const engine::AdviceAsked what_;
-  engine::AdvisorSeat seat_;
-  std::mutex mutex_;  // of all below, and of seat_.first
+  const engine::AdviceRequest what_;
+  engine::AdvisorContext context_;
+  std::mutex mutex_;  // of all below, and of context_.first
   Facts facts_;
   std::optional<Sample> sample_{std::in_place};
   std::vector<Seconds> steps_;  // alike, in turn
@@ -136,8 +137,8 @@ class Observer final : public engine::Advisor {
 
 namespace tithe::engine {
 
-std::unique_ptr<Advisor> make_observer(AdviceAsked what, AdvisorSeat seat) {
-  return std::make_unique<automatic::Observer>(std::move(what), std::move(seat));
+std::unique_ptr<Advisor> make_observer(AdviceRequest what, AdvisorContext context) {
+  return std::make_unique<automatic::Observer>(std::move(what), std::move(context));
 }
 
 }  // namespace tithe::engine

@@ -11,9 +11,9 @@
 namespace tithe::automatic {
 namespace {
 
-std::string allowed_text(const Asked& asked) { return to_string(AutoSpec{asked.allowed}); }
+std::string allowed_text(const AutoQuery& auto_query) { return to_string(AutoSpec{auto_query.allowed}); }
 
-std::vector<std::string> lines_of(const Advice& a, const Asked& asked) {
+std::vector<std::string> lines_of(const Advice& a, const AutoQuery& auto_query) {
   const double now = a.step * 1e3, waits = std::max(0.0, a.step - a.compute) * 1e3;
   std::vector<std::string> out;
   if (a.bytes_per_second == 0) {
@@ -33,10 +33,10 @@ std::vector<std::string> lines_of(const Advice& a, const Asked& asked) {
   const std::string use =
       a.stays
           ? fmt::format("Leave it as it is: nothing that is allowed ({}) makes the step shorter by 2 %; {}.",
-                        allowed_text(asked), bf16)
+                        allowed_text(auto_query), bf16)
           : fmt::format(
                 "Use codec=\"{}\", or the plan as choices=FILE: {:.1f} ms, {:.2f} times as fast as now; {}.",
-                allowed_text(asked), a.planned * 1e3, a.step / a.planned, bf16);
+                allowed_text(auto_query), a.planned * 1e3, a.step / a.planned, bf16);
   // The word whether to compress at all goes before how.
   if (!a.compresses && !hint) {
     out.push_back(fmt::format("Do not compress: it would not make the step shorter by 5 %. {}", use));
@@ -54,47 +54,47 @@ std::vector<std::string> lines_of(const Advice& a, const Asked& asked) {
 
 }  // namespace
 
-Result<Advice> advise(const Asked& asked) {
-  const Result<planner::Question> fastest = question_at(asked, kFastest);
+Result<Advice> advise(const AutoQuery& auto_query) {
+  const Result<planner::PlanQuery> fastest = query_at(auto_query, kFastest);
   if (!fastest.ok()) return fastest.status();
   TITHE_TRY(planner::check(*fastest));
-  const Result<sim::Outcome> least = planner::simulate(*fastest, asked.in_full);
+  const Result<sim::Outcome> least = planner::simulate(*fastest, auto_query.in_full);
   if (!least.ok()) return least.status();
-  const Result<double> rate = rate_of(asked);
+  const Result<double> rate = rate_of(auto_query);
   if (!rate.ok()) return rate.status();
-  Advice out{.step = asked.step,
-             .compute = asked.job.compute,
-             .no_network = std::min(asked.step, least->step),
+  Advice out{.step = auto_query.step,
+             .compute = auto_query.job.compute,
+             .no_network = std::min(auto_query.step, least->step),
              .bytes_per_second = *rate,
-             .rules = asked.rules,
+             .rules = auto_query.rules,
              .stays = true,
-             .compresses = loses(asked.rules)};
-  out.bf16 = out.planned = asked.step;
+             .compresses = loses(auto_query.rules)};
+  out.bf16 = out.planned = auto_query.step;
   if (*rate == 0) return out;
-  Result<planner::Question> question = question_at(asked, *rate);
-  if (!question.ok()) return question.status();
-  Result<planner::Planned> planned = planner::plan(*question, "timeline");
+  Result<planner::PlanQuery> query = query_at(auto_query, *rate);
+  if (!query.ok()) return query.status();
+  Result<planner::Planned> planned = planner::plan(*query, "timeline");
   if (!planned.ok()) return planned.status();
   out.bf16 = planned->bf16.step;
   out.bf16_by = planned->bf16.name;
   out.planned = planned->outcome.step;
-  out.stays = out.planned > planner::kWorthIt * asked.step;
+  out.stays = out.planned > planner::kWorthIt * auto_query.step;
   if (!out.stays) {
     out.rules = std::move(planned->rules);
     out.compresses = planned->compresses;
   }
   const Spec hint = *parse_spec(kHint);
-  if (std::any_of(asked.allowed.begin(), asked.allowed.end(),
+  if (std::any_of(auto_query.allowed.begin(), auto_query.allowed.end(),
                   [&](const Allowance& a) { return a.codec == hint; }))
     return out;
-  question->allowed.push_back({"", hint});
-  const Result<planner::Planned> more = planner::plan(*question, "timeline");
+  query->allowed.push_back({"", hint});
+  const Result<planner::Planned> more = planner::plan(*query, "timeline");
   if (!more.ok()) return more.status();
   out.hinted = more->outcome.step;
   return out;
 }
 
-std::string to_json(const Advice& a, const Asked& asked) {
+std::string to_json(const Advice& a, const AutoQuery& auto_query) {
   nlohmann::ordered_json out = {{"step_ms", a.step * 1e3},
                                 {"compute_ms", a.compute * 1e3},
                                 {"bf16", a.bf16_by},
@@ -102,12 +102,12 @@ std::string to_json(const Advice& a, const Asked& asked) {
                                 {"plan_ms", a.planned * 1e3},
                                 {"no_network_ms", a.no_network * 1e3},
                                 {"bytes_per_second", a.bytes_per_second},
-                                {"ranks", asked.world},
-                                {"hosts", asked.hosts.text(asked.world)},
-                                {"allowed", allowed_text(asked)},
+                                {"ranks", auto_query.world},
+                                {"hosts", auto_query.hosts.text(auto_query.world)},
+                                {"allowed", allowed_text(auto_query)},
                                 {"stays", a.stays},
                                 {"rules", nlohmann::ordered_json::parse(tithe::to_json(a.rules))},
-                                {"lines", lines_of(a, asked)}};
+                                {"lines", lines_of(a, auto_query)}};
   if (a.hinted > 0) out["hint"] = {{"codec", kHint}, {"step_ms", a.hinted * 1e3}};
   return out.dump();
 }

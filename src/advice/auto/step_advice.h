@@ -26,9 +26,9 @@ struct Advice {
 };
 
 // asked.costs has kHint's too. kInvalid as decide() says it.
-Result<Advice> advise(const Asked& asked);
+Result<Advice> advise(const AutoQuery& auto_query);
 
 // One object, with `lines`: what it comes to, for people.
-std::string to_json(const Advice& advice, const Asked& asked);
+std::string to_json(const Advice& advice, const AutoQuery& auto_query);
 
 }  // namespace tithe::automatic

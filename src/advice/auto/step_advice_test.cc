@@ -10,8 +10,8 @@
 namespace tithe::automatic {
 namespace {
 
-Asked asked(std::initializer_list<const char*> allowed) {
-  Asked a;
+AutoQuery auto_query(std::initializer_list<const char*> allowed) {
+  AutoQuery a;
   a.world = 4;
   a.cores = 8;
   a.costs = sim::assumed_costs();
@@ -29,7 +29,7 @@ Asked asked(std::initializer_list<const char*> allowed) {
 
 TEST(Advice, OfASlowLinkTheShortestStepComesWithWhatIsAllowed) {
   for (const bool onebit : {false, true}) {
-    Asked a = onebit ? asked({"onebit"}) : asked({});
+    AutoQuery a = onebit ? auto_query({"onebit"}) : auto_query({});
     a.step = 2;
     const Result<Advice> found = advise(a);
     ASSERT_TRUE(found.ok()) << found.status().what();
@@ -46,7 +46,7 @@ TEST(Advice, OfASlowLinkTheShortestStepComesWithWhatIsAllowed) {
 }
 
 TEST(Advice, WhereCommunicationIsHiddenNothingIsToChange) {
-  Asked a = asked({"onebit"});
+  AutoQuery a = auto_query({"onebit"});
   a.step = 1.01 * a.job.compute;
   const Result<Advice> found = advise(a);
   ASSERT_TRUE(found.ok()) << found.status().what();
@@ -57,7 +57,7 @@ TEST(Advice, WhereCommunicationIsHiddenNothingIsToChange) {
 }
 
 TEST(Advice, WhatIsAllowedAlreadyIsNoHint) {
-  Asked a = asked({"fp8"});
+  AutoQuery a = auto_query({"fp8"});
   a.step = 2;
   const Result<Advice> found = advise(a);
   ASSERT_TRUE(found.ok()) << found.status().what();
@@ -65,7 +65,7 @@ TEST(Advice, WhatIsAllowedAlreadyIsNoHint) {
 }
 
 TEST(Advice, AnAllowanceThatTakesNoTensorIsRefused) {
-  Asked a = asked({"nothing.*: onebit"});
+  AutoQuery a = auto_query({"nothing.*: onebit"});
   a.step = 2;
   EXPECT_EQ(advise(a).status().code(), Code::kInvalid);
 }

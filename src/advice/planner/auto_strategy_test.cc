@@ -90,10 +90,11 @@ std::vector<double> ratios(std::span<const Net> nets, bool link, int lanes = 1) 
         const Seconds own = *step(net, model, codec, "auto", link, lanes);
         Seconds best = own;
         std::string_view by = "auto";
-        for (const Way& way : plan::ways_of(usual.spec, {}, usual))
-          if (const Seconds other = *step(net, model, codec, way.strategy->name, link, lanes); other < best) {
+        for (const StrategyOption& option : plan::strategy_options_of(usual.spec, {}, usual))
+          if (const Seconds other = *step(net, model, codec, option.strategy->name, link, lanes);
+              other < best) {
             best = other;
-            by = way.strategy->name;
+            by = option.strategy->name;
           }
         out.push_back(own / best);
         if (own > 1.1 * best)
@@ -112,8 +113,8 @@ double share_within(const std::vector<double>& sorted, double bound) {
 TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
   const auto rings = [](std::string_view codec, int world) {
     const Usual usual{.spec = *parse_spec(codec), .world = world};
-    return std::ranges::any_of(plan::ways_of(usual.spec, {}, usual),
-                               [](const Way& way) { return way.strategy->name == "ring"; });
+    return std::ranges::any_of(plan::strategy_options_of(usual.spec, {}, usual),
+                               [](const StrategyOption& option) { return option.strategy->name == "ring"; });
   };
   EXPECT_TRUE(rings("fp8", 15));  // docs/reference/strategies.md
   EXPECT_FALSE(rings("fp8", 16));
@@ -126,22 +127,23 @@ TEST(AutoStrategy, NoTreeRoundsSumsOfFewBitsThreeTimes) {
   for (const char* codec : {"onebit", "eden:bits=2", "topk:ratio=0.01"})
     for (const int world : {4, 5, 6, 7}) {
       const Usual usual{.spec = *parse_spec(codec), .world = world};
-      for (const Way& way : plan::ways_of(usual.spec, {}, usual))
-        EXPECT_LE(way.strategy->cost(usual.place()).roundings, 2) << codec << " " << way.strategy->name;
+      for (const StrategyOption& option : plan::strategy_options_of(usual.spec, {}, usual))
+        EXPECT_LE(option.strategy->cost(usual.place()).roundings, 2) << codec << " " << option.strategy->name;
     }
-  const Usual raw{.spec = *parse_spec("fp32"), .world = 4};
-  EXPECT_TRUE(std::ranges::any_of(plan::ways_of(raw.spec, {}, raw),
-                                  [](const Way& way) { return way.strategy->name == "tree"; }));
+  const Usual uncompressed{.spec = *parse_spec("fp32"), .world = 4};
+  EXPECT_TRUE(
+      std::ranges::any_of(plan::strategy_options_of(uncompressed.spec, {}, uncompressed),
+                          [](const StrategyOption& option) { return option.strategy->name == "tree"; }));
 }
 
 TEST(AutoStrategy, OfWaysThatTakeAsLongOneThatAddsInTheOrderOfRanksIsTaken) {
-  const Pace pace{.wire = 1e-9, .frames = 10e-6, .delay = 100e-6},
+  const CodecCost cost{.wire = 1e-9, .frames = 10e-6, .delay = 100e-6},
       deeper{.wire = 1e-9, .frames = 10e-6, .delay = 150e-6};
-  const std::vector<Way> ways{
-      {find_strategy("tree"), pace}, {find_strategy("server"), deeper}, {find_strategy("gather"), pace}};
-  EXPECT_EQ(plan::best_way(ways, 1'000'000).strategy->name, "gather");
-  EXPECT_EQ(plan::best_way(std::span(ways).first(2), 1'000'000).strategy->name, "server");
-  EXPECT_EQ(plan::best_way(std::span(ways).first(1), 1'000'000).strategy->name, "tree");
+  const std::vector<StrategyOption> options{
+      {find_strategy("tree"), cost}, {find_strategy("server"), deeper}, {find_strategy("gather"), cost}};
+  EXPECT_EQ(plan::best_option(options, 1'000'000).strategy->name, "gather");
+  EXPECT_EQ(plan::best_option(std::span(options).first(2), 1'000'000).strategy->name, "server");
+  EXPECT_EQ(plan::best_option(std::span(options).first(1), 1'000'000).strategy->name, "tree");
 }
 
 // A tree has few frames, so parts were cut off for it which `server` then took with many.

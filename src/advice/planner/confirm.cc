@@ -20,29 +20,29 @@ constexpr std::size_t kRows = 6, kEach = 2;     // of tensors that are alike, an
 
 }  // namespace
 
-bool too_many(const Question& question) { return question.job.tensors.size() > kMostConfirmed; }
+bool too_many(const PlanQuery& query) { return query.job.tensors.size() > kMostConfirmed; }
 
-Result<sim::Outcome> step_of(Board& board, const Assignment& assignment, Seconds limit) {
-  const Question& q = board.question();
-  if (!too_many(q)) return simulate(q, board.rules(assignment, {}), false, limit, &board.library());
+Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, Seconds limit) {
+  const PlanQuery& q = search.query();
+  if (!too_many(q)) return simulate(q, search.rules(assignment, {}), false, limit, &search.timelines());
   sim::Outcome out;
-  out.step = board.judge(assignment);
+  out.step = search.judge(assignment);
   out.exposed = out.step - q.job.compute;
-  out.bytes = {board.last_times().up * q.cluster.rates()[0] / q.cluster.hosts()[0].ranks};
+  out.bytes = {search.last_times().up * q.cluster.rates()[0] / q.cluster.hosts()[0].ranks};
   out.busiest = "host 0 up";
   return out;
 }
 
-Confirm::Confirm(Board& board) : board_(board) {
+Confirm::Confirm(PlanSearch& search) : search_(search) {
   constexpr std::size_t kWorth = 12'000;  // tensors that are simulated in all
-  most_ = std::clamp<std::size_t>(kWorth / board.question().job.tensors.size(), 12, 40);
+  most_ = std::clamp<std::size_t>(kWorth / search.query().job.tensors.size(), 12, 40);
 }
 
 Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment, bool whole) {
   Candidate fresh{std::move(label), assignment, {}};
   for (std::size_t t = 0; t < assignment.size(); ++t) {
-    fresh.compresses = fresh.compresses || board_.option(assignment[t].option).lossy;
-    fresh.allowed = fresh.allowed && board_.allowed(t, assignment[t].option);
+    fresh.compresses = fresh.compresses || search_.option(assignment[t].option).lossy;
+    fresh.allowed = fresh.allowed && search_.allowed(t, assignment[t].option);
   }
   Seconds limit = sim::kNever;
   for (std::size_t c = 0; c < seen_.size(); ++c) {
@@ -52,12 +52,12 @@ Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment
   }
   const bool known_longer = std::ranges::any_of(
       longer_, [&](const auto& known) { return limit <= known.second && known.first == assignment; });
-  if (known_longer || (limit < sim::kNever && board_.judge(assignment, kFar * limit) > kFar * limit)) {
+  if (known_longer || (limit < sim::kNever && search_.judge(assignment, kFar * limit) > kFar * limit)) {
     fresh.outcome.step = sim::kNever;
     seen_.push_back(std::move(fresh));
     return seen_.size() - 1;
   }
-  Result<sim::Outcome> out = step_of(board_, assignment, limit);
+  Result<sim::Outcome> out = step_of(search_, assignment, limit);
   if (!out.ok()) return out.status();
   steps_ += out->steps;
   fresh.outcome = std::move(*out);
@@ -82,15 +82,15 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
     bool inside;
   };
   std::vector<Guess> guesses;
-  for (std::size_t o = 0; o < board_.options().size(); ++o) {
-    const Option& option = board_.options()[o];
+  for (std::size_t o = 0; o < search_.options().size(); ++o) {
+    const Option& option = search_.options()[o];
     if (!(option.spec == spec)) continue;
     for (const bool inside : {false, true}) {
       if (inside && (option.strategy->between == nullptr || spec.codec->name == "fp32")) continue;
-      if (!option.searched && too_many(board_.question())) continue;
+      if (!option.searched && too_many(search_.query())) continue;
       const int number = static_cast<int>(o);
-      guesses.push_back({!option.alike, board_.judge(board_.setting(number, inside)),
-                         board_.least_step(number, inside), number, inside});
+      guesses.push_back({!option.symmetric, search_.judge(search_.setting(number, inside)),
+                         search_.least_step(number, inside), number, inside});
     }
   }
   // Settings where one rank stands for all come first: they are quick, and long ones are then not followed far.
@@ -100,9 +100,9 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
   Status refused(Code::kInvalid, fmt::format("{}: no strategy takes it", tithe::to_string(spec)));
   for (const Guess& g : guesses) {
     const bool far = g.judged > kFar * std::max(limit, judged);
-    if (g.least >= limit || (far && g.differ && board_.question().cluster.world() > kFew)) continue;
-    const Assignment all = board_.setting(g.option, g.inside);
-    Result<sim::Outcome> out = step_of(board_, all, limit);
+    if (g.least >= limit || (far && g.differ && search_.query().cluster.world() > kFew)) continue;
+    const Assignment all = search_.setting(g.option, g.inside);
+    Result<sim::Outcome> out = step_of(search_, all, limit);
     if (!out.ok()) {  // what no session takes, such as a codec that masks momentum where hosts are shared
       refused = out.status();
       continue;
@@ -114,13 +114,13 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
     }
     bool lossy = false, allowed = true;
     for (std::size_t t = 0; t < all.size(); ++t) {
-      lossy = lossy || board_.option(all[t].option).lossy;
-      allowed = allowed && board_.allowed(t, all[t].option);
+      lossy = lossy || search_.option(all[t].option).lossy;
+      allowed = allowed && search_.allowed(t, all[t].option);
     }
     best = seen_.size();
     limit = out->step;
     judged = g.judged;
-    seen_.push_back({to_string(board_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all,
+    seen_.push_back({to_string(search_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all,
                      std::move(*out), lossy, allowed});
   }
   if (limit == sim::kNever) return refused;
@@ -129,7 +129,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
 
 Baseline Confirm::baseline(std::size_t candidate) const {
   const Candidate& c = seen_[candidate];
-  return {c.label, c.step(), board_.rules(c.assignment, {})};
+  return {c.label, c.step(), search_.rules(c.assignment, {})};
 }
 
 Status Confirm::others() {
@@ -139,7 +139,7 @@ Status Confirm::others() {
                                                        {&threshold_policy, "1MB"},
                                                        {&threshold_policy, "4MB"}};
   for (const auto& [policy, argument] : all) {
-    const Result<Assignment> decided = policy->decide(board_, argument);
+    const Result<Assignment> decided = policy->decide(search_, argument);
     if (!decided.ok()) return decided.status();
     const Result<std::size_t> at = add(std::string(policy->name), *decided);
     if (!at.ok()) return at.status();
@@ -154,18 +154,19 @@ Status Confirm::uniform() {
     Assignment assignment;
   };
   std::vector<Guess> guesses;
-  const bool alike = board_.like_settings(1 - kWorthRules);
-  for (std::size_t o = 0; o < board_.options().size(); ++o) {
-    if (!board_.options()[o].searched || (alike && beaten_.contains(static_cast<int>(o)))) continue;
-    Assignment a = board_.uniform(static_cast<int>(o), kUsualPartValues);
-    guesses.push_back({board_.judge(a), o, std::move(a)});
+  const bool symmetric = search_.like_settings(1 - kWorthRules);
+  for (std::size_t o = 0; o < search_.options().size(); ++o) {
+    if (!search_.options()[o].searched || (symmetric && beaten_.contains(static_cast<int>(o)))) continue;
+    Assignment a = search_.uniform(static_cast<int>(o), kUsualPartValues);
+    guesses.push_back({search_.judge(a), o, std::move(a)});
   }
   // As in setting(): those where one rank stands for all come first.
-  std::ranges::stable_sort(
-      guesses, {}, [&](const Guess& g) { return std::tuple(!board_.options()[g.option].alike, g.step); });
+  std::ranges::stable_sort(guesses, {}, [&](const Guess& g) {
+    return std::tuple(!search_.options()[g.option].symmetric, g.step);
+  });
   for (const Guess& g : guesses) {
     if (seen_.size() >= most_ * 2 / 3) return {};
-    const Result<std::size_t> at = add(to_string(board_.options()[g.option]), g.assignment);
+    const Result<std::size_t> at = add(to_string(search_.options()[g.option]), g.assignment);
     if (!at.ok()) return at.status();
   }
   return {};
@@ -198,13 +199,13 @@ Result<std::size_t> Confirm::neighbours(std::size_t of) {
       moved = moved || *now;
     }
   }
-  if (too_many(board_.question())) return of;
+  if (too_many(search_.query())) return of;
   // The best choice for some tensors depends on what others have, so each change asks for another look at all.
   for (bool moved = true; moved;) {
     moved = false;
-    const std::vector<Alike> rows = alike(board_, seen_[of].assignment);
+    const std::vector<TensorClass> rows = tensor_classes(search_, seen_[of].assignment);
     for (std::size_t r = 0; r < std::min(kRows, rows.size()); ++r) {
-      const std::vector<Assignment> others = alternatives(board_, seen_[of].assignment, rows[r]);
+      const std::vector<Assignment> others = alternatives(search_, seen_[of].assignment, rows[r]);
       for (std::size_t k = 0; k < std::min(kEach, others.size()); ++k) {
         if (spent()) return of;
         const Result<bool> now = better(of, seen_[of].label + ", some otherwise", others[k]);
@@ -219,7 +220,7 @@ Result<std::size_t> Confirm::neighbours(std::size_t of) {
 
 Result<std::size_t> Confirm::less(std::size_t of) {
   if (!seen_[of].compresses) return of;
-  const Assignment other = less_compressed(board_, seen_[of].assignment);
+  const Assignment other = less_compressed(search_, seen_[of].assignment);
   if (other == seen_[of].assignment) return of;
   const Result<std::size_t> at = add(seen_[of].label + ", less compressed", other, true);
   if (!at.ok()) return at.status();
@@ -230,9 +231,9 @@ std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
   std::vector<std::pair<std::string, Change>> out;
   for (const char* strategy : {"server", "ring", "gather", "hosts", "hosts_ring"})
     out.emplace_back(fmt::format(", by {}", strategy), [this, strategy](std::size_t, Decision& d) {
-      const int o = board_.find(board_.option(d.option).spec, strategy);
-      const Strategy& by = *board_.option(o).strategy;
-      if (d.grouped || !board_.option(o).searched || by.name != strategy) return;
+      const int o = search_.find(search_.option(d.option).spec, strategy);
+      const Strategy& by = *search_.option(o).strategy;
+      if (d.grouped || !search_.option(o).searched || by.name != strategy) return;
       d.option = o;
       d.rounded_inside = d.rounded_inside && by.between != nullptr;
     });
@@ -240,12 +241,12 @@ std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
     out.emplace_back(fmt::format(", parts of {}", part), [part](std::size_t, Decision& d) {
       if (!d.grouped) d.part_values = part;
     });
-  const std::vector<JobTensor>& tensors = board_.question().job.tensors;
+  const std::vector<JobTensor>& tensors = search_.query().job.tensors;
   // Tensors for which 16 bits are enough between hosts need no more inside of one.
-  if (static_cast<int>(board_.question().cluster.hosts().size()) < board_.question().cluster.world())
+  if (static_cast<int>(search_.query().cluster.hosts().size()) < search_.query().cluster.world())
     out.emplace_back(", bf16 inside", [this](std::size_t t, Decision& d) {
-      if (board_.option(d.option).strategy->between != nullptr && !d.grouped)
-        d.rounded_inside = board_.base(t).codec->name == "bf16";
+      if (search_.option(d.option).strategy->between != nullptr && !d.grouped)
+        d.rounded_inside = search_.base(t).codec->name == "bf16";
     });
   const std::size_t large = std::ranges::max(tensors, {}, &JobTensor::n).n;
   out.emplace_back(", large first", [&tensors, large](std::size_t t, Decision& d) {
@@ -254,7 +255,7 @@ std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
   for (const std::size_t small : {std::size_t{1} << 14, std::size_t{1} << 16})
     out.emplace_back(fmt::format(", groups below {}", small),
                      [this, &tensors, small](std::size_t t, Decision& d) {
-                       if (tensors[t].n < small) d = board_.grouped(t);
+                       if (tensors[t].n < small) d = search_.grouped(t);
                      });
   return out;
 }

@@ -17,7 +17,7 @@
 namespace tithe::planner {
 
 inline constexpr std::size_t kMostConfirmed = 2000;  // tensors
-bool too_many(const Question& question);             // for the simulator
+bool too_many(const PlanQuery& query);               // for the simulator
 
 struct Candidate {
   std::string label;
@@ -35,11 +35,11 @@ struct Baseline {
 };
 
 // A step under an assignment: simulated, or estimated where tensors are too many.
-Result<sim::Outcome> step_of(Board& board, const Assignment& assignment, Seconds limit = sim::kNever);
+Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, Seconds limit = sim::kNever);
 
 class Confirm {
  public:
-  explicit Confirm(Board& board);
+  explicit Confirm(PlanSearch& search);
 
   // The number of the candidate; of one that is there already, that one's. `whole`: it is followed to its end.
   Result<std::size_t> add(std::string label, const Assignment& assignment, bool whole = false);
@@ -70,7 +70,7 @@ class Confirm {
   bool spent() const { return seen_.size() >= until_ || steps_ >= worth_; }
   Result<bool> better(std::size_t& of, std::string label, const Assignment& other);
 
-  Board& board_;
+  PlanSearch& search_;
   std::size_t most_, until_ = 0;
   std::size_t steps_ = 0, worth_ = 0;  // of programs: so far, and when it is enough
   std::vector<Candidate> seen_;

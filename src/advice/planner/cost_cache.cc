@@ -17,13 +17,13 @@ using engine::StepKind;
 
 constexpr std::size_t kMostStages = 12;
 
-// By seat and step: how many messages lie behind it, one after the other. Steps are followed in an order in which they
-// can run, so that a ring of very many hosts costs no more than its steps.
-std::vector<std::vector<int>> hops_of(const sim::Script& script) {
+// By simulated rank and step: the longest chain of messages before it. The loop visits steps in an order in which they
+// can run, so a ring of very many hosts costs no more than its steps.
+std::vector<std::vector<int>> hops_of(const sim::StepTimeline& timeline) {
   std::vector<std::vector<int>> hops, waits;
-  std::vector<sim::Met> ready;
-  for (std::size_t r = 0; r < script.roles.size(); ++r) {
-    const Program& p = script.roles[r].program;
+  std::vector<sim::MatchedStep> ready;
+  for (std::size_t r = 0; r < timeline.roles.size(); ++r) {
+    const Program& p = timeline.roles[r].program;
     hops.emplace_back(p.steps.size());
     waits.push_back(p.waits);
     for (std::size_t s = 0; s < p.steps.size(); ++s) {
@@ -32,30 +32,30 @@ std::vector<std::vector<int>> hops_of(const sim::Script& script) {
     }
   }
   while (!ready.empty()) {
-    const auto seat = static_cast<std::size_t>(ready.back().seat);
+    const auto rank = static_cast<std::size_t>(ready.back().rank);
     const auto step = static_cast<std::size_t>(ready.back().step);
     ready.pop_back();
-    const sim::Role& role = script.roles[seat];
+    const sim::Role& role = timeline.roles[rank];
     const Program& p = role.program;
-    const auto before = [&](sim::Met at, int messages) {
-      const auto r = static_cast<std::size_t>(at.seat), s = static_cast<std::size_t>(at.step);
-      hops[r][s] = std::max(hops[r][s], hops[seat][step] + messages);
+    const auto before = [&](sim::MatchedStep at, int messages) {
+      const auto r = static_cast<std::size_t>(at.rank), s = static_cast<std::size_t>(at.step);
+      hops[r][s] = std::max(hops[r][s], hops[rank][step] + messages);
       if (--waits[r][s] == 0) ready.push_back(at);
     };
-    if (p.steps[step].kind == StepKind::kSend) before(role.met[step], 1);
+    if (p.steps[step].kind == StepKind::kSend) before(role.match[step], 1);
     for (std::uint32_t k = 0; k < p.steps[step].next.count; ++k)
-      before({static_cast<int>(seat), p.indices[p.steps[step].next.first + k]}, 0);
+      before({static_cast<int>(rank), p.indices[p.steps[step].next.first + k]}, 0);
   }
   return hops;
 }
 
 // `share`: a core's work takes so much longer where lanes share cores. `senders`: ranks of its host that share the
 // link, `inside` that inside it.
-std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, const std::vector<int>& hops,
-                             Rank me, double share, int senders, int inside) {
-  const sim::Cluster& cluster = question.cluster;
-  std::vector<Stage> stages;
-  const auto stage = [&](int hop) -> Stage& {
+std::vector<CostStage> stages_of(const PlanQuery& query, const sim::Role& rank, const std::vector<int>& hops,
+                                 Rank me, double share, int senders, int inside) {
+  const sim::Cluster& cluster = query.cluster;
+  std::vector<CostStage> stages;
+  const auto stage = [&](int hop) -> CostStage& {
     if (stages.size() <= static_cast<std::size_t>(hop)) stages.resize(static_cast<std::size_t>(hop) + 1);
     return stages[static_cast<std::size_t>(hop)];
   };
@@ -67,11 +67,11 @@ std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, co
       stage(hops[s]).compute += rank.price.seconds[s] * share;
       continue;
     }
-    Stage& at = stage(hops[s] - (sends ? 0 : 1));
+    CostStage& at = stage(hops[s] - (sends ? 0 : 1));
     const double bytes = rank.price.bytes[static_cast<std::size_t>(step.slot)];
-    at.compute += share * (sends ? question.costs.post + bytes * question.costs.send_byte
-                                 : question.costs.complete + bytes * question.costs.receive_byte);
-    const Seconds latency = sends ? cluster.way(me, step.peer, links) : cluster.way(step.peer, me, links);
+    at.compute += share * (sends ? query.costs.post + bytes * query.costs.send_byte
+                                 : query.costs.complete + bytes * query.costs.receive_byte);
+    const Seconds latency = sends ? cluster.route(me, step.peer, links) : cluster.route(step.peer, me, links);
     double rate = cluster.rates()[static_cast<std::size_t>(links[0])];
     for (const int l : links) rate = std::min(rate, cluster.rates()[static_cast<std::size_t>(l)]);
     if (cluster.host_of(me) == cluster.host_of(step.peer)) {
@@ -79,7 +79,7 @@ std::vector<Stage> stages_of(const Question& question, const sim::Role& rank, co
       continue;
     }
     (sends ? at.up : at.down) += bytes / rate * senders;
-    at.delay = std::max(at.delay, latency + question.costs.wake * share);
+    at.delay = std::max(at.delay, latency + query.costs.wake * share);
   }
   return stages;
 }
@@ -98,9 +98,9 @@ class Loads {
     bool out = false, in = false;
     for (const Step& step : rank.program.steps) {
       if (step.kind != StepKind::kSend) continue;
-      cluster_.way(me, step.peer, links_);
+      cluster_.route(me, step.peer, links_);
       (cluster_.host_of(me) != cluster_.host_of(step.peer) ? out : in) = true;
-      const bool few = classes_.seats() < classes_.world();
+      const bool few = classes_.simulated() < classes_.world();
       if (few) links_.resize(1);
       const double times = classes_.by_rank() && few ? classes_.ranks_of_host() : 1;
       for (const int l : links_)
@@ -119,7 +119,7 @@ class Loads {
 
  private:
   int of(const std::vector<int>& ranks, Rank me) const {
-    if (classes_.by_rank() && classes_.seats() < classes_.world()) return classes_.ranks_of_host();
+    if (classes_.by_rank() && classes_.simulated() < classes_.world()) return classes_.ranks_of_host();
     return std::max(1, ranks[static_cast<std::size_t>(cluster_.host_of(me))]);
   }
 
@@ -131,7 +131,7 @@ class Loads {
   std::vector<int> links_;
 };
 
-void add(Stage& to, const Stage& more) {
+void add(CostStage& to, const CostStage& more) {
   to.compute += more.compute;
   to.up += more.up;
   to.down += more.down;
@@ -140,9 +140,9 @@ void add(Stage& to, const Stage& more) {
 }
 
 // Stages beyond the most are joined, from the first on: what is one after the other stays so.
-void shorten(std::vector<Stage>& stages) {
+void shorten(std::vector<CostStage>& stages) {
   if (stages.size() <= kMostStages) return;
-  std::vector<Stage> few;
+  std::vector<CostStage> few;
   const std::size_t of = (stages.size() + kMostStages - 1) / kMostStages;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     if (s % of == 0) few.emplace_back();
@@ -153,50 +153,52 @@ void shorten(std::vector<Stage>& stages) {
 
 }  // namespace
 
-struct Works::Writer {
-  Writer(const Question& q, const Strategy& s)
+struct CostCache::Writer {
+  Writer(const PlanQuery& q, const Strategy& s)
       : strategy(&s),
         classes(sim::Classes::of(q.cluster, {&strategy, 1})),
-        scripts(q.cluster, q.costs, classes, 0) {}
+        timelines(q.cluster, q.costs, classes, 0) {}
   const Strategy* strategy;
   sim::Classes classes;
-  sim::Scripts scripts;
+  sim::TimelineBuilder timelines;
 };
-Works::Works(const Question& question) : question_(question) {}
-Works::~Works() = default;
+CostCache::CostCache(const PlanQuery& query) : query_(query) {}
+CostCache::~CostCache() = default;
 
 std::string to_string(const Option& option) {
   return fmt::format("{}@{}", tithe::to_string(option.spec), option.strategy->name);
 }
 
-Result<const Work*> Works::of(const Option& option, std::size_t n, std::size_t row, bool rounded_inside) {
+Result<const PartCost*> CostCache::of(const Option& option, std::size_t n, std::size_t row,
+                                      bool rounded_inside) {
   auto& known = known_[{tithe::to_string(option.spec), option.strategy, n, rounded_inside}];
   if (!known) {
-    Result<Work> fresh = work_out(option, n, row, rounded_inside);
+    Result<PartCost> fresh = work_out(option, n, row, rounded_inside);
     if (!fresh.ok()) return fresh.status();
-    known = std::make_unique<Work>(std::move(*fresh));
+    known = std::make_unique<PartCost>(std::move(*fresh));
   }
   return known.get();
 }
 
-Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t row, bool rounded_inside) {
-  const sim::Cluster& cluster = question_.cluster;
+Result<PartCost> CostCache::work_out(const Option& option, std::size_t n, std::size_t row,
+                                     bool rounded_inside) {
+  const sim::Cluster& cluster = query_.cluster;
   Rule rule;
   rule.codec = option.spec;
   rule.strategy = std::string(option.strategy->name);
   rule.part_values = n;
   if (rounded_inside && option.strategy->between != nullptr) rule.inside = *parse_spec("bf16");
-  Question alone{{{{"w", n, row, 0}}, {1}, 0, question_.job.lanes}, cluster, question_.costs, {}};
+  PlanQuery alone{{{{"w", n, row, 0}}, {1}, 0, query_.job.lanes}, cluster, query_.costs, {}};
   const Result<sim::Workload> made = workload_of(alone, {&rule, 1});
   if (!made.ok()) return made.status();
   const Part& part = made->buckets[0].plan.parts[0];
   auto& writer = writers_[part.strategy];
-  if (!writer) writer = std::make_unique<Writer>(question_, *part.strategy);
-  TITHE_TRY(writer->scripts.draw(*part.strategy));
-  const Result<std::shared_ptr<const sim::Script>> script = writer->scripts.of(part, false);
-  if (!script.ok()) return script.status();
-  writer->scripts.forget();  // each is asked for once, and thousands of sizes would fill memory
-  const std::vector<std::vector<int>> hops = hops_of(**script);
+  if (!writer) writer = std::make_unique<Writer>(query_, *part.strategy);
+  TITHE_TRY(writer->timelines.draw(*part.strategy));
+  const Result<std::shared_ptr<const sim::StepTimeline>> timeline = writer->timelines.of(part, false);
+  if (!timeline.ok()) return timeline.status();
+  writer->timelines.forget();  // each is asked for once, and thousands of sizes would fill memory
+  const std::vector<std::vector<int>> hops = hops_of(**timeline);
   // Cores that ranks share are shared; a lane is one core at most.
   double share = 1;
   if (const auto cores = cluster.machine_cores(); !cores.empty()) {
@@ -204,17 +206,17 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
     share = std::max(1.0, static_cast<double>(of_machine) / cores[0]);
   }
   Loads loads(cluster, writer->classes);
-  for (std::size_t r = 0; r < hops.size(); ++r) loads.add(static_cast<Rank>(r), (*script)->roles[r]);
-  Work most{.stages = {}, .link = loads.most()};
+  for (std::size_t r = 0; r < hops.size(); ++r) loads.add(static_cast<Rank>(r), (*timeline)->roles[r]);
+  PartCost most{.stages = {}, .link = loads.most()};
   Seconds longest = -1;
   std::vector<Seconds>
       delays;  // by stage, of all ranks: a chunk that goes round meets near and far neighbours
   for (std::size_t r = 0; r < hops.size(); ++r) {
     const auto me = static_cast<Rank>(r);
-    std::vector<Stage> stages =
-        stages_of(question_, (*script)->roles[r], hops[r], me, share, loads.senders(me), loads.inside(me));
+    std::vector<CostStage> stages =
+        stages_of(query_, (*timeline)->roles[r], hops[r], me, share, loads.senders(me), loads.inside(me));
     Seconds all = 0;
-    for (const Stage& s : stages) all += s.compute + s.up + s.down + s.inside;
+    for (const CostStage& s : stages) all += s.compute + s.up + s.down + s.inside;
     delays.resize(std::max(delays.size(), stages.size()));
     for (std::size_t k = 0; k < stages.size(); ++k) delays[k] += stages[k].delay;
     if (all > longest) {
@@ -225,7 +227,7 @@ Result<Work> Works::work_out(const Option& option, std::size_t n, std::size_t ro
   for (std::size_t k = 0; k < most.stages.size(); ++k)
     most.stages[k].delay = delays[k] / static_cast<double>(hops.size());
   shorten(most.stages);
-  for (const Stage& stage : most.stages) add(most.all, stage);
+  for (const CostStage& stage : most.stages) add(most.all, stage);
   return most;
 }
 

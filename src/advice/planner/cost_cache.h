@@ -18,43 +18,44 @@
 
 namespace tithe::planner {
 
-struct Stage {
+struct CostStage {
   Seconds compute = 0;
   Seconds up = 0, down = 0;  // on the link, before and after
   Seconds delay = 0;         // until what went up begins to come down
   Seconds inside = 0;        // on the link inside the host
 };
-struct Work {
-  std::vector<Stage> stages;
-  Seconds link = 0;  // for which the busiest link has to be busy, whoever sends when
-  Stage all = {};    // of the stages together
+struct PartCost {
+  std::vector<CostStage> stages;
+  Seconds link = 0;    // for which the busiest link has to be busy, whoever sends when
+  CostStage all = {};  // of the stages together
 };
 
-// One way to exchange a part: a codec, and who sends what to whom.
+// An option for the exchange of a part: codec and strategy.
 struct Option {
   Spec spec;
   const Strategy* strategy = nullptr;
-  bool lossy = false;    // the user had to allow it
-  bool searched = true;  // else it is there to compare with, for all tensors at once
-  bool alike = false;    // one rank stands for all: quick to simulate
+  bool lossy = false;      // the user had to allow it
+  bool searched = true;    // else it is there to compare with, for all tensors at once
+  bool symmetric = false;  // one rank stands for all: quick to simulate
   friend bool operator==(const Option&, const Option&) = default;
 };
 std::string to_string(const Option& option);
 
-class Works {
+class CostCache {
  public:
-  explicit Works(const Question& question);
-  ~Works();
-  // The work of a part of n values; `rounded_inside`: ranks of one host send each other bf16, where they are treated
-  // apart. Kept: the same part is not worked out twice. kInvalid: costs that are not known.
-  Result<const Work*> of(const Option& option, std::size_t n, std::size_t row, bool rounded_inside = false);
+  explicit CostCache(const PlanQuery& query);
+  ~CostCache();
+  // The cost of a part of n values; `rounded_inside`: with a strategy of two levels, ranks of one host send bf16. Equal
+  // parts are computed once. kInvalid: unknown costs.
+  Result<const PartCost*> of(const Option& option, std::size_t n, std::size_t row,
+                             bool rounded_inside = false);
 
  private:
-  Result<Work> work_out(const Option& option, std::size_t n, std::size_t row, bool rounded_inside);
+  Result<PartCost> work_out(const Option& option, std::size_t n, std::size_t row, bool rounded_inside);
   struct Writer;  // of the programs of a strategy
-  const Question& question_;
+  const PlanQuery& query_;
   std::map<const Strategy*, std::unique_ptr<Writer>> writers_;
-  std::map<std::tuple<std::string, const Strategy*, std::size_t, bool>, std::unique_ptr<Work>> known_;
+  std::map<std::tuple<std::string, const Strategy*, std::size_t, bool>, std::unique_ptr<PartCost>> known_;
 };
 
 }  // namespace tithe::planner

@@ -6,12 +6,12 @@
 
 namespace tithe::planner {
 
-void ListSchedule::later(Seconds at, std::uint32_t item, What what) {
+void ListSchedule::later(Seconds at, std::uint32_t item, Resource what) {
   events_.push_back({at, item, what});
   std::push_heap(events_.begin(), events_.end(), std::greater<>());
 }
 
-void ListSchedule::wait_for(What resource, std::uint32_t item) {
+void ListSchedule::wait_for(Resource resource, std::uint32_t item) {
   queues_[resource].push_back(item);
   std::push_heap(queues_[resource].begin(), queues_[resource].end(), std::greater<>());
 }
@@ -42,19 +42,19 @@ void ListSchedule::over(const Event& e) {
     wait_for(kCompute, e.item);
 }
 
-Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
+Times ListSchedule::run(const std::vector<Batch>& batches, int lanes) {
   items_.clear();
   events_.clear();
   for (auto& queue : queues_) queue.clear();
   times_ = {};
-  std::vector<std::size_t> order(lots.size());
-  for (std::size_t l = 0; l < lots.size(); ++l) order[l] = l;
+  std::vector<std::size_t> order(batches.size());
+  for (std::size_t l = 0; l < batches.size(); ++l) order[l] = l;
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return lots[a].priority > lots[b].priority; });
+                   [&](std::size_t a, std::size_t b) { return batches[a].priority > batches[b].priority; });
   for (const std::size_t l : order)
-    for (int k = 0; k < lots[l].count; ++k) {
-      items_.push_back({lots[l].work});
-      later(lots[l].ready, static_cast<std::uint32_t>(items_.size()) - 1, kStage);
+    for (int k = 0; k < batches[l].count; ++k) {
+      items_.push_back({batches[l].work});
+      later(batches[l].ready, static_cast<std::uint32_t>(items_.size()) - 1, kStage);
     }
   int free[kStage] = {std::max(1, lanes), 1, 1, 1};
   Seconds* busy[kStage] = {&times_.compute, &times_.up, &times_.down, &times_.inside};
@@ -67,12 +67,12 @@ Times ListSchedule::run(const std::vector<Lot>& lots, int lanes) {
       if (e.what != kStage) ++free[e.what];
       over(e);
     }
-    for (const What r : {kCompute, kUp, kDown, kInside})
+    for (const Resource r : {kCompute, kUp, kDown, kInside})
       while (free[r] > 0 && !queues_[r].empty()) {
         std::pop_heap(queues_[r].begin(), queues_[r].end(), std::greater<>());
         const std::uint32_t i = queues_[r].back();
         queues_[r].pop_back();
-        const Stage& stage = items_[i].work->stages[items_[i].stage];
+        const CostStage& stage = items_[i].work->stages[items_[i].stage];
         const Seconds parts[] = {stage.compute, stage.up, stage.down, stage.inside};
         const Seconds takes = parts[r];
         *busy[r] += takes;

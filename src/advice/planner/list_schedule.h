@@ -14,11 +14,11 @@
 
 namespace tithe::planner {
 
-struct Lot {  // a part, or several that are alike, one behind the other
+struct Batch {  // a part, or several that are alike, one behind the other
   Seconds ready = 0;
   int priority = 0;
   int count = 1;
-  const Work* work = nullptr;
+  const PartCost* work = nullptr;
 };
 
 struct Times {
@@ -29,10 +29,10 @@ struct Times {
 // Parts in the order of the list where their priorities are equal.
 class ListSchedule {
  public:
-  Times run(const std::vector<Lot>& lots, int lanes);
+  Times run(const std::vector<Batch>& batches, int lanes);
 
  private:
-  enum What : std::uint8_t {
+  enum Resource : std::uint8_t {
     kCompute,
     kUp,
     kDown,
@@ -40,20 +40,20 @@ class ListSchedule {
     kStage
   };  // the resources; and a stage that may begin
   struct Item {
-    const Work* work = nullptr;
+    const PartCost* work = nullptr;
     std::size_t stage = 0;
     int left = 0;  // of the stage: up, down and inside
   };
   struct Event {
     Seconds at;
     std::uint32_t item;
-    What what;  // kStage: it may begin; else that resource has done its share of the stage
+    Resource what;  // kStage: it may begin; else that resource has done its share of the stage
     bool operator>(const Event& o) const {
       return at != o.at ? at > o.at : std::pair(item, what) > std::pair(o.item, o.what);
     }
   };
-  void later(Seconds at, std::uint32_t item, What what);
-  void wait_for(What resource, std::uint32_t item);
+  void later(Seconds at, std::uint32_t item, Resource what);
+  void wait_for(Resource resource, std::uint32_t item);
   void over(const Event& event);
 
   std::vector<Item> items_;                    // in the order in which they go first

@@ -7,7 +7,7 @@ namespace tithe::planner {
 namespace {
 
 // Compute 1, up 2, down 2, then compute 1 again: alone, what goes up comes down at the same time.
-const Work kOne{{{1, 2, 2, 0}, {1, 0, 0, 0}}};
+const PartCost kOne{{{1, 2, 2, 0}, {1, 0, 0, 0}}};
 
 TEST(ListSchedule, APartAloneTakesItsStagesOneAfterTheOther) {
   const Times t = ListSchedule().run({{0, 0, 1, &kOne}}, 1);
@@ -25,7 +25,7 @@ TEST(ListSchedule, PartsOverlapOnDifferentResources) {
 }
 
 TEST(ListSchedule, DelayIsWaitedForAndHoldsNothing) {
-  const Work far{{{0, 1, 1, 10}, {1, 0, 0, 0}}};
+  const PartCost far{{{0, 1, 1, 10}, {1, 0, 0, 0}}};
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &far}}, 1).end, 12);
   // Ten of them share the link, and wait at the same time.
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 10, &far}}, 1).end, 21);
@@ -35,16 +35,16 @@ TEST(ListSchedule, DelayIsWaitedForAndHoldsNothing) {
 // finds the lane encoding B, and is merged for 10 while B is on the wire. Soon, it takes the lane first, and B's 10 on
 // the wire begin when it is over.
 TEST(ListSchedule, HalfTheDelayMayTakeLonger) {
-  const Work b{{{1, 10, 10, 0}}};
-  const Work late{{{0, 0, 0, 1}, {10, 0, 0, 0}}}, soon{{{0, 0, 0, 0.5}, {10, 0, 0, 0}}};
+  const PartCost b{{{1, 10, 10, 0}}};
+  const PartCost late{{{0, 0, 0, 1}, {10, 0, 0, 0}}}, soon{{{0, 0, 0, 0.5}, {10, 0, 0, 0}}};
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &late}, {0.6, 0, 1, &b}}, 1).end, 11.6);
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &soon}, {0.6, 0, 1, &b}}, 1).end, 21.5);
 }
 
 TEST(ListSchedule, PriorityGoesFirstWhereSeveralAreReady) {
-  const Work long_one{{{0, 5, 5, 0}}};
+  const PartCost long_one{{{0, 5, 5, 0}}};
   // Ready together: the later one in the list has priority, so it is over at 1, and all at 6 as without.
-  const Work after{{{0, 1, 1, 0}, {10, 0, 0, 0}}};
+  const PartCost after{{{0, 1, 1, 0}, {10, 0, 0, 0}}};
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &long_one}, {0, 0, 1, &after}}, 1).end, 16);
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &long_one}, {0, 1, 1, &after}}, 1).end, 11);
 }
@@ -55,7 +55,7 @@ TEST(ListSchedule, NothingBeginsBeforeItIsReady) {
 }
 
 TEST(ListSchedule, LanesComputeAtTheSameTime) {
-  const Work compute{{{3, 0, 0, 0}}};
+  const PartCost compute{{{3, 0, 0, 0}}};
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 4, &compute}}, 1).end, 12);
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 4, &compute}}, 2).end, 6);
 }

@@ -10,15 +10,15 @@
 
 namespace tithe::planner {
 
-std::vector<Spec> codecs_for(const Question& question, std::string_view key) {
-  return tithe::codecs_for(question.allowed, key);
+std::vector<Spec> codecs_for(const PlanQuery& query, std::string_view key) {
+  return tithe::codecs_for(query.allowed, key);
 }
 
-Status check(const Question& question) {
-  const Job& job = question.job;
+Status check(const PlanQuery& query) {
+  const Job& job = query.job;
   if (job.tensors.empty())
     return Status(Code::kInvalid, "the model has no tensors: there is nothing to plan");
-  const int world = question.cluster.world();
+  const int world = query.cluster.world();
   if (world < 1) return Status(Code::kInvalid, "the cluster has no ranks");
   if (world > kMostPlanned)
     return Status(Code::kInvalid,
@@ -27,9 +27,9 @@ Status check(const Question& question) {
                               "with all of them",
                               world, kMostPlanned));
   std::vector<Spec> needed{*parse_spec("fp32"), *parse_spec("bf16")};
-  for (const Allowance& a : question.allowed) needed.push_back(a.codec);
-  TITHE_TRY(question.costs.know(needed));
-  for (const Allowance& a : question.allowed) {
+  for (const Allowance& a : query.allowed) needed.push_back(a.codec);
+  TITHE_TRY(query.costs.know(needed));
+  for (const Allowance& a : query.allowed) {
     if (a.match.empty()) continue;
     const bool met = std::any_of(job.tensors.begin(), job.tensors.end(),
                                  [&](const JobTensor& t) { return matches(a.match, t.key); });
@@ -42,39 +42,38 @@ Status check(const Question& question) {
   return {};
 }
 
-Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules) {
+Result<sim::Workload> workload_of(const PlanQuery& query, std::span<const Rule> rules) {
   SessionOptions options;
   options.codec = "fp32";
   options.rules = std::vector<Rule>(rules.begin(), rules.end());
-  options.link = question.cluster.link_text(question.costs);
-  const Result<Choices> choices =
-      engine::choices_of(options, question.cluster.world(), question.cluster.shared());
+  options.link = query.cluster.link_text(query.costs);
+  const Result<Choices> choices = engine::choices_of(options, query.cluster.world(), query.cluster.shared());
   if (!choices.ok()) return choices.status();
   sim::Workload work;
-  work.compute = question.job.compute - question.job.behind;
-  work.lanes = question.job.lanes;
+  work.compute = query.job.compute - query.job.behind;
+  work.lanes = query.job.lanes;
   std::size_t first = 0;
-  for (const std::size_t end : question.job.bucket_ends) {
+  for (const std::size_t end : query.job.bucket_ends) {
     std::vector<PlanTensor> bucket;
     for (std::size_t t = first; t < end; ++t) {
-      const JobTensor& tensor = question.job.tensors[t];
+      const JobTensor& tensor = query.job.tensors[t];
       bucket.push_back({tensor.key, tensor.n, tensor.row});
     }
-    work.buckets.push_back({question.job.tensors[end - 1].ready, make_plan(bucket, *choices)});
+    work.buckets.push_back({query.job.tensors[end - 1].ready, make_plan(bucket, *choices)});
     first = end;
   }
   return work;
 }
 
-Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events,
-                              Seconds limit, sim::Library* library) {
-  const Result<sim::Workload> work = workload_of(question, rules);
+Result<sim::Outcome> simulate(const PlanQuery& query, std::span<const Rule> rules, bool events, Seconds limit,
+                              sim::TimelineCache* timelines) {
+  const Result<sim::Workload> work = workload_of(query, rules);
   if (!work.ok()) return work.status();
   Result<sim::Outcome> out =
-      sim::run(question.cluster, question.costs, *work, events, sim::Extent::kNeeded, limit, library);
-  if (out.ok() && question.job.behind > 0 && out->step < sim::kNever) {
-    out->step = std::max(out->step, question.job.compute);
-    out->exposed = out->step - question.job.compute;
+      sim::run(query.cluster, query.costs, *work, events, sim::Extent::kNeeded, limit, timelines);
+  if (out.ok() && query.job.behind > 0 && out->step < sim::kNever) {
+    out->step = std::max(out->step, query.job.compute);
+    out->exposed = out->step - query.job.compute;
   }
   return out;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The planner's question: a training step of a model, on a cluster whose costs are known, with the codecs that its
-// user allows.
+// The planner's input: a training step of a model, a cluster with known costs, and the codecs that the user
+// allows.
 //
 //   allowed   nothing that loses more than bf16 without a word of the user (plan/allowance.h)
-//   same      the same question has the same answer on every machine: fp64, no clock, nothing random
+//   same      the same query has the same answer on every machine: fp64, no clock, nothing random
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,7 +36,7 @@ struct Job {
 
 using tithe::Allowance, tithe::always_allowed, tithe::parse_allowance;
 
-struct Question {
+struct PlanQuery {
   Job job;
   sim::Cluster cluster;
   sim::Costs costs;
@@ -49,15 +49,15 @@ inline constexpr int kMostPlanned = 4096;  // ranks: some seconds
 
 // kInvalid, with the cure, for what no plan can answer: no tensors, more ranks than that, an allowance that takes no
 // tensor, a codec whose costs nobody knows.
-Status check(const Question& question);
+Status check(const PlanQuery& query);
 
 // The codecs that a tensor may have: fp32, bf16, zip, then the others in the order in which they are allowed.
-std::vector<Spec> codecs_for(const Question& question, std::string_view key);
+std::vector<Spec> codecs_for(const PlanQuery& query, std::string_view key);
 
 // The ranks' work under these rules: the step that the simulator runs.
-Result<sim::Workload> workload_of(const Question& question, std::span<const Rule> rules);
-// `limit`, `library`: as sim::run has them.
-Result<sim::Outcome> simulate(const Question& question, std::span<const Rule> rules, bool events = false,
-                              Seconds limit = sim::kNever, sim::Library* library = nullptr);
+Result<sim::Workload> workload_of(const PlanQuery& query, std::span<const Rule> rules);
+// `limit`, `timelines`: as sim::run has them.
+Result<sim::Outcome> simulate(const PlanQuery& query, std::span<const Rule> rules, bool events = false,
+                              Seconds limit = sim::kNever, sim::TimelineCache* timelines = nullptr);
 
 }  // namespace tithe::planner

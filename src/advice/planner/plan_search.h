@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The options for each tensor of a question, and what a choice for all of them is worth.
+// PlanSearch has the options for each tensor of a query, and estimates the step time of an assignment.
 //
 //   options   every codec that is allowed, by every strategy that it shares a law with, lossless and 16-bit ones first.
 //             The loss that the user allowed stays what it is: others by strategies alone that strategy "auto" takes
@@ -20,7 +20,7 @@
 namespace tithe::planner {
 
 struct Decision {
-  int option = 0;               // of Board::options(); of a small tensor too
+  int option = 0;               // index in PlanSearch::options(); of a small tensor too
   std::size_t part_values = 0;  // of its parts at most; 0: as a session that is told the link has them
   bool grouped = false;
   bool rounded_inside = false;  // ranks of one host send each other bf16, where hosts are treated apart
@@ -29,13 +29,13 @@ struct Decision {
 };
 using Assignment = std::vector<Decision>;  // by tensor
 
-class Board {
+class PlanSearch {
  public:
   // kInvalid: as check() says; a codec that shares a law with no strategy.
-  static Result<Board> make(const Question& question);
-  Board(Board&&) = default;
+  static Result<PlanSearch> make(const PlanQuery& query);
+  PlanSearch(PlanSearch&&) = default;
 
-  const Question& question() const { return *question_; }
+  const PlanQuery& query() const { return *query_; }
   const std::vector<Option>& options() const { return options_; }
   const Option& option(int o) const { return options_[static_cast<std::size_t>(o)]; }
   bool allowed(std::size_t tensor, int option) const {
@@ -62,7 +62,7 @@ class Board {
   Assignment told(int option);
   // uniform() is setting() but for so small a share of the values: every tensor may have every option.
   bool like_settings(double share) const;
-  // A step in which all tensors have this option is no shorter: what the busiest link has to carry.
+  // A lower bound of the step if all tensors have this option: the time of the busiest link.
   Seconds least_step(int option, bool rounded_inside);
   // The option of a tensor's base, by the strategy of `like` where it can be.
   int base_option(std::size_t tensor, int like) const;
@@ -74,29 +74,29 @@ class Board {
   std::size_t judged = 0;
 
   std::vector<Rule> rules(const Assignment& assignment, const std::vector<std::string>& why);
-  sim::Library& library() { return *library_; }  // for the worlds of this question
+  sim::TimelineCache& timelines() { return *timelines_; }  // for the worlds of this query
 
  private:
-  explicit Board(const Question& question)
-      : question_(&question),
-        works_(std::make_unique<Works>(question)),
-        library_(std::make_unique<sim::Library>()) {}
+  explicit PlanSearch(const PlanQuery& query)
+      : query_(&query),
+        costs_(std::make_unique<CostCache>(query)),
+        timelines_(std::make_unique<sim::TimelineCache>()) {}
   const Choices& session(int option);  // that is told the link
   std::size_t pieces(const Decision& d, std::size_t n);
-  void add_lots(const Assignment& assignment, std::size_t first, std::size_t end);
-  const Work* work(int option, std::size_t n, std::size_t row, bool rounded_inside = false);
-  Seconds least() const;  // of the lots: no step is shorter
+  void add_batches(const Assignment& assignment, std::size_t first, std::size_t end);
+  const PartCost* work(int option, std::size_t n, std::size_t row, bool rounded_inside = false);
+  Seconds least() const;  // of the batches: no step is shorter
 
-  const Question* question_;
-  std::unique_ptr<Works> works_;
-  std::unique_ptr<sim::Library> library_;
-  std::map<std::tuple<int, std::size_t, bool>, const Work*> asked_;  // of works_, by option
+  const PlanQuery* query_;
+  std::unique_ptr<CostCache> costs_;
+  std::unique_ptr<sim::TimelineCache> timelines_;
+  std::map<std::tuple<int, std::size_t, bool>, const PartCost*> asked_;  // of costs_, by option
   std::vector<Option> options_;
   std::vector<std::vector<char>> allowed_;  // [tensor][option]
   std::map<int, Choices> sessions_;         // by option, as far as they were asked for
   bool without_loss_ = false;
   ListSchedule schedule_;
-  std::vector<Lot> lots_;
+  std::vector<Batch> batches_;
   Times times_;
 };
 

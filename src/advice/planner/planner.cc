@@ -45,8 +45,8 @@ Seconds without_tithe(const Planned& p) {
   return least;
 }
 
-bool may_lose(const Question& question) {
-  return std::ranges::any_of(question.allowed, [](const Allowance& a) { return !always_allowed(a.codec); });
+bool may_lose(const PlanQuery& query) {
+  return std::ranges::any_of(query.allowed, [](const Allowance& a) { return !always_allowed(a.codec); });
 }
 
 std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
@@ -82,8 +82,8 @@ std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
 
 // Without tithe, people with devices run a network library, which sums on the devices. It sends by ring, or by
 // something at least as fast as its tree (docs/guide/plan.md).
-Result<Baseline> on_devices(const Question& question, const Spec& spec) {
-  Question q{question.job, question.cluster.on_devices(), question.costs, {}};
+Result<Baseline> on_devices(const PlanQuery& query, const Spec& spec) {
+  PlanQuery q{query.job, query.cluster.on_devices(), query.costs, {}};
   // To send a value it is read and written; to add one there is the sum to be read too. In memory like a V100's
   // (NVIDIA's data sheet); that of later devices is faster.
   const auto line = [](double bytes) {
@@ -93,9 +93,9 @@ Result<Baseline> on_devices(const Question& question, const Spec& spec) {
   for (const auto& [name, bytes] : {std::pair{"fp32", 4.0}, std::pair{"bf16", 2.0}})
     q.costs.codecs[name] =
         sim::CodecCosts{.encode = line(4 + bytes), .store = line(4 + bytes), .merge = line(8 + bytes)};
-  Result<Board> board = Board::make(q);
-  if (!board.ok()) return board.status();
-  Confirm confirm(*board);
+  Result<PlanSearch> search = PlanSearch::make(q);
+  if (!search.ok()) return search.status();
+  Confirm confirm(*search);
   const Result<std::size_t> best = confirm.setting(spec);
   if (!best.ok()) return best.status();
   Baseline out = confirm.baseline(*best);
@@ -108,7 +108,7 @@ Result<Baseline> on_devices(const Question& question, const Spec& spec) {
 struct Bases {
   std::size_t fp32, bf16, single;
 };
-Result<Bases> bases_of(Board& board, Confirm& confirm) {
+Result<Bases> bases_of(PlanSearch& search, Confirm& confirm) {
   const Result<std::size_t> fp32 = confirm.setting(*parse_spec("fp32"));
   if (!fp32.ok()) return fp32.status();
   const Result<std::size_t> bf16 = confirm.setting(*parse_spec("bf16"));
@@ -117,15 +117,15 @@ Result<Bases> bases_of(Board& board, Confirm& confirm) {
     return confirm.seen()[b].step() < confirm.seen()[a].step() ? b : a;
   };
   Bases out{*fp32, *bf16, shorter(*bf16, *fp32)};
-  const std::vector<JobTensor>& tensors = board.question().job.tensors;
+  const std::vector<JobTensor>& tensors = search.query().job.tensors;
   std::vector<Spec> tried;
-  for (std::size_t o = 0; o < board.options().size(); ++o) {
-    const Spec& spec = board.options()[o].spec;
-    if (!board.options()[o].lossy || std::ranges::find(tried, spec) != tried.end()) continue;
+  for (std::size_t o = 0; o < search.options().size(); ++o) {
+    const Spec& spec = search.options()[o].spec;
+    if (!search.options()[o].lossy || std::ranges::find(tried, spec) != tried.end()) continue;
     tried.push_back(spec);
     bool all = true;
     for (std::size_t t = 0; t < tensors.size(); ++t)
-      all = all && (tensors[t].n < kUsualMinValues || board.allowed(t, static_cast<int>(o)));
+      all = all && (tensors[t].n < kUsualMinValues || search.allowed(t, static_cast<int>(o)));
     if (!all) continue;
     const Result<std::size_t> at = confirm.setting(spec, confirm.seen()[out.single].step());
     if (at.ok() && *at < confirm.seen().size()) out.single = *at;
@@ -135,35 +135,35 @@ Result<Bases> bases_of(Board& board, Confirm& confirm) {
 
 }  // namespace
 
-std::string verdict_of(const Planned& planned, const Question& question, std::string_view policy) {
+std::string verdict_of(const Planned& planned, const PlanQuery& query, std::string_view policy) {
   std::string_view argument;
   const Result<const Policy*> found = find_policy(policy, argument);
-  return verdict_of(planned, found.ok() && *found == &timeline_policy, may_lose(question));
+  return verdict_of(planned, found.ok() && *found == &timeline_policy, may_lose(query));
 }
 
-Result<Planned> plan(const Question& question, std::string_view policy, const Planned* beside) {
+Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Planned* beside) {
   std::string_view argument;
   const Result<const Policy*> found = find_policy(policy, argument);
   if (!found.ok()) return found.status();
-  Result<Board> made = Board::make(question);
+  Result<PlanSearch> made = PlanSearch::make(query);
   if (!made.ok()) return made.status();
-  Board& board = *made;
-  const Result<Assignment> decided = (*found)->decide(board, argument);
+  PlanSearch& search = *made;
+  const Result<Assignment> decided = (*found)->decide(search, argument);
   if (!decided.ok()) return decided.status();
 
   Planned out;
   out.policy = std::string(policy);
-  Confirm confirm(board);
+  Confirm confirm(search);
   if (beside == nullptr) {
-    const Result<Bases> bases = bases_of(board, confirm);
+    const Result<Bases> bases = bases_of(search, confirm);
     if (!bases.ok()) return bases.status();
     out.fp32 = confirm.baseline(bases->fp32);
     out.bf16 = confirm.baseline(bases->bf16);
     out.single = confirm.baseline(bases->single);
     out.bases = confirm.seen();
-    if (question.cluster.has_devices()) {
+    if (query.cluster.has_devices()) {
       for (Baseline* base : {&out.fp32, &out.bf16}) {
-        Result<Baseline> there = on_devices(question, *parse_spec(base == &out.fp32 ? "fp32" : "bf16"));
+        Result<Baseline> there = on_devices(query, *parse_spec(base == &out.fp32 ? "fp32" : "bf16"));
         if (!there.ok()) return there.status();
         if (there->step < base->step) *base = std::move(*there);
       }
@@ -179,7 +179,7 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
   const Result<std::size_t> own = confirm.add(std::string(policy), *decided, !searches);
   if (!own.ok()) return own.status();
   std::size_t best = *own;
-  const bool may = may_lose(question);
+  const bool may = may_lose(query);
   if (*found == &bf16_policy || *found == &raw_policy) {
     const std::string& name = *found == &bf16_policy ? out.bf16.name : out.fp32.name;
     for (std::size_t c = 0; c < out.bases.size(); ++c)
@@ -191,13 +191,13 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
     TITHE_TRY(confirm.others());
     // Plans that lose nothing are searched as well: what compression brings is counted from there.
     if (may) {
-      board.without_loss(true);
-      const Result<Assignment> none = timeline_policy.decide(board, {});
+      search.without_loss(true);
+      const Result<Assignment> none = timeline_policy.decide(search, {});
       if (!none.ok()) return none.status();
       const Result<std::size_t> at = confirm.add("timeline without compression", *none);
       if (!at.ok()) return at.status();
       const Result<std::size_t> near = confirm.neighbours(confirm.shortest(false));
-      board.without_loss(false);
+      search.without_loss(false);
       if (!near.ok()) return near.status();
     }
     const Result<std::size_t> at_best = confirm.neighbours(confirm.shortest(true));
@@ -220,12 +220,12 @@ Result<Planned> plan(const Question& question, std::string_view policy, const Pl
     if (c.compresses && c.allowed && (out.compressed == 0 || c.step() < out.compressed))
       out.compressed = c.step();
   out.assignment = chosen.assignment;
-  out.judged = board.judged;
-  out.rules = board.rules(out.assignment, {});
+  out.judged = search.judged;
+  out.rules = search.rules(out.assignment, {});
   out.outcome = chosen.outcome;
-  out.estimated = too_many(question);
+  out.estimated = too_many(query);
   out.simulated = confirm.seen().size();
-  out.verdict = verdict_of(out, question, policy);
+  out.verdict = verdict_of(out, query, policy);
   return out;
 }
 

@@ -9,7 +9,7 @@
 //               that is the plan, and its text begins with "do not compress"
 //   baselines   what is compared with is what people run: one codec by one strategy for all tensors, the best there is
 //               (confirm.h), by name
-//   same        the same question and policy give the same plan on every machine
+//   same        the same query and policy give the same plan on every machine
 //   whole       a plan is rules (tithe/choices.h): what a session takes, on all ranks
 #include <optional>
 #include <string>
@@ -44,10 +44,10 @@ struct Planned {
   double gain() const { return compresses ? lossless / outcome.step : 1.0; }
 };
 
-// The plan's verdict as text. All its figures are there, and it was made for this question by this policy.
-std::string verdict_of(const Planned& planned, const Question& question, std::string_view policy);
+// The plan's verdict as text. All its figures are there, and it was made for this query by this policy.
+std::string verdict_of(const Planned& planned, const PlanQuery& query, std::string_view policy);
 
-// `beside`: a plan for the same question, whose baselines this one then has too.
-Result<Planned> plan(const Question& question, std::string_view policy, const Planned* beside = nullptr);
+// `beside`: a plan for the same query, whose baselines this one then has too.
+Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Planned* beside = nullptr);
 
 }  // namespace tithe::planner

@@ -10,8 +10,8 @@ namespace tithe::planner {
 namespace {
 
 // A model that is all sizes, in the order of a backward pass: small tensors stand between large ones.
-Question question(double bits_per_second, int hosts = 4, Seconds compute = 50e-3) {
-  Question q;
+PlanQuery query(double bits_per_second, int hosts = 4, Seconds compute = 50e-3) {
+  PlanQuery q;
   q.cluster = sim::Cluster::flat(hosts, bits_per_second / 8, 50e-6, 8);
   q.costs = sim::usual_costs();
   q.job.compute = compute;
@@ -25,7 +25,7 @@ Question question(double bits_per_second, int hosts = 4, Seconds compute = 50e-3
   return q;
 }
 
-void allow(Question& q, std::initializer_list<const char*> texts) {
+void allow(PlanQuery& q, std::initializer_list<const char*> texts) {
   for (const char* text : texts) q.allowed.push_back(*parse_allowance(text));
 }
 
@@ -42,7 +42,7 @@ TEST(Planner, EveryPolicyIsTested) {
 TEST(Planner, NoPolicyTakesWhatWasNotAllowed) {
   for (const char* policy : kPolicies) {
     SCOPED_TRACE(policy);
-    Question q = question(1e8);
+    PlanQuery q = query(1e8);
     const Result<Planned> without = plan(q, policy);
     ASSERT_TRUE(without.ok()) << without.status().what();
     for (const Rule& r : without->rules) EXPECT_TRUE(always_allowed(*r.codec)) << to_string(*r.codec);
@@ -65,32 +65,32 @@ TEST(Planner, NoPolicyTakesWhatWasNotAllowed) {
 }
 
 TEST(Planner, RulesSayForEveryTensorWhatWasDecided) {
-  Question q = question(1e8);
+  PlanQuery q = query(1e8);
   q.job.tensors[3].key = "odd*key?";
   q.job.tensors[4].key = "=first";
   allow(q, {"onebit", "dgc:ratio=0.01"});
-  Result<Board> made = Board::make(q);
-  Board& board = *made;
+  Result<PlanSearch> made = PlanSearch::make(q);
+  PlanSearch& search = *made;
   // Each tensor another one: sizes decide nothing.
   Assignment assignment;
   for (std::size_t t = 0; t < q.job.tensors.size(); ++t)
     assignment.push_back(
-        {static_cast<int>(t % board.options().size()), std::size_t{1} << (18 + t % 3), false});
+        {static_cast<int>(t % search.options().size()), std::size_t{1} << (18 + t % 3), false});
   q.job.tensors[6].n = q.job.tensors[4].n;
-  const std::vector<Rule> rules = board.rules(assignment, {});
+  const std::vector<Rule> rules = search.rules(assignment, {});
   const Result<Choices> choices =
       Choices::make(rules, {.spec = *parse_spec("fp32"), .strategy = find_strategy("server"), .world = 4});
   ASSERT_TRUE(choices.ok()) << choices.status().what();
   for (std::size_t t = 0; t < q.job.tensors.size(); ++t) {
     const Choice& c = choices->choice(q.job.tensors[t].key, q.job.tensors[t].n);
-    EXPECT_EQ(c.spec, board.option(assignment[t].option).spec) << q.job.tensors[t].key;
-    EXPECT_EQ(c.strategy, board.option(assignment[t].option).strategy);
+    EXPECT_EQ(c.spec, search.option(assignment[t].option).spec) << q.job.tensors[t].key;
+    EXPECT_EQ(c.strategy, search.option(assignment[t].option).strategy);
     EXPECT_EQ(c.part_values, assignment[t].part_values);
   }
 }
 
 TEST(Planner, TheSameQuestionHasTheSamePlan) {
-  Question q = question(1e9);
+  PlanQuery q = query(1e9);
   allow(q, {"onebit", "fp8"});
   const Planned a = *plan(q, "timeline"), b = *plan(q, "timeline");
   EXPECT_EQ(a.rules, b.rules);
@@ -101,7 +101,7 @@ TEST(Planner, TheSameQuestionHasTheSamePlan) {
 TEST(Planner, NoOtherPolicyIsShorterThanTimeline) {
   for (const double rate : {1e8, 1e9, 1e10})
     for (const int hosts : {2, 4, 8}) {
-      Question q = question(rate, hosts);
+      PlanQuery q = query(rate, hosts);
       allow(q, {"onebit", "dgc:ratio=0.01", "fp8"});
       const Seconds timeline = plan(q, "timeline")->outcome.step;
       for (const char* other : kPolicies)
@@ -114,7 +114,7 @@ TEST(Planner, NoOtherPolicyIsShorterThanTimeline) {
 // are among the options.
 TEST(Planner, HostsWithSeveralRanksAreServed) {
   for (const int hosts : {2, 6}) {
-    Question q = question(1e9);
+    PlanQuery q = query(1e9);
     const std::string text =
         "name = \"t\"\n[[hosts]]\ncount = " + std::to_string(hosts) +
         "\nranks = 4\ncores = 16\nrate = \"1Gb/s\"\nlatency = \"50us\"\ninside = \"10GB/s\"\n"
@@ -132,7 +132,7 @@ TEST(Planner, HostsWithSeveralRanksAreServed) {
 // Where a host's own ways are slow, 16 bits travel on them; but a tensor that is to stay fp32 stays so there too.
 TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
   for (const bool exception : {false, true}) {
-    Question q = question(1e9);
+    PlanQuery q = query(1e9);
     Result<sim::Cluster> cluster = sim::Cluster::parse(
         "name = \"t\"\n[[hosts]]\ncount = 2\nranks = 2\ncores = 16\nrate = \"100Mb/s\"\nlatency = \"50us\"\n"
         "inside = \"300Mb/s\"\ninside_latency = \"20us\"\n",
@@ -152,25 +152,25 @@ TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
 // Too many tensors for the simulator: the plan is the estimate's, says so, and is the same each time.
 // A search asks with the best so far, and may be told of a longer one only that it is longer.
 TEST(Planner, ALimitHidesHowLongALongerStepIsAndNothingElse) {
-  Question q = question(1e8, 8);
+  PlanQuery q = query(1e8, 8);
   allow(q, {"onebit"});
-  Result<Board> board = Board::make(q);
-  ASSERT_TRUE(board.ok()) << board.status().what();
+  Result<PlanSearch> search = PlanSearch::make(q);
+  ASSERT_TRUE(search.ok()) << search.status().what();
   std::size_t cut = 0;
-  for (std::size_t o = 0; o < board->options().size(); ++o)
+  for (std::size_t o = 0; o < search->options().size(); ++o)
     for (const std::size_t part : {std::size_t{1} << 18, std::size_t{1} << 22}) {
-      const Assignment all = board->uniform(static_cast<int>(o), part);
-      const Seconds step = board->judge(all);
-      for (const double factor : {1.0, 1.1, 5.0}) EXPECT_EQ(board->judge(all, factor * step), step);
+      const Assignment all = search->uniform(static_cast<int>(o), part);
+      const Seconds step = search->judge(all);
+      for (const double factor : {1.0, 1.1, 5.0}) EXPECT_EQ(search->judge(all, factor * step), step);
       for (const double factor : {0.2, 0.9, 0.999})
-        EXPECT_GT(board->judge(all, factor * step), factor * step);
-      if (board->judge(all, 0.5 * step) < step) ++cut;
+        EXPECT_GT(search->judge(all, factor * step), factor * step);
+      if (search->judge(all, 0.5 * step) < step) ++cut;
     }
   EXPECT_GT(cut, 0U);
 }
 
 TEST(Planner, VeryManyTensorsAreEstimated) {
-  Question q = question(1e9);
+  PlanQuery q = query(1e9);
   const std::vector<JobTensor> few = q.job.tensors;
   q.job.tensors.clear();
   q.job.bucket_ends.clear();
@@ -188,7 +188,7 @@ TEST(Planner, VeryManyTensorsAreEstimated) {
 }
 
 TEST(Planner, WhereALinkIsFastNothingIsCompressed) {
-  Question q = question(1e12);
+  PlanQuery q = query(1e12);
   allow(q, {"onebit", "dgc:ratio=0.01"});
   const Planned p = *plan(q, "timeline");
   for (const Rule& r : p.rules) EXPECT_TRUE(always_allowed(*r.codec)) << to_string(*r.codec);
@@ -196,7 +196,7 @@ TEST(Planner, WhereALinkIsFastNothingIsCompressed) {
 }
 
 TEST(Planner, WhereALinkIsSlowWhatIsAllowedIsUsed) {
-  Question q = question(1e8);
+  PlanQuery q = query(1e8);
   allow(q, {"onebit"});
   const Planned p = *plan(q, "timeline");
   EXPECT_LT(p.outcome.step, 0.3 * p.bf16.step);
@@ -206,7 +206,7 @@ TEST(Planner, WhereALinkIsSlowWhatIsAllowedIsUsed) {
 
 // A first bucket that is over long before the last one begins gains nothing from compression, and keeps its values.
 TEST(Planner, WhatIsHiddenIsNotCompressed) {
-  Question q = question(1e9, 4, 500e-3);
+  PlanQuery q = query(1e9, 4, 500e-3);
   allow(q, {"onebit"});
   for (JobTensor& t : q.job.tensors)
     t.ready = t.key.starts_with("layer8") || t.key.starts_with("layer9") ? 0.5 : 0.05;
@@ -218,7 +218,7 @@ TEST(Planner, WhatIsHiddenIsNotCompressed) {
 }
 
 TEST(Planner, ThresholdCompressesFromItsBytesOn) {
-  Question q = question(1e9);
+  PlanQuery q = query(1e9);
   allow(q, {"onebit"});
   const Planned p = *plan(q, "threshold:4MB");
   const Choices choices =
@@ -231,7 +231,7 @@ TEST(Planner, ThresholdCompressesFromItsBytesOn) {
 // gather pays only where it is less than 2 / K of the tensor.
 TEST(Planner, DragonnComparesTwoOverKWithThePayload) {
   for (const int hosts : {2, 8}) {
-    Question q = question(1e9, hosts);
+    PlanQuery q = query(1e9, hosts);
     q.cluster = sim::Cluster::flat(hosts, 1e9 / 8, 0, 8);
     q.costs.post = q.costs.complete = 0;
     for (auto& [name, c] : q.costs.codecs) c = {};
@@ -244,9 +244,9 @@ TEST(Planner, DragonnComparesTwoOverKWithThePayload) {
 }
 
 TEST(Planner, WhatBoundsTheStepIsWhatHelps) {
-  const Question slow = question(1e8);
+  const PlanQuery slow = query(1e8);
   EXPECT_EQ(bounds_of(slow, *plan(slow, "raw"))->by, "uplink");
-  const Question hidden = question(1e11, 4, 5.0);
+  const PlanQuery hidden = query(1e11, 4, 5.0);
   EXPECT_EQ(bounds_of(hidden, *plan(hidden, "raw"))->by, "compute");
 }
 
@@ -254,11 +254,11 @@ TEST(Planner, WhatBoundsTheStepIsWhatHelps) {
 // them is better than the plan by what the plan would have taken.
 TEST(Planner, ReasonsAreSimulatedInTheWhole) {
   for (const double rate : {1e8, 1e9, 1e10}) {
-    Question q = question(rate);
+    PlanQuery q = query(rate);
     allow(q, {"onebit"});
     const Planned p = *plan(q, "timeline");
     const Reasons reasons = *reasons_of(q, p);
-    Result<Board> board = Board::make(q);
+    Result<PlanSearch> search = PlanSearch::make(q);
     std::size_t tensors = reasons.left_out;
     ASSERT_FALSE(reasons.rows.empty());
     for (const Reason& r : reasons.rows) {
@@ -268,7 +268,7 @@ TEST(Planner, ReasonsAreSimulatedInTheWhole) {
       for (const Alternative& a : r.alternatives) {
         EXPECT_GT(a.step, 0.98 * p.outcome.step) << a.option << " at " << rate;
         if (a.step < sim::kNever) {
-          EXPECT_EQ(a.step, simulate(q, board->rules(a.assignment, {}))->step) << a.option;
+          EXPECT_EQ(a.step, simulate(q, search->rules(a.assignment, {}))->step) << a.option;
         }
         for (std::size_t t = 0; t < a.assignment.size(); ++t)
           EXPECT_TRUE(a.assignment[t] == p.assignment[t] ||
@@ -278,7 +278,7 @@ TEST(Planner, ReasonsAreSimulatedInTheWhole) {
     EXPECT_EQ(tensors, q.job.tensors.size());
     // The largest tensor is in the first row, and whether to compress it at all is among what is asked.
     EXPECT_NE(std::ranges::find(reasons.rows[0].tensors, 8U), reasons.rows[0].tensors.end());
-    const auto lossy = [&](const Assignment& all) { return board->option(all[8].option).lossy; };
+    const auto lossy = [&](const Assignment& all) { return search->option(all[8].option).lossy; };
     EXPECT_TRUE(std::ranges::any_of(reasons.rows[0].alternatives, [&](const Alternative& a) {
       return lossy(a.assignment) != lossy(p.assignment);
     }));
@@ -286,7 +286,7 @@ TEST(Planner, ReasonsAreSimulatedInTheWhole) {
 }
 
 TEST(Planner, TensorsThatAreAlikeAreOneReason) {
-  Question q = question(1e9);
+  PlanQuery q = query(1e9);
   for (JobTensor& t : q.job.tensors)
     if (t.n > 5000) t.n = t.row = 1'000'000;
   const Planned p = *plan(q, "raw");
@@ -300,7 +300,7 @@ sim::Cluster cluster_of(const std::string& hosts) {
 }
 
 // A session without a plan, which is told the link: the least step of all strategies, simulated.
-Seconds least_of(const Question& q, const std::string& codec) {
+Seconds least_of(const PlanQuery& q, const std::string& codec) {
   Seconds least = sim::kNever;
   const Link link = *parse_link(q.cluster.link_text(q.costs));
   for (const Strategy* s : all_strategies())
@@ -331,7 +331,7 @@ TEST(Planner, BaselinesAreTheBestOverAllStrategies) {
                             "\"5us\"\ninside = \"1GB/s\"\n"
                             "inside_latency = \"2us\"\n"}) {
     SCOPED_TRACE(hosts);
-    Question q = question(1e9);
+    PlanQuery q = query(1e9);
     q.cluster = cluster_of(hosts);
     q.costs = sim::assumed_costs();
     allow(q, {"fp8"});
@@ -356,7 +356,7 @@ TEST(Planner, BaselinesAreTheBestOverAllStrategies) {
 // bf16 was called 2.61 times as fast as bf16.
 TEST(Planner, WithoutAWordAPlanIsNotFasterThanItself) {
   for (const double rate : {1e8, 1e9, 1e10}) {
-    const Planned p = *plan(question(rate), "timeline");
+    const Planned p = *plan(query(rate), "timeline");
     EXPECT_FALSE(p.compresses);
     EXPECT_EQ(p.gain(), 1.0);
     EXPECT_EQ(p.lossless, p.outcome.step);
@@ -367,7 +367,7 @@ TEST(Planner, WithoutAWordAPlanIsNotFasterThanItself) {
 TEST(Planner, WhatBringsLessThanFivePercentIsNotWorthALoss) {
   bool hidden = false, some = false;
   for (double rate = 1e8; rate < 1e12; rate *= 1.5) {
-    Question q = question(rate);
+    PlanQuery q = query(rate);
     allow(q, {"fp8"});
     const Planned p = *plan(q, "timeline");
     EXPECT_EQ(p.compresses, p.outcome.step <= kWorthLosing * p.lossless) << p.verdict;
@@ -385,7 +385,7 @@ void refused(const Result<Planned>& result, std::string_view word) {
 }
 
 TEST(Planner, RefusesWhatNoPlanCanAnswer) {
-  Question q = question(1e9);
+  PlanQuery q = query(1e9);
   refused(plan(q, "timelime"), "timeline");
   refused(plan(q, "threshold"), "bytes");
   refused(plan(q, "threshold:many"), "give bytes");

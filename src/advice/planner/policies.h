@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A policy decides for each tensor of a question what it is sent as, and by whom. What is known of it is on the board.
+// A policy decides codec and strategy of each tensor of a query. PlanSearch has the options and their estimates.
 //
 //   compared   every policy groups small tensors alike and sends what it does not compress as bf16, or fp32 where that
 //              alone is allowed: what differs between two policies is what they compress
@@ -16,7 +16,7 @@ struct Policy {
   std::string_view name;
   std::string_view doc;       // one line
   std::string_view argument;  // what stands behind the name and a colon; empty: nothing does
-  Result<Assignment> (*decide)(Board& board, std::string_view argument);
+  Result<Assignment> (*decide)(PlanSearch& search, std::string_view argument);
 };
 
 std::span<const Policy* const> all_policies();  // in the order of policies.def
@@ -26,7 +26,7 @@ Result<const Policy*> find_policy(std::string_view text, std::string_view& argum
 inline constexpr double kAsShort = 1.0005;  // of a step: what is no longer than that takes as long
 // The same, but what is sent before a gap of the links is not compressed, bucket by bucket from the first on, where the
 // estimated step stays as short.
-Assignment less_compressed(Board& board, Assignment assignment);
+Assignment less_compressed(PlanSearch& search, Assignment assignment);
 
 #define TITHE_POLICY(name) extern const Policy name##_policy;
 #include "advice/planner/policies.def"

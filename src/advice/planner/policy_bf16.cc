@@ -7,8 +7,8 @@
 namespace tithe::planner {
 namespace {
 
-Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
-  return board.best_uniform(*parse_spec("bf16"));
+Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
+  return search.best_uniform(*parse_spec("bf16"));
 }
 
 }  // namespace

@@ -13,20 +13,20 @@
 namespace tithe::planner {
 namespace {
 
-Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
-  const Question& q = board.question();
+Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
+  const PlanQuery& q = search.query();
   const TensorCosts at(q);
   const double others = at.ranks - 1;
-  Assignment out = board.uniform(board.find(*parse_spec("bf16"), "ring"), kUsualPartValues);
+  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "ring"), kUsualPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
-    const Spec* lossy = board.lossy(t);
+    const Spec* lossy = search.lossy(t);
     if (lossy == nullptr) continue;
     const auto n = static_cast<double>(q.job.tensors[t].n);
     const sim::CodecCosts& codec = codec_costs(q, *lossy);
-    const Seconds full = 2 * others * at.send(payload_bytes(q, board.base(t), n) / at.ranks);
+    const Seconds full = 2 * others * at.send(payload_bytes(q, search.base(t), n) / at.ranks);
     const Seconds sparse = others * at.send(payload_bytes(q, *lossy, n));
     const Seconds compute = codec.encode.at(n) + codec.store.at(n) + others * codec.merge.at(n);
-    if (compute < full - sparse) out[t] = {board.find(*lossy, "gather"), kUsualPartValues, false};
+    if (compute < full - sparse) out[t] = {search.find(*lossy, "gather"), kUsualPartValues, false};
   }
   return out;
 }

@@ -7,9 +7,9 @@
 namespace tithe::planner {
 namespace {
 
-Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
-  Assignment out = board.best_uniform(*parse_spec("fp32"));
-  const int small = board.find(*parse_spec("fp32"), "server");
+Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
+  Assignment out = search.best_uniform(*parse_spec("fp32"));
+  const int small = search.find(*parse_spec("fp32"), "server");
   for (Decision& d : out)
     if (d.grouped) d.option = small;
   return out;

@@ -24,7 +24,7 @@ struct Least {
   const char* strategy = "server";
 };
 
-Least least(const Question& q, const TensorCosts& at, const Spec& spec, double n, bool compressed) {
+Least least(const PlanQuery& q, const TensorCosts& at, const Spec& spec, double n, bool compressed) {
   const sim::CodecCosts& codec = codec_costs(q, spec);
   const double ranks = at.ranks, a = 2 * (ranks - 1);
   Least best;
@@ -41,18 +41,18 @@ Least least(const Question& q, const TensorCosts& at, const Spec& spec, double n
   return best;
 }
 
-Result<Assignment> decide(Board& board, std::string_view /*argument*/) {
-  const Question& q = board.question();
+Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
+  const PlanQuery& q = search.query();
   const TensorCosts at(q);
-  Assignment out = board.uniform(board.find(*parse_spec("bf16"), "server"), kUsualPartValues);
+  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "server"), kUsualPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
     const auto n = static_cast<double>(q.job.tensors[t].n);
-    const Least raw = least(q, at, board.base(t), n, false);
-    if (!out[t].grouped) out[t].option = board.find(board.base(t), raw.strategy);
-    const Spec* lossy = board.lossy(t);
+    const Least uncompressed = least(q, at, search.base(t), n, false);
+    if (!out[t].grouped) out[t].option = search.find(search.base(t), uncompressed.strategy);
+    const Spec* lossy = search.lossy(t);
     if (lossy == nullptr) continue;
-    if (const Least small = least(q, at, *lossy, n, true); small.seconds < raw.seconds)
-      out[t] = {board.find(*lossy, small.strategy), kUsualPartValues, false};
+    if (const Least small = least(q, at, *lossy, n, true); small.seconds < uncompressed.seconds)
+      out[t] = {search.find(*lossy, small.strategy), kUsualPartValues, false};
   }
   return out;
 }

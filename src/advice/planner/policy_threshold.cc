@@ -28,14 +28,14 @@ Result<double> bytes_of(std::string_view text) {
   return value * factor;
 }
 
-Result<Assignment> decide(Board& board, std::string_view argument) {
+Result<Assignment> decide(PlanSearch& search, std::string_view argument) {
   const Result<double> least = bytes_of(argument);
   if (!least.ok()) return least.status();
-  Assignment out = board.uniform(board.find(*parse_spec("bf16"), "server"), kUsualPartValues);
+  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "server"), kUsualPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
-    const Spec* lossy = board.lossy(t);
-    if (lossy != nullptr && 4.0 * static_cast<double>(board.question().job.tensors[t].n) >= *least)
-      out[t] = {board.find(*lossy, "server"), kUsualPartValues, false};
+    const Spec* lossy = search.lossy(t);
+    if (lossy != nullptr && 4.0 * static_cast<double>(search.query().job.tensors[t].n) >= *least)
+      out[t] = {search.find(*lossy, "server"), kUsualPartValues, false};
   }
   return out;
 }

@@ -21,7 +21,7 @@ constexpr std::size_t kParts[] = {kUsualPartValues, std::size_t{1} << 20, std::s
 
 class Search {
  public:
-  explicit Search(Board& board) : board_(board), tensors_(board.question().job.tensors) {
+  explicit Search(PlanSearch& search) : search_(search), tensors_(search.query().job.tensors) {
     constexpr std::size_t kWorth = 800'000;  // tensors that are looked at in all
     most_judged_ = std::clamp<std::size_t>(kWorth / tensors_.size(), 60, 4000);
   }
@@ -29,14 +29,14 @@ class Search {
   Assignment run() {
     starts();
     descend();
-    return less_compressed(board_, std::move(best_));
+    return less_compressed(search_, std::move(best_));
   }
 
  private:
-  bool spent() const { return board_.judged - before_ >= most_judged_; }
+  bool spent() const { return search_.judged - before_ >= most_judged_; }
   bool take(const Assignment& other, double factor = kBetter) {
     const Seconds limit = best_.empty() ? sim::kNever : factor * step_;
-    const Seconds step = board_.judge(other, limit);
+    const Seconds step = search_.judge(other, limit);
     if (step >= limit) return false;
     best_ = other;
     step_ = step;
@@ -55,21 +55,22 @@ class Search {
   }
 
   void starts() {
-    const std::size_t options = board_.options().size();
+    const std::size_t options = search_.options().size();
     for (std::size_t o = 0; o < options; ++o)
       for (const std::size_t small : {kUsualMinValues, std::size_t{1} << 16})
-        if (board_.options()[o].searched) take(board_.uniform(static_cast<int>(o), kUsualPartValues, small));
+        if (search_.options()[o].searched)
+          take(search_.uniform(static_cast<int>(o), kUsualPartValues, small));
     for (std::size_t o = 0; o < options; ++o)
-      if (board_.options()[o].searched) take(board_.told(static_cast<int>(o)));
+      if (search_.options()[o].searched) take(search_.told(static_cast<int>(o)));
     const std::size_t each = std::max<std::size_t>(1, most_judged_ / 2 / options);
     for (std::size_t o = 0; o < options; ++o) {
-      if (!board_.options()[o].lossy || !board_.options()[o].searched) continue;
+      if (!search_.options()[o].lossy || !search_.options()[o].searched) continue;
       for (const std::size_t least : sizes(std::min<std::size_t>(each, 12))) {
         if (spent()) return;
-        Assignment some = board_.uniform(static_cast<int>(o), kUsualPartValues);
+        Assignment some = search_.uniform(static_cast<int>(o), kUsualPartValues);
         for (std::size_t t = 0; t < some.size(); ++t)
           if (tensors_[t].n < least && !some[t].grouped)
-            some[t].option = board_.base_option(t, static_cast<int>(o));
+            some[t].option = search_.base_option(t, static_cast<int>(o));
         take(some);
       }
     }
@@ -81,15 +82,15 @@ class Search {
     for (int turn = 0; turn < 2; ++turn) {
       std::size_t above = static_cast<std::size_t>(-1);
       for (const std::size_t least : classes) {
-        for (std::size_t o = 0; o < board_.options().size(); ++o)
+        for (std::size_t o = 0; o < search_.options().size(); ++o)
           for (const std::size_t part : kParts) {
             if (spent()) return;
-            if (!board_.options()[o].searched) continue;
+            if (!search_.options()[o].searched) continue;
             Assignment other = best_;
             bool differs = false;
             for (std::size_t t = 0; t < other.size(); ++t) {
               if (tensors_[t].n < least || tensors_[t].n >= above || other[t].grouped) continue;
-              if (!board_.allowed(t, static_cast<int>(o))) continue;
+              if (!search_.allowed(t, static_cast<int>(o))) continue;
               const Decision now{static_cast<int>(o), part, false};
               differs = differs || other[t] != now;
               other[t] = now;
@@ -101,27 +102,27 @@ class Search {
     }
   }
 
-  Board& board_;
+  PlanSearch& search_;
   const std::vector<JobTensor>& tensors_;
   std::size_t most_judged_;
-  const std::size_t before_ = board_.judged;
+  const std::size_t before_ = search_.judged;
   Assignment best_;
   Seconds step_ = 0;
 };
 
-Result<Assignment> decide(Board& board, std::string_view /*argument*/) { return Search(board).run(); }
+Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) { return Search(search).run(); }
 
 }  // namespace
 
-Assignment less_compressed(Board& board, Assignment assignment) {
-  const Seconds most = kAsShort * board.judge(assignment);
+Assignment less_compressed(PlanSearch& search, Assignment assignment) {
+  const Seconds most = kAsShort * search.judge(assignment);
   std::size_t first = 0;
-  for (const std::size_t end : board.question().job.bucket_ends) {
+  for (const std::size_t end : search.query().job.bucket_ends) {
     Assignment other = assignment;
     for (std::size_t t = first; t < end; ++t)
-      if (board.option(other[t].option).lossy) other[t].option = board.base_option(t, other[t].option);
+      if (search.option(other[t].option).lossy) other[t].option = search.base_option(t, other[t].option);
     first = end;
-    if (other != assignment && board.judge(other, most) <= most) assignment = std::move(other);
+    if (other != assignment && search.judge(other, most) <= most) assignment = std::move(other);
   }
   return assignment;
 }

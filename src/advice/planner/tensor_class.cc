@@ -8,30 +8,30 @@
 
 namespace tithe::planner {
 
-std::vector<Alike> alike(const Board& board, const Assignment& plan) {
-  const std::vector<JobTensor>& tensors = board.question().job.tensors;
+std::vector<TensorClass> tensor_classes(const PlanSearch& search, const Assignment& plan) {
+  const std::vector<JobTensor>& tensors = search.query().job.tensors;
   using Key = std::tuple<Decision, int, std::vector<bool>>;
-  std::map<Key, Alike> rows;
+  std::map<Key, TensorClass> rows;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const int size = plan[t].grouped ? 0 : static_cast<int>(std::bit_width(tensors[t].n)) / 2;
     std::vector<bool> may;
-    for (std::size_t o = 0; o < board.options().size(); ++o)
-      may.push_back(board.allowed(t, static_cast<int>(o)));
+    for (std::size_t o = 0; o < search.options().size(); ++o)
+      may.push_back(search.allowed(t, static_cast<int>(o)));
     rows[{plan[t], size, std::move(may)}].push_back(t);
   }
-  const auto values = [&](const Alike& row) {
+  const auto values = [&](const TensorClass& row) {
     std::size_t sum = 0;
     for (const std::size_t t : row) sum += tensors[t].n;
     return sum;
   };
-  std::vector<Alike> out;
+  std::vector<TensorClass> out;
   for (auto& [key, row] : rows) out.push_back(std::move(row));
   std::stable_sort(out.begin(), out.end(),
-                   [&](const Alike& a, const Alike& b) { return values(a) > values(b); });
+                   [&](const TensorClass& a, const TensorClass& b) { return values(a) > values(b); });
   return out;
 }
 
-std::vector<Assignment> alternatives(Board& board, const Assignment& plan, const Alike& tensors) {
+std::vector<Assignment> alternatives(PlanSearch& search, const Assignment& plan, const TensorClass& tensors) {
   struct Guess {
     Seconds step = sim::kNever;
     bool lossy = false;
@@ -40,14 +40,14 @@ std::vector<Assignment> alternatives(Board& board, const Assignment& plan, const
   std::vector<Guess> guesses;
   const Decision now = plan[tensors[0]];
   const auto guess = [&](const Decision& to) {
-    Guess g{sim::kNever, board.option(to.option).lossy, plan};
+    Guess g{sim::kNever, search.option(to.option).lossy, plan};
     for (const std::size_t t : tensors) g.assignment[t] = to;
-    g.step = board.judge(g.assignment);
+    g.step = search.judge(g.assignment);
     return g;
   };
-  for (std::size_t o = 0; o < board.options().size(); ++o) {
+  for (std::size_t o = 0; o < search.options().size(); ++o) {
     const int option = static_cast<int>(o);
-    if (!board.options()[o].searched || !board.allowed(tensors[0], option)) continue;
+    if (!search.options()[o].searched || !search.allowed(tensors[0], option)) continue;
     if (!now.grouped && now.option == option) continue;
     Guess best;
     for (const std::size_t part : {kUsualPartValues, std::size_t{1} << 20, std::size_t{1} << 18}) {
@@ -58,10 +58,10 @@ std::vector<Assignment> alternatives(Board& board, const Assignment& plan, const
   }
   constexpr std::size_t kSmall = std::size_t{1} << 16;
   if (!now.grouped &&
-      std::ranges::all_of(tensors, [&](std::size_t t) { return board.question().job.tensors[t].n < kSmall; }))
-    guesses.push_back(guess(board.grouped(tensors[0])));
+      std::ranges::all_of(tensors, [&](std::size_t t) { return search.query().job.tensors[t].n < kSmall; }))
+    guesses.push_back(guess(search.grouped(tensors[0])));
   std::ranges::stable_sort(guesses, {}, &Guess::step);
-  const bool is = board.option(now.option).lossy;
+  const bool is = search.option(now.option).lossy;
   const auto other = std::ranges::find_if(guesses, [&](const Guess& g) { return g.lossy != is; });
   if (other != guesses.end() && other - guesses.begin() > 1)
     std::rotate(guesses.begin() + 1, other, other + 1);

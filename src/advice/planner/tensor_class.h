@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tensors of a plan that are alike, and what else they could be together.
+// Classes of similar tensors of a plan, and the alternatives for a whole class.
 //
-//   alike          the same choice, about the same size (within a factor of four), the same codecs to choose from;
+//   class          the same choice, about the same size (within a factor of four), the same codecs to choose from;
 //                  those in groups whatever their size
-//   alternatives   the plan with one other option for all of them, each at the cut that suits it best, what the
-//                  estimate finds shortest first; where to compress or not is another option, the best such is among
+//   alternatives   the plan with one other option for the whole class, each with its best cut, in order of the
+//                  estimated step; if compressing and not compressing are both possible, the best of each is among
 //                  the first two
 #include "advice/planner/plan_search.h"
 
 namespace tithe::planner {
 
-using Alike = std::vector<std::size_t>;  // tensors, by number
+using TensorClass = std::vector<std::size_t>;  // tensors, by number
 
-std::vector<Alike> alike(const Board& board, const Assignment& plan);  // most values first
-std::vector<Assignment> alternatives(Board& board, const Assignment& plan, const Alike& tensors);
+std::vector<TensorClass> tensor_classes(const PlanSearch& search,
+                                        const Assignment& plan);  // most values first
+std::vector<Assignment> alternatives(PlanSearch& search, const Assignment& plan, const TensorClass& tensors);
 
 }  // namespace tithe::planner

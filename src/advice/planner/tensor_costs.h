@@ -11,12 +11,12 @@ struct TensorCosts {
   Seconds latency = 0;          // of a message
   double bytes_per_second = 1;  // that a rank has of its host's link
 
-  explicit TensorCosts(const Question& question);
+  explicit TensorCosts(const PlanQuery& query);
   Seconds send(double bytes) const { return latency + bytes / bytes_per_second; }
 };
 
 // Bytes of a payload of n values, as is expected of a gradient.
-double payload_bytes(const Question& question, const Spec& spec, double n);
-const sim::CodecCosts& codec_costs(const Question& question, const Spec& spec);  // that check() has seen
+double payload_bytes(const PlanQuery& query, const Spec& spec, double n);
+const sim::CodecCosts& codec_costs(const PlanQuery& query, const Spec& spec);  // that check() has seen
 
 }  // namespace tithe::planner

@@ -12,27 +12,27 @@ constexpr std::size_t kMostRows = 10, kMostEach = 4;
 constexpr std::size_t kWorthSteps = 3'000'000;  // of programs, in all alternatives
 constexpr double kFar = 2;                      // times as long as the plan: how much longer plays no part
 
-std::string name_of(const Board& board, const Decision& d) {
-  if (d.grouped) return tithe::to_string(board.option(d.option).spec) + " in a group";
-  return to_string(board.option(d.option)) + (d.rounded_inside ? ", bf16 inside" : "");
+std::string name_of(const PlanSearch& search, const Decision& d) {
+  if (d.grouped) return tithe::to_string(search.option(d.option).spec) + " in a group";
+  return to_string(search.option(d.option)) + (d.rounded_inside ? ", bf16 inside" : "");
 }
 
 }  // namespace
 
-Result<Bounds> bounds_of(const Question& question, const Planned& planned) {
+Result<Bounds> bounds_of(const PlanQuery& query, const Planned& planned) {
   Bounds out;
   out.step = planned.outcome.step;
-  out.no_communication = question.job.compute;
+  out.no_communication = query.job.compute;
   const auto with = [&](const sim::Cluster& cluster) -> Result<Seconds> {
-    Question other = question;
+    PlanQuery other = query;
     other.cluster = cluster;
     if (!planned.estimated) {
       const Result<sim::Outcome> o = simulate(other, planned.rules);
       return o.ok() ? Result<Seconds>(o->step) : o.status();
     }
-    Result<Board> board = Board::make(other);
-    if (!board.ok()) return board.status();
-    return board->judge(planned.assignment);
+    Result<PlanSearch> search = PlanSearch::make(other);
+    if (!search.ok()) return search.status();
+    return search->judge(planned.assignment);
   };
   struct Help {
     Seconds* step;
@@ -41,10 +41,9 @@ Result<Bounds> bounds_of(const Question& question, const Planned& planned) {
   };
   const std::string& busiest = planned.outcome.busiest;
   const std::string link = busiest.ends_with("down") ? "downlink" : "uplink";
-  const Help helps[] = {
-      {&out.twice_bandwidth, link, question.cluster.with_rate(2 * question.cluster.rates()[0])},
-      {&out.half_latency, "latency", question.cluster.with_latency(0.5)},
-      {&out.twice_cores, "the lanes", question.cluster.with_cores(2)}};
+  const Help helps[] = {{&out.twice_bandwidth, link, query.cluster.with_rate(2 * query.cluster.rates()[0])},
+                        {&out.half_latency, "latency", query.cluster.with_latency(0.5)},
+                        {&out.twice_cores, "the lanes", query.cluster.with_cores(2)}};
   constexpr double kHelps = 0.97, kHidden = 0.01, kMuch = 0.5;
   const bool inside = busiest.ends_with("inside") && planned.outcome.carried_most > kMuch * out.step;
   out.by = inside ? "links inside hosts" : "the engine";
@@ -61,11 +60,11 @@ Result<Bounds> bounds_of(const Question& question, const Planned& planned) {
   return out;
 }
 
-Result<Reasons> reasons_of(const Question& question, const Planned& planned) {
-  Result<Board> board = Board::make(question);
-  if (!board.ok()) return board.status();
+Result<Reasons> reasons_of(const PlanQuery& query, const Planned& planned) {
+  Result<PlanSearch> search = PlanSearch::make(query);
+  if (!search.ok()) return search.status();
   Reasons out;
-  const std::vector<Alike> rows = alike(*board, planned.assignment);
+  const std::vector<TensorClass> rows = tensor_classes(*search, planned.assignment);
   const std::size_t most = std::clamp<std::size_t>(
       kWorthSteps / std::max<std::size_t>(1, planned.outcome.steps), kMostEach, kMostRows * kMostEach);
   const std::size_t looked_at = std::min({rows.size(), kMostRows, std::max<std::size_t>(1, most / 2)});
@@ -76,13 +75,13 @@ Result<Reasons> reasons_of(const Question& question, const Planned& planned) {
       continue;
     }
     const std::size_t first = rows[r][0];
-    Reason row{rows[r], name_of(*board, planned.assignment[first]), {}};
-    std::vector<Assignment> others = alternatives(*board, planned.assignment, rows[r]);
+    Reason row{rows[r], name_of(*search, planned.assignment[first]), {}};
+    std::vector<Assignment> others = alternatives(*search, planned.assignment, rows[r]);
     others.resize(std::min(others.size(), each));
     for (Assignment& other : others) {
-      const Result<sim::Outcome> step = step_of(*board, other, kFar * planned.outcome.step);
+      const Result<sim::Outcome> step = step_of(*search, other, kFar * planned.outcome.step);
       if (!step.ok()) return step.status();
-      row.alternatives.push_back({name_of(*board, other[first]), std::move(other), step->step});
+      row.alternatives.push_back({name_of(*search, other[first]), std::move(other), step->step});
     }
     std::ranges::stable_sort(row.alternatives, {}, &Alternative::step);
     out.rows.push_back(std::move(row));

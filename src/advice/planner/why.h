@@ -20,7 +20,7 @@ struct Bounds {
   Seconds step = 0;
   Seconds twice_bandwidth = 0, half_latency = 0, twice_cores = 0, no_communication = 0;
 };
-Result<Bounds> bounds_of(const Question& question, const Planned& planned);
+Result<Bounds> bounds_of(const PlanQuery& query, const Planned& planned);
 
 struct Alternative {
   std::string option;  // "bf16@ring", "bf16 in a group"
@@ -36,6 +36,6 @@ struct Reasons {
   std::vector<Reason> rows;  // most values first
   std::size_t left_out = 0;  // tensors of rows for which nothing was simulated
 };
-Result<Reasons> reasons_of(const Question& question, const Planned& planned);
+Result<Reasons> reasons_of(const PlanQuery& query, const Planned& planned);
 
 }  // namespace tithe::planner

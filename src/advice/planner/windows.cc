@@ -16,8 +16,8 @@ void add(Baseline& to, const Baseline& one, double every) {
     to.name += " and " + one.name;
 }
 
-// The decisions of a slice, with the numbers that the options have on another board.
-void append(Assignment& to, const Assignment& from, const Board& of, const Board& on) {
+// The decisions of a slice, with the numbers that the options have on another plan search.
+void append(Assignment& to, const Assignment& from, const PlanSearch& of, const PlanSearch& on) {
   for (Decision d : from) {
     const Option& option = of.option(d.option);
     d.option = on.find(option.spec, option.strategy->name);
@@ -35,7 +35,7 @@ void add(sim::Outcome& to, const sim::Outcome& one, double every) {
 
 // One fragment's rules for all of them, where that takes as long: a rule for each size, and none by key for tensors
 // that the plans of two fragments treat otherwise.
-Status simplify(Planned& mean, std::span<const Question> slices, std::span<const Planned> plans,
+Status simplify(Planned& mean, std::span<const PlanQuery> slices, std::span<const Planned> plans,
                 double every) {
   constexpr double kAsLong = 1.002;
   constexpr std::size_t kTried = 4;
@@ -43,7 +43,7 @@ Status simplify(Planned& mean, std::span<const Question> slices, std::span<const
   for (const Planned& of : plans.first(std::min(kTried, plans.size()))) {
     if (of.rules.size() >= mean.rules.size()) continue;
     sim::Outcome all;
-    for (const Question& slice : slices) {
+    for (const PlanQuery& slice : slices) {
       const Result<sim::Outcome> one = simulate(slice, of.rules);
       if (!one.ok()) return one.status();
       add(all, *one, every);
@@ -70,8 +70,8 @@ void as_patterns(std::vector<Rule>& rules, const std::vector<JobTensor>& tensors
 
 }  // namespace
 
-Question slice_of(const Question& whole, std::size_t first, std::size_t end, const Windows& windows) {
-  Question slice{{}, whole.cluster, whole.costs, {}};
+PlanQuery slice_of(const PlanQuery& whole, std::size_t first, std::size_t end, const Windows& windows) {
+  PlanQuery slice{{}, whole.cluster, whole.costs, {}};
   const Seconds iteration = whole.job.compute;
   slice.job.compute = windows.every / windows.fragments * iteration;
   slice.job.behind = windows.delay * iteration;
@@ -90,10 +90,10 @@ Question slice_of(const Question& whole, std::size_t first, std::size_t end, con
   return slice;
 }
 
-Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question> slices,
+Result<WindowsPlan> plan_windows(const PlanQuery& whole, std::span<const PlanQuery> slices,
                                  const Windows& windows, std::string_view policy, const WindowsPlan* beside) {
-  Result<Board> board = Board::make(whole);
-  if (!board.ok()) return board.status();
+  Result<PlanSearch> search = PlanSearch::make(whole);
+  if (!search.ok()) return search.status();
   WindowsPlan out;
   Planned& mean = out.mean;
   mean.policy = std::string(policy);
@@ -102,9 +102,9 @@ Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question
     Result<Planned> made = plan(slices[s], policy, beside == nullptr ? nullptr : &beside->slices[s]);
     if (!made.ok()) return made.status();
     const Planned& one = out.slices.emplace_back(std::move(*made));
-    const Result<Board> own = Board::make(slices[s]);
+    const Result<PlanSearch> own = PlanSearch::make(slices[s]);
     if (!own.ok()) return own.status();
-    append(mean.assignment, one.assignment, *own, *board);
+    append(mean.assignment, one.assignment, *own, *search);
     add(mean.outcome, one.outcome, windows.every);
     add(mean.fp32, one.fp32, windows.every);
     add(mean.bf16, one.bf16, windows.every);
@@ -119,7 +119,7 @@ Result<WindowsPlan> plan_windows(const Question& whole, std::span<const Question
     mean.estimated = mean.estimated || one.estimated;
   }
   if (!compressed) mean.compressed = 0;
-  mean.rules = board->rules(mean.assignment, {});
+  mean.rules = search->rules(mean.assignment, {});
   const bool excepted =
       std::ranges::any_of(whole.allowed, [](const Allowance& a) { return !a.match.empty(); });
   if (slices.size() > 1 && !excepted && !mean.estimated)

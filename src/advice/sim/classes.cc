@@ -100,7 +100,7 @@ bool talks_to_all(const Strategy& strategy, int ranks) {
 
 Classes Classes::none(const Cluster& cluster) {
   Classes out;
-  out.world_ = out.seats_ = cluster.world();
+  out.world_ = out.ranks_ = cluster.world();
   out.ranks_of_host_ = cluster.hosts()[0].ranks;
   return out;
 }
@@ -121,15 +121,15 @@ Classes Classes::of(const Cluster& cluster, std::span<const Strategy* const> str
       return none(cluster);
     }
   }
-  out.seats_ = out.kind_ == Kind::kRank ? 1 : ranks;
+  out.ranks_ = out.kind_ == Kind::kRank ? 1 : ranks;
   return out;
 }
 
-Classes::Way Classes::like(Rank from, int to_seat, const Strategy& strategy) const {
-  if (kind_ == Kind::kNone) return {from, to_seat};
+Classes::MessagePath Classes::path_of(Rank from, int to, const Strategy& strategy) const {
+  if (kind_ == Kind::kNone) return {from, to};
   const Small world{world_ / ranks_of_host_, ranks_of_host_};
   if (kind_ == Kind::kHost)
-    return {from % ranks_of_host_, modulo(-(from / ranks_of_host_), world.hosts) * ranks_of_host_ + to_seat};
+    return {from % ranks_of_host_, modulo(-(from / ranks_of_host_), world.hosts) * ranks_of_host_ + to};
   const Round round = round_.at(&strategy);
   return {0, counted(round == Round::kWorld ? Count::kWorld : Count::kHostsAndInside, world, from, 0)};
 }

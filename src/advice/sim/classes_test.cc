@@ -17,57 +17,57 @@ Cluster hosts_of(int hosts, int ranks) {
   return *out;
 }
 
-int seats(const Cluster& cluster, std::initializer_list<const char*> names) {
+int simulated(const Cluster& cluster, std::initializer_list<const char*> names) {
   std::vector<const Strategy*> strategies;
   for (const char* name : names) strategies.push_back(find_strategy(name));
-  return Classes::of(cluster, strategies).seats();
+  return Classes::of(cluster, strategies).simulated();
 }
 
 TEST(Classes, OneRankStandsForAllWhereEachHasAHost) {
   for (const char* strategy : {"ring", "server", "gather", "hosts", "hosts_gather", "hosts_ring"})
-    EXPECT_EQ(seats(hosts_of(16, 1), {strategy}), 1) << strategy;
-  EXPECT_EQ(seats(hosts_of(16, 1), {"ring", "server", "gather"}), 1);
+    EXPECT_EQ(simulated(hosts_of(16, 1), {strategy}), 1) << strategy;
+  EXPECT_EQ(simulated(hosts_of(16, 1), {"ring", "server", "gather"}), 1);
 }
 
 TEST(Classes, OneRankStandsForAllWhereHostsAreTreatedApart) {
   for (const char* strategy : {"server", "gather", "hosts", "hosts_gather", "hosts_ring"})
-    EXPECT_EQ(seats(hosts_of(16, 4), {strategy}), 1) << strategy;
+    EXPECT_EQ(simulated(hosts_of(16, 4), {strategy}), 1) << strategy;
 }
 
 // The last rank of a host sends to the next one, the others do not.
 TEST(Classes, TheRanksOfOneHostStandForAllOfARing) {
-  EXPECT_EQ(seats(hosts_of(16, 4), {"ring"}), 4);
-  EXPECT_EQ(seats(hosts_of(16, 4), {"server", "ring"}), 4);
+  EXPECT_EQ(simulated(hosts_of(16, 4), {"ring"}), 4);
+  EXPECT_EQ(simulated(hosts_of(16, 4), {"server", "ring"}), 4);
 }
 
 TEST(Classes, NobodyStandsForWhoIsNotAlike) {
   for (const char* strategy : {"aggregator", "tree"})
-    EXPECT_EQ(seats(hosts_of(8, 1), {strategy}), 8) << strategy;
-  EXPECT_EQ(seats(hosts_of(4, 2), {"server", "tree"}), 8);
+    EXPECT_EQ(simulated(hosts_of(8, 1), {strategy}), 8) << strategy;
+  EXPECT_EQ(simulated(hosts_of(4, 2), {"server", "tree"}), 8);
   const Result<Cluster> uneven =
       Cluster::parse("[[hosts]]\ncount = 2\nrate = \"1Gb/s\"\n[[hosts]]\nrate = \"2Gb/s\"\n", "test.toml");
   ASSERT_TRUE(uneven.ok());
-  EXPECT_EQ(seats(*uneven, {"server"}), 3);
+  EXPECT_EQ(simulated(*uneven, {"server"}), 3);
   const Result<Cluster> cut = hosts_of(4, 4).sized(14);
   ASSERT_TRUE(cut.ok());
-  EXPECT_EQ(seats(*cut, {"server"}), 14) << "the last host has two ranks";
+  EXPECT_EQ(simulated(*cut, {"server"}), 14) << "the last host has two ranks";
 }
 
-// Whatever comes to a seat is like a message that a seat sends: to the rank as far the other way.
+// Each message to a simulated rank mirrors one that a simulated rank sends.
 TEST(Classes, WhatComesIsLikeWhatLeaves) {
   const Cluster cluster = hosts_of(4, 2);
   const Strategy &server = *find_strategy("server"), &hosts = *find_strategy("hosts"),
                  &ring = *find_strategy("ring");
-  const auto like = [&](const Strategy& s, Rank from, int to) {
+  const auto path_of = [&](const Strategy& s, Rank from, int to) {
     const Strategy* all[] = {&s};
-    const Classes::Way way = Classes::of(cluster, all).like(from, to, s);
-    return std::pair(way.seat, way.to);
+    const Classes::MessagePath path = Classes::of(cluster, all).path_of(from, to, s);
+    return std::pair(path.rank, path.to);
   };
-  EXPECT_EQ(like(server, 3, 0), std::pair(0, 5));
-  EXPECT_EQ(like(hosts, 3, 0), std::pair(0, 7)) << "host 1 to host 0, place 1 to place 0";
-  EXPECT_EQ(like(hosts, 1, 0), std::pair(0, 1));
-  EXPECT_EQ(like(ring, 7, 0), std::pair(1, 2)) << "the last rank of host 3 to the first one of host 0";
-  EXPECT_EQ(like(ring, 0, 1), std::pair(0, 1));
+  EXPECT_EQ(path_of(server, 3, 0), std::pair(0, 5));
+  EXPECT_EQ(path_of(hosts, 3, 0), std::pair(0, 7)) << "host 1 to host 0, place 1 to place 0";
+  EXPECT_EQ(path_of(hosts, 1, 0), std::pair(0, 1));
+  EXPECT_EQ(path_of(ring, 7, 0), std::pair(1, 2)) << "the last rank of host 3 to the first one of host 0";
+  EXPECT_EQ(path_of(ring, 0, 1), std::pair(0, 1));
 }
 
 }  // namespace

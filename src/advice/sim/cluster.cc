@@ -184,7 +184,7 @@ std::string Cluster::link_text(const Costs& costs) const {
   return text;
 }
 
-Seconds Cluster::way(Rank from, Rank to, std::vector<int>& links) const {
+Seconds Cluster::route(Rank from, Rank to, std::vector<int>& links) const {
   links.clear();
   const int a = host_of(from), b = host_of(to);
   const Kind& of_a = kinds_[static_cast<std::size_t>(kind_of_[static_cast<std::size_t>(a)])];

@@ -81,7 +81,7 @@ class Cluster {
   // Bytes per second, by link: for each host up, down and inside; then for each switch up and down.
   std::span<const double> rates() const { return rates_; }
   // The links from one rank to another, and the time that a byte needs beside them. `links` is overwritten.
-  Seconds way(Rank from, Rank to, std::vector<int>& links) const;
+  Seconds route(Rank from, Rank to, std::vector<int>& links) const;
 
   // The `link` option of a session on this cluster: the rate of the slowest host's link, and the time of a frame from
   // one rank's memory to another's; the same inside a host, if ranks share hosts. Empty with one host, and if hosts are

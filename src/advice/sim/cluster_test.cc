@@ -40,12 +40,12 @@ TEST(Cluster, WayGoesUpAndDown) {
   EXPECT_EQ(c->world(), 7);
   EXPECT_EQ(c->hosts().size(), 4U);
   std::vector<int> links;
-  EXPECT_DOUBLE_EQ(c->way(0, 1, links), 2e-6);
+  EXPECT_DOUBLE_EQ(c->route(0, 1, links), 2e-6);
   ASSERT_EQ(links.size(), 1U);
   EXPECT_DOUBLE_EQ(c->rates()[static_cast<std::size_t>(links[0])], 1e10);
-  EXPECT_DOUBLE_EQ(c->way(0, 2, links), 50e-6);
+  EXPECT_DOUBLE_EQ(c->route(0, 2, links), 50e-6);
   EXPECT_EQ(links.size(), 2U);
-  EXPECT_DOUBLE_EQ(c->way(0, 6, links), 25e-6 + 25e-3);
+  EXPECT_DOUBLE_EQ(c->route(0, 6, links), 25e-6 + 25e-3);
   ASSERT_EQ(links.size(), 4U);
   EXPECT_EQ(c->link_name(links[0]), "host 0 up");
   EXPECT_EQ(c->link_name(links[1]), "switch 1 up");

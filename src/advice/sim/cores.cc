@@ -61,7 +61,7 @@ std::span<const std::uint64_t> Cores::advance(Seconds now) {
   ended_.clear();
   if (slice_ <= 0) {
     pass(now);
-    // Whoever was next ends at its end, whatever rounding says.
+    // The next work ends at the computed end, in spite of rounding.
     if (at_end && !sharing_.empty()) had_ = std::max(had_, sharing_.top().until);
     while (!sharing_.empty() && sharing_.top().until - had_ <= kNothing + had_ * kRounding) {
       ended_.push_back(sharing_.top().tag);
@@ -72,7 +72,7 @@ std::span<const std::uint64_t> Cores::advance(Seconds now) {
   }
   Seconds least = kNever;
   for (const Work& w : work_) least = std::min(least, w.left);
-  // Whoever was next ends at its end, whatever rounding says.
+  // The next work ends at the computed end, in spite of rounding.
   const bool work_ends = at_end && !work_.empty() && now_ + least / rate() <= end_;
   pass(now);
   const Seconds over = work_ends ? std::max(kNothing, least * 1e-12) : kNothing;

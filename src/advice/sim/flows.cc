@@ -69,7 +69,7 @@ std::span<const std::uint64_t> Flows::advance(Seconds now) {
   ended_.clear();
   for (const int b : busy_) {
     Route& r = routes_[static_cast<std::size_t>(b)];
-    // Whoever was to end now does, whatever rounding says.
+    // The flow that was to end now ends, in spite of rounding.
     const double reach = at_end ? r.sent + r.rate * now * kRounding : r.sent;
     while (!r.flows.empty() && over(r.flows.top().until, reach)) {
       ended_.push_back(r.flows.top().tag);

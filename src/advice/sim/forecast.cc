@@ -5,22 +5,23 @@
 
 namespace tithe::sim {
 
-Seconds way_of(const Cluster& cluster, const Classes& classes, Rank from, Rank to, std::vector<int>& links) {
-  const Seconds latency = cluster.way(from, to, links);
+Seconds route_of(const Cluster& cluster, const Classes& classes, Rank from, Rank to,
+                 std::vector<int>& links) {
+  const Seconds latency = cluster.route(from, to, links);
   // Where few stand for all, what others send to them goes down where they send up.
-  if (classes.seats() < classes.world())
+  if (classes.simulated() < classes.world())
     links = links.size() == 1 ? std::vector{kInsideOfFew} : std::vector{kUpOfFew, kDownOfFew};
   return latency;
 }
 
-const Outlook::Load& Outlook::of(const Script& script) {
-  const auto [at, fresh] = known_.try_emplace(&script);
+const Forecast::Load& Forecast::of(const StepTimeline& timeline) {
+  const auto [at, fresh] = known_.try_emplace(&timeline);
   Load& load = at->second;
   if (!fresh) return load;
   load.bytes.resize(rates_.size());
   std::vector<int> links;
-  for (std::size_t s = 0; s < script.roles.size(); ++s) {
-    const Role& role = script.roles[s];
+  for (std::size_t s = 0; s < timeline.roles.size(); ++s) {
+    const Role& role = timeline.roles[s];
     Seconds computing = 0;
     for (const Seconds each : role.price.seconds) computing += each;
     load.computing.push_back(computing);
@@ -30,7 +31,7 @@ const Outlook::Load& Outlook::of(const Script& script) {
       if (!sends && step.kind != engine::StepKind::kRecv) continue;
       load.handling.back() += costs_.post + (sends ? 0 : costs_.complete);
       if (!sends) continue;
-      way_of(cluster_, classes_, static_cast<Rank>(s), step.peer, links);
+      route_of(cluster_, classes_, static_cast<Rank>(s), step.peer, links);
       for (const int l : links)
         load.bytes[static_cast<std::size_t>(l)] += role.price.bytes[static_cast<std::size_t>(step.slot)];
     }
@@ -38,8 +39,8 @@ const Outlook::Load& Outlook::of(const Script& script) {
   return load;
 }
 
-void Outlook::add(const Script& script, Seconds ready) {
-  const Load& load = of(script);
+void Forecast::add(const StepTimeline& timeline, Seconds ready) {
+  const Load& load = of(timeline);
   for (std::size_t l = 0; l < rates_.size(); ++l) all_.bytes[l] += load.bytes[l];
   for (std::size_t s = 0; s < load.computing.size(); ++s) {
     all_.computing[s] += load.computing[s];
@@ -48,7 +49,7 @@ void Outlook::add(const Script& script, Seconds ready) {
   parts_.push_back({&load, ready});
 }
 
-Seconds Outlook::at_start() const {
+Seconds Forecast::at_start() const {
   Load behind{std::vector<double>(rates_.size()), std::vector<Seconds>(all_.computing.size()),
               std::vector<Seconds>(all_.computing.size())};
   Seconds least = 0;
@@ -68,13 +69,13 @@ Seconds Outlook::at_start() const {
   return least;
 }
 
-Seconds Outlook::of_link(int link, double carried, Seconds now) const {
+Seconds Forecast::of_link(int link, double carried, Seconds now) const {
   const auto l = static_cast<std::size_t>(link);
   return now + std::max(0.0, all_.bytes[l] - carried) / rates_[l];
 }
 
-Seconds Outlook::of_seat(Rank seat, Seconds computed, Seconds handled, Seconds now) const {
-  const auto s = static_cast<std::size_t>(seat);
+Seconds Forecast::of_rank(Rank rank, Seconds computed, Seconds handled, Seconds now) const {
+  const auto s = static_cast<std::size_t>(rank);
   return now + std::max({0.0, (all_.computing[s] - computed) / lanes(s), all_.handling[s] - handled});
 }
 

@@ -175,7 +175,7 @@ TEST(Profile, ClusterFileOfWhatWasMeasuredIsTheSameCluster) {
     EXPECT_TRUE(std::ranges::equal(read->machine_cores(), direct->machine_cores()));
     EXPECT_EQ(read->mutual(), direct->mutual());
     std::vector<int> links;
-    for (const Rank to : {1, 3}) EXPECT_EQ(read->way(0, to, links), direct->way(0, to, links));
+    for (const Rank to : {1, 3}) EXPECT_EQ(read->route(0, to, links), direct->route(0, to, links));
     const Costs costs = read->costs({});
     for (const CostField& f : kCostFields) EXPECT_DOUBLE_EQ(costs.*f.number, p.costs.*f.number) << f.name;
     EXPECT_EQ(costs.long_messages, p.costs.long_messages);

@@ -18,21 +18,21 @@ constexpr std::size_t kMostCompleted = 64;  // that one look at the transport br
 // (python/tithe/torch/_device/device.py).
 Seconds World::copied(Rank r, std::size_t bucket) {
   const Cluster::Device& device = cluster_.device(cluster_.host_of(r));
-  Seat& seat = at(r);
-  if (!device.there()) return seat.copying = std::max(seat.copying, now_);
+  RankModel& rank = at(r);
+  if (!device.there()) return rank.copying = std::max(rank.copying, now_);
   double bytes = 0;
   for (const Part& p : work_.buckets[bucket].plan.parts) bytes += sizeof(float) * static_cast<double>(p.n);
-  seat.copying = std::max(seat.copying, now_) + device.latency + bytes / device.rate;
-  return seat.copying;
+  rank.copying = std::max(rank.copying, now_) + device.latency + bytes / device.rate;
+  return rank.copying;
 }
 
 void World::hand_over(Rank r) {
-  Seat& seat = at(r);
-  const std::size_t bucket = seat.handed_over++;
+  RankModel& rank = at(r);
+  const std::size_t bucket = rank.handed_over++;
   for (std::size_t j = first_job_[bucket]; j < first_job_[bucket + 1]; ++j)
-    seat.queue.begin(seat.queue.job(j), {});
+    rank.queue.begin(rank.queue.job(j), {});
   begin_parts(r, bucket);
-  seat.queue.take_fresh();
+  rank.queue.take_fresh();
   wake(r, true);
   communicate(r, true);
   look_if_done(r);
@@ -40,21 +40,21 @@ void World::hand_over(Rank r) {
 
 // All whose turn it is (engine/program/program.h, "Window").
 void World::begin_parts(Rank r, std::size_t bucket) {
-  Seat& seat = at(r);
-  Begun& b = seat.begun[bucket];
+  RankModel& rank = at(r);
+  Begun& b = rank.begun[bucket];
   const std::size_t first = first_job_[bucket], count = first_job_[bucket + 1] - first;
-  while (b.over < count && seat.ended[first + b.over]) ++b.over;
+  while (b.over < count && rank.ended[first + b.over]) ++b.over;
   for (; b.begun < count && runs_[first + b.begun].after <= b.over; ++b.begun)
-    seat.queue.run(seat.queue.job(first + b.begun));
+    rank.queue.run(rank.queue.job(first + b.begun));
   if (devices_ && b.over == count && !b.back) {
     b.back = true;
-    later(copied(r, bucket), What::kBack, static_cast<std::uint32_t>(r));
+    later(copied(r, bucket), TimerKind::kBack, static_cast<std::uint32_t>(r));
   }
 }
 
 // Lanes that have nothing to do take what is there. One that is asleep is not woken for what weighs little.
 void World::wake(Rank r, bool asleep) {
-  Seat& rank = at(r);
+  RankModel& rank = at(r);
   if (asleep && rank.queue.light()) return;
   for (std::size_t l = 0; l < rank.lanes.size(); ++l) {
     Lane& lane = rank.lanes[l];
@@ -62,12 +62,12 @@ void World::wake(Rank r, bool asleep) {
     const Seconds all = take(r, lane);
     if (!lane.busy()) return;
     cores_of(r).start(all + (asleep ? costs_.wake : 0),
-                      tag(Whose::kLane, static_cast<std::uint64_t>(r), l + 1), now_);
+                      tag(WorkOwner::kLane, static_cast<std::uint64_t>(r), l + 1), now_);
   }
 }
 
 Seconds World::take(Rank r, Lane& lane) {
-  Seat& rank = at(r);
+  RankModel& rank = at(r);
   lane.count = rank.queue.take(lane.taken, static_cast<int>(rank.lanes.size()));
   Seconds all = 0;
   for (std::size_t k = 0; k < lane.count; ++k) {
@@ -108,7 +108,7 @@ void World::lane_done(Rank r, std::size_t l) {
 
 // The communication lane: what is to be handed over first, then steps that weigh little, then what has come.
 void World::communicate(Rank r, bool asleep) {
-  Seat& rank = at(r);
+  RankModel& rank = at(r);
   if (rank.busy) return;
   rank.posting.clear();
   rank.completing.clear();
@@ -126,18 +126,18 @@ void World::communicate(Rank r, bool asleep) {
   const Seconds work = light + handling + (asleep ? costs_.turn : 0);
   rank.handled += handling;
   rank.busy = true;
-  cores_of(r).start(work, tag(Whose::kLane, static_cast<std::uint64_t>(r)), now_);
+  cores_of(r).start(work, tag(WorkOwner::kLane, static_cast<std::uint64_t>(r)), now_);
 }
 
 void World::communicated(Rank r) {
-  Seat& rank = at(r);
+  RankModel& rank = at(r);
   rank.busy = false;
   for (const Task& task : rank.posting) {
-    const Met met = role(r, task).met[static_cast<std::size_t>(task.step)];
+    const MatchedStep match = role(r, task).match[static_cast<std::size_t>(task.step)];
     if (task.what().kind == StepKind::kRecv)
-      post_recv(task, met);
+      post_recv(task, match);
     else
-      post_send(r, task, met);
+      post_send(r, task, match);
   }
   for (const Task& task : rank.completing) finish(r, task);
   if (rank.light.busy()) ran(r, rank.light, static_cast<int>(rank.lanes.size()) + 1);
@@ -146,13 +146,13 @@ void World::communicated(Rank r) {
   look_if_done(r);
 }
 
-void World::post_recv(const Task& task, Met send) {
+void World::post_recv(const Task& task, MatchedStep send) {
   std::uint32_t& mail =
-      run_of(task).mail[static_cast<std::size_t>(send.seat)][static_cast<std::size_t>(send.step)];
+      run_of(task).mail[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)];
   if (mail == kNone) {
     mail = kAwaited;
     if (costs_.long_messages.leave == Leaves::kPosted)
-      run_of(task).posted[static_cast<std::size_t>(send.seat)][static_cast<std::size_t>(send.step)] = now_;
+      run_of(task).posted[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)] = now_;
     return;
   }
   Message& m = messages_[mail];
@@ -160,21 +160,21 @@ void World::post_recv(const Task& task, Met send) {
   if (m.arrived) return take(mail);
   if (m.granted) return;
   // The receiver's word travels back to the sender; where that asks, not before its question has come.
-  const Seconds way = pair_of(m).latency;
+  const Seconds latency = pair_of(m).latency;
   const bool asked = costs_.long_messages.leave == Leaves::kAsked;
-  later((asked ? std::max(now_, m.posted + way) : now_) + way, What::kGrant, mail);
+  later((asked ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, mail);
 }
 
-void World::post_send(Rank r, const Task& task, Met recv) {
+void World::post_send(Rank r, const Task& task, MatchedStep recv) {
   const engine::Step& step = task.what();
-  Seat& rank = at(r);
+  RankModel& rank = at(r);
   const std::uint32_t number = new_message();
   Message& m = messages_[number];
   m.from = r;
-  m.to = recv.seat;
+  m.to = recv.rank;
   m.pair = pair(r, step.peer);
   m.send = task;
-  m.recv = {&at(recv.seat).queue.job(task.job->number), recv.step};
+  m.recv = {&at(recv.rank).queue.job(task.job->number), recv.step};
   m.posted = now_;
   m.bytes = role(r, task).price.bytes[static_cast<std::size_t>(step.slot)];
   rank.bytes += m.bytes;
@@ -186,14 +186,14 @@ void World::post_send(Rank r, const Task& task, Met recv) {
   if (!leaves && !m.matched) return;
   Seconds granted = now_;
   if (!leaves) {
-    const Seconds way = pair_of(m).latency;
+    const Seconds latency = pair_of(m).latency;
     granted =
         rule.leave == Leaves::kAsked
-            ? now_ + 2 * way
-            : run_of(task).posted[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)] + way;
+            ? now_ + 2 * latency
+            : run_of(task).posted[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)] + latency;
   }
   if (granted > now_)
-    later(granted, What::kGrant, number);
+    later(granted, TimerKind::kGrant, number);
   else
     grant(number);
 }
@@ -214,7 +214,7 @@ std::uint32_t World::pair(Rank from, Rank to) {
   const auto [at, fresh] = pair_numbers_.try_emplace(key, static_cast<std::uint32_t>(pairs_.size()));
   if (!fresh) return at->second;
   Pair p;
-  p.latency = way_of(cluster_, classes_, from, to, links_);
+  p.latency = route_of(cluster_, classes_, from, to, links_);
   // The cost of a byte was measured between hosts. Inside of one neither end spends longer on it than it takes there.
   if (cluster_.host_of(from) == cluster_.host_of(to))
     p.of_byte = 1 / cluster_.rates()[static_cast<std::size_t>(links_[0])];
@@ -223,7 +223,7 @@ std::uint32_t World::pair(Rank from, Rank to) {
       route != routes_.end() ? route->second : routes_.emplace(links_, flows_.route(links_)).first->second;
   const auto back =
       pair_numbers_.find(static_cast<std::uint64_t>(to) << 32 | static_cast<std::uint32_t>(from));
-  if (back != pair_numbers_.end() && classes_.seats() == classes_.world())
+  if (back != pair_numbers_.end() && classes_.simulated() == classes_.world())
     flows_.oppose(p.route, pairs_[back->second].route);
   pairs_.push_back(p);
   return at->second;
@@ -250,18 +250,18 @@ void World::next_message(Pair& p) {
   flows_.start(p.route, m.bytes, number, now_);
   if (send > 0) {
     ++m.parts_left;
-    cores_of(m.from).start(send, tag(Whose::kMessage, number), now_);
+    cores_of(m.from).start(send, tag(WorkOwner::kMessage, number), now_);
   }
   if (receive > 0) {
     ++m.parts_left;
-    cores_of(m.to).start(receive, tag(Whose::kMessage, number), now_);
+    cores_of(m.to).start(receive, tag(WorkOwner::kMessage, number), now_);
   }
 }
 
 void World::part_done(std::uint32_t number) {
   Message& m = messages_[number];
   if (--m.parts_left > 0) return;
-  later(now_ + pair_of(m).latency, What::kArrive, number);
+  later(now_ + pair_of(m).latency, TimerKind::kArrive, number);
   const Rank from = m.from;
   note(from, m.send, 0, m.posted, now_);
   finish(from, m.send);
@@ -289,12 +289,12 @@ void World::take(std::uint32_t number) {
 
 void World::finish(Rank r, const Task& task) {
   if (task.what().kind == StepKind::kRecv) note(r, task, 0, now_, now_);
-  Seat& seat = at(r);
-  if (!seat.queue.finished(task)) return;
+  RankModel& rank = at(r);
+  if (!rank.queue.finished(task)) return;
   Job& job = *task.job;
   Run& run = runs_[job.number];
-  seat.ended[job.number] = true;
-  static_cast<void>(seat.queue.forget(job));  // its memory: a world may have many jobs
+  rank.ended[job.number] = true;
+  static_cast<void>(rank.queue.forget(job));  // its memory: a world may have many jobs
   if (--run.left == 0) {
     run.mail = {};
     run.posted = {};
@@ -303,7 +303,7 @@ void World::finish(Rank r, const Task& task) {
 }
 
 void World::look_if_done(Rank r) {
-  Seat& rank = at(r);
+  RankModel& rank = at(r);
   if (rank.done || rank.handed_over < work_.buckets.size() || rank.queue.active() > 0) return;
   if (devices_ && rank.copied_back < work_.buckets.size()) return;
   rank.done = true;

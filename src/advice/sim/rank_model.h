@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Inside advice/sim/world.h: the ranks of a world that are simulated, their lanes, and the messages between them.
+// Part of advice/sim/world.h: the simulated ranks of a world, their lanes, and the messages between them.
 #include <array>
 #include <deque>
 #include <map>
@@ -24,11 +24,11 @@ using engine::Task;
 inline constexpr std::size_t kMostTaken =
     64;  // steps that a compute lane takes at once (engine/run/runner.cc)
 
-// The world while it runs. world.cc sets it up and moves its clock; rank_model.cc is what ranks do, and their messages.
+// The world while it runs. world.cc sets it up and moves its clock; rank_model.cc has the ranks' steps and messages.
 class World {
  public:
   World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, const Classes& classes,
-        Scripts& scripts);
+        TimelineBuilder& timelines);
   Result<Outcome> run(Seconds limit);
 
  private:
@@ -44,7 +44,7 @@ class World {
     std::size_t begun = 0, over = 0;
     bool back = false;  // its results are on their way to the device
   };
-  struct Seat {
+  struct RankModel {
     engine::Queue queue;
     std::vector<Lane> lanes;    // of computing
     Lane light;                 // steps that the communication lane runs itself
@@ -64,20 +64,20 @@ class World {
     Seconds computed = 0, encoded = 0, merged = 0;
     Seconds handled = 0;  // messages, by the communication lane
   };
-  // A part of a bucket: one job of each seat, of the same number.
+  // A part of a bucket: one job of each simulated rank, of the same number.
   struct Run {
-    std::shared_ptr<const Script> script;
+    std::shared_ptr<const StepTimeline> timeline;
     int bucket = 0, part = 0;
     std::size_t after = 0;  // so many jobs of the bucket, the first ones, are over before it begins
     std::vector<std::vector<std::uint32_t>>
-        mail;  // by seat and step of sending: kNone, kAwaited, or its message
+        mail;  // by simulated rank and step of sending: kNone, kAwaited, or its message
     std::vector<std::vector<Seconds>>
         posted;            // likewise, when the receive was posted: where messages leave then
-    std::size_t left = 0;  // seats
+    std::size_t left = 0;  // simulated ranks
   };
   static constexpr std::uint32_t kNone = 0xffffffff, kAwaited = kNone - 1;
   struct Message {
-    Rank from = 0, to = 0;       // seats
+    Rank from = 0, to = 0;       // simulated ranks
     std::uint32_t pair = 0;      // of pairs_
     std::uint32_t next = kNone;  // behind it, of those of its pair that wait; or free
     Task send, recv;
@@ -95,24 +95,24 @@ class World {
     Seconds latency = 0;
     Seconds of_byte = kNever;  // the most that a core spends on a byte, at either end
   };
-  enum class What : std::uint8_t { kFilled, kBucket, kBack, kGrant, kArrive };
+  enum class TimerKind : std::uint8_t { kFilled, kBucket, kBack, kGrant, kArrive };
   struct Timer {
     Seconds at;
     std::uint64_t order;
-    What what;
-    std::uint32_t number;  // seat, or message
+    TimerKind what;
+    std::uint32_t number;  // simulated rank, or message
     bool operator>(const Timer& o) const { return std::tie(at, order) > std::tie(o.at, o.order); }
   };
   // The owner of work that is over on a core: a lane, a kernel for a message, or the caller, who hands a bucket over.
-  enum class Whose : std::uint64_t { kLane, kMessage, kCaller };
-  static std::uint64_t tag(Whose whose, std::uint64_t number, std::uint64_t lane = 0) {
-    return static_cast<std::uint64_t>(whose) << 60 | lane << 40 | number;
+  enum class WorkOwner : std::uint64_t { kLane, kMessage, kCaller };
+  static std::uint64_t tag(WorkOwner owner, std::uint64_t number, std::uint64_t lane = 0) {
+    return static_cast<std::uint64_t>(owner) << 60 | lane << 40 | number;
   }
 
-  Seat& at(Rank r) { return seats_[static_cast<std::size_t>(r)]; }
+  RankModel& at(Rank r) { return ranks_[static_cast<std::size_t>(r)]; }
   Run& run_of(const Task& task) { return runs_[task.job->number]; }
   const Role& role(Rank r, const Task& task) {
-    return run_of(task).script->roles[static_cast<std::size_t>(r)];
+    return run_of(task).timeline->roles[static_cast<std::size_t>(r)];
   }
   Cores& cores_of(Rank r) {
     return cores_[static_cast<std::size_t>(
@@ -121,12 +121,12 @@ class World {
   Pair& pair_of(const Message& m) { return pairs_[m.pair]; }
   std::uint32_t pair(Rank from, Rank to);
   std::uint32_t new_message();
-  void later(Seconds at, What what, std::uint32_t number) { timers_.push({at, order_++, what, number}); }
+  void later(Seconds at, TimerKind what, std::uint32_t number) { timers_.push({at, order_++, what, number}); }
 
   Status build();
   bool step_clock();
-  bool too_long(const Outlook& outlook, Seconds limit) const;  // whatever comes, it lasts longer
-  Seconds copied(Rank r, std::size_t bucket);                  // when a copy that is asked for now is over
+  bool too_long(const Forecast& forecast, Seconds limit) const;  // whatever comes, it lasts longer
+  Seconds copied(Rank r, std::size_t bucket);                    // when a copy that is asked for now is over
   void hand_over(Rank r);
   void begin_parts(Rank r, std::size_t bucket);
   void wake(Rank r, bool asleep);
@@ -135,8 +135,8 @@ class World {
   void lane_done(Rank r, std::size_t lane);
   void communicate(Rank r, bool asleep);
   void communicated(Rank r);
-  void post_recv(const Task& task, Met send);
-  void post_send(Rank r, const Task& task, Met recv);
+  void post_recv(const Task& task, MatchedStep send);
+  void post_send(Rank r, const Task& task, MatchedStep recv);
   void grant(std::uint32_t number);
   void next_message(Pair& p);
   void part_done(std::uint32_t number);
@@ -152,11 +152,11 @@ class World {
   const bool events_;
   const bool devices_;  // gradients lie in their memory
   const Classes& classes_;
-  Scripts& scripts_;
+  TimelineBuilder& timelines_;
   const std::vector<double> rates_;  // of links
   Flows flows_;
   std::vector<Cores> cores_;
-  std::vector<Seat> seats_;
+  std::vector<RankModel> ranks_;
   std::vector<Run> runs_;               // by job
   std::vector<std::size_t> first_job_;  // by bucket, and the end
   std::vector<Pair> pairs_;
@@ -168,7 +168,7 @@ class World {
   std::vector<int> links_;  // of a way that is asked for
   std::uint64_t order_ = 0;
   Seconds now_ = 0;
-  std::size_t left_ = 0;  // seats whose work is not complete
+  std::size_t left_ = 0;  // simulated ranks whose work is not complete
   Outcome out_;
 };
 

@@ -19,7 +19,7 @@ constexpr std::size_t kClockSteps = 512;  // between two looks at what is left
 // where the ranks of a host do, those of host 0.
 std::vector<double> link_rates(const Cluster& cluster, const Classes& classes) {
   std::vector<double> out(cluster.rates().begin(), cluster.rates().end());
-  if (classes.seats() == classes.world()) return out;
+  if (classes.simulated() == classes.world()) return out;
   constexpr std::size_t kOfHost = 3;
   out.resize(kOfHost);
   if (classes.by_rank())
@@ -30,29 +30,29 @@ std::vector<double> link_rates(const Cluster& cluster, const Classes& classes) {
 }  // namespace
 
 World::World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
-             const Classes& classes, Scripts& scripts)
+             const Classes& classes, TimelineBuilder& timelines)
     : cluster_(cluster),
       costs_(costs),
       work_(work),
       events_(events),
       devices_(cluster.has_devices()),
       classes_(classes),
-      scripts_(scripts),
+      timelines_(timelines),
       rates_(link_rates(cluster, classes_)),
       flows_(rates_, cluster.mutual()),
-      seats_(static_cast<std::size_t>(classes_.seats())) {
+      ranks_(static_cast<std::size_t>(classes_.simulated())) {
   // Where opposite flows are looked at, what they lose is not lost twice: many_to_one was measured among such.
   // Where one rank stands for all, its flows come from all hosts that it hears from.
-  const bool all = classes_.seats() == classes_.world();
+  const bool all = classes_.simulated() == classes_.world();
   const double share = std::min(1.0, costs.many_to_one / (all ? cluster.mutual() : 1));
   for (std::size_t h = 0; h < (all ? cluster.hosts().size() : 1); ++h)
     if (all || cluster.hosts().size() > 2) flows_.crowd(cluster.down_link(static_cast<int>(h)), share, !all);
-  if (classes_.seats() == classes_.world()) {
+  if (classes_.simulated() == classes_.world()) {
     for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
   } else {
     const bool shared = cluster.machine_cores().size() == 1;
     cores_.emplace_back(cluster.machine_cores()[0],
-                        (shared ? classes_.world() : classes_.ranks_of_host()) / classes_.seats());
+                        (shared ? classes_.world() : classes_.ranks_of_host()) / classes_.simulated());
   }
 }
 
@@ -62,26 +62,26 @@ Status World::build() {
   for (const Exchange& e : work_.buckets)
     for (const Part& p : e.plan.parts) {
       if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
-      TITHE_TRY(scripts_.draw(*p.strategy));
+      TITHE_TRY(timelines_.draw(*p.strategy));
     }
   constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
   std::size_t steps = 0;
   for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
     const Exchange& e = work_.buckets[b];
     first_job_.push_back(runs_.size());
-    out_.scripts_.emplace_back();
-    const std::vector<int> after = scripts_.begins_after(e.plan, e.copies);
+    out_.timelines_.emplace_back();
+    const std::vector<int> after = timelines_.begins_after(e.plan, e.copies);
     for (std::size_t p = 0; p < e.plan.parts.size(); ++p) {
-      Result<std::shared_ptr<const Script>> script = scripts_.of(e.plan.parts[p], e.copies);
-      if (!script.ok()) return script.status();
-      Run run{.script = *script,
+      Result<std::shared_ptr<const StepTimeline>> timeline = timelines_.of(e.plan.parts[p], e.copies);
+      if (!timeline.ok()) return timeline.status();
+      Run run{.timeline = *timeline,
               .bucket = static_cast<int>(b),
               .part = static_cast<int>(p),
               .after = static_cast<std::size_t>(after[p] + 1),
               .mail = {},
               .posted = {},
-              .left = seats_.size()};
-      for (const Role& role : (*script)->roles) steps += role.program.steps.size();
+              .left = ranks_.size()};
+      for (const Role& role : (*timeline)->roles) steps += role.program.steps.size();
       out_.steps = steps;
       if (steps > kMostSteps)
         return Status(
@@ -90,45 +90,45 @@ Status World::build() {
                         "for fewer ranks (--ranks), a model of fewer values, or a strategy by which ranks "
                         "are alike",
                         kMostSteps, cluster_.world()));
-      for (std::size_t s = 0; s < seats_.size(); ++s) {
-        const engine::Program& program = (*script)->roles[s].program;
+      for (std::size_t s = 0; s < ranks_.size(); ++s) {
+        const engine::Program& program = (*timeline)->roles[s].program;
         run.mail.emplace_back(program.steps.size(), kNone);
         if (costs_.long_messages.leave == Leaves::kPosted)
           run.posted.emplace_back(program.steps.size(), Seconds{0});
-        seats_[s].queue.add(program).agreed = true;
+        ranks_[s].queue.add(program).agreed = true;
       }
       runs_.push_back(std::move(run));
-      out_.scripts_.back().push_back(std::move(*script));
+      out_.timelines_.back().push_back(std::move(*timeline));
     }
-    for (Rank r = 0; r < classes_.seats(); ++r)
-      later(e.ready, devices_ ? What::kFilled : What::kBucket, static_cast<std::uint32_t>(r));
+    for (Rank r = 0; r < classes_.simulated(); ++r)
+      later(e.ready, devices_ ? TimerKind::kFilled : TimerKind::kBucket, static_cast<std::uint32_t>(r));
   }
   first_job_.push_back(runs_.size());
-  for (std::size_t s = 0; s < seats_.size(); ++s) {
-    Seat& seat = seats_[s];
-    seat.begun.resize(work_.buckets.size());
-    seat.ended.resize(runs_.size());
-    seat.lanes.resize(static_cast<std::size_t>(cluster_.lanes(static_cast<Rank>(s), work_.lanes)));
+  for (std::size_t s = 0; s < ranks_.size(); ++s) {
+    RankModel& rank = ranks_[s];
+    rank.begun.resize(work_.buckets.size());
+    rank.ended.resize(runs_.size());
+    rank.lanes.resize(static_cast<std::size_t>(cluster_.lanes(static_cast<Rank>(s), work_.lanes)));
   }
   return {};
 }
 
 Result<Outcome> World::run(Seconds limit) {
   TITHE_TRY(build());
-  left_ = work_.buckets.empty() ? 0 : seats_.size();
-  Outlook outlook(cluster_, costs_, classes_, rates_, work_.lanes);
+  left_ = work_.buckets.empty() ? 0 : ranks_.size();
+  Forecast forecast(cluster_, costs_, classes_, rates_, work_.lanes);
   if (limit < kNever)
     for (const Run& r : runs_)
-      outlook.add(*r.script, work_.buckets[static_cast<std::size_t>(r.bucket)].ready);
-  bool longer = outlook.at_start() > limit;
-  const std::size_t look_each = kClockSteps + rates_.size() + seats_.size();
+      forecast.add(*r.timeline, work_.buckets[static_cast<std::size_t>(r.bucket)].ready);
+  bool longer = forecast.at_start() > limit;
+  const std::size_t look_each = kClockSteps + rates_.size() + ranks_.size();
   for (std::size_t k = 1; left_ > 0 && !longer && now_ <= limit; ++k) {
     if (!step_clock())
       return Status(Code::kInvalid,
                     "nothing more would happen, and the round is not over: a mistake of the simulator");
-    if (limit < kNever && k % look_each == 0) longer = too_long(outlook, limit);
+    if (limit < kNever && k % look_each == 0) longer = too_long(forecast, limit);
   }
-  if (!events_) out_.scripts_.clear();  // nobody asks for what they are of
+  if (!events_) out_.timelines_.clear();  // nobody asks for what they are of
   if (left_ > 0) {
     out_.step = out_.exposed = kNever;
     return std::move(out_);
@@ -136,7 +136,7 @@ Result<Outcome> World::run(Seconds limit) {
   // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller,
   // who has it tell the others; and again, when all have.
   Seconds last = work_.compute;
-  for (Rank a = 0; a < classes_.seats() && !work_.buckets.empty(); ++a) {
+  for (Rank a = 0; a < classes_.simulated() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);
     const Seconds told =
         std::max(at(a).over + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
@@ -145,19 +145,19 @@ Result<Outcome> World::run(Seconds limit) {
     for (Rank b = 0; b < cluster_.world(); ++b)
       if (b != a)
         last = std::max(
-            last, told + cluster_.way(a, b, links) + costs_.turn + others * costs_.complete + costs_.wake);
+            last, told + cluster_.route(a, b, links) + costs_.turn + others * costs_.complete + costs_.wake);
   }
   out_.step = last;
   out_.exposed = last - work_.compute;
-  for (const Seat& s : seats_) {
+  for (const RankModel& s : ranks_) {
     out_.bytes.push_back(s.bytes);
     out_.computed.push_back(s.computed);
   }
-  out_.ranks = seats_.size();
-  out_.lanes = seats_[0].lanes.size();
+  out_.ranks = ranks_.size();
+  out_.lanes = ranks_[0].lanes.size();
   for (const Cores& c : cores_) out_.processor += c.used() / static_cast<double>(out_.ranks);
-  out_.encoded = seats_[0].encoded;
-  out_.merged = seats_[0].merged;
+  out_.encoded = ranks_[0].encoded;
+  out_.merged = ranks_[0].merged;
   for (std::size_t l = 0; l < rates_.size(); ++l) {
     const double seconds = flows_.carried(static_cast<int>(l)) / rates_[l];
     if (seconds > out_.carried_most) {
@@ -168,13 +168,13 @@ Result<Outcome> World::run(Seconds limit) {
   return std::move(out_);
 }
 
-bool World::too_long(const Outlook& outlook, Seconds limit) const {
+bool World::too_long(const Forecast& forecast, Seconds limit) const {
   for (std::size_t l = 0; l < rates_.size(); ++l) {
     const int link = static_cast<int>(l);
-    if (outlook.of_link(link, flows_.carried(link), flows_.now()) > limit) return true;
+    if (forecast.of_link(link, flows_.carried(link), flows_.now()) > limit) return true;
   }
-  for (std::size_t s = 0; s < seats_.size(); ++s)
-    if (outlook.of_seat(static_cast<Rank>(s), seats_[s].computed, seats_[s].handled, now_) > limit)
+  for (std::size_t s = 0; s < ranks_.size(); ++s)
+    if (forecast.of_rank(static_cast<Rank>(s), ranks_[s].computed, ranks_[s].handled, now_) > limit)
       return true;
   return false;
 }
@@ -196,9 +196,9 @@ bool World::step_clock() {
     for (const std::uint64_t t : cores_[machine].advance(next)) {
       const auto number = static_cast<std::uint32_t>(t & 0xffffffffffULL);
       const std::uint64_t lane = t >> 40 & 0xfffff;
-      if (static_cast<Whose>(t >> 60) == Whose::kMessage)
+      if (static_cast<WorkOwner>(t >> 60) == WorkOwner::kMessage)
         part_done(number);
-      else if (static_cast<Whose>(t >> 60) == Whose::kCaller)
+      else if (static_cast<WorkOwner>(t >> 60) == WorkOwner::kCaller)
         hand_over(static_cast<Rank>(number));
       else if (lane == 0)
         communicated(static_cast<Rank>(number));
@@ -220,22 +220,23 @@ bool World::step_clock() {
   const Timer timer = timers_.top();
   timers_.pop();
   switch (timer.what) {
-    case What::kFilled: {
+    case TimerKind::kFilled: {
       const auto rank = static_cast<Rank>(timer.number);
-      later(copied(rank, at(rank).filled++), What::kBucket, timer.number);
+      later(copied(rank, at(rank).filled++), TimerKind::kBucket, timer.number);
       break;
     }
-    case What::kBack:
+    case TimerKind::kBack:
       ++at(static_cast<Rank>(timer.number)).copied_back;
       look_if_done(static_cast<Rank>(timer.number));
       break;
-    case What::kBucket:
-      cores_of(static_cast<Rank>(timer.number)).start(costs_.bucket, tag(Whose::kCaller, timer.number), now_);
+    case TimerKind::kBucket:
+      cores_of(static_cast<Rank>(timer.number))
+          .start(costs_.bucket, tag(WorkOwner::kCaller, timer.number), now_);
       break;
-    case What::kGrant:
+    case TimerKind::kGrant:
       grant(timer.number);
       break;
-    case What::kArrive:
+    case TimerKind::kArrive:
       arrive(timer.number);
       break;
   }
@@ -243,8 +244,9 @@ bool World::step_clock() {
 }
 
 const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
-  const Script& script = *scripts_[static_cast<std::size_t>(bucket)][static_cast<std::size_t>(part)];
-  return script.roles[static_cast<std::size_t>(rank)].program;
+  const StepTimeline& timeline =
+      *timelines_[static_cast<std::size_t>(bucket)][static_cast<std::size_t>(part)];
+  return timeline.roles[static_cast<std::size_t>(rank)].program;
 }
 
 Status check_ranks(const Cluster& cluster) {
@@ -254,7 +256,7 @@ Status check_ranks(const Cluster& cluster) {
 }
 
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
-                    Extent extent, Seconds limit, Library* library) {
+                    Extent extent, Seconds limit, TimelineCache* library) {
   TITHE_TRY(check_ranks(cluster));
   constexpr int kSmall = 16;
   const bool small = cluster.world() <= kSmall;
@@ -265,18 +267,18 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   std::set<const Strategy*> strategies;
   for (const Exchange& e : work.buckets)
     for (const Part& p : e.plan.parts) strategies.insert(p.strategy);
-  Library own;
-  Library::Shelf& shelf =
+  TimelineCache own;
+  TimelineCache::Entry& entry =
       (library != nullptr ? *library : own).of(cluster, costs, std::move(strategies), work.servers, all);
-  const Classes& classes = shelf.classes;
+  const Classes& classes = entry.classes;
   constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
-  if (classes.seats() > kMostSeats)
+  if (classes.simulated() > kMostSeats)
     return Status(
         Code::kInvalid,
         fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
                     "(--ranks), or for hosts and a strategy by which they are alike (docs/guide/simulate.md)",
-                    classes.seats(), kMostSeats));
-  return World(cluster, costs, work, events, classes, shelf.scripts).run(limit);
+                    classes.simulated(), kMostSeats));
+  return World(cluster, costs, work, events, classes, entry.timelines).run(limit);
 }
 
 }  // namespace tithe::sim

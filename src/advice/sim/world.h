@@ -49,7 +49,7 @@ struct Event {
   Seconds begin = 0, end = 0;
 };
 
-struct Script;
+struct StepTimeline;
 class Outcome {
  public:
   Seconds step = 0;               // until the last rank may begin the next one
@@ -74,7 +74,7 @@ class Outcome {
 
  private:
   friend class World;
-  std::vector<std::vector<std::shared_ptr<const Script>>> scripts_;  // by bucket and part
+  std::vector<std::vector<std::shared_ptr<const StepTimeline>>> timelines_;  // by bucket and part
 };
 
 // The ranks that are simulated.
@@ -88,12 +88,13 @@ inline constexpr int kMostRanks =
     1 << 17;  // where all are alike, some twenty seconds of a model of 10^8 values
 Status check_ranks(const Cluster& cluster);  // kInvalid: there are more
 
-class Library;  // step_timeline.h
+class TimelineCache;  // step_timeline.h
 
 // kInvalid: more ranks than that; costs that are not known; a plan whose codec and strategy share no law. `limit`: a
 // step that lasts longer is not followed to its end, and its `step` is kNever. `library`: what other worlds of this
 // cluster and these costs have left.
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
-                    Extent extent = Extent::kNeeded, Seconds limit = kNever, Library* library = nullptr);
+                    Extent extent = Extent::kNeeded, Seconds limit = kNever,
+                    TimelineCache* library = nullptr);
 
 }  // namespace tithe::sim

@@ -117,7 +117,7 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
 }
 
 // The ranks that stand for all give what all give, to 1 %, with costs for everything.
-void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t seats,
+void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t simulated,
                    std::size_t part, Leaves leave = Leaves::kAtOnce) {
   SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);
   Costs costs = usual_costs();
@@ -146,7 +146,7 @@ void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec
   ASSERT_TRUE(all.ok()) << all.status().what();
   ASSERT_TRUE(few.ok()) << few.status().what();
   EXPECT_EQ(all->ranks, static_cast<std::size_t>(cluster->world()));
-  EXPECT_EQ(few->ranks, seats);
+  EXPECT_EQ(few->ranks, simulated);
   EXPECT_NEAR(few->step, all->step, 0.01 * all->step);
   EXPECT_NEAR(few->bytes[0], all->bytes[0], 0.01 * all->bytes[0]);
 }
@@ -283,7 +283,7 @@ TEST(World, SameInputSameTimes) {
 // Where ranks stand for all, and where they are those of a host; parts that are known from before, and others.
 TEST(World, WhatWorldsLeaveEachOtherChangesNoTime) {
   const Cluster cluster = Cluster::flat(5, {.ranks = 4}, 1e8, 1e-5, 4);
-  Library library;
+  TimelineCache library;
   for (int time = 0; time < 2; ++time)
     for (const char* strategy : {"server", "hosts", "ring"})
       for (const std::size_t values : {100'000, 70'000}) {

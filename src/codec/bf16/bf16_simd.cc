@@ -29,7 +29,7 @@ struct Pack {
   }
 };
 
-bool encode(const Carry& in, std::uint8_t* out) { return encode_all<Format, Pack>(in, out); }
+bool encode(const EncodeInput& in, std::uint8_t* out) { return encode_all<Format, Pack>(in, out); }
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   decode_all<Format, Pack>(payloads, how, out);
 }

@@ -134,7 +134,8 @@ class Gathered {
     count_ += values.size();
   }
   // Writes the value array; what the form rounds off goes to residual_out. Returns the end of the payload.
-  std::uint8_t* write(ValueForm form, const std::uint8_t* bitmap, const Carry& in, std::uint8_t* to) const {
+  std::uint8_t* write(ValueForm form, const std::uint8_t* bitmap, const EncodeInput& in,
+                      std::uint8_t* to) const {
     std::uint8_t* const end = sparse::write_values(form, {values_, count_}, to);
     sparse::ValueReader sent(form, to, count_);
     const float* value = values_;
@@ -155,14 +156,14 @@ class Gathered {
   std::size_t count_ = 0;
 };
 
-Status prepare(const Call& call, const Carry& in, Bytes out) {
+Status prepare(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("blocks", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("blocks", call.scratch.size(), scratch(call.settings, in.n)));
   out[0] = static_cast<std::uint8_t>(form_of(call.settings));
   return {};
 }
 
-Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(prepare(call, in, out));
   const std::span<Stats> stats(reinterpret_cast<Stats*>(call.scratch.data()), count(in.n));
   auto* chosen = reinterpret_cast<std::uint32_t*>(stats.data() + stats.size());
@@ -195,7 +196,7 @@ Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
 }
 
 // send_at and gather_at read a block that measure() has left whole.
-std::uint8_t* send_at(const Carry& in, std::size_t block, std::uint8_t* p) {
+std::uint8_t* send_at(const EncodeInput& in, std::size_t block, std::uint8_t* p) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
   if (in.residual_out) {
     std::memcpy(p, in.residual_out + first, 4 * len);
@@ -205,7 +206,7 @@ std::uint8_t* send_at(const Carry& in, std::size_t block, std::uint8_t* p) {
   }
   return p + 4 * len;
 }
-void gather_at(const Carry& in, std::size_t block, Gathered& gathered) {
+void gather_at(const EncodeInput& in, std::size_t block, Gathered& gathered) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
   if (in.residual_out) return gathered.add({in.residual_out + first, len});
   for (std::size_t i = 0; i < len; ++i) gathered.add(in.take(first + i));
@@ -213,7 +214,7 @@ void gather_at(const Carry& in, std::size_t block, Gathered& gathered) {
 
 // Leaves all blocks whole, then sends the selected ones. If any number of blocks may be sent, as fp32, both happen in
 // one pass over memory.
-Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(prepare(call, in, out));
   const std::size_t blocks = count(in.n);
   const std::span<Stats> stats(reinterpret_cast<Stats*>(call.scratch.data()), blocks);

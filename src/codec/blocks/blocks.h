@@ -33,7 +33,7 @@ struct Stats {
 };
 
 // Leaves all blocks of `in` whole and writes the statistics of each; sums squares only if `squares` is set.
-void measure(const Carry& in, bool squares, Stats* stats);
+void measure(const EncodeInput& in, bool squares, Stats* stats);
 
 // out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for one block; sent[k] points to its values in payload k. Without a
 // base the sum starts from 0.

@@ -22,7 +22,7 @@ constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
 constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Doubles());
 
 template <bool kResidual, bool kResidualOut, bool kSquares>
-Stats measure_block(const Carry& in) {
+Stats measure_block(const EncodeInput& in) {
   const std::size_t rows = whole(in.n) / kFoldLanes * kFoldLanes;
   VW most = hn::Zero(Words());
   VD sum[kSums];
@@ -55,16 +55,16 @@ Stats measure_block(const Carry& in) {
 }
 
 template <bool kResidual, bool kResidualOut>
-void measure_as(const Carry& in, bool squares, Stats* stats) {
+void measure_as(const EncodeInput& in, bool squares, Stats* stats) {
   for (std::size_t b = 0; b < count(in.n); ++b) {
-    const Carry block = {in.grad + b * kBlock, kResidual ? in.residual + b * kBlock : nullptr,
-                         kResidualOut ? in.residual_out + b * kBlock : nullptr, length(in.n, b)};
+    const EncodeInput block = {in.grad + b * kBlock, kResidual ? in.residual + b * kBlock : nullptr,
+                               kResidualOut ? in.residual_out + b * kBlock : nullptr, length(in.n, b)};
     stats[b] = squares ? measure_block<kResidual, kResidualOut, true>(block)
                        : measure_block<kResidual, kResidualOut, false>(block);
   }
 }
 
-void measure_all(const Carry& in, bool squares, Stats* stats) {
+void measure_all(const EncodeInput& in, bool squares, Stats* stats) {
   if (in.residual)
     in.residual_out ? measure_as<true, true>(in, squares, stats)
                     : measure_as<true, false>(in, squares, stats);
@@ -99,7 +99,7 @@ namespace tithe::blocks {
 HWY_EXPORT(measure_all);
 HWY_EXPORT(merge);
 
-void measure(const Carry& in, bool squares, Stats* stats) {
+void measure(const EncodeInput& in, bool squares, Stats* stats) {
   HWY_DYNAMIC_DISPATCH(measure_all)(in, squares, stats);
 }
 

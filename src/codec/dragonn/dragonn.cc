@@ -67,7 +67,7 @@ Keys keys(const Call& call) {
   return {.sample = key, .hash = static_cast<std::uint32_t>(mix64(key) >> 32)};
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dragonn", in.n));
   TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));
   const double ratio = call.settings[kRatio];
@@ -118,7 +118,7 @@ std::size_t scratch(const Settings& s, std::size_t n) {
 
 // To find the winners, each candidate reads its slot again. So slots need no mark for "empty" and the table is never
 // cleared: what is read was written by a candidate of the same block.
-Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_plain(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dragonn", in.n));
   TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("dragonn", call.scratch.size(), scratch(call.settings, in.n)));

@@ -130,7 +130,7 @@ void rotate_back(const Coder& coder, const Block& block, Values& x) {
 
 }  // namespace
 
-bool encode_block(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at) {
+bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in, std::uint8_t* at) {
   std::fill_n(at, block.bytes(coder.levels), std::uint8_t{0});
   Values x{};
   std::uint32_t peak = 0;
@@ -191,7 +191,7 @@ namespace {
 
 // ---- Blocks without a scale
 
-bool encode_raw(const Carry& in, std::uint8_t* at) {
+bool encode_raw(const EncodeInput& in, std::uint8_t* at) {
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i) {
     const float v = in.take(i);
@@ -214,7 +214,7 @@ void decode_raw(const Block& block, std::size_t offset, std::span<const ByteView
 // ---- All blocks
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("eden", out.size(), bound(call.settings, in.n)));
   const Coder coder =
       coder_of(call.settings, rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase),
@@ -225,7 +225,7 @@ Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
   bool finite = true;
   const std::size_t done = kWith.encode(coder, in, out.data(), finite);
   const std::size_t bytes = each_block(coder.levels, in.n, done, [&](const Block& block, std::size_t offset) {
-    const Carry part = block::part(in, block.first, block.values);
+    const EncodeInput part = block::part(in, block.first, block.values);
     finite = (block.width == 0 ? encode_raw(part, &out[offset])
                                : encode_block(coder, block, part, &out[offset])) &&
              finite;
@@ -266,7 +266,7 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 }  // namespace
 
 const Kernels kReference = {
-    .encode = [](const Coder&, const Carry&, std::uint8_t*, bool&) { return std::size_t{0}; },
+    .encode = [](const Coder&, const EncodeInput&, std::uint8_t*, bool&) { return std::size_t{0}; },
     .decode = [](const Coder&, std::span<const ByteView>, const Merge&,
                  std::span<float>) { return std::size_t{0}; }};
 

@@ -206,14 +206,14 @@ std::uint16_t scale_of(const Coder& coder, const Block& block, double norm, cons
 
 // The reference, for one block that has a scale; `at` and `offset` are where it begins. in: the block's own values.
 // out: the whole chunk. encode_block returns whether all taken values are finite.
-bool encode_block(const Coder& coder, const Block& block, const Carry& in, std::uint8_t* at);
+bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in, std::uint8_t* at);
 void decode_block(const Coder& coder, const Block& block, std::size_t offset,
                   std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
 
 // Both process whole blocks from the first on and return how many: the SIMD kernels all, the reference kernels none.
 // The caller does the rest block by block. Sets `finite` to false if a taken value is not finite.
 struct Kernels {
-  std::size_t (*encode)(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite);
+  std::size_t (*encode)(const Coder& coder, const EncodeInput& in, std::uint8_t* out, bool& finite);
   std::size_t (*decode)(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
                         std::span<float> out);
 };

@@ -22,7 +22,7 @@ namespace tithe::eden::HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_SCALAR  // no vectors: the reference does all
 
-std::size_t encode(const Coder&, const Carry&, std::uint8_t*, bool&) { return 0; }
+std::size_t encode(const Coder&, const EncodeInput&, std::uint8_t*, bool&) { return 0; }
 std::size_t decode(const Coder&, std::span<const ByteView>, const Merge&, std::span<float>) { return 0; }
 
 #else
@@ -36,7 +36,7 @@ HWY_INLINE VF level_at(const std::int8_t* level, std::size_t i) {
 }
 
 template <bool kResidual>
-bool is_dust(const Carry& in) {
+bool is_dust(const EncodeInput& in) {
   VW most = hn::Zero(Words());
   for (std::size_t i = 0; i < kBlock; i += lanes()) most = hn::Max(most, magnitude(take<kResidual>(in, i)));
   return hn::AllTrue(Words(), hn::Lt(most, bits(hn::Set(Floats(), kDust))));
@@ -44,7 +44,7 @@ bool is_dust(const Carry& in) {
 
 // Sends nothing.
 template <bool kResidual>
-void keep(const Carry& in, std::size_t bytes, std::uint8_t* at) {
+void keep(const EncodeInput& in, std::size_t bytes, std::uint8_t* at) {
   std::fill_n(at, bytes, std::uint8_t{0});
   for (std::size_t i = 0; in.residual_out && i < kBlock; i += lanes())
     hn::StoreU(take<kResidual>(in, i), Floats(), in.residual_out + i);
@@ -55,8 +55,8 @@ void keep(const Carry& in, std::size_t bytes, std::uint8_t* at) {
 // than 20 kBlock. Whole numbers may be added in any order, so they stay in the order that narrowing left, until they
 // are widened.
 template <bool kResidual, typename Fetch>
-HWY_INLINE void leave(const Carry& in, const Signs& signs, float scale, std::int16_t* HWY_RESTRICT level,
-                      Fetch fetch) {
+HWY_INLINE void leave(const EncodeInput& in, const Signs& signs, float scale,
+                      std::int16_t* HWY_RESTRICT level, Fetch fetch) {
   const VF plus = hn::Set(Floats(), scale), minus = hn::Set(Floats(), -scale);
   const auto keep = [&](std::size_t i, VI sum) HWY_ATTR {  // the product is exact
     const VF unsent =
@@ -72,7 +72,7 @@ HWY_INLINE void leave(const Carry& in, const Signs& signs, float scale, std::int
 }
 
 template <unsigned kBits, bool kResidual>
-bool encode_one(const Coder& coder, const Block& block, const Carry& in, const Carry& ahead,
+bool encode_one(const Coder& coder, const Block& block, const EncodeInput& in, const EncodeInput& ahead,
                 std::uint8_t* at) {
   constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Floats());  // the order of base/fold.h
   HWY_ALIGN float x[kBlock];
@@ -118,13 +118,13 @@ bool encode_one(const Coder& coder, const Block& block, const Carry& in, const C
 }
 
 template <unsigned kBits>
-std::size_t encode_as(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite) {
+std::size_t encode_as(const Coder& coder, const EncodeInput& in, std::uint8_t* out, bool& finite) {
   constexpr std::size_t bytes = kScaleBytes + kCodes<kBits>;
   std::size_t first = 0;
   for (std::uint8_t* at = out + kHead; first + kBlock <= in.n; first += kBlock, at += bytes) {
     const Block block{first, kBlock, kBlock};
-    const Carry part = block::part(in, first, kBlock);
-    const Carry ahead = first + 2 * kBlock <= in.n ? block::part(in, first + kBlock, kBlock) : part;
+    const EncodeInput part = block::part(in, first, kBlock);
+    const EncodeInput ahead = first + 2 * kBlock <= in.n ? block::part(in, first + kBlock, kBlock) : part;
     finite = (in.residual ? encode_one<kBits, true>(coder, block, part, ahead, at)
                           : encode_one<kBits, false>(coder, block, part, ahead, at)) &&
              finite;
@@ -132,7 +132,7 @@ std::size_t encode_as(const Coder& coder, const Carry& in, std::uint8_t* out, bo
   return first / kBlock;
 }
 
-std::size_t encode(const Coder& coder, const Carry& in, std::uint8_t* out, bool& finite) {
+std::size_t encode(const Coder& coder, const EncodeInput& in, std::uint8_t* out, bool& finite) {
   switch (coder.levels.bits) {
     case 1:
       return encode_as<1>(coder, in, out, finite);

@@ -156,7 +156,7 @@ void add_bins(const range::Head& code, const Block& block, const std::uint8_t* f
 
 }  // namespace
 
-bool encode_block(const Head& head, const Block& block, const Carry& in, const Room& room,
+bool encode_block(const Head& head, const Block& block, const EncodeInput& in, const Room& room,
                   std::uint8_t* payload) {
   const fourier::Tables& t = block.tables();
   std::uint32_t largest = 0;
@@ -204,7 +204,7 @@ std::size_t scratch(const Settings& s, std::size_t n) {
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const Settings& s = call.settings;
   TITHE_TRY(codec::check_room("fft", out.size(), bound(s, in.n)));
   TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(s, in.n)));
@@ -240,10 +240,10 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 
 }  // namespace
 
-const Kernels kReference = {
-    .encode = [](const Head&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return std::size_t{0}; },
-    .decode = [](const Head&, std::span<const ByteView>, const Merge&, std::span<float>,
-                 std::uint8_t*) { return std::size_t{0}; }};
+const Kernels kReference = {.encode = [](const Head&, const EncodeInput&, std::uint8_t*, std::uint8_t*,
+                                         bool&) { return std::size_t{0}; },
+                            .decode = [](const Head&, std::span<const ByteView>, const Merge&,
+                                         std::span<float>, std::uint8_t*) { return std::size_t{0}; }};
 
 }  // namespace fft
 

@@ -110,7 +110,7 @@ struct Room {
 };
 
 // The reference, for one block. encode_block returns whether all taken values are finite.
-bool encode_block(const Head& head, const Block& block, const Carry& in, const Room& room,
+bool encode_block(const Head& head, const Block& block, const EncodeInput& in, const Room& room,
                   std::uint8_t* payload);
 void decode_block(const Head& head, const Block& block, std::span<const ByteView> payloads, const Merge& how,
                   const Room& room, std::span<float> out);
@@ -139,7 +139,7 @@ struct Work {
 // Both process whole blocks from the first on and return how many: the SIMD kernels all, side by side, the reference
 // kernels none. The caller does the rest block by block. `scratch` has room for Work.
 struct Kernels {
-  std::size_t (*encode)(const Head& head, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
+  std::size_t (*encode)(const Head& head, const EncodeInput& in, std::uint8_t* payload, std::uint8_t* scratch,
                         bool& finite);
   std::size_t (*decode)(const Head& head, std::span<const ByteView> payloads, const Merge& how,
                         std::span<float> out, std::uint8_t* scratch);

@@ -19,7 +19,7 @@ namespace tithe::fft::HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_SCALAR  // no vectors: the reference does all
 
-std::size_t encode(const Head&, const Carry&, std::uint8_t*, std::uint8_t*, bool&) { return 0; }
+std::size_t encode(const Head&, const EncodeInput&, std::uint8_t*, std::uint8_t*, bool&) { return 0; }
 std::size_t decode(const Head&, std::span<const ByteView>, const Merge&, std::span<float>, std::uint8_t*) {
   return 0;
 }
@@ -28,7 +28,7 @@ std::size_t decode(const Head&, std::span<const ByteView>, const Merge&, std::sp
 using namespace range::HWY_NAMESPACE;
 using range::HWY_NAMESPACE::magnitude;
 
-HWY_INLINE VF take_at(const Carry& in, std::size_t i) {
+HWY_INLINE VF take_at(const EncodeInput& in, std::size_t i) {
   return in.residual ? take<true>(in, i) : take<false>(in, i);
 }
 
@@ -38,8 +38,8 @@ struct Group {
   std::size_t count;
 };
 
-void load_values(const Carry& in, const Group& g, const fourier::Tables& t, const Scale (&scale)[kWidth],
-                 float* z) {
+void load_values(const EncodeInput& in, const Group& g, const fourier::Tables& t,
+                 const Scale (&scale)[kWidth], float* z) {
   HWY_ALIGN float down[kWidth];
   HWY_ALIGN std::uint32_t live[kWidth];
   std::size_t row[kWidth];
@@ -84,7 +84,7 @@ HWY_INLINE void for_values(const Group& g, const fourier::Tables& t, const float
   }
 }
 
-std::uint32_t largest_of(const Carry& in, std::size_t first, std::size_t length) {
+std::uint32_t largest_of(const EncodeInput& in, std::size_t first, std::size_t length) {
   VW most = hn::Zero(Words());
   for (std::size_t i = first; i < first + length; i += kWidth) {
     most = hn::Max(most, magnitude(take_at(in, i)));
@@ -264,7 +264,7 @@ void values_of(const fourier::Tables& t, float* z) {
 
 // ---- Both ways
 
-std::size_t encode(const Head& head, const Carry& in, std::uint8_t* payload, std::uint8_t* scratch,
+std::size_t encode(const Head& head, const EncodeInput& in, std::uint8_t* payload, std::uint8_t* scratch,
                    bool& finite) {
   const std::size_t blocks = in.n / head.length(), length = head.length();
   const fourier::Tables& t = fourier::tables(head.log - 1);

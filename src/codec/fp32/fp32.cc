@@ -14,7 +14,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("fp32", out.size(), bound(call.settings, in.n)));
   return Encoded{4 * in.n, kWith.encode(in, out.data())};
 }
@@ -47,7 +47,7 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 }  // namespace
 
 const Kernels kReference = {
-    .encode = [](const Carry& in, std::uint8_t* out) { return encode_from(0, in, out); },
+    .encode = [](const EncodeInput& in, std::uint8_t* out) { return encode_from(0, in, out); },
     .decode = [](std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out) { decode_from(0, payloads, how, out); },
     .combine = [](std::size_t n, std::uint8_t* acc,

@@ -16,7 +16,7 @@ namespace tithe::fp32 {
 
 // The per-value code, for values [first, n).
 
-inline bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
+inline bool encode_from(std::size_t first, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
     const float v = in.take(i);
@@ -45,7 +45,7 @@ inline bool combine_from(std::size_t first, std::size_t n, std::uint8_t* acc, co
 }
 
 struct Kernels {
-  bool (*encode)(const Carry& in, std::uint8_t* out);
+  bool (*encode)(const EncodeInput& in, std::uint8_t* out);
   void (*decode)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
   bool (*combine)(std::size_t n, std::uint8_t* acc, const std::uint8_t* in);
 };

@@ -16,7 +16,7 @@ using namespace simd::HWY_NAMESPACE;
 HWY_INLINE void store(VF v, std::uint8_t* p) { hn::StoreU(v, Floats(), reinterpret_cast<float*>(p)); }
 
 template <bool kResidual, bool kResidualOut>
-bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+bool encode_as(const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   Peak peak;
   std::size_t i = 0;
   for (; i < whole(in.n); i += lanes()) {
@@ -28,7 +28,7 @@ bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
   return encode_from(i, in, out) && peak.finite();
 }
 
-bool encode(const Carry& in, std::uint8_t* out) {
+bool encode(const EncodeInput& in, std::uint8_t* out) {
   if (in.residual) return in.residual_out ? encode_as<true, true>(in, out) : encode_as<true, false>(in, out);
   return in.residual_out ? encode_as<false, true>(in, out) : encode_as<false, false>(in, out);
 }

@@ -16,7 +16,7 @@ std::size_t bound(const Settings&, std::size_t n) { return bytes(n); }
 Status check_payload(const Call&, std::size_t n, ByteView payload) { return check("fp8", n, payload); }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("fp8", out.size(), bytes(in.n)));
   out[0] = format_of(call.settings);
   std::uint8_t* scales = out.data() + kHead;

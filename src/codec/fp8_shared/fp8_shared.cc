@@ -47,13 +47,13 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   return call.phase == 0 ? check_scales(call, n, payload) : check_codes(call, n, payload);
 }
 
-Encoded encode_scales(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
+Encoded encode_scales(const Kernels& with, const Call& call, const EncodeInput& in, Bytes out) {
   wire::put(out.data(), std::uint16_t{1});
   out[2] = format_of(call.settings);
   return {bound_scales(call.settings, in.n), with.find_scales(out[2], in, out.data() + kTop)};
 }
 
-Encoded encode_codes(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
+Encoded encode_codes(const Kernels& with, const Call& call, const EncodeInput& in, Bytes out) {
   out[0] = format_of(call.settings);
   std::uint8_t* scales = out.data() + fp8::kHead;
   const unsigned ranks = wire::get<std::uint16_t>(call.context.data());
@@ -75,7 +75,7 @@ Encoded encode_codes(const Kernels& with, const Call& call, const Carry& in, Byt
 unsigned harmless_scale(std::uint8_t format) { return format == E4M3::kNumber ? 220 : 213; }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const Phase& phase = fp8_shared_codec.phases[call.phase];
   TITHE_TRY(codec::check_room("fp8_shared", out.size(), phase.bound(call.settings, in.n)));
   return call.phase == 0 ? encode_scales(kWith, call, in, out) : encode_codes(kWith, call, in, out);

@@ -173,7 +173,7 @@ std::size_t scratch(const Settings& s, std::size_t n) {
 
 // ---- The reference
 
-Encoded encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_split(const Head& head, const EncodeInput& in, std::uint8_t* out) {
   const Classes c = classes(head);
   const std::size_t plane = plane_bytes(in.n);
   std::uint8_t* low = out + kHead;
@@ -204,12 +204,12 @@ Encoded encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
   return {static_cast<std::size_t>(at - out), finite};
 }
 
-Encoded encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_burst(const Head& head, const EncodeInput& in, std::uint8_t* out) {
   const Classes c = classes(head);
   std::uint8_t* at = out + kHead + 2 * blocks(in.n);
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
+    const EncodeInput to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const Encoded block = encode_groups(c, to_end, first, at);
     wire::put(out + kHead + 2 * (first / kBlock), static_cast<std::uint16_t>(block.bytes));
     at += block.bytes;
@@ -273,7 +273,7 @@ void merge_in_turn(std::span<const ByteView> payloads, const Merge& how, std::sp
 // ---- The functions of Impl
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("inceptionn", out.size(), bound(call.settings, in.n)));
   const Head head = head_of(call.settings);
   out[0] = head.mode;
@@ -326,7 +326,7 @@ const Kernels kReference = {
     .decode_burst = [](std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
                        const std::uint8_t*) { merge_in_turn(payloads, how, out); }};
 
-Encoded encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to) {
+Encoded encode_groups(const Classes& c, const EncodeInput& in, std::size_t first, std::uint8_t* to) {
   std::uint8_t* at = to;
   bool finite = true;
   for (; first < in.n; first += kGroup) {

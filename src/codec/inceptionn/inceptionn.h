@@ -91,8 +91,8 @@ struct Split {
 struct Kernels {
   // Bytes of the values with these tags: one per bit of low, two per bit of high, one more where both are set.
   std::size_t (*value_bytes)(const std::uint8_t* low, const std::uint8_t* high, std::size_t plane);
-  Encoded (*encode_split)(const Head& head, const Carry& in, std::uint8_t* out);
-  Encoded (*encode_burst)(const Head& head, const Carry& in, std::uint8_t* out);
+  Encoded (*encode_split)(const Head& head, const EncodeInput& in, std::uint8_t* out);
+  Encoded (*encode_burst)(const Head& head, const EncodeInput& in, std::uint8_t* out);
   // One checked payload or more, all in the same layout. lengths: with a single payload the bytes of each of its
   // groups, else nullptr.
   void (*decode_split)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
@@ -101,10 +101,10 @@ struct Kernels {
 };
 extern const Kernels kReference;
 extern const Kernels kSimd;  // inceptionn_simd.cc; two of its kernels have files of their own:
-Encoded encode_burst_simd(const Head& head, const Carry& in, std::uint8_t* out);
+Encoded encode_burst_simd(const Head& head, const EncodeInput& in, std::uint8_t* out);
 void decode_burst_simd(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
                        const std::uint8_t* lengths);
 // The reference encode of values [first, in.n) as burst groups, written to `to`; first is a multiple of kGroup.
-Encoded encode_groups(const Classes& c, const Carry& in, std::size_t first, std::uint8_t* to);
+Encoded encode_groups(const Classes& c, const EncodeInput& in, std::size_t first, std::uint8_t* to);
 
 }  // namespace tithe::inceptionn

@@ -61,7 +61,7 @@ struct Groups {
 #if HWY_TARGET == HWY_SCALAR  // has no shuffles, and whole() no values for it
 using GroupEdges = Edges;
 template <bool kResidual, bool kResidualOut>
-std::uint8_t* encode_two(const Edges&, const Carry&, std::size_t, std::uint8_t* at, Peak&) {
+std::uint8_t* encode_two(const Edges&, const EncodeInput&, std::size_t, std::uint8_t* at, Peak&) {
   return at;
 }
 #else
@@ -82,7 +82,8 @@ struct GroupEdges : Edges {
 };
 
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE void sort_groups(const GroupEdges& c, const Carry& in, std::size_t i, Groups& to, Peak& peak) {
+HWY_INLINE void sort_groups(const GroupEdges& c, const EncodeInput& in, std::size_t i, Groups& to,
+                            Peak& peak) {
   __m256i tags[2];
   for (std::size_t g = 0; g < 2; ++g) {
     const VF v = take<kResidual>(in, i + 8 * g);
@@ -113,7 +114,8 @@ HWY_INLINE std::uint32_t even_bits(std::uint64_t v) {
 }
 
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE void sort_groups(const GroupEdges& c, const Carry& in, std::size_t i, Groups& to, Peak& peak) {
+HWY_INLINE void sort_groups(const GroupEdges& c, const EncodeInput& in, std::size_t i, Groups& to,
+                            Peak& peak) {
   std::uint64_t low = 0, high = 0;
   for (std::size_t k = 0; k < kTwo; k += lanes()) {
     const Classified s(c, take<kResidual>(in, i + k));
@@ -132,7 +134,8 @@ HWY_INLINE void sort_groups(const GroupEdges& c, const Carry& in, std::size_t i,
 
 // Stores reach up to 16 bytes past the end.
 template <bool kResidual, bool kResidualOut>
-std::uint8_t* encode_two(const GroupEdges& c, const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) {
+std::uint8_t* encode_two(const GroupEdges& c, const EncodeInput& in, std::size_t i, std::uint8_t* at,
+                         Peak& peak) {
   Groups two;
   sort_groups<kResidual, kResidualOut>(c, in, i, two, peak);
   const hn::Full128<std::uint8_t> d;
@@ -168,7 +171,7 @@ class Step {
 
   // Stores reach up to 60 bytes past the end.
   template <bool kResidual, bool kResidualOut>
-  HWY_INLINE std::uint8_t* encode(const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
+  HWY_INLINE std::uint8_t* encode(const EncodeInput& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
     const VF v[2] = {take<kResidual>(in, i), take<kResidual>(in, i + 16)};
     const auto upper = upper_halves(v[0], v[1]);
     const auto exponent_above = hn::Add(upper, upper);
@@ -221,7 +224,7 @@ struct Step {
   explicit Step(const Head& head) : edges(classes(head)) {}
   static constexpr std::size_t kValues = kTwo;
   template <bool kResidual, bool kResidualOut>
-  HWY_INLINE std::uint8_t* encode(const Carry& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
+  HWY_INLINE std::uint8_t* encode(const EncodeInput& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
     return encode_two<kResidual, kResidualOut>(edges, in, i, at, peak);
   }
   GroupEdges edges;
@@ -229,7 +232,7 @@ struct Step {
 #endif
 
 template <bool kResidual, bool kResidualOut>
-Encoded encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+Encoded encode_as(const Head& head, const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   constexpr std::size_t kReach = 64;  // bytes that stores write past the end
   const Classes c = classes(head);
   const Step step(head);
@@ -239,7 +242,7 @@ Encoded encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT 
   std::uint8_t
       apart[kMostBlockBytes + kReach];  // for the last blocks: the payload has no room for kReach after them
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
+    const EncodeInput to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const bool is_apart = in.n - first < 2 * kBlock;
     std::uint8_t* const begin = is_apart ? apart : at;
     std::uint8_t* to = begin;
@@ -258,7 +261,7 @@ Encoded encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT 
   return {static_cast<std::size_t>(at - out), finite && peak.finite()};
 }
 
-Encoded encode_burst(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_burst(const Head& head, const EncodeInput& in, std::uint8_t* out) {
   if (in.residual)
     return in.residual_out ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
   return in.residual_out ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
@@ -273,7 +276,7 @@ namespace tithe::inceptionn {
 
 HWY_EXPORT(encode_burst);
 
-Encoded encode_burst_simd(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_burst_simd(const Head& head, const EncodeInput& in, std::uint8_t* out) {
   return HWY_DYNAMIC_DISPATCH(encode_burst)(head, in, out);
 }
 

@@ -49,8 +49,8 @@ struct Counts {
 
 // Appends one vector to the streams; returns the two bits of the tags in low and high.
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
-                              Peak& peak, std::uint64_t& low, std::uint64_t& high) {
+HWY_INLINE void encode_vector(const Edges& c, const EncodeInput& in, std::size_t i, Streams& to,
+                              Counts& count, Peak& peak, std::uint64_t& low, std::uint64_t& high) {
   const Classified s(c, take<kResidual>(in, i));
   const std::uint64_t is_wide = bits_of(s.wide);
   const std::uint64_t is_full = bits_of(s.full);
@@ -79,8 +79,8 @@ HWY_INLINE void encode_vector(const Edges& c, const Carry& in, std::size_t i, St
 // Appends 64 values; returns the two bits of the tags in low and high.
 #if HWY_TARGET == HWY_AVX3_DL
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
-                            Peak& peak, std::uint64_t& low, std::uint64_t& high) {
+HWY_INLINE void encode_word(const ByteEdges& c, const EncodeInput& in, std::size_t i, Streams& to,
+                            Counts& count, Peak& peak, std::uint64_t& low, std::uint64_t& high) {
   VF v[4];
   for (std::size_t k = 0; k < 4; ++k) v[k] = take<kResidual>(in, i + 16 * k);
   const Shorts d;
@@ -118,8 +118,8 @@ HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, 
 }
 #else
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
-                            Peak& peak, std::uint64_t& low, std::uint64_t& high) {
+HWY_INLINE void encode_word(const ByteEdges& c, const EncodeInput& in, std::size_t i, Streams& to,
+                            Counts& count, Peak& peak, std::uint64_t& low, std::uint64_t& high) {
   low = high = 0;
   for (std::size_t k = 0; k < kWord; k += lanes()) {
     std::uint64_t bit[2];
@@ -130,8 +130,8 @@ HWY_INLINE void encode_word(const ByteEdges& c, const Carry& in, std::size_t i, 
 }
 #endif
 
-HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, Streams& to, Counts& count,
-                             bool& finite, std::uint8_t* low, std::uint8_t* high) {
+HWY_INLINE void encode_value(const Classes& c, const EncodeInput& in, std::size_t i, Streams& to,
+                             Counts& count, bool& finite, std::uint8_t* low, std::uint8_t* high) {
   const float v = in.take(i);
   const CodedValue s = send(c, v);
   low[i / 8] = static_cast<std::uint8_t>(low[i / 8] | (s.tag & 1U) << (i % 8));
@@ -144,7 +144,7 @@ HWY_INLINE void encode_value(const Classes& c, const Carry& in, std::size_t i, S
 }
 
 template <bool kResidual, bool kResidualOut>
-Encoded encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+Encoded encode_as(const Head& head, const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   const Classes c = classes(head);
   const ByteEdges edges(c);
   const std::size_t plane = plane_bytes(in.n);
@@ -179,7 +179,7 @@ Encoded encode_as(const Head& head, const Carry& in, std::uint8_t* HWY_RESTRICT 
   return {static_cast<std::size_t>(at - out), finite && peak.finite()};
 }
 
-Encoded encode_split(const Head& head, const Carry& in, std::uint8_t* out) {
+Encoded encode_split(const Head& head, const EncodeInput& in, std::uint8_t* out) {
   if (in.residual)
     return in.residual_out ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
   return in.residual_out ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);

@@ -23,7 +23,7 @@ HWY_INLINE std::uint64_t bits_of(Mask mask) { return set_of(Words(), mask); }
 // Prefetches the `values` values from i + kAhead on. Encoding takes too long per value for the hardware prefetcher to
 // get that far ahead.
 template <bool kResidual>
-HWY_INLINE void prefetch_ahead(const Carry& in, std::size_t i, std::size_t values) {
+HWY_INLINE void prefetch_ahead(const EncodeInput& in, std::size_t i, std::size_t values) {
   constexpr std::size_t kAhead = 512;
   constexpr std::size_t kLine = 16;  // values in a line of the cache
   if (in.n - i < kAhead + values) return;

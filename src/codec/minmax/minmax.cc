@@ -24,7 +24,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 }
 
 // The first of several zeros is the end.
-Ends find(const Carry& in) {
+Ends find(const EncodeInput& in) {
   if (in.n == 0) return {};
   Ends ends{in.take(0), in.take(0)};
   for (std::size_t i = 0; i < in.n; ++i) {
@@ -37,7 +37,7 @@ Ends find(const Carry& in) {
 }
 
 // A code of 0 for each value: one that is not finite has none.
-bool encode_ref(const Call& call, const Carry& in, std::uint8_t* out) {
+bool encode_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   const Ends ends = find(in);
   std::fill_n(out, bound(call.settings, in.n), std::uint8_t{0});
   put_head(call.settings, in.n, ends, out);

@@ -68,7 +68,7 @@ struct Range {
 
 // Encodes values [first, n) into a payload that has its head; the bytes of their codes are 0 before.
 template <typename Real>
-void send_from(std::size_t first, const Call& call, const Carry& in, std::uint8_t* payload) {
+void send_from(std::size_t first, const Call& call, const EncodeInput& in, std::uint8_t* payload) {
   const unsigned bits = bits_of(call.settings);
   const bool nearest = call.settings[kRound] != 0;
   const std::uint64_t key = block::key(call);

@@ -144,7 +144,7 @@ class Literal {
 };
 
 template <bool kResidual>
-Ends find_as(const Carry& in) {
+Ends find_as(const EncodeInput& in) {
   if (in.n == 0) return {};
   constexpr std::size_t kAtOnce = 64 / hn::MaxLanes(Floats());
   Peak peak;
@@ -184,7 +184,7 @@ Ends find_as(const Carry& in) {
 }
 
 template <unsigned kWidth, template <unsigned> typename Math, bool kResidual>
-void send_as(const Call& call, const Carry& in, std::uint8_t* HWY_RESTRICT payload) {
+void send_as(const Call& call, const EncodeInput& in, std::uint8_t* HWY_RESTRICT payload) {
   using Real = typename Math<kWidth>::Real;
   const Range<Real> range(payload, kWidth);
   const Math<kWidth> math(range);
@@ -216,7 +216,7 @@ void send_as(const Call& call, const Carry& in, std::uint8_t* HWY_RESTRICT paylo
 }
 
 template <unsigned kWidth, template <unsigned> typename Math>
-void send(const Call& call, const Carry& in, std::uint8_t* payload) {
+void send(const Call& call, const EncodeInput& in, std::uint8_t* payload) {
   const Range<typename Math<kWidth>::Real> range(payload, kWidth);
   if (range.gap() > 0) {
     in.residual ? send_as<kWidth, Math, true>(call, in, payload)
@@ -229,14 +229,14 @@ void send(const Call& call, const Carry& in, std::uint8_t* payload) {
 }
 
 template <unsigned kWidth>
-bool encode_bits(const Call& call, const Carry& in, std::uint8_t* out) {
+bool encode_bits(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   const Ends ends = in.residual ? find_as<true>(in) : find_as<false>(in);
   put_head(call.settings, in.n, ends, out);
   literal(call.settings) ? send<kWidth, Literal>(call, in, out) : send<kWidth, Strict>(call, in, out);
   return ends.finite;
 }
 
-bool encode(const Call& call, const Carry& in, std::uint8_t* out) {
+bool encode(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   switch (bits_of(call.settings)) {
     case 1:
       return encode_bits<1>(call, in, out);

@@ -142,7 +142,7 @@ void remember(const MatrixShape& s, const float* q, Bytes memory) {
 // ---- Encode and decode
 
 template <const Kernels& kWith>
-Result<Encoded> encode_p(const Call& call, const Carry& in, const MatrixShape& s, Bytes out) {
+Result<Encoded> encode_p(const Call& call, const EncodeInput& in, const MatrixShape& s, Bytes out) {
   wire::put(out.data(), static_cast<std::uint32_t>(s.rank));
   wire::put(out.data() + 4, static_cast<std::uint32_t>(s.cols));
   if (s.rank == 0) {
@@ -176,7 +176,7 @@ bool all_moderate(const float* v, std::size_t count) {
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode_q(const Call& call, const Carry& in, const MatrixShape& s, Bytes out) {
+Result<Encoded> encode_q(const Call& call, const EncodeInput& in, const MatrixShape& s, Bytes out) {
   if (s.rank == 0) {
     bool finite = true;
     for (std::size_t i = 0; i < in.n; ++i) {
@@ -205,7 +205,7 @@ Result<Encoded> encode_q(const Call& call, const Carry& in, const MatrixShape& s
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const MatrixShape s = shape_of(call.settings, in.n);
   const Phase& phase = powersgd_codec.phases[call.phase];
   TITHE_TRY(codec::check_room("powersgd", out.size(), phase.bound(call.settings, in.n)));

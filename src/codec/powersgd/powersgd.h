@@ -48,7 +48,7 @@ MatrixShape shape_of(const Settings& s, std::size_t n);
 
 // The rows of M from `first` to the last, as encode reads them.
 struct Rows {
-  const Carry& in;
+  const EncodeInput& in;
   const MatrixShape& shape;
   std::size_t first;
 };

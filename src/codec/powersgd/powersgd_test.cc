@@ -53,10 +53,10 @@ class Workers {
         Bytes_ payload(powersgd_codec.phases[phase].bound(settings_, n));
         call.phase = phase;
         call.context = factor_;
-        Carry carry{grads[w].data(), nullptr, nullptr, n};
-        if (feedback) carry.residual = left_[w].data();
-        if (feedback && phase == 1) carry.residual_out = left_[w].data();
-        const Result<Encoded> done = impl_.encode(call, carry, payload);
+        EncodeInput input{grads[w].data(), nullptr, nullptr, n};
+        if (feedback) input.residual = left_[w].data();
+        if (feedback && phase == 1) input.residual_out = left_[w].data();
+        const Result<Encoded> done = impl_.encode(call, input, payload);
         EXPECT_TRUE(done.ok() && done->bytes == payload.size());
         finite_ = done.ok() && done->finite;
         if (w == 0)

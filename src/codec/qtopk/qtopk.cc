@@ -114,7 +114,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 }
 
 // Writes the payload for topk's pairs; residual_out becomes the rounding errors.
-std::size_t shorten(const sparse::Pairs& pairs, const Carry& in, Bytes out) {
+std::size_t shorten(const sparse::Pairs& pairs, const EncodeInput& in, Bytes out) {
   std::uint32_t top = 0;
   for (std::size_t j = 0; j < pairs.count(); ++j) top = std::max(top, level(pairs.value(j)));
   std::size_t count = 0;
@@ -141,7 +141,7 @@ std::size_t shorten(const sparse::Pairs& pairs, const Carry& in, Bytes out) {
 }
 
 // Selects as topk does, then writes two bytes per value.
-Result<Encoded> shorten_chosen(largest::Choose choose, const Call& call, const Carry& in, Bytes pairs,
+Result<Encoded> shorten_chosen(largest::Choose choose, const Call& call, const EncodeInput& in, Bytes pairs,
                                Bytes out) {
   TITHE_TRY(sparse::check_values("qtopk", in.n));
   auto chosen = choose(call, call.settings[kRatio], in, pairs);
@@ -152,7 +152,7 @@ Result<Encoded> shorten_chosen(largest::Choose choose, const Call& call, const C
 
 std::size_t pair_bytes(const Settings& s, std::size_t n) { return sparse::bytes(most(s, n)); }
 
-Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("qtopk", out.size(), bound(call.settings, in.n)));
   std::vector<std::uint8_t> pairs(pair_bytes(call.settings, in.n));
   return shorten_chosen(largest::choose_ref, call, in, pairs, out);
@@ -162,7 +162,7 @@ std::size_t scratch(const Settings& s, std::size_t n) {
   return largest::scratch(s[kRatio], n) + pair_bytes(s, n);
 }
 
-Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("qtopk", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("qtopk", call.scratch.size(), scratch(call.settings, in.n)));
   const Bytes pairs = call.scratch.subspan(largest::scratch(call.settings[kRatio], in.n));

@@ -98,7 +98,7 @@ std::uint64_t begin(const Call& call, std::size_t n, Bytes out) {
   return key;
 }
 
-Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   std::vector<float> values(in.n);
@@ -115,7 +115,7 @@ Result<Encoded> encode_ref(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 
-Result<Encoded> encode_simd(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   const std::uint64_t key = begin(call, in.n, out);

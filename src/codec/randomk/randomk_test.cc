@@ -71,9 +71,9 @@ TEST(Randomk, ContractsInExpectation) {
       constexpr int kRounds = 4000;
       for (std::uint32_t round = 0; round < kRounds; ++round) {
         call.round = round;
-        const Carry carry{x.data(), nullptr, nullptr, n};
+        const EncodeInput input{x.data(), nullptr, nullptr, n};
         std::vector<std::uint8_t> payload(randomk_codec.phases[0].bound(call.settings, n));
-        ASSERT_TRUE(randomk_codec.impls.front().encode(call, carry, payload).ok());
+        ASSERT_TRUE(randomk_codec.impls.front().encode(call, input, payload).ok());
         double kept = 0;
         for (std::size_t at = 16; at < payload.size(); at += 4) {
           const double v = wire::get<float>(&payload[at]);

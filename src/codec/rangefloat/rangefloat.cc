@@ -25,14 +25,14 @@ Head head_of(ByteView payload) { return {payload[0], payload[1]}; }
 // ---- Choice of m
 
 // The largest magnitude of values [first, end), as bits.
-std::uint32_t largest_of(const Carry& in, std::size_t first, std::size_t end) {
+std::uint32_t largest_of(const EncodeInput& in, std::size_t first, std::size_t end) {
   std::uint32_t largest = 0;
   for (std::size_t i = first; i < end; ++i) largest = std::max(largest, magnitude(in.take(i)));
   return largest;
 }
 
 // Tries each m on the first 256 values of four evenly spaced blocks, each with its own range unless one is given.
-double error_on_sample(const Head& head, std::uint32_t given, const Carry& in) {
+double error_on_sample(const Head& head, std::uint32_t given, const EncodeInput& in) {
   constexpr std::size_t kPieces = 4;
   constexpr std::size_t kPiece = 256;
   const std::size_t blocks = (in.n + kBlock - 1) / kBlock;
@@ -50,7 +50,7 @@ double error_on_sample(const Head& head, std::uint32_t given, const Carry& in) {
   return error;
 }
 
-Head choose(const Settings& s, const Carry& in) {
+Head choose(const Settings& s, const EncodeInput& in) {
   const int bits = bits_of(s);
   if (s[kMantissa] >= 1) return {bits, std::min(static_cast<int>(s[kMantissa]), bits - 2)};
   Head best{bits, 1};
@@ -67,11 +67,12 @@ Head choose(const Settings& s, const Carry& in) {
 
 // ---- The reference
 
-bool encode_ref(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out) {
+bool encode_ref(const Head& head, std::uint32_t largest, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                         in.residual_out ? in.residual_out + first : nullptr, std::min(kBlock, in.n - first)};
+    const EncodeInput block = {in.grad + first, in.residual ? in.residual + first : nullptr,
+                               in.residual_out ? in.residual_out + first : nullptr,
+                               std::min(kBlock, in.n - first)};
     finite =
         encode_block(head, largest, block, out + first / kBlock * block_bytes(head.bits, kBlock)) && finite;
   }
@@ -101,7 +102,7 @@ void decode_ref(std::span<const ByteView> payloads, const Merge& how, std::span<
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const Settings& s = call.settings;
   TITHE_TRY(codec::check_room("rangefloat", out.size(), bound(s, in.n)));
   const Head head = choose(s, in);
@@ -131,7 +132,7 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 
 }  // namespace
 
-bool encode_block(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out) {
+bool encode_block(const Head& head, std::uint32_t largest, const EncodeInput& in, std::uint8_t* out) {
   const std::uint32_t own = largest_of(in, 0, in.n);
   const Codes codes = Codes::ending_at(head, largest ? largest : own);
   wire::put(out, codes.base);

@@ -36,14 +36,14 @@ inline std::size_t bytes(int bits, std::size_t n) {
 // The kernels for codes of N = 8 bits. For other widths there is only the reference.
 struct Kernels {
   // head.mantissa has been chosen. largest: the bits of a given range, or 0. True: all taken values are finite.
-  bool (*encode)(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out);
+  bool (*encode)(const Head& head, std::uint32_t largest, const EncodeInput& in, std::uint8_t* out);
   void (*decode)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
 };
 extern const Kernels kReference;
 extern const Kernels kSimd;  // rangefloat_simd.cc
 
 // The reference for one block, and for one value.
-bool encode_block(const Head& head, std::uint32_t largest, const Carry& in, std::uint8_t* out);
+bool encode_block(const Head& head, std::uint32_t largest, const EncodeInput& in, std::uint8_t* out);
 float value_at(ByteView payload, std::size_t i);
 
 }  // namespace tithe::rangefloat

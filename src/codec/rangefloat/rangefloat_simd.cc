@@ -21,7 +21,7 @@ constexpr std::size_t kBlockBytes = kBlockHead + kBlock;
 
 #if HWY_TARGET == HWY_SCALAR  // has no two lanes to join, and whole() no values for it
 template <bool kResidual, bool kResidualOut>
-bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* out) {
+bool encode_one(const Head& head, std::uint32_t given, const EncodeInput& in, std::uint8_t* out) {
   return encode_block(head, given, in, out);
 }
 #else
@@ -37,7 +37,8 @@ HWY_INLINE void leave(VF v, VW upper, float* residual_out) {
 }
 
 template <bool kResidual, bool kResidualOut>
-bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+bool encode_one(const Head& head, std::uint32_t given, const EncodeInput& in,
+                std::uint8_t* HWY_RESTRICT out) {
   const std::size_t step = 2 * lanes();
   const std::size_t vectors = whole(in.n) / step * step;
   HWY_ALIGN std::uint16_t upper[kBlock];
@@ -95,13 +96,14 @@ bool encode_one(const Head& head, std::uint32_t given, const Carry& in, std::uin
 }
 #endif
 
-bool encode(const Head& head, std::uint32_t given, const Carry& in, std::uint8_t* out) {
+bool encode(const Head& head, std::uint32_t given, const EncodeInput& in, std::uint8_t* out) {
   const auto one = in.residual ? (in.residual_out ? encode_one<true, true> : encode_one<true, false>)
                                : (in.residual_out ? encode_one<false, true> : encode_one<false, false>);
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                         in.residual_out ? in.residual_out + first : nullptr, std::min(kBlock, in.n - first)};
+    const EncodeInput block = {in.grad + first, in.residual ? in.residual + first : nullptr,
+                               in.residual_out ? in.residual_out + first : nullptr,
+                               std::min(kBlock, in.n - first)};
     finite = one(head, given, block, out + first / kBlock * kBlockBytes) && finite;
   }
   return finite;

@@ -67,17 +67,17 @@ Status check_scales(const Call& call, std::size_t n, ByteView payload) {
   return {};
 }
 
-bool vote_ref(const Call& call, const Carry& in, std::uint8_t* out) {
+bool vote_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   std::fill_n(out, bound_votes(call.settings, in.n), std::uint8_t{0});
   put_head(bits_of(call.settings), out);
   return vote_from(0, bits_of(call.settings), in, out);
 }
 
 // A block that holds a value that is not finite has the scale 0.
-bool send_scales_ref(const Call& call, const Carry& in, std::uint8_t* out) {
+bool send_scales_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
+    const EncodeInput values = block::part(in, first, std::min(kBlock, in.n - first));
     Along along;
     for (std::size_t i = 0; i < values.n; ++i)
       along.see(i, values.take(i), majority(call.context, first + i));
@@ -97,7 +97,7 @@ void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merg
 constexpr codec::Check check = codec::by_phase<check_votes, check_scales>;
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const std::size_t bytes = sign_majority_codec.phases[call.phase].bound(call.settings, in.n);
   TITHE_TRY(codec::check_room("sign_majority", out.size(), bytes));
   const auto body = call.phase == 0 ? kWith.vote : kWith.send_scales;

@@ -48,7 +48,7 @@ inline float majority(ByteView votes, std::size_t i) {
 }
 
 // Writes the votes of values [first, n); their bytes are 0 before. False: some taken value is not finite.
-inline bool vote_from(std::size_t first, unsigned bits, const Carry& in, std::uint8_t* votes) {
+inline bool vote_from(std::size_t first, unsigned bits, const EncodeInput& in, std::uint8_t* votes) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
     const float v = in.take(i);
@@ -98,8 +98,8 @@ inline void decode_from(std::size_t first, ByteView votes, std::span<const ByteV
 
 struct Kernels {
   // The encodes of phase 0 and phase 1. True: all taken values are finite.
-  bool (*vote)(const Call& call, const Carry& in, std::uint8_t* out);
-  bool (*send_scales)(const Call& call, const Carry& in, std::uint8_t* out);
+  bool (*vote)(const Call& call, const EncodeInput& in, std::uint8_t* out);
+  bool (*send_scales)(const Call& call, const EncodeInput& in, std::uint8_t* out);
   void (*decode)(const Call& call, std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out);
 };

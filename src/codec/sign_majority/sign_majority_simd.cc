@@ -15,7 +15,7 @@ namespace {
 using namespace bit_packing::HWY_NAMESPACE;
 
 template <unsigned kWidth, bool kResidual>
-bool vote_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+bool vote_as(const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   put_head(kWidth, out);
   std::uint8_t* HWY_RESTRICT counts = out + kHead;
   Peak peak;
@@ -58,7 +58,7 @@ class Majorities {
 
 // Along::see for whole rows of a block, and their majorities.
 template <unsigned kWidth, bool kResidual>
-HWY_INLINE Along see_rows(const Carry& in, std::size_t first, const Majorities<kWidth>& majorities,
+HWY_INLINE Along see_rows(const EncodeInput& in, std::size_t first, const Majorities<kWidth>& majorities,
                           std::size_t rows, float* HWY_RESTRICT kept) {
   constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
   Wide sum[kVectors];
@@ -92,12 +92,12 @@ HWY_INLINE Along see_rows(const Carry& in, std::size_t first, const Majorities<k
 }
 
 template <unsigned kWidth, bool kResidual>
-bool send_scales_as(const Call& call, const Carry& in, std::uint8_t* out) {
+bool send_scales_as(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   const Majorities<kWidth> majorities(call.context);
   alignas(64) float kept[kBlock];
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
+    const EncodeInput values = block::part(in, first, std::min(kBlock, in.n - first));
     const std::size_t rows = whole(values.n) / kFoldLanes * kFoldLanes;
     Along along = see_rows<kWidth, kResidual>(values, first, majorities, rows, kept);
     for (std::size_t i = rows; i < values.n; ++i) {
@@ -119,10 +119,10 @@ bool send_scales_as(const Call& call, const Carry& in, std::uint8_t* out) {
 
 template <unsigned kWidth>
 struct Bits {
-  static bool vote(const Carry& in, std::uint8_t* out) {
+  static bool vote(const EncodeInput& in, std::uint8_t* out) {
     return in.residual ? vote_as<kWidth, true>(in, out) : vote_as<kWidth, false>(in, out);
   }
-  static bool send_scales(const Call& call, const Carry& in, std::uint8_t* out) {
+  static bool send_scales(const Call& call, const EncodeInput& in, std::uint8_t* out) {
     return in.residual ? send_scales_as<kWidth, true>(call, in, out)
                        : send_scales_as<kWidth, false>(call, in, out);
   }
@@ -158,11 +158,11 @@ auto with_bits(unsigned bits, Use use) {
   }
 }
 
-bool vote(const Call& call, const Carry& in, std::uint8_t* out) {
+bool vote(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   return with_bits(bits_of(call.settings), [&](auto with) { return with.vote(in, out); });
 }
 
-bool send_scales(const Call& call, const Carry& in, std::uint8_t* out) {
+bool send_scales(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   return with_bits(bits_of(call.settings), [&](auto with) { return with.send_scales(call, in, out); });
 }
 

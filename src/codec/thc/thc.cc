@@ -16,7 +16,7 @@ namespace {
 
 // ---- The reference
 
-double squares(const Carry& block) {
+double squares(const EncodeInput& block) {
   Fold<double> sum;
   for (std::size_t i = 0; i < block.n; ++i) {
     const double v = block.take(i);
@@ -25,7 +25,7 @@ double squares(const Carry& block) {
   return sum.total();
 }
 
-bool levels(const Grid& grid, bool table, std::uint64_t own, const Carry& block, Levels& out) {
+bool levels(const Grid& grid, bool table, std::uint64_t own, const EncodeInput& block, Levels& out) {
   bool finite = true;
   Values x{};
   for (std::size_t i = 0; i < block.n; ++i) {
@@ -122,19 +122,19 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
 
 // ---- Encode and decode
 
-Carry block_of(const Carry& in, std::size_t first) {
+EncodeInput block_of(const EncodeInput& in, std::size_t first) {
   return {in.grad + first, in.residual ? in.residual + first : nullptr,
           in.residual_out ? in.residual_out + first : nullptr, std::min(kBlock, in.n - first)};
 }
 
-Encoded encode_ranges(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
+Encoded encode_ranges(const Kernels& with, const Call& call, const EncodeInput& in, Bytes out) {
   const Quantizer quantizer(call.settings);
   wire::put(out.data(), std::uint16_t{1});
   wire::put(out.data() + 2, static_cast<std::uint16_t>(quantizer.top));
   wire::put(out.data() + 4, rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase));
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry block = block_of(in, first);
+    const EncodeInput block = block_of(in, first);
     const double energy = with.squares(block);
     finite = finite && std::isfinite(energy);  // squares of floats do not overflow
     const double range = quantizer.reach * std::sqrt(energy / static_cast<double>(width(block.n)));
@@ -145,7 +145,7 @@ Encoded encode_ranges(const Kernels& with, const Call& call, const Carry& in, By
   return {bound_ranges(call.settings, in.n), finite};
 }
 
-Encoded encode_fields(const Kernels& with, const Call& call, const Carry& in, Bytes out) {
+Encoded encode_fields(const Kernels& with, const Call& call, const EncodeInput& in, Bytes out) {
   const Quantizer quantizer(call.settings);
   const std::uint64_t own = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
   const unsigned bits = int_fields::bits_for(quantizer.top, workers_of(call.context));
@@ -154,7 +154,7 @@ Encoded encode_fields(const Kernels& with, const Call& call, const Carry& in, By
   Values sent;
   int_fields::put_head(out.data(), {1, bits});
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry block = block_of(in, first);
+    const EncodeInput block = block_of(in, first);
     const float range = range_of(call.context, first / kBlock);
     if (range == 0.0F) {
       finite = std::isfinite(with.squares(block)) && finite;
@@ -177,7 +177,7 @@ Encoded encode_fields(const Kernels& with, const Call& call, const Carry& in, By
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const Phase& phase = thc_codec.phases[call.phase];
   TITHE_TRY(codec::check_room("thc", out.size(), phase.bound(call.settings, in.n)));
   return call.phase == 0 ? encode_ranges(kWith, call, in, out) : encode_fields(kWith, call, in, out);

@@ -128,9 +128,9 @@ using Values = std::array<float, kBlock>;
 // The kernels, for one block.
 struct Kernels {
   // The sum of squares in the order of base/fold.h; not finite if some taken value is not.
-  double (*squares)(const Carry& block);
+  double (*squares)(const EncodeInput& block);
   // Rotates a block and rounds it to steps. False: some taken value is not finite.
-  bool (*levels)(const Grid&, bool table, std::uint64_t own, const Carry& block, Levels& out);
+  bool (*levels)(const Grid&, bool table, std::uint64_t own, const EncodeInput& block, Levels& out);
   // The values of the block, from the sums of the steps of `added` payloads.
   void (*values)(const Grid&, unsigned added, const Levels& sums, Values& out);
   const int_fields::Kernels& fields;

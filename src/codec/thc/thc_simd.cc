@@ -17,7 +17,7 @@ using namespace rotation::HWY_NAMESPACE;
 using VI = hn::Vec<Ints>;
 
 template <bool kResidual>
-double squares_of(const Carry& block) {
+double squares_of(const EncodeInput& block) {
   using Doubles = hn::Repartition<double, Floats>;
   using Singles = hn::Rebind<float, Doubles>;
   constexpr std::size_t kStep = hn::MaxLanes(Doubles());
@@ -40,12 +40,12 @@ double squares_of(const Carry& block) {
   }
   return fold.total();
 }
-double squares(const Carry& block) {
+double squares(const EncodeInput& block) {
   return block.residual ? squares_of<true>(block) : squares_of<false>(block);
 }
 
 template <bool kResidual>
-bool levels_of(const Grid& grid, std::uint64_t own, const Carry& block, Levels& out) {
+bool levels_of(const Grid& grid, std::uint64_t own, const EncodeInput& block, Levels& out) {
   HWY_ALIGN float x[kBlock];
   Peak peak;
   const Signs signs(grid.key, grid.first);
@@ -74,7 +74,7 @@ bool levels_of(const Grid& grid, std::uint64_t own, const Carry& block, Levels& 
   return peak.finite();
 }
 
-bool levels(const Grid& grid, bool table, std::uint64_t own, const Carry& block, Levels& out) {
+bool levels(const Grid& grid, bool table, std::uint64_t own, const EncodeInput& block, Levels& out) {
   if (table || block.n != kBlock || whole(kBlock) == 0)
     return kReference.levels(grid, table, own, block, out);
   return block.residual ? levels_of<true>(grid, own, block, out) : levels_of<false>(grid, own, block, out);

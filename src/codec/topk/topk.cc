@@ -44,7 +44,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   return sparse::check("topk", n, most(call.settings, n), payload);
 }
 
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("topk", in.n));
   TITHE_TRY(codec::check_room("topk", out.size(), bound(call.settings, in.n)));
   return largest::send_ref(form(call.settings), call.settings[kRatio], block_of(call.settings, in.n), in,
@@ -68,7 +68,7 @@ std::size_t scratch(const Settings& s, std::size_t n) {
 }
 
 // Block by block.
-Result<Encoded> encode_blocks(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_blocks(const Call& call, const EncodeInput& in, Bytes out) {
   const std::size_t block = block_of(call.settings, in.n);
   const Bytes pairs = call.scratch.subspan(choose_scratch(call.settings, in.n));
   std::uint8_t* const index = out.data() + sparse::kHead;
@@ -76,7 +76,7 @@ Result<Encoded> encode_blocks(const Call& call, const Carry& in, Bytes out) {
   std::size_t count = 0;
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += block) {
-    const Carry part = block::part(in, first, std::min(block, in.n - first));
+    const EncodeInput part = block::part(in, first, std::min(block, in.n - first));
     const Result<Encoded> done = largest::choose_simd(call, call.settings[kRatio], part, pairs);
     if (!done.ok()) return done;
     finite = finite && done->finite;
@@ -91,7 +91,7 @@ Result<Encoded> encode_blocks(const Call& call, const Carry& in, Bytes out) {
   return Encoded{.bytes = sparse::bytes(count), .finite = finite};
 }
 
-Result<Encoded> encode_plain(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_plain(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("topk", in.n));
   TITHE_TRY(codec::check_room("topk", out.size(), bound(call.settings, in.n)));
   TITHE_TRY(codec::check_scratch("topk", call.scratch.size(), scratch(call.settings, in.n)));

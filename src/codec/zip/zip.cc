@@ -72,7 +72,7 @@ void values_of(const Cursor& at, std::span<float> out) {
 
 }  // namespace
 
-std::size_t encode_block(const Carry& in, std::uint8_t* at, std::uint8_t* body, bool& finite) {
+std::size_t encode_block(const EncodeInput& in, std::uint8_t* at, std::uint8_t* body, bool& finite) {
   const std::size_t len = in.n;
   std::array<std::uint32_t, kBlock> bits;
   std::uint32_t any = 0;
@@ -125,7 +125,7 @@ void decode_block(std::span<Cursor> from, const Merge& how, std::span<float> out
 }
 
 const Kernels kReference = {
-    .encode = [](const Carry& in, const float*, std::uint8_t* head, std::uint8_t* body,
+    .encode = [](const EncodeInput& in, const float*, std::uint8_t* head, std::uint8_t* body,
                  bool& finite) { return encode_block(in, head, body, finite); },
     .decode = [](std::span<Cursor> from, const Merge& how, std::span<float> out,
                  bool) { decode_block(from, how, out); },
@@ -208,14 +208,14 @@ Status check(const Call&, std::size_t n, ByteView payload) {
 }
 
 template <const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("zip", out.size(), bound(call.settings, in.n)));
   constexpr std::size_t kAhead = kBlock;
   std::uint8_t* head = out.data();
   std::uint8_t* body = head + kHead * blocks_of(in.n);
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock, head += kHead) {
-    const Carry part = block::part(in, first, std::min(kBlock, in.n - first));
+    const EncodeInput part = block::part(in, first, std::min(kBlock, in.n - first));
     const float* ahead = first + kAhead + kBlock <= in.n ? part.grad + kAhead : part.grad;
     body += part.n == kBlock ? kWith.encode(part, ahead, head, body, finite)
                              : encode_block(part, head, body, finite);

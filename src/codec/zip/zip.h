@@ -120,7 +120,7 @@ inline Head best_of(const Counts& counts, std::size_t len) {
 
 // The reference, for a block of any length. encode_block writes head and body, reports in `finite` a value that is not,
 // and returns the bytes of the body.
-std::size_t encode_block(const Carry& in, std::uint8_t* head, std::uint8_t* body, bool& finite);
+std::size_t encode_block(const EncodeInput& in, std::uint8_t* head, std::uint8_t* body, bool& finite);
 
 // Where the next block of a payload stands, and where the payload ends.
 struct Cursor {
@@ -138,7 +138,7 @@ void decode_block(std::span<Cursor> from, const Merge& how, std::span<float> out
 struct Kernels {
   // As above; called for blocks of kBlock values alone. ahead: gradients that come soon. past_caches: out is not read
   // soon.
-  std::size_t (*encode)(const Carry& in, const float* ahead, std::uint8_t* head, std::uint8_t* body,
+  std::size_t (*encode)(const EncodeInput& in, const float* ahead, std::uint8_t* head, std::uint8_t* body,
                         bool& finite);
   void (*decode)(std::span<Cursor> from, const Merge& how, std::span<float> out, bool past_caches);
   // How many of the codes of kBlock values, `width` bits each, are escapes.

@@ -20,7 +20,8 @@ namespace tithe::zip::HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // no vectors: the reference does all
 
-std::size_t encode(const Carry& in, const float*, std::uint8_t* head, std::uint8_t* body, bool& finite) {
+std::size_t encode(const EncodeInput& in, const float*, std::uint8_t* head, std::uint8_t* body,
+                   bool& finite) {
   return encode_block(in, head, body, finite);
 }
 void decode(std::span<Cursor> from, const Merge& how, std::span<float> out, bool) {
@@ -65,7 +66,7 @@ HWY_INLINE std::uint64_t bits_of(Mask mask) {
 // ---- Encode
 
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE void cut(const Carry& in, const float* ahead, Cut& to) {
+HWY_INLINE void cut(const EncodeInput& in, const float* ahead, Cut& to) {
   VH any_lower = hn::Zero(Halves()), any_upper = hn::Zero(Halves());
   VO least = octets(kInf), largest = hn::Zero(Octs());
   for (std::size_t i = 0; i < kBlock; i += kOcts) {
@@ -160,7 +161,7 @@ HWY_INLINE void put_codes(const Cut& cut, unsigned first, std::uint8_t* HWY_REST
 }
 
 template <bool kResidual, bool kResidualOut>
-std::size_t encode_as(const Carry& in, const float* ahead, std::uint8_t* at, std::uint8_t* body,
+std::size_t encode_as(const EncodeInput& in, const float* ahead, std::uint8_t* at, std::uint8_t* body,
                       bool& finite) {
   Cut values;
   cut<kResidual, kResidualOut>(in, ahead, values);
@@ -191,7 +192,7 @@ std::size_t encode_as(const Carry& in, const float* ahead, std::uint8_t* at, std
   return head.body(kBlock);
 }
 
-std::size_t encode(const Carry& in, const float* ahead, std::uint8_t* head, std::uint8_t* body,
+std::size_t encode(const EncodeInput& in, const float* ahead, std::uint8_t* head, std::uint8_t* body,
                    bool& finite) {
   if (in.residual)
     return in.residual_out ? encode_as<true, true>(in, ahead, head, body, finite)

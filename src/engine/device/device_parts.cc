@@ -21,12 +21,14 @@ Address address_of(const void* at) { return reinterpret_cast<Address>(at); }
 
 }  // namespace
 
-DeviceParts::DeviceParts(std::vector<Made> parts, std::size_t staged_values, std::shared_ptr<Gpus> gpus)
+DeviceParts::DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values,
+                         std::shared_ptr<Gpus> gpus)
     : made_(std::move(parts)), staged_values_(staged_values), gpus_(std::move(gpus)), parts_(made_.size()) {}
 
 // ---- A round begins
 
-Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin, carry::Buffers& carry) {
+Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin,
+                          feedback::ErrorFeedback& feedback) {
   on_ = false;
   const Result<Gpu*> there = gpus_->at(origin.device);
   if (!there.ok())
@@ -42,7 +44,7 @@ Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin, 
                                                 t.key, owned.what(), origin.device)};
   bucket_.assign(bucket.begin(), bucket.end());
   if (*there != gpu_) {
-    TITHE_TRY(carry.come_home());
+    TITHE_TRY(feedback.to_host());
     staged_ = {};
     mirrored_ = {};
     gpu_ = *there;
@@ -50,9 +52,9 @@ Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin, 
     if (!event.ok()) return event.status();
     given_ = std::move(*event);
     reserved_ = false;
-    choose(carry);
+    choose(feedback);
   }
-  TITHE_TRY(take_memory(carry));
+  TITHE_TRY(take_memory(feedback));
   TITHE_TRY(make_mirror());
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     PartState& part = parts_[p];
@@ -70,16 +72,16 @@ Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin, 
 }
 
 // Chooses the path that each part takes on this GPU.
-void DeviceParts::choose(const carry::Buffers& carry) {
+void DeviceParts::choose(const feedback::ErrorFeedback& feedback) {
   std::size_t values = 0;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     parts_[p] = {};
-    const Made& made = made_[p];
+    const PlannedPart& made = made_[p];
     std::string why = made.why;
     if (!gpus_->choice().on) why = "device=off";
     if (why.empty() && made.largest_chunk < gpus_->choice().least)
       why = fmt::format("chunks of fewer than {} values do not pay there", gpus_->choice().least);
-    if (why.empty() && carry.reads_alone(static_cast<int>(p)))
+    if (why.empty() && feedback.reads_alone(static_cast<int>(p)))
       why = "it sends what another codec had left unsent";
     if (why.empty()) {
       const Gpu::Program& program = gpu_->program(made.spec);
@@ -96,7 +98,7 @@ void DeviceParts::choose(const carry::Buffers& carry) {
   bool copies = false;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     if (!parts_[p].why.empty()) continue;
-    if (carry.carries(static_cast<int>(p))) values += 2 * made_[p].n;
+    if (feedback.has_residual(static_cast<int>(p))) values += 2 * made_[p].n;
     copies = copies || made_[p].copied;
   }
   if (copies) values += staged_values_;
@@ -114,7 +116,7 @@ void DeviceParts::leave_to_host(std::size_t part, const std::string& why) {
 }
 
 // Memory that is not to be had leaves a part to the host; only a lost context ends the session.
-Status DeviceParts::take_memory(carry::Buffers& carry) {
+Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
   const auto give_up = [&](std::size_t p, const Status& why) -> Status {
     TITHE_TRY(gpu_->on().lost());
     leave_to_host(p, why.what());
@@ -135,12 +137,12 @@ Status DeviceParts::take_memory(carry::Buffers& carry) {
       there =
           parts_[p].by().reserve(gpu_->lane(lane), parts_[p].made->source->settings, made_[p].largest_chunk);
     }
-    if (there.ok()) there = carry.leave(static_cast<int>(p), gpu_->ferry());
+    if (there.ok()) there = feedback.to_device(static_cast<int>(p), gpu_->ferry());
     if (!there.ok()) TITHE_TRY(give_up(p, there));
   }
   reserved_ = true;
   for (std::size_t p = 0; p < parts_.size(); ++p)
-    if (!parts_[p].why.empty()) TITHE_TRY(carry.come_home(static_cast<int>(p)));
+    if (!parts_[p].why.empty()) TITHE_TRY(feedback.to_host(static_cast<int>(p)));
   return {};
 }
 
@@ -255,7 +257,7 @@ Call DeviceParts::kernel_call(int part, const Call& call) const {
 }
 
 Result<Encoded> DeviceParts::encode(int lane, int part, const Call& call, std::size_t first, std::size_t n,
-                                    const carry::Buffers::Away& kept, Bytes out) {
+                                    const feedback::ErrorFeedback::DeviceView& kept, Bytes out) {
   const auto held = gpu_->hold(lane);
   lang::DeviceLane& on = gpu_->lane(lane);
   const Codec& codec = *made(part).spec.codec;

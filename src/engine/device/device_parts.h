@@ -27,7 +27,7 @@ class DeviceParts {
   struct Share {  // n values of a tensor, and where they are in the part
     std::size_t tensor = 0, skip = 0, at = 0, n = 0;
   };
-  struct Made {  // as the plan has it
+  struct PlannedPart {  // as the plan has it
     Spec spec;
     std::string why;      // the host takes it, whatever the GPU; empty: it need not
     bool begins = true;   // with a tensor's first value, so it shares none with the parts before
@@ -35,10 +35,10 @@ class DeviceParts {
     std::size_t n = 0, staged_at = 0, largest_chunk = 0;
     std::vector<Share> shares;
   };
-  DeviceParts(std::vector<Made> parts, std::size_t staged_values, std::shared_ptr<Gpus> gpus);
+  DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values, std::shared_ptr<Gpus> gpus);
 
   // The round's bucket lies there. kInvalid: one of its tensors does not. Nothing has begun then.
-  Status begin(std::span<const Tensor> bucket, const Origin& origin, carry::Buffers& carry);
+  Status begin(std::span<const Tensor> bucket, const Origin& origin, feedback::ErrorFeedback& feedback);
   void leave() { on_ = false; }  // it lies in the host's memory
   bool on() const { return on_; }
   bool takes(int part) const { return on_ && at(part).why.empty(); }
@@ -53,7 +53,7 @@ class DeviceParts {
   Status load(int lane, int part, std::size_t first, std::size_t n);
   Status unload(int lane, int part, std::size_t first, std::size_t n);
   Result<Encoded> encode(int lane, int part, const Call& call, std::size_t first, std::size_t n,
-                         const carry::Buffers::Away& kept, Bytes out);
+                         const feedback::ErrorFeedback::DeviceView& kept, Bytes out);
   // Payloads that have passed their check; `onto`: what is there is added to. largest: DeviceProgram::Onto.
   Status decode(int lane, int part, const Call& call, std::span<const ByteView> payloads, bool onto,
                 float divide, std::size_t first, std::size_t n, float* largest);
@@ -72,10 +72,10 @@ class DeviceParts {
     lang::DeviceProgram& by() const { return *made->on.program; }
   };
   const PartState& at(int part) const { return parts_[static_cast<std::size_t>(part)]; }
-  const Made& made(int part) const { return made_[static_cast<std::size_t>(part)]; }
-  void choose(const carry::Buffers& carry);
+  const PlannedPart& made(int part) const { return made_[static_cast<std::size_t>(part)]; }
+  void choose(const feedback::ErrorFeedback& feedback);
   void leave_to_host(std::size_t part, const std::string& why);  // and all that are alike
-  Status take_memory(carry::Buffers& carry);
+  Status take_memory(feedback::ErrorFeedback& feedback);
   Status make_mirror();
   Call kernel_call(int part, const Call& call) const;
   device::Address address(const Share& share) const;
@@ -84,7 +84,7 @@ class DeviceParts {
   // Nothing is at work on the lane's stream any more.
   Status drained(int lane, const Status& status);
 
-  const std::vector<Made> made_;
+  const std::vector<PlannedPart> made_;
   const std::size_t staged_values_;
   const std::shared_ptr<Gpus> gpus_;
   Gpu* gpu_ = nullptr;

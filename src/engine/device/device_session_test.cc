@@ -68,7 +68,7 @@ TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
     Ranks one(open_loop(1), o);
     Bucket bucket(0, 0);
     EXPECT_EQ(text(round(one[0], bucket, true)), "ok");
-    if (said != nullptr) *said = one[0].said();
+    if (said != nullptr) *said = one[0].messages();
     return one[0].plan_text();
   };
   SessionOptions o = options("onebit");
@@ -155,7 +155,7 @@ TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
       EXPECT_EQ(text(round(here[0], want, false)), "ok");
       EXPECT_EQ(text(round(there[0], got, true)), "ok");
       EXPECT_TRUE(want == got) << k;
-      for (const std::string& line : there[0].said())
+      for (const std::string& line : there[0].messages())
         if (has(line, " bytes left (")) said.push_back(line);
     }
     for (const std::string& line : said) {

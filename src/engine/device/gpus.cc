@@ -71,7 +71,7 @@ void Gpus::say(const std::string& line) {
   if (known_.insert(line).second) lines_.push_back(line);
 }
 
-std::vector<std::string> Gpus::said() {
+std::vector<std::string> Gpus::messages() {
   const std::lock_guard lock(mutex_);
   return std::exchange(lines_, {});
 }

@@ -4,7 +4,7 @@
 //
 //   chosen   SessionOptions::device says whether codecs run there at all
 //   held     a program runs there only once on_device() has held it to the interpreter, on that GPU
-//   said     what is taken there, and what leaves a codec to the host, is a line of said(), once
+//   said     what is taken there, and what leaves a codec to the host, is a line of messages(), once
 //
 // Threads  any. Who uses a lane holds it: the thread of its number, and sync() where a bucket needs memory.
 #include <map>
@@ -65,8 +65,8 @@ class Gpus {
   const DeviceChoice& choice() const { return choice_; }
   // kUnsupported: there is no driver, or no such GPU.
   Result<Gpu*> at(int ordinal);
-  void say(const std::string& line);  // once
-  std::vector<std::string> said();    // since it was asked last
+  void say(const std::string& line);    // once
+  std::vector<std::string> messages();  // since it was asked last
 
  private:
   const DeviceChoice choice_;

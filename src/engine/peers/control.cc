@@ -74,12 +74,12 @@ class Reader {
   bool whole_ = true;
 };
 
-std::size_t seal(ControlKind kind, const Voice& voice, std::size_t bytes, Bytes out) {
+std::size_t seal(ControlKind kind, const ControlIdentity& identity, std::size_t bytes, Bytes out) {
   const FrameHeader h{.tensor = kControlTensor,
                       .phase = static_cast<std::uint8_t>(kind),
-                      .source = static_cast<std::uint16_t>(voice.me),
+                      .source = static_cast<std::uint16_t>(identity.me),
                       .payload_bytes = bytes - kFrameHeaderBytes};
-  Tags* tags = voice.tags;
+  Tags* tags = identity.tags;
   const Status s = tags == nullptr ? seal_frame(h, out)
                                    : seal_frame(h, out, tags->control(), tags->next_control(), Cover::kFrame);
   TITHE_ASSERT(s.ok());
@@ -93,7 +93,7 @@ bool can_be_farewell(std::uint8_t code) { return is_code(code) && static_cast<Co
 
 }  // namespace
 
-std::size_t write_card(const Card& card, const Voice& voice, Bytes out) {
+std::size_t write_card(const Card& card, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(card.number);
   w.number(card.world);
@@ -104,29 +104,29 @@ std::size_t write_card(const Card& card, const Voice& voice, Bytes out) {
   w.number(card.average);
   w.text(card.codec);
   w.text(card.strategy);
-  return seal(ControlKind::kCard, voice, w.bytes(), out);
+  return seal(ControlKind::kCard, identity, w.bytes(), out);
 }
 
-std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out) {
+std::size_t write_farewell(const Farewell& farewell, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(static_cast<std::uint8_t>(farewell.code));
   w.number(static_cast<std::int32_t>(farewell.blamed));
   w.number(farewell.round);
   w.number(static_cast<std::uint8_t>(farewell.finite));
   w.text(farewell.what);
-  return seal(ControlKind::kFarewell, voice, w.bytes(), out);
+  return seal(ControlKind::kFarewell, identity, w.bytes(), out);
 }
 
-std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes out) {
+std::size_t write_evidence(const Evidence& evidence, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(static_cast<std::uint8_t>(evidence.finding));
   w.number(static_cast<std::int32_t>(evidence.witness));
   w.ranks(evidence.unheard);
-  return seal(ControlKind::kEvidence, voice, w.bytes(), out);
+  return seal(ControlKind::kEvidence, identity, w.bytes(), out);
 }
 
-std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out) {
-  const Testimony& t = echo.testimony;
+std::size_t write_echo(const Echo& echo, const ControlIdentity& identity, Bytes out) {
+  const FailureReport& t = echo.failure_report;
   Writer w(out);
   w.number(static_cast<std::int32_t>(echo.of));
   w.number(static_cast<std::uint8_t>(echo.spoke));
@@ -138,10 +138,10 @@ std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out) {
   w.number(static_cast<std::uint8_t>(t.finite));
   w.ranks(t.unheard);
   w.text(t.what, kMostEchoText);
-  return seal(ControlKind::kEcho, voice, w.bytes(), out);
+  return seal(ControlKind::kEcho, identity, w.bytes(), out);
 }
 
-std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice, Bytes out) {
+std::size_t write_report(ControlKind kind, const Report& report, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(report.number);
   w.number(report.round);
@@ -150,55 +150,55 @@ std::size_t write_report(ControlKind kind, const Report& report, const Voice& vo
   w.number(report.received);
   w.number(report.sent);
   w.number(report.told);
-  return seal(kind, voice, w.bytes(), out);
+  return seal(kind, identity, w.bytes(), out);
 }
 
-std::size_t write_done(const Done& done, const Voice& voice, Bytes out) {
+std::size_t write_done(const Done& done, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(done.ended);
   w.number(done.begun);
   w.number(done.away_ns);
   w.number(static_cast<std::uint8_t>(done.finite));
-  return seal(ControlKind::kDone, voice, w.bytes(), out);
+  return seal(ControlKind::kDone, identity, w.bytes(), out);
 }
 
-std::size_t write_fragment(const Fragment& fragment, const Voice& voice, Bytes out) {
+std::size_t write_fragment(const Fragment& fragment, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(fragment.number);
   w.number(fragment.first);
   w.number(fragment.whole);
   w.raw(fragment.piece);
-  return seal(ControlKind::kFragment, voice, w.bytes(), out);
+  return seal(ControlKind::kFragment, identity, w.bytes(), out);
 }
 
-std::size_t write_answer(const Answer& answer, const Voice& voice, Bytes out) {
+std::size_t write_answer(const Answer& answer, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(answer.number);
   w.number(answer.hash);
   w.number(static_cast<std::uint8_t>(answer.code));
   w.text(answer.why);
-  return seal(ControlKind::kAnswer, voice, w.bytes(), out);
+  return seal(ControlKind::kAnswer, identity, w.bytes(), out);
 }
 
-std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes out) {
+std::size_t write_decision(const Decision& decision, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   w.number(decision.number);
   w.number(decision.after);
   w.number(static_cast<std::uint8_t>(decision.code));
   w.number(static_cast<std::int32_t>(decision.blamed));
   w.text(decision.why);
-  return seal(ControlKind::kDecision, voice, w.bytes(), out);
+  return seal(ControlKind::kDecision, identity, w.bytes(), out);
 }
 
-std::size_t write_announcement(const Announcement& a, const Voice& voice, Bytes out) {
+std::size_t write_announcement(const Announcement& a, const ControlIdentity& identity, Bytes out) {
   Writer w(out);
   for (const std::uint64_t v : {a.ended, a.round, a.job, a.tensors, a.values, a.layout}) w.number(v);
   w.number(a.place);
   w.number(static_cast<std::uint8_t>(a.is_end));
-  return seal(ControlKind::kAnnouncement, voice, w.bytes(), out);
+  return seal(ControlKind::kAnnouncement, identity, w.bytes(), out);
 }
 
-bool Numbers::take(std::uint64_t number) {
+bool ReplayWindow::take(std::uint64_t number) {
   if (number > top_) {
     const std::uint64_t by = number - top_;
     seen_ = by < 64 ? seen_ << by | 1 : 1;
@@ -211,10 +211,10 @@ bool Numbers::take(std::uint64_t number) {
   return true;
 }
 
-Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used) {
-  const bool tagged = voice.tags != nullptr;
+Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Rank peer, ReplayWindow& used) {
+  const bool tagged = identity.tags != nullptr;
   const Result<ParsedFrame> parsed =
-      tagged ? parse_frame(frame, voice.tags->control(), Cover::kFrame) : parse_frame(frame);
+      tagged ? parse_frame(frame, identity.tags->control(), Cover::kFrame) : parse_frame(frame);
   if (!parsed.ok())
     return Status(parsed.status().code(), parsed.status().what(), tagged ? Status::kNoPeer : peer);
   if (tagged && (parsed->header.source != peer || (parsed->number & Tags::kControlNumber) == 0 ||
@@ -224,7 +224,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
   Control c;
   c.kind = static_cast<ControlKind>(parsed->header.phase);
   bool known = parsed->header.tensor == kControlTensor && parsed->header.source == peer;
-  const auto in_world = [&](Rank rank) { return rank >= Status::kNoPeer && rank < voice.world; };
+  const auto in_world = [&](Rank rank) { return rank >= Status::kNoPeer && rank < identity.world; };
   const auto flag = [&] {
     const auto n = r.number<std::uint8_t>();
     known = known && n <= 1;
@@ -269,7 +269,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       break;
     }
     case ControlKind::kEcho: {
-      Testimony& t = c.echo.testimony;
+      FailureReport& t = c.echo.failure_report;
       c.echo.of = r.number<std::int32_t>();
       c.echo.spoke = r.number<std::uint8_t>() != 0;
       t.finding = static_cast<Finding>(r.number<std::uint8_t>());
@@ -279,7 +279,7 @@ Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numb
       t.blamed = r.number<std::int32_t>();
       t.round = r.number<std::uint32_t>();
       t.finite = flag();
-      known = known && c.echo.of >= 0 && c.echo.of < voice.world && t.finding < Finding::kCount &&
+      known = known && c.echo.of >= 0 && c.echo.of < identity.world && t.finding < Finding::kCount &&
               (is_code(code) && c.echo.spoke == (t.code != Code::kOk)) && in_world(t.witness) &&
               in_world(t.blamed) && ranks(t.unheard);
       t.what = r.text(kMostEchoText);

@@ -118,7 +118,7 @@ struct Evidence {
 struct Echo {
   Rank of = 0;
   bool spoke = false;  // what it said is known
-  Testimony testimony;
+  FailureReport failure_report;
 };
 
 struct Fragment {
@@ -171,27 +171,27 @@ struct Control {
 };
 
 // The rank that writes or reads: its messages carry tags where there are any.
-struct Voice {
+struct ControlIdentity {
   Rank me = 0;
   int world = 1;
   Tags* tags = nullptr;
 };
 
 // Texts that are too long are cut. Returns the bytes of the frame.
-std::size_t write_card(const Card& card, const Voice& voice, Bytes out);
-std::size_t write_farewell(const Farewell& farewell, const Voice& voice, Bytes out);
-std::size_t write_evidence(const Evidence& evidence, const Voice& voice, Bytes out);
-std::size_t write_echo(const Echo& echo, const Voice& voice, Bytes out);
-std::size_t write_report(ControlKind kind, const Report& report, const Voice& voice,
+std::size_t write_card(const Card& card, const ControlIdentity& identity, Bytes out);
+std::size_t write_farewell(const Farewell& farewell, const ControlIdentity& identity, Bytes out);
+std::size_t write_evidence(const Evidence& evidence, const ControlIdentity& identity, Bytes out);
+std::size_t write_echo(const Echo& echo, const ControlIdentity& identity, Bytes out);
+std::size_t write_report(ControlKind kind, const Report& report, const ControlIdentity& identity,
                          Bytes out);  // kAsk or kHere
-std::size_t write_done(const Done& done, const Voice& voice, Bytes out);
-std::size_t write_fragment(const Fragment& fragment, const Voice& voice, Bytes out);
-std::size_t write_answer(const Answer& answer, const Voice& voice, Bytes out);
-std::size_t write_decision(const Decision& decision, const Voice& voice, Bytes out);
-std::size_t write_announcement(const Announcement& announcement, const Voice& voice, Bytes out);
+std::size_t write_done(const Done& done, const ControlIdentity& identity, Bytes out);
+std::size_t write_fragment(const Fragment& fragment, const ControlIdentity& identity, Bytes out);
+std::size_t write_answer(const Answer& answer, const ControlIdentity& identity, Bytes out);
+std::size_t write_decision(const Decision& decision, const ControlIdentity& identity, Bytes out);
+std::size_t write_announcement(const Announcement& announcement, const ControlIdentity& identity, Bytes out);
 
 // Numbers of tagged messages that a peer has used. A message may overtake others, up to 63 of them; none counts twice.
-class Numbers {
+class ReplayWindow {
  public:
   bool take(std::uint64_t number);  // false: it was used, or is too old to tell
 
@@ -203,7 +203,7 @@ class Numbers {
 // Reads a message of `peer`. Where there are tags, kCorrupt without a peer for a message that has not the right one,
 // that names another source, or whose number was used: it is not from `peer`, and nobody is to blame. Else kCorrupt
 // that names `peer` for bytes that are no control message of this world. Texts are printable UTF-8.
-Result<Control> read_control(ByteView frame, const Voice& voice, Rank peer, Numbers& used);
+Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Rank peer, ReplayWindow& used);
 
 // Ok where all are equal; else kMismatch that names the ranks which differ from most, and in what. A tie
 // goes to the side of the lowest rank.

@@ -11,15 +11,15 @@ namespace {
 constexpr std::size_t kCode = kFrameHeaderBytes, kBlamed = kCode + 1;
 const Farewell kGone{.code = Code::kPeerLost, .blamed = 2, .round = 7, .what = "rank 2 is gone"};
 
-std::vector<std::uint8_t> farewell(const Farewell& f, const Voice& voice) {
+std::vector<std::uint8_t> farewell(const Farewell& f, const ControlIdentity& identity) {
   std::vector<std::uint8_t> frame(kControlBytes);
-  frame.resize(write_farewell(f, voice, frame));
+  frame.resize(write_farewell(f, identity, frame));
   return frame;
 }
 
-Status read(ByteView frame, const Voice& voice = {.me = 0, .world = 4}, Rank peer = 1) {
-  Numbers numbers;
-  return read_control(frame, voice, peer, numbers).status();
+Status read(ByteView frame, const ControlIdentity& identity = {.me = 0, .world = 4}, Rank peer = 1) {
+  ReplayWindow numbers;
+  return read_control(frame, identity, peer, numbers).status();
 }
 
 // The same fields with others in between, and the checksum of that.
@@ -50,7 +50,7 @@ TEST(Control, blamed_is_a_rank_or_nobody) {
 }
 
 TEST(Control, texts_of_peers_are_printable) {
-  Numbers numbers;
+  ReplayWindow numbers;
   const auto control =
       read_control(changed(kBlamed + 11, {0x1b, '[', 0xff, '\n'}), {.me = 0, .world = 4}, 1, numbers);
   ASSERT_TRUE(control.ok()) << control.status().what();
@@ -68,7 +68,7 @@ TEST(Control, a_peer_speaks_for_itself) {
 
 TEST(Control, a_forged_message_is_nobodys) {
   Tags mine(Secret{1}, 1), theirs(Secret{1}, 1), strangers(Secret{2}, 1);
-  const Voice reader{.me = 0, .world = 4, .tags = &mine};
+  const ControlIdentity reader{.me = 0, .world = 4, .tags = &mine};
   EXPECT_TRUE(read(farewell(kGone, {.me = 1, .world = 4, .tags = &theirs}), reader).ok());
   for (Tags* by : {&strangers, static_cast<Tags*>(nullptr)}) {
     const Status s = read(farewell(kGone, {.me = 1, .world = 4, .tags = by}), reader);
@@ -81,18 +81,18 @@ TEST(Control, a_forged_message_is_nobodys) {
 
 TEST(Control, a_message_counts_once) {
   Tags mine(Secret{1}, 1), theirs(Secret{1}, 1);
-  const Voice reader{.me = 0, .world = 4, .tags = &mine};
+  const ControlIdentity reader{.me = 0, .world = 4, .tags = &mine};
   const auto first = farewell(kGone, {.me = 1, .world = 4, .tags = &theirs});
   const auto second = farewell(kGone, {.me = 1, .world = 4, .tags = &theirs});
-  Numbers numbers;
+  ReplayWindow numbers;
   EXPECT_TRUE(read_control(second, reader, 1, numbers).ok());
   EXPECT_TRUE(read_control(first, reader, 1, numbers).ok());  // overtaken
   EXPECT_FALSE(read_control(first, reader, 1, numbers).ok());
   EXPECT_FALSE(read_control(second, reader, 1, numbers).ok());
 }
 
-TEST(Numbers, each_is_taken_once_and_old_ones_never) {
-  Numbers n;
+TEST(ReplayWindow, each_is_taken_once_and_old_ones_never) {
+  ReplayWindow n;
   EXPECT_FALSE(n.take(0));
   for (const std::uint64_t k : {1, 3, 2, 200, 150, 137}) EXPECT_TRUE(n.take(k)) << k;
   for (const std::uint64_t k : {1, 2, 3, 200, 150, 137, 136, 4}) EXPECT_FALSE(n.take(k)) << k;

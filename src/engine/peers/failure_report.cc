@@ -25,23 +25,23 @@ struct Votes {
   std::vector<std::vector<char>> accuses;  // [witness][accused]
 };
 
-// Whoever hears nobody at all, of several, hears nothing: its own link speaks against it, and for nobody else.
+// A rank that hears none of several peers is evidence against itself only: its own link is broken.
 bool hears_nobody(const Votes& votes, Rank witness) {
   const std::vector<char>& accused = votes.accuses[at(witness)];
   return accused.size() > 2 &&
          static_cast<std::size_t>(std::count(accused.begin(), accused.end(), 1)) + 1 == accused.size();
 }
 
-Votes silent_votes(const Testimonies& said) {
-  const std::size_t world = said.size();
+Votes silent_votes(const FailureReports& reports) {
+  const std::size_t world = reports.size();
   Votes votes{std::vector<int>(world), std::vector<std::vector<char>>(world, std::vector<char>(world))};
   for (std::size_t r = 0; r < world; ++r) {
-    if (!said[r]) continue;
-    for (const Rank u : said[r]->unheard)
+    if (!reports[r]) continue;
+    for (const Rank u : reports[r]->unheard)
       if (at(u) != r) votes.accuses[r][at(u)] = 1;
-    if (said[r]->finding == Finding::kSilent && said[r]->blamed >= 0 && said[r]->witness >= 0 &&
-        said[r]->blamed != said[r]->witness)
-      votes.accuses[at(said[r]->witness)][at(said[r]->blamed)] = 1;
+    if (reports[r]->finding == Finding::kSilent && reports[r]->blamed >= 0 && reports[r]->witness >= 0 &&
+        reports[r]->blamed != reports[r]->witness)
+      votes.accuses[at(reports[r]->witness)][at(reports[r]->blamed)] = 1;
   }
   for (std::size_t w = 0; w < world; ++w) {
     if (hears_nobody(votes, static_cast<Rank>(w))) {
@@ -53,10 +53,10 @@ Votes silent_votes(const Testimonies& said) {
   return votes;
 }
 
-// The testimony of the lowest witness that found `finding` about `blamed`.
-const Testimony& first(const Testimonies& said, Finding finding, Rank blamed) {
-  const Testimony* best = nullptr;
-  for (const auto& t : said)
+// The failure report of the lowest witness that found `finding` about `blamed`.
+const FailureReport& first(const FailureReports& reports, Finding finding, Rank blamed) {
+  const FailureReport* best = nullptr;
+  for (const auto& t : reports)
     if (t && t->finding == finding && t->blamed == blamed && (best == nullptr || t->witness < best->witness))
       best = &*t;
   return *best;
@@ -64,15 +64,15 @@ const Testimony& first(const Testimonies& said, Finding finding, Rank blamed) {
 
 // The rank that most witnesses name with this finding; the lowest of equals. Nobody: kNoPeer - 1.
 constexpr Rank kNone = Status::kNoPeer - 1;
-Rank most_named(const Testimonies& said, Finding finding) {
+Rank most_named(const FailureReports& reports, Finding finding) {
   Rank best = kNone;
   std::ptrdiff_t most = 0;
-  for (Rank r = Status::kNoPeer; r < static_cast<Rank>(said.size()); ++r) {
+  for (Rank r = Status::kNoPeer; r < static_cast<Rank>(reports.size()); ++r) {
     std::vector<Rank> witnesses;
-    for (const auto& t : said) {
+    for (const auto& t : reports) {
       if (!t || t->finding != finding || t->blamed != r) continue;
       // A rank that spoke was not gone: it went because of what it said.
-      if (finding == Finding::kGone && r >= 0 && said[at(r)]) continue;
+      if (finding == Finding::kGone && r >= 0 && reports[at(r)]) continue;
       if (std::find(witnesses.begin(), witnesses.end(), t->witness) == witnesses.end())
         witnesses.push_back(t->witness);
     }
@@ -84,10 +84,10 @@ Rank most_named(const Testimonies& said, Finding finding) {
   return best;
 }
 
-Status silent(Rank mine, const Testimonies& said, const std::string& head) {
-  const Votes votes = silent_votes(said);
-  const auto world = static_cast<Rank>(said.size());
-  const auto spoke = [&](Rank r) { return said[at(r)].has_value(); };
+Status silent(Rank mine, const FailureReports& reports, const std::string& head) {
+  const Votes votes = silent_votes(reports);
+  const auto world = static_cast<Rank>(reports.size());
+  const auto spoke = [&](Rank r) { return reports[at(r)].has_value(); };
   Rank blamed = 0;
   for (Rank r = 1; r < world; ++r) {
     const int more = votes.of[at(r)] - votes.of[at(blamed)];
@@ -107,7 +107,7 @@ Status silent(Rank mine, const Testimonies& said, const std::string& head) {
                       head, std::min(r, blamed), std::max(r, blamed))};
   std::string why = "nothing was heard from it";
   Code code = Code::kTimeout;
-  for (const auto& t : said)
+  for (const auto& t : reports)
     if (t && t->finding == Finding::kSilent && t->blamed == blamed) {
       why = reason(t->what, blamed);
       code = t->code;
@@ -124,16 +124,17 @@ Status silent(Rank mine, const Testimonies& said, const std::string& head) {
 
 }  // namespace
 
-std::uint32_t failed_round(const Testimonies& said) {
+std::uint32_t failed_round(const FailureReports& reports) {
   std::uint32_t round = 0;
-  for (const auto& t : said)
+  for (const auto& t : reports)
     if (t) round = std::max(round, t->round);
   return round;
 }
 
-bool given_up(Rank rank, const Testimonies& said) {
-  return std::any_of(said.begin(), said.end(), [&](const std::optional<Testimony>& t) {
-    if (!t || (said.size() > 2 && t->unheard.size() + 1 == said.size())) return false;  // it hears nobody
+bool given_up(Rank rank, const FailureReports& reports) {
+  return std::any_of(reports.begin(), reports.end(), [&](const std::optional<FailureReport>& t) {
+    if (!t || (reports.size() > 2 && t->unheard.size() + 1 == reports.size()))
+      return false;  // it hears nobody
     if (t->blamed == rank &&
         (t->finding == Finding::kGone || t->finding == Finding::kLeft || t->finding == Finding::kSilent))
       return true;
@@ -141,12 +142,12 @@ bool given_up(Rank rank, const Testimonies& said) {
   });
 }
 
-Status judge(Rank mine, const Testimonies& said) {
-  const std::string head = fmt::format("round {}: ", failed_round(said));
+Status judge(Rank mine, const FailureReports& reports) {
+  const std::string head = fmt::format("round {}: ", failed_round(reports));
   for (const Finding f : {Finding::kAccused, Finding::kLeft, Finding::kGone}) {
-    const Rank blamed = most_named(said, f);
+    const Rank blamed = most_named(reports, f);
     if (blamed == kNone) continue;
-    const Testimony& t = first(said, f, blamed);
+    const FailureReport& t = first(reports, f, blamed);
     if (f == Finding::kAccused) {
       const std::string who = fmt::format("rank {}", blamed);
       const bool says = blamed < 0 || t.what.find(who) != std::string::npos;
@@ -155,12 +156,12 @@ Status judge(Rank mine, const Testimonies& said) {
     return {Code::kPeerLost, fmt::format("{}rank {} is gone ({})", head, blamed, reason(t.what, blamed)),
             blamed};
   }
-  if (Status s = silent(mine, said, head); !s.ok()) return s;
+  if (Status s = silent(mine, reports, head); !s.ok()) return s;
   for (const Finding f : {Finding::kIdle, Finding::kStuck})
-    if (const Rank blamed = most_named(said, f); blamed != kNone)
-      return {Code::kTimeout, head + first(said, f, blamed).what,
+    if (const Rank blamed = most_named(reports, f); blamed != kNone)
+      return {Code::kTimeout, head + first(reports, f, blamed).what,
               f == Finding::kIdle ? blamed : Status::kNoPeer};
-  for (const auto& t : said)  // a connection broke, and both its ends are here to say so
+  for (const auto& t : reports)  // a connection broke, and both its ends are here to say so
     if (t && t->finding == Finding::kGone && t->blamed >= 0)
       return {Code::kPeerLost,
               fmt::format(
@@ -168,7 +169,7 @@ Status judge(Rank mine, const Testimonies& said) {
                   "to blame",
                   head, std::min(t->witness, t->blamed), std::max(t->witness, t->blamed),
                   reason(t->what, t->blamed))};
-  const Testimony& t = *said[at(mine)];
+  const FailureReport& t = *reports[at(mine)];
   return {t.code, head + t.what, t.blamed};
 }
 

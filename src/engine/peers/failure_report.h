@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The verdict on who is to blame: a function of what ranks have said, and of nothing else. No clocks, no threads, no
-// transport; ranks that heard the same testimonies reach the same verdict (docs/reference/errors.md, "Who is named").
+// The verdict on the failed rank: a pure function of the ranks' failure reports, without clocks, threads or transport.
+// Ranks that received the same failure reports derive the same verdict (docs/reference/errors.md, "Who is named").
 //
-// A rank that fails says once what it found, and whom it does not hear. A rank that fails because another one
-// said so repeats that one's finding, and adds whom it does not hear itself.
+// A failing rank reports once: its finding, and the ranks that it does not hear. A rank that fails because of another
+// rank's report repeats that finding, and adds the ranks that it does not hear itself.
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace tithe::engine {
 
-// In the order in which they count: what was seen outright before what was concluded from silence.
+// In order of weight: direct evidence before conclusions from silence.
 enum class Finding : std::uint8_t {
   kAccused = 0,  // bytes or options of `blamed` are wrong, or this rank's own system refused
   kLeft = 1,     // `blamed` said that it leaves
@@ -25,14 +25,14 @@ enum class Finding : std::uint8_t {
   kCount
 };
 
-// The trouble that ends a session, as it is found. witness: the rank that found it, where that is not this one.
+// The failure that ends a session, as found. witness: the rank that found it, if it is another one.
 struct Trouble {
   Finding finding{};
   Status why;
   Rank witness = Status::kNoPeer;
 };
 
-struct Testimony {
+struct FailureReport {
   Finding finding{};
   Code code{};
   Rank witness = Status::kNoPeer;  // who found it; the sender, or whom it repeats
@@ -43,21 +43,21 @@ struct Testimony {
   std::string what = {};
 };
 
-// By rank, this rank's own included: what each has said, if it has.
-using Testimonies = std::vector<std::optional<Testimony>>;
+// By rank, including this one: its report, if it has reported.
+using FailureReports = std::vector<std::optional<FailureReport>>;
 
-// `mine` is this rank; said[mine] must be there.
-Status judge(Rank mine, const Testimonies& said);
+// `mine` is this rank; reports[mine] must exist.
+Status judge(Rank mine, const FailureReports& reports);
 
-// The round that failed: the first that nobody among those who spoke has committed.
-std::uint32_t failed_round(const Testimonies& said);
+// The round that failed: the first that none of the reporting ranks has committed.
+std::uint32_t failed_round(const FailureReports& reports);
 
 // A transport's word that a peer is gone is evidence of an end that it saw, or (kTimeout) of silence alone.
 inline Finding lost(const Status& gone) {
   return gone.code() == Code::kTimeout ? Finding::kSilent : Finding::kGone;
 }
 
-// True if some testimony says that nothing more can be heard of this rank, or nothing that counts.
-bool given_up(Rank rank, const Testimonies& said);
+// True if a report says that this rank sends nothing more, or nothing valid.
+bool given_up(Rank rank, const FailureReports& reports);
 
 }  // namespace tithe::engine

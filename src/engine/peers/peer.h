@@ -28,7 +28,7 @@ struct Peer {
   std::uint64_t away_ns = 0;     // Done::away_ns of its last one
   // Done::finite of its last two, by their numbers modulo 2: it may be one round ahead.
   std::array<bool, 2> finite = {true, true};
-  Numbers numbers;          // of its tagged messages
+  ReplayWindow numbers;     // of its tagged messages
   std::uint32_t words = 0;  // control messages that came from it whole
   bool gone = false;        // the transport says so:
   Status why_gone = {};
@@ -56,8 +56,8 @@ struct Peer {
   // One small message at a time is under way to it.
   Arena out, in;
   bool out_busy = false;
-  std::uint32_t told = 0;                      // control messages to it
-  bool owes_ask = false, owes_answer = false;  // what is to be told next
+  std::uint32_t told = 0;                            // control messages to it
+  bool ask_pending = false, answer_pending = false;  // what is to be told next
   std::uint32_t answer_number = 0;
   std::uint64_t told_done = 0, told_begun = 0;
 };

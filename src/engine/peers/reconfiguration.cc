@@ -14,12 +14,12 @@ Status wrong(Rank peer, std::string_view what) {
 
 }  // namespace
 
-Proposing::Proposing(const Member& member)
+Reconfiguration::Reconfiguration(const Member& member)
     : member_(member), others_(static_cast<std::size_t>(member.world)) {}
 
 // ---- What this rank builds
 
-std::optional<Proposing::Work> Proposing::next_work() {
+std::optional<Reconfiguration::Work> Reconfiguration::next_work() {
   if (!gone_.empty()) {
     const Work work{.number = gone_.back()};
     gone_.pop_back();
@@ -31,7 +31,7 @@ std::optional<Proposing::Work> Proposing::next_work() {
   return Work{.number = incoming_.number, .builds = true, .text = std::exchange(incoming_, {}).text};
 }
 
-void Proposing::built(Answer answer) {
+void Reconfiguration::built(Answer answer) {
   const bool ok = answer.code == Code::kOk;
   if (staged_.given_up) {
     if (ok) gone_.push_back(staged_.number);
@@ -49,7 +49,7 @@ void Proposing::built(Answer answer) {
     if (at(r).ready && at(r).hash != own_.hash) refuse(differs(r), r);
 }
 
-bool Proposing::switch_over(std::uint64_t ended) {
+bool Reconfiguration::switch_over(std::uint64_t ended) {
   if (staged_.stage != Staged::Stage::kAgreed || staged_.after != ended) return false;
   news_ = {State::kSwitched, ended, {}};
   own_ = {};
@@ -58,7 +58,7 @@ bool Proposing::switch_over(std::uint64_t ended) {
 }
 
 // The decision takes effect here, as every rank hears it.
-void Proposing::settle(const Decision& decision) {
+void Reconfiguration::apply(const Decision& decision) {
   if (decision.after > 0) {
     staged_.stage = Staged::Stage::kAgreed;
     staged_.after = decision.after;
@@ -79,7 +79,7 @@ void Proposing::settle(const Decision& decision) {
 
 // ---- Rank 0
 
-void Proposing::propose(std::string text, std::uint64_t after) {
+void Reconfiguration::propose(std::string text, std::uint64_t after) {
   TITHE_ASSERT(!under_way());
   own_ = {.number = ++last_, .text = text, .wanted = after};
   for (Other& o : others_) {
@@ -90,21 +90,21 @@ void Proposing::propose(std::string text, std::uint64_t after) {
   news_ = {.state = State::kUnderWay};
 }
 
-Status Proposing::differs(Rank peer) {
+Status Reconfiguration::differs(Rank peer) {
   return {
       Code::kMismatch,
       fmt::format("rank {} reads other choices than rank 0: give all ranks the same files of codecs", peer),
       peer};
 }
 
-std::optional<Rank> Proposing::first_that_is_not_ready() const {
+std::optional<Rank> Reconfiguration::first_that_is_not_ready() const {
   if (staged_.number != own_.number || staged_.stage != Staged::Stage::kBuilt) return 0;
   for (Rank r = 1; r < member_.world; ++r)
     if (!at(r).ready) return r;
   return std::nullopt;
 }
 
-void Proposing::decide(std::uint64_t next) {
+void Reconfiguration::decide(std::uint64_t next) {
   if (!under_way() || own_.after > 0) return;
   if (const std::optional<Rank> late = first_that_is_not_ready()) {
     if (own_.wanted > 0 && own_.wanted <= next)
@@ -122,19 +122,19 @@ void Proposing::decide(std::uint64_t next) {
   own_.text = {};
   const Decision decision{.number = own_.number, .after = own_.after};
   for (Rank r = 1; r < member_.world; ++r) at(r).decision = decision;
-  settle(decision);
+  apply(decision);
 }
 
 // The proposal is not to be. A rank that has not heard of it never will.
-void Proposing::refuse(const Status& why, Rank blamed) {
+void Reconfiguration::refuse(const Status& why, Rank blamed) {
   const Decision decision{.number = own_.number, .code = why.code(), .blamed = blamed, .why = why.what()};
   for (Rank r = 1; r < member_.world; ++r)
     if (at(r).sent > 0) at(r).decision = decision;
   own_ = {};
-  settle(decision);
+  apply(decision);
 }
 
-Status Proposing::take(Rank peer, const Answer& answer) {
+Status Reconfiguration::take(Rank peer, const Answer& answer) {
   if (member_.me != 0) return wrong(peer, "answers a proposal that is not its to answer");
   if (answer.number < own_.number || (!under_way() && answer.number <= last_))
     return {};  // it was refused meanwhile
@@ -153,7 +153,7 @@ Status Proposing::take(Rank peer, const Answer& answer) {
 
 // ---- All others
 
-Status Proposing::take(Rank peer, Fragment& f) {
+Status Reconfiguration::take(Rank peer, Fragment& f) {
   if (peer != 0) return wrong(peer, "proposes choices, which rank 0 alone may");
   if (f.first == 0) {
     if (incoming_.number > 0 || f.number <= last_)
@@ -168,7 +168,7 @@ Status Proposing::take(Rank peer, Fragment& f) {
   return {};
 }
 
-Status Proposing::take(Rank peer, const Decision& d, std::uint64_t ended_by_peer) {
+Status Reconfiguration::take(Rank peer, const Decision& d, std::uint64_t ended_by_peer) {
   if (peer != 0) return wrong(peer, "decides on choices, which rank 0 alone may");
   const bool coming = incoming_.number > 0 && d.number == incoming_.number;
   const bool here = staged_.stage != Staged::Stage::kNone && d.number == staged_.number && !staged_.given_up;
@@ -176,26 +176,26 @@ Status Proposing::take(Rank peer, const Decision& d, std::uint64_t ended_by_peer
   const bool open = coming || (here && staged_.stage != Staged::Stage::kAgreed);
   if (d.after > 0 ? !ready || d.after <= ended_by_peer : !open)
     return wrong(peer, "decides on choices in a way that cannot be");
-  settle(d);
+  apply(d);
   return {};
 }
 
 // ---- What is said
 
-bool Proposing::owes_more(Rank peer) const {
+bool Reconfiguration::fragments_pending(Rank peer) const {
   if (member_.me != 0) return peer == 0 && answer_.has_value();
   return under_way() && own_.after == 0 && at(peer).sent < own_.text.size();
 }
 
-std::size_t Proposing::write_owed_decision(Rank peer, const Voice& voice, Bytes out) {
-  const std::size_t bytes = write_decision(*at(peer).decision, voice, out);
+std::size_t Reconfiguration::write_pending_decision(Rank peer, const ControlIdentity& identity, Bytes out) {
+  const std::size_t bytes = write_decision(*at(peer).decision, identity, out);
   at(peer).decision.reset();
   return bytes;
 }
 
-std::size_t Proposing::write_more(Rank peer, const Voice& voice, Bytes out) {
+std::size_t Reconfiguration::write_more(Rank peer, const ControlIdentity& identity, Bytes out) {
   if (member_.me != 0) {
-    const std::size_t bytes = write_answer(*answer_, voice, out);
+    const std::size_t bytes = write_answer(*answer_, identity, out);
     answer_.reset();
     return bytes;
   }
@@ -204,7 +204,7 @@ std::size_t Proposing::write_more(Rank peer, const Voice& voice, Bytes out) {
                                             .first = static_cast<std::uint32_t>(sent),
                                             .whole = static_cast<std::uint32_t>(own_.text.size()),
                                             .piece = own_.text.substr(sent, kMostFragment)},
-                                           voice, out);
+                                           identity, out);
   sent = std::min(sent + kMostFragment, own_.text.size());
   return bytes;
 }

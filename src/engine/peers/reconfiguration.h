@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Proposing is how a session comes to other choices while it runs: rank 0 ships them, every rank builds what they
-// need and says whether it can, and all take them at the same round or none does.
+// Reconfiguration changes a running session's choices: rank 0 sends them, every rank builds the new plans and answers
+// whether it can use them, and all ranks switch at the same round or none does.
 //
 //   rank 0   fragment ... fragment                      decision   done of round R - 1
 //   others                         (builds)   answer                                    (R is the first with them)
 //
-// Why all take them at the same round:
-//   1. Rank 0 decides alone, once, when all answers are there: "after R rounds", or "never".
-//   2. It decides before it ends its work of round R - 1, and what it says to a rank arrives in order. So a rank that
-//      has heard its done of that round has heard the decision.
+// Why all switch at the same round:
+//   1. Rank 0 decides alone, once, when all answers have arrived: "after R rounds", or "never".
+//   2. It decides before it ends its work of round R - 1, and its messages to a rank arrive in order. So a rank that
+//      has received rank 0's done of that round has received the decision.
 //   3. A rank that begins round R has committed R - 1 by the done of all ranks, rank 0's among them. One that has
 //      committed it because another one had, and says so in a farewell, begins no round any more (control_messages.cc).
 //   4. So all ranks that begin round R take them, or none does. A rank that has not begun it keeps, and saves, those of
@@ -30,7 +30,7 @@
 
 namespace tithe::engine {
 
-class Proposing {
+class Reconfiguration {
  public:
   using State = Proposal::State;
   struct News {
@@ -38,14 +38,14 @@ class Proposing {
     std::uint64_t after = 0;  // agreed, switched: so many rounds of this session
     Status why = {};          // refused
   };
-  // Work to be done aside, by whoever asks first: build what `text` needs, or throw away what was built.
+  // A background task, taken by the first caller of next_work(): build the plans of `text`, or discard built plans.
   struct Work {
     std::uint32_t number = 0;
     bool builds = false;
     std::string text = {};
   };
 
-  explicit Proposing(const Member& member);
+  explicit Reconfiguration(const Member& member);
 
   const News& news() const { return news_; }
   bool has_work() const { return !gone_.empty() || has_text(); }
@@ -63,14 +63,14 @@ class Proposing {
   Status take(Rank peer, Fragment& fragment);
   Status take(Rank peer, const Answer& answer);
   Status take(Rank peer, const Decision& decision, std::uint64_t ended_by_peer);
-  bool owes_decision(Rank peer) const { return at(peer).decision.has_value(); }
-  bool owes_more(Rank peer) const;
-  std::size_t write_owed_decision(Rank peer, const Voice& voice, Bytes out);
-  std::size_t write_more(Rank peer, const Voice& voice, Bytes out);
+  bool decision_pending(Rank peer) const { return at(peer).decision.has_value(); }
+  bool fragments_pending(Rank peer) const;
+  std::size_t write_pending_decision(Rank peer, const ControlIdentity& identity, Bytes out);
+  std::size_t write_more(Rank peer, const ControlIdentity& identity, Bytes out);
 
  private:
   // As rank 0 knows it.
-  struct Own {
+  struct OwnProposal {
     std::uint32_t number = 0;  // 0: none
     std::string text;
     std::uint64_t wanted = 0;
@@ -105,13 +105,13 @@ class Proposing {
   }
   static Status differs(Rank peer);
   void refuse(const Status& why, Rank blamed);
-  void settle(const Decision& decision);
+  void apply(const Decision& decision);
   std::optional<Rank> first_that_is_not_ready() const;
 
   const Member& member_;
   News news_;
   std::uint32_t last_ = 0;  // the highest number so far
-  Own own_;
+  OwnProposal own_;
   std::vector<Other> others_;  // by rank
   Incoming incoming_;
   Staged staged_;

@@ -16,24 +16,24 @@ class World {
     for (Rank r = 0; r < world; ++r) members_.push_back({.me = r, .world = world});
     for (const Member& m : members_) ranks_.emplace_back(m);
   }
-  Proposing& operator[](Rank r) { return ranks_[static_cast<std::size_t>(r)]; }
+  Reconfiguration& operator[](Rank r) { return ranks_[static_cast<std::size_t>(r)]; }
   int world() const { return static_cast<int>(members_.size()); }
 
   // The next thing that `from` owes to `to` arrives there. False: it owes nothing.
   bool deliver(Rank from, Rank to, std::uint64_t ended = 0) {
-    Proposing& sender = (*this)[from];
+    Reconfiguration& sender = (*this)[from];
     std::vector<std::uint8_t> frame(kControlBytes);
-    const Voice writer{.me = from, .world = world()};
-    if (sender.owes_decision(to))
-      frame.resize(sender.write_owed_decision(to, writer, frame));
-    else if (sender.owes_more(to))
+    const ControlIdentity writer{.me = from, .world = world()};
+    if (sender.decision_pending(to))
+      frame.resize(sender.write_pending_decision(to, writer, frame));
+    else if (sender.fragments_pending(to))
       frame.resize(sender.write_more(to, writer, frame));
     else
       return false;
-    Numbers numbers;
+    ReplayWindow numbers;
     Result<Control> c = read_control(frame, {.me = to, .world = world()}, from, numbers);
     EXPECT_TRUE(c.ok()) << c.status().what();
-    Proposing& reader = (*this)[to];
+    Reconfiguration& reader = (*this)[to];
     const Status s = c->kind == ControlKind::kFragment ? reader.take(from, c->fragment)
                      : c->kind == ControlKind::kAnswer ? reader.take(from, c->answer)
                                                        : reader.take(from, c->decision, ended);
@@ -61,12 +61,12 @@ class World {
 
  private:
   std::vector<Member> members_;
-  std::vector<Proposing> ranks_;
+  std::vector<Reconfiguration> ranks_;
 };
 
 const std::string kLong(5000, 'x');  // some fragments
 
-TEST(Proposing, one_round_for_all) {
+TEST(Reconfiguration, one_round_for_all) {
   World w(3);
   w[0].propose(kLong, 0);
   w.deliver_all();
@@ -88,7 +88,7 @@ TEST(Proposing, one_round_for_all) {
   EXPECT_FALSE(w[0].under_way());
 }
 
-TEST(Proposing, one_that_cannot_ends_it_for_all) {
+TEST(Reconfiguration, one_that_cannot_ends_it_for_all) {
   World w(3);
   w[0].propose(kLong, 0);
   w.deliver_all();
@@ -108,7 +108,7 @@ TEST(Proposing, one_that_cannot_ends_it_for_all) {
 }
 
 // A slow rank hears that a proposal was given up while it builds it, and then of the next one.
-TEST(Proposing, the_next_one_waits_for_what_is_being_built) {
+TEST(Reconfiguration, the_next_one_waits_for_what_is_being_built) {
   World w(3);
   w[0].propose("{}", 0);
   w.deliver_all();
@@ -133,7 +133,7 @@ TEST(Proposing, the_next_one_waits_for_what_is_being_built) {
   for (Rank r = 0; r < 3; ++r) EXPECT_TRUE(w[r].switch_over(9)) << r;
 }
 
-TEST(Proposing, ranks_that_read_other_choices_are_named) {
+TEST(Reconfiguration, ranks_that_read_other_choices_are_named) {
   for (const bool late : {false, true}) {
     World w(2);
     w[0].propose("{}", 0);
@@ -152,7 +152,7 @@ TEST(Proposing, ranks_that_read_other_choices_are_named) {
   }
 }
 
-TEST(Proposing, a_round_that_comes_too_soon) {
+TEST(Reconfiguration, a_round_that_comes_too_soon) {
   World w(2);
   w[0].propose("{}", 6);
   w[0].decide(5);
@@ -160,10 +160,10 @@ TEST(Proposing, a_round_that_comes_too_soon) {
   w[0].decide(6);
   EXPECT_FALSE(w[0].under_way());
   EXPECT_EQ(w[0].news().why.peer(), 0) << "it has not built them itself";
-  EXPECT_FALSE(w[0].owes_decision(1)) << "it has heard nothing of it";
+  EXPECT_FALSE(w[0].decision_pending(1)) << "it has heard nothing of it";
 }
 
-TEST(Proposing, what_a_peer_may_not_say) {
+TEST(Reconfiguration, what_a_peer_may_not_say) {
   const auto named = [](const Status& s, Rank peer) {
     EXPECT_EQ(s.code(), Code::kCorrupt);
     EXPECT_EQ(s.peer(), peer);
@@ -174,7 +174,7 @@ TEST(Proposing, what_a_peer_may_not_say) {
   };
   const Member member{.me = 1, .world = 3};
   const auto after = [&](std::vector<Fragment> before, Fragment f) {
-    Proposing p(member);
+    Reconfiguration p(member);
     for (Fragment& b : before) EXPECT_TRUE(p.take(0, b).ok());
     return p.take(0, f);
   };
@@ -185,7 +185,7 @@ TEST(Proposing, what_a_peer_may_not_say) {
   named(after({piece(1, 0, 2000)}, piece(2, 0, 2000)), 0);     // another one
   named(after({piece(1, 0, 2000)}, piece(1, 900, 3000)), 0);   // that grows
   named(after({piece(2, 0, 2)}, piece(1, 0, 2)), 0);           // an old one
-  Proposing p(member);
+  Reconfiguration p(member);
   Fragment f = piece(1, 0, 2);
   named(p.take(2, f), 2);  // rank 0 alone proposes
   named(p.take(2, Decision{.number = 1, .after = 5}, 0), 2);
@@ -202,7 +202,7 @@ TEST(Proposing, what_a_peer_may_not_say) {
   named(p.take(0, Decision{.number = 1, .after = 6}, 4), 0);  // twice
 
   const Member first{.me = 0, .world = 3};
-  Proposing zero(first);
+  Reconfiguration zero(first);
   named(zero.take(1, Answer{.number = 1}), 1);
   zero.propose("{}", 0);
   named(zero.take(1, Answer{.number = 1}), 1);  // it has not seen it yet

@@ -88,7 +88,7 @@ Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_sh
   return {};
 }
 
-// Servers have no values, and what they owe travels with what they sum.
+// Servers have no values; their residuals are sent with their sums.
 Status check_servers(const Choice& c) {
   if (c.strategy != nullptr && !c.strategy->serves)
     return {Code::kInvalid,
@@ -110,11 +110,11 @@ const FeedbackPolicy* momentum_of(const Choices& choices) {
 
 Status check_laws(const Choices& choices, std::size_t i) {
   const Choice& c = choices.all()[i];
-  const std::vector<Way> named{{.strategy = c.strategy}};
-  for (const Way& way : c.strategy != nullptr ? named : c.ways) {
-    Status s = choose_laws(c.spec, *way.strategy).status();
+  const std::vector<StrategyOption> named{{.strategy = c.strategy}};
+  for (const StrategyOption& option : c.strategy != nullptr ? named : c.options) {
+    Status s = choose_laws(c.spec, *option.strategy).status();
     if (s.ok() && choices.usual().servers > 0) s = check_servers(c);
-    if (s.ok()) s = check_inside(c, *way.strategy, !choices.usual().hosts.alone());
+    if (s.ok()) s = check_inside(c, *option.strategy, !choices.usual().hosts.alone());
     if (s.ok()) continue;
     if (i >= choices.rules().size()) return s;
     return {s.code(), fmt::format("choices: {}: {}", label(choices.rules()[i], i + 1), s.what())};
@@ -237,9 +237,10 @@ std::string card_text(const Choices& choices, const Schedule& schedule, std::str
 std::string strategy_text(const Choices& choices) {
   const Usual& usual = choices.usual();
   const bool matter = std::any_of(choices.all().begin(), choices.all().end(), [](const Choice& c) {
-    return c.strategy != nullptr
-               ? c.strategy->between != nullptr
-               : std::ranges::any_of(c.ways, [](const Way& w) { return w.strategy->between != nullptr; });
+    return c.strategy != nullptr ? c.strategy->between != nullptr
+                                 : std::ranges::any_of(c.options, [](const StrategyOption& w) {
+                                     return w.strategy->between != nullptr;
+                                   });
   });
   return fmt::format("{}{}", usual.strategy == nullptr ? kAuto : usual.strategy->name,
                      matter              ? fmt::format(" on hosts {}", usual.hosts.text(usual.world))
@@ -342,20 +343,20 @@ std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, cons
 
 // ---- Which rules were met
 
-void RulesMet::meet(const Choices& choices, std::span<const Tensor> bucket) {
-  for (const Tensor& t : bucket) meet(choices, t.key, t.n);
+void RulesUsed::add(const Choices& choices, std::span<const Tensor> bucket) {
+  for (const Tensor& t : bucket) add(choices, t.key, t.n);
 }
 
-void RulesMet::meet(const Choices& choices, std::string_view key, std::size_t n) {
-  if (met_.empty()) return;
+void RulesUsed::add(const Choices& choices, std::string_view key, std::size_t n) {
+  if (used_.empty()) return;
   keys_.emplace(key);
-  if (const std::size_t i = choices.rule_of(key, n); i < met_.size()) met_[i] = true;
+  if (const std::size_t i = choices.rule_of(key, n); i < used_.size()) used_[i] = true;
 }
 
-Status RulesMet::check(const Choices& choices) const {
-  for (std::size_t i = 0; i < met_.size(); ++i) {
+Status RulesUsed::check(const Choices& choices) const {
+  for (std::size_t i = 0; i < used_.size(); ++i) {
     const Rule& rule = choices.rules()[i];
-    if (met_[i] || !names_one_key(rule.match)) continue;
+    if (used_[i] || !names_one_key(rule.match)) continue;
     const std::string_view key = key_named(rule.match);
     if (keys_.contains(key)) continue;  // an earlier rule took it, or its size
     const std::vector<std::string_view> known(keys_.begin(), keys_.end());
@@ -369,10 +370,10 @@ Status RulesMet::check(const Choices& choices) const {
   return {};
 }
 
-std::vector<std::string> RulesMet::unmet(const Choices& choices) const {
+std::vector<std::string> RulesUsed::unused(const Choices& choices) const {
   std::vector<std::string> out;
-  for (std::size_t i = 0; i < met_.size(); ++i)
-    if (!met_[i]) out.push_back(label(choices.rules()[i], i + 1) + " takes no tensor");
+  for (std::size_t i = 0; i < used_.size(); ++i)
+    if (!used_[i]) out.push_back(label(choices.rules()[i], i + 1) + " takes no tensor");
   return out;
 }
 

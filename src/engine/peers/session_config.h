@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A session's choices: how they come from its options, what ranks show each other of them, and which rules were met.
+// A session's choices: derived from its options, compared between ranks by texts, with a record of the rules in use.
 #include <set>
 #include <string>
 #include <string_view>
@@ -54,19 +54,19 @@ Result<Choices> choices_in(std::string_view saved, const Usual& usual);
 // A bucket's plan: what happens to each tensor, and why.
 std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices);
 
-// The rules that have taken a tensor.
-class RulesMet {
+// The rules that match a tensor.
+class RulesUsed {
  public:
-  explicit RulesMet(const Choices& choices) : met_(choices.rules().size()) {}
-  void meet(const Choices& choices, std::span<const Tensor> bucket);
-  void meet(const Choices& choices, std::string_view key, std::size_t n);
+  explicit RulesUsed(const Choices& choices) : used_(choices.rules().size()) {}
+  void add(const Choices& choices, std::span<const Tensor> bucket);
+  void add(const Choices& choices, std::string_view key, std::size_t n);
   // After a round: kInvalid for a rule that names a key which no bucket had.
   Status check(const Choices& choices) const;
-  // After a round: rules that took nothing, in words.
-  std::vector<std::string> unmet(const Choices& choices) const;
+  // After a round: rules that match no tensor, as text.
+  std::vector<std::string> unused(const Choices& choices) const;
 
  private:
-  std::vector<bool> met_;
+  std::vector<bool> used_;
   std::set<std::string, std::less<>> keys_;  // all that were seen
 };
 

@@ -20,7 +20,7 @@ struct TensorLayout {
   std::size_t index = 0;                 // its number in the caller's list
   std::size_t row = 0;                   // Tensor::row
   std::vector<std::size_t> bounds = {};  // Tensor::bounds
-  carry::Slice slice() const { return {first, n}; }
+  feedback::ValueRange slice() const { return {first, n}; }
 };
 
 // kInvalid for a tensor without key or data, one that is not aligned, rows or bounds that do not fit, and too many

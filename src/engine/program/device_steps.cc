@@ -31,18 +31,18 @@ std::string host_alone(const Part& part, std::span<const Law> laws, bool works) 
 
 std::unique_ptr<DeviceParts> Unit::device_parts() const {
   const std::vector<bool> copied = may_be_copied(tensors_, plan_);
-  std::vector<DeviceParts::Made> made;
+  std::vector<DeviceParts::PlannedPart> made;
   for (std::size_t p = 0; p < plan_.parts.size(); ++p) {
     const Part& part = plan_.parts[p];
     const PartLayout& layout = program_.parts[p];
-    DeviceParts::Made of{.spec = part.spec,
-                         .why = host_alone(part, layout.laws, member_.place().works()),
-                         .copied = copied[p],
-                         .n = part.n,
-                         .staged_at = layout.staged_at,
-                         .shares = {}};
+    DeviceParts::PlannedPart of{.spec = part.spec,
+                                .why = host_alone(part, layout.laws, member_.place().works()),
+                                .copied = copied[p],
+                                .n = part.n,
+                                .staged_at = layout.staged_at,
+                                .shares = {}};
     for (Chunk c = 0; c < layout.chunks; ++c) of.largest_chunk = std::max(of.largest_chunk, layout.size(c));
-    carry::each_tensor_in(
+    feedback::each_tensor_in(
         tensors_, {part.first, part.n}, [&](std::size_t k, std::size_t from, std::size_t to) {
           if (from == part.first) of.begins = from == tensors_[k].first;
           of.shares.push_back({tensors_[k].index, from - tensors_[k].first, from - part.first, to - from});
@@ -56,17 +56,17 @@ Status Unit::place(std::span<const Tensor> bucket, const Origin& origin) {
   if (origin.device < 0) {
     if (gpu_ == nullptr) return {};
     gpu_->leave();
-    return carry_.come_home();
+    return feedback_.to_host();
   }
   if (gpu_ == nullptr) gpu_ = device_parts();
-  TITHE_TRY(carry_.lost());
-  return gpu_->begin(bucket, origin, carry_);
+  TITHE_TRY(feedback_.lost());
+  return gpu_->begin(bucket, origin, feedback_);
 }
 
-void Unit::begin_there() {
+void Unit::begin_on_device() {
   std::vector<bool> elsewhere(plan_.parts.size());
   for (std::size_t p = 0; p < elsewhere.size(); ++p) elsewhere[p] = gpu_->takes(static_cast<int>(p));
-  flat_.begin(gpu_->mirror(), elsewhere);
+  part_values_.begin(gpu_->mirror(), elsewhere);
 }
 
 Status Unit::read(std::size_t index, Tensor& tensor, std::vector<std::uint8_t>& room) {
@@ -77,22 +77,23 @@ Status Unit::read(std::size_t index, Tensor& tensor, std::vector<std::uint8_t>& 
 }
 
 void Unit::fill_with_nan() {
-  if (!is_afar()) return flat_.fill_with_nan();
+  if (!is_on_device()) return part_values_.fill_with_nan();
   Status filled = ours(gpu_->fill_with_nan());
   if (trouble_.ok()) trouble_ = std::move(filled);
 }
 
-Result<Encoded> Unit::encode_there(const Step& step, const Where& w, int lane, Bytes out) {
-  const Result<Encoded> done = gpu_->encode(lane, step.part, call(step, w, lane), w.layout.at(step.chunk),
-                                            w.n, carry_.away(step.part, step.chunk, w.last_phase), out);
+Result<Encoded> Unit::encode_on_device(const Step& step, const StepContext& w, int lane, Bytes out) {
+  const Result<Encoded> done =
+      gpu_->encode(lane, step.part, call(step, w, lane), w.layout.at(step.chunk), w.n,
+                   feedback_.device_view(step.part, step.chunk, w.last_phase), out);
   if (!done.ok()) return ours(done.status());
   if (!done->finite) w.chunk.poisoned = true;
   return done;
 }
 
 // Kernels trust what they get, so each payload is checked here.
-Status Unit::decode_there(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
-                          bool onto, float divide, float* largest) {
+Status Unit::decode_on_device(const Step& step, const StepContext& w, int lane,
+                              std::span<const ByteView> payloads, bool onto, float divide, float* largest) {
   const Call c = call(step, w, lane);
   for (const ByteView payload : payloads)
     if (const Status s = impl(step).check(c, w.n, payload); !s.ok())

@@ -122,14 +122,14 @@ Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy)
 
 // ---- encode(c), after merges
 
-Result<Made> Unit::encode_own(const Step&, const Where& w, int) {
-  Made made{.bytes = w.chunk.own_bytes};
+Result<FrameBody> Unit::encode_own(const Step&, const StepContext& w, int) {
+  FrameBody made{.bytes = w.chunk.own_bytes};
   if (!w.chunk.present) made.flags = kFlagEmpty;
   return made;
 }
 
 // Own payload first, then those that were merged, in the order of the graph.
-Result<Made> Unit::encode_joined(const Step& step, const Where&, int) {
+Result<FrameBody> Unit::encode_joined(const Step& step, const StepContext&, int) {
   const Bytes room = frames_.room(step.slot);
   std::size_t parts = 1;
   for (const int f : list(step.frames)) parts += frames_[f].parts;
@@ -151,15 +151,15 @@ Result<Made> Unit::encode_joined(const Step& step, const Where&, int) {
     for (std::size_t i = 0; i < frames_[f].parts; ++i) fits = fits && append(pieces[i]);
   }
   if (!fits) return Status(Code::kCorrupt, "joined payloads are longer than their ranks can have made");
-  return Made{.flags = kFlagConcat, .parts = static_cast<std::uint16_t>(parts), .bytes = at};
+  return FrameBody{.flags = kFlagConcat, .parts = static_cast<std::uint16_t>(parts), .bytes = at};
 }
 
 // ---- merge(c, F)
 
-Status Unit::merge_values(const Step& step, const Where& w, int lane) {
+Status Unit::merge_values(const Step& step, const StepContext& w, int lane) {
   std::span<const ByteView> payloads;
   TITHE_TRY(all_payloads(step, w, lane, payloads));
-  if (is_there(step)) return decode_there(step, w, lane, payloads, true, 1.0F);
+  if (on_device(step)) return decode_on_device(step, w, lane, payloads, true, 1.0F);
   TITHE_TRY(decode(step, w, lane, payloads, {.base = w.chunk.source}));
   w.chunk.source = w.values.data();
   return {};
@@ -167,7 +167,7 @@ Status Unit::merge_values(const Step& step, const Where& w, int lane) {
 
 // In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added to the
 // first of them, where it was received.
-Status Unit::merge_arrays(const Step& step, const Where& w, int lane) {
+Status Unit::merge_arrays(const Step& step, const StepContext& w, int lane) {
   const Bytes acc = frames_.room(step.slot).first(w.chunk.own_bytes);
   const std::span<const int> frames = list(step.frames);
   const auto before = static_cast<std::size_t>(step.before);
@@ -191,7 +191,7 @@ Status Unit::merge_arrays(const Step& step, const Where& w, int lane) {
 // The same, where the own values are their payload: they come to the first frame, which is then what leaves. A sum of
 // two has the same bits either way round. All of it is done piece by piece: the first frame is checked, where nobody
 // has done so, the sum made, and the checksum found out with which it leaves.
-Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
+Status Unit::merge_onto(const Step& step, const StepContext& w, int lane) {
   const std::span<const int> frames = list(step.frames);
   const bool at_once = reads_at_once(w, frames[0]);
   const int check_of = program_.check_of[static_cast<std::size_t>(frames[0])];
@@ -203,7 +203,7 @@ Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
 
   const Bytes acc = frames_.payload(frames[0]);
   const auto before = static_cast<std::size_t>(step.before);
-  const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
+  const EncodeInput input = feedback_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
   const Call c = call(step, w, lane);
   FrameHeader h = header(step, w);
   h.payload_bytes = acc.size();
@@ -215,7 +215,7 @@ Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
     const std::size_t first = at / sizeof(float), n = bytes / sizeof(float);
     const auto from = [&](auto* values) { return values == nullptr ? nullptr : values + first; };
     const Result<ByteView> own = own_piece(
-        c, impl(step), {carry.grad + first, from(carry.residual), from(carry.residual_out), n}, room);
+        c, impl(step), {input.grad + first, from(input.residual), from(input.residual_out), n}, room);
     if (!own.ok()) status = own.status();
     const auto come = [&](ByteView in) {
       const Result<Combined> done = impl(step).combine(c, n, sum, in, nullptr);
@@ -242,7 +242,7 @@ Status Unit::merge_onto(const Step& step, const Where& w, int lane) {
   return {};
 }
 
-Status Unit::merge_leader(const Step& step, const Where& w, int lane) {
+Status Unit::merge_leader(const Step& step, const StepContext& w, int lane) {
   for (const int f : list(step.frames)) {
     if (frames_[f].flags == kFlagEmpty) continue;
     const Rank maker = frames_.maker(f);
@@ -256,12 +256,13 @@ Status Unit::merge_leader(const Step& step, const Where& w, int lane) {
   return {};
 }
 
-Status Unit::merge_nothing(const Step&, const Where&, int) { return {}; }  // encode joins them
+Status Unit::merge_nothing(const Step&, const StepContext&, int) { return {}; }  // encode joins them
 
 // ---- store(c, F): the payloads of the result
 
 // The payloads of all frames, in the order of the graph.
-Status Unit::all_payloads(const Step& step, const Where&, int lane, std::span<const ByteView>& payloads) {
+Status Unit::all_payloads(const Step& step, const StepContext&, int lane,
+                          std::span<const ByteView>& payloads) {
   std::vector<ByteView>& views = views_[static_cast<std::size_t>(lane)];
   std::size_t k = 0;
   for (const int f : list(step.frames)) {
@@ -275,7 +276,8 @@ Status Unit::all_payloads(const Step& step, const Where&, int lane, std::span<co
 }
 
 // Several are combined here, and one rank keeps the rounding that all make alike.
-Status Unit::one_array(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads) {
+Status Unit::one_array(const Step& step, const StepContext& w, int lane,
+                       std::span<const ByteView>& payloads) {
   const std::span<const int> frames = list(step.frames);
   if (step.slot < 0 && frames.size() > 1) return all_payloads(step, w, lane, payloads);  // decode adds them
   ByteView whole = frames_.payload(frames[0]);
@@ -290,14 +292,15 @@ Status Unit::one_array(const Step& step, const Where& w, int lane, std::span<con
     if (!whole.empty()) std::memcpy(acc.data(), whole.data(), whole.size());
     std::size_t after = frames.size() - 1;
     for (const int f : frames.subspan(1))
-      TITHE_TRY(combine(step, w, lane, acc, f, --after, w.turn.at == 0 ? residual_out(step, w) : nullptr));
+      TITHE_TRY(
+          combine(step, w, lane, acc, f, --after, w.contribution.at == 0 ? residual_out(step, w) : nullptr));
     whole = acc;
   }
   payloads = only(whole, lane);
   return {};
 }
 
-Status Unit::leaders_payload(const Step& step, const Where& w, int lane,
+Status Unit::leaders_payload(const Step& step, const StepContext& w, int lane,
                              std::span<const ByteView>& payloads) {
   const std::span<const int> frames = list(step.frames);
   int source = frames[0];

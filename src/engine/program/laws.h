@@ -14,10 +14,10 @@ namespace tithe::engine {
 
 class Unit;
 struct Step;
-struct Where;
+struct StepContext;
 
 // A frame's payload as it was made.
-struct Made {
+struct FrameBody {
   std::uint8_t flags = 0;
   std::uint16_t parts = 1;
   std::size_t bytes = 0;
@@ -35,10 +35,10 @@ struct LawRow {
   bool before;     // a phase before others may: what comes out is one payload, their context
 
   // encode(c), where frames were merged into c. Where none were, the own values are encoded, whatever the law.
-  Result<Made> (Unit::*encode_merged)(const Step&, const Where&, int lane);
-  Status (Unit::*merge_frames)(const Step&, const Where&, int lane);
+  Result<FrameBody> (Unit::*encode_merged)(const Step&, const StepContext&, int lane);
+  Status (Unit::*merge_frames)(const Step&, const StepContext&, int lane);
   // store(c, F): the payloads that the result is made of.
-  Status (Unit::*result_of)(const Step&, const Where&, int lane, std::span<const ByteView>& payloads);
+  Status (Unit::*result_of)(const Step&, const StepContext&, int lane, std::span<const ByteView>& payloads);
 };
 
 const LawRow& row_of(Law law);

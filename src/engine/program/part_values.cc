@@ -11,7 +11,7 @@ std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Pla
   for (const Part& p : plan.parts) {
     std::size_t count = 0;
     bool floats = true;
-    carry::each_tensor_in(tensors, {p.first, p.n}, [&](std::size_t k, std::size_t, std::size_t) {
+    feedback::each_tensor_in(tensors, {p.first, p.n}, [&](std::size_t k, std::size_t, std::size_t) {
       ++count;
       floats = floats && tensors[k].dtype == DType::kF32;
     });
@@ -25,8 +25,8 @@ std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Pla
   return out;
 }
 
-Flat::Flat(std::span<const TensorLayout> tensors, const Plan& plan, const Program& program,
-           const Conversions& by)
+PartValues::PartValues(std::span<const TensorLayout> tensors, const Plan& plan, const Program& program,
+                       const Conversions& by)
     : tensors_(tensors), convert_(by), bucket_(tensors.size()), staged_values_(program.staged_values) {
   const std::vector<bool> copied = may_be_copied(tensors, plan);
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
@@ -35,14 +35,14 @@ Flat::Flat(std::span<const TensorLayout> tensors, const Plan& plan, const Progra
             .values = {},
             .staged_at = program.parts[p].staged_at,
             .may_be_in_place = !copied[p] || plan.kind == RoundKind::kAllReduce};
-    carry::each_tensor_in(tensors_, run.slice, [&](std::size_t k, std::size_t from, std::size_t to) {
+    feedback::each_tensor_in(tensors_, run.slice, [&](std::size_t k, std::size_t from, std::size_t to) {
       run.shares.push_back({k, from, to});
     });
     runs_.push_back(std::move(run));
   }
 }
 
-void Flat::begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewhere) {
+void PartValues::begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewhere) {
   for (std::size_t k = 0; k < tensors_.size(); ++k) bucket_[k] = bucket[tensors_[k].index];
   for (std::size_t p = 0; p < runs_.size(); ++p) {
     Run& run = runs_[p];
@@ -62,7 +62,7 @@ void Flat::begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewh
   }
 }
 
-std::vector<Tensor> Flat::bucket() const {
+std::vector<Tensor> PartValues::bucket() const {
   std::vector<Tensor> out(tensors_.size());
   for (std::size_t k = 0; k < tensors_.size(); ++k) out[tensors_[k].index] = bucket_[k];
   return out;
@@ -70,7 +70,7 @@ std::vector<Tensor> Flat::bucket() const {
 
 // body(tensor, values to skip of it, where in the run, how many)
 template <typename Body>
-void Flat::each_share(const Run& run, std::size_t first, std::size_t n, Body body) const {
+void PartValues::each_share(const Run& run, std::size_t first, std::size_t n, Body body) const {
   const std::size_t begin = run.slice.first + first, end = begin + n;
   auto at = std::partition_point(run.shares.begin(), run.shares.end(),
                                  [&](const Share& s) { return s.to <= begin; });
@@ -81,7 +81,7 @@ void Flat::each_share(const Run& run, std::size_t first, std::size_t n, Body bod
   }
 }
 
-void Flat::load(int part, std::size_t first, std::size_t n) {
+void PartValues::load(int part, std::size_t first, std::size_t n) {
   const Run& run = at(part);
   if (run.in_place) return;
   each_share(run, first, n, [&](const Tensor& t, std::size_t skip, float* into, std::size_t count) {
@@ -93,7 +93,7 @@ void Flat::load(int part, std::size_t first, std::size_t n) {
   });
 }
 
-void Flat::unload(int part, std::size_t first, std::size_t n) {
+void PartValues::unload(int part, std::size_t first, std::size_t n) {
   const Run& run = at(part);
   if (run.in_place) return;
   each_share(run, first, n, [&](const Tensor& t, std::size_t skip, const float* from, std::size_t count) {
@@ -105,7 +105,7 @@ void Flat::unload(int part, std::size_t first, std::size_t n) {
   });
 }
 
-void Flat::fill_with_nan() {
+void PartValues::fill_with_nan() {
   for (const Tensor& t : bucket_) {
     if (t.dtype == DType::kF32) {
       std::fill_n(static_cast<float*>(t.data), t.n, std::numeric_limits<float>::quiet_NaN());

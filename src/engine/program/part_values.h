@@ -17,11 +17,11 @@ namespace tithe::engine {
 // By part: whether its tensors may lie where codecs cannot use them, in some round.
 std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Plan& plan);
 
-class Flat {
+class PartValues {
  public:
   // by: what converts tensors of other types.
-  Flat(std::span<const TensorLayout> tensors, const Plan& plan, const Program& program,
-       const Conversions& by);
+  PartValues(std::span<const TensorLayout> tensors, const Plan& plan, const Program& program,
+             const Conversions& by);
 
   // Where this round's tensors lie, in the caller's order. `elsewhere`, by part: its values are no matter of this.
   void begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewhere = {});
@@ -38,7 +38,7 @@ class Flat {
     std::size_t tensor = 0, from = 0, to = 0;
   };
   struct Run {
-    carry::Slice slice;  // of the bucket
+    feedback::ValueRange slice;  // of the bucket
     std::vector<Share> shares;
     std::span<float> values;
     std::size_t staged_at = 0;  // where its copies go

@@ -98,7 +98,7 @@ void Compiler::add_part(int index, const Drawn& drawn) {
                   .laws = layout.laws,
                   .inside = part.inside.has_value(),
                   .clips = part.spec.feedback.clip > 0,
-                  .much = copied(index) || carry::keeps_velocity(part.spec),
+                  .much = copied(index) || feedback::keeps_velocity(part.spec),
                   .plain = !part.inside && layout.laws.back() == Law::kSum &&
                            codec::is_plain(*part.spec.codec) && !part.spec.feedback.mask,
                   .small = {}};
@@ -128,7 +128,7 @@ void Compiler::add_part(int index, const Drawn& drawn) {
     add_exchange(part.spec, phase, row_of(layout.laws[phase]).joins);
 
   const Template& t = templates_.of(key, at_, *drawn.graph);
-  layout.turns = t.turns;
+  layout.contributions = t.contributions;
   layout.steps = t.steps.size();
   out_.parts.push_back(std::move(layout));
   add_template(index, t, drawn, payloads, joined);
@@ -146,7 +146,7 @@ void Compiler::add_template(int index, const Template& t, const Drawn& drawn, co
       const std::size_t e = exchange_of(part.inside.has_value(), s.stage, s.phase);
       s.cover =
           tagging_.cover(payloads[e][static_cast<std::size_t>(s.chunk)], out_.parts.back().size(s.chunk));
-      const Template::Room& room = t.rooms[static_cast<std::size_t>(s.slot)];
+      const Template::SlotUse& room = t.slot_uses[static_cast<std::size_t>(s.slot)];
       const int node = s.kind == StepKind::kCheck ? room.received : room.made;
       if (drawn.makers != nullptr && !s.onto) s.makers = keep(drawn.makers->of(node), 0);
     }
@@ -175,7 +175,7 @@ void Compiler::add_template(int index, const Template& t, const Drawn& drawn, co
 void Compiler::add_slots(const Template& t, const Payloads& payloads, const std::vector<bool>& joins) {
   first_slot_.push_back(out_.slots.size());
   std::size_t at = 0;
-  for (const Template::Room& room : t.rooms) {
+  for (const Template::SlotUse& room : t.slot_uses) {
     const std::size_t payload = payloads[room.exchange][static_cast<std::size_t>(room.chunk)];
     const std::size_t bytes = kFrameHeaderBytes +
                               (room.joined && joins[room.exchange] ? joined_bytes(payload) : payload) +
@@ -197,7 +197,7 @@ int Compiler::lower_makers(const Step& merge, const Part& part, const Template& 
   int lower = 0;
   for (std::uint32_t k = 0; k < merge.frames.count; ++k) {
     const int slot = t.indices[merge.frames.first + k];
-    const Rank maker = makers.of(t.rooms[static_cast<std::size_t>(slot)].received)[0];
+    const Rank maker = makers.of(t.slot_uses[static_cast<std::size_t>(slot)].received)[0];
     if (part.inside ? at_.host_of(maker) > at_.host_of(at_.me) : maker > at_.me) break;
     ++lower;
   }

@@ -96,15 +96,15 @@ struct Level {
 
 // This rank's turn at a chunk: its place among the ranks that may lead it, which are those that have values of their
 // own and encode it for others than their host's; and how many payloads come together in the chunk's result.
-struct Turn {
+struct Contribution {
   int at = -1;  // -1: it does not
   int of = 1;
   int payloads = 1;
 };
 
 struct PartLayout {
-  std::vector<Law> laws;    // by phase of the codec between hosts
-  std::vector<Turn> turns;  // by chunk
+  std::vector<Law> laws;                    // by phase of the codec between hosts
+  std::vector<Contribution> contributions;  // by chunk
   int chunks = 1;
   int first_chunk = 0;     // number of its chunk 0 among all chunks of the program
   int begins_after = -1;   // all parts up to this one
@@ -113,7 +113,7 @@ struct PartLayout {
   std::size_t staged_at = 0;        // values: where its own are copied to, if they are
   std::vector<std::size_t> starts;  // of chunk c within the part; chunks + 1 entries
   std::size_t at(Chunk c) const { return starts[static_cast<std::size_t>(c)]; }
-  Turn turn(Chunk c) const { return turns[static_cast<std::size_t>(c)]; }
+  Contribution contribution(Chunk c) const { return contributions[static_cast<std::size_t>(c)]; }
   std::size_t size(Chunk c) const { return at(c + 1) - at(c); }
 };
 

@@ -174,7 +174,7 @@ TEST(Program, AddsOntoWhatCameWherePayloadsAreTheValues) {
   EXPECT_EQ(count(compile(plan, {0, 4}, {}), StepKind::kOwn), 3U);
 }
 
-// Whatever steps do with a frame whose memory another one takes is over before that is received.
+// All steps that use a frame have run before another frame is received into its memory.
 void expect_left_before(const Program& p, std::size_t shared) {
   std::vector<std::vector<bool>> right_before(p.steps.size(), std::vector<bool>(p.steps.size()));
   for (std::size_t s = 0; s < p.steps.size(); ++s)
@@ -191,10 +191,10 @@ void expect_left_before(const Program& p, std::size_t shared) {
       if (p.slots[a].offset != p.slots[b].offset) continue;
       ++pairs;
       EXPECT_EQ(p.slots[a].bytes, p.slots[b].bytes);
-      const auto comes = std::ranges::find_if(
+      const auto incoming = std::ranges::find_if(
           p.steps, [&](const Step& s) { return s.kind == StepKind::kRecv && s.slot == static_cast<int>(b); });
-      ASSERT_NE(comes, p.steps.end());
-      const auto recv = static_cast<std::size_t>(comes - p.steps.begin());
+      ASSERT_NE(incoming, p.steps.end());
+      const auto recv = static_cast<std::size_t>(incoming - p.steps.begin());
       for (std::size_t s = 0; s < p.steps.size(); ++s) {
         const Step& step = p.steps[s];
         const auto frames = std::span(p.indices).subspan(step.frames.first, step.frames.count);

@@ -2,8 +2,8 @@
 // The bodies of a unit's steps, as far as they are the same under every law. The rest stands in laws.cc.
 //
 // Threads: a step runs on whatever compute lane takes it, with that lane's scratch, views and tagger. It holds no lock.
-// Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's share of the carry. The graph
-// says who comes first: two steps that touch the same chunk or slot wait for each other, so no two of them run at the
+// Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's residual. The graph
+// has the order: two steps that touch the same chunk or slot wait for each other, so no two of them run at the
 // same time, and the second sees what the first wrote (the runner's mutex lies between). All share finite_ and
 // excessive_: they are atomic, and within a round the one only falls and the other only rises.
 // Failure: a step that returns a Status ends the session, and what it has half written is not looked at again. A value
@@ -26,27 +26,28 @@ constexpr std::size_t kBlock = kPieceBytes / sizeof(float);
 
 }  // namespace
 
-Where Unit::where(const Step& step) {
+StepContext Unit::context_of(const Step& step) {
   const auto p = static_cast<std::size_t>(step.part);
   const PartLayout& layout = program_.parts[p];
   const std::size_t n = layout.size(step.chunk);
   const bool inside = step.stage == Stage::kInside;
-  return {plan_.parts[p],
-          layout,
-          row_of(inside ? Law::kDecode : layout.laws[step.phase]),
-          chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(step.chunk)],
-          is_there(step) ? std::span<float>() : flat_.values(step.part).subspan(layout.at(step.chunk), n),
-          n,
-          inside || std::size_t{step.phase} + 1 == layout.laws.size(),
-          layout.turn(step.chunk),
-          codec::is_plain(inside ? *plan_.parts[p].inside->codec : *plan_.parts[p].spec.codec)};
+  return {
+      plan_.parts[p],
+      layout,
+      row_of(inside ? Law::kDecode : layout.laws[step.phase]),
+      chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(step.chunk)],
+      on_device(step) ? std::span<float>() : part_values_.values(step.part).subspan(layout.at(step.chunk), n),
+      n,
+      inside || std::size_t{step.phase} + 1 == layout.laws.size(),
+      layout.contribution(step.chunk),
+      codec::is_plain(inside ? *plan_.parts[p].inside->codec : *plan_.parts[p].spec.codec)};
 }
 
 Bytes Unit::scratch(int lane) const {
   return {scratch_[static_cast<std::size_t>(lane)].get(), program_.scratch_bytes};
 }
 
-Call Unit::call(const Step& step, const Where& w, int lane) {
+Call Unit::call(const Step& step, const StepContext& w, int lane) {
   return {.settings = settings(step),
           .seed = mix64(member_.seed ^ mix64(static_cast<std::uint64_t>(member_.me) + 1)),
           .shared_seed = member_.seed,
@@ -56,10 +57,10 @@ Call Unit::call(const Step& step, const Where& w, int lane) {
           .phase = step.phase,
           .context = w.chunk.context,
           .scratch = scratch(lane),
-          .memory = step.stage == Stage::kInside ? ByteView{} : carry_.memory(step.part, step.chunk)};
+          .memory = step.stage == Stage::kInside ? ByteView{} : feedback_.memory(step.part, step.chunk)};
 }
 
-FrameHeader Unit::header(const Step& step, const Where& w) const {
+FrameHeader Unit::header(const Step& step, const StepContext& w) const {
   return {.codec = coding(step).id,
           .run = member_.run,
           .round = round_,
@@ -101,43 +102,43 @@ Status Unit::load(const Step& step, int lane) {
   const bool whole = step.chunk == kWholePart;
   const Chunk begin = whole ? 0 : step.chunk, end = whole ? layout.chunks : step.chunk + 1;
   const std::size_t first = layout.at(begin), n = layout.at(end) - first;
-  if (is_there(step)) return ours(gpu_->load(lane, step.part, first, n));
-  if (is_afar()) TITHE_TRY(ours(gpu_->bring(lane, step.part, first, n)));
+  if (on_device(step)) return ours(gpu_->load(lane, step.part, first, n));
+  if (is_on_device()) TITHE_TRY(ours(gpu_->bring(lane, step.part, first, n)));
   // In an all-gather others' chunks have no values to bring in; on a GPU it is still the caller's work to wait for.
   if (plan_.kind == RoundKind::kAllGather && step.chunk != member_.me) return {};
-  const std::span<float> values = flat_.values(step.part).subspan(first, n);
-  flat_.load(step.part, first, n);
+  const std::span<float> values = part_values_.values(step.part).subspan(first, n);
+  part_values_.load(step.part, first, n);
   if (!member_.place().works()) std::ranges::fill(values, 0.0F);
-  const float* source = carry_.load(step.part, first, values);
+  const float* source = feedback_.load(step.part, first, values);
   for (Chunk c = begin; c < end; ++c)
     chunks_[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(c)].source =
         source + (layout.at(c) - first);
   return {};
 }
 
-Status Unit::unload(const Step& step, const Where& w, int lane) {
+Status Unit::unload(const Step& step, const StepContext& w, int lane) {
   const std::size_t first = w.layout.at(step.chunk);
-  if (is_there(step)) return ours(gpu_->unload(lane, step.part, first, w.n));
-  flat_.unload(step.part, first, w.n);
-  return is_afar() ? ours(gpu_->take_back(lane, step.part, first, w.n)) : Status{};
+  if (on_device(step)) return ours(gpu_->unload(lane, step.part, first, w.n));
+  part_values_.unload(step.part, first, w.n);
+  return is_on_device() ? ours(gpu_->take_back(lane, step.part, first, w.n)) : Status{};
 }
 
 // ---- Frames that leave
 
-Result<Encoded> Unit::encode_into(const Step& step, const Where& w, int lane, Bytes out) {
-  if (is_there(step)) return encode_there(step, w, lane, out);
-  const Carry carry = carry_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
-  Result<Encoded> done = impl(step).encode(call(step, w, lane), carry, out);
+Result<Encoded> Unit::encode_into(const Step& step, const StepContext& w, int lane, Bytes out) {
+  if (on_device(step)) return encode_on_device(step, w, lane, out);
+  const EncodeInput input = feedback_.view(step.part, step.chunk, w.chunk.source, w.last_phase);
+  Result<Encoded> done = impl(step).encode(call(step, w, lane), input, out);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
   if (!done->finite)
     w.chunk.poisoned = true;
   else if (w.last_phase)
-    carry_.settle(step.part, step.chunk, impl(step), out.first(done->bytes));
+    feedback_.update_residual(step.part, step.chunk, impl(step), out.first(done->bytes));
   return done;
 }
 
 Status Unit::own(const Step& step, int lane) {
-  const Where w = where(step);
+  const StepContext w = context_of(step);
   if (w.chunk.poisoned || !leads(w)) return {};
   const Result<Encoded> done = encode_into(step, w, lane, frames_.room(step.own_slot));
   if (!done.ok()) return done.status();
@@ -147,18 +148,18 @@ Status Unit::own(const Step& step, int lane) {
   return {};
 }
 
-Result<Made> Unit::encode_values(const Step& step, const Where& w, int lane) {
-  if (!leads(w)) return Made{.flags = kFlagEmpty};
+Result<FrameBody> Unit::encode_values(const Step& step, const StepContext& w, int lane) {
+  if (!leads(w)) return FrameBody{.flags = kFlagEmpty};
   const Result<Encoded> done = encode_into(step, w, lane, frames_.room(step.slot));
   if (!done.ok()) return done.status();
-  return done->finite ? Made{.bytes = done->bytes} : Made{.flags = kFlagNonFinite};
+  return done->finite ? FrameBody{.bytes = done->bytes} : FrameBody{.flags = kFlagNonFinite};
 }
 
 Status Unit::encode(const Step& step, int lane) {
-  const Where w = where(step);
-  Made made{.flags = kFlagNonFinite};
+  const StepContext w = context_of(step);
+  FrameBody made{.flags = kFlagNonFinite};
   if (!w.chunk.poisoned) {
-    const Result<Made> done =
+    const Result<FrameBody> done =
         step.direct ? encode_values(step, w, lane) : (this->*w.law.encode_merged)(step, w, lane);
     if (!done.ok()) return done.status();
     made = *done;
@@ -183,7 +184,7 @@ Status Unit::encode(const Step& step, int lane) {
 // ---- Frames that arrive
 
 Status Unit::check(const Step& step, int lane, const EachPiece* each) {
-  const Where w = where(step);
+  const StepContext w = context_of(step);
   const ByteView bytes = frames_.whole(step.slot);
   Tagger* const tagger = member_.tags == nullptr ? nullptr : &member_.tags->lane(lane);
   const Result<ParsedFrame> parsed = parse_frame(
@@ -227,7 +228,7 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
 }
 
 // True if one of them says that some rank was not finite, or one before has said so.
-bool Unit::meets_nonfinite(std::span<const int> frames, const Where& w) {
+bool Unit::meets_nonfinite(std::span<const int> frames, const StepContext& w) {
   for (const int f : frames)
     if ((frames_[f].flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
   return w.chunk.poisoned;
@@ -241,13 +242,13 @@ Status Unit::check_frames(std::span<const int> frames, int lane) {
   return {};
 }
 
-bool Unit::reads_at_once(const Where& w, int frame) const {
+bool Unit::reads_at_once(const StepContext& w, int frame) const {
   return w.plain && w.n > 0 && program_.check_of[static_cast<std::size_t>(frame)] >= 0 &&
          !frames_[frame].known && frames_[frame].bytes == kFrameHeaderBytes + sizeof(float) * w.n;
 }
 
 Status Unit::merge(const Step& step, int lane) {
-  const Where w = where(step);
+  const StepContext w = context_of(step);
   w.chunk.checksum.reset();
   if (step.onto) return merge_onto(step, w, lane);
   TITHE_TRY(check_frames(list(step.frames), lane));
@@ -255,7 +256,7 @@ Status Unit::merge(const Step& step, int lane) {
 }
 
 Status Unit::store(const Step& step, int lane) {
-  const Where w = where(step);
+  const StepContext w = context_of(step);
   const std::span<const int> frames = list(step.frames);
   if (frames.size() == 1 && w.last_phase && !w.chunk.poisoned && reads_at_once(w, frames[0]))
     return store_at_once(step, w, lane);
@@ -283,7 +284,7 @@ Status Unit::store(const Step& step, int lane) {
 }
 
 // As store(), in one pass.
-Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
+Status Unit::store_at_once(const Step& step, const StepContext& w, int lane) {
   const int frame = list(step.frames)[0];
   const ByteView payload = frames_.payload(frame);
   const Call c = call(step, w, lane);
@@ -310,11 +311,11 @@ Status Unit::store_at_once(const Step& step, const Where& w, int lane) {
 
 // Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. With a plain codec it
 // is looked for block by block, while the values are in the nearest cache.
-Status Unit::write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+Status Unit::write(const Step& step, const StepContext& w, int lane, std::span<const ByteView> payloads,
                    bool& finite) {
-  if (is_there(step)) {
+  if (on_device(step)) {
     float largest = 0;
-    TITHE_TRY(decode_there(step, w, lane, payloads, false, divide_, &largest));
+    TITHE_TRY(decode_on_device(step, w, lane, payloads, false, divide_, &largest));
     finite = see_largest(largest);
     return {};
   }
@@ -337,34 +338,34 @@ Status Unit::write(const Step& step, const Where& w, int lane, std::span<const B
 }
 
 bool Unit::see_largest(float largest) {
-  if (largest <= carry::kMostCarried) return true;
+  if (largest <= feedback::kMostCarried) return true;
   excessive_ = true;
   return is_finite(largest);
 }
 
 // ---- What a codec is asked, and whom a refusal names
 
-Result<ByteView> Unit::own_piece(const Call& call, const Impl& by, const Carry& carry, Bytes room) {
-  const std::size_t bytes = sizeof(float) * carry.n;
-  if (carry.residual == nullptr) return ByteView(reinterpret_cast<const std::uint8_t*>(carry.grad), bytes);
-  const Result<Encoded> done = by.encode(call, carry, room.first(bytes));
+Result<ByteView> Unit::own_piece(const Call& call, const Impl& by, const EncodeInput& input, Bytes room) {
+  const std::size_t bytes = sizeof(float) * input.n;
+  if (input.residual == nullptr) return ByteView(reinterpret_cast<const std::uint8_t*>(input.grad), bytes);
+  const Result<Encoded> done = by.encode(call, input, room.first(bytes));
   if (!done.ok()) return Status(done.status().code(), done.status().what(), member_.me);
   return ByteView(room.first(bytes));
 }
 
-Status Unit::decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+Status Unit::decode(const Step& step, const StepContext& w, int lane, std::span<const ByteView> payloads,
                     const Merge& merge) {
   Call c = call(step, w, lane);
-  if (step.kind == StepKind::kStore) c.next_memory = carry_.next_memory(step.part, step.chunk);
+  if (step.kind == StepKind::kStore) c.next_memory = feedback_.next_memory(step.part, step.chunk);
   const Status s = impl(step).decode(c, payloads, merge, w.values);
   return s.ok() ? s : Status(s.code(), s.what(), culprit(step, w, payloads));
 }
 
-Status Unit::combine(const Step& step, const Where& w, int lane, Bytes acc, int frame, std::size_t after,
-                     float* rounding) {
+Status Unit::combine(const Step& step, const StepContext& w, int lane, Bytes acc, int frame,
+                     std::size_t after, float* rounding) {
   Call c = call(step, w, lane);
-  c.ranks =
-      static_cast<std::uint32_t>(static_cast<std::size_t>(w.turn.payloads) - after);  // each has one more
+  c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(w.contribution.payloads) -
+                                       after);  // each has one more
   const Result<Combined> done = impl(step).combine(c, w.n, acc, frames_.payload(frame), rounding);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), frames_.maker(frame));
   if (!done->finite) w.chunk.poisoned = true;
@@ -372,7 +373,7 @@ Status Unit::combine(const Step& step, const Where& w, int lane, Bytes acc, int 
 }
 
 // A payload by itself, before others are added to it.
-Status Unit::sound(const Step& step, const Where& w, int lane, int frame) {
+Status Unit::sound(const Step& step, const StepContext& w, int lane, int frame) {
   const Call c{.settings = settings(step), .phase = step.phase, .scratch = scratch(lane)};
   const Status s = impl(step).check(c, w.n, frames_.payload(frame));
   return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
@@ -380,7 +381,7 @@ Status Unit::sound(const Step& step, const Where& w, int lane, int frame) {
 
 // The rank whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is
 // named.
-Rank Unit::culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const {
+Rank Unit::culprit(const Step& step, const StepContext& w, std::span<const ByteView> payloads) const {
   const Impl& by = impl(step);
   const Call c{.settings = settings(step), .phase = step.phase};
   std::size_t k = 0;

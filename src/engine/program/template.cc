@@ -61,9 +61,9 @@ class Drawer {
     if (before >= 0) draft(step).after.push_back(before);
   }
   int add_slot(Exchange exchange, Chunk c, bool joined) {
-    out_.rooms.push_back({exchange_of(key_.inside, exchange.stage, exchange.phase), c, joined});
+    out_.slot_uses.push_back({exchange_of(key_.inside, exchange.stage, exchange.phase), c, joined});
     out_.check_of.push_back(-1);
-    return static_cast<int>(out_.rooms.size()) - 1;
+    return static_cast<int>(out_.slot_uses.size()) - 1;
   }
   int add_user(StepKind kind, Exchange exchange, Chunk c);
   void set_turns();
@@ -103,14 +103,15 @@ int Drawer::add_user(StepKind kind, Exchange exchange, Chunk c) {
 // One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do. In a
 // reduce-scatter the owner's turn comes first: it alone makes the sum, and keeps its rounding.
 void Drawer::set_turns() {
-  out_.turns.assign(count_, {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
+  out_.contributions.assign(count_, {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
   for (const Node& n : graph_.nodes())
     if (n.op == Op::kEncode && n.stage == Stage::kBetween && at_.works())
-      out_.turns[static_cast<std::size_t>(n.arg)].at = at_.me;
+      out_.contributions[static_cast<std::size_t>(n.arg)].at = at_.me;
   if (key_.inside)
-    for (Turn& t : out_.turns)
+    for (Contribution& t : out_.contributions)
       t = {t.at < 0 ? -1 : at_.host_of(at_.me), at_.hosts->count(at_.world), at_.hosts->count(at_.world)};
-  if (key_.strategy->kind == RoundKind::kReduceScatter) out_.turns[static_cast<std::size_t>(at_.me)].at = 0;
+  if (key_.strategy->kind == RoundKind::kReduceScatter)
+    out_.contributions[static_cast<std::size_t>(at_.me)].at = 0;
 }
 
 void Drawer::read_graph() {
@@ -180,7 +181,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         at(step).direct = own[i] < 0;
         at(step).slot = slot_of[k] = encode_slot[i];
         at(step).own_slot = own_slot[i];
-        out_.rooms[static_cast<std::size_t>(encode_slot[i])].made = static_cast<int>(k);
+        out_.slot_uses[static_cast<std::size_t>(encode_slot[i])].made = static_cast<int>(k);
         if (reuses) encoded[i] = static_cast<int>(k);
         if (law.joins) draft(step).frames = slots(merged[i]);
         follow(step, own[i] >= 0 ? own[i] : ready[i]);
@@ -224,12 +225,12 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
       case Op::kRecv: {
         const int recv = add(StepKind::kRecv, exchange, c);
         slot_of[k] = add_slot(exchange, c, law.joins);
-        out_.rooms.back().received = static_cast<int>(k);
+        out_.slot_uses.back().received = static_cast<int>(k);
         std::vector<int>& left = left_before_[node.arg];
         if (const int own_frame = std::exchange(encoded[i], -1); own_frame >= 0 && left.size() < kMostLeft) {
           const auto made = static_cast<std::size_t>(own_frame);
           if (readers_[made] > 0 && static_cast<int>(reading[made].size()) == readers_[made]) {
-            out_.rooms.back().instead = slot_of[made];
+            out_.slot_uses.back().instead = slot_of[made];
             left.insert(left.end(), reading[made].begin(), reading[made].end());
           }
         }

@@ -30,7 +30,7 @@ struct TemplateKey {
 
 struct Template {
   // The use of a slot.
-  struct Room {
+  struct SlotUse {
     std::size_t exchange = 0;
     Chunk chunk = 0;
     bool joined = false;  // the frame may hold the payloads of several ranks
@@ -39,14 +39,14 @@ struct Template {
     int instead = -1;     // the slot whose frame has left when this one comes: it has that one's memory
   };
 
-  std::vector<Step> steps;    // of part 0, without level, weight, cover and makers
-  std::vector<Step> checks;   // as in Program
-  std::vector<int> check_of;  // by slot
-  std::vector<Room> rooms;    // by slot
-  std::vector<int> indices;   // slots and steps that a step's ranges name
-  std::vector<bool> leads;    // by step: a send comes of it
-  std::vector<int> first;     // steps that wait for none
-  std::vector<Turn> turns;    // by chunk
+  std::vector<Step> steps;                  // of part 0, without level, weight, cover and makers
+  std::vector<Step> checks;                 // as in Program
+  std::vector<int> check_of;                // by slot
+  std::vector<SlotUse> slot_uses;           // by slot
+  std::vector<int> indices;                 // slots and steps that a step's ranges name
+  std::vector<bool> leads;                  // by step: a send comes of it
+  std::vector<int> first;                   // steps that wait for none
+  std::vector<Contribution> contributions;  // by chunk
   std::size_t most_views = 0;
 };
 

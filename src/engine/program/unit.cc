@@ -18,14 +18,14 @@ std::uint32_t draw_number(std::string_view key, std::size_t offset) {
   return static_cast<std::uint32_t>(h);
 }
 
-std::vector<carry::Slice> slices(std::span<const TensorLayout> tensors) {
-  std::vector<carry::Slice> out;
+std::vector<feedback::ValueRange> slices(std::span<const TensorLayout> tensors) {
+  std::vector<feedback::ValueRange> out;
   for (const TensorLayout& t : tensors) out.push_back(t.slice());
   return out;
 }
 
-std::vector<carry::Piece> pieces(const Plan& plan, const Program& program, Rank me) {
-  std::vector<carry::Piece> out;
+std::vector<feedback::FeedbackPart> pieces(const Plan& plan, const Program& program, Rank me) {
+  std::vector<feedback::FeedbackPart> out;
   const bool gathers = plan.kind == RoundKind::kAllGather;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
     out.push_back({{plan.parts[p].first, plan.parts[p].n},
@@ -39,7 +39,7 @@ std::vector<carry::Piece> pieces(const Plan& plan, const Program& program, Rank 
 }  // namespace
 
 Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
-           std::span<const carry::Own> comes)
+           std::span<const feedback::StateKinds> incoming)
     : member_(member),
       tensors_(std::move(tensors)),
       plan_(std::move(plan)),
@@ -49,9 +49,9 @@ Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, s
                        may_be_copied(tensors_, plan_))),
       divide_(plan_.kind == RoundKind::kAllGather ? 1.0F : member.divide),
       frames_(program_, member.tagging.trailer()),
-      flat_(tensors_, plan_, program_,
-            member.force_reference || !this_machine().simd ? kReferenceConversions : kSimdConversions),
-      carry_(slices(tensors_), pieces(plan_, program_, member.me), comes),
+      part_values_(tensors_, plan_, program_,
+                   member.force_reference || !this_machine().simd ? kReferenceConversions : kSimdConversions),
+      feedback_(slices(tensors_), pieces(plan_, program_, member.me), incoming),
       chunks_(static_cast<std::size_t>(program_.chunks)) {
   for (const TensorLayout& t : tensors_) values_ += t.n;
   for (const Part& p : plan_.parts) {
@@ -79,7 +79,7 @@ std::string Unit::needs(const Member& member, std::span<const TensorLayout> tens
                                   may_be_copied(tensors, plan));
   constexpr double kMegabyte = 1e6;
   const double carried =
-      static_cast<double>(carry::Buffers::bytes(pieces(plan, program, member.me))) / kMegabyte;
+      static_cast<double>(feedback::ErrorFeedback::bytes(pieces(plan, program, member.me))) / kMegabyte;
   const double frames = static_cast<double>(program.arena_bytes) / kMegabyte;
   const double others = (static_cast<double>(program.scratch_bytes) * member.workers +
                          static_cast<double>(sizeof(float) * program.staged_values)) /
@@ -104,14 +104,14 @@ void Unit::touch(std::span<const Tensor> bucket) {
   for (int lane = 0; lane < std::max(1, member_.workers - 1); ++lane)
     engine::touch(scratch_[static_cast<std::size_t>(lane)], program_.scratch_bytes);
   if (std::ranges::all_of(bucket, [](const Tensor& t) { return t.data != nullptr || t.n == 0; }))
-    flat_.begin(bucket);
+    part_values_.begin(bucket);
 }
 
 void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {
-  if (is_afar())
-    begin_there();
+  if (is_on_device())
+    begin_on_device();
   else
-    flat_.begin(bucket);
+    part_values_.begin(bucket);
   round_ = round;
   finite_ = true;
   excessive_ = false;
@@ -123,11 +123,11 @@ void Unit::end() {
 }
 
 double Unit::commit(bool keep, bool for_good) {
-  const double forgotten = keep ? carry_.commit(for_good) : 0;
+  const double forgotten = keep ? feedback_.commit(for_good) : 0;
   if (!keep && finite_) fill_with_nan();
-  if (for_good) carry_.lend_next();
+  if (for_good) feedback_.lend_next();
   frames_.lend();
-  flat_.lend();
+  part_values_.lend();
   return forgotten;
 }
 

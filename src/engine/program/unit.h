@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Unit is one bucket layout ready to run: its program, the memory for its frames, what the carry keeps of its
-// tensors, and the steps' bodies. It knows no threads and no transport: the runner decides who runs what, when.
+// A Unit is one bucket layout ready to run: its program, the memory for its frames, the error feedback of its tensors,
+// and the steps' bodies. It has no threads and no transport: the runner decides which thread runs a step, and when.
 //
 //   once      every step of a program runs once per round, after all steps that it waits for
 //   apart     steps that do not wait for each other may run at the same time, each with its own lane number
@@ -57,7 +57,7 @@ struct ChunkState {
 };
 
 // The data that a step works on, by reference.
-struct Where {
+struct StepContext {
   const Part& part;
   const PartLayout& layout;
   const LawRow& law;
@@ -65,15 +65,15 @@ struct Where {
   std::span<float> values;
   std::size_t n;
   bool last_phase;
-  Turn turn;
+  Contribution contribution;
   bool plain;  // the codec is
 };
 
 class Unit {
  public:
-  // ratios: all that use_ratio() may be given. comes: carry::Buffers.
+  // ratios: all arguments that use_ratio() may get. incoming: see feedback::ErrorFeedback.
   Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
-       std::span<const carry::Own> comes = {});
+       std::span<const feedback::StateKinds> incoming = {});
   // The needs of one in words, with the largest tensor: for where there was no memory for it.
   static std::string needs(const Member& member, std::span<const TensorLayout> tensors, const Plan& plan,
                            std::span<const double> ratios);
@@ -95,7 +95,7 @@ class Unit {
   // looked at, only where they lie.
   void touch(std::span<const Tensor> bucket);
   // Where the tensors of the last round lay, in the caller's order.
-  std::vector<Tensor> last_bucket() const { return flat_.bucket(); }
+  std::vector<Tensor> last_bucket() const { return part_values_.bucket(); }
   // The next round's gradients, in the caller's order, and where they lie. Not ok: nothing has begun.
   Status place(std::span<const Tensor> bucket, const Origin& origin);
   // A round begins: where this round's gradients lie, in the caller's order.
@@ -109,25 +109,25 @@ class Unit {
   // All steps have run: fills the bucket with NaN where some rank was not finite.
   void end();
   // The next round's bucket lies on a GPU.
-  bool is_afar() const { return gpu_ != nullptr && gpu_->on(); }
+  bool is_on_device() const { return gpu_ != nullptr && gpu_->on(); }
   // Its tensor of this index becomes one in the host's memory: a copy in `room`, of before the round.
   Status read(std::size_t index, Tensor& tensor, std::vector<std::uint8_t>& room);
   // Not ok: the bucket was to be filled with NaN, and a GPU did not do it.
   const Status& trouble() const { return trouble_; }
   std::string device_text() const { return gpu_ == nullptr ? std::string() : gpu_->text(); }
   bool finite() const { return finite_; }
-  // True if some value of the result is beyond what is carried on (carry::kMostCarried).
+  // True if some value of the result is beyond what is carried on (feedback::kMostCarried).
   bool excessive() const { return excessive_; }
 
-  // The carry moves on (keep), or stays as it was and the bucket is filled with NaN. Returns the sum that decay has
-  // forgotten. `for_good`: it will not be undone.
+  // keep: commits the error feedback; else it stays and the bucket is filled with NaN. Returns the sum that decay
+  // removed. `for_good`: undo will not be called.
   double commit(bool keep, bool for_good = true);
-  carry::Buffers& carry() { return carry_; }
+  feedback::ErrorFeedback& feedback() { return feedback_; }
 
  private:
   friend const LawRow& row_of(Law law);
 
-  Where where(const Step& step);
+  StepContext context_of(const Step& step);
   // A codec at work for a part.
   struct Coding {
     const Impl* impl = nullptr;
@@ -140,13 +140,13 @@ class Unit {
   const Impl& impl(const Step& step) const { return *coding(step).impl; }
   const Settings& settings(const Step& step) const { return coding(step).settings; }
   std::span<const int> list(Range r) const { return std::span(program_.indices).subspan(r.first, r.count); }
-  bool leads(const Where& w) const {
-    return !w.law.one_leads ||
-           round_ % static_cast<std::uint32_t>(w.turn.of) == static_cast<std::uint32_t>(w.turn.at);
+  bool leads(const StepContext& w) const {
+    return !w.law.one_leads || round_ % static_cast<std::uint32_t>(w.contribution.of) ==
+                                   static_cast<std::uint32_t>(w.contribution.at);
   }
-  // Only the last phase settles what is left.
-  float* residual_out(const Step& step, const Where& w) {
-    return w.last_phase ? carry_.residual_out(step.part, step.chunk) : nullptr;
+  // Only the last phase writes the residual.
+  float* residual_out(const Step& step, const StepContext& w) {
+    return w.last_phase ? feedback_.residual_out(step.part, step.chunk) : nullptr;
   }
   std::span<const ByteView> only(ByteView payload, int lane) {
     std::vector<ByteView>& views = views_[static_cast<std::size_t>(lane)];
@@ -154,8 +154,8 @@ class Unit {
     return std::span<const ByteView>(views).first(1);
   }
   Bytes scratch(int lane) const;
-  Call call(const Step& step, const Where& w, int lane);
-  FrameHeader header(const Step& step, const Where& w) const;
+  Call call(const Step& step, const StepContext& w, int lane);
+  FrameHeader header(const Step& step, const StepContext& w) const;
 
   // Steps (steps.cc).
   Status load(const Step& step, int lane);
@@ -167,55 +167,58 @@ class Unit {
   Status store(const Step& step, int lane);
 
   // The pieces that steps are made of.
-  Result<Encoded> encode_into(const Step& step, const Where& w, int lane, Bytes out);
-  Status decode(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
+  Result<Encoded> encode_into(const Step& step, const StepContext& w, int lane, Bytes out);
+  Status decode(const Step& step, const StepContext& w, int lane, std::span<const ByteView> payloads,
                 const Merge& merge);
   // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
-  Status combine(const Step& step, const Where& w, int lane, Bytes acc, int frame, std::size_t after,
+  Status combine(const Step& step, const StepContext& w, int lane, Bytes acc, int frame, std::size_t after,
                  float* rounding);
-  Status sound(const Step& step, const Where& w, int lane, int frame);
+  Status sound(const Step& step, const StepContext& w, int lane, int frame);
   // Not checked yet, of values of a plain codec: who reads it may check it on the way.
-  bool reads_at_once(const Where& w, int frame) const;
+  bool reads_at_once(const StepContext& w, int frame) const;
   // For a plain codec: a piece of what this rank sends of the chunk. It lies in `room` unless it is in memory already.
-  Result<ByteView> own_piece(const Call& call, const Impl& by, const Carry& carry, Bytes room);
+  Result<ByteView> own_piece(const Call& call, const Impl& by, const EncodeInput& input, Bytes room);
   // The result, as finite as it says.
-  Status store_at_once(const Step& step, const Where& w, int lane);
-  Status write(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads, bool& finite);
+  Status store_at_once(const Step& step, const StepContext& w, int lane);
+  Status write(const Step& step, const StepContext& w, int lane, std::span<const ByteView> payloads,
+               bool& finite);
   // Looks at values of the result; false where some are not finite.
   bool see_result(std::span<const float> values) { return see_largest(codec::largest_magnitude(values)); }
   bool see_largest(float largest);
   // The result, where the caller has it.
-  Status unload(const Step& step, const Where& w, int lane);
-  bool meets_nonfinite(std::span<const int> frames, const Where& w);
-  Rank culprit(const Step& step, const Where& w, std::span<const ByteView> payloads) const;
+  Status unload(const Step& step, const StepContext& w, int lane);
+  bool meets_nonfinite(std::span<const int> frames, const StepContext& w);
+  Rank culprit(const Step& step, const StepContext& w, std::span<const ByteView> payloads) const;
 
   // Device parts (device_steps.cc).
-  void begin_there();
+  void begin_on_device();
   // Failures of this rank's GPU name the rank.
   Status ours(const Status& status) const {
     return status.ok() ? status : Status(status.code(), status.what(), member_.me);
   }
-  bool is_there(const Step& step) const { return gpu_ != nullptr && gpu_->takes(step.part); }
+  bool on_device(const Step& step) const { return gpu_ != nullptr && gpu_->takes(step.part); }
   std::unique_ptr<DeviceParts> device_parts() const;
-  Result<Encoded> encode_there(const Step& step, const Where& w, int lane, Bytes out);
+  Result<Encoded> encode_on_device(const Step& step, const StepContext& w, int lane, Bytes out);
   // Adds payloads to what is there, or puts their sum there; `largest`: of the result.
-  Status decode_there(const Step& step, const Where& w, int lane, std::span<const ByteView> payloads,
-                      bool onto, float divide, float* largest = nullptr);
+  Status decode_on_device(const Step& step, const StepContext& w, int lane,
+                          std::span<const ByteView> payloads, bool onto, float divide,
+                          float* largest = nullptr);
   void fill_with_nan();
 
-  Result<Made> encode_values(const Step& step, const Where& w, int lane);
+  Result<FrameBody> encode_values(const Step& step, const StepContext& w, int lane);
 
   // The meaning of steps under a law (laws.cc).
-  Result<Made> encode_own(const Step& step, const Where& w, int lane);
-  Result<Made> encode_joined(const Step& step, const Where& w, int lane);
-  Status merge_values(const Step& step, const Where& w, int lane);
-  Status merge_arrays(const Step& step, const Where& w, int lane);
-  Status merge_onto(const Step& step, const Where& w, int lane);
-  Status merge_leader(const Step& step, const Where& w, int lane);
-  Status merge_nothing(const Step& step, const Where& w, int lane);
-  Status all_payloads(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads);
-  Status one_array(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads);
-  Status leaders_payload(const Step& step, const Where& w, int lane, std::span<const ByteView>& payloads);
+  Result<FrameBody> encode_own(const Step& step, const StepContext& w, int lane);
+  Result<FrameBody> encode_joined(const Step& step, const StepContext& w, int lane);
+  Status merge_values(const Step& step, const StepContext& w, int lane);
+  Status merge_arrays(const Step& step, const StepContext& w, int lane);
+  Status merge_onto(const Step& step, const StepContext& w, int lane);
+  Status merge_leader(const Step& step, const StepContext& w, int lane);
+  Status merge_nothing(const Step& step, const StepContext& w, int lane);
+  Status all_payloads(const Step& step, const StepContext& w, int lane, std::span<const ByteView>& payloads);
+  Status one_array(const Step& step, const StepContext& w, int lane, std::span<const ByteView>& payloads);
+  Status leaders_payload(const Step& step, const StepContext& w, int lane,
+                         std::span<const ByteView>& payloads);
 
   const Member member_;
   const std::vector<TensorLayout> tensors_;
@@ -233,8 +236,8 @@ class Unit {
   std::vector<Arena> scratch_;                // by lane
   std::vector<std::vector<ByteView>> views_;  // by lane
   Frames frames_;
-  Flat flat_;
-  carry::Buffers carry_;
+  PartValues part_values_;
+  feedback::ErrorFeedback feedback_;
   std::vector<ChunkState> chunks_;
   std::unique_ptr<DeviceParts> gpu_;  // since a bucket lay on one
   Status trouble_;

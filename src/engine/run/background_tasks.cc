@@ -22,7 +22,7 @@ void make_way() {
 
 }  // namespace
 
-bool Aside::add(std::function<void()>& work) {
+bool BackgroundTasks::add(std::function<void()>& work) {
   const std::lock_guard lock(mutex_);
   work_.push_back(std::move(work));
   if (running_) return true;
@@ -38,7 +38,7 @@ bool Aside::add(std::function<void()>& work) {
   return true;
 }
 
-void Aside::run() {
+void BackgroundTasks::run() {
   make_way();
   std::unique_lock lock(mutex_);
   while (!work_.empty()) {
@@ -52,7 +52,7 @@ void Aside::run() {
   running_ = false;
 }
 
-void Aside::stop() {
+void BackgroundTasks::stop() {
   std::thread last;
   {
     const std::lock_guard lock(mutex_);

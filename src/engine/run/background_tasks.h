@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Work that no step waits for, one after the other, on a thread that lives while there is any and makes way for all
-// others. Calls come from any thread, but not from the work itself.
+// Runs tasks that no step waits for, one after the other, on a low-priority thread that exists while there are tasks.
+// Calls come from any thread, but not from a task.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace tithe::engine {
 
-class Aside {
+class BackgroundTasks {
  public:
-  Aside() = default;
-  ~Aside() { stop(); }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
+  BackgroundTasks() = default;
+  ~BackgroundTasks() { stop(); }
+  BackgroundTasks(const BackgroundTasks&) = delete;
+  BackgroundTasks& operator=(const BackgroundTasks&) = delete;
 
-  // False where the system gives no thread: then nothing was taken.
+  // False if the system refuses a thread: the task was not taken.
   bool add(std::function<void()>& work);
-  // Drops what has not begun, and waits for what has.
+  // Drops tasks that have not begun, and waits for the running one.
   void stop();
 
  private:

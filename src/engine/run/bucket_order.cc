@@ -19,17 +19,18 @@ std::uint64_t name_of(const Announcement& entry) { return entry.is_end ? kEnd : 
 BucketOrder::BucketOrder(Rank me, int world)
     : me_(me),
       world_(static_cast<std::size_t>(world)),
-      heard_(static_cast<std::size_t>(world)),
-      told_to_(static_cast<std::size_t>(world)) {}
+      received_(static_cast<std::size_t>(world)),
+      sent_to_(static_cast<std::size_t>(world)) {}
 
 std::uint32_t BucketOrder::next_place(std::uint64_t ended) {
   if (!began_ || ended != ended_) {
     began_ = true;
     ended_ = ended;
     places_.clear();
-    owed_.clear();
-    for (std::size_t& told : told_to_) told = 0;
-    for (auto& heard : heard_) std::erase_if(heard, [&](const auto& at) { return at.second.ended != ended; });
+    pending_.clear();
+    for (std::size_t& told : sent_to_) told = 0;
+    for (auto& heard : received_)
+      std::erase_if(heard, [&](const auto& at) { return at.second.ended != ended; });
     held_ = std::exchange(surprise_, false) && world_ > 1;
     context_ = mix64(round_hash_);
     round_hash_ = 0;
@@ -37,7 +38,7 @@ std::uint32_t BucketOrder::next_place(std::uint64_t ended) {
   return static_cast<std::uint32_t>(places_.size());
 }
 
-// What came after the same context last time; then this entry counts.
+// The entry that followed the same context last time; it is replaced by this entry.
 bool BucketOrder::predicted(const Announcement& entry) {
   const std::uint64_t name = name_of(entry);
   const auto known = next_.find(context_);
@@ -52,7 +53,7 @@ bool BucketOrder::predicted(const Announcement& entry) {
 }
 
 void BucketOrder::announce(Place& place) {
-  if (!std::exchange(place.announced, true)) owed_.push_back(place.mine);
+  if (!std::exchange(place.announced, true)) pending_.push_back(place.mine);
 }
 
 Status BucketOrder::add(const Announcement& entry, bool in_card) {
@@ -60,21 +61,21 @@ Status BucketOrder::add(const Announcement& entry, bool in_card) {
   Place& place = places_.emplace_back(Place{.mine = entry, .announced = in_card});
   if (!predicted(entry) || (held_ && entry.place == 0)) announce(place);
   for (Rank r = 0; index(r) < world_; ++r)
-    if (const Announcement* theirs = r == me_ ? nullptr : found(r, entry.place)) meet(place, *theirs);
+    if (const Announcement* theirs = r == me_ ? nullptr : found(r, entry.place)) add_theirs(place, *theirs);
   return compare(place);
 }
 
 Status BucketOrder::take(Rank peer, const Announcement& entry) {
   if (entry.place >= kMostPlaces || (began_ && entry.ended < ended_)) return {};
-  const auto [at, is_new] = heard_[index(peer)].try_emplace(entry.place, entry);
+  const auto [at, is_new] = received_[index(peer)].try_emplace(entry.place, entry);
   if (!is_new && at->second.ended >= entry.ended) return {};  // once is what counts
   at->second = entry;
   if (!began_ || entry.ended != ended_ || entry.place >= places_.size()) return {};
-  meet(places_[entry.place], entry);
+  add_theirs(places_[entry.place], entry);
   return compare(places_[entry.place]);
 }
 
-void BucketOrder::meet(Place& place, const Announcement& theirs) {
+void BucketOrder::add_theirs(Place& place, const Announcement& theirs) {
   announce(place);
   place.alike += theirs == place.mine ? 1 : 0;
   place.differs = place.differs || theirs != place.mine;
@@ -82,7 +83,7 @@ void BucketOrder::meet(Place& place, const Announcement& theirs) {
 }
 
 const Announcement* BucketOrder::found(Rank peer, std::uint32_t place) const {
-  const auto& heard = heard_[index(peer)];
+  const auto& heard = received_[index(peer)];
   const auto at = heard.find(place);
   return at != heard.end() && at->second.ended == ended_ ? &at->second : nullptr;
 }

@@ -42,11 +42,11 @@ class BucketOrder {
   bool holds() const { return held_; }
   bool awaits(Rank peer) const { return held_ && found(peer, 0) == nullptr; }
 
-  // Announcements for all peers, or for one.
-  bool owes_any() const { return !owed_.empty(); }
-  bool owes(Rank peer) const { return told_to_[index(peer)] < owed_.size(); }
-  std::uint64_t owed_round(Rank peer) const { return owed_[told_to_[index(peer)]].ended; }
-  Announcement pop_owed(Rank peer) { return owed_[told_to_[index(peer)]++]; }
+  // Announcements that are not sent yet, to any peer or to one.
+  bool has_pending() const { return !pending_.empty(); }
+  bool has_pending_for(Rank peer) const { return sent_to_[index(peer)] < pending_.size(); }
+  std::uint64_t pending_round(Rank peer) const { return pending_[sent_to_[index(peer)]].ended; }
+  Announcement pop_pending(Rank peer) { return pending_[sent_to_[index(peer)]++]; }
 
  private:
   struct Place {
@@ -59,18 +59,18 @@ class BucketOrder {
   const Announcement* found(Rank peer, std::uint32_t place) const;
   bool predicted(const Announcement& entry);
   void announce(Place& place);
-  void meet(Place& place, const Announcement& theirs);
+  void add_theirs(Place& place, const Announcement& theirs);
   Status compare(const Place& place) const;
 
   const Rank me_;
   const std::size_t world_;
   std::uint64_t ended_ = 0;
-  bool began_ = false;                                        // some round
-  std::vector<Place> places_;                                 // of the round
-  std::vector<std::map<std::uint32_t, Announcement>> heard_;  // by rank and place
+  bool began_ = false;                                           // some round
+  std::vector<Place> places_;                                    // of the round
+  std::vector<std::map<std::uint32_t, Announcement>> received_;  // by rank and place
   bool surprise_ = false, held_ = false;
-  std::vector<Announcement> owed_;                         // to every peer, in order
-  std::vector<std::size_t> told_to_;                       // by rank: so many of them
+  std::vector<Announcement> pending_;                      // to every peer, in order
+  std::vector<std::size_t> sent_to_;                       // by rank: the number sent
   std::uint64_t context_ = 0;                              // hash of the round before and of this one so far
   std::uint64_t round_hash_ = 0;                           // of this round so far
   std::unordered_map<std::uint64_t, std::uint64_t> next_;  // by context: the entry that followed

@@ -62,8 +62,8 @@ class World {
   void note(std::size_t r, const Status& s) {
     if (found_[r].ok()) found_[r] = s;
     for (std::size_t to = 0; to < orders_.size(); ++to)
-      while (to != r && orders_[r].owes(static_cast<Rank>(to))) {
-        flying_[r * orders_.size() + to].push_back(orders_[r].pop_owed(static_cast<Rank>(to)));
+      while (to != r && orders_[r].has_pending_for(static_cast<Rank>(to))) {
+        flying_[r * orders_.size() + to].push_back(orders_[r].pop_pending(static_cast<Rank>(to)));
         ++sent_;
       }
   }
@@ -95,7 +95,7 @@ TEST(BucketOrder, rounds_that_repeat_need_no_announcement) {
   }
 }
 
-// Whatever came before, a round of one rank that differs is found by all, who name the same rank.
+// All ranks find a round of one rank that differs, and name the same rank.
 TEST(BucketOrder, any_difference_is_found_by_all_ranks_alike) {
   std::mt19937 rng(7);
   const auto drawn = [&] {

@@ -19,7 +19,7 @@ namespace tithe::engine {
 void Runner::listen(Rank peer) {
   if (peer == member_.me || at(peer).gone) return;
   const Bytes into(at(peer).in.get(), kControlBytes);
-  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kHear, peer)); !s.ok())
+  if (Status s = transport_->recv(peer, kControlChannel, into, control_op(kControlRecv, peer)); !s.ok())
     lose(at(peer), std::move(s));
 }
 
@@ -33,14 +33,14 @@ void Runner::complete_control(const Completion& done) {
   const auto peer = static_cast<Rank>(done.op & 0xffffffffU);
   const auto kind = static_cast<ControlOp>(done.op >> 32 & 0x7fffffffU);
   Peer& p = at(peer);
-  if (kind == kFarewellOp) parting_.sent();
-  if (kind == kTell) --shown_;
+  if (kind == kFarewellOp) shutdown_.sent();
+  if (kind == kControlSend) --shown_;
   if (kind == kNote) {
     p.out_busy = false;
     notes_ = true;
     if (rounds_.agreed()) tell_callers();
   }
-  if (kind != kHear) return;
+  if (kind != kControlRecv) return;
   if (done.status.code() == Code::kTooSmall && member_.strangers) {  // no rank writes one so long
     ++recorder_.stats().strange;
     return listen(peer);
@@ -56,7 +56,7 @@ void Runner::complete_control(const Completion& done) {
     return;
   }
   p.control_bytes += done.bytes;
-  Result<Control> control = read_control(ByteView(p.in.get(), done.bytes), voice(), peer, p.numbers);
+  Result<Control> control = read_control(ByteView(p.in.get(), done.bytes), identity(), peer, p.numbers);
   listen(peer);
   if (!control.ok() && control.status().peer() == Status::kNoPeer && member_.strangers) {
     ++recorder_.stats().strange;  // not from that rank: as if never sent
@@ -111,11 +111,11 @@ void Runner::take_done(Rank peer, const Done& done) {
   p.away_ns = done.away_ns;
   p.finite[done.ended % 2] = done.finite;
   liveness_.hear(p, true);
-  settle_round();
+  finish_round();
 }
 
 void Runner::take_card(Rank peer, Card& card) {
-  if (!parting_.open()) return;
+  if (!shutdown_.open()) return;
   Peer& p = at(peer);
   const std::uint32_t next = p.first_card + static_cast<std::uint32_t>(p.cards.size());
   if (card.number != next)
@@ -134,12 +134,12 @@ void Runner::take_card(Rank peer, Card& card) {
   p.cards.push(std::move(card));
   match_cards();
   if (entry.place != kNoPlace) take_announcement(peer, entry);
-  if (!parting_.open()) return;
+  if (!shutdown_.open()) return;
   for (const auto& job : queue_.jobs()) release(*job);
 }
 
 void Runner::take_announcement(Rank peer, const Announcement& announcement) {
-  if (!parting_.open()) return;
+  if (!shutdown_.open()) return;
   if (announcement.ended > rounds_.ended())  // it would need this rank's word that the round before is over
     return fail({Finding::kAccused,
                  {Code::kCorrupt,
@@ -155,7 +155,7 @@ void Runner::take_announcement(Rank peer, const Announcement& announcement) {
 }
 
 void Runner::take_report(Rank peer, const Control& control) {
-  if (!parting_.open()) return;
+  if (!shutdown_.open()) return;
   Peer& p = at(peer);
   const Report& r = control.report;
   // The control channel is in order: what it told before has come, or never will. Where strangers may speak, a message
@@ -167,7 +167,7 @@ void Runner::take_report(Rank peer, const Control& control) {
                               r.told - p.words),
                   peer}});
   if (control.kind == ControlKind::kAsk) {
-    p.owes_answer = notes_ = true;
+    p.answer_pending = notes_ = true;
     p.answer_number = r.number;
   } else if (r.number <= p.answers || r.number > p.asks) {
     return fail({Finding::kAccused,
@@ -182,13 +182,13 @@ void Runner::take_report(Rank peer, const Control& control) {
 void Runner::take_farewell(Rank peer, const Farewell& farewell) {
   Peer& p = at(peer);
   const auto in_world = [&](Rank r) { return r >= 0 && r < member_.world; };
-  Testimony t{.finding = Finding::kAccused,
-              .code = farewell.code,
-              .witness = peer,
-              .blamed = in_world(farewell.blamed) ? farewell.blamed : Status::kNoPeer,
-              .round = farewell.round,
-              .finite = farewell.finite,
-              .what = farewell.what};
+  FailureReport t{.finding = Finding::kAccused,
+                  .code = farewell.code,
+                  .witness = peer,
+                  .blamed = in_world(farewell.blamed) ? farewell.blamed : Status::kNoPeer,
+                  .round = farewell.round,
+                  .finite = farewell.finite,
+                  .what = farewell.what};
   if (p.evidence) {
     t.finding = p.evidence->finding;
     if (in_world(p.evidence->witness)) t.witness = p.evidence->witness;
@@ -196,9 +196,9 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
       if (in_world(r) && r != peer && std::find(t.unheard.begin(), t.unheard.end(), r) == t.unheard.end())
         t.unheard.push_back(r);
   }
-  if (!parting_.hear(peer, t)) return;
+  if (!shutdown_.hear(peer, t)) return;
   learn_of_commit(t);
-  if (!parting_.open()) return;
+  if (!shutdown_.open()) return;
   if (t.finding == Finding::kLeft && t.blamed == peer) {
     p.leaves = true;
     liveness_.look_soon();
@@ -209,12 +209,12 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
 
 // An echo tells of a rank that this one does not hear, by one that does.
 void Runner::take_echo(Rank peer, const Echo& echo) {
-  if (echo.of == member_.me || echo.of == peer || !parting_.parting()) return;
-  if (parting_.hear_of(peer, echo)) learn_of_commit(echo.testimony);
+  if (echo.of == member_.me || echo.of == peer || !shutdown_.in_progress()) return;
+  if (shutdown_.hear_of(peer, echo)) learn_of_commit(echo.failure_report);
 }
 
 // A rank that says that it has committed a round knows that all ranks had ended their work.
-void Runner::learn_of_commit(const Testimony& t) {
+void Runner::learn_of_commit(const FailureReport& t) {
   if (!rounds_.waits() || t.round <= rounds_.round()) return;
   rounds_.agree(t.finite);
   tell_callers();
@@ -224,18 +224,18 @@ void Runner::learn_of_commit(const Testimony& t) {
 
 // On whatever thread ends the last job: a caller that had to be woken to say so would cost the round two more wakes.
 void Runner::end_work() {
-  if (!rounds_.closes() || queue_.active() > 0 || !parting_.open()) return;
+  if (!rounds_.closes() || queue_.active() > 0 || !shutdown_.open()) return;
   liveness_.begin();  // others may have been busy so far
-  if (member_.me == 0) proposing_.decide(rounds_.ended() + 1);
+  if (member_.me == 0) reconfiguration_.decide(rounds_.ended() + 1);
   rounds_.end_work(instant());
-  settle_round();
+  finish_round();
   notes_ = true;
   nudge();
 }
 
-void Runner::settle_round() {
+void Runner::finish_round() {
   // This rank's farewell has to stay true: once it is sent, only another one's commit counts.
-  if (!rounds_.waits() || parting_.told()) return;
+  if (!rounds_.waits() || shutdown_.told()) return;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
   bool finite = rounds_.ended_finite();
@@ -251,7 +251,7 @@ Report Runner::report_to(Rank peer, std::uint32_t number) {
   return report;
 }
 
-bool Runner::owes_notes() const {
+bool Runner::notes_pending() const {
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers_[static_cast<std::size_t>(r)];
     if (r != member_.me && !p.gone && (p.told_done < rounds_.ended() || p.out_busy)) return true;
@@ -266,29 +266,29 @@ void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {
     Peer& p = at(r);
-    if (r == member_.me || p.out_busy || p.gone || !parting_.open()) continue;
+    if (r == member_.me || p.out_busy || p.gone || !shutdown_.open()) continue;
     std::size_t bytes = 0;
     const Bytes out(p.out.get(), kControlBytes);
-    if (proposing_.owes_decision(r)) {
-      bytes = proposing_.write_owed_decision(r, voice(), out);
-    } else if (order_.owes(r) && order_.owed_round(r) <= p.told_done) {
-      bytes = write_announcement(order_.pop_owed(r), voice(), out);
-    } else if (p.told_done < rounds_.ended() || (standing_.on() && p.told_begun < rounds_.begun())) {
+    if (reconfiguration_.decision_pending(r)) {
+      bytes = reconfiguration_.write_pending_decision(r, identity(), out);
+    } else if (order_.has_pending_for(r) && order_.pending_round(r) <= p.told_done) {
+      bytes = write_announcement(order_.pop_pending(r), identity(), out);
+    } else if (p.told_done < rounds_.ended() || (proxy_trigger_.on() && p.told_begun < rounds_.begun())) {
       p.told_done = rounds_.ended();
       p.told_begun = rounds_.begun();
-      bytes = write_done({p.told_done, p.told_begun, away_ns_, rounds_.ended_finite()}, voice(), out);
-    } else if (std::exchange(p.owes_answer, false)) {
-      bytes = write_report(ControlKind::kHere, report_to(r, p.answer_number), voice(), out);
-    } else if (std::exchange(p.owes_ask, false)) {
-      bytes = write_report(ControlKind::kAsk, report_to(r, ++p.asks), voice(), out);
-    } else if (proposing_.owes_more(r)) {
-      bytes = proposing_.write_more(r, voice(), out);
+      bytes = write_done({p.told_done, p.told_begun, away_ns_, rounds_.ended_finite()}, identity(), out);
+    } else if (std::exchange(p.answer_pending, false)) {
+      bytes = write_report(ControlKind::kHere, report_to(r, p.answer_number), identity(), out);
+    } else if (std::exchange(p.ask_pending, false)) {
+      bytes = write_report(ControlKind::kAsk, report_to(r, ++p.asks), identity(), out);
+    } else if (reconfiguration_.fragments_pending(r)) {
+      bytes = reconfiguration_.write_more(r, identity(), out);
     } else {
       continue;
     }
     p.out_busy = true;
     ++p.told;
-    hold.let_go();
+    hold.unlock();
     const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
     hold.take();
     if (sent) continue;

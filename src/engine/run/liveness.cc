@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clocks of the ranks that owe this one something: they tell who is alive.
+// The clocks of the ranks that this rank waits for detect lost ranks.
 //
 // Two clocks per peer that is awaited:
 //   silence    since anything expected was heard: bytes of frames as they arrive, cards and done messages that this
@@ -36,8 +36,8 @@ std::string spell_bytes(std::uint64_t n) {
 
 }  // namespace
 
-Liveness::Liveness(const Member& member, const Patience& limits, std::vector<Peer>& peers, const Queue& queue,
-                   const Rounds& rounds, const BucketOrder& order, Transport& transport)
+Liveness::Liveness(const Member& member, const WaitLimits& limits, std::vector<Peer>& peers,
+                   const Queue& queue, const Rounds& rounds, const BucketOrder& order, Transport& transport)
     : member_(member),
       limits_(limits),
       peers_(peers),
@@ -103,15 +103,17 @@ std::vector<Rank> Liveness::unheard() const {
   return out;
 }
 
-// The ranks that owe this one something, and since when.
+// The ranks that this rank waits for, and since when.
 void Liveness::await() {
   std::fill(awaited_.begin(), awaited_.end(), Awaited{});
-  const auto add = [&](Rank r, Instant since, bool owed, bool says) {
+  const auto add = [&](Rank r, Instant since, bool must_send, bool says) {
     Awaited& a = awaited_[static_cast<std::size_t>(r)];
-    if ((owed && !a.owed) || (owed == a.owed && (since < a.since || !(a.owed || a.takes)))) a.since = since;
-    a.owed |= owed;
+    if ((must_send && !a.must_send) ||
+        (must_send == a.must_send && (since < a.since || !(a.must_send || a.takes))))
+      a.since = since;
+    a.must_send |= must_send;
     a.says |= says;
-    a.takes |= !owed;
+    a.takes |= !must_send;
   };
   for (const auto& job : queue_.jobs()) {
     if (job->state == Job::State::kAwaitsCards)
@@ -136,11 +138,11 @@ Report Liveness::report_to(Rank peer, std::uint32_t number) {
   if (!needed()) return r;
   r.state = Report::State::kWorks;
   await();
-  for (const bool owed : {true, false}) {
+  for (const bool must_send : {true, false}) {
     for (Rank k = 0; k < member_.world && r.waits_for == Status::kNoPeer; ++k) {
       const Rank q = k == 0 ? peer : (k <= peer ? k - 1 : k);  // the one who is told comes first
       const Awaited& a = awaited_[static_cast<std::size_t>(q)];
-      if (owed ? a.owed : a.takes) r.waits_for = q;
+      if (must_send ? a.must_send : a.takes) r.waits_for = q;
     }
   }
   if (r.waits_for != Status::kNoPeer) r.state = Report::State::kWaits;
@@ -171,7 +173,7 @@ std::optional<Trouble> Liveness::look() {
   bool ask = false;
   for (Rank r = 0; r < member_.world; ++r) {
     const Awaited& a = awaited_[static_cast<std::size_t>(r)];
-    if (!a.owed && !a.takes) continue;
+    if (!a.must_send && !a.takes) continue;
     at(r).heard = std::max({at(r).heard, a.since, floor_});
     at(r).gained = std::max({at(r).gained, a.since, floor_});
     if (auto trouble = look_at(r, a, now)) return trouble;
@@ -183,7 +185,7 @@ std::optional<Trouble> Liveness::look() {
       Peer& p = at(r);
       if (r == member_.me || p.gone || now - p.asked < quarter) continue;
       p.asked = now;
-      p.owes_ask = true;
+      p.ask_pending = true;
       if (!p.unanswered) p.unanswered = now;
     }
   next_look_ = std::max(next, now + std::chrono::microseconds(100));
@@ -205,7 +207,7 @@ std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant no
     return Trouble{Finding::kSilent,
                    {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limit)), peer}};
   // Nothing moves: not from it, not to it, and nothing else to this rank.
-  if (a.owed && p.on_the_way && now - std::max({*p.on_the_way, p.gained, arrived_}) >= limits_.timeout &&
+  if (a.must_send && p.on_the_way && now - std::max({*p.on_the_way, p.gained, arrived_}) >= limits_.timeout &&
       p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
     const std::uint64_t came = p.received - p.received_before;
     const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.began).count());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Liveness knows who owes this rank something, and for how long it has heard nothing of them. It owns its own clocks,
+// Liveness tracks the ranks that this rank waits for, and the time since each was last heard. It owns its own clocks,
 // and those in each Peer; it reads the queue and the rounds, and decides nothing but what it returns as trouble.
 // Under the runner's mutex; look() on the communication lane.
 #include <optional>
@@ -12,7 +12,7 @@
 namespace tithe::engine {
 
 // SessionOptions, as far as they concern the runner.
-struct Patience {
+struct WaitLimits {
   std::chrono::nanoseconds timeout;
   std::chrono::nanoseconds patience;
   std::function<bool()> interrupted;
@@ -20,7 +20,7 @@ struct Patience {
 
 class Liveness {
  public:
-  Liveness(const Member& member, const Patience& limits, std::vector<Peer>& peers, const Queue& queue,
+  Liveness(const Member& member, const WaitLimits& limits, std::vector<Peer>& peers, const Queue& queue,
            const Rounds& rounds, const BucketOrder& order, Transport& transport);
 
   // True if this rank waits for anything of others.
@@ -33,16 +33,16 @@ class Liveness {
 
   Instant next_look() const { return next_look_; }
   void look_soon() { next_look_ = {}; }
-  // At all clocks. Peers that are to be asked owe an ask afterwards (Peer::owes_ask).
+  // Checks all clocks. Sets Peer::ask_pending for peers that must be asked.
   std::optional<Trouble> look();
   std::vector<Rank> unheard() const;  // whom this rank asked half a timeout ago and does not hear
 
  private:
   // The things that this rank waits for from another one, and since when.
   struct Awaited {
-    bool owed = false;   // it has to send something
-    bool says = false;   // and that on the control channel
-    bool takes = false;  // something is on its way to it
+    bool must_send = false;  // it has to send something
+    bool says = false;       // and that on the control channel
+    bool takes = false;      // something is on its way to it
     Instant since = {};
   };
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
@@ -54,7 +54,7 @@ class Liveness {
   Trouble idle(std::chrono::nanoseconds waited) const;
 
   const Member& member_;
-  const Patience& limits_;
+  const WaitLimits& limits_;
   std::vector<Peer>& peers_;  // by rank
   const Queue& queue_;
   const Rounds& rounds_;

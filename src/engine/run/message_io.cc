@@ -23,26 +23,27 @@ std::size_t Runner::show_card(Job& job) {
   std::size_t shown = 0;
   const ByteView card(job.card_frame.get(), job.card_bytes);
   for (Rank r = 0; r < member_.world; ++r)
-    if (r != member_.me && transport_->send(r, kControlChannel, card, control_op(kTell, r)).ok()) ++shown;
+    if (r != member_.me && transport_->send(r, kControlChannel, card, control_op(kControlSend, r)).ok())
+      ++shown;
   return shown;
 }
 
 // Hands what is ready to the transport, in order.
 void Runner::post(Hold& hold) {
-  while (!queue_.cards().empty() && parting_.open()) {
+  while (!queue_.cards().empty() && shutdown_.open()) {
     Job& job = *queue_.cards().pop();
     for (Peer& p : peers_) ++p.told;
-    hold.let_go();
+    hold.unlock();
     const std::size_t shown = show_card(job);
     hold.take();
     shown_ += shown;
   }
-  while ((!queue_.post().empty() || pacer_.has_next()) && parting_.open()) post_batch(hold);
+  while ((!queue_.post().empty() || send_window_.has_next()) && shutdown_.open()) post_batch(hold);
 }
 
 Task Runner::task_of(OpId op) const { return {&queue_.job(op >> 32), static_cast<int>(op & 0xffffffffU)}; }
 
-Pacer::Send Runner::paced(const Task& task) const {
+SendWindow::Send Runner::paced(const Task& task) const {
   const Job& job = *task.job;
   const Step& step = task.what();
   return {.urgency = job.program->mail_levels[step.level].urgency,
@@ -61,17 +62,17 @@ void Runner::post_batch(Hold& hold) {
   };
   while (!queue_.post().empty() && posted_.size() < kMostPosts) {
     const Task task = queue_.post().pop();
-    if (pacer_.on() && task.what().kind == StepKind::kSend)
-      pacer_.offer(paced(task));
+    if (send_window_.on() && task.what().kind == StepKind::kSend)
+      send_window_.offer(paced(task));
     else
       add(task);
   }
   while (posted_.size() < kMostPosts) {
-    const std::optional<Pacer::Send> send = pacer_.next();
+    const std::optional<SendWindow::Send> send = send_window_.next();
     if (!send) break;
     add(task_of(send->op));
   }
-  hold.let_go();
+  hold.unlock();
   for (Posted& p : posted_) {
     const Step& step = p.task.what();
     Unit& unit = *p.task.job->unit;
@@ -97,7 +98,7 @@ void Runner::post_batch(Hold& hold) {
       at(step.peer).sent += p.bytes;
       ++stats.frames_sent;
       stats.bytes_sent += p.bytes;
-      if (parting_.open()) queue_.posted(p.task);
+      if (shutdown_.open()) queue_.posted(p.task);
     }
   }
   hand_over();
@@ -109,27 +110,27 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
     post(hold);
     build(hold);
     send_notes(hold);
-  } while (parting_.open() &&
-           (has_mail() || notes_ || proposing_.has_work() || (runs_itself() && run_some(hold, lanes_))));
-  if (parting_.parting()) {
+  } while (shutdown_.open() && (has_mail() || notes_ || reconfiguration_.has_work() ||
+                                (runs_itself() && run_some(hold, lanes_))));
+  if (shutdown_.in_progress()) {
     if (part()) return;
     wait = std::min<nanoseconds>(wait, milliseconds(10));
   } else if (watching()) {
     wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
   }
   // A caller that waits for this rank's word of a round to go out sleeps until it is woken.
-  const bool telling = rounds_.agreed() && owes_notes() && instant() < told_by();
+  const bool telling = rounds_.agreed() && notes_pending() && instant() < told_by();
   if (telling) wait = std::min<nanoseconds>(wait, told_by() - instant());
   if (stop_) return;
-  if (const std::optional<Instant> at = stand_in_at()) {
+  if (const std::optional<Instant> at = proxy_due_at()) {
     if (*at <= instant()) {
-      calls_.due = due_ = rounds_.ended() + 1;
+      wakeups_.due = due_ = rounds_.ended() + 1;
     } else {
       wait = std::min<nanoseconds>(wait, *at - instant());
     }
   }
   polling_ = true;
-  hold.let_go();
+  hold.unlock();
   const std::size_t count = transport_->poll(completions_, wait);
   hold.take();
   polling_ = false;
@@ -148,7 +149,7 @@ void Runner::complete(const Completion& done, Instant now) {
   const Task task = task_of(done.op);
   const Step& step = task.what();
   const std::int64_t begin = std::exchange(task.job->posted_ns[static_cast<std::size_t>(task.step)], 0);
-  if (!parting_.open()) return;
+  if (!shutdown_.open()) return;
   // This rank cancels nothing before it parts: its peer has withdrawn a message, and parts itself. Whom it blames comes
   // on the control channel; until then this message is one that did not come.
   if (done.status.code() == Code::kCancelled) {
@@ -169,7 +170,7 @@ void Runner::complete(const Completion& done, Instant now) {
     task.job->unit->received(step, done.bytes);
     Liveness::hear(at(step.peer), true, now);
   }
-  if (pacer_.on() && step.kind == StepKind::kSend) pacer_.done(paced(task));
+  if (send_window_.on() && step.kind == StepKind::kSend) send_window_.done(paced(task));
   recorder_.note(task, rounds_.round(), 0, begin, in_ns(now));
   finish(task);
 }

@@ -9,7 +9,12 @@ inline constexpr Channel kControlChannel = 0;
 
 // Operations: control ones have the top bit set.
 inline constexpr OpId kControlBit = OpId{1} << 63;
-enum ControlOp : OpId { kHear = 0, kTell = 1, kFarewellOp = 2, kNote = 3 };  // kNote: from a peer's outbox
+enum ControlOp : OpId {
+  kControlRecv = 0,
+  kControlSend = 1,
+  kFarewellOp = 2,
+  kNote = 3
+};  // kNote: from a peer's outbox
 inline OpId control_op(ControlOp op, Rank peer) {
   return kControlBit | static_cast<OpId>(op) << 32 | static_cast<OpId>(peer);
 }

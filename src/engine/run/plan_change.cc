@@ -2,7 +2,7 @@
 // The runner's work for choices that are proposed (reconfiguration.h), and for ranks whose programs are late.
 //
 // Threads: propose() and proposed() on a caller's; take_proposal() and build() on the communication lane (or the caller
-// that waits, without lanes); the session's part of it on the thread of `aside_`, which holds no lock meanwhile.
+// that waits, without lanes); the session's part of it on the thread of `background_`, which holds no lock meanwhile.
 // Failure: a builder's answer is this rank's; what a peer may not say names it.
 #include <fmt/format.h>
 
@@ -14,58 +14,59 @@ namespace tithe::engine {
 
 Status Runner::propose(std::string text, std::uint64_t after) {
   Hold hold(*this);
-  if (!parting_.open()) return parting_.verdict();
-  if (proposing_.under_way())
+  if (!shutdown_.open()) return shutdown_.verdict();
+  if (reconfiguration_.under_way())
     return {Code::kInvalid,
             "choices are under way already: proposal() says how far they are; propose again once they are "
             "taken or "
             "refused"};
   if (after > 0 && after <= rounds_.ended())
     return {Code::kInvalid, "the round before has ended: propose a later one, or round 0"};
-  proposing_.propose(std::move(text), after);
+  reconfiguration_.propose(std::move(text), after);
   notes_ = true;
   if (lanes_ == 0) build(hold);
   nudge();
   return {};
 }
 
-Proposing::News Runner::proposed() const {
+Reconfiguration::News Runner::proposed() const {
   const std::lock_guard lock(mutex_);
-  return proposing_.news();
+  return reconfiguration_.news();
 }
 
-void Runner::aside(std::function<void()> work) {
-  if (lanes_ == 0 || !aside_.add(work)) work();
+void Runner::run_in_background(std::function<void()> work) {
+  if (lanes_ == 0 || !background_.add(work)) work();
 }
 
 void Runner::build(Hold& hold) {
-  while (parting_.open()) {
-    std::optional<Proposing::Work> work = proposing_.next_work();
+  while (shutdown_.open()) {
+    std::optional<Reconfiguration::Work> work = reconfiguration_.next_work();
     if (!work) return;
-    hold.let_go();
-    aside([this, w = std::move(*work)] { build_now(w); });
+    hold.unlock();
+    run_in_background([this, w = std::move(*work)] { build_now(w); });
     hold.take();
   }
 }
 
-void Runner::build_now(const Proposing::Work& work) {
+void Runner::build_now(const Reconfiguration::Work& work) {
   if (!work.builds) return builder_.discard(work.number);
   Answer answer = builder_.build(work.number, work.text);
   const Hold hold(*this);
-  proposing_.built(std::move(answer));
+  reconfiguration_.built(std::move(answer));
   notes_ = true;
   nudge();
 }
 
 // ---- Programs that are late
 
-std::optional<Instant> Runner::stand_in_at() {
-  if (!standing_.on() || !parting_.open() || rounds_.begun() > rounds_.ended() || due_ > rounds_.ended())
+std::optional<Instant> Runner::proxy_due_at() {
+  if (!proxy_trigger_.on() || !shutdown_.open() || rounds_.begun() > rounds_.ended() ||
+      due_ > rounds_.ended())
     return std::nullopt;
   const auto begun = std::ranges::count_if(peers_, [&](const Peer& p) { return p.begun > rounds_.ended(); });
-  if (begun < standing_.others_at_least) return std::nullopt;
+  if (begun < proxy_trigger_.others_at_least) return std::nullopt;
   if (!late_since_) late_since_ = instant();
-  const std::chrono::duration<double, std::nano> more = standing_.share * (*late_since_ - free_since_);
+  const std::chrono::duration<double, std::nano> more = proxy_trigger_.share * (*late_since_ - free_since_);
   return *late_since_ + std::max<std::chrono::nanoseconds>(
                             kLeastLate, std::chrono::duration_cast<std::chrono::nanoseconds>(more));
 }
@@ -81,11 +82,11 @@ bool Runner::away(std::span<std::uint64_t> out) const {
 }
 
 void Runner::take_proposal(Rank peer, Control& control) {
-  if (!parting_.open()) return;
-  const Status s = control.kind == ControlKind::kFragment ? proposing_.take(peer, control.fragment)
+  if (!shutdown_.open()) return;
+  const Status s = control.kind == ControlKind::kFragment ? reconfiguration_.take(peer, control.fragment)
                    : control.kind == ControlKind::kAnswer
-                       ? proposing_.take(peer, control.answer)
-                       : proposing_.take(peer, control.decision, at(peer).done);
+                       ? reconfiguration_.take(peer, control.answer)
+                       : reconfiguration_.take(peer, control.decision, at(peer).done);
   if (!s.ok()) return fail({Finding::kAccused, s});
   notes_ = true;  // what is decided, or the next piece
 }

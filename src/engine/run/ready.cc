@@ -8,7 +8,7 @@
 namespace tithe::engine {
 
 void Ready::add(const Job& job) {
-  Own mine;
+  JobReady mine;
   for (const Level& level : job.program->*levels_of_) {
     mine.urgency.push_back(level.urgency);
     mine.steps.emplace_back().resize(level.steps.size());
@@ -21,7 +21,7 @@ void Ready::add(const Job& job) {
   renumber();
 }
 
-void Ready::number(Own& own) const {
+void Ready::number(JobReady& own) const {
   own.level.clear();
   own.own.assign(urgency_.size(), 0);
   for (std::size_t l = 0; l < own.urgency.size(); ++l) {
@@ -36,16 +36,16 @@ void Ready::renumber() {
   front_ = {};
   if (own_.size() > at_.size()) at_.resize(2 * own_.size());
   urgency_.clear();
-  for (const Own& own : own_) urgency_.insert(urgency_.end(), own.urgency.begin(), own.urgency.end());
+  for (const JobReady& own : own_) urgency_.insert(urgency_.end(), own.urgency.begin(), own.urgency.end());
   std::ranges::sort(urgency_, std::greater<>());
   urgency_.erase(std::unique(urgency_.begin(), urgency_.end()), urgency_.end());
   jobs_.resize(urgency_.size());
   for (NumberSet& jobs : jobs_) jobs.resize(at_.size());
   levels_.resize(urgency_.size());
-  for (Own& own : own_) number(own);
+  for (JobReady& own : own_) number(own);
   for (std::size_t order = 0; order < at_.size(); ++order) {
     if (at_[order] == nullptr) continue;
-    const Own& own = own_[at_[order]->number];
+    const JobReady& own = own_[at_[order]->number];
     for (std::size_t l = 0; l < own.steps.size(); ++l) {
       if (at_[order]->order != order || own.steps[l].empty()) continue;
       jobs_[own.level[l]].insert(order);
@@ -60,7 +60,7 @@ void Ready::begin(Job& job) { at_[job.order] = &job; }
 
 void Ready::push(const Task& task) {
   const Step& step = task.what();
-  Own& own = own_[task.job->number];
+  JobReady& own = own_[task.job->number];
   NumberSet& steps = own.steps[step.level];
   if (steps.empty()) {
     const std::size_t level = own.level[step.level];
@@ -79,7 +79,7 @@ Task Ready::first() {
   if (front_.job == nullptr) {
     const std::size_t level = levels_.least();
     Job* job = at_[jobs_[level].least()];
-    const Own& own = own_[job->number];
+    const JobReady& own = own_[job->number];
     const std::size_t l = own.own[level];
     front_ = {job, level, &own.steps[l], &(job->program->*levels_of_)[l].steps};
   }
@@ -88,7 +88,7 @@ Task Ready::first() {
 
 void Ready::remove(const Task& task) {
   const Step& step = task.what();
-  Own& own = own_[task.job->number];
+  JobReady& own = own_[task.job->number];
   NumberSet& steps = own.steps[step.level];
   steps.erase(step.place);
   if (steps.empty()) {
@@ -101,7 +101,7 @@ void Ready::remove(const Task& task) {
 }
 
 void Ready::clear() {
-  for (Own& own : own_)
+  for (JobReady& own : own_)
     for (NumberSet& steps : own.steps) steps.clear();
   for (NumberSet& jobs : jobs_) jobs.clear();
   levels_.clear();

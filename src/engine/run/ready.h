@@ -47,7 +47,7 @@ class Ready {
   void clear();
 
  private:
-  struct Own {  // of one job, by its levels
+  struct JobReady {  // of one job, by its levels
     std::vector<std::int64_t> urgency;
     std::vector<std::size_t> level;  // among those of all jobs
     std::vector<NumberSet> steps;    // by place
@@ -62,10 +62,10 @@ class Ready {
   };
 
   std::vector<Level> Program::*const levels_of_;
-  void number(Own& own) const;
+  void number(JobReady& own) const;
   void renumber();
 
-  std::vector<Own> own_;               // by job
+  std::vector<JobReady> own_;          // by job
   std::vector<Job*> at_;               // by order; there is room for so many jobs
   std::vector<std::int64_t> urgency_;  // by level of all jobs
   std::vector<NumberSet>

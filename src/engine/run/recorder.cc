@@ -91,8 +91,8 @@ void Recorder::keep() {
   kept_on_ = true;
 }
 
-Recorder::Kept Recorder::kept() const {
-  Kept out;
+Recorder::Recording Recorder::kept() const {
+  Recording out;
   for (const auto& lane : lanes_) {
     const std::lock_guard lock(lane->mutex);
     out.events.insert(out.events.end(), lane->first.begin(), lane->first.end());

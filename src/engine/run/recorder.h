@@ -37,11 +37,11 @@ class Recorder {
 
   // For a file: keeps the first events, from the beginning of the session on. Before the first event.
   void keep();
-  struct Kept {
+  struct Recording {
     std::vector<TraceEvent> events;
     std::uint64_t lost = 0;
   };
-  Kept kept() const;  // so far, sorted by their end
+  Recording kept() const;  // so far, sorted by their end
 
   // The names of a job's events.
   Labels labels(const Unit& unit);

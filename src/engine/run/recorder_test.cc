@@ -211,7 +211,7 @@ TEST(Recorder, OfAFileKeepsTheFirstEventsAndCountsTheOthers) {
     recorder.call(op, 0, at, at);
   }
   EXPECT_TRUE(recorder.take_trace().empty()) << "whoever takes events takes none of the file's";
-  const engine::Recorder::Kept kept = recorder.kept();
+  const engine::Recorder::Recording kept = recorder.kept();
   ASSERT_EQ(kept.events.size(), kMost);
   EXPECT_EQ(kept.lost, 100U);
   EXPECT_EQ(kept.events.front().end_ns, 0);

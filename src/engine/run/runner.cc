@@ -13,16 +13,16 @@ constexpr std::size_t kMostSteps = 32;  // that a lane takes at a time
 
 }  // namespace
 
-Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
-               const Pacing& pacing, Builder builder, Ended ended, Standing standing)
+Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, WaitLimits limits,
+               const Pacing& pacing, PlanBuilder builder, Ended ended, ProxyTrigger proxy_trigger)
     : member_(member),
       lanes_(lanes),
       limits_(std::move(limits)),
       peers_(static_cast<std::size_t>(member.world)),
-      pacer_(pacing, member.me, member.world),
+      send_window_(pacing, member.me, member.world),
       order_(member.me, member.world),
-      parting_(member_, limits_.timeout),
-      proposing_(member_),
+      shutdown_(member_, limits_.timeout),
+      reconfiguration_(member_),
       transport_(std::move(transport)),
       liveness_(member_, limits_, peers_, queue_, rounds_, order_, *transport_),
       recorder_(member.workers),
@@ -30,7 +30,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)),
       builder_(std::move(builder)),
       ended_(std::move(ended)),
-      standing_(std::move(standing)) {
+      proxy_trigger_(std::move(proxy_trigger)) {
   transport_->window(pacing.window);
   free_since_ = instant();
   posted_.reserve(kMostPosts);  // how many are ready at once depends on what else the machine does
@@ -53,10 +53,10 @@ Runner::~Runner() {
   cancel();
   {
     Hold hold(*this);
-    while (lanes_ > 0 && parting_.parting()) hold.sleep(news_);
+    while (lanes_ > 0 && shutdown_.in_progress()) hold.sleep(news_);
   }
   stop();
-  aside_.stop();
+  background_.stop();
 }
 
 void Runner::stop() {
@@ -74,11 +74,11 @@ void Runner::stop() {
 Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
   const Hold hold(*this);
   Job& job = queue_.add(std::move(unit), std::move(card));
-  if (pacer_.on()) {
+  if (send_window_.on()) {
     std::vector<std::size_t> frames(peers_.size());
     for (const Step& step : job.unit->program().steps)
       if (step.kind == StepKind::kSend) ++frames[static_cast<std::size_t>(step.peer)];
-    pacer_.expect(frames, job.unit->program().parts.size());
+    send_window_.expect(frames, job.unit->program().parts.size());
   }
   job.labels = recorder_.labels(*job.unit);
   if (ended_) ends_.reserve(2 * queue_.jobs().size());
@@ -88,7 +88,7 @@ Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
 void Runner::write_card_of(Job& job) {
   job.card.job = of_job_;
   job.card_frame = make_arena(kControlBytes);
-  job.card_bytes = write_card(job.card, voice(), {job.card_frame.get(), kControlBytes});
+  job.card_bytes = write_card(job.card, identity(), {job.card_frame.get(), kControlBytes});
 }
 
 void Runner::show(Job& job) {
@@ -107,7 +107,7 @@ std::unique_ptr<Unit> Runner::forget(Job& job) {
 
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket) {
   const Hold hold(*this);
-  if (!parting_.open()) return parting_.verdict();
+  if (!shutdown_.open()) return shutdown_.verdict();
   Announcement entry = entry_of(job.card);
   entry.ended = rounds_.ended();
   entry.place = order_.next_place(rounds_.ended());
@@ -123,18 +123,18 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   rounds_.begin(round);
   for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
     if (at(r).leaves) {
-      fail({Finding::kLeft, {Code::kPeerLost, parting_.said(r)->what, r}, r});
+      fail({Finding::kLeft, {Code::kPeerLost, shutdown_.report_of(r)->what, r}, r});
       return {};
     }
   job.unit->begin(bucket, round);
-  if (standing_.on()) notes_ = true;
+  if (proxy_trigger_.on()) notes_ = true;
   if (!watching()) liveness_.begin();
   queue_.begin(job, instant());
   recorder_.stats().values += job.unit->values();
   queue_.at(in_ns(job.began));
   match_cards();
   hand_over_entry(entry, in_card);
-  if (parting_.open()) release(job);
+  if (shutdown_.open()) release(job);
   hand_over();
   nudge();  // whatever is to be done, there is somebody to listen for now
   return {};
@@ -164,9 +164,9 @@ void Runner::match_cards() {
 }
 
 void Runner::hand_over_entry(const Announcement& entry, bool in_card) {
-  if (!parting_.open()) return;
+  if (!shutdown_.open()) return;
   if (const Status s = order_.add(entry, in_card); !s.ok()) fail({Finding::kAccused, s});
-  if (!order_.owes_any()) return;
+  if (!order_.has_pending()) return;
   notes_ = true;
   nudge();
 }
@@ -201,7 +201,7 @@ void Runner::done(Job& job) {
 void Runner::hand_over(bool runs_on) {
   const std::size_t fresh = queue_.take_fresh();
   if (!runs_itself())
-    calls_.lanes = std::min(calls_.lanes + fresh, static_cast<std::size_t>(idle_));
+    wakeups_.lanes = std::min(wakeups_.lanes + fresh, static_cast<std::size_t>(idle_));
   else if (!runs_on)
     nudge();
   if (has_mail()) nudge();
@@ -210,29 +210,29 @@ void Runner::hand_over(bool runs_on) {
 bool Runner::runs_itself() const { return lanes_ > 0 && queue_.light(); }
 
 void Runner::nudge() {
-  if (std::exchange(polling_, false)) calls_.poll = true;
+  if (std::exchange(polling_, false)) wakeups_.poll = true;
 }
 
 // ---- The end
 
 void Runner::fail(const Trouble& trouble) {
-  if (!parting_.open()) return;
-  parting_.begin({.finding = trouble.finding,
-                  .code = trouble.why.code(),
-                  .witness = trouble.witness == Status::kNoPeer ? member_.me : trouble.witness,
-                  .blamed = trouble.why.peer(),
-                  .round = rounds_.uncommitted(),
-                  .unheard = liveness_.unheard(),
-                  .what = trouble.why.what()},
-                 instant());
+  if (!shutdown_.open()) return;
+  shutdown_.begin({.finding = trouble.finding,
+                   .code = trouble.why.code(),
+                   .witness = trouble.witness == Status::kNoPeer ? member_.me : trouble.witness,
+                   .blamed = trouble.why.peer(),
+                   .round = rounds_.uncommitted(),
+                   .unheard = liveness_.unheard(),
+                   .what = trouble.why.what()},
+                  instant());
   queue_.drop();
-  pacer_.drop();
+  send_window_.drop();
   nudge();
 }
 
 void Runner::withdraw() {
-  if (!parting_.open()) return;
-  parting_.withdraw();
+  if (!shutdown_.open()) return;
+  shutdown_.withdraw();
   if (watching())
     fail({Finding::kLeft, {Code::kPeerLost, "it left in the middle of a round", member_.me}});
   else  // nothing of it is under way: whoever needs nothing more of it may go on
@@ -242,19 +242,19 @@ void Runner::withdraw() {
 // Tells the others and cancels what is in flight, once; then waits for their word. Frames may still be in flight when
 // it is over: their memory is the jobs', and the caller's tensors are used by compute steps alone.
 bool Runner::part() {
-  if (!parting_.told()) {
+  if (!shutdown_.told()) {
     // A peer that does not hear this rank asked it again and again. If nothing of that came, neither hears the other.
-    if (const Rank witness = parting_.missed_by();
+    if (const Rank witness = shutdown_.missed_by();
         witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
-      parting_.miss(witness);
-    parting_.tell(*transport_, peers_, voice(), rounds_.uncommitted(), rounds_.agreed_finite());
+      shutdown_.miss(witness);
+    shutdown_.tell(*transport_, peers_, identity(), rounds_.uncommitted(), rounds_.agreed_finite());
     // A withdrawn message keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
     for (const auto& job : queue_.jobs())
       for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
         if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));
   }
-  parting_.relay(*transport_, peers_, voice());
-  if (running_ > 0 || !parting_.settle(instant(), peers_, rounds_.waits())) return false;
+  shutdown_.relay(*transport_, peers_, identity());
+  if (running_ > 0 || !shutdown_.finish(instant(), peers_, rounds_.waits())) return false;
   tell_callers();
   for (const auto& job : queue_.jobs()) end_ticket(*job);
   return true;
@@ -274,7 +274,7 @@ bool Runner::end_round(bool dropped, std::int64_t began_ns) {
   free_since_ = instant();
   late_since_.reset();
   recorder_.call("commit", rounds_.round(), began_ns, trace_ns());
-  return proposing_.switch_over(rounds_.ended());
+  return reconfiguration_.switch_over(rounds_.ended());
 }
 
 void Runner::take_back(bool dropped) {

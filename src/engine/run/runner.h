@@ -22,12 +22,12 @@
 // Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an
 //          operation, so it is destroyed before them. Each part below says what it owns.
 // Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not
-//          looked at. Then the communication lane parts (shutdown.h), and all callers get the verdict.
+//          looked at. Then the communication lane runs the shutdown (shutdown.h), and all callers get the verdict.
 //
-// The parts: Queue what there is to do, Pacer what leaves when, Rounds where rounds begin and end, Liveness who is
-// alive, Parting the end, Proposing other choices, Recorder numbers. The runner is the scheduler: it alone has threads,
-// the lock and the transport. runner.cc is jobs and the end, threads.cc lanes and callers that wait, message_io.cc the
-// communication lane, control_messages.cc what the control channel brings, plan_change.cc what other choices need.
+// The parts: Queue has the steps, SendWindow orders sends, Rounds counts rounds, Liveness detects lost ranks, Shutdown
+// ends the session, Reconfiguration changes the plan, Recorder has sums and events. The runner schedules: only it
+// has threads, the lock and the transport. runner.cc has jobs and failures, threads.cc lanes and waiting callers,
+// message_io.cc the communication lane, control_messages.cc the control channel, plan_change.cc new plans.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -44,16 +44,16 @@ namespace tithe::engine {
 
 // A session's work for choices that are proposed, without the runner's mutex: on a thread of its own, or without lanes
 // on the caller's.
-struct Builder {
+struct PlanBuilder {
   std::function<Answer(std::uint32_t number, const std::string& text)> build;
   std::function<void(std::uint32_t number)> discard;
 };
 
-// Somebody stands in for this rank's program where others have begun a round and it has not (session/straggler_proxy.h).
-struct Standing {
-  int others_at_least = 0;  // other ranks have to have begun it; 0: nobody stands in
-  double share = 0;         // of the time that they took: so much later is late
-  // Called without the mutex, on a lane of this session, once for a round: so many have ended before it.
+// When the straggler proxy begins a round for this rank's program (session/straggler_proxy.h).
+struct ProxyTrigger {
+  int others_at_least = 0;  // other ranks that must have begun the round; 0: no proxy
+  double share = 0;         // a rank is late if it exceeds their time by this share
+  // Called without the mutex, on a lane of this session, once per round, with the number of ended rounds.
   std::function<void(std::uint64_t ended)> due = {};
   bool on() const { return others_at_least > 0; }
 };
@@ -63,8 +63,8 @@ using Ended = std::function<void(std::uint64_t ticket, const Status& how)>;
 
 class Runner {
  public:
-  Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, Patience limits,
-         const Pacing& pacing, Builder builder, Ended ended = {}, Standing standing = {});
+  Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, WaitLimits limits,
+         const Pacing& pacing, PlanBuilder builder, Ended ended = {}, ProxyTrigger proxy_trigger = {});
   ~Runner();
 
   // A layout that is new to this rank; card.number is filled in.
@@ -97,11 +97,11 @@ class Runner {
 
   // Rank 0: other choices, from the round on before which so many have ended; 0: as soon as all are ready.
   Status propose(std::string text, std::uint64_t after);
-  Proposing::News proposed() const;
+  Reconfiguration::News proposed() const;
   // Work that no step waits for, without the lock; without lanes it is done before this returns.
-  void aside(std::function<void()> work);
+  void run_in_background(std::function<void()> work);
 
-  std::vector<std::string> said() { return transport_->said(); }
+  std::vector<std::string> messages() { return transport_->messages(); }
   SessionStats stats() const;
   // began_ns: its commit. True: what was proposed counts from the next round on.
   bool end_round(bool dropped, std::int64_t began_ns);
@@ -117,12 +117,12 @@ class Runner {
   std::int64_t now_ns() const { return in_ns(instant()); }
 
  private:
-  // Whom to wake, once the lock is let go of: who wakes under it must wait for it at once.
-  struct Calls {
+  // Threads to wake after the lock is released: a thread that wakes earlier would wait for the lock.
+  struct Wakeups {
     bool news = false;      // callers that wait
     bool ends = false;      // the caller is told of ends of tickets
     bool poll = false;      // the communication lane
-    std::uint64_t due = 0;  // somebody is to stand in: 1 + the rounds that have ended
+    std::uint64_t due = 0;  // the proxy is to run: 1 + the rounds that have ended
     std::size_t lanes = 0;  // compute lanes
   };
   // mutex_, held from the beginning; makes the calls that are due whenever it lets go.
@@ -130,11 +130,11 @@ class Runner {
    public:
     explicit Hold(Runner& runner) : runner_(runner), lock_(runner.mutex_) {}
     ~Hold() {
-      if (lock_.owns_lock()) let_go();
+      if (lock_.owns_lock()) unlock();
     }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
-    void let_go();
+    void unlock();
     void take() {
       if (!lock_.owns_lock()) lock_.lock();
     }
@@ -158,8 +158,8 @@ class Runner {
   // The time of a moment that the trace alone asks for.
   std::int64_t trace_ns() const { return recorder_.on() ? now_ns() : 0; }
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
-  Voice voice() const { return {member_.me, member_.world, member_.tags.get()}; }
-  bool watching() const { return parting_.open() && liveness_.needed(); }
+  ControlIdentity identity() const { return {member_.me, member_.world, member_.tags.get()}; }
+  bool watching() const { return shutdown_.open() && liveness_.needed(); }
 
   // All below hold mutex_; those that are given the hold let go of it on the way.
   void write_card_of(Job& job);
@@ -170,7 +170,7 @@ class Runner {
   void done(Job& job);
   void hand_over(bool runs_on = false);  // whoever has work now is to be woken
   void nudge();                          // the communication lane has news
-  void tell_callers() { calls_.news = true; }
+  void tell_callers() { wakeups_.news = true; }
   void end_ticket(Job& job);
   void tell_ends();  // without the lock
   template <typename Work>
@@ -193,10 +193,10 @@ class Runner {
   // message_io.cc
   std::size_t show_card(Job& job);  // to so many peers
   void post(Hold& hold);
-  bool has_mail() const { return queue_.has_mail() || pacer_.has_next(); }
+  bool has_mail() const { return queue_.has_mail() || send_window_.has_next(); }
   void post_batch(Hold& hold);
   Task task_of(OpId op) const;
-  Pacer::Send paced(const Task& task) const;
+  SendWindow::Send paced(const Task& task) const;
   void turn(Hold& hold, std::chrono::nanoseconds wait);
   void complete(const Completion& done, Instant now);
 
@@ -210,34 +210,34 @@ class Runner {
   void take_report(Rank peer, const Control& control);
   void take_farewell(Rank peer, const Farewell& farewell);
   void take_echo(Rank peer, const Echo& echo);
-  void learn_of_commit(const Testimony& t);
+  void learn_of_commit(const FailureReport& t);
   Report report_to(Rank peer, std::uint32_t number);
-  void end_work();          // of a round that closes, if all its jobs are done
-  void settle_round();      // it is agreed, if all ranks have ended it
-  bool owes_notes() const;  // the end of a round, to somebody
+  void end_work();             // of a round that closes, if all its jobs are done
+  void finish_round();         // it is agreed, if all ranks have ended it
+  bool notes_pending() const;  // the end of a round, to somebody
   Instant told_by() const { return rounds_.since() + limits_.timeout; }  // else they are not waited for
   void lose(Peer& peer, Status why);                                     // nothing more comes from it
   void send_notes(Hold& hold);
-  std::optional<Instant> stand_in_at();  // when somebody is to stand in for this rank's program
+  std::optional<Instant> proxy_due_at();  // when the proxy is to run for this rank's program
 
   // plan_change.cc
   void build(Hold& hold);  // what was proposed
-  void build_now(const Proposing::Work& work);
+  void build_now(const Reconfiguration::Work& work);
   void take_proposal(Rank peer, Control& control);
 
   const Member member_;
   const int lanes_;
-  const Patience limits_;
+  const WaitLimits limits_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_, news_;
   std::vector<Peer> peers_;  // by rank
   Queue queue_;
-  Pacer pacer_;
+  SendWindow send_window_;
   Rounds rounds_;
   BucketOrder order_;
-  Parting parting_;
-  Proposing proposing_;
+  Shutdown shutdown_;
+  Reconfiguration reconfiguration_;
   std::unique_ptr<Transport>
       transport_;  // after what lends it memory: it goes first, and with it all use of that
   Liveness liveness_;
@@ -245,7 +245,7 @@ class Runner {
   std::vector<Completion> completions_;   // of a poll
   std::vector<Posted> posted_;            // a batch
   std::vector<std::vector<Task>> taken_;  // by compute lane: the steps that it runs
-  Calls calls_;
+  Wakeups wakeups_;
   int running_ = 0;           // lanes that run steps
   int idle_ = 0;              // compute lanes that sleep
   int callers_ = 0;           // that wait
@@ -262,15 +262,15 @@ class Runner {
     std::uint64_t ticket = 0;
     Status how = {};
   };
-  const Builder builder_;
+  const PlanBuilder builder_;
   const Ended ended_;
   Fifo<End> ends_;  // that nobody was told yet
-  const Standing standing_;
-  std::uint64_t away_ns_ = 0;  // of this rank, as it says in its next done
-  std::uint64_t due_ = 0;      // 1 + the rounds that had ended when somebody was told last to stand in
-  Instant free_since_ = {};    // the end of its last round
+  const ProxyTrigger proxy_trigger_;
+  std::uint64_t away_ns_ = 0;          // of this rank, as it says in its next done
+  std::uint64_t due_ = 0;              // 1 + the rounds that had ended when the proxy was last called
+  Instant free_since_ = {};            // the end of its last round
   std::optional<Instant> late_since_;  // enough others have begun a round that it has not
-  Aside aside_;
+  BackgroundTasks background_;
   std::vector<std::thread> threads_;
 };
 

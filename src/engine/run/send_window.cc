@@ -17,7 +17,7 @@ constexpr std::size_t kMostWindow = std::size_t{1} << 40;
 constexpr std::size_t kMostPeers = 1'000'000;
 
 // For heaps: the top is what no other comes before.
-bool after(const Pacer::Send& a, const Pacer::Send& b) {
+bool after(const SendWindow::Send& a, const SendWindow::Send& b) {
   return std::tie(b.urgency, a.order, a.op) > std::tie(a.urgency, b.order, b.op);
 }
 
@@ -57,11 +57,11 @@ Result<Pacing> parse_pacing(std::string_view text) {
   return Pacing{.window = *window, .rotation = peers.value_or(0)};
 }
 
-Pacer::Pacer(const Pacing& pacing, Rank me, int world) : pacing_(pacing), me_(me), world_(world) {
+SendWindow::SendWindow(const Pacing& pacing, Rank me, int world) : pacing_(pacing), me_(me), world_(world) {
   if (on()) lines_.resize(static_cast<std::size_t>(world > 0 ? world - 1 : 0));
 }
 
-void Pacer::Parts::add(std::uint64_t order) {
+void SendWindow::Parts::add(std::uint64_t order) {
   const auto it =
       std::find_if(parts_.begin(), parts_.end(), [&](const Count& c) { return c.order == order; });
   if (it == parts_.end())
@@ -70,7 +70,7 @@ void Pacer::Parts::add(std::uint64_t order) {
     ++it->frames;
 }
 
-void Pacer::Parts::remove(std::uint64_t order) {
+void SendWindow::Parts::remove(std::uint64_t order) {
   const auto it =
       std::find_if(parts_.begin(), parts_.end(), [&](const Count& c) { return c.order == order; });
   TITHE_ASSERT(it != parts_.end());
@@ -79,17 +79,17 @@ void Pacer::Parts::remove(std::uint64_t order) {
   parts_.pop_back();
 }
 
-std::uint64_t Pacer::Parts::first() const {
+std::uint64_t SendWindow::Parts::first() const {
   std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
   for (const Count& c : parts_) first = std::min(first, c.order);
   return first;
 }
 
-std::size_t Pacer::turn_of(Rank peer) const {
+std::size_t SendWindow::turn_of(Rank peer) const {
   return static_cast<std::size_t>((peer - me_ - 1 + world_) % world_);
 }
 
-void Pacer::expect(std::span<const std::size_t> frames, std::size_t parts) {
+void SendWindow::expect(std::span<const std::size_t> frames, std::size_t parts) {
   for (Rank r = 0; r < world_; ++r) {
     if (r == me_) continue;
     Line& line = at(turn_of(r));
@@ -100,7 +100,7 @@ void Pacer::expect(std::span<const std::size_t> frames, std::size_t parts) {
   under_way_.reserve(expected_parts_);
 }
 
-void Pacer::offer(const Send& send) {
+void SendWindow::offer(const Send& send) {
   std::vector<Send>& heap = at(turn_of(send.peer)).heap;
   heap.push_back(send);
   std::push_heap(heap.begin(), heap.end(), after);
@@ -108,14 +108,14 @@ void Pacer::offer(const Send& send) {
   ++waiting_;
 }
 
-bool Pacer::fits(const Line& line) const {
+bool SendWindow::fits(const Line& line) const {
   const std::size_t bytes = line.heap.front().bytes;
   if (bytes_ == 0 || bytes_ + bytes <= pacing_.window) return true;
   if (line.frames > 0) return line.bytes + bytes <= pacing_.window;
   return pacing_.rotation == 0 || fed_ < pacing_.rotation;
 }
 
-std::optional<Pacer::Choice> Pacer::choose() const {
+std::optional<SendWindow::Choice> SendWindow::choose() const {
   if (waiting_ == 0) return std::nullopt;
   // The peer whose turn it is, or the next one for whom something waits.
   const std::size_t begin = given_ >= pacing_.window ? turn_ + 1 : turn_;
@@ -131,7 +131,7 @@ std::optional<Pacer::Choice> Pacer::choose() const {
   return std::nullopt;
 }
 
-std::optional<Pacer::Send> Pacer::next() {
+std::optional<SendWindow::Send> SendWindow::next() {
   const std::optional<Choice> choice = choose();
   if (!choice) return std::nullopt;
   Line& line = at(choice->turn);
@@ -155,7 +155,7 @@ std::optional<Pacer::Send> Pacer::next() {
   return send;
 }
 
-void Pacer::done(const Send& send) {
+void SendWindow::done(const Send& send) {
   under_way_.remove(send.order);
   Line& line = at(turn_of(send.peer));
   if (--line.frames == 0) --fed_;
@@ -163,7 +163,7 @@ void Pacer::done(const Send& send) {
   bytes_ -= send.bytes;
 }
 
-void Pacer::drop() {
+void SendWindow::drop() {
   for (Line& line : lines_) line.heap.clear();
   waits_.clear();
   waiting_ = 0;

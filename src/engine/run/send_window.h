@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The pacer says which frame leaves next, so that a queue in the network need not. It stands between the queue, which
-// says what could leave, and the transport, which takes whatever it is given: without a pacer a rank feeds all its
-// peers at once, and where the frames of all ranks meet, a switch that holds less than they are drops some.
+// The send window limits the bytes in flight to each peer and orders the frames. It lies between the queue, which has
+// the frames that may leave, and the transport, which accepts every frame. Without a send window a rank sends to all
+// peers at once, and a switch with shallow buffers drops frames where the traffic of several ranks joins.
 //
-//   windowed   at most `window` bytes are under way to one peer. A frame that is longer goes alone
-//   turned     with rotation at most so many peers are fed at once, usually one: in turn t rank me + 1 + t, modulo the
-//              world. A turn is over once `window` bytes were given in it, or nothing waits for its peer. Frames that
-//              fit into one window together go together, to whomever
-//   ordered    to one peer, what is most urgent leaves first; of equals, what comes first in the order of all parts
-//   first      what comes before all that is under way leaves at once, whatever the windows say
-//   steady     once it knows how many frames a round may have, it allocates nothing
-//   drained    what is withdrawn leaves nothing behind
+//   windowed   at most `window` bytes are in flight to one peer. A longer frame is sent alone
+//   turned     with rotation=N at most N peers, usually one, receive at a time: in turn t rank me + 1 + t, modulo the
+//              world. A turn ends after `window` bytes, or when no frame waits for its peer. Frames that
+//              fit into one window together are sent together, to any peer
+//   ordered    to one peer, the most urgent frame leaves first; of equals, the first in the order of all parts
+//   first      a frame that precedes all frames in flight leaves at once, in spite of the windows
+//   steady     once it knows the number of frames of a round, it allocates nothing
+//   drained    drop() and done() leave no trace of a frame
 //
-// Turns. No rank tells another one whose turn it is. All begin with turn 0, in which no two ranks feed the same peer; a
-// turn lasts as long as its bytes take; and links that are alike take equal bytes in equal time. A rank that comes late
-// shares a link with the one whose turn it is there: both take longer, and nobody waits for a link that is idle.
+// Turns. Ranks exchange no message about turns. All begin with turn 0, in which no two ranks send to the same peer; a
+// turn lasts as long as its bytes take; and links of equal rate take equal bytes in equal time. A late rank
+// shares a link with the rank whose turn it is there: both take longer, and no link is idle while a frame waits.
 //
 // Why windows cannot deadlock. Let all parts of all buckets of a round stand in one order: bucket by bucket, as handed
 // over, and in a bucket as the plan has them. It is the same on all ranks, and they begin parts of a bucket in it
@@ -25,11 +25,11 @@
 // which a frame is missing anywhere. All parts before it are complete everywhere; so every rank has been able to begin
 // it (a caller waits for nothing but earlier buckets first), and has posted its receives. On no rank is a frame of an
 // earlier part under way. So on every rank a frame of this part leaves as soon as it is ready ("first": a window is
-// full of later parts, or of this one, whose frames arrive). Then the part goes on as its graph does without a pacer,
-// and completes: nothing is missing after all.
+// full of later parts, or of this one, whose frames arrive). Then the part continues as its graph does without a send
+// window, and completes, which contradicts the assumption.
 //
-// "Under way" ends where the transport completes a send. That is worth something only if it says so when the bytes have
-// arrived, not when a socket's buffer holds them: Transport::window() asks for this.
+// A frame is in flight until the transport completes its send. So the transport must complete a send when its bytes
+// arrive, not when a socket's buffer holds them: Transport::window() requests this.
 //
 // A value: no threads, no clock, no transport. The runner asks it, under its mutex.
 #include <cstdint>
@@ -43,8 +43,8 @@
 namespace tithe::engine {
 
 struct Pacing {
-  std::size_t window = 0;    // bytes; 0: no pacer
-  std::size_t rotation = 0;  // peers that are fed at once; 0: all
+  std::size_t window = 0;    // bytes; 0: no send window
+  std::size_t rotation = 0;  // peers that receive at a time; 0: all
   bool on() const { return window > 0; }
   friend bool operator==(const Pacing&, const Pacing&) = default;
 };
@@ -53,7 +53,7 @@ struct Pacing {
 // anything else, with the cure.
 Result<Pacing> parse_pacing(std::string_view text);
 
-class Pacer {
+class SendWindow {
  public:
   struct Send {
     std::int64_t urgency = 0;
@@ -63,17 +63,17 @@ class Pacer {
     std::size_t bytes = 0;
   };
 
-  Pacer(const Pacing& pacing, Rank me, int world);
+  SendWindow(const Pacing& pacing, Rank me, int world);
 
   bool on() const { return pacing_.on(); }
-  // A round may have so many more frames to each rank, and so many more parts.
+  // Reserves memory for `frames` more frames to each rank, and `parts` more parts, in a round.
   void expect(std::span<const std::size_t> frames, std::size_t parts);
   void offer(const Send& send);  // it may leave
-  // The one that leaves now, if any may. It is under way afterwards.
+  // The frame that leaves now, if any may. It is in flight afterwards.
   std::optional<Send> next();
   bool has_next() const { return choose().has_value(); }
-  void done(const Send& send);  // it is no longer under way
-  void drop();                  // what waits will not leave
+  void done(const Send& send);  // it is no longer in flight
+  void drop();                  // discards the waiting frames
 
   std::size_t waiting() const { return waiting_; }
   std::size_t under_way() const { return bytes_; }  // bytes

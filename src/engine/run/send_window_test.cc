@@ -10,49 +10,49 @@ namespace {
 
 constexpr int kWorld = 4;
 
-Pacer pacer(std::size_t window, std::size_t rotation, Rank me = 0) {
-  Pacer p({.window = window, .rotation = rotation}, me, kWorld);
+SendWindow send_window(std::size_t window, std::size_t rotation, Rank me = 0) {
+  SendWindow p({.window = window, .rotation = rotation}, me, kWorld);
   constexpr std::array<std::size_t, kWorld> kFrames = {100, 100, 100, 100};
   p.expect(kFrames, 100);
   return p;
 }
 
-// Whom the pacer lets send now, until it lets nobody.
-std::vector<Pacer::Send> all_now(Pacer& p) {
-  std::vector<Pacer::Send> out;
+// The sends that may leave now.
+std::vector<SendWindow::Send> all_now(SendWindow& p) {
+  std::vector<SendWindow::Send> out;
   while (const auto s = p.next()) out.push_back(*s);
   return out;
 }
 
-std::vector<Rank> peers(const std::vector<Pacer::Send>& sends) {
+std::vector<Rank> peers(const std::vector<SendWindow::Send>& sends) {
   std::vector<Rank> out;
-  for (const Pacer::Send& s : sends) out.push_back(s.peer);
+  for (const SendWindow::Send& s : sends) out.push_back(s.peer);
   return out;
 }
 
-TEST(Pacer, windowed_with_rotation) {
-  Pacer p = pacer(1000, 1);
+TEST(SendWindow, windowed_with_rotation) {
+  SendWindow p = send_window(1000, 1);
   for (OpId op = 0; op < 9; ++op) p.offer({0, 1, op, static_cast<Rank>(1 + op % 3), 400});
-  std::vector<Pacer::Send> now = all_now(p);
+  std::vector<SendWindow::Send> now = all_now(p);
   EXPECT_EQ(peers(now), (std::vector<Rank>{1, 1}));
   EXPECT_EQ(p.under_way(), 800U);
   p.done(now[0]);
   EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{1});
 }
 
-TEST(Pacer, windowed_per_peer_without_rotation) {
-  Pacer p = pacer(1000, 0);
+TEST(SendWindow, windowed_per_peer_without_rotation) {
+  SendWindow p = send_window(1000, 0);
   for (OpId op = 0; op < 9; ++op) p.offer({0, 1, op, static_cast<Rank>(1 + op % 3), 400});
   EXPECT_EQ(all_now(p).size(), 6U);
   EXPECT_EQ(p.under_way(), 2400U);
 }
 
-TEST(Pacer, windowed_a_longer_frame_goes_alone) {
+TEST(SendWindow, windowed_a_longer_frame_goes_alone) {
   for (const std::size_t rotation : {1, 0}) {
-    Pacer p = pacer(1, rotation);
+    SendWindow p = send_window(1, rotation);
     p.offer({0, 1, 1, 1, 5000});
     p.offer({0, 1, 2, 1, 0});
-    std::vector<Pacer::Send> now = all_now(p);
+    std::vector<SendWindow::Send> now = all_now(p);
     ASSERT_EQ(now.size(), 1U);
     EXPECT_EQ(now[0].op, 1U);
     p.done(now[0]);
@@ -61,10 +61,10 @@ TEST(Pacer, windowed_a_longer_frame_goes_alone) {
 }
 
 // In turn t rank r feeds r + 1 + t: over all ranks, nobody is fed twice.
-TEST(Pacer, turned_no_two_ranks_feed_one) {
-  std::vector<Pacer> all;
+TEST(SendWindow, turned_no_two_ranks_feed_one) {
+  std::vector<SendWindow> all;
   for (Rank r = 0; r < kWorld; ++r) {
-    all.push_back(pacer(10, 1, r));
+    all.push_back(send_window(10, 1, r));
     OpId op = 0;
     for (Rank to = kWorld - 1; to >= 0; --to)
       for (int k = 0; k < 3 && to != r; ++k) all.back().offer({0, 1, op++, to, 10});
@@ -72,8 +72,8 @@ TEST(Pacer, turned_no_two_ranks_feed_one) {
   for (int turn = 0; turn < 3 * (kWorld - 1); ++turn) {
     std::array<int, kWorld> fed{};
     for (Rank r = 0; r < kWorld; ++r) {
-      Pacer& p = all[static_cast<std::size_t>(r)];
-      const std::vector<Pacer::Send> now = all_now(p);
+      SendWindow& p = all[static_cast<std::size_t>(r)];
+      const std::vector<SendWindow::Send> now = all_now(p);
       ASSERT_EQ(now.size(), 1U);
       EXPECT_EQ(now[0].peer, (r + 1 + turn % (kWorld - 1)) % kWorld);
       ++fed[static_cast<std::size_t>(now[0].peer)];
@@ -84,51 +84,51 @@ TEST(Pacer, turned_no_two_ranks_feed_one) {
 }
 
 // So many peers at once as were asked for; the next one begins when one has all that was under way to it.
-TEST(Pacer, turned_several_at_once) {
-  Pacer p = pacer(10, 2);
+TEST(SendWindow, turned_several_at_once) {
+  SendWindow p = send_window(10, 2);
   OpId op = 0;
   for (int k = 0; k < 2; ++k)
     for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, op++, to, 10});
-  const std::vector<Pacer::Send> now = all_now(p);
+  const std::vector<SendWindow::Send> now = all_now(p);
   EXPECT_EQ(peers(now), (std::vector<Rank>{1, 2}));
   p.done(now[1]);
   EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{3});
 }
 
 // Frames that fit into one window together wait for nobody.
-TEST(Pacer, turned_small_frames_go_together) {
-  Pacer p = pacer(100, 1);
+TEST(SendWindow, turned_small_frames_go_together) {
+  SendWindow p = send_window(100, 1);
   for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, static_cast<OpId>(to), to, 30});
   EXPECT_EQ(peers(all_now(p)), (std::vector<Rank>{1, 2, 3}));
 }
 
 // Small frames to one peer share its turn.
-TEST(Pacer, turned_a_turn_lasts_a_window) {
-  Pacer p = pacer(100, 1);
+TEST(SendWindow, turned_a_turn_lasts_a_window) {
+  SendWindow p = send_window(100, 1);
   OpId op = 0;
   for (int k = 0; k < 5; ++k)
     for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, op++, to, 50});
   std::vector<Rank> order;
   for (int turn = 0; turn < 3; ++turn) {
-    const std::vector<Pacer::Send> now = all_now(p);
+    const std::vector<SendWindow::Send> now = all_now(p);
     for (const Rank r : peers(now)) order.push_back(r);
-    for (const Pacer::Send& s : now) p.done(s);
+    for (const SendWindow::Send& s : now) p.done(s);
   }
   EXPECT_EQ(order, (std::vector<Rank>{1, 1, 2, 2, 3, 3}));
 }
 
-TEST(Pacer, turned_who_has_nothing_to_get_is_passed_over) {
-  Pacer p = pacer(10, 1);
+TEST(SendWindow, turned_who_has_nothing_to_get_is_passed_over) {
+  SendWindow p = send_window(10, 1);
   p.offer({0, 1, 1, 3, 10});
   p.offer({0, 1, 2, 1, 10});
-  std::vector<Pacer::Send> now = all_now(p);
+  std::vector<SendWindow::Send> now = all_now(p);
   ASSERT_EQ(peers(now), std::vector<Rank>{1});
   p.done(now[0]);
   EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{3});
 }
 
-TEST(Pacer, ordered_by_part_and_not_by_arrival) {
-  Pacer p = pacer(10, 1);
+TEST(SendWindow, ordered_by_part_and_not_by_arrival) {
+  SendWindow p = send_window(10, 1);
   for (const std::uint64_t order : {5U, 2U, 9U, 3U}) p.offer({0, order, order, 1, 10});
   std::vector<std::uint64_t> left;
   while (const auto s = p.next()) {
@@ -138,8 +138,8 @@ TEST(Pacer, ordered_by_part_and_not_by_arrival) {
   EXPECT_EQ(left, (std::vector<std::uint64_t>{2, 3, 5, 9}));
 }
 
-TEST(Pacer, ordered_what_is_urgent_overtakes) {
-  Pacer p = pacer(10, 1);
+TEST(SendWindow, ordered_what_is_urgent_overtakes) {
+  SendWindow p = send_window(10, 1);
   p.offer({0, 1, 1, 1, 10});
   p.offer({0, 2, 2, 1, 10});
   p.offer({7, 9, 3, 1, 10});
@@ -152,30 +152,30 @@ TEST(Pacer, ordered_what_is_urgent_overtakes) {
 }
 
 // An urgent frame may be one that nobody has begun to receive: the frame that they wait for passes it.
-TEST(Pacer, first_also_where_something_is_more_urgent) {
-  Pacer p = pacer(10, 1);
+TEST(SendWindow, first_also_where_something_is_more_urgent) {
+  SendWindow p = send_window(10, 1);
   p.offer({7, 9, 1, 1, 10});
   p.offer({7, 9, 2, 1, 10});
   EXPECT_EQ(all_now(p).size(), 1U);
   p.offer({0, 3, 3, 1, 10});
   p.offer({0, 2, 4, 1, 10});
-  const std::vector<Pacer::Send> now = all_now(p);
+  const std::vector<SendWindow::Send> now = all_now(p);
   ASSERT_EQ(now.size(), 1U);
   EXPECT_EQ(now[0].op, 4U);
 }
 
 // A window that is full of later parts lets through what they may wait for.
-TEST(Pacer, first_leaves_whatever_the_windows_say) {
+TEST(SendWindow, first_leaves_whatever_the_windows_say) {
   for (const std::size_t rotation : {1, 0}) {
-    Pacer p = pacer(10, rotation);
+    SendWindow p = send_window(10, rotation);
     for (Rank to = 1; to < kWorld; ++to) p.offer({0, 7, static_cast<OpId>(to), to, 10});
-    const std::vector<Pacer::Send> before = all_now(p);
+    const std::vector<SendWindow::Send> before = all_now(p);
     EXPECT_EQ(before.size(), rotation == 1 ? 1U : 3U);
     p.offer({0, 8, 20, 2, 10});
     EXPECT_TRUE(all_now(p).empty());
     p.offer({0, 6, 21, 2, 10});
     p.offer({0, 6, 22, 3, 10});
-    const std::vector<Pacer::Send> now = all_now(p);
+    const std::vector<SendWindow::Send> now = all_now(p);
     ASSERT_EQ(now.size(), 1U) << "the second one comes before 7, but not before 6, which arrives";
     EXPECT_EQ(now[0].op, 21U);
     p.done(now[0]);
@@ -183,10 +183,10 @@ TEST(Pacer, first_leaves_whatever_the_windows_say) {
   }
 }
 
-TEST(Pacer, drained) {
-  Pacer p = pacer(10, 1);
+TEST(SendWindow, drained) {
+  SendWindow p = send_window(10, 1);
   for (OpId op = 0; op < 6; ++op) p.offer({0, 1, op, 1, 10});
-  const std::vector<Pacer::Send> now = all_now(p);
+  const std::vector<SendWindow::Send> now = all_now(p);
   EXPECT_EQ(p.waiting(), 5U);
   p.drop();
   EXPECT_EQ(p.waiting(), 0U);
@@ -195,7 +195,7 @@ TEST(Pacer, drained) {
   EXPECT_FALSE(p.has_next());
 }
 
-TEST(Pacer, what_it_can_be_told) {
+TEST(SendWindow, what_it_can_be_told) {
   const auto same = [](std::string_view text, const Pacing& pacing) {
     const Result<Pacing> got = parse_pacing(text);
     return got.ok() && *got == pacing;

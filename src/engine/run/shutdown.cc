@@ -24,10 +24,10 @@
 // complete commits it when it learns that another one has, or drops it as that one did: ranks that did not meet a value
 // which is not finite hear of it from those that end the round, and one of these may be the rank that is lost.
 //
-// Threads: begin() on whatever thread meets the trouble; tell() and settle() on the communication lane (or the caller
+// Threads: begin() on whatever thread meets the trouble; tell() and finish() on the communication lane (or the caller
 // that waits, without lanes). All under the runner's mutex: nothing here takes a lock, sleeps or calls back.
 // Owners: the two farewell frames are lent to the transport until it completes their operations or is destroyed, which
-// is before this is. Steps that run are not interrupted: the runner asks settle() once none does.
+// is before this is. Steps that run are not interrupted: the runner asks finish() once none does.
 // Failure: a farewell that cannot be sent is left out; its peer finds out by itself. The grace bounds everything.
 #include "engine/run/shutdown.h"
 
@@ -40,61 +40,62 @@ namespace tithe::engine {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-Parting::Parting(const Member& member, nanoseconds timeout)
+Shutdown::Shutdown(const Member& member, nanoseconds timeout)
     : member_(member),
       timeout_(timeout),
-      said_(static_cast<std::size_t>(member.world)),
+      reports_(static_cast<std::size_t>(member.world)),
       frames_(make_arena(2 * kControlBytes)),
       direct_(static_cast<std::size_t>(member.world)) {}
 
-void Parting::withdraw() {
+void Shutdown::withdraw() {
   withdrawn_ = true;
   verdict_ = {Code::kCancelled, "the session was cancelled"};
 }
 
-void Parting::begin(Testimony mine, Instant now) {
+void Shutdown::begin(FailureReport mine, Instant now) {
   TITHE_ASSERT(open());
-  life_ = Life::kParting;
-  said_[static_cast<std::size_t>(member_.me)] = std::move(mine);
+  life_ = Life::kInProgress;
+  reports_[static_cast<std::size_t>(member_.me)] = std::move(mine);
   since_ = now;
 }
 
-bool Parting::hear(Rank peer, Testimony testimony) {
+bool Shutdown::hear(Rank peer, FailureReport failure_report) {
   if (std::exchange(direct_[static_cast<std::size_t>(peer)], 1) != 0) return false;
-  said_[static_cast<std::size_t>(peer)] = std::move(testimony);  // in the place of what others told of it
+  reports_[static_cast<std::size_t>(peer)] =
+      std::move(failure_report);  // in the place of what others told of it
   return true;
 }
 
-bool Parting::hear_of(Rank peer, const Echo& echo) {
-  std::optional<Testimony>& said = said_[static_cast<std::size_t>(echo.of)];
-  if (said) return false;
+bool Shutdown::hear_of(Rank peer, const Echo& echo) {
+  std::optional<FailureReport>& report = reports_[static_cast<std::size_t>(echo.of)];
+  if (report) return false;
   if (echo.spoke)
-    said = echo.testimony;
+    report = echo.failure_report;
   else if (!misses(peer, echo.of))
     miss_too_.emplace_back(peer, echo.of);
   return echo.spoke;
 }
 
-Rank Parting::missed_by() const {
-  const Testimony& mine = *said(member_.me);
+Rank Shutdown::missed_by() const {
+  const FailureReport& mine = *report_of(member_.me);
   return mine.finding == Finding::kSilent && mine.blamed == member_.me && mine.witness != member_.me
              ? mine.witness
              : Status::kNoPeer;
 }
 
-void Parting::miss(Rank rank) {
-  std::vector<Rank>& unheard = said_[static_cast<std::size_t>(member_.me)]->unheard;
+void Shutdown::miss(Rank rank) {
+  std::vector<Rank>& unheard = reports_[static_cast<std::size_t>(member_.me)]->unheard;
   if (std::find(unheard.begin(), unheard.end(), rank) == unheard.end()) unheard.push_back(rank);
 }
 
-bool Parting::silent(Rank rank) const {
-  const std::optional<Testimony>& mine = said(member_.me);
+bool Shutdown::silent(Rank rank) const {
+  const std::optional<FailureReport>& mine = report_of(member_.me);
   return mine && mine->finding == Finding::kSilent &&
          std::find(mine->unheard.begin(), mine->unheard.end(), rank) != mine->unheard.end();
 }
 
-bool Parting::misses(Rank witness, Rank rank) const {
-  const std::optional<Testimony>& t = said(witness);
+bool Shutdown::misses(Rank witness, Rank rank) const {
+  const std::optional<FailureReport>& t = report_of(witness);
   if (t && t->witness == witness && t->blamed == rank &&
       (t->finding == Finding::kGone || t->finding == Finding::kSilent))
     return true;
@@ -102,35 +103,35 @@ bool Parting::misses(Rank witness, Rank rank) const {
   return std::find(miss_too_.begin(), miss_too_.end(), Pair(witness, rank)) != miss_too_.end();
 }
 
-void Parting::relay(Transport& transport, const std::vector<Peer>& peers, const Voice& voice) {
+void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity) {
   const auto gone = [&](Rank r) { return peers[static_cast<std::size_t>(r)].gone; };
   for (Rank of = 0; of < member_.world; ++of)
     for (Rank to = 0; to < member_.world && of != member_.me; ++to) {
       if (to == member_.me || to == of || gone(to) || direct_[static_cast<std::size_t>(to)] == 0 ||
           std::find(relayed_.begin(), relayed_.end(), Pair(of, to)) != relayed_.end())
         continue;
-      Echo echo{.of = of, .spoke = direct_[static_cast<std::size_t>(of)] != 0, .testimony = {}};
+      Echo echo{.of = of, .spoke = direct_[static_cast<std::size_t>(of)] != 0, .failure_report = {}};
       // A word is passed on to ranks that do not hear its speaker. That one has gone without a word is said once, and
       // not where this rank's own word says so; who has not gone may speak yet.
       if (echo.spoke ? !misses(to, of) : !gone(of) || misses(member_.me, of)) continue;
-      if (echo.spoke) echo.testimony = *said(of);
+      if (echo.spoke) echo.failure_report = *report_of(of);
       relayed_.emplace_back(of, to);
       const Bytes room(echoes_.emplace_back(make_arena(kControlBytes)).get(), kControlBytes);
-      const ByteView frame = room.first(write_echo(echo, voice, room));
+      const ByteView frame = room.first(write_echo(echo, identity, room));
       if (transport.send(to, kControlChannel, frame, control_op(kFarewellOp, to)).ok()) ++in_flight_;
     }
 }
 
-void Parting::tell(Transport& transport, const std::vector<Peer>& peers, const Voice& voice,
-                   std::uint32_t uncommitted, bool finite) {
+void Shutdown::tell(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity,
+                    std::uint32_t uncommitted, bool finite) {
   told_ = true;
-  const Testimony& t = *said(member_.me);
+  const FailureReport& t = *report_of(member_.me);
   const Bytes room(frames_.get(), 2 * kControlBytes);
   const ByteView evidence =
-      room.first(write_evidence({t.finding, t.witness, t.unheard}, voice, room.first(kControlBytes)));
+      room.first(write_evidence({t.finding, t.witness, t.unheard}, identity, room.first(kControlBytes)));
   const Bytes rest = room.subspan(kControlBytes);
   const ByteView farewell =
-      rest.first(write_farewell({t.code, t.blamed, uncommitted, finite, t.what}, voice, rest));
+      rest.first(write_farewell({t.code, t.blamed, uncommitted, finite, t.what}, identity, rest));
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers[static_cast<std::size_t>(r)];
     // A peer whose bytes came damaged is told all the same, where the transport still takes it.
@@ -141,15 +142,15 @@ void Parting::tell(Transport& transport, const std::vector<Peer>& peers, const V
 }
 
 // True if this rank need not wait for the words of that one.
-bool Parting::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
-  const Testimony& mine = *said(member_.me);
+bool Shutdown::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
+  const FailureReport& mine = *report_of(member_.me);
   const auto hears = [&](Rank r) {
     return (mine.witness != member_.me || mine.blamed != r) &&
            std::find(mine.unheard.begin(), mine.unheard.end(), r) == mine.unheard.end();
   };
-  if (rank == member_.me || said(rank)) return true;
+  if (rank == member_.me || report_of(rank)) return true;
   // A rank that others do not hear, and this one does, has something to say: perhaps it does not hear them either.
-  if (!peers[static_cast<std::size_t>(rank)].gone && (!given_up(rank, said_) || hears(rank))) return false;
+  if (!peers[static_cast<std::size_t>(rank)].gone && (!given_up(rank, reports_) || hears(rank))) return false;
   for (Rank r = 0; r < member_.world; ++r)  // nor does anybody else hear it
     if (r != member_.me && r != rank && hears(r) && !peers[static_cast<std::size_t>(r)].gone &&
         !misses(r, rank))
@@ -157,7 +158,7 @@ bool Parting::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
   return true;
 }
 
-bool Parting::settle(Instant now, const std::vector<Peer>& peers, bool undecided) {
+bool Shutdown::finish(Instant now, const std::vector<Peer>& peers, bool undecided) {
   const nanoseconds since = now - since_;
   // A rank that withdraws needs to know only whether the round that it had ended is committed by others.
   const bool asks = !withdrawn_ || undecided;
@@ -168,7 +169,7 @@ bool Parting::settle(Instant now, const std::vector<Peer>& peers, bool undecided
   for (Rank r = 0; r < member_.world; ++r) heard_all = heard_all && heard_enough(r, peers);
   const bool delivered = in_flight_ == 0 || since >= milliseconds(100);
   if (!(delivered && (!asks || heard_all)) && since < grace) return false;
-  if (!withdrawn_) verdict_ = judge(member_.me, said_);
+  if (!withdrawn_) verdict_ = judge(member_.me, reports_);
   life_ = Life::kOver;
   return true;
 }

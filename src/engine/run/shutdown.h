@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Parting is the end of a session: telling the others, hearing them, and agreeing on whom to blame. shutdown.cc has the
-// rule of blame. It owns whether the session lives, what every rank has said, and the verdict.
+// Shutdown ends a session: ranks exchange failure reports and derive the same verdict on the failed rank. shutdown.cc
+// has the rule of blame. It owns the session's state, the failure reports by rank, and the verdict.
 //
-//   kOpen -> begin() -> kParting: nothing new starts; testimonies travel -> settle() -> kOver: the verdict stands
+//   kOpen -> begin() -> kInProgress: nothing new starts, ranks exchange reports -> finish() -> kOver: verdict is final
 //
-// Plain data, under the runner's mutex; tell() and settle() on the communication lane. It goes one way, and once.
+// Plain data, under the runner's mutex; tell() and finish() on the communication lane. Once per session.
 #include <deque>
 
 #include "engine/peers/peer.h"
@@ -13,22 +13,24 @@
 
 namespace tithe::engine {
 
-class Parting {
+class Shutdown {
  public:
-  Parting(const Member& member, std::chrono::nanoseconds timeout);
+  Shutdown(const Member& member, std::chrono::nanoseconds timeout);
 
   bool open() const { return life_ == Life::kOpen; }
-  bool parting() const { return life_ == Life::kParting; }
+  bool in_progress() const { return life_ == Life::kInProgress; }
   bool over() const { return life_ == Life::kOver; }
   bool told() const { return told_; }
-  // The answer to calls: ok until the verdict, which a caller that withdrew knows beforehand.
+  // The result of calls: ok until the verdict, or until withdraw() if this rank's caller ends the session.
   Status verdict() const { return over() || withdrawn_ ? verdict_ : Status{}; }
-  const std::optional<Testimony>& said(Rank rank) const { return said_[static_cast<std::size_t>(rank)]; }
+  const std::optional<FailureReport>& report_of(Rank rank) const {
+    return reports_[static_cast<std::size_t>(rank)];
+  }
 
-  void withdraw();                            // this rank's own caller ends it; begin() follows
-  void begin(Testimony mine, Instant now);    // of an open session
-  bool hear(Rank peer, Testimony testimony);  // false: it has spoken before, and once is what counts
-  // An echo by `peer` of a rank that this one does not hear. True where that is news.
+  void withdraw();                                     // this rank's own caller ends it; begin() follows
+  void begin(FailureReport mine, Instant now);         // of an open session
+  bool hear(Rank peer, FailureReport failure_report);  // false: its first report counts
+  // An echo by `peer` of a report of a rank that this rank does not hear. Returns true if it is new.
   bool hear_of(Rank peer, const Echo& echo);
   // Before tell(). missed_by(): the rank that says that it does not hear this one, if that is why the session ends; -1:
   // none. miss(): this rank does not hear it either.
@@ -36,26 +38,26 @@ class Parting {
   void miss(Rank rank);
   bool silent(Rank rank) const;  // the session ends by silence, and this rank does not hear that one either
 
-  // Tells the others. A message that is done with is taken off by sent().
-  void tell(Transport& transport, const std::vector<Peer>& peers, const Voice& voice,
+  // Sends this rank's report to the others. Call sent() for each completed message.
+  void tell(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity,
             std::uint32_t uncommitted, bool finite);
-  // After tell(): what others said, to those who do not hear them.
-  void relay(Transport& transport, const std::vector<Peer>& peers, const Voice& voice);
+  // After tell(): relays reports to ranks that do not hear their authors.
+  void relay(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity);
   void sent() { --in_flight_; }
-  // True if the others have said what they had to say, or had the time for it. Then the session is over. undecided: it
-  // is not known yet whether they have committed the round that this rank had ended.
-  bool settle(Instant now, const std::vector<Peer>& peers, bool undecided);
+  // Returns true if the others have reported, or their time is over. Then the session is over. undecided: this rank
+  // does not know yet whether they have committed the round that it has ended.
+  bool finish(Instant now, const std::vector<Peer>& peers, bool undecided);
 
  private:
   bool misses(Rank witness, Rank rank) const;  // by what it said
   bool heard_enough(Rank rank, const std::vector<Peer>& peers) const;
-  enum class Life : std::uint8_t { kOpen, kParting, kOver };
+  enum class Life : std::uint8_t { kOpen, kInProgress, kOver };
 
   const Member& member_;
   const std::chrono::nanoseconds timeout_;
   Life life_ = Life::kOpen;
-  Testimonies said_;  // by rank
-  Status verdict_;    // as all survivors agree
+  FailureReports reports_;  // by rank
+  Status verdict_;          // as all survivors agree
   Instant since_ = {};
   Arena frames_;
   std::vector<char> direct_;  // by rank: it spoke to this one itself

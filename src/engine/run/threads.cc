@@ -6,7 +6,7 @@
 //                   more than sleep, and none for what the communication lane runs itself; ~Runner all
 //   caller          on news_, until its job is done, or the round is agreed and the others are told so, or the session
 //                   is over; ~Runner until nobody parts. done() wakes it for a job that somebody waits for,
-//                   settle_round() and take_farewell() for a round, complete_control(), send_notes() and lose() for a
+//                   finish_round() and take_farewell() for a round, complete_control(), send_notes() and lose() for a
 //                   word that has gone out or never will, turn() once that has taken too long, part() for the end of
 //                   the session. It needs no clock of its own; with `interrupted` it also wakes by itself
 //   communication   in poll(), until something completes, wake() is called or its clock is over. Givers of work call
@@ -44,20 +44,20 @@ constexpr milliseconds kInterrupts{100};  // how often a caller that waits is as
 
 // ---- The lock
 
-void Runner::Hold::let_go() {
-  const Calls calls = std::exchange(runner_.calls_, {});
+void Runner::Hold::unlock() {
+  const Wakeups calls = std::exchange(runner_.wakeups_, {});
   lock_.unlock();
   if (calls.news) runner_.news_.notify_all();
   if (calls.poll) runner_.transport_->wake();
   for (std::size_t n = calls.lanes; n > 0; --n) runner_.work_.notify_one();
   if (calls.ends) runner_.tell_ends();
-  if (calls.due > 0) runner_.standing_.due(calls.due - 1);
+  if (calls.due > 0) runner_.proxy_trigger_.due(calls.due - 1);
 }
 
 void Runner::Hold::sleep(std::condition_variable& until, bool asks) {
-  const Calls& due = runner_.calls_;
+  const Wakeups& due = runner_.wakeups_;
   if (due.news || due.poll || due.ends || due.due > 0 || due.lanes > 0) {
-    let_go();
+    unlock();
     take();
   } else if (asks) {
     until.wait_for(lock_, kInterrupts);  // by this thread's clock: the transport's may be another one
@@ -71,8 +71,8 @@ void Runner::Hold::sleep(std::condition_variable& until, bool asks) {
 void Runner::end_ticket(Job& job) {
   const std::uint64_t ticket = std::exchange(job.untold, 0);
   if (ticket == 0 || !ended_) return;
-  ends_.push({ticket, parting_.verdict()});
-  calls_.ends = true;
+  ends_.push({ticket, shutdown_.verdict()});
+  wakeups_.ends = true;
 }
 
 void Runner::tell_ends() {
@@ -90,7 +90,7 @@ void Runner::tell_ends() {
 // Asks the caller's own question, without the lock: it may need a lock of the caller's (Python's).
 bool Runner::interrupted(Hold& hold) {
   if (!limits_.interrupted) return false;
-  hold.let_go();
+  hold.unlock();
   const bool yes = limits_.interrupted();
   hold.take();
   return yes;
@@ -106,9 +106,9 @@ void Runner::guarded(Hold& hold, Next next) {
     next();
   } catch (const std::bad_alloc&) {
     hold.take();
-    starved_ = parting_.open();
+    starved_ = shutdown_.open();
     nudge();
-    hold.let_go();
+    hold.unlock();
     std::this_thread::sleep_for(milliseconds(1));  // there may be some again, for its end
     hold.take();
   }
@@ -149,15 +149,15 @@ Status Runner::wait(Job& job) {
   Hold hold(*this);
   const std::int64_t begin = trace_ns();
   ++job.awaited;
-  block(hold, [&] { return parting_.over() || (parting_.open() && job.state == Job::State::kDone); });
+  block(hold, [&] { return shutdown_.over() || (shutdown_.open() && job.state == Job::State::kDone); });
   --job.awaited;
   recorder_.call("wait", rounds_.round(), begin, trace_ns());
-  return parting_.verdict();
+  return shutdown_.verdict();
 }
 
 Result<bool> Runner::poll(const Job& job) {
   Hold hold(*this);
-  if (lanes_ == 0 && !driven_ && job.state != Job::State::kDone && !parting_.over()) {
+  if (lanes_ == 0 && !driven_ && job.state != Job::State::kDone && !shutdown_.over()) {
     drive(hold, [&] {
       while (run_some(hold, 0)) post(hold);
       turn(hold, nanoseconds(0));
@@ -165,8 +165,8 @@ Result<bool> Runner::poll(const Job& job) {
     });
     if (callers_ > 0) tell_callers();
   }
-  if (parting_.over()) return parting_.verdict();
-  return parting_.open() && job.state == Job::State::kDone;
+  if (shutdown_.over()) return shutdown_.verdict();
+  return shutdown_.open() && job.state == Job::State::kDone;
 }
 
 Result<bool> Runner::agree(std::uint64_t away_ns) {
@@ -182,14 +182,14 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
                    .job = of_job_},
                   false);
   end_work();
-  block(hold, [&] { return parting_.over() || rounds_.agreed(); });
+  block(hold, [&] { return shutdown_.over() || rounds_.agreed(); });
   recorder_.call("wait", rounds_.round(), begin,
                  rounds_.ended() > before ? std::max(begin, in_ns(rounds_.since())) : trace_ns());
   // The others need this rank's word, and after this the caller's process may end at any moment. Nobody looks at a peer
   // of an agreed round, so one that takes nothing is waited for as long as its silence would be.
   Instant ask = instant() + kInterrupts;
   ++callers_;
-  while (parting_.open() && owes_notes() && instant() < told_by()) {
+  while (shutdown_.open() && notes_pending() && instant() < told_by()) {
     if (limits_.interrupted && instant() >= ask) {
       ask = instant() + kInterrupts;
       if (interrupted(hold)) withdraw();
@@ -201,7 +201,7 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
   }
   if (--callers_ > 0 && lanes_ == 0) tell_callers();
   rounds_.stop_waiting();
-  if (!rounds_.agreed()) return parting_.verdict();
+  if (!rounds_.agreed()) return shutdown_.verdict();
   return rounds_.agreed_finite();
 }
 
@@ -211,7 +211,7 @@ void Runner::cancel() {
   withdraw();
   if (lanes_ > 0 || callers_ > 0) return;
   ++callers_;
-  while (parting_.parting()) {
+  while (shutdown_.in_progress()) {
     if (driven_)
       hold.sleep(news_);
     else
@@ -223,18 +223,18 @@ void Runner::cancel() {
 
 void Runner::give_up(const Status& why) {
   Hold hold(*this);
-  if (parting_.open()) fail({Finding::kAccused, {why.code(), why.what(), member_.me}});
-  block(hold, [&] { return parting_.over(); });
+  if (shutdown_.open()) fail({Finding::kAccused, {why.code(), why.what(), member_.me}});
+  block(hold, [&] { return shutdown_.over(); });
 }
 
 Status Runner::status() const {
   const std::lock_guard lock(mutex_);
-  return parting_.verdict();
+  return shutdown_.verdict();
 }
 
 Status Runner::present() const {
   const std::lock_guard lock(mutex_);
-  TITHE_TRY(parting_.verdict());
+  TITHE_TRY(shutdown_.verdict());
   for (std::size_t r = 0; r < peers_.size(); ++r)
     if (peers_[r].gone && !peers_[r].leaves)
       return {Code::kPeerLost, peers_[r].why_gone.what(), static_cast<Rank>(r)};
@@ -243,11 +243,11 @@ Status Runner::present() const {
 
 std::vector<Rank> Runner::missed() const {
   const std::lock_guard lock(mutex_);
-  const Status verdict = parting_.verdict();
+  const Status verdict = shutdown_.verdict();
   std::vector<Rank> out;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me &&
-        (peers_[static_cast<std::size_t>(r)].gone || verdict.peer() == r || parting_.silent(r)))
+        (peers_[static_cast<std::size_t>(r)].gone || verdict.peer() == r || shutdown_.silent(r)))
       out.push_back(r);
   return out;
 }
@@ -256,13 +256,13 @@ std::vector<Rank> Runner::missed() const {
 
 // Runs what is next: one step, or several that weigh little. All that they make ready is handed over in one go.
 bool Runner::run_some(Hold& hold, int lane) {
-  if (!parting_.open()) return false;
+  if (!shutdown_.open()) return false;
   std::vector<Task>& taken = taken_[static_cast<std::size_t>(lane)];
   const std::span<const Task> tasks(taken.data(), queue_.take(taken, std::max(1, lanes_)));
   if (tasks.empty()) return false;
   const std::uint32_t round = rounds_.round();
   ++running_;
-  hold.let_go();
+  hold.unlock();
   Status status;
   try {
     status = run(tasks, lane, round);
@@ -273,7 +273,7 @@ bool Runner::run_some(Hold& hold, int lane) {
   }
   hold.take();
   --running_;
-  if (!parting_.open()) {
+  if (!shutdown_.open()) {
     nudge();
   } else if (!status.ok()) {
     fail({Finding::kAccused, status});

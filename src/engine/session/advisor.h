@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Advisor decides for a session with codec "auto" what its tensors are sent as. The engine tells it what happens
-// and proposes what it says; src/automatic answers. It lives on rank 0; the other ranks hear of it by proposals.
+// The Advisor chooses the codecs of a session with codec "auto". The engine reports buckets and rounds to it and
+// proposes its rules; src/advice/auto implements it. It runs on rank 0; the other ranks receive proposals.
 //
-//   beside    it computes in the work that it gives to `aside`, and nowhere else for longer than a moment
+//   beside    it computes in tasks of `run_in_background`; its calls return within a moment
 //   steady    handed() and round_over() allocate nothing while there is nothing to decide
 #include <functional>
 #include <memory>
@@ -19,9 +19,9 @@ class Advisor {
  public:
   virtual ~Advisor() = default;
 
-  // A bucket was handed over. `layout`: of its keys, sizes and types, in order.
+  // A bucket was passed to sync(). `layout`: the hash of its keys, sizes and types, in order.
   virtual void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) = 0;
-  // A round was committed; `last`: what became of what was proposed. The rules to propose, as JSON; empty: none.
+  // A round was committed; `last`: the state of the last proposal. Returns rules to propose, as JSON; empty: none.
   virtual std::string round_over(std::int64_t at_ns, const Proposal& last) = 0;
   // Its rules were not proposed.
   virtual void not_proposed(const Status& why) = 0;
@@ -32,24 +32,24 @@ class Advisor {
   virtual void restored(const std::string& decided, std::span<const Rule> rules) = 0;
 
   // Lines for people since the last call.
-  virtual std::vector<std::string> said() = 0;
+  virtual std::vector<std::string> messages() = 0;
 };
 
-struct AdvisorSeat {
+struct AdvisorContext {
   Usual usual;                   // of the session: world, hosts, sizes, link
   std::vector<Rule> first = {};  // rules that it begins with
   int lanes = 1;
-  std::function<void(std::function<void()>)> aside;  // work that no step waits for
+  std::function<void(std::function<void()>)> run_in_background;  // work that no step waits for
   std::function<std::int64_t()> now_ns;
   std::function<void(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns)> mark;  // for the trace
 };
-std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorSeat seat);
+std::unique_ptr<Advisor> make_advisor(AutoSpec spec, AdvisorContext context);
 
-// Where TITHE_ADVISE names a file: what would make the steps of a session shorter goes there, and nothing is proposed.
-struct AdviceAsked {
+// If TITHE_ADVISE names a file: the observer writes advice for shorter steps there, and proposes nothing.
+struct AdviceRequest {
   std::string path;
   AutoSpec allowed;
 };
-std::unique_ptr<Advisor> make_observer(AdviceAsked what, AdvisorSeat seat);
+std::unique_ptr<Advisor> make_observer(AdviceRequest what, AdvisorContext context);
 
 }  // namespace tithe::engine

@@ -34,9 +34,9 @@ class Job {
     for (Rank r = 0; r < world_; ++r) {
       tcp::Options how{.streams = 2};
       if (tls_) {
-        auto papers = tcp::Papers::load(testing::with_keys("KEYS"), r);
-        EXPECT_TRUE(papers.ok()) << papers.status().what();
-        if (papers.ok()) how.papers = *papers;
+        auto credentials = tcp::Credentials::load(testing::with_keys("KEYS"), r);
+        EXPECT_TRUE(credentials.ok()) << credentials.status().what();
+        if (credentials.ok()) how.credentials = *credentials;
       }
       transports.push_back(std::make_unique<tcp::TcpTransport>(r, world_, how, 60s));
       ears.push_back({{asio::ip::address_v4::loopback(), 0}});
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(tcp, DamagedLinks, ::testing::Bool(),
                          [](const auto& how) { return how.param ? "tls" : "plain"; });
 
 // The two ends named each other, and the others nobody.
-class CutLinks : public ::testing::TestWithParam<Relay::Way> {};
+class CutLinks : public ::testing::TestWithParam<Relay::LinkState> {};
 
 TEST_P(CutLinks, all_ranks_name_nobody) {
   constexpr int kMany = 4;
@@ -176,15 +176,17 @@ TEST_P(CutLinks, all_ranks_name_nobody) {
                                if (me == a && round == 2) job.relay.set(GetParam(), between);
                              });
     for (const Status& s : all) {
-      EXPECT_EQ(s.code(), GetParam() == Relay::Way::kHolds ? Code::kTimeout : Code::kPeerLost) << said(all);
+      EXPECT_EQ(s.code(), GetParam() == Relay::LinkState::kHolds ? Code::kTimeout : Code::kPeerLost)
+          << said(all);
       EXPECT_EQ(s.peer(), Status::kNoPeer) << said(all);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(tcp, CutLinks, ::testing::Values(Relay::Way::kHolds, Relay::Way::kBreaks),
-                         [](const auto& way) {
-                           return way.param == Relay::Way::kHolds ? "silent" : "broken";
+INSTANTIATE_TEST_SUITE_P(tcp, CutLinks,
+                         ::testing::Values(Relay::LinkState::kHolds, Relay::LinkState::kBreaks),
+                         [](const auto& state) {
+                           return state.param == Relay::LinkState::kHolds ? "silent" : "broken";
                          });
 
 }  // namespace

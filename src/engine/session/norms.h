@@ -55,14 +55,14 @@ class Norms {
 
  private:
   static constexpr double kNothing = -1;
-  struct Entry {
+  struct TensorNorms {
     double open = kNothing;  // of the round that is under way
     Pair last;
     bool side = false;
   };
   const std::uint64_t every_;
   std::uint64_t committed_ = 0;
-  std::map<std::string, Entry, std::less<>> tensors_;
+  std::map<std::string, TensorNorms, std::less<>> tensors_;
 };
 
 }  // namespace tithe::engine

@@ -36,7 +36,7 @@ Status check_members(const std::vector<std::string>& members, int world) {
   return {};
 }
 
-std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store, bool debts) {
+std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualStore& store, bool debts) {
   ArchiveWriter out;
   out.number(kStateMagic);
   out.number(kStateVersion);
@@ -54,7 +54,7 @@ std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store,
   out.number(head.told.steps);
   out.number(std::uint64_t{head.members.size()});
   for (const std::string& name : head.members) out.text(name);
-  carry::write(store, out, debts);
+  feedback::write(store, out, debts);
   out.number(checksum(out.bytes()));
   return out.take();
 }
@@ -63,7 +63,7 @@ std::uint64_t checksum_of(ByteView state) {
   return wire::get<std::uint64_t>(state.last(sizeof(std::uint64_t)).data());
 }
 
-Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved) {
+Status load(ByteView bytes, SavedHead& head, feedback::ResidualStore::Map& saved) {
   const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
   if (bytes.size() < sizeof(std::uint64_t)) return corrupt;
   const ByteView body = bytes.first(bytes.size() - sizeof(std::uint64_t));
@@ -90,7 +90,7 @@ Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved) {
   for (std::uint64_t k = 0; k < members && in.whole(); ++k) head.members.push_back(in.text());
   if (head.rank < 0 || head.rank >= head.world || !check_members(head.members, head.world).ok())
     return corrupt;
-  return carry::read(in, saved);
+  return feedback::read(in, saved);
 }
 
 }  // namespace tithe::engine

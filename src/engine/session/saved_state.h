@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A session's state as bytes (docs/reference/format_state.md, "State"): the head below, what the carry keeps, and a
-// checksum of it all.
+// A session's state as bytes (docs/reference/format_state.md, "State"): the head below, the tensors' states, and a
+// checksum of all.
 #include <string>
 #include <vector>
 
@@ -33,11 +33,12 @@ inline constexpr std::size_t kMostMemberBytes = 200;
 Status check_members(const std::vector<std::string>& members, int world);
 
 // Without debts: no residuals and velocities.
-std::vector<std::uint8_t> save(const SavedHead& head, const carry::Store& store, bool debts = true);
+std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualStore& store,
+                               bool debts = true);
 // The checksum that a state of save() ends in.
 std::uint64_t checksum_of(ByteView state);
 // kCorrupt for bytes that save() did not write, and for a residual or velocity that is not finite; kMismatch for those
 // of another version.
-Status load(ByteView bytes, SavedHead& head, carry::Store::Map& saved);
+Status load(ByteView bytes, SavedHead& head, feedback::ResidualStore::Map& saved);
 
 }  // namespace tithe::engine

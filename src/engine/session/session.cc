@@ -14,9 +14,9 @@
 namespace tithe {
 namespace {
 
-using carry::Kept;
 using engine::Job;
 using engine::Unit;
+using feedback::TensorState;
 
 constexpr std::uint64_t kRoundsToForget = 16;
 
@@ -26,7 +26,7 @@ constexpr std::uint64_t kRoundsToForget = 16;
 Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) const {
   TITHE_TRY(engine::check_keys(bucket));
   for (const Tensor& t : bucket) {
-    const Kept* kept = store_.find(t.key);
+    const TensorState* kept = store_.find(t.key);
     if (kept != nullptr && kept->n != t.n)
       return {Code::kInvalid, fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n)};
     if (kept != nullptr && kept->used == round_ + 1) return in_open_round(t.key);  // the layout stays unknown
@@ -47,7 +47,7 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
   };
   if (member_.servers > 0)
     return refuse("ranks that only serve own nothing: open the session with servers=0");
-  if (stand_in_ != nullptr)
+  if (proxy_ != nullptr)
     return refuse("a stand-in has no values to send: open the session with stragglers= that only reports");
   if (!automatic_.empty())
     return refuse(
@@ -55,14 +55,14 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
   return check_kind(engine::plan_of(bucket, *choices_, kind));
 }
 
-Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bucket, RoundKind kind) {
+Result<Session::Impl::LayoutEntry*> Session::Impl::entry_of(std::span<const Tensor> bucket, RoundKind kind) {
   const std::uint64_t hash = engine::layout_hash(bucket, kind);
   for (const auto& e : entries_)
     if (e->hash == hash && e->job->unit->plan().kind == kind &&
         engine::same_layout(e->job->unit->tensors(), bucket))
       return e.get();
   TITHE_TRY(check_new(bucket, kind));
-  auto entry = std::make_unique<Entry>();
+  auto entry = std::make_unique<LayoutEntry>();
   entry->hash = hash;
   entry->job = &add(unit_of(bucket, kind, *choices_), hash);
   for (const engine::TensorLayout& t : entry->job->unit->tensors()) {
@@ -70,7 +70,7 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
     entry->kept.back()->n = t.n;
   }
   for (const Tensor& t : bucket) norms_.know(t);
-  met_.meet(*choices_, bucket);
+  rules_used_.add(*choices_, bucket);
   entries_.push_back(std::move(entry));
   open_.reserve(entries_.size());
   return entries_.back().get();
@@ -78,11 +78,11 @@ Result<Session::Impl::Entry*> Session::Impl::entry_of(std::span<const Tensor> bu
 
 std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, RoundKind kind,
                                              const Choices& choices,
-                                             std::span<const carry::Own> comes) const {
+                                             std::span<const feedback::StateKinds> incoming) const {
   Plan plan = engine::plan_of(bucket, choices, kind);
   std::vector<engine::TensorLayout> layout = engine::lay_out(bucket, plan.order);
-  std::vector<carry::Own> in_order;
-  for (std::size_t k = 0; k < comes.size(); ++k) in_order.push_back(comes[plan.order[k]]);
+  std::vector<feedback::StateKinds> in_order;
+  for (std::size_t k = 0; k < incoming.size(); ++k) in_order.push_back(incoming[plan.order[k]]);
   return std::make_unique<Unit>(member_, std::move(layout), std::move(plan), schedule_.ratios(), in_order);
 }
 
@@ -113,7 +113,7 @@ Status Session::Impl::in_open_round(std::string_view key) const {
                       round_)};
 }
 
-Status Session::Impl::meets_open_round(const Entry& e) const {
+Status Session::Impl::meets_open_round(const LayoutEntry& e) const {
   for (std::size_t i = 0; i < e.kept.size(); ++i)
     if (e.kept[i]->used == round_ + 1) return in_open_round(e.job->unit->tensors()[i].key);
   if (e.open)
@@ -122,7 +122,7 @@ Status Session::Impl::meets_open_round(const Entry& e) const {
 }
 
 Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind,
-                                   Whose whose) {
+                                   RoundOwner owner) {
   TITHE_TRY(runner_.status());
   TITHE_TRY(engine::check_bucket(bucket, kind, member_.world));
   std::unique_lock lock(mutex_);
@@ -133,15 +133,16 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
         fmt::format("commit() of round {} is under way on another thread: hand tensors over before it is "
                     "called, or after it has returned",
                     round_));
-  if (round_over_ && !met_all_) TITHE_TRY(met_.check(*choices_));
+  if (round_over_ && !met_all_) TITHE_TRY(rules_used_.check(*choices_));
   met_all_ = round_over_;
-  Result<Entry*> found = entry_of(bucket, kind);
+  Result<LayoutEntry*> found = entry_of(bucket, kind);
   if (!found.ok()) return found.status();
-  Entry& e = **found;
+  LayoutEntry& e = **found;
   TITHE_TRY(meets_open_round(e));
-  settle();
+  release_undo();
   Unit& unit = *e.job->unit;
-  for (std::size_t i = 0; i < e.kept.size(); ++i) e.kept[i]->move_to(unit.carry(), unit.tensors()[i].slice());
+  for (std::size_t i = 0; i < e.kept.size(); ++i)
+    e.kept[i]->move_to(unit.feedback(), unit.tensors()[i].slice());
   // A device failure here ends the session, as it does on a lane: other ranks have this bucket in their round.
   const auto on_device = [&](Status s) {
     if (s.code() != Code::kIo) return s;
@@ -150,7 +151,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
     return s;
   };
   TITHE_TRY(on_device(unit.place(bucket, origin)));
-  for (Kept* kept : e.kept) kept->use(round_ + 1);
+  for (TensorState* kept : e.kept) kept->use(round_ + 1);
   if (schedule_.active()) e.job->unit->use_ratio(schedule_.ratio(round_));
   const bool first = std::ranges::none_of(entries_, [](const auto& other) { return other->open; });
   last_handed_ns_ = runner_.now_ns();
@@ -163,7 +164,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
     if (!t.side) gradient_bytes_ += t.n * bytes_of(t.dtype);
   TITHE_TRY(on_device(look_at(unit, bucket, e.hash)));
   TITHE_TRY(runner_.start(*e.job, bucket, static_cast<std::uint32_t>(round_),
-                          whose == Whose::kPrograms ? last_ticket_ + 1 : 0));
+                          owner == RoundOwner::kCaller ? last_ticket_ + 1 : 0));
   e.ticket = ++last_ticket_;
   e.used_before = std::exchange(e.used, round_ + 1);
   e.waited = false;
@@ -171,7 +172,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   return e.ticket;
 }
 
-Status Session::Impl::wait(Ticket ticket, Whose whose) {
+Status Session::Impl::wait(Ticket ticket, RoundOwner owner) {
   Job* job = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -186,7 +187,7 @@ Status Session::Impl::wait(Ticket ticket, Whose whose) {
     return {Code::kInvalid, fmt::format("ticket {} was never given, or was waited for", ticket)};
   const std::int64_t began = runner_.now_ns();
   TITHE_TRY(runner_.wait(*job));
-  if (whose == Whose::kPrograms) {
+  if (owner == RoundOwner::kCaller) {
     const std::lock_guard lock(mutex_);
     blocked_ns_ += runner_.now_ns() - began;
   }
@@ -212,7 +213,7 @@ Result<bool> Session::Impl::poll(Ticket ticket) {
   return true;
 }
 
-Status Session::Impl::commit(Whose whose) {
+Status Session::Impl::commit(RoundOwner owner) {
   const std::lock_guard one_at_a_time(commit_mutex_);
   bool ended = false;
   const Status s = commit_round(ended);
@@ -221,7 +222,7 @@ Status Session::Impl::commit(Whose whose) {
     ending_ = false;
   }
   if (ended && advisor_ != nullptr) advise();
-  if (ended && whose == Whose::kPrograms) came_back();
+  if (ended && owner == RoundOwner::kCaller) caller_returned();
   return s;
 }
 
@@ -246,9 +247,9 @@ Status Session::Impl::commit_round(bool& ended) {
   const bool finite = *agreed;
   const std::lock_guard lock(mutex_);
   const bool excessive =
-      std::any_of(open_.begin(), open_.end(), [](const Entry* e) { return e->job->unit->excessive(); });
-  settle();
-  std::vector<Entry*> entries = std::move(undo_.entries);  // its memory is used again
+      std::any_of(open_.begin(), open_.end(), [](const LayoutEntry* e) { return e->job->unit->excessive(); });
+  release_undo();
+  std::vector<LayoutEntry*> entries = std::move(undo_.entries);  // its memory is used again
   entries.assign(open_.begin(), open_.end());
   undo_ = {.possible = true,
            .finite = finite,
@@ -256,14 +257,14 @@ Status Session::Impl::commit_round(bool& ended) {
            .choices = committed_choices_,
            .entries = std::move(entries)};
   Status trouble;
-  for (Entry* e : open_) {
+  for (LayoutEntry* e : open_) {
     undo_.forgotten += e->job->unit->commit(finite, !options_.undo);
-    for (Kept* kept : e->kept) kept->commit();
+    for (TensorState* kept : e->kept) kept->commit();
     e->open = false;
     if (trouble.ok()) trouble = e->job->unit->trouble();
   }
   sum_forgotten_ += undo_.forgotten;
-  if (!options_.undo) settle();
+  if (!options_.undo) release_undo();
   last_round_dropped_ = !finite;
   round_over_ = true;
   const bool changes = runner_.end_round(!finite, began);
@@ -284,9 +285,9 @@ Status Session::Impl::commit_round(bool& ended) {
   exchange_ns_ += static_cast<std::uint64_t>(now - first_handed_ns_);
   exposed_ns_ += static_cast<std::uint64_t>(now - last_handed_ns_);
   forget_gone();
-  let_go(finite, excessive);
+  drop_excessive(finite, excessive);
   if (changes) {
-    settle();
+    release_undo();
     switch_over();
   }
   return finite ? trouble : check_carry();
@@ -296,10 +297,11 @@ Status Session::Impl::commit_round(bool& ended) {
 // frameworks regroup buckets, and do not come back. All ranks synchronise the same tensors in the same rounds, so all
 // of them forget it after the same round; should it come back, it is new to all.
 void Session::Impl::forget_gone() {
-  std::erase_if(entries_, [&](const std::unique_ptr<Entry>& e) {
-    const bool gone = !e->kept.empty() && std::all_of(e->kept.begin(), e->kept.end(), [&](const Kept* kept) {
-      return kept->used >= e->used + kRoundsToForget;
-    });
+  std::erase_if(entries_, [&](const std::unique_ptr<LayoutEntry>& e) {
+    const bool gone =
+        !e->kept.empty() && std::all_of(e->kept.begin(), e->kept.end(), [&](const TensorState* kept) {
+          return kept->used >= e->used + kRoundsToForget;
+        });
     if (gone) (void)runner_.forget(*e->job);
     return gone;
   });
@@ -308,7 +310,7 @@ void Session::Impl::forget_gone() {
 Status Session::Impl::evaluated(double loss) {
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
-  settle();
+  release_undo();
   schedule_.evaluated(loss);
   return {};
 }
@@ -316,7 +318,7 @@ Status Session::Impl::evaluated(double loss) {
 Status Session::Impl::learning_rate(double rate) {
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
-  settle();
+  release_undo();
   return schedule_.learning_rate(rate);
 }
 
@@ -327,7 +329,7 @@ double Session::Impl::ratio() const {
 
 Status Session::Impl::residual(std::string_view key, std::span<float> out) const {
   const std::lock_guard lock(mutex_);
-  const Kept* kept = store_.find(key);
+  const TensorState* kept = store_.find(key);
   if (kept == nullptr) return {Code::kInvalid, fmt::format("no tensor '{}' in this session", key)};
   if (kept->n != out.size())
     return {Code::kInvalid, fmt::format("tensor '{}' has {} values, not {}", key, kept->n, out.size())};

@@ -4,7 +4,7 @@
 // Threads: build() and discard() on the runner's thread aside (without lanes on the caller's), under no lock but for
 // moments; switch_over() in commit(), on all ranks after the same round (engine/peers/reconfiguration.h says why).
 // Owners: all that is built belongs to `built_` until its round, then to the runner. All that the old layouts held is
-//          freed aside.
+//          freed in the background.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace tithe {
 
-using carry::Kept;
 using engine::Unit;
+using feedback::TensorState;
 
 std::string_view name(Proposal::State state) {
   constexpr std::string_view kNames[] = {"none", "under_way", "agreed", "switched", "refused"};
@@ -58,7 +58,7 @@ Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
 
 Proposal Session::Impl::proposal() const {
   const std::lock_guard lock(mutex_);
-  const engine::Proposing::News news = runner_.proposed();
+  const engine::Reconfiguration::News news = runner_.proposed();
   Proposal out{.state = news.state, .why = news.why};
   using enum Proposal::State;
   if (const Status s = runner_.status(); !s.ok() && (news.state == kUnderWay || news.state == kAgreed))
@@ -86,22 +86,23 @@ std::string Session::Impl::automatic_text(const SessionOptions& options) {
   return engine::automatic(options) ? to_string(*parse_auto(options.codec)) : std::string();
 }
 
-void Session::Impl::seat_advisor() {
+void Session::Impl::start_advisor() {
   if (member_.me != 0 || member_.world == 1) return;
-  engine::AdvisorSeat seat{.usual = choices_->usual(),
-                           .first = {choices_->rules().begin(), choices_->rules().end()},
-                           .lanes = lanes_,
-                           .aside = [this](std::function<void()> work) { runner_.aside(std::move(work)); },
-                           .now_ns = [this] { return runner_.now_ns(); },
-                           .mark = [this](std::string_view op, std::int64_t begin,
-                                          std::int64_t end) { runner_.mark(op, begin, end); }};
+  engine::AdvisorContext context{
+      .usual = choices_->usual(),
+      .first = {choices_->rules().begin(), choices_->rules().end()},
+      .lanes = lanes_,
+      .run_in_background = [this](std::function<void()> work) { runner_.run_in_background(std::move(work)); },
+      .now_ns = [this] { return runner_.now_ns(); },
+      .mark = [this](std::string_view op, std::int64_t begin,
+                     std::int64_t end) { runner_.mark(op, begin, end); }};
   if (!automatic_.empty()) {
-    advisor_ = engine::make_advisor(*parse_auto(automatic_), std::move(seat));
+    advisor_ = engine::make_advisor(*parse_auto(automatic_), std::move(context));
     return;
   }
   const Result<AutoSpec> allowed = parse_auto(advice_allows().empty() ? "auto" : advice_allows());
   TITHE_ASSERT(allowed.ok());  // open() has looked
-  advisor_ = engine::make_observer({advice_asked(), *allowed}, std::move(seat));
+  advisor_ = engine::make_observer({advice_asked(), *allowed}, std::move(context));
 }
 
 void Session::Impl::advise() {
@@ -111,7 +112,7 @@ void Session::Impl::advise() {
 }
 
 // A state's rules came from a plan under what was allowed then.
-Status Session::Impl::check_allowed(const Choices& choices, const carry::Store::Map& saved) const {
+Status Session::Impl::check_allowed(const Choices& choices, const feedback::ResidualStore::Map& saved) const {
   if (automatic_.empty()) return {};
   const Result<AutoSpec> spec = parse_auto(automatic_);
   for (const auto& [key, from] : saved) {
@@ -145,25 +146,25 @@ Result<Choices> Session::Impl::checked(std::string_view text) const {
   TITHE_TRY(engine::check_change(*now, *next));
   if (member_.tagging.checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*next));
   TITHE_TRY(engine::check_stragglers(*engine::parse_stragglers(options_.stragglers), *next));
-  engine::RulesMet met(*next);
-  for (const auto& [key, n] : keys) met.meet(*next, key, n);
+  engine::RulesUsed met(*next);
+  for (const auto& [key, n] : keys) met.add(*next, key, n);
   if (!keys.empty()) TITHE_TRY(met.check(*next));
   return next;
 }
 
 // Where a layout's tensors lay last tells what has to be staged; they are not read.
-Session::Impl::Seen Session::Impl::seen(const Entry& e) const {
+Session::Impl::SeenLayout Session::Impl::seen(const LayoutEntry& e) const {
   Unit& unit = *e.job->unit;
-  Seen out;
+  SeenLayout out;
   out.job = e.job->number;
   out.kind = unit.plan().kind;
   out.bucket = unit.last_bucket();
   out.bounds.resize(out.bucket.size());
   out.keys.resize(out.bucket.size());
-  out.gives.resize(out.bucket.size());
+  out.transferable.resize(out.bucket.size());
   for (const engine::TensorLayout& t : unit.tensors()) {
     out.keys[t.index] = t.key;
-    out.gives[t.index] = unit.carry().gives(t.slice());
+    out.transferable[t.index] = unit.feedback().transferable(t.slice());
     Tensor& mine = out.bucket[t.index];  // of a layout that has had no round it holds nothing
     mine.n = t.n;
     mine.dtype = t.dtype;
@@ -181,16 +182,17 @@ engine::Answer Session::Impl::build(std::uint32_t number, const std::string& tex
   try {
     Result<Choices> next = checked(text);
     if (!next.ok()) return {.number = number, .code = next.status().code(), .why = next.status().what()};
-    Built built{.number = number, .choices = std::make_shared<const Choices>(std::move(*next)), .units = {}};
-    std::vector<Seen> layouts;
+    BuiltPlan built{
+        .number = number, .choices = std::make_shared<const Choices>(std::move(*next)), .units = {}};
+    std::vector<SeenLayout> layouts;
     {
       const std::lock_guard lock(mutex_);
       for (const auto& e : entries_) layouts.push_back(seen(*e));
       if (const Status s = check_kinds(*built.choices); !s.ok())
         return {.number = number, .code = s.code(), .why = s.what()};
     }
-    for (const Seen& s : layouts) {
-      auto unit = unit_of(s.bucket, s.kind, *built.choices, s.gives);
+    for (const SeenLayout& s : layouts) {
+      auto unit = unit_of(s.bucket, s.kind, *built.choices, s.transferable);
       unit->touch(s.bucket);
       built.units.emplace(s.job, std::move(unit));
     }
@@ -207,14 +209,14 @@ engine::Answer Session::Impl::build(std::uint32_t number, const std::string& tex
 Status Session::Impl::check_kinds(const Choices& choices) const {
   for (const auto& e : entries_)
     if (e->job->unit->plan().kind != RoundKind::kAllReduce) {
-      const Seen layout = seen(*e);
+      const SeenLayout layout = seen(*e);
       TITHE_TRY(check_kind(engine::plan_of(layout.bucket, choices, layout.kind)));
     }
   return {};
 }
 
 void Session::Impl::discard(std::uint32_t number) {
-  std::optional<Built> gone;  // destroyed without the lock
+  std::optional<BuiltPlan> gone;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
   if (built_ && built_->number == number) gone.swap(built_);
 }
@@ -223,18 +225,18 @@ void Session::Impl::discard(std::uint32_t number) {
 
 void Session::Impl::switch_over() {
   TITHE_ASSERT(built_.has_value());
-  const auto built = std::make_shared<Built>(std::move(*built_));
+  const auto built = std::make_shared<BuiltPlan>(std::move(*built_));
   built_.reset();
   take(built->choices, built.get());
-  runner_.aside([built] {});  // and with it what layouts needed that are gone by now
+  runner_.run_in_background([built] {});  // and with it what layouts needed that are gone by now
 }
 
 // No round is open. `built`: units that are there already; the others are built here. Layouts keep their order, so
 // their jobs have the same numbers on all ranks.
-void Session::Impl::take(std::shared_ptr<const Choices> choices, Built* built) {
+void Session::Impl::take(std::shared_ptr<const Choices> choices, BuiltPlan* built) {
   choices_ = std::move(choices);
-  met_ = engine::RulesMet(*choices_);
-  for (const auto& [key, kept] : store_.all()) met_.meet(*choices_, key, kept.n);
+  rules_used_ = engine::RulesUsed(*choices_);
+  for (const auto& [key, kept] : store_.all()) rules_used_.add(*choices_, key, kept.n);
   met_all_ = false;
   const auto old = std::make_shared<std::vector<std::unique_ptr<Unit>>>();
   for (const auto& e : entries_) {
@@ -243,30 +245,30 @@ void Session::Impl::take(std::shared_ptr<const Choices> choices, Built* built) {
     if (built != nullptr)
       if (const auto at = built->units.find(before.number); at != built->units.end())
         unit = std::move(at->second);
-    const Seen layout = seen(*e);
+    const SeenLayout layout = seen(*e);
     if (unit == nullptr) unit = unit_of(layout.bucket, layout.kind, *choices_);
     const std::span<const engine::TensorLayout> now = unit->tensors(), was = before.unit->tensors();
     std::vector<std::size_t> lay(was.size());  // by the caller's order: where it stood
     for (std::size_t i = 0; i < was.size(); ++i) lay[was[i].index] = i;
-    std::vector<Kept*> kept(now.size());
+    std::vector<TensorState*> kept(now.size());
     for (std::size_t i = 0; i < now.size(); ++i) {
       const std::size_t from = lay[now[i].index];
-      Kept& k = *(kept[i] = e->kept[from]);
-      const bool counts = k.in == &before.unit->carry();  // else it lies in another layout, or loose
+      TensorState& k = *(kept[i] = e->kept[from]);
+      const bool counts = k.in == &before.unit->feedback();  // else it lies in another layout, or loose
       const bool came =
-          unit->carry().take_over(now[i].slice(), before.unit->carry(), was[from].slice(), counts);
+          unit->feedback().take_over(now[i].slice(), before.unit->feedback(), was[from].slice(), counts);
       if (counts && came)
-        k.settle_in(unit->carry(), now[i].slice());
+        k.finish_move(unit->feedback(), now[i].slice());
       else if (counts)
-        k.move_to(unit->carry(), now[i].slice());
+        k.move_to(unit->feedback(), now[i].slice());
     }
-    unit->carry().complete();
+    unit->feedback().complete();
     e->kept = std::move(kept);
     e->job = &add(std::move(unit), e->hash);
     old->push_back(runner_.forget(before));
   }
   for (const auto& e : entries_) runner_.show(*e->job);
-  runner_.aside([old] {});
+  runner_.run_in_background([old] {});
 }
 
 // A state goes on with the choices of its last commit, wherever the session was opened as that one was, or with them.

@@ -17,7 +17,7 @@ namespace {
 // Where somebody stands in, only a rank that is not behind may do `what`.
 template <typename Impl>
 Status level(const Impl& impl, std::string_view what) {
-  return impl.stand_in() == nullptr ? Status{} : impl.stand_in()->level(what);
+  return impl.proxy() == nullptr ? Status{} : impl.proxy()->level(what);
 }
 
 // Makes the call. Where there is no memory for it, the session ends.
@@ -76,33 +76,33 @@ Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options
       schedule_(schedule),
       choices_(std::make_shared<const Choices>(std::move(choices))),
       proposed_job_(proposed_job),
-      lateness_(stragglers.share, member_.world),
+      straggler_detector_(stragglers.share, member_.world),
       all_away_(static_cast<std::size_t>(member_.world)),
-      stand_in_(stragglers.stands_in() && member_.world > 1 ? std::make_unique<StandIn>(*this, stragglers)
-                                                            : nullptr),
+      proxy_(stragglers.proxied() && member_.world > 1 ? std::make_unique<StragglerProxy>(*this, stragglers)
+                                                       : nullptr),
       runner_(std::move(transport), member_, lanes_,
               {options_.timeout, options_.patience, options_.interrupted}, pacing,
               {[this](std::uint32_t number, const std::string& text) { return build(number, text); },
                [this](std::uint32_t number) { discard(number); }},
-              options_.ended, standing_for(stragglers)) {
+              options_.ended, proxy_trigger_for(stragglers)) {
   if (trace_ != nullptr) runner_.recorder().keep();
-  if (!automatic_.empty() || !advice_asked().empty()) seat_advisor();
-  if (stand_in_ != nullptr) stand_in_->start();
+  if (!automatic_.empty() || !advice_asked().empty()) start_advisor();
+  if (proxy_ != nullptr) proxy_->start();
 }
 
 Session::Impl::~Impl() {
-  if (stand_in_ != nullptr) {
+  if (proxy_ != nullptr) {
     runner_.cancel();
-    stand_in_->stop();
+    proxy_->stop();
   }
   (void)write_trace();
 }
 
-engine::Standing Session::Impl::standing_for(const engine::Stragglers& stragglers) {
-  if (stand_in_ == nullptr) return {};
+engine::ProxyTrigger Session::Impl::proxy_trigger_for(const engine::Stragglers& stragglers) {
+  if (proxy_ == nullptr) return {};
   return {.others_at_least = std::max(member_.world - stragglers.ranks, 1),
           .share = stragglers.share,
-          .due = [this](std::uint64_t ended) { stand_in_->due(ended); }};
+          .due = [this](std::uint64_t ended) { proxy_->due(ended); }};
 }
 
 Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
@@ -185,9 +185,8 @@ int Session::world() const { return impl()->member().world; }
 Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind) {
   try {
     const auto inside = impl();
-    return inside->stand_in() != nullptr && kind == RoundKind::kAllReduce
-               ? inside->stand_in()->sync(bucket, origin)
-               : inside->sync(bucket, origin, kind);
+    return inside->proxy() != nullptr && kind == RoundKind::kAllReduce ? inside->proxy()->sync(bucket, origin)
+                                                                       : inside->sync(bucket, origin, kind);
   } catch (const std::bad_alloc&) {
     return impl()->no_memory(impl()->needs(bucket, kind));
   }
@@ -195,19 +194,18 @@ Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origi
 Status Session::wait(Ticket ticket) {
   const auto inside = impl();
   return unless_starved(*inside, "a wait", [&] {
-    return inside->told(inside->stand_in() != nullptr ? inside->stand_in()->wait(ticket)
-                                                      : inside->wait(ticket));
+    return inside->told(inside->proxy() != nullptr ? inside->proxy()->wait(ticket) : inside->wait(ticket));
   });
 }
 Status Session::commit() {
   const auto inside = impl();
   return unless_starved(*inside, "the choices that all ranks have agreed on", [&] {
-    return inside->told(inside->stand_in() != nullptr ? inside->stand_in()->commit() : inside->commit());
+    return inside->told(inside->proxy() != nullptr ? inside->proxy()->commit() : inside->commit());
   });
 }
 Result<bool> Session::poll(Ticket ticket) {
   const auto inside = impl();
-  return inside->stand_in() != nullptr ? inside->stand_in()->poll(ticket) : inside->poll(ticket);
+  return inside->proxy() != nullptr ? inside->proxy()->poll(ticket) : inside->poll(ticket);
 }
 Status Session::present() const { return impl()->runner().present(); }
 std::vector<Rank> Session::missed() const { return impl()->runner().missed(); }
@@ -233,15 +231,14 @@ Status Session::propose(std::span<const Rule> rules, std::uint64_t round) {
 }
 Proposal Session::proposal() const { return impl()->proposal(); }
 std::string Session::choices() const { return impl()->choices(); }
-std::vector<std::string> Session::said() { return impl()->said(); }
+std::vector<std::string> Session::messages() { return impl()->messages(); }
 std::uint64_t Session::round() const {
   const auto inside = impl();
-  return inside->stand_in() != nullptr ? inside->stand_in()->round() : inside->next_round();
+  return inside->proxy() != nullptr ? inside->proxy()->round() : inside->next_round();
 }
 bool Session::last_round_dropped() const {
   const auto inside = impl();
-  return inside->stand_in() != nullptr ? inside->stand_in()->last_round_dropped()
-                                       : inside->last_round_dropped();
+  return inside->proxy() != nullptr ? inside->proxy()->last_round_dropped() : inside->last_round_dropped();
 }
 Result<std::vector<std::uint8_t>> Session::state() {
   TITHE_TRY(level(*impl(), "state"));

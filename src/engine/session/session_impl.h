@@ -33,19 +33,19 @@ class Session::Impl {
   Impl& operator=(const Impl&) = delete;
 
   // straggler_proxy.h; nobody's: of a round that goes on without the program.
-  class StandIn;
-  enum class Whose : std::uint8_t { kPrograms, kNobodys };
-  StandIn* stand_in() const { return stand_in_.get(); }
+  class StragglerProxy;
+  enum class RoundOwner : std::uint8_t { kCaller, kProxy };
+  StragglerProxy* proxy() const { return proxy_.get(); }
   std::uint64_t next_round() const {
     const std::lock_guard lock(mutex_);
     return round_;
   }
 
   Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin,
-                      RoundKind kind = RoundKind::kAllReduce, Whose whose = Whose::kPrograms);
-  Status wait(Ticket ticket, Whose whose = Whose::kPrograms);
+                      RoundKind kind = RoundKind::kAllReduce, RoundOwner owner = RoundOwner::kCaller);
+  Status wait(Ticket ticket, RoundOwner owner = RoundOwner::kCaller);
   Result<bool> poll(Ticket ticket);
-  Status commit(Whose whose = Whose::kPrograms);
+  Status commit(RoundOwner owner = RoundOwner::kCaller);
   Result<std::vector<std::uint8_t>> state();
   Status restore(ByteView bytes);
   Status restore(std::span<const ByteView> states, Lost lost);
@@ -65,7 +65,7 @@ class Session::Impl {
   Status propose(std::string_view choices, std::uint64_t round);
   Status user_proposes(std::string_view choices, std::uint64_t round);
   Proposal proposal() const;
-  std::vector<std::string> said();
+  std::vector<std::string> messages();
   std::string choices() const;
   // The memory that the layout of this bucket takes, in words.
   std::string needs(std::span<const Tensor> bucket, RoundKind kind) const;
@@ -86,13 +86,13 @@ class Session::Impl {
   }
 
  private:
-  struct Entry {  // a layout that was seen
+  struct LayoutEntry {  // a layout that was seen
     std::uint64_t hash = 0;
     engine::Job* job = nullptr;
-    std::vector<carry::Kept*> kept;  // by tensor of the unit
-    Ticket ticket = 0;               // of its last round
-    std::uint64_t used = 0;          // 1 + the round of it
-    std::uint64_t used_before = 0;   // the same before that round
+    std::vector<feedback::TensorState*> kept;  // by tensor of the unit
+    Ticket ticket = 0;                         // of its last round
+    std::uint64_t used = 0;                    // 1 + the round of it
+    std::uint64_t used_before = 0;             // the same before that round
     bool waited = true;
     bool open = false;  // part of the open round
   };
@@ -103,51 +103,53 @@ class Session::Impl {
     bool finite = false;                          // else it was dropped
     bool dropped = false;                         // the round before it was
     std::shared_ptr<const Choices> choices = {};  // of the commit before it
-    std::vector<Entry*> entries = {};
+    std::vector<LayoutEntry*> entries = {};
     double forgotten = 0;
     std::uint64_t values_let_go = 0;  // of its own tensors
     double sum_let_go = 0;
   };
 
   // The things that a proposal needs, built while the rounds go on.
-  struct Built {
+  struct BuiltPlan {
     std::uint32_t number = 0;  // of the proposal
     std::shared_ptr<const Choices> choices;
     std::map<std::uint32_t, std::unique_ptr<engine::Unit>> units;  // by the job that they take over from
   };
   // A layout, as it is when a proposal comes.
-  struct Seen {
+  struct SeenLayout {
     std::uint32_t job = 0;
     std::vector<std::string> keys;
     RoundKind kind = RoundKind::kAllReduce;
     std::vector<std::vector<std::size_t>> bounds;  // Tensor::bounds
     std::vector<Tensor> bucket;                    // in the caller's order, where its tensors lay last
-    std::vector<carry::Own> gives;  // in that order as well: what has memory that can change hands
+    std::vector<feedback::StateKinds>
+        transferable;  // in that order as well: what has memory that can change hands
   };
 
-  Result<Entry*> entry_of(std::span<const Tensor> bucket, RoundKind kind);
+  Result<LayoutEntry*> entry_of(std::span<const Tensor> bucket, RoundKind kind);
   Status check_new(std::span<const Tensor> bucket, RoundKind kind) const;
   // comes: in the caller's order.
   std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, RoundKind kind,
-                                        const Choices& choices, std::span<const carry::Own> comes = {}) const;
+                                        const Choices& choices,
+                                        std::span<const feedback::StateKinds> incoming = {}) const;
   // Whether all layouts can go on with these choices.
   Status check_kinds(const Choices& choices) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
   Status look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout);
   Status in_open_round(std::string_view key) const;
-  Status meets_open_round(const Entry& e) const;
+  Status meets_open_round(const LayoutEntry& e) const;
   Status commit_round(bool& ended);
   Status check_carry();
 
-  engine::Standing standing_for(const engine::Stragglers& stragglers);
+  engine::ProxyTrigger proxy_trigger_for(const engine::Stragglers& stragglers);
 
   // session_stats.cc
   void look_for_late();
 
   // straggler_proxy.cc
-  void owe(const Tensor& tensor, std::uint64_t round);
+  void add_unsent(const Tensor& tensor, std::uint64_t round);
   Ticket late_ticket();
-  void came_back();  // the program, from a call that ends a round
+  void caller_returned();  // the program, from a call that ends a round
 
   // session_states.cc
   std::string name_of(Rank rank) const;
@@ -155,28 +157,28 @@ class Session::Impl {
   std::string ranks_text() const;
   void show_job(bool restored);
   Result<std::shared_ptr<const Choices>> fits(const engine::SavedHead& head,
-                                              const carry::Store::Map& saved) const;
-  Status go_on(const engine::SavedHead& head, carry::Store::Map&& saved,
+                                              const feedback::ResidualStore::Map& saved) const;
+  Status go_on(const engine::SavedHead& head, feedback::ResidualStore::Map&& saved,
                const std::shared_ptr<const Choices>& choices);
   Result<std::vector<std::uint8_t>> saved(bool debts);
-  void settle();
+  void release_undo();
 
   // session_limits.cc
   void say(std::string line);
-  void let_go(bool finite, bool excessive);
+  void drop_excessive(bool finite, bool excessive);
   void forget_gone();
 
   // session_changes.cc
   static std::string automatic_text(const SessionOptions& options);
-  void seat_advisor();
+  void start_advisor();
   void advise();  // a round has ended
-  Status check_allowed(const Choices& choices, const carry::Store::Map& saved) const;
+  Status check_allowed(const Choices& choices, const feedback::ResidualStore::Map& saved) const;
   Result<Choices> checked(std::string_view text) const;
   engine::Answer build(std::uint32_t number, const std::string& text);
   void discard(std::uint32_t number);
-  Seen seen(const Entry& e) const;
+  SeenLayout seen(const LayoutEntry& e) const;
   void switch_over();
-  void take(std::shared_ptr<const Choices> choices, Built* built);
+  void take(std::shared_ptr<const Choices> choices, BuiltPlan* built);
   Result<std::shared_ptr<const Choices>> choices_of(const engine::SavedHead& head) const;
 
   std::mutex trace_mutex_;
@@ -188,27 +190,27 @@ class Session::Impl {
   const std::string automatic_;  // codec "auto" as it was asked for; empty: another one
   const bool link_said_;         // else it was found by the transport, or is not known
   std::unique_ptr<engine::Advisor>
-      advisor_;  // of rank 0, with codec "auto" or TITHE_ADVISE; outlives the work aside
+      advisor_;  // of rank 0, with codec "auto" or TITHE_ADVISE; outlives the background task
 
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // of all below; the runner has its own
   std::string link_ =
       options_.link;  // what choices are made for; of the state that was restored, unless it was said
   Schedule schedule_;
-  carry::Store store_;
+  feedback::ResidualStore store_;
   std::shared_ptr<const Choices> choices_;  // of the next round
   std::shared_ptr<const Choices> opened_choices_ = choices_, committed_choices_ = choices_;
-  std::optional<Built> built_;
-  engine::RulesMet met_{*choices_};
+  std::optional<BuiltPlan> built_;
+  engine::RulesUsed rules_used_{*choices_};
   bool met_all_ = false;  // so far as a round can tell
   engine::Norms norms_{options_.measure};
   // When the open round's first and last bucket came; then how long all rounds took.
   std::int64_t first_handed_ns_ = 0, last_handed_ns_ = 0;
   std::uint64_t gradient_bytes_ = 0, exchange_ns_ = 0, exposed_ns_ = 0;
-  std::vector<std::unique_ptr<Entry>> entries_;
-  std::vector<Entry*> open_;  // reused by commit()
-  bool ending_ = false;       // a commit() of the open round is under way
-  Status broken_;             // not ok: what this rank is owed cannot be sent
+  std::vector<std::unique_ptr<LayoutEntry>> entries_;
+  std::vector<LayoutEntry*> open_;  // reused by commit()
+  bool ending_ = false;             // a commit() of the open round is under way
+  Status broken_;                   // not ok: what this rank is owed cannot be sent
   std::uint64_t round_ = 0;
   std::uint64_t committed_ = 0;  // rounds, in this session
   Ticket last_ticket_ = 0;
@@ -225,16 +227,16 @@ class Session::Impl {
   std::uint64_t job_ = 0;             // SavedHead::job
   std::string resumed_;               // whose states all ranks go on from, where those were others; for cards
   std::uint64_t ranks_lost_ = 0;
-  carry::Book book_;                // of what lost ranks had left unsent
-  std::vector<std::string> lines_;  // for said()
+  feedback::LostResiduals book_;    // of what lost ranks had left unsent
+  std::vector<std::string> lines_;  // for messages()
   // Since when the program is away for its next round, and how long it waited meanwhile; what it took for the last one.
   std::int64_t left_ns_ = 0, blocked_ns_ = 0;
   std::uint64_t away_ns_ = 0;
-  engine::Lateness lateness_;
-  std::vector<std::uint64_t> all_away_;  // by rank; reused
-  engine::Late late_;                    // as stats() have it
-  std::unique_ptr<StandIn> stand_in_;    // null: nobody stands in. It outlives the lanes, which call it
-  engine::Runner runner_;                // last: its lanes stop before what they use goes
+  engine::StragglerDetector straggler_detector_;
+  std::vector<std::uint64_t> all_away_;    // by rank; reused
+  engine::Straggler late_;                 // as stats() have it
+  std::unique_ptr<StragglerProxy> proxy_;  // null: nobody stands in. It outlives the lanes, which call it
+  engine::Runner runner_;                  // last: its lanes stop before what they use goes
 };
 
 }  // namespace tithe

@@ -18,11 +18,11 @@ constexpr std::size_t kMostLines = 1000;  // that nobody has asked for yet
 // value beyond its range shows nothing; so each tensor is looked at every kRoundsToLook rounds, in turns. That is a
 // function of the residuals, the round and its result: a job that resumes from a state goes on alike, and what other
 // ranks get does not depend on who lets go.
-void Session::Impl::let_go(bool finite, bool excessive) {
+void Session::Impl::drop_excessive(bool finite, bool excessive) {
   std::uint64_t turn = round_;
   for (auto& [key, kept] : store_.all()) {
     if (turn++ % kRoundsToLook != 0 && finite && !excessive) continue;
-    const carry::LetGo gone = kept.let_go();
+    const feedback::DroppedResidual gone = kept.drop_excessive();
     if (gone.largest == 0) continue;
     values_let_go_ += gone.values;
     sum_let_go_ += gone.sum;
@@ -41,11 +41,11 @@ void Session::Impl::say(std::string line) {
   if (lines_.size() < kMostLines) lines_.push_back(std::move(line));
 }
 
-std::vector<std::string> Session::Impl::said() {
-  std::vector<std::string> lines = advisor_ == nullptr ? std::vector<std::string>() : advisor_->said();
-  const std::vector<std::string> gpus = member_.gpus->said();
+std::vector<std::string> Session::Impl::messages() {
+  std::vector<std::string> lines = advisor_ == nullptr ? std::vector<std::string>() : advisor_->messages();
+  const std::vector<std::string> gpus = member_.gpus->messages();
   lines.insert(lines.end(), gpus.begin(), gpus.end());
-  const std::vector<std::string> transport = runner_.said();
+  const std::vector<std::string> transport = runner_.messages();
   lines.insert(lines.end(), transport.begin(), transport.end());
   const std::lock_guard lock(mutex_);
   lines.insert(lines.end(), lines_.begin(), lines_.end());

@@ -47,7 +47,7 @@ Status Session::Impl::may_become(Rank rank, int world, const std::vector<std::st
   if (!hosts.ok()) return hosts.status();
   if (const auto choices = engine::choices_of(options_, world, *hosts); !choices.ok())
     return choices.status();
-  return stand_in_ == nullptr ? Status{} : stand_in_->check_level("reform");
+  return proxy_ == nullptr ? Status{} : proxy_->check_level("reform");
 }
 
 SessionOptions Session::Impl::options_in(std::vector<std::string> members, std::uint64_t epoch) const {
@@ -60,13 +60,13 @@ SessionOptions Session::Impl::options_in(std::vector<std::string> members, std::
 
 namespace {
 
-// A transport says farewell to all ranks, and waits for seconds where one of them is frozen: so it goes aside. Not
-// where there is a trace, of which the next one takes the file.
+// Closing a transport sends a farewell to all ranks, and takes seconds if one of them is frozen, so it runs in the
+// background. With a trace it does not, because the next session needs the file.
 template <typename Old>
 void leave(std::shared_ptr<Old> old, engine::Runner& next) {
   if (old->runner().recorder().on()) return;
   try {
-    next.aside([left = std::move(old)]() mutable { left.reset(); });
+    next.run_in_background([left = std::move(old)]() mutable { left.reset(); });
   } catch (const std::bad_alloc&) {  // then it goes here
   }
 }
@@ -83,7 +83,7 @@ Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::st
   std::shared_ptr<Impl> old = impl();
   if (transport == nullptr) return {Code::kInvalid, "reform: a session needs a transport"};
   TITHE_TRY(old->may_become(transport->rank(), transport->world(), members, epoch));
-  if (old->stand_in() != nullptr) TITHE_TRY(old->stand_in()->level("reform", true));
+  if (old->proxy() != nullptr) TITHE_TRY(old->proxy()->level("reform", true));
   const Rank me = old->member().me;
   try {
     old->runner().cancel();

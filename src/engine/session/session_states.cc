@@ -13,9 +13,9 @@
 namespace tithe {
 namespace {
 
-using carry::Kept;
-using carry::Store;
 using engine::SavedHead;
+using feedback::ResidualStore;
+using feedback::TensorState;
 
 constexpr int kMostRanks = 1 << 16;  // of a state that names none
 
@@ -36,14 +36,14 @@ std::string list(const std::vector<std::string>& names) {
 }
 
 // Nothing unsent: what a new rank has of another one's.
-void forget_debts(Store::Map& kept) {
+void forget_residuals(ResidualStore::Map& kept) {
   for (auto& [key, of] : kept) {
     of.loose_residual.clear();
     of.loose_velocity.clear();
   }
 }
 
-std::vector<std::pair<std::string, std::size_t>> sizes(const Store::Map& kept) {
+std::vector<std::pair<std::string, std::size_t>> sizes(const ResidualStore::Map& kept) {
   std::vector<std::pair<std::string, std::size_t>> out;
   for (const auto& [key, of] : kept) out.emplace_back(key, of.n);
   return out;
@@ -85,7 +85,7 @@ Result<std::vector<std::uint8_t>> Session::Impl::saved(bool debts) {
                    store_, debts);
   if (debts)
     for (const auto& e : entries_)
-      if (const Status& lost = e->job->unit->carry().lost(); !lost.ok())
+      if (const Status& lost = e->job->unit->feedback().lost(); !lost.ok())
         return Status(lost.code(),
                       fmt::format("what is left unsent was on a GPU that does not answer, so no state "
                                   "has it: resume from one that was saved before; common_state() has "
@@ -99,7 +99,7 @@ Result<std::vector<std::uint8_t>> Session::Impl::common_state() { return saved(f
 
 // The checks before a session goes on from a state, whoever's it is. Returns the state's choices.
 Result<std::shared_ptr<const Choices>> Session::Impl::fits(const SavedHead& head,
-                                                           const Store::Map& saved) const {
+                                                           const ResidualStore::Map& saved) const {
   Result<std::shared_ptr<const Choices>> choices = choices_of(head);
   if (!choices.ok()) return choices;
   if (head.schedule != schedule_.text())
@@ -114,11 +114,11 @@ Result<std::shared_ptr<const Choices>> Session::Impl::fits(const SavedHead& head
   return choices;
 }
 
-Status Session::Impl::go_on(const SavedHead& head, Store::Map&& saved,
+Status Session::Impl::go_on(const SavedHead& head, ResidualStore::Map&& saved,
                             const std::shared_ptr<const Choices>& choices) {
-  settle();
+  release_undo();
   for (const auto& [key, from] : saved)
-    if (const Kept* kept = store_.find(key); kept != nullptr && kept->n != from.n)
+    if (const TensorState* kept = store_.find(key); kept != nullptr && kept->n != from.n)
       return {Code::kInvalid, fmt::format("tensor '{}' has {} values in the state, but {} in this session",
                                           key, from.n, kept->n)};
   store_.restore(std::move(saved));
@@ -134,7 +134,7 @@ Status Session::Impl::go_on(const SavedHead& head, Store::Map&& saved,
 
 Status Session::Impl::restore(ByteView bytes) {
   SavedHead head;
-  Store::Map saved;
+  ResidualStore::Map saved;
   TITHE_TRY(engine::load(bytes, head, saved));
   if (head.world != member_.world)
     return {Code::kInvalid,
@@ -169,13 +169,13 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
             "or resume with as many ranks and give each its own state"};
   if (states.empty()) return {Code::kInvalid, "restore: no state was given: it takes those that ranks saved"};
   SavedHead first;
-  Store::Map mine;
+  ResidualStore::Map mine;
   std::vector<std::pair<std::string, std::size_t>> tensors;
   std::map<std::string, std::size_t> given;  // names, and where their states stand
   bool own = false;
   for (std::size_t i = 0; i < states.size(); ++i) {
     SavedHead head;
-    Store::Map saved;
+    ResidualStore::Map saved;
     TITHE_TRY(engine::load(states[i], head, saved));
     if (head.world > kMostRanks) return {Code::kCorrupt, "these bytes are not a saved state of a session"};
     const std::string name = head.name(head.rank);
@@ -196,7 +196,7 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
       if (first.decided.empty()) first.decided = head.decided;
     }
     const bool is_mine = name == my_name();
-    if (!is_mine) forget_debts(saved);
+    if (!is_mine) forget_residuals(saved);
     if (is_mine || i == 0) mine = std::move(saved);
     own = own || is_mine;
   }
@@ -229,16 +229,16 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
   const Result<std::shared_ptr<const Choices>> choices = fits(first, mine);
   if (!choices.ok()) return choices.status();
 
-  carry::Book book;
+  feedback::LostResiduals book;
   std::vector<std::string> lines;
   for (const std::string& name : gone) {
     SavedHead head;
-    Store::Map estate;
-    TITHE_TRY(engine::load(states[given.at(name)], head, estate));
+    ResidualStore::Map lost_states;
+    TITHE_TRY(engine::load(states[given.at(name)], head, lost_states));
     if (lost == Lost::kSpread) {
-      carry::inherit(estate, member_.me, member_.world, mine, book);
+      feedback::redistribute(lost_states, member_.me, member_.world, mine, book);
     } else if (member_.me == 0) {
-      carry::give_up(estate, book);
+      feedback::discard(lost_states, book);
     }
   }
   TITHE_TRY(commit());
@@ -288,13 +288,13 @@ void Session::Impl::show_job(bool restored) {
 // ---- A round is taken back
 
 // The round that was committed last stays: what was kept of the time before it is let go of.
-void Session::Impl::settle() {
+void Session::Impl::release_undo() {
   if (!std::exchange(undo_.possible, false)) return;
-  for (Entry* e : undo_.entries) {
-    if (options_.undo && undo_.finite) e->job->unit->carry().spend();
-    for (Kept* kept : e->kept) kept->spend();
-    if (auto spent = e->job->unit->carry().take_spent(); !spent.empty())
-      runner_.aside([freed = std::move(spent)] {});
+  for (LayoutEntry* e : undo_.entries) {
+    if (options_.undo && undo_.finite) e->job->unit->feedback().spend();
+    for (TensorState* kept : e->kept) kept->spend();
+    if (auto spent = e->job->unit->feedback().take_spent(); !spent.empty())
+      runner_.run_in_background([freed = std::move(spent)] {});
   }
 }
 
@@ -313,9 +313,9 @@ Status Session::Impl::undo() {
             "opened, restored, "
             "or had another one taken back, or what it took with it (choices, schedule) counts already"};
   undo_.possible = false;
-  for (Entry* e : undo_.entries) {
-    if (undo_.finite) e->job->unit->carry().undo();
-    for (Kept* kept : e->kept) kept->undo();
+  for (LayoutEntry* e : undo_.entries) {
+    if (undo_.finite) e->job->unit->feedback().undo();
+    for (TensorState* kept : e->kept) kept->undo();
     e->used = e->used_before;
   }
   sum_forgotten_ -= undo_.forgotten;

@@ -13,9 +13,9 @@ namespace tithe {
 
 SessionStats Session::Impl::stats() const {
   SessionStats s = runner_.stats();
-  if (stand_in_ != nullptr) {
-    s.rounds_missed = stand_in_->stood_in();
-    s.rounds_behind = stand_in_->behind();
+  if (proxy_ != nullptr) {
+    s.rounds_missed = proxy_->stood_in();
+    s.rounds_behind = proxy_->behind();
   }
   const std::lock_guard lock(mutex_);
   for (std::uint64_t SessionStats::*sum :
@@ -51,8 +51,8 @@ SessionStats Session::Impl::stats() const {
 // Under mutex_, after a round. Rank 0 says it, once for a rank until a window finds another one, or nobody.
 void Session::Impl::look_for_late() {
   if (committed_ == 1) return;  // in the first round a program was nowhere to come back from
-  if (!runner_.away(all_away_) || !lateness_.take(all_away_)) return;
-  const Rank before = std::exchange(late_, lateness_.found()).rank;
+  if (!runner_.away(all_away_) || !straggler_detector_.take(all_away_)) return;
+  const Rank before = std::exchange(late_, straggler_detector_.found()).rank;
   if (member_.me != 0 || late_.rank == Status::kNoPeer || late_.rank == before) return;
   const std::string name =
       options_.members.empty() ? "" : fmt::format(" ('{}')", printable(name_of(late_.rank), 200));
@@ -101,7 +101,7 @@ Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket
   if (advisor_ == nullptr && !measured) return {};
   std::vector<std::vector<std::uint8_t>> rooms;
   std::vector<Tensor> copies;
-  if (unit.is_afar()) {
+  if (unit.is_on_device()) {
     copies.assign(bucket.begin(), bucket.end());
     rooms.resize(bucket.size());
     for (std::size_t k = 0; k < copies.size(); ++k) TITHE_TRY(unit.read(k, copies[k], rooms[k]));
@@ -133,7 +133,7 @@ std::string Session::Impl::plan_text() const {
   for (const Spec& spec : engine::programs_of(*choices_))
     fmt::format_to(std::back_inserter(out), "{}: {}\n", to_string(spec), how_it_runs(spec));
   if (round_over_)
-    for (const std::string& rule : met_.unmet(*choices_)) out += rule + "\n";
+    for (const std::string& rule : rules_used_.unused(*choices_)) out += rule + "\n";
   return out;
 }
 

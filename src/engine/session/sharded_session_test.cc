@@ -221,7 +221,7 @@ TEST(ShardedSession, RanksThatDifferAreNamed) {
   }
 }
 
-// What is kept of a value that was not sent: by default nothing where the codec is unbiased, and nothing in a gather.
+// The default residual: none for an unbiased codec, and none in an all-gather.
 TEST(ShardedSession, FeedbackByDefaultAndAsAsked) {
   const auto left = [](const std::string& codec, RoundKind kind) {
     Ranks ranks(open_loop(2), with(codec));

@@ -31,11 +31,11 @@ std::vector<float> floats_of(const Tensor& t) {
 // ---- What the session does for it
 
 // A gradient whose round went on without it. No round is open.
-void Session::Impl::owe(const Tensor& tensor, std::uint64_t round) {
+void Session::Impl::add_unsent(const Tensor& tensor, std::uint64_t round) {
   const std::vector<float> gradient = floats_of(tensor);
   const std::lock_guard lock(mutex_);
-  settle();
-  if (all_finite(gradient) && store_.of(tensor.key).owe(gradient)) return;
+  release_undo();
+  if (all_finite(gradient) && store_.of(tensor.key).add_unsent(gradient)) return;
   for (const float v : gradient)
     if (is_finite(v) && v != 0.0F) {
       ++values_let_go_;
@@ -47,7 +47,7 @@ void Session::Impl::owe(const Tensor& tensor, std::uint64_t round) {
       round, member_.me, printable(tensor.key, 200)));
 }
 
-void Session::Impl::came_back() {
+void Session::Impl::caller_returned() {
   const std::lock_guard lock(mutex_);
   left_ns_ = runner_.now_ns();
   blocked_ns_ = 0;
@@ -60,11 +60,11 @@ Ticket Session::Impl::late_ticket() {
 
 // ---- The thread
 
-void Session::Impl::StandIn::start() {
+void Session::Impl::StragglerProxy::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Session::Impl::StandIn::stop() {
+void Session::Impl::StragglerProxy::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -73,26 +73,26 @@ void Session::Impl::StandIn::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Session::Impl::StandIn::kick() {
+void Session::Impl::StragglerProxy::kick() {
   const std::lock_guard lock(kick_mutex_);
   kicked_ = true;
   kick_.notify_one();
 }
 
-// Whoever calls may not wait for a program's call, which may wait for it.
-void Session::Impl::StandIn::due(std::uint64_t ended) {
+// The caller must not wait for a call of the program, because that call may wait for the caller.
+void Session::Impl::StragglerProxy::due(std::uint64_t ended) {
   const std::lock_guard lock(kick_mutex_);
   due_ = ended + 1;
   kicked_ = true;
   kick_.notify_one();
 }
 
-bool Session::Impl::StandIn::is_due(std::uint64_t due) const {
+bool Session::Impl::StragglerProxy::is_due(std::uint64_t due) const {
   return due == rounds_ + 1 && !open_ && !over_ && settled_ && missed_.size() < how_.without &&
          how_.may_miss(session_.next_round());
 }
 
-void Session::Impl::StandIn::run() {
+void Session::Impl::StragglerProxy::run() {
   while (true) {
     std::uint64_t due = 0;
     {
@@ -128,7 +128,7 @@ void Session::Impl::StandIn::run() {
 }
 
 // Zeros go in, the result comes out in their place.
-Status Session::Impl::StandIn::play(Round& round) {
+Status Session::Impl::StragglerProxy::play(Round& round) {
   std::vector<Ticket> tickets;
   for (const Bucket& shapes : usual_) {  // nobody changes it while this one stands in
     auto& results = round.results.emplace_back();
@@ -138,25 +138,26 @@ Status Session::Impl::StandIn::play(Round& round) {
       bucket.push_back(
           {.key = s.key, .data = results.back().data(), .n = s.n, .dtype = s.dtype, .row = s.row});
     }
-    const Result<Ticket> ticket = session_.sync(bucket, {}, RoundKind::kAllReduce, Whose::kNobodys);
+    const Result<Ticket> ticket = session_.sync(bucket, {}, RoundKind::kAllReduce, RoundOwner::kProxy);
     if (!ticket.ok()) return ticket.status();
     tickets.push_back(*ticket);
   }
   for (const Ticket ticket : tickets) TITHE_TRY(session_.wait(ticket));
-  TITHE_TRY(session_.commit(Whose::kNobodys));
+  TITHE_TRY(session_.commit(RoundOwner::kProxy));
   round.dropped = session_.last_round_dropped();
   return {};
 }
 
 // ---- The program
 
-Session::Impl::StandIn::Bucket Session::Impl::StandIn::shape_of(std::span<const Tensor> bucket) {
+Session::Impl::StragglerProxy::Bucket Session::Impl::StragglerProxy::shape_of(
+    std::span<const Tensor> bucket) {
   Bucket out;
   for (const Tensor& t : bucket) out.push_back({std::string(t.key), t.n, t.dtype, t.row});
   return out;
 }
 
-Result<Ticket> Session::Impl::StandIn::sync(std::span<const Tensor> bucket, const Origin& origin) {
+Result<Ticket> Session::Impl::StragglerProxy::sync(std::span<const Tensor> bucket, const Origin& origin) {
   if (origin.device >= 0)
     return Status(
         Code::kUnsupported,
@@ -177,7 +178,7 @@ Result<Ticket> Session::Impl::StandIn::sync(std::span<const Tensor> bucket, cons
   return ticket;
 }
 
-Result<Ticket> Session::Impl::StandIn::take(std::span<const Tensor> bucket) {
+Result<Ticket> Session::Impl::StragglerProxy::take(std::span<const Tensor> bucket) {
   TITHE_TRY(engine::check_bucket(bucket, RoundKind::kAllReduce, session_.member_.world));
   Round& round = missed_.front();
   if (round.taken == round.results.size() || shape_of(bucket) != usual_[round.taken])
@@ -188,14 +189,14 @@ Result<Ticket> Session::Impl::StandIn::take(std::span<const Tensor> bucket) {
                     round.number, round.taken));
   auto& results = round.results[round.taken++];
   for (std::size_t k = 0; k < bucket.size(); ++k) {
-    if (!round.dropped) session_.owe(bucket[k], round.number);
+    if (!round.dropped) session_.add_unsent(bucket[k], round.number);
     if (bucket[k].n > 0) std::memcpy(bucket[k].data, results[k].data(), bytes_in(bucket[k]));
   }
   results = {};
   return *late_.insert(session_.late_ticket()).first;
 }
 
-Status Session::Impl::StandIn::wait(Ticket ticket) {
+Status Session::Impl::StragglerProxy::wait(Ticket ticket) {
   {
     const std::lock_guard lock(mutex_);
     if (late_.erase(ticket) > 0) return {};
@@ -203,7 +204,7 @@ Status Session::Impl::StandIn::wait(Ticket ticket) {
   return session_.wait(ticket);
 }
 
-Result<bool> Session::Impl::StandIn::poll(Ticket ticket) {
+Result<bool> Session::Impl::StragglerProxy::poll(Ticket ticket) {
   {
     const std::lock_guard lock(mutex_);
     if (late_.contains(ticket)) return true;
@@ -211,7 +212,7 @@ Result<bool> Session::Impl::StandIn::poll(Ticket ticket) {
   return session_.poll(ticket);
 }
 
-Status Session::Impl::StandIn::commit() {
+Status Session::Impl::StragglerProxy::commit() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
   if (!missed_.empty()) {
@@ -226,7 +227,7 @@ Status Session::Impl::StandIn::commit() {
               round.number, round.results.size(), round.taken)};
     dropped_ = round.dropped;
     missed_.pop_front();
-    session_.came_back();
+    session_.caller_returned();
     kick();
     return {};
   }
@@ -249,12 +250,12 @@ Status Session::Impl::StandIn::commit() {
   return s;
 }
 
-bool Session::Impl::StandIn::last_round_dropped() const {
+bool Session::Impl::StragglerProxy::last_round_dropped() const {
   const std::lock_guard lock(mutex_);
   return dropped_;
 }
 
-Status Session::Impl::StandIn::level(std::string_view what, bool for_good) {
+Status Session::Impl::StragglerProxy::level(std::string_view what, bool for_good) {
   bool open = false;
   {
     const std::lock_guard lock(mutex_);
@@ -268,7 +269,7 @@ Status Session::Impl::StandIn::level(std::string_view what, bool for_good) {
   return check_level(what);
 }
 
-Status Session::Impl::StandIn::check_level(std::string_view what) const {
+Status Session::Impl::StragglerProxy::check_level(std::string_view what) const {
   const std::uint64_t waiting = behind();
   if (waiting == 0) return {};
   return {Code::kInvalid,
@@ -279,18 +280,18 @@ Status Session::Impl::StandIn::check_level(std::string_view what) const {
               what, waiting)};
 }
 
-std::uint64_t Session::Impl::StandIn::round() const {
+std::uint64_t Session::Impl::StragglerProxy::round() const {
   const std::lock_guard lock(mutex_);
   if (!missed_.empty()) return missed_.front().number;
   return standing_ ? playing_ : session_.next_round();
 }
 
-std::uint64_t Session::Impl::StandIn::behind() const {
+std::uint64_t Session::Impl::StragglerProxy::behind() const {
   const std::lock_guard lock(mutex_);
   return missed_.size();
 }
 
-std::uint64_t Session::Impl::StandIn::stood_in() const {
+std::uint64_t Session::Impl::StragglerProxy::stood_in() const {
   const std::lock_guard lock(mutex_);
   return stood_in_;
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A StandIn takes part in rounds for this rank's program where that is late, so that the others need not wait: with
-// zeros for its gradient, so it is a round like any other, whatever the codec and the strategy are. The result waits
-// here. When the program comes to that round it hands its gradient over as ever: that is added to what this rank has
-// left unsent, and goes out with the next round; the program gets the result.
+// A StragglerProxy runs a round for this rank's program if the program is late, so that the other ranks need not wait.
+// It passes zeros as gradient, so codec and strategy treat the round like any other. The proxy stores the result. When
+// the program reaches that round, its gradient is added to this rank's residual and sent with the next round; the
+// program gets the stored result.
 //
-//   exact      the gradient is owed from then on, as if nothing of it had been sent in its round: the ledger holds
-//   identical  the program gets the bits that all others got in that round
-//   bounded    at most `without` results wait; a round goes on without at most `ranks` ranks, since a stand-in begins
-//              where so many others have begun it as have to take part. After that all are waited for
-//   level      around every `level`-th round nobody is stood in for: there states of all ranks are of one round
-//   whole      a round that the program has begun is its own
+//   exact      the late gradient is part of the residual, as if its round had sent none of it: the ledger holds
+//   identical  the program gets the same bits as all other ranks in that round
+//   bounded    at most `without` results wait, and at most `ranks` ranks are missing in a round: a proxy begins a round
+//              only if enough other ranks have begun it. Beyond that limit all ranks are waited for
+//   level      around every `level`-th round no proxy runs, so the states of all ranks there are of one round
+//   whole      the proxy never takes over a round that the program has begun
 //
-// Threads  one of its own, which calls the session as a program would. due() comes from a lane of the session.
-// Locks    mutex_ before the session's. It is let go of while a round is waited for: `standing_` and `open_` say whose
-//          round that is.
-// Failure  a session that has ended gives the results that wait here all the same; then its status.
+// Threads  one of its own, which calls the session as a program would. A lane of the session calls due().
+// Locks    mutex_ before the session's. It is unlocked while a round is waited for: `standing_` and `open_` name the
+//          round's owner.
+// Failure  after the session's end the stored results are still returned; then its status.
 #include <condition_variable>
 #include <deque>
 #include <set>
@@ -26,15 +26,15 @@
 
 namespace tithe {
 
-class Session::Impl::StandIn {
+class Session::Impl::StragglerProxy {
  public:
-  StandIn(Impl& session, const engine::Stragglers& how) : session_(session), how_(how) {}
-  ~StandIn() { stop(); }
-  StandIn(const StandIn&) = delete;
-  StandIn& operator=(const StandIn&) = delete;
+  StragglerProxy(Impl& session, const engine::Stragglers& how) : session_(session), how_(how) {}
+  ~StragglerProxy() { stop(); }
+  StragglerProxy(const StragglerProxy&) = delete;
+  StragglerProxy& operator=(const StragglerProxy&) = delete;
   void start();
   void stop();  // the session is cancelled
-  // The others wait for a round before which so many have ended.
+  // The others wait for the round after `ended` rounds.
   void due(std::uint64_t ended);
 
   // As those of a Session, for its program.
@@ -43,7 +43,7 @@ class Session::Impl::StandIn {
   Result<bool> poll(Ticket ticket);
   Status commit();
   bool last_round_dropped() const;
-  // Nobody stands in, and no result waits; the open round is committed. kInvalid: some wait. for_good: nobody will.
+  // Commits the open round, with no proxy running. kInvalid: results wait. for_good: no proxy will run again.
   Status level(std::string_view what, bool for_good = false);
   // kInvalid: results wait.
   Status check_level(std::string_view what) const;

@@ -108,7 +108,7 @@ Course course_of(const std::string& codec, const std::string& strategy, bool pla
 
 // The rounds that went on have the bits of rounds to which the rank gave zeros, and what came later is owed from then
 // on as if it had been kept back.
-TEST(Session, stood_in) {
+TEST(Session, proxied) {
   for (const char* strategy : {"gather", "server", "ring"})
     for (const char* codec : {"fp32", "topk:ratio=0.1", "bf16"}) {
       const Course late = course_of(codec, strategy, false);
@@ -124,7 +124,7 @@ TEST(Session, stood_in) {
 }
 
 // Without one rank at most, and not for more than so many rounds in a row: then all are waited for.
-TEST(StandIn, Bounded) {
+TEST(StragglerProxy, Bounded) {
   Ranks ranks(open_loop(3), options_of("topk:ratio=0.1", "gather", "share=0.01,without=1"), first_is_patient);
   ranks.each([&](Rank r) {
     for (int round = 0; round < 3; ++round) {
@@ -151,16 +151,16 @@ TEST(StandIn, Bounded) {
   });
   EXPECT_EQ(missed(2), second + 1);
   EXPECT_TRUE(same_bits(seen[0], seen[1]) && same_bits(seen[0], seen[2]));
-  std::atomic<bool> comes{false};
+  std::atomic<bool> incoming{false};
   ranks.each([&](Rank r) {  // without=1: the second round in a row waits
-    if (r == 2) until([&] { return comes.load(); });
+    if (r == 2) until([&] { return incoming.load(); });
     for (int round = 4; round < 6; ++round) {
       Floats values = whole_numbers(r, round);
       const Status s = play(ranks[r], values, [&] {
         if (r > 0 || round < 5) return;
         std::this_thread::sleep_for(milliseconds(60));
         EXPECT_LE(ranks[2].stats().rounds_behind, 1U) << "a second one in a row";
-        comes = true;
+        incoming = true;
       });
       EXPECT_TRUE(s.ok()) << text(s);
     }
@@ -169,7 +169,7 @@ TEST(StandIn, Bounded) {
 
 // A state is of one round on all ranks: around every level-th round nobody is stood in for, and a rank that is behind
 // has none.
-TEST(StandIn, LevelAndWhole) {
+TEST(StragglerProxy, LevelAndWhole) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "server", "share=0.01,without=4,level=6"),
               first_is_patient);
   std::atomic<int> first_has{0};
@@ -206,7 +206,7 @@ TEST(StandIn, LevelAndWhole) {
 
 // All ranks drop a round that is not finite, the one that was late as well; what comes late and is not finite itself is
 // let go, with a line.
-TEST(StandIn, NothingThatIsNotFiniteIsOwed) {
+TEST(StragglerProxy, NothingThatIsNotFiniteIsOwed) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::atomic<int> first_has{0};
   std::vector<Floats> last(2);
@@ -224,7 +224,7 @@ TEST(StandIn, NothingThatIsNotFiniteIsOwed) {
     }
   });
   EXPECT_TRUE(same_bits(last[0], last[1]));
-  const std::vector<std::string> lines = ranks[1].said();
+  const std::vector<std::string> lines = ranks[1].messages();
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_TRUE(testing::has(lines[0], "round 3 went on without rank 1") && testing::has(lines[0], "'w'"))
       << lines[0];
@@ -232,7 +232,7 @@ TEST(StandIn, NothingThatIsNotFiniteIsOwed) {
 }
 
 // A rank that is behind when another one goes has the results of what went on, and then hears who has gone.
-TEST(StandIn, ResultsThatWaitOutliveTheSession) {
+TEST(StragglerProxy, ResultsThatWaitOutliveTheSession) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::vector<std::vector<Floats>> seen(2);
   std::atomic<bool> gone{false};
@@ -258,7 +258,7 @@ TEST(StandIn, ResultsThatWaitOutliveTheSession) {
 }
 
 // Another bucket than the one that the others had, fewer of them, and what cannot do without a rank's own gradient.
-TEST(StandIn, WhatCannotBeIsRefusedByName) {
+TEST(StragglerProxy, WhatCannotBeIsRefusedByName) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::atomic<int> first_has{0};
   ranks.each([&](Rank r) {

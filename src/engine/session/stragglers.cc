@@ -61,7 +61,7 @@ Result<Stragglers> parse_stragglers(std::string_view text) {
 }
 
 Status check_stragglers(const Stragglers& asked, const SessionOptions& options) {
-  if (!asked.stands_in()) return {};
+  if (!asked.proxied()) return {};
   const auto refused = [](Code code, std::string_view what) {
     return Status(code, fmt::format("stragglers with without=: {}", what));
   };
@@ -83,7 +83,7 @@ Status check_stragglers(const Stragglers& asked, const SessionOptions& options) 
 }
 
 Status check_stragglers(const Stragglers& asked, const Choices& choices) {
-  if (!asked.stands_in()) return {};
+  if (!asked.proxied()) return {};
   for (const Choice& c : choices.all()) {
     const Codec& codec = *c.spec.codec;
     const FeedbackPolicy& feedback = c.spec.feedback;
@@ -102,7 +102,7 @@ Status check_stragglers(const Stragglers& asked, const Choices& choices) {
   return {};
 }
 
-bool Lateness::take(std::span<const std::uint64_t> away_ns) {
+bool StragglerDetector::take(std::span<const std::uint64_t> away_ns) {
   if (share_ == 0 || away_ns.size() != sums_.size() || sums_.size() < 2) return false;
   std::size_t last = 0;
   std::uint64_t next = 0;
@@ -121,14 +121,14 @@ bool Lateness::take(std::span<const std::uint64_t> away_ns) {
   for (std::size_t r = 0; r < sums_.size(); ++r) means_[r] = sums_[r].away / rounds_;
   const auto median = means_.begin() + static_cast<std::ptrdiff_t>((means_.size() - 1) / 2);
   std::ranges::nth_element(means_, median);
-  Late late{.rank = static_cast<Rank>(slowest - sums_.begin()),
-            .own_ns = slowest->away / rounds_,
-            .cost_ns = slowest->cost / rounds_};
+  Straggler late{.rank = static_cast<Rank>(slowest - sums_.begin()),
+                 .own_ns = slowest->away / rounds_,
+                 .cost_ns = slowest->cost / rounds_};
   const auto more = static_cast<double>(late.own_ns - *median);
   late.share = more / static_cast<double>(std::max<std::uint64_t>(*median, 1));
   const bool counts =
       late.share >= share_ && more >= static_cast<double>(std::chrono::nanoseconds(kLeastLate).count());
-  found_ = counts ? late : Late{};
+  found_ = counts ? late : Straggler{};
   std::ranges::fill(sums_, Sum{});
   rounds_ = 0;
   return true;

@@ -23,10 +23,10 @@ struct Stragglers {
   std::uint32_t without = 0;  // so many rounds in a row go on without a rank; 0: none
   int ranks = 1;              // and without so many ranks at the same time
   std::uint32_t level = 0;    // before and after every such round all are waited for; 0: there are none
-  bool stands_in() const { return without > 0; }
+  bool proxied() const { return without > 0; }
   // True where the round of this number may go on without somebody.
   bool may_miss(std::uint64_t round) const {
-    return stands_in() && (level == 0 || (round % level != 0 && (round + 1) % level != 0));
+    return proxied() && (level == 0 || (round % level != 0 && (round + 1) % level != 0));
   }
 };
 Result<Stragglers> parse_stragglers(std::string_view text);
@@ -34,20 +34,20 @@ Result<Stragglers> parse_stragglers(std::string_view text);
 Status check_stragglers(const Stragglers& asked, const SessionOptions& options);
 Status check_stragglers(const Stragglers& asked, const Choices& choices);
 
-struct Late {
+struct Straggler {
   Rank rank = Status::kNoPeer;  // nobody
   double share = 0;             // how much longer than the median of all it takes
   std::uint64_t own_ns = 0;     // for a round, of its own
   std::uint64_t cost_ns = 0;    // by which the next one of all is earlier, per round
 };
 
-class Lateness {
+class StragglerDetector {
  public:
-  Lateness(double share, int world)
+  StragglerDetector(double share, int world)
       : share_(share), sums_(static_cast<std::size_t>(world)), means_(sums_.size()) {}
   // Takes how long each rank was away in a round, by rank. True: a window is over.
   bool take(std::span<const std::uint64_t> away_ns);
-  const Late& found() const { return found_; }  // in the last window
+  const Straggler& found() const { return found_; }  // in the last window
 
  private:
   struct Sum {
@@ -57,7 +57,7 @@ class Lateness {
   std::vector<Sum> sums_;
   std::vector<std::uint64_t> means_;  // reused
   std::size_t rounds_ = 0;
-  Late found_;
+  Straggler found_;
 };
 
 }  // namespace tithe::engine

@@ -28,31 +28,31 @@ TEST(Stragglers, AreReadAndRefused) {
 }
 
 // A window of rounds, each of which took the ranks so long.
-Late after(Lateness& lateness, const std::vector<std::vector<std::uint64_t>>& rounds) {
+Straggler after(StragglerDetector& detector, const std::vector<std::vector<std::uint64_t>>& rounds) {
   for (std::size_t k = 0; k < kLateWindow; ++k)
-    EXPECT_EQ(lateness.take(rounds[k % rounds.size()]), k + 1 == kLateWindow);
-  return lateness.found();
+    EXPECT_EQ(detector.take(rounds[k % rounds.size()]), k + 1 == kLateWindow);
+  return detector.found();
 }
 
 TEST(Stragglers, OneIsNamedWithWhatItCosts) {
-  Lateness lateness(0.25, 3);
-  Late late = after(lateness, {{100 * kMs, 110 * kMs, 150 * kMs}});
+  StragglerDetector detector(0.25, 3);
+  Straggler late = after(detector, {{100 * kMs, 110 * kMs, 150 * kMs}});
   EXPECT_EQ(late.rank, 2);
   EXPECT_NEAR(late.share, 150.0 / 110 - 1, 1e-9);
   EXPECT_EQ(late.own_ns, 150 * kMs);
   EXPECT_EQ(late.cost_ns, 40 * kMs);
-  late = after(lateness, {{100 * kMs, 100 * kMs, 100 * kMs}, {300 * kMs, 100 * kMs, 100 * kMs}});
+  late = after(detector, {{100 * kMs, 100 * kMs, 100 * kMs}, {300 * kMs, 100 * kMs, 100 * kMs}});
   EXPECT_EQ(late.rank, 0) << "of two that take turns";
   EXPECT_EQ(late.cost_ns, 100 * kMs);
-  EXPECT_EQ(after(lateness, {{100 * kMs, 110 * kMs, 120 * kMs}}).rank, Status::kNoPeer) << "by a tenth";
+  EXPECT_EQ(after(detector, {{100 * kMs, 110 * kMs, 120 * kMs}}).rank, Status::kNoPeer) << "by a tenth";
 }
 
 TEST(Stragglers, NobodyIsLateWhereAllAreOrByNoise) {
-  Lateness lateness(0.25, 4);
-  EXPECT_EQ(after(lateness, {{9'000 * kMs, 9'000 * kMs, 9'000 * kMs, 9'000 * kMs}}).rank, Status::kNoPeer);
-  EXPECT_EQ(after(lateness, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than 5 ms";
-  EXPECT_EQ(after(lateness, {{0, 0, 0, 0}}).rank, Status::kNoPeer);
-  Lateness off(0, 2), alone(0.25, 1);
+  StragglerDetector detector(0.25, 4);
+  EXPECT_EQ(after(detector, {{9'000 * kMs, 9'000 * kMs, 9'000 * kMs, 9'000 * kMs}}).rank, Status::kNoPeer);
+  EXPECT_EQ(after(detector, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than 5 ms";
+  EXPECT_EQ(after(detector, {{0, 0, 0, 0}}).rank, Status::kNoPeer);
+  StragglerDetector off(0, 2), alone(0.25, 1);
   const std::array<std::uint64_t, 2> two{0, 1000 * kMs};
   for (std::size_t k = 0; k < 2 * kLateWindow; ++k) {
     EXPECT_FALSE(off.take(two));

@@ -107,7 +107,7 @@ Result<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& asked, con
 }
 
 Status TraceFile::write(const Recorder& recorder) {
-  const Recorder::Kept kept = recorder.kept();
+  const Recorder::Recording kept = recorder.kept();
   if (written_ == kept.events.size() && origin_.lost == kept.lost) return {};
   origin_.lost = kept.lost;
   const std::string part = path_ + ".part";

@@ -70,7 +70,7 @@ std::size_t compiled_bytes(const Combination& of, const Settings& settings, std:
 }
 
 Result<Encoded> encode_compiled(const Object& object, const Combination& of, std::string_view name,
-                                const Call& call, const Carry& in, Bytes out) {
+                                const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room(name, out.size(), bound(of, call.settings, in.n)));
   TITHE_TRY(check_context(of, name, call, in.n));
   CallMemory memory(call.scratch, compiled_bytes(of, call.settings, in.n));
@@ -135,16 +135,16 @@ Status decode_compiled(const Object& object, const Combination& of, std::string_
 
 // ---- Held to the interpreter
 
-bool same_as_interpreter(const Object& object, const Combination& of, const Settings& settings,
+bool matches_interpreter(const Object& object, const Combination& of, const Settings& settings,
                          unsigned kinds) {
-  const auto encode = [&](std::string_view name, const Call& call, const Carry& in, Bytes out) {
+  const auto encode = [&](std::string_view name, const Call& call, const EncodeInput& in, Bytes out) {
     return encode_compiled(object, of, name, call, in, out);
   };
   const auto decode = [&](std::string_view name, const Call& call, std::span<const ByteView> payloads,
                           const Merge& merge, std::span<float> out) {
     return decode_compiled(object, of, name, call, payloads, merge, out);
   };
-  return same_as_interpreter({encode, decode}, of, settings, kinds);
+  return matches_interpreter({encode, decode}, of, settings, kinds);
 }
 
 // ---- From a text to an object
@@ -164,7 +164,7 @@ void prepare_phase(const Combination& of, const Settings& settings, Level level)
   } else {
     const CppBody body = emit_cpp(of.program, of.schedule);
     found = find_object(body, level, [&](const Object& object, unsigned kinds) {
-      return same_as_interpreter(object, of, settings, kinds);
+      return matches_interpreter(object, of, settings, kinds);
     });
   }
   running.asked = true;

@@ -80,7 +80,7 @@ class ObjectCache : public testing::Test {
   Found find() {
     return find_object(body_, level_in_use(), [&](const Object& o, unsigned kinds) {
       checked_ = kinds;
-      return agrees_ && same_as_interpreter(o, of(), defaults(program_->codec), kinds);
+      return agrees_ && matches_interpreter(o, of(), defaults(program_->codec), kinds);
     });
   }
   std::vector<fs::path> objects() const {
@@ -389,27 +389,27 @@ TEST_F(ObjectCache, TheSelfCheckIsOneThatCanFail) {
   right = find().object;
   ASSERT_NE(right, nullptr);
   const Settings settings = defaults(program_->codec);
-  EXPECT_TRUE(same_as_interpreter(*right, of(), settings, kAllKinds));
+  EXPECT_TRUE(matches_interpreter(*right, of(), settings, kAllKinds));
   Object wrong = *right;
   wrong.encode = [](const ObjectCall* call, const float* g, const float* r, float* left, std::uint8_t* out,
                     ObjectAnswer* answer) {
     right->encode(call, g, r, left, out, answer);
     if (call->n > 64) out[5] ^= 1;
   };
-  EXPECT_FALSE(same_as_interpreter(wrong, of(), settings, 1));
+  EXPECT_FALSE(matches_interpreter(wrong, of(), settings, 1));
   wrong.encode = [](const ObjectCall* call, const float* g, const float* r, float* left, std::uint8_t* out,
                     ObjectAnswer* answer) {
     right->encode(call, g, r, left, out, answer);
     if (call->n > 64 && left != nullptr) left[64] = -left[64];
   };
-  EXPECT_FALSE(same_as_interpreter(wrong, of(), settings, 1));
+  EXPECT_FALSE(matches_interpreter(wrong, of(), settings, 1));
   wrong = *right;
   wrong.decode = [](const ObjectCall* call, const std::uint8_t* const* payloads, std::size_t count,
                     const float* base, float divide, float* out) {
     right->decode(call, payloads, count, base, divide, out);
     if (call->n > 64) out[17] += 1;
   };
-  EXPECT_FALSE(same_as_interpreter(wrong, of(), settings, 1));
+  EXPECT_FALSE(matches_interpreter(wrong, of(), settings, 1));
 }
 
 }  // namespace

@@ -331,7 +331,7 @@ class ByDevice {
   ByDevice(DeviceProgram& program, DeviceLane& lane, const Combination& of)
       : program_(program), lane_(lane), of_(of) {}
 
-  Result<Encoded> encode(std::string_view name, const Call& call, const Carry& in, Bytes out) {
+  Result<Encoded> encode(std::string_view name, const Call& call, const EncodeInput& in, Bytes out) {
     const std::size_t bytes = 4 * in.n, most = bound(of_, call.settings, in.n);
     TITHE_TRY(take(bytes, most));
     TITHE_TRY(up(grad_, in.grad, bytes));
@@ -415,18 +415,19 @@ OnDevice on_device(const Result<device::Device>& on, const Result<device::Compil
   const auto remember = [&](const Status& status) {
     if (status.code() == Code::kIo && trouble.ok()) trouble = status;
   };
-  const Runs runs = {[&](std::string_view name, const Call& call, const Carry& in, Bytes out) {
-                       Result<Encoded> done = by.encode(name, call, in, out);
-                       remember(done.status());
-                       return done;
-                     },
-                     [&](std::string_view name, const Call& call, std::span<const ByteView> payloads,
-                         const Merge& merge, std::span<float> out) {
-                       Status status = by.decode(name, call, payloads, merge, out);
-                       remember(status);
-                       return status;
-                     }};
-  const bool same = same_as_interpreter(runs, of, settings, kAllKinds);
+  const VerifiedFunctions runs = {
+      [&](std::string_view name, const Call& call, const EncodeInput& in, Bytes out) {
+        Result<Encoded> done = by.encode(name, call, in, out);
+        remember(done.status());
+        return done;
+      },
+      [&](std::string_view name, const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+          std::span<float> out) {
+        Status status = by.decode(name, call, payloads, merge, out);
+        remember(status);
+        return status;
+      }};
+  const bool same = matches_interpreter(runs, of, settings, kAllKinds);
   if (!trouble.ok()) return host(trouble.what());
   if (!same) return host(fmt::format("what {} makes of it is not what the interpreter does", on->name()));
   return {std::move(*made), fmt::format("on a GPU, {}, held to the interpreter", on->name())};

@@ -3,7 +3,7 @@
 // A phase of a program on a GPU: its kernels, compiled at run time and launched behind device/device.h.
 //
 //   same      bytes, residuals, values and verdicts are the interpreter's
-//   held      on_device() gives a program only after same_as_interpreter() has held it to that, on this GPU, on seeded
+//   held      on_device() gives a program only after matches_interpreter() has held it to that, on this GPU, on seeded
 //             values; else its line says why the host runs it
 //   planned   what is launched is asked of a kernel of the text's own (prelude_cuda_bytes.h), once for each shape of a
 //             call, and remembered

@@ -329,7 +329,7 @@ TEST(KernelsOf, ARaceIsSeen) {
   EXPECT_NE(race::last(2), 7U);
 }
 
-// Whatever has no kernels says why, in a line.
+// A program without kernels gives the reason, in a line.
 TEST(KernelsOf, WhatIsNotMadeIsSaid) {
   for (const Program& program :
        {Program{"topk", "indices=delta"}, Program{"dgc", "values=8bit"}, Program{"threshold", "values=4bit"},

@@ -88,7 +88,7 @@ Schedule::Schedule(const Checked& program) {
     check_roots.push_back(item.where);
   }
   sent.push_back(program.pairs.where);
-  // Whatever is needed in the end decides which reductions there are.
+  // The values needed in the end decide the reductions.
   passes = finding(program, sent);
   Nodes operands;
   for (std::size_t k = 0; k < count; ++k)

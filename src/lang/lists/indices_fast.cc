@@ -22,7 +22,7 @@ std::size_t indices_scratch(const Combination& of, const Settings& settings, std
 
 // A choice by the library's kernels is a list of pairs in the scratch; its indices go.
 Result<Encoded> encode_indices_fast(const Combination& of, std::string_view name, const Call& call,
-                                    const Carry& in, Bytes out) {
+                                    const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values(name, in.n));
   const sparse::Agreed a = agreed_list(of, name, call.settings, in.n);
   if (of.program.sends_values) {

@@ -7,7 +7,7 @@ namespace tithe::lang {
 
 std::size_t indices_scratch(const Combination& of, const Settings& settings, std::size_t n);
 Result<Encoded> encode_indices_fast(const Combination& of, std::string_view name, const Call& call,
-                                    const Carry& in, Bytes out);
+                                    const EncodeInput& in, Bytes out);
 Status decode_values_fast(const Combination& of, std::string_view name, const Call& call,
                           std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
 

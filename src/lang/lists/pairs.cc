@@ -59,7 +59,7 @@ select::Layout lists_of(const PairsLimits& limits, const Sampled& from, std::siz
 
 // Every value may be sent. The indices of each segment go to the payload at once. The values follow at the end, because
 // their place depends on the number of indices.
-Encoded encode_all(std::uint32_t least, const Carry& in, const select::Lists& lists, Bytes out) {
+Encoded encode_all(std::uint32_t least, const EncodeInput& in, const select::Lists& lists, Bytes out) {
   std::uint8_t* const to = out.data() + sparse::kHead;
   std::size_t count = 0;
   std::uint32_t peak = 0;
@@ -114,8 +114,8 @@ std::size_t list_scratch(const Combination& of, const Settings& settings, std::s
 }
 
 Result<Encoded> encode_pairs_as(const Combination& of, std::string_view name, const Call& call,
-                                const Carry& in, Bytes out,
-                                Result<Encoded> (*plain)(const Call&, const Carry&, Bytes)) {
+                                const EncodeInput& in, Bytes out,
+                                Result<Encoded> (*plain)(const Call&, const EncodeInput&, Bytes)) {
   const PairsLimits limits = limits_of(of, call.settings, in.n);
   if (plan_pairs(of.program).kind == PairsKind::kOther || in.n == 0 || limits.most == 0)
     return encode(of, name, call, in, out);
@@ -134,7 +134,7 @@ Status decode_pairs(const Combination& of, std::string_view name, const Call& ca
   return {};
 }
 
-Result<Encoded> encode_pairs(const Combination& of, const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode_pairs(const Combination& of, const Call& call, const EncodeInput& in, Bytes out) {
   const PairsPlan plan = plan_pairs(of.program);
   const PairsLimits limits = limits_of(of, call.settings, in.n);
   if (plan.kind == PairsKind::kLargest)

@@ -23,12 +23,12 @@ std::size_t plain_scratch(const Combination& of, const Settings& settings, std::
 std::size_t list_scratch(const Combination& of, const Settings& settings, std::size_t n);
 
 // In plain form; not of kOther. Room and scratch are there.
-Result<Encoded> encode_pairs(const Combination& of, const Call& call, const Carry& in, Bytes out);
+Result<Encoded> encode_pairs(const Combination& of, const Call& call, const EncodeInput& in, Bytes out);
 
 // Impl's functions. `plain` is encode_pairs of this program.
 Result<Encoded> encode_pairs_as(const Combination& of, std::string_view name, const Call& call,
-                                const Carry& in, Bytes out,
-                                Result<Encoded> (*plain)(const Call&, const Carry&, Bytes));
+                                const EncodeInput& in, Bytes out,
+                                Result<Encoded> (*plain)(const Call&, const EncodeInput&, Bytes));
 Status decode_pairs(const Combination& of, std::string_view name, const Call& call,
                     std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
 

@@ -34,7 +34,7 @@ Status check_indices(const Combination& of, std::string_view name, const Call& c
 }
 
 Result<Encoded> encode_indices(const Combination& of, std::string_view name, const Call& call,
-                               const Carry& in, Bytes out) {
+                               const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values(name, in.n));
   const sparse::Agreed a = agreed_list(of, name, call.settings, in.n);
   if (of.program.sends_values) {

@@ -12,7 +12,7 @@ Status check_indices(const Combination& of, std::string_view name, const Call& c
                      ByteView payload);
 // Either phase.
 Result<Encoded> encode_indices(const Combination& of, std::string_view name, const Call& call,
-                               const Carry& in, Bytes out);
+                               const EncodeInput& in, Bytes out);
 Status decode_values(const Combination& of, std::string_view name, const Call& call,
                      std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
 Result<Combined> combine_values(const Combination& of, std::string_view name, const Call& call, std::size_t n,

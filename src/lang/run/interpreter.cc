@@ -127,7 +127,7 @@ std::size_t bound(const Combination& of, const Settings& settings, std::size_t n
   return sparse::bound(sparse::form_of(settings, of.form), limits_of(of, settings, n).most, n);
 }
 
-Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
+Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const EncodeInput& in,
                        Bytes out, const int_fields::Kernels& with) {
   if (of.program.sends_indices || of.program.sends_values) return encode_indices(of, name, call, in, out);
   if (of.program.sends_pairs) TITHE_TRY(sparse::check_values(name, in.n));

@@ -63,7 +63,7 @@ inline unsigned most_ranks(const Combination& of, const Settings& settings) {
 
 std::size_t bound(const Combination& of, const Settings& settings, std::size_t n);
 // `with`: of a program that sums.
-Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const Carry& in,
+Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const EncodeInput& in,
                        Bytes out, const int_fields::Kernels& with = int_fields::kReference);
 Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload,
              const int_fields::Kernels& with = int_fields::kReference);

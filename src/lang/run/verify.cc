@@ -98,12 +98,12 @@ std::optional<Payload> context_of(const Combination& of, const Call& call, std::
 
 // The payload of these values, and what five payloads decode to; two of them are of all ranks where they are summed.
 Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, const Floats& before,
-                   unsigned ranks, const Runs& runs) {
+                   unsigned ranks, const VerifiedFunctions& runs) {
   Outcome o{.payload = Payload(bound(of, call.settings, grad.size())),
             .left = Floats(grad.size()),
             .decoded = before};
   const bool feedback = grad.size() % 2 == 1;
-  const Carry in = {grad.data(), feedback ? before.data() : nullptr, o.left.data(), grad.size()};
+  const EncodeInput in = {grad.data(), feedback ? before.data() : nullptr, o.left.data(), grad.size()};
   const Result<Encoded> done = runs.encode(kName, call, in, o.payload);
   o.ok = done.ok() && done->finite;
   if (!o.ok) return o;
@@ -120,11 +120,11 @@ Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, 
   return o;
 }
 
-bool same_outcome(const Runs& runs, const Combination& of, const Call& call, std::size_t n, unsigned kind,
-                  unsigned ranks) {
+bool same_outcome(const VerifiedFunctions& runs, const Combination& of, const Call& call, std::size_t n,
+                  unsigned kind, unsigned ranks) {
   const Floats grad = values_of(kind, n, 1), before = values_of(kind, n, 2);
-  const Runs interpreter = {
-      [&](std::string_view name, const Call& told, const Carry& in, Bytes out) {
+  const VerifiedFunctions interpreter = {
+      [&](std::string_view name, const Call& told, const EncodeInput& in, Bytes out) {
         return encode(of, name, told, in, out);
       },
       [&](std::string_view name, const Call& told, std::span<const ByteView> payloads, const Merge& how,
@@ -137,7 +137,8 @@ bool same_outcome(const Runs& runs, const Combination& of, const Call& call, std
 
 }  // namespace
 
-bool same_as_interpreter(const Runs& runs, const Combination& of, const Settings& settings, unsigned kinds) {
+bool matches_interpreter(const VerifiedFunctions& runs, const Combination& of, const Settings& settings,
+                         unsigned kinds) {
   const std::size_t block = std::min<std::size_t>(of.program.block == 0 ? 1024 : of.program.block, 2048);
   const std::size_t sizes[] = {0, 1, 15, 16, 17, block - 1, block, block + 1, 2 * block + 39};
   Call call{.settings = settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};

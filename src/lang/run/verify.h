@@ -11,8 +11,8 @@
 namespace tithe::lang {
 
 // The functions that are held to it: those of Impl, for one combination. A residual is wanted of every encode.
-struct Runs {
-  std::function<Result<Encoded>(std::string_view name, const Call&, const Carry&, Bytes out)> encode;
+struct VerifiedFunctions {
+  std::function<Result<Encoded>(std::string_view name, const Call&, const EncodeInput&, Bytes out)> encode;
   std::function<Status(std::string_view name, const Call&, std::span<const ByteView> payloads, const Merge&,
                        std::span<float> out)>
       decode;
@@ -21,6 +21,7 @@ struct Runs {
 // Looks at so many kinds of values, up to kAllKinds. Behind another phase: under what one, three and many ranks agree
 // on.
 inline constexpr unsigned kAllKinds = 6;
-bool same_as_interpreter(const Runs& runs, const Combination& of, const Settings& settings, unsigned kinds);
+bool matches_interpreter(const VerifiedFunctions& runs, const Combination& of, const Settings& settings,
+                         unsigned kinds);
 
 }  // namespace tithe::lang

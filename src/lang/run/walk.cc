@@ -135,7 +135,7 @@ const std::uint32_t* Walk::sent(const Item& item) const {
 // ---- What a pass finds
 
 // False, if `looks`: a value is not finite, and the rest was not done.
-bool Walk::find(const std::vector<Pass>& passes, const Carry& in, std::size_t first, std::size_t len,
+bool Walk::find(const std::vector<Pass>& passes, const EncodeInput& in, std::size_t first, std::size_t len,
                 bool looks) {
   bool finite = true;
   for (const Pass& pass : passes) {
@@ -164,7 +164,7 @@ bool Walk::find(const std::vector<Pass>& passes, const Carry& in, std::size_t fi
 }
 
 // One number of each block goes into a reduction as the values of a block do. False: a value is not finite.
-bool Walk::look(const Carry& in) {
+bool Walk::look(const EncodeInput& in) {
   bool finite = true;
   const Nodes& found = schedule_.looked.reduce;
   const std::span reductions(own_.looked, found.size());
@@ -204,7 +204,7 @@ bool Walk::look(const Carry& in) {
 
 // ---- Values
 
-void Walk::take(const Carry& in, std::size_t at, std::size_t count) {
+void Walk::take(const EncodeInput& in, std::size_t at, std::size_t count) {
   const Nodes& taken = schedule_.taken;
   float* to = taken.empty() ? unread_ : registers_.of<float>(taken[0]);
   for (std::size_t i = 0; i < count; ++i) to[i] = in.take(at + i);
@@ -214,7 +214,7 @@ void Walk::take(const Carry& in, std::size_t at, std::size_t count) {
 }
 
 // False: something that is not finite would be sent or left.
-bool Walk::leave(const Carry& in, std::size_t at, std::size_t count) const {
+bool Walk::leave(const EncodeInput& in, std::size_t at, std::size_t count) const {
   if (program_.result == kNone) return true;  // only the last phase leaves
   const float* sent = registers_.of<float>(program_.result);
   bool finite = all_finite({sent, count});
@@ -225,7 +225,7 @@ bool Walk::leave(const Carry& in, std::size_t at, std::size_t count) const {
 }
 
 // A block that holds a value that is not finite: nothing of it is sent.
-std::size_t Walk::nothing(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* to,
+std::size_t Walk::nothing(const EncodeInput& in, std::size_t first, std::size_t len, std::uint8_t* to,
                           bool& finite) {
   finite = false;
   std::fill_n(to, block_bytes(program_, len), std::uint8_t{0});
@@ -269,7 +269,7 @@ Status Walk::holds(Stage of, std::size_t count, Code code, std::size_t first) co
   return {};
 }
 
-void Walk::threshold(const Carry& in, int k) const {
+void Walk::threshold(const EncodeInput& in, int k) const {
   const Node& node = registers_.node(k);
   const double ratio = *registers_.of<double>(node.in[0]), share = *registers_.of<double>(node.in[1]);
   const select::Sample sample = select::plan_sample(in.n, ratio, share);
@@ -306,7 +306,7 @@ std::size_t Walk::keep_last(const PairsLimits& limits, std::span<std::uint32_t> 
   return kept;
 }
 
-std::span<std::uint32_t> Walk::pick(const Carry& in, const PairsLimits& limits) {
+std::span<std::uint32_t> Walk::pick(const EncodeInput& in, const PairsLimits& limits) {
   given_.length = given_.n;
   find(schedule_.passes, in, 0, in.n, false);
   registers_.compute_once(schedule_.send.block, given_);
@@ -325,7 +325,8 @@ std::span<std::uint32_t> Walk::pick(const Carry& in, const PairsLimits& limits) 
   return all.first(select::keep_largest(limits.keep, {own_.values, in.n}, all));
 }
 
-Encoded Walk::encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out) {
+Encoded Walk::encode_pairs(const EncodeInput& in, const sparse::Form& form, const PairsLimits& limits,
+                           Bytes out) {
   const std::span<const std::uint32_t> picked = pick(in, limits);
   for (std::size_t k = 0; k < picked.size(); ++k) own_.values[k] = in.take(picked[k]);
   bool finite = true;

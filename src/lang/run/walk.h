@@ -61,16 +61,17 @@ class Walk {
 
   // ---- Encode
   // Looks at all blocks, where the program does, and writes what is sent once.
-  Status encode_head(const Carry& in, std::uint8_t* payload, bool& finite);
+  Status encode_head(const EncodeInput& in, std::uint8_t* payload, bool& finite);
   // Writes a block's items to `to` and its numbers to the tables: the bytes of the block.
-  Result<std::size_t> encode_block(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* payload,
-                                   std::uint8_t* to, bool& finite);
+  Result<std::size_t> encode_block(const EncodeInput& in, std::size_t first, std::size_t len,
+                                   std::uint8_t* payload, std::uint8_t* to, bool& finite);
   // Several blocks that are much shorter than a run, from `first` on: how many; 0, and nothing is left, if there are
   // not so many, or if one of them has to be looked at alone.
-  std::size_t encode_together(const Carry& in, std::size_t first, std::uint8_t* payload, std::uint8_t* to);
-  Encoded encode_pairs(const Carry& in, const sparse::Form& form, const PairsLimits& limits, Bytes out);
+  std::size_t encode_together(const EncodeInput& in, std::size_t first, std::uint8_t* payload,
+                              std::uint8_t* to);
+  Encoded encode_pairs(const EncodeInput& in, const sparse::Form& form, const PairsLimits& limits, Bytes out);
   // The indices that encode_pairs would send.
-  std::span<std::uint32_t> pick(const Carry& in, const PairsLimits& limits);
+  std::span<std::uint32_t> pick(const EncodeInput& in, const PairsLimits& limits);
 
   // ---- Check and decode
   Status check_head(ByteView payload);
@@ -106,20 +107,22 @@ class Walk {
   void begin_run(std::size_t count);
   const std::uint32_t* sent(const Item& item) const;
 
-  void take(const Carry& in, std::size_t at, std::size_t count);
-  bool leave(const Carry& in, std::size_t at, std::size_t count) const;
-  std::size_t nothing(const Carry& in, std::size_t first, std::size_t len, std::uint8_t* to, bool& finite);
-  bool find(const std::vector<Pass>& passes, const Carry& in, std::size_t first, std::size_t len, bool looks);
-  bool look(const Carry& in);
+  void take(const EncodeInput& in, std::size_t at, std::size_t count);
+  bool leave(const EncodeInput& in, std::size_t at, std::size_t count) const;
+  std::size_t nothing(const EncodeInput& in, std::size_t first, std::size_t len, std::uint8_t* to,
+                      bool& finite);
+  bool find(const std::vector<Pass>& passes, const EncodeInput& in, std::size_t first, std::size_t len,
+            bool looks);
+  bool look(const EncodeInput& in);
   std::size_t keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const;
-  void threshold(const Carry& in, int k) const;
+  void threshold(const EncodeInput& in, int k) const;
 
   // Parts of encode_together: numbers of all blocks, and each as often as its block has values, where values read it.
   void find_numbers(const Nodes& nodes);
   void spread(int k) const;
   void find_together(const Pass& pass);
   bool holds_together(Stage of) const;
-  bool send_together(const Carry& in, std::size_t first);
+  bool send_together(const EncodeInput& in, std::size_t first);
   void write_together(std::size_t first, std::uint8_t* payload, std::uint8_t* to) const;
 
   void send_numbers(std::uint8_t* payload, std::uint8_t* to, std::size_t first, std::size_t len,

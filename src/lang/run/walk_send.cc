@@ -8,7 +8,7 @@
 
 namespace tithe::lang {
 
-Status Walk::encode_head(const Carry& in, std::uint8_t* payload, bool& finite) {
+Status Walk::encode_head(const EncodeInput& in, std::uint8_t* payload, bool& finite) {
   if (!schedule_.looked.reduce.empty()) finite = look(in) && finite;
   registers_.compute_once(schedule_.all, given_);
   std::fill_n(payload, head_bytes(program_, given_.n), std::uint8_t{0});
@@ -27,7 +27,7 @@ Status Walk::encode_head(const Carry& in, std::uint8_t* payload, bool& finite) {
   return finite ? holds(Stage::kAll, 1, Code::kUnsupported, 0) : Status{};
 }
 
-Result<std::size_t> Walk::encode_block(const Carry& in, std::size_t first, std::size_t len,
+Result<std::size_t> Walk::encode_block(const EncodeInput& in, std::size_t first, std::size_t len,
                                        std::uint8_t* payload, std::uint8_t* to, bool& finite) {
   if (!find(schedule_.passes, in, first, len, true)) return nothing(in, first, len, to, finite);
   registers_.compute_once(schedule_.send.block, given_);

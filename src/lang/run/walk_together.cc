@@ -13,7 +13,7 @@
 
 namespace tithe::lang {
 
-std::size_t Walk::encode_together(const Carry& in, std::size_t first, std::uint8_t* payload,
+std::size_t Walk::encode_together(const EncodeInput& in, std::size_t first, std::uint8_t* payload,
                                   std::uint8_t* to) {
   const std::size_t count = together_ * program_.block;
   if (together_ == 0 || first + count > given_.n) return 0;
@@ -84,7 +84,7 @@ bool Walk::holds_together(Stage of) const {
 }
 
 // Computes what would be sent and left; false, and nothing is left, if it is not all in order.
-bool Walk::send_together(const Carry& in, std::size_t first) {
+bool Walk::send_together(const EncodeInput& in, std::size_t first) {
   const std::size_t count = together_ * program_.block;
   find_numbers(schedule_.send.block);
   for (const Item& item : program_.items) {

@@ -16,7 +16,7 @@ namespace tithe {
 namespace {
 
 namespace fs = std::filesystem;
-using meeting::Blob;
+using rendezvous::Blob;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // of a state, which may stand there too
 
@@ -32,7 +32,7 @@ fs::path path_of(const fs::path& folder, const std::string& key) {
 }
 
 Result<std::optional<Blob>> read(const fs::path& path) {
-  return meeting::read_private(path, kMostBytes, geteuid());
+  return rendezvous::read_private(path, kMostBytes, geteuid());
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ Board board_in(const std::string& folder) {
             TITHE_TRY(fill_random(nonce));
             const fs::path fresh = path.string() + fmt::format(".{:016x}", wire::get<std::uint64_t>(nonce));
             std::error_code ignored;
-            Status s = meeting::write_private(fresh, value);
+            Status s = rendezvous::write_private(fresh, value);
             const bool first = s.ok() && link(fresh.c_str(), path.c_str()) == 0;
             if (s.ok() && !first && errno != EEXIST)
               s = {Code::kIo, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno))};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting over files: each rank keeps one file, replaced by rename, and reads those of the others. The files
+// Rendezvous over files: each rank keeps one file, replaced by rename, and reads those of the others. The files
 // are private, since the job's key is made of what they hold.
 //
 // Layout   u32 magic | u32 world | u32 rank | u8 done | u64 nonce | u64 seen | blob
@@ -16,7 +16,7 @@
 #include "base/secret.h"
 #include "transport/rendezvous/private_file.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 namespace {
 
 namespace fs = std::filesystem;
@@ -191,4 +191,4 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
   return blobs;
 }
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

@@ -12,11 +12,11 @@
 #include "base/bytes.h"
 #include "base/text.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x544d5454;  // "TTMT" in file order
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kHandshakeMagic = 0x544d5454;  // "TTMT" in file order
+constexpr std::uint32_t kHandshakeVersion = 3;
 constexpr std::size_t kMostText = 2000;
 
 void append(Blob& out, std::uint32_t v) {
@@ -29,13 +29,13 @@ std::uint32_t number(ByteView bytes, std::size_t i) { return wire::get<std::uint
 
 Blob begin_message() {
   Blob out;
-  append(out, kMagic);
-  append(out, kVersion);
+  append(out, kHandshakeMagic);
+  append(out, kHandshakeVersion);
   return out;
 }
 
 bool begins_right(ByteView bytes, std::size_t size) {
-  return bytes.size() == size && number(bytes, 0) == kMagic && number(bytes, 1) == kVersion;
+  return bytes.size() == size && number(bytes, 0) == kHandshakeMagic && number(bytes, 1) == kHandshakeVersion;
 }
 
 Secret secret(const Handshake& shake, std::string_view purpose, ByteView what = {}) {
@@ -88,16 +88,16 @@ std::optional<Blob> open_box(const Secret& key, ByteView box) {
 
 }  // namespace
 
-bool begins_as_ours(ByteView bytes) { return bytes.size() >= 4 && number(bytes, 0) == kMagic; }
+bool begins_as_ours(ByteView bytes) { return bytes.size() >= 4 && number(bytes, 0) == kHandshakeMagic; }
 
-Blob write_knock(const Secret& nonce) {
+Blob write_request(const Secret& nonce) {
   Blob out = begin_message();
   append(out, nonce);
   return out;
 }
 
-std::optional<Secret> read_knock(ByteView bytes) {
-  if (!begins_right(bytes, kKnockBytes)) return {};
+std::optional<Secret> read_request(ByteView bytes) {
+  if (!begins_right(bytes, kRequestBytes)) return {};
   Secret nonce;
   std::copy_n(bytes.begin() + 8, nonce.size(), nonce.begin());
   return nonce;
@@ -113,12 +113,12 @@ Blob write_challenge(const Handshake& shake) {
 }
 
 Status read_challenge(ByteView bytes, Handshake& shake) {
-  if (bytes.size() != kChallengeBytes || number(bytes, 0) != kMagic)
+  if (bytes.size() != kChallengeBytes || number(bytes, 0) != kHandshakeMagic)
     return {Code::kMismatch, "what answers is not tithe's rank 0", 0};
-  if (number(bytes, 1) != kVersion)
+  if (number(bytes, 1) != kHandshakeVersion)
     return {Code::kMismatch,
             fmt::format("rank 0 meets by version {}, this rank by {}: install the same tithe on all ranks",
-                        number(bytes, 1), kVersion),
+                        number(bytes, 1), kHandshakeVersion),
             0};
   std::copy_n(bytes.begin() + 12, shake.host.size(), shake.host.begin());
   shake.left = std::chrono::milliseconds(number(bytes, 2));
@@ -205,4 +205,4 @@ Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int 
   return Status(static_cast<Code>(code), printable(text, kMostText), static_cast<int>(peer));
 }
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

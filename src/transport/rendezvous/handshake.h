@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The words over TCP until a visitor and rank 0 know each other, as functions between bytes and values.
+// The messages by which a visitor (another rank) and rank 0 authenticate each other over TCP, between bytes and values.
 // Little-endian:
 //
-//   knock       visitor:  u32 magic | u32 version | nonce, 32 bytes
+//   request     visitor:  u32 magic | u32 version | nonce, 32 bytes
 //   challenge   rank 0:   u32 magic | u32 version | u32 milliseconds for which rank 0 will still wait |
 //                         nonce, 32 bytes | proof, 32 bytes: rank 0 has the token
 //   claim       visitor:  u32 magic | u32 version | u32 world | u32 rank | u32 bytes | proof, 32 bytes: so has it
@@ -20,9 +20,9 @@
 #include "base/secret.h"
 #include "transport/rendezvous/rendezvous.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 
-inline constexpr std::size_t kKnockBytes = 8 + kSecretBytes;
+inline constexpr std::size_t kRequestBytes = 8 + kSecretBytes;
 inline constexpr std::size_t kChallengeBytes = 12 + 2 * kSecretBytes;
 inline constexpr std::size_t kClaimBytes = 20 + kSecretBytes;
 inline constexpr std::size_t kAnswerBytes = 12 + kSecretBytes;
@@ -42,8 +42,8 @@ struct Claim {
   std::uint32_t bytes = 0;  // of the box that follows
 };
 
-Blob write_knock(const Secret& nonce);
-std::optional<Secret> read_knock(ByteView bytes);
+Blob write_request(const Secret& nonce);
+std::optional<Secret> read_request(ByteView bytes);
 
 // True if the first four bytes of an answer are tithe's.
 bool begins_as_ours(ByteView bytes);
@@ -54,7 +54,7 @@ Blob write_challenge(const Handshake& shake);
 Status read_challenge(ByteView bytes, Handshake& shake);
 
 Blob write_claim(const Handshake& shake, std::uint32_t world, Rank rank, ByteView blob);
-// Nothing where the visitor does not have the token, or claims more bytes than a blob may have.
+// nullopt if the visitor does not have the token, or claims more bytes than a blob may have.
 std::optional<Claim> read_claim(ByteView bytes, const Handshake& shake);
 std::optional<Blob> open_claim(ByteView box, const Handshake& shake);
 
@@ -66,4 +66,4 @@ std::optional<std::size_t> read_answer(ByteView bytes, const Handshake& shake, i
 // *whole, if asked for: the box is rank 0's, whatever it holds.
 Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world, bool* whole = nullptr);
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

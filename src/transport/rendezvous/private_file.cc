@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 namespace {
 
 namespace fs = std::filesystem;
@@ -65,4 +65,4 @@ Result<std::optional<Blob>> read_private(const fs::path& path, std::size_t most,
   return std::optional<Blob>(std::move(bytes));
 }
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

@@ -9,7 +9,7 @@
 
 #include "transport/rendezvous/rendezvous.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 
 // Writes a file that is not there yet, whole; `owner`: whom it then belongs to, which on some network file systems is
 // not who wrote it.
@@ -18,4 +18,4 @@ Status write_private(const std::filesystem::path& path, ByteView bytes, uid_t* o
 // nullopt: none is there, or it is longer than `most`. kIo for one that is not of `owner` alone.
 Result<std::optional<Blob>> read_private(const std::filesystem::path& path, std::size_t most, uid_t owner);
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

@@ -24,7 +24,7 @@ using Names = std::vector<std::string>;
 
 constexpr std::chrono::milliseconds kLookPause{5};
 // A member of a later epoch that has come is there and says its address at once, or has been lost meanwhile.
-constexpr std::chrono::milliseconds kMostMeeting{5'000};
+constexpr std::chrono::milliseconds kMostGathering{5'000};
 constexpr std::size_t kMostNameBytes = 200;
 constexpr std::size_t kMostNewcomers = 1 << 16;
 
@@ -38,9 +38,9 @@ std::string joined(const Names& names) {
   return out;
 }
 
-Clock::time_point now(const Reunion& r) { return r.now ? r.now() : Clock::now(); }
+Clock::time_point now(const RejoinOptions& r) { return r.now ? r.now() : Clock::now(); }
 
-void pause(const Reunion& r) {
+void pause(const RejoinOptions& r) {
   if (r.sleep)
     r.sleep(kLookPause);
   else
@@ -80,7 +80,7 @@ bool is_quorum(const Names& came, const Names& before) {
   return contains(came, before.front());
 }
 
-Status check(const Reunion& r) {
+Status check(const RejoinOptions& r) {
   const auto wrong = [](const std::string& n) {
     return n.empty() || n.size() > kMostNameBytes || n.find('\n') != std::string::npos;
   };
@@ -101,23 +101,23 @@ Status check(const Reunion& r) {
 }
 
 // Two ranks that ask at once may be told different things; the decision is the same for both.
-class Meeting {
+class RejoinProtocol {
  public:
-  explicit Meeting(const Reunion& r) : r_(r), deadline_(now(r) + r.timeout), epoch_(r.epoch) {}
+  explicit RejoinProtocol(const RejoinOptions& r) : r_(r), deadline_(now(r) + r.timeout), epoch_(r.epoch) {}
 
-  Result<Reunited> run() {
+  Result<RejoinResult> run() {
     TITHE_TRY(r_.before.empty() ? find_epoch() : come());
     for (;; pause(r_)) {
-      if (r_.interrupted && r_.interrupted()) return meeting::given_up();
+      if (r_.interrupted && r_.interrupted()) return rendezvous::given_up();
       Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
       if (!decided.ok()) return decided.status();
       if (!*decided && !r_.before.empty()) {
         TITHE_TRY(look());
         if (may_decide()) {
-          Result<Text> stands = r_.board.put_first(
+          Result<Text> stored = r_.board.put_first(
               key_of(epoch_, "members"), bytes_of(fmt::format("{}\n{}", came_.size(), joined(members_))));
-          if (!stands.ok()) return stands.status();
-          *decided = std::move(*stands);
+          if (!stored.ok()) return stored.status();
+          *decided = std::move(*stored);
         }
       }
       if (*decided) {
@@ -157,10 +157,10 @@ class Meeting {
     if (!r_.before.empty())
       return r_.board.put_first(key_of(epoch_, "come." + r_.me), bytes_of(joined(r_.missed))).status();
     for (std::size_t k = 0; k < kMostNewcomers; ++k) {
-      const Result<Text> stands =
+      const Result<Text> stored =
           r_.board.put_first(key_of(epoch_, fmt::format("new.{}", k)), bytes_of(r_.me));
-      if (!stands.ok()) return stands.status();
-      if (text_of(*stands) == r_.me) return {};
+      if (!stored.ok()) return stored.status();
+      if (text_of(*stored) == r_.me) return {};
     }
     return {Code::kInvalid, "reunite: too many are new"};
   }
@@ -215,11 +215,11 @@ class Meeting {
             fmt::format("the board's members of epoch {} are none: {}", epoch_, shown(members))};
   }
 
-  Result<Reunited> outcome(const Names& members) const {
+  Result<RejoinResult> outcome(const Names& members) const {
     if (std::set<std::string>(members.begin(), members.end()).size() != members.size())
       return no_members(members);
     const auto rank = static_cast<Rank>(std::ranges::find(members, r_.me) - members.begin());
-    return Reunited{
+    return RejoinResult{
         .epoch = epoch_,
         .members = members,
         .rank = rank,
@@ -230,7 +230,7 @@ class Meeting {
   }
 
   // Members of before that have been lost meanwhile. Another process may have the name of one of an epoch before that.
-  static std::set<std::string> gone(const Reunion& r) {
+  static std::set<std::string> gone(const RejoinOptions& r) {
     std::set<std::string> out;
     if (r.lost)
       for (std::string& name : r.lost())
@@ -238,33 +238,33 @@ class Meeting {
     return out;
   }
 
-  static Result<std::vector<Text>> gather(const Reunion& reunion, std::uint64_t epoch, const Names& members,
-                                          Rank rank, ByteView mine) {
+  static Result<std::vector<Text>> gather(const RejoinOptions& options, std::uint64_t epoch,
+                                          const Names& members, Rank rank, ByteView mine) {
     const auto key = [&](std::size_t r) { return key_of(epoch, fmt::format("address.{}", r)); };
-    const Result<Text> stands = reunion.board.put_first(key(static_cast<std::size_t>(rank)), mine);
-    if (!stands.ok()) return stands.status();
+    const Result<Text> stored = options.board.put_first(key(static_cast<std::size_t>(rank)), mine);
+    if (!stored.ok()) return stored.status();
     const auto deadline =
-        now(reunion) + (epoch == 0 ? reunion.timeout : std::min(reunion.timeout, kMostMeeting));
+        now(options) + (epoch == 0 ? options.timeout : std::min(options.timeout, kMostGathering));
     std::vector<Text> all(members.size());
     for (std::size_t r = 0; r < members.size();) {
       // Asked first: who goes on leaves what it was in. Who was missed before, and came, was no more than suspected.
-      const bool left = gone(reunion).contains(members[r]) && !contains(reunion.missed, members[r]);
-      Result<std::optional<Text>> there = reunion.board.get(key(r));
+      const bool left = gone(options).contains(members[r]) && !contains(options.missed, members[r]);
+      Result<std::optional<Text>> there = options.board.get(key(r));
       if (!there.ok()) return there.status();
       if (*there) {
-        if ((*there)->size() > meeting::kMaxBlobBytes)
+        if ((*there)->size() > rendezvous::kMaxBlobBytes)
           return Status(Code::kCorrupt, fmt::format("the address of rank {} is too long", r),
                         static_cast<Rank>(r));
         all[r++] = std::move(**there);
         continue;
       }
-      if (reunion.interrupted && reunion.interrupted()) return meeting::given_up();
-      if (left || now(reunion) >= deadline)
+      if (options.interrupted && options.interrupted()) return rendezvous::given_up();
+      if (left || now(options) >= deadline)
         return Status(left ? Code::kPeerLost : Code::kTimeout,
                       fmt::format("rank {} ({}) was to go on in epoch {} and did not come", r,
                                   shown({members[r]}), epoch),
                       static_cast<Rank>(r));
-      pause(reunion);
+      pause(options);
     }
     return all;
   }
@@ -287,7 +287,7 @@ class Meeting {
                         r_.min_world, missing.empty() ? "none" : shown(missing))};
   }
 
-  const Reunion& r_;
+  const RejoinOptions& r_;
   const Clock::time_point deadline_;
   std::uint64_t epoch_;
   Names came_, members_;  // of those of before; and with them who is new
@@ -299,9 +299,9 @@ class Meeting {
 
 }  // namespace
 
-Result<Reunited> reunite(const Reunion& reunion) {
-  TITHE_TRY(check(reunion));
-  return Meeting(reunion).run();
+Result<RejoinResult> rejoin(const RejoinOptions& options) {
+  TITHE_TRY(check(options));
+  return RejoinProtocol(options).run();
 }
 
 Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch, const Names& members,

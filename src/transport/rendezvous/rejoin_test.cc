@@ -37,16 +37,16 @@ struct Shared {
   }
 };
 
-std::vector<Result<Reunited>> meet(const std::vector<Reunion>& all) {
-  std::vector<Result<Reunited>> out(all.size(), Status(Code::kIo, "not run"));
+std::vector<Result<RejoinResult>> rejoin_all(const std::vector<RejoinOptions>& all) {
+  std::vector<Result<RejoinResult>> out(all.size(), Status(Code::kIo, "not run"));
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < all.size(); ++i) threads.emplace_back([&, i] { out[i] = reunite(all[i]); });
+  for (std::size_t i = 0; i < all.size(); ++i) threads.emplace_back([&, i] { out[i] = rejoin(all[i]); });
   for (std::thread& t : threads) t.join();
   return out;
 }
 
 // Everybody misses everybody, so nobody is waited for longer than the window.
-Reunion of(const Board& board, std::string me, const Names& before, std::uint64_t epoch = 1) {
+RejoinOptions of(const Board& board, std::string me, const Names& before, std::uint64_t epoch = 1) {
   return {.board = board,
           .me = std::move(me),
           .epoch = epoch,
@@ -55,10 +55,11 @@ Reunion of(const Board& board, std::string me, const Names& before, std::uint64_
           .timeout = 60s};
 }
 
-TEST(Reunion, AllOfTheFirstEpochMeet) {
+TEST(Rejoin, AllOfTheFirstEpochMeet) {
   Shared s;
   const Names all = {"a", "b", "c"};
-  const auto met = meet({of(s.board(), "c", all, 0), of(s.board(), "a", all, 0), of(s.board(), "b", all, 0)});
+  const auto met =
+      rejoin_all({of(s.board(), "c", all, 0), of(s.board(), "a", all, 0), of(s.board(), "b", all, 0)});
   for (const auto& m : met) {
     ASSERT_TRUE(m.ok()) << text(m.status());
     EXPECT_EQ(m->members, all);
@@ -68,10 +69,11 @@ TEST(Reunion, AllOfTheFirstEpochMeet) {
 }
 
 // Also where the first is among the lost, and nobody was told who is.
-TEST(Reunion, SurvivorsGoOnInTheirOrder) {
+TEST(Rejoin, SurvivorsGoOnInTheirOrder) {
   Shared s;
   const Names before = {"a", "b", "c", "d", "e"};
-  const auto met = meet({of(s.board(), "e", before), of(s.board(), "b", before), of(s.board(), "c", before)});
+  const auto met =
+      rejoin_all({of(s.board(), "e", before), of(s.board(), "b", before), of(s.board(), "c", before)});
   for (const auto& m : met) {
     ASSERT_TRUE(m.ok()) << text(m.status());
     EXPECT_EQ(m->members, (Names{"b", "c", "e"}));
@@ -88,14 +90,14 @@ TEST(Reunion, SurvivorsGoOnInTheirOrder) {
   for (const auto& g : got) EXPECT_EQ(g, (std::vector<std::vector<std::uint8_t>>{{0}, {1}, {2}}));
 }
 
-TEST(Reunion, WhoIsNewComesBehindThem) {
+TEST(Rejoin, WhoIsNewComesBehindThem) {
   Shared s;
   const Names before = {"a", "b", "c"};
   (void)s.board().put_first("0.members", {});  // epoch 0 is over
-  std::vector<Result<Reunited>> met;
-  std::thread visitor([&] { met.push_back(reunite(of(s.board(), "new", {}, 0))); });
+  std::vector<Result<RejoinResult>> met;
+  std::thread visitor([&] { met.push_back(rejoin(of(s.board(), "new", {}, 0))); });
   while (!*somebody_waits(s.board(), 1, before)) std::this_thread::sleep_for(1ms);
-  const auto old = meet({of(s.board(), "a", before), of(s.board(), "c", before)});
+  const auto old = rejoin_all({of(s.board(), "a", before), of(s.board(), "c", before)});
   visitor.join();
   for (const auto& m : {old[0], old[1], met[0]}) {
     ASSERT_TRUE(m.ok()) << text(m.status());
@@ -106,20 +108,20 @@ TEST(Reunion, WhoIsNewComesBehindThem) {
 }
 
 // Two halves that do not see each other: never both.
-TEST(Reunion, OfTwoHalvesOneGoesOn) {
+TEST(Rejoin, OfTwoHalvesOneGoesOn) {
   for (const std::size_t ranks : {2U, 3U, 4U, 5U})
     for (unsigned halves = 0; halves < 1U << ranks; ++halves) {
       Names before;
       for (std::size_t r = 0; r < ranks; ++r) before.push_back("rank " + std::to_string(r));
       Shared left, right;
-      std::vector<Reunion> all;
+      std::vector<RejoinOptions> all;
       for (std::size_t r = 0; r < ranks; ++r) {
         const bool here = (halves >> r & 1U) != 0;
         all.push_back(of((here ? left : right).board(), before[r], before));
         all.back().window = 10ms;
         all.back().timeout = 150ms;  // of those that may not go on; the others are told before
       }
-      const auto met = meet(all);
+      const auto met = rejoin_all(all);
       std::set<Names> went;
       for (const auto& m : met) {
         if (m.ok()) went.insert(m->members);
@@ -140,19 +142,19 @@ TEST(Reunion, OfTwoHalvesOneGoesOn) {
 }
 
 // A rank that computes knows of nothing yet; one that somebody misses is not waited for.
-TEST(Reunion, WhomNobodyMissesIsWaitedFor) {
+TEST(Rejoin, WhomNobodyMissesIsWaitedFor) {
   Shared s;
   const Names before = {"a", "b", "c", "d"};
-  std::vector<Reunion> all = {of(s.board(), "a", before), of(s.board(), "b", before),
-                              of(s.board(), "c", before)};
-  for (Reunion& r : all) r.missed = {};
+  std::vector<RejoinOptions> all = {of(s.board(), "a", before), of(s.board(), "b", before),
+                                    of(s.board(), "c", before)};
+  for (RejoinOptions& r : all) r.missed = {};
   all[1].missed = {"d"};
-  std::vector<Result<Reunited>> late;
+  std::vector<Result<RejoinResult>> late;
   std::thread computes([&] {
     std::this_thread::sleep_for(1s);  // longer than the window
-    late.push_back(reunite(all[2]));
+    late.push_back(rejoin(all[2]));
   });
-  const auto met = meet({all[0], all[1]});
+  const auto met = rejoin_all({all[0], all[1]});
   computes.join();
   for (const auto& m : {met[0], met[1], late[0]}) {
     ASSERT_TRUE(m.ok()) << text(m.status());
@@ -161,31 +163,31 @@ TEST(Reunion, WhomNobodyMissesIsWaitedFor) {
 }
 
 // Nobody missed them as the others came: they are lost meanwhile.
-TEST(Reunion, WhoIsLostMeanwhileIsNotWaitedFor) {
+TEST(Rejoin, WhoIsLostMeanwhileIsNotWaitedFor) {
   Shared s;
   const Names before = {"a", "b", "c", "d", "e"};
-  std::vector<Reunion> all = {of(s.board(), "a", before), of(s.board(), "b", before),
-                              of(s.board(), "c", before)};
+  std::vector<RejoinOptions> all = {of(s.board(), "a", before), of(s.board(), "b", before),
+                                    of(s.board(), "c", before)};
   std::atomic<int> looks = 0;
-  for (Reunion& r : all) {
+  for (RejoinOptions& r : all) {
     r.missed = {"d"};
     r.lost = [&looks] { return ++looks > 20 ? Names{"e", "old"} : Names{}; };
   }
   const auto begin = std::chrono::steady_clock::now();
-  for (const auto& m : meet(all)) {
+  for (const auto& m : rejoin_all(all)) {
     ASSERT_TRUE(m.ok()) << text(m.status());
     EXPECT_EQ(m->members, (Names{"a", "b", "c"}));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "half of the timeout is 30 s";
   // Now c has come, and is lost before it says its address. A new one may have the name of who was lost long ago.
-  Reunion again = of(s.board(), "a", {"a", "b", "c"}, 2);
+  RejoinOptions again = of(s.board(), "a", {"a", "b", "c"}, 2);
   again.missed = {};
   again.lost = [] { return Names{"c", "old"}; };
   (void)s.board().put_first("2.come.b", {});
   (void)s.board().put_first("2.come.c", {});
   const std::uint8_t old[] = {'o', 'l', 'd'};
   (void)s.board().put_first("2.new.0", old);
-  const auto met = reunite(again);
+  const auto met = rejoin(again);
   ASSERT_TRUE(met.ok()) << text(met.status());
   EXPECT_EQ(met->members, (Names{"a", "b", "c", "old"}));
   (void)s.board().put_first("2.address.1", {});
@@ -195,14 +197,14 @@ TEST(Reunion, WhoIsLostMeanwhileIsNotWaitedFor) {
 }
 
 // One is missed for long when another one is seen to go, which has failed to connect and comes a moment later.
-TEST(Reunion, WhoIsMissedLastHasAWholeWindow) {
+TEST(Rejoin, WhoIsMissedLastHasAWholeWindow) {
   Shared s;
   const Board board = s.board();
   const Names before = {"a", "b", "c", "d"};
   const auto begin = std::chrono::steady_clock::time_point{};
   auto now = begin;
   ASSERT_TRUE(board.put_first("1.come.b", {}).ok());
-  Reunion mine = of(board, "a", before);
+  RejoinOptions mine = of(board, "a", before);
   mine.missed = {"d"};
   mine.lost = [&] { return now >= begin + 250ms ? Names{"c"} : Names{}; };
   mine.now = [&] { return now; };
@@ -212,20 +214,20 @@ TEST(Reunion, WhoIsMissedLastHasAWholeWindow) {
       ASSERT_TRUE(board.put_first("1.come.c", {}).ok());
     }
   };
-  const Result<Reunited> met = reunite(mine);
+  const Result<RejoinResult> met = rejoin(mine);
   ASSERT_TRUE(met.ok()) << text(met.status());
   EXPECT_EQ(met->members, (Names{"a", "b", "c"}));
 }
 
-TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
+TEST(Rejoin, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
   Shared s;
   const Names before = {"a", "b", "c"};
-  std::vector<Reunion> two = {of(s.board(), "a", before), of(s.board(), "b", before)};
-  for (Reunion& r : two) {
+  std::vector<RejoinOptions> two = {of(s.board(), "a", before), of(s.board(), "b", before)};
+  for (RejoinOptions& r : two) {
     r.min_world = 3;
     r.timeout = 300ms;
   }
-  for (const auto& m : meet(two)) {
+  for (const auto& m : rejoin_all(two)) {
     EXPECT_EQ(m.status().code(), Code::kTimeout);
     EXPECT_NE(m.status().what().find("2 of the 3 members of before came"), std::string::npos)
         << text(m.status());
@@ -236,14 +238,14 @@ TEST(Reunion, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
   const std::uint8_t x[] = {'x'}, y[] = {'y'};
   (void)full.board().put_first("1.new.0", x);
   (void)full.board().put_first("1.new.1", y);
-  std::vector<Reunion> all = {of(full.board(), "a", before), of(full.board(), "b", before),
-                              of(full.board(), "c", before)};
-  for (Reunion& r : all) r.max_world = 4;
-  for (const auto& m : meet(all)) EXPECT_EQ(m->members, (Names{"a", "b", "c", "x"}));
+  std::vector<RejoinOptions> all = {of(full.board(), "a", before), of(full.board(), "b", before),
+                                    of(full.board(), "c", before)};
+  for (RejoinOptions& r : all) r.max_world = 4;
+  for (const auto& m : rejoin_all(all)) EXPECT_EQ(m->members, (Names{"a", "b", "c", "x"}));
 }
 
 // A process that is started anew, while the others have not missed the old one: it is taken in an epoch later.
-TEST(Reunion, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
+TEST(Rejoin, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
   Shared s;
   const Names before = {"a", "b", "c"};
   const std::uint8_t b[] = {'b'}, x[] = {'x'};
@@ -253,41 +255,41 @@ TEST(Reunion, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
   (void)s.board().put_first("1.new.1", x);
   EXPECT_TRUE(*somebody_waits(s.board(), 1, before));
   EXPECT_FALSE(*somebody_waits(s.board(), 1, before, 3)) << "there is no room";
-  for (const auto& m : meet({of(s.board(), "a", before), of(s.board(), "c", before)}))
+  for (const auto& m : rejoin_all({of(s.board(), "a", before), of(s.board(), "c", before)}))
     EXPECT_EQ(m->members, (Names{"a", "c", "x"}));
   (void)s.board().put_first("2.new.0", b);
-  for (const auto& m : meet({of(s.board(), "a", {"a", "c"}, 2), of(s.board(), "c", {"a", "c"}, 2)}))
+  for (const auto& m : rejoin_all({of(s.board(), "a", {"a", "c"}, 2), of(s.board(), "c", {"a", "c"}, 2)}))
     EXPECT_EQ(m->members, (Names{"a", "c", "b"}));
 }
 
-TEST(Reunion, WhoComesTooLateIsTold) {
+TEST(Rejoin, WhoComesTooLateIsTold) {
   Shared s;
   const Names before = {"a", "b", "c"};
-  (void)meet({of(s.board(), "a", before), of(s.board(), "b", before)});
-  const auto late = reunite(of(s.board(), "c", before));
+  (void)rejoin_all({of(s.board(), "a", before), of(s.board(), "b", before)});
+  const auto late = rejoin(of(s.board(), "c", before));
   EXPECT_EQ(late.status().code(), Code::kPeerLost);
   EXPECT_NE(late.status().what().find("went on without this rank as epoch 1: 'a', 'b'"), std::string::npos);
 }
 
-TEST(Reunion, ABoardWhoseMembersAreNoneIsSaid) {
+TEST(Rejoin, ABoardWhoseMembersAreNoneIsSaid) {
   for (const std::string wrong : {"", "a", "1x\na", "-1\na", "3\na\nb", "2\na\na"}) {
     Shared s;
     s.texts["1.members"] = {wrong.begin(), wrong.end()};
-    const Result<Reunited> met = reunite(of(s.board(), "a", {"a", "b"}));
+    const Result<RejoinResult> met = rejoin(of(s.board(), "a", {"a", "b"}));
     ASSERT_FALSE(met.ok()) << wrong;
     EXPECT_EQ(met.status().code(), Code::kCorrupt) << text(met.status());
   }
 }
 
-TEST(Reunion, RefusesWrongNames) {
+TEST(Rejoin, RefusesWrongNames) {
   Shared s;
-  EXPECT_EQ(reunite(of(s.board(), "d", {"a", "b"})).status().code(), Code::kInvalid);
-  EXPECT_EQ(reunite(of(s.board(), "a", {"a", "a"})).status().code(), Code::kInvalid);
-  EXPECT_EQ(reunite(of(s.board(), "a\nb", {})).status().code(), Code::kInvalid);
-  EXPECT_EQ(reunite(of({}, "a", {"a"})).status().code(), Code::kInvalid);
+  EXPECT_EQ(rejoin(of(s.board(), "d", {"a", "b"})).status().code(), Code::kInvalid);
+  EXPECT_EQ(rejoin(of(s.board(), "a", {"a", "a"})).status().code(), Code::kInvalid);
+  EXPECT_EQ(rejoin(of(s.board(), "a\nb", {})).status().code(), Code::kInvalid);
+  EXPECT_EQ(rejoin(of({}, "a", {"a"})).status().code(), Code::kInvalid);
 }
 
-TEST(Reunion, AFolderIsABoard) {
+TEST(Rejoin, AFolderIsABoard) {
   std::string folder = ::testing::TempDir() + "tithe_board_XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const Board board = board_in(folder);

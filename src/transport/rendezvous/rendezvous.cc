@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 namespace tithe {
-namespace meeting {
+namespace rendezvous {
 
 std::string name_ranks(const std::vector<Rank>& ranks) {
   constexpr std::size_t kMost = 10;
@@ -30,17 +30,17 @@ Status nobody_from(const std::vector<Rank>& missing, const Launch& launch) {
           missing.front()};
 }
 
-}  // namespace meeting
+}  // namespace rendezvous
 
-AllGather meet(const Launch& launch) {
-  return [launch](ByteView mine) -> Result<std::vector<meeting::Blob>> {
+AllGather open_rendezvous(const Launch& launch) {
+  return [launch](ByteView mine) -> Result<std::vector<rendezvous::Blob>> {
     if (launch.world < 1 || launch.rank < 0 || launch.rank >= launch.world)
       return Status(Code::kInvalid, fmt::format("rank {} of world size {}", launch.rank, launch.world));
-    if (mine.size() > meeting::kMaxBlobBytes)
+    if (mine.size() > rendezvous::kMaxBlobBytes)
       return Status(Code::kInvalid,
-                    fmt::format("{} bytes to exchange, at most {}", mine.size(), meeting::kMaxBlobBytes));
-    if (launch.world == 1) return std::vector<meeting::Blob>{{mine.begin(), mine.end()}};
-    return launch.file.empty() ? meeting::over_tcp(launch, mine) : meeting::over_files(launch, mine);
+                    fmt::format("{} bytes to exchange, at most {}", mine.size(), rendezvous::kMaxBlobBytes));
+    if (launch.world == 1) return std::vector<rendezvous::Blob>{{mine.begin(), mine.end()}};
+    return launch.file.empty() ? rendezvous::over_tcp(launch, mine) : rendezvous::over_files(launch, mine);
   };
 }
 

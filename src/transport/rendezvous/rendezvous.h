@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parts that the ways to meet share.
+// Functions that the rendezvous over files and over TCP share.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "tithe/connect.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 
 using Blob = std::vector<std::uint8_t>;
 
@@ -29,4 +29,4 @@ inline Status given_up() { return {Code::kCancelled, "meeting was given up"}; }
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine);
 Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine);
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

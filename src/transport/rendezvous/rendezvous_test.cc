@@ -68,8 +68,9 @@ class Meet : public ::testing::TestWithParam<bool> {  // true: over files
     std::vector<std::thread> threads;
     for (Rank r = world - 1; r >= 0; --r) {
       if (std::find(absent.begin(), absent.end(), r) != absent.end()) continue;
-      threads.emplace_back(
-          [&, r] { out[static_cast<std::size_t>(r)] = meet(launch(r, world, timeout))(blob_of(r)); });
+      threads.emplace_back([&, r] {
+        out[static_cast<std::size_t>(r)] = open_rendezvous(launch(r, world, timeout))(blob_of(r));
+      });
       if (r == world - 1) std::this_thread::sleep_for(30ms);  // rank 0 is not there first
     }
     for (std::thread& t : threads) t.join();
@@ -106,8 +107,8 @@ TEST_P(Meet, names_who_did_not_come) {
 
 TEST_P(Meet, names_who_has_another_world) {
   Gathered odd = Status(Code::kInvalid, "not run");
-  std::thread other([&] { odd = meet(launch(1, 3, 1s))({}); });
-  const Gathered got = meet(launch(0, 2, 1s))({});
+  std::thread other([&] { odd = open_rendezvous(launch(1, 3, 1s))({}); });
+  const Gathered got = open_rendezvous(launch(0, 2, 1s))({});
   other.join();
   EXPECT_EQ(got.status().code(), Code::kMismatch) << got.status().what();
   EXPECT_EQ(got.status().peer(), 1);
@@ -117,7 +118,7 @@ TEST_P(Meet, names_who_has_another_world) {
 
 TEST_P(Meet, refuses_a_blob_without_measure) {
   const std::vector<std::uint8_t> huge(2U << 20);
-  EXPECT_EQ(meet(launch(0, 2))(huge).status().code(), Code::kInvalid);
+  EXPECT_EQ(open_rendezvous(launch(0, 2))(huge).status().code(), Code::kInvalid);
 }
 
 // Ctrl-C while peers are missing ended the process, or waited for the timeout.
@@ -130,7 +131,7 @@ TEST_P(Meet, can_be_withdrawn) {
     });
     Launch l = launch(me, 2, 10min);
     l.interrupted = [&] { return withdrawn.load(); };
-    const Gathered got = meet(l)(blob_of(me));
+    const Gathered got = open_rendezvous(l)(blob_of(me));
     later.join();
     EXPECT_EQ(got.status().code(), Code::kCancelled) << got.status().what();
   }
@@ -144,12 +145,12 @@ TEST_P(Meet, a_withdrawn_rank_0_is_named) {
   Gathered seen = Status(Code::kInvalid, "");
   Launch mine = launch(0, 3, 10min);
   mine.interrupted = [&] { return came.load(); };
-  std::thread visitor([&] { seen = meet(launch(1, 3, 10min))(blob_of(1)); });
+  std::thread visitor([&] { seen = open_rendezvous(launch(1, 3, 10min))(blob_of(1)); });
   std::thread later([&] {
     std::this_thread::sleep_for(1s);
     came = true;
   });
-  EXPECT_EQ(meet(mine)(blob_of(0)).status().code(), Code::kCancelled);
+  EXPECT_EQ(open_rendezvous(mine)(blob_of(0)).status().code(), Code::kCancelled);
   visitor.join();
   later.join();
   EXPECT_EQ(seen.status().code(), Code::kPeerLost) << seen.status().what();
@@ -168,7 +169,8 @@ TEST_P(MeetTcp, a_rank_0_that_comes_later_names_the_same_ranks_as_its_visitors) 
   std::vector<std::thread> ranks;
   for (const Rank r : {1, 3, 0}) {
     if (r == 0) std::this_thread::sleep_for(1500ms);
-    ranks.emplace_back([&, r] { got[static_cast<std::size_t>(r)] = meet(launch(r, 4, 2s))(blob_of(r)); });
+    ranks.emplace_back(
+        [&, r] { got[static_cast<std::size_t>(r)] = open_rendezvous(launch(r, 4, 2s))(blob_of(r)); });
   }
   for (std::thread& t : ranks) t.join();
   for (const Rank r : {0, 1, 3}) {
@@ -184,16 +186,16 @@ TEST_P(MeetTcp, a_visitor_that_came_and_left_did_come) {
   Launch passing = launch(1, 3, 30s);
   passing.interrupted = [&] { return leaves.load(); };
   Gathered seen = Status(Code::kInvalid, "not run");
-  std::thread visitor([&] { seen = meet(passing)(blob_of(1)); });
+  std::thread visitor([&] { seen = open_rendezvous(passing)(blob_of(1)); });
   std::thread later([&] {
     std::this_thread::sleep_for(800ms);
     leaves = true;
   });
   std::thread stays([&] {
     std::this_thread::sleep_for(1200ms);
-    (void)meet(launch(2, 3, 30s))(blob_of(2));
+    (void)open_rendezvous(launch(2, 3, 30s))(blob_of(2));
   });
-  const Status s = meet(launch(0, 3, 2s))(blob_of(0)).status();
+  const Status s = open_rendezvous(launch(0, 3, 2s))(blob_of(0)).status();
   for (std::thread* t : {&visitor, &later, &stays}) t->join();
   EXPECT_EQ(seen.status().code(), Code::kCancelled) << seen.status().what();
   EXPECT_EQ(s.code(), Code::kPeerLost) << s.what();
@@ -213,9 +215,9 @@ TEST_P(MeetTcp, a_flipped_bit_costs_another_conversation) {
       visitor.port = relay.link(0, port_);
       relay.flip({0, 0, back}, byte, static_cast<int>(byte / 13 % 8));
       Gathered zero = Status(Code::kInvalid, "not run");
-      std::thread host([&] { zero = meet(launch(0, 2))(blob_of(0)); });
+      std::thread host([&] { zero = open_rendezvous(launch(0, 2))(blob_of(0)); });
       std::this_thread::sleep_for(2ms);
-      const Gathered one = meet(visitor)(blob_of(1));
+      const Gathered one = open_rendezvous(visitor)(blob_of(1));
       host.join();
       passed = relay.passed();
       struck += relay.flipped();
@@ -230,23 +232,24 @@ TEST_P(MeetTcp, a_flipped_bit_costs_another_conversation) {
 TEST_P(MeetTcp, strangers_do_not_break_it) {
   std::vector<std::optional<Gathered>> got(3);
   std::vector<std::thread> ranks;
-  ranks.emplace_back([&] { got[0] = meet(launch(0, 3))(blob_of(0)); });
-  std::vector<meeting::Socket> strangers;
+  ranks.emplace_back([&] { got[0] = open_rendezvous(launch(0, 3))(blob_of(0)); });
+  std::vector<rendezvous::Socket> strangers;
   const auto deadline = std::chrono::steady_clock::now() + 20s;
   const std::string texts[] = {"GET / HTTP/1.1\r\nHost: rank0\r\n\r\n", "", "x",
                                std::string("TTMT\1\0\0\0\3\0\0\0\1\0\0\0\xff\xff\xff\xff", 20)};
   for (const std::string& text : texts) {
-    Result<meeting::Socket> s = Status(Code::kIo, "not yet");
+    Result<rendezvous::Socket> s = Status(Code::kIo, "not yet");
     while (!s.ok() && std::chrono::steady_clock::now() < deadline)
-      s = meeting::connect_to("127.0.0.1", port_, deadline);
+      s = rendezvous::connect_to("127.0.0.1", port_, deadline);
     ASSERT_TRUE(s.ok());
     EXPECT_TRUE(
-        meeting::send_all(*s, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, deadline)
+        rendezvous::send_all(*s, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, deadline)
             .ok());
     if (text != "x") strangers.push_back(std::move(*s));  // "x" hangs up
   }
   for (const Rank r : {1, 2})
-    ranks.emplace_back([&, r] { got[static_cast<std::size_t>(r)] = meet(launch(r, 3))(blob_of(r)); });
+    ranks.emplace_back(
+        [&, r] { got[static_cast<std::size_t>(r)] = open_rendezvous(launch(r, 3))(blob_of(r)); });
   for (std::thread& t : ranks) t.join();
   expect_all(got);
 }
@@ -260,7 +263,7 @@ TEST_P(MeetTcp, an_address_may_stand_in_brackets) {
       ranks.emplace_back([&, r] {
         Launch l = launch(r, 2, 5s);
         l.host = host;
-        out[static_cast<std::size_t>(r)].emplace(meet(l)(blob_of(r)));
+        out[static_cast<std::size_t>(r)].emplace(open_rendezvous(l)(blob_of(r)));
       });
     for (std::thread& t : ranks) t.join();
   };
@@ -272,32 +275,32 @@ TEST_P(MeetTcp, an_address_may_stand_in_brackets) {
 
 TEST_P(MeetTcp, says_when_the_port_is_taken) {
   int why = 0;
-  const auto holder = meeting::listen_on(port_, &why);
+  const auto holder = rendezvous::listen_on(port_, &why);
   ASSERT_TRUE(holder.ok());
-  const Status s = meet(launch(0, 2, 1s))({}).status();
+  const Status s = open_rendezvous(launch(0, 2, 1s))({}).status();
   EXPECT_EQ(s.code(), Code::kIo);
   EXPECT_NE(s.what().find("torchrun"), std::string::npos) << s.what();
 }
 
 TEST_P(MeetTcp, says_when_someone_else_answers) {
   int why = 0;
-  const auto holder = meeting::listen_on(port_, &why);
+  const auto holder = rendezvous::listen_on(port_, &why);
   ASSERT_TRUE(holder.ok());
   std::thread someone([&] {
     while (true) {
-      const meeting::Socket s = meeting::accept_from(*holder);
+      const rendezvous::Socket s = rendezvous::accept_from(*holder);
       if (!s.is_open()) {
         std::this_thread::sleep_for(1ms);
         continue;
       }
       const std::vector<std::uint8_t> text(64, 'z');
-      EXPECT_TRUE(meeting::send_all(s, text, std::chrono::steady_clock::now() + 5s).ok());
+      EXPECT_TRUE(rendezvous::send_all(s, text, std::chrono::steady_clock::now() + 5s).ok());
       std::uint8_t in[64];
-      while (meeting::recv_some(s, in) >= 0) std::this_thread::sleep_for(1ms);  // until it hangs up
+      while (rendezvous::recv_some(s, in) >= 0) std::this_thread::sleep_for(1ms);  // until it hangs up
       return;
     }
   });
-  const Status s = meet(launch(1, 2, 5s))({}).status();
+  const Status s = open_rendezvous(launch(1, 2, 5s))({}).status();
   someone.join();
   EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
 }
@@ -328,7 +331,7 @@ TEST_P(MeetFiles, leftovers_fool_nobody) {
         const std::vector<std::uint8_t> stale(50, 0xEE);
         Launch l = launch(r, 2);
         l.interrupted = copy;
-        EXPECT_TRUE(meet(l)(stale).ok());
+        EXPECT_TRUE(open_rendezvous(l)(stale).ok());
       });
     for (std::thread& t : killed) t.join();
   }
@@ -346,7 +349,7 @@ TEST_P(MeetFiles, a_folder_will_do) {
     ranks.emplace_back([&, r] {
       Launch l = launch(r, 2);
       l.file = folder_.string();
-      got[static_cast<std::size_t>(r)] = meet(l)(blob_of(r));
+      got[static_cast<std::size_t>(r)] = open_rendezvous(l)(blob_of(r));
     });
   for (std::thread& t : ranks) t.join();
   expect_all(got);
@@ -355,7 +358,7 @@ TEST_P(MeetFiles, a_folder_will_do) {
 TEST_P(MeetFiles, says_where_it_cannot_write) {
   Launch l = launch(0, 2);
   l.file = (folder_ / "no" / "such" / "place").string();
-  const Status s = meet(l)({}).status();
+  const Status s = open_rendezvous(l)({}).status();
   EXPECT_EQ(s.code(), Code::kIo);
   EXPECT_NE(s.what().find("no/such/place"), std::string::npos) << s.what();
 }

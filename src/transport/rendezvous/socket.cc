@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 namespace {
 
 Status failed(std::string_view doing, int why) {
@@ -197,4 +197,4 @@ Status recv_all(const Socket& socket, std::span<std::uint8_t> bytes, Deadline de
   return {};
 }
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// TCP sockets as meeting needs them: every wait has a deadline, none blocks beyond it.
+// TCP sockets for the rendezvous: every wait has a deadline, none blocks beyond it.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "base/unique_fd.h"
 #include "tithe/status.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 
 // Until when to wait, and whether the caller still wants to (Launch::interrupted).
 struct Deadline {
@@ -52,10 +52,10 @@ Result<Socket> connect_to(const std::string& host, int port, Deadline deadline);
 Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline);
 Status recv_all(const Socket& socket, std::span<std::uint8_t> bytes, Deadline deadline);
 
-// Whatever has arrived: bytes read, 0 when nothing has, -1 when the connection is gone.
+// Reads the arrived bytes: their number, 0 if there are none, -1 if the connection is gone.
 std::ptrdiff_t recv_some(const Socket& socket, std::span<std::uint8_t> bytes);
 
 // Waits until the socket can be read (or written): ok. Else kTimeout or kCancelled.
 Status ready(const Socket& socket, bool to_write, Deadline deadline);
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

@@ -15,7 +15,7 @@
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/socket.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
@@ -76,10 +76,10 @@ Blob hear(const Socket& s, std::chrono::milliseconds most) {
 void meet_beside(const std::function<void(int port)>& stranger, std::chrono::milliseconds most = 20s) {
   const int port = free_port();
   Gathered got[2] = {Status(Code::kIo, "not run"), Status(Code::kIo, "not run")};
-  std::thread zero([&] { got[0] = meet(launch(0, 2, port))(kAddress0); });
+  std::thread zero([&] { got[0] = open_rendezvous(launch(0, 2, port))(kAddress0); });
   stranger(port);
   const auto begin = Clock::now();
-  std::thread one([&] { got[1] = meet(launch(1, 2, port))(kAddress1); });
+  std::thread one([&] { got[1] = open_rendezvous(launch(1, 2, port))(kAddress1); });
   zero.join();
   one.join();
   EXPECT_LT(Clock::now() - begin, most);
@@ -108,7 +108,7 @@ TEST(MeetStrangers, who_does_not_prove_the_token_learns_nothing) {
   meet_beside([&](int port) {
     const Socket s = visit(port);
     Handshake shake{.token = Token(32, 6)};
-    EXPECT_TRUE(send_all(s, write_knock(shake.visitor), Clock::now() + 5s).ok());
+    EXPECT_TRUE(send_all(s, write_request(shake.visitor), Clock::now() + 5s).ok());
     Blob challenge(kChallengeBytes);
     ASSERT_TRUE(recv_all(s, challenge, Clock::now() + 5s).ok());
     EXPECT_FALSE(read_challenge(challenge, shake).ok());  // and it sees that rank 0 has another
@@ -147,10 +147,10 @@ TEST(MeetStrangers, two_hundred_idle_visitors_do_not_keep_ranks_from_meeting) {
 TEST(MeetStrangers, a_visitor_that_says_a_byte_a_second_is_dropped) {
   meet_beside([&](int port) {
     const Socket s = visit(port);
-    const Blob knock = write_knock({});
+    const Blob request = write_request({});
     bool dropped = false;
     for (std::size_t k = 0; k < 20 && !dropped; ++k) {
-      dropped = !send_all(s, ByteView(knock).subspan(k, 1), Clock::now() + 1s).ok() ||
+      dropped = !send_all(s, ByteView(request).subspan(k, 1), Clock::now() + 1s).ok() ||
                 (ready(s, false, Clock::now() + 500ms).ok() && hear(s, 10ms).empty());
     }
     EXPECT_TRUE(dropped);
@@ -160,10 +160,10 @@ TEST(MeetStrangers, a_visitor_that_says_a_byte_a_second_is_dropped) {
 TEST(MeetStrangers, a_rank_with_another_token_is_told_so_at_once) {
   const int port = free_port();
   Gathered zero = Status(Code::kIo, "not run");
-  std::thread host([&] { zero = meet(launch(0, 2, port, 3s))(kAddress0); });
+  std::thread host([&] { zero = open_rendezvous(launch(0, 2, port, 3s))(kAddress0); });
   Launch other = launch(1, 2, port);
   other.token = Token(32, 6);
-  const Status s = meet(other)(kAddress1).status();
+  const Status s = open_rendezvous(other)(kAddress1).status();
   host.join();
   EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
   EXPECT_NE(s.what().find("TITHE_TOKEN"), std::string::npos) << s.what();
@@ -171,14 +171,14 @@ TEST(MeetStrangers, a_rank_with_another_token_is_told_so_at_once) {
   EXPECT_NE(zero.status().what().find("TITHE_TOKEN"), std::string::npos) << zero.status().what();
 }
 
-// One that had gone before rank 0 read its knock was not counted, and rank 0 said nothing of tokens.
+// One that had gone before rank 0 read its request was not counted, and rank 0 said nothing of tokens.
 TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
   const int port = free_port();
   Gathered zero = Status(Code::kIo, "not run");
-  std::thread host([&] { zero = meet(launch(0, 2, port, 3s))(kAddress0); });
+  std::thread host([&] { zero = open_rendezvous(launch(0, 2, port, 3s))(kAddress0); });
   for (int k = 0; k < 20; ++k) {
     const Socket s = visit(port);
-    EXPECT_TRUE(send_all(s, write_knock({}), Clock::now() + 5s).ok());
+    EXPECT_TRUE(send_all(s, write_request({}), Clock::now() + 5s).ok());
   }
   host.join();
   EXPECT_NE(zero.status().what().find("20 visitors knocked"), std::string::npos) << zero.status().what();
@@ -201,7 +201,7 @@ TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
       }
     });
     const auto begin = Clock::now();
-    const Status s = meet(launch(1, 2, port, silent ? 4s : 60s))(kAddress1).status();
+    const Status s = open_rendezvous(launch(1, 2, port, silent ? 4s : 60s))(kAddress1).status();
     EXPECT_LT(Clock::now() - begin, 30s);  // the timeout of the one that hangs up is a minute
     EXPECT_EQ(s.code(), silent ? Code::kTimeout : Code::kMismatch) << s.what();
     EXPECT_NE(s.what().find("not tithe's rank 0"), std::string::npos) << s.what();
@@ -216,16 +216,16 @@ TEST(MeetStrangers, without_a_token_only_this_machine_may_come) {
   l.host = "192.0.2.1";  // an address for documentation
   for (const Rank r : {0, 1}) {
     l.rank = r;
-    const Status s = meet(l)(kAddress0).status();
+    const Status s = open_rendezvous(l)(kAddress0).status();
     EXPECT_EQ(s.code(), Code::kInvalid) << s.what();
     EXPECT_NE(s.what().find("set TITHE_TOKEN"), std::string::npos) << s.what();
   }
   l.unguarded = true;
-  EXPECT_EQ(meet(l)(kAddress0).status().code(), Code::kTimeout);
+  EXPECT_EQ(open_rendezvous(l)(kAddress0).status().code(), Code::kTimeout);
   l.unguarded = false;
   l.host = "localhost";
   l.rank = 0;
-  EXPECT_EQ(meet(l)(kAddress0).status().code(), Code::kTimeout);
+  EXPECT_EQ(open_rendezvous(l)(kAddress0).status().code(), Code::kTimeout);
 }
 
 TEST(MeetStrangers, rank_0_listens_where_it_was_told_to) {
@@ -265,7 +265,7 @@ class MeetFileStrangers : public ::testing::Test {
 
 TEST_F(MeetFileStrangers, nobody_else_can_read_a_rank_s_file) {
   std::optional<Gathered> got;
-  std::thread rank([&] { got = meet(launch_here(0, 1s))(kAddress0); });
+  std::thread rank([&] { got = open_rendezvous(launch_here(0, 1s))(kAddress0); });
   struct stat s {};
   const auto deadline = Clock::now() + 20s;
   while (stat((folder_ / "meeting.0").c_str(), &s) != 0 && Clock::now() < deadline)
@@ -278,7 +278,7 @@ TEST_F(MeetFileStrangers, a_file_that_others_can_write_is_refused) {
   const auto theirs = folder_ / "meeting.1";
   std::ofstream(theirs) << "anything";
   std::filesystem::permissions(theirs, std::filesystem::perms(0666));
-  const Status s = meet(launch_here(0, 20s))(kAddress0).status();
+  const Status s = open_rendezvous(launch_here(0, 20s))(kAddress0).status();
   EXPECT_EQ(s.code(), Code::kIo) << s.what();
   EXPECT_NE(s.what().find("not of this user alone"), std::string::npos) << s.what();
 }
@@ -335,4 +335,4 @@ TEST_F(TokenFrom, a_file_of_this_user_alone) {
 }
 
 }  // namespace
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

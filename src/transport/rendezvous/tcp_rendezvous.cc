@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meeting over TCP: rank 0 collects a blob from each rank and answers all of them (handshake.h has the messages).
+// Rendezvous over TCP: rank 0 collects a blob from each rank and answers all of them (handshake.h has the messages).
 //
 // Rank 0's clock decides how long ranks wait: a visitor that it heard waits for its answer, however much earlier it
 // came, so that all ranks hear the same of who is missing. A visitor whose conversation came damaged, or broke, comes
@@ -20,7 +20,7 @@
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/socket.h"
 
-namespace tithe::meeting {
+namespace tithe::rendezvous {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kProveTime{5};  // a visitor has this long to prove the token
 constexpr std::chrono::seconds kAnswerTime{
-    10};                                        // rank 0 answers a knock at once; what does not is not rank 0
-constexpr std::chrono::seconds kHangUpTime{3};  // what hangs up on every knock for this long neither
+    10};  // rank 0 answers a request at once; what does not is not rank 0
+constexpr std::chrono::seconds kHangUpTime{3};  // what hangs up on every request for this long neither
 constexpr milliseconds kPause{50};
 constexpr int kTries = 3;  // of conversations that end in what may be damage on the way
 
@@ -46,10 +46,10 @@ std::string taken_text() {
 
 // One connection on rank 0, while its messages arrive.
 struct Visitor {
-  enum class Said : std::uint8_t { kNothing, kKnock, kClaim, kAll };
+  enum class Said : std::uint8_t { kNothing, kRequest, kClaim, kAll };
   Socket socket;
   Clock::time_point since;
-  Blob bytes = Blob(kKnockBytes);  // of the message that is due
+  Blob bytes = Blob(kRequestBytes);  // of the message that is due
   std::size_t have = 0;
   Said said = Said::kNothing;
   Handshake shake = {};
@@ -178,17 +178,17 @@ class Host {
 
   // Visitors stand in the order in which they came.
   void make_place() {
-    const std::size_t places = 4 * blobs_.size() + 16;
+    const std::size_t capacity = 4 * blobs_.size() + 16;
     std::size_t strange = 0;
     for (const Visitor& v : visitors_) strange += v.proved() ? 0 : 1;
-    if (strange < places) return;
+    if (strange < capacity) return;
     const auto first =
         std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.proved(); });
     drop(first);
   }
 
   std::list<Visitor>::iterator drop(std::list<Visitor>::iterator v) {
-    if (v->said == Visitor::Said::kKnock) ++strangers_;
+    if (v->said == Visitor::Said::kRequest) ++strangers_;
     return visitors_.erase(v);
   }
 
@@ -218,7 +218,7 @@ class Host {
     *stays = false;
     switch (v.said) {
       case Visitor::Said::kNothing: {
-        const std::optional<Secret> nonce = read_knock(v.bytes);
+        const std::optional<Secret> nonce = read_request(v.bytes);
         if (!nonce) return {};
         v.shake = {.token = launch_.token,
                    .visitor = *nonce,
@@ -226,10 +226,10 @@ class Host {
         TITHE_TRY(fill_random(v.shake.host));
         *stays = send_some(v.socket, write_challenge(v.shake));
         v.expect(kClaimBytes);
-        v.said = Visitor::Said::kKnock;
+        v.said = Visitor::Said::kRequest;
         return {};
       }
-      case Visitor::Said::kKnock: {
+      case Visitor::Said::kRequest: {
         const std::optional<Claim> claim = read_claim(v.bytes, v.shake);
         if (!claim) return {};
         v.said = Visitor::Said::kClaim;
@@ -285,7 +285,7 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   };
   Handshake shake{.token = launch.token};
   TITHE_TRY(fill_random(shake.visitor));
-  TITHE_TRY(send_all(socket, write_knock(shake.visitor), deadline));
+  TITHE_TRY(send_all(socket, write_request(shake.visitor), deadline));
   Blob challenge(kChallengeBytes);
   const auto attention = std::min<milliseconds>(kAnswerTime, launch.timeout / 2);
   const Deadline soon = deadline.at_most(Clock::now() + attention);
@@ -388,4 +388,4 @@ Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine) {
   return launch.rank == 0 ? Host(launch, mine).run() : visit(launch, mine);
 }
 
-}  // namespace tithe::meeting
+}  // namespace tithe::rendezvous

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How much of a data connection's bytes may be under way: what the link took lately, and a little more. TCP itself
-// fills whatever queue stands before a slow link, and what other connections say, this rank's control connection
-// among them, would wait behind it for seconds.
+// Limits the bytes in flight on a data connection to the amount that the link took lately, and a little more. TCP alone
+// fills the queue before a slow link, and messages of other connections, such as this rank's control connection,
+// would wait behind it for seconds.
 //
 //   at most   kAlways, and what was acknowledged within the last kLately (or twice the link's delay, if that is more)
 //   a pause   of up to kRemembered leaves the most that the link took within such a time, until as much time has shown
@@ -20,7 +20,7 @@
 
 namespace tithe::tcp {
 
-class Pace {
+class Congestion {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::size_t kAlways = 16 * 1024;
@@ -55,9 +55,9 @@ class Pace {
     fears_ = held_back && may == safe;
     if (!held_back) return may - look.under_way;
     if (const std::uint64_t lately = before_ + lately_; lately > 0) {  // until the link has made room
-      const std::uint64_t owed = look.under_way + may / kShare - may;
+      const std::uint64_t excess = look.under_way + may / kShare - may;
       const auto due = std::chrono::duration_cast<std::chrono::microseconds>(
-          static_cast<double>(owed) / static_cast<double>(lately) * kLately);
+          static_cast<double>(excess) / static_cast<double>(lately) * kLately);
       wait_ = std::clamp(due, kLeastWait, wait_);
     }
     return 0;
@@ -67,8 +67,8 @@ class Pace {
  private:
   static constexpr std::chrono::microseconds kLeastWait{100}, kMostWait{16'000};
   static constexpr int kQueueShare = 8;  // of the shortest round trip: a queue that is none
-  // Packets that were sent again within kLately, and one of so many. Cubic loses fewer where it finds the end of a
-  // queue: these cost little, and one connection that holds back beside others costs a fifth.
+  // At least kLost retransmissions within kLately, and at least one packet in kLostShare. Cubic loses fewer when it
+  // reaches the end of a queue: these cost little, while one connection that slows down among others costs a fifth.
   static constexpr std::uint64_t kLost = 32, kLostShare = 64, kPacket = 1448;
   static constexpr std::uint64_t kShare = 4;  // of what may be under way: less is not worth a write
   static constexpr std::uint64_t kNoEnd = std::uint64_t{1} << 40;

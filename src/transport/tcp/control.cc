@@ -192,18 +192,18 @@ void TcpTransport::farewell_heard(Peer& p, ByteView why) {
 // Grants go out with the next poll, or with what is sent before it: receives are posted many at a time.
 void TcpTransport::owe_grant(Peer& p, Channel channel, Lane& lane) {
   if (std::exchange(lane.owes_grant, true)) return;
-  p.owed.push_back(&lane);
+  p.to_grant.push_back(&lane);
   p.owed_channels.push_back(channel);
 }
 
 void TcpTransport::say_grants(Peer& p) {
-  for (std::size_t i = 0; i < p.owed.size(); ++i) {
-    Lane& lane = *p.owed[i];
+  for (std::size_t i = 0; i < p.to_grant.size(); ++i) {
+    Lane& lane = *p.to_grant[i];
     lane.owes_grant = false;
     lane.granted = lane.posted;
     if (p.gone.ok()) say(p, {.kind = Kind::kGrant, .about = p.owed_channels[i], .n = lane.granted});
   }
-  p.owed.clear();
+  p.to_grant.clear();
   p.owed_channels.clear();
   flush(p);
 }
@@ -253,7 +253,7 @@ void TcpTransport::match(Peer& p, Channel channel, Lane& lane) {
         p.bytes_received += incoming.arrived;
       }
     }
-    p.aside += incoming.kept.size();
+    p.unread_room += incoming.kept.size();
     std::vector<std::uint8_t>().swap(incoming.kept);
     if (incoming.turn >= lane.granted) owe_grant(p, channel, lane);
     conclude(p, incoming);

@@ -59,7 +59,7 @@ bool Networks::has(const asio::ip::address& address) const {
   return std::any_of(v6_.begin(), v6_.end(), [&](const auto& n) { return holds(n, address.to_v6()); });
 }
 
-std::vector<Endpoint> places_to_listen(const Networks& trusted, bool secured) {
+std::vector<Endpoint> listen_endpoints(const Networks& trusted, bool secured) {
   std::vector<Endpoint> out;
   for (const Local& l : local_addresses()) {
     const bool loopback = l.address == asio::ip::address(asio::ip::address_v4::loopback()) ||
@@ -80,11 +80,11 @@ std::uint64_t my_network() {
   return h;
 }
 
-std::vector<std::uint8_t> write_places(const Places& places) {
+std::vector<std::uint8_t> write_endpoints(const EndpointList& list) {
   std::vector<std::uint8_t> out(kHeadBytes);
-  wire::put(&out[0], places.network);
-  out[8] = places.secured ? 1 : 0;
-  for (const Endpoint& at : places.at) {
+  wire::put(&out[0], list.network);
+  out[8] = list.secured ? 1 : 0;
+  for (const Endpoint& at : list.at) {
     const auto append = [&](const auto& address) {
       const auto bytes = address.to_bytes();
       const std::size_t begin = out.size();
@@ -101,10 +101,10 @@ std::vector<std::uint8_t> write_places(const Places& places) {
   return out;
 }
 
-Result<Places> read_places(ByteView bytes) {
+Result<EndpointList> read_endpoints(ByteView bytes) {
   const Status strange(Code::kCorrupt, "an address that no rank writes");
   if (bytes.size() < kHeadBytes || bytes[8] > 1) return strange;
-  Places out{.network = wire::get<std::uint64_t>(bytes.data()), .secured = bytes[8] == 1, .at = {}};
+  EndpointList out{.network = wire::get<std::uint64_t>(bytes.data()), .secured = bytes[8] == 1, .at = {}};
   for (bytes = bytes.subspan(kHeadBytes); !bytes.empty();) {
     const std::size_t size = bytes[0] == 4 ? 4 : 16;
     if ((bytes[0] != 4 && bytes[0] != 6) || bytes.size() < 3 + size || out.at.size() == kMostPlaces)
@@ -124,7 +124,7 @@ Result<Places> read_places(ByteView bytes) {
   return out;
 }
 
-std::vector<Endpoint> ways_to(const Places& peer, std::uint64_t network) {
+std::vector<Endpoint> endpoints_to(const EndpointList& peer, std::uint64_t network) {
   std::vector<Endpoint> out;
   for (const bool loopback : {true, false})
     for (const Endpoint& at : peer.at)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where a rank listens, and where it calls another one.
+// The addresses at which a rank listens, and those at which it calls another rank.
 #include <asio/ip/network_v4.hpp>
 #include <asio/ip/network_v6.hpp>
 #include <string>
@@ -33,23 +33,23 @@ class Networks {
   std::vector<asio::ip::network_v6> v6_;
 };
 
-// Where this rank listens: at this machine's loopback, and at its addresses in networks that are trusted; at all of
-// them where connections are `secured` and no network is named.
-std::vector<Endpoint> places_to_listen(const Networks& trusted, bool secured = false);
+// The addresses at which this rank listens: the loopback, and its addresses in trusted networks; all its addresses if
+// connections are `secured` and no network is named.
+std::vector<Endpoint> listen_endpoints(const Networks& trusted, bool secured = false);
 
-// The places where a rank listens, as it tells the others. `network` is the same for ranks that share a loopback.
+// The addresses at which a rank listens, as sent to the others. `network` is the same for ranks that share a loopback.
 //
 // Layout, little-endian   u64 network | u8 secured | per endpoint: u8 4 or 6 | u16 port | 4 or 16 bytes
-struct Places {
+struct EndpointList {
   std::uint64_t network = 0;
   bool secured = false;  // by TLS
   std::vector<Endpoint> at;
 };
 std::uint64_t my_network();
-std::vector<std::uint8_t> write_places(const Places& places);
-Result<Places> read_places(ByteView bytes);  // kCorrupt
+std::vector<std::uint8_t> write_endpoints(const EndpointList& list);
+Result<EndpointList> read_endpoints(ByteView bytes);  // kCorrupt
 
 // In the order in which this rank should try them: loopback first where they share it, and left out where not.
-std::vector<Endpoint> ways_to(const Places& peer, std::uint64_t network);
+std::vector<Endpoint> endpoints_to(const EndpointList& peer, std::uint64_t network);
 
 }  // namespace tithe::tcp

@@ -21,12 +21,12 @@ bool say(Wire& wire, ByteView bytes) {
 
 }  // namespace
 
-Door::~Door() {
-  for (Visitor& v : visitors_) v.wire->close();
+Listener::~Listener() {
+  for (PendingConnection& v : pending_) v.wire->close();
   for (const auto& l : listeners_) l->close();
 }
 
-Status Door::listen(std::vector<Endpoint>& at) {
+Status Listener::listen(std::vector<Endpoint>& at) {
   for (Endpoint& endpoint : at) {
     Result<UniqueFd> listener = listen_at(endpoint);
     if (!listener.ok()) return listener.status();
@@ -37,113 +37,118 @@ Status Door::listen(std::vector<Endpoint>& at) {
   return {};
 }
 
-void Door::open(Welcome welcome) {
-  welcome_ = std::move(welcome);
+void Listener::open(OnAccept welcome) {
+  on_accept_ = std::move(welcome);
   for (const auto& l : listeners_) {
     l->on_readable = [this, listener = l.get()] { accept(*listener); };
     l->await_readable();
   }
 }
 
-void Door::accept(Wire& listener) {
-  const std::size_t places = std::max<std::size_t>(64, 4 * static_cast<std::size_t>(job_.world));
+void Listener::accept(Wire& listener) {
+  const std::size_t capacity = std::max<std::size_t>(64, 4 * static_cast<std::size_t>(job_.world));
   for (UniqueFd socket; (socket = accept_from(listener.socket())).is_open();) {
-    if (visitors_.size() >= places) remove(visitors_.begin());
-    std::shared_ptr<Wire> wire = Wire::take(context_, std::move(socket), job_.papers.get());
+    if (pending_.size() >= capacity) remove(pending_.begin());
+    std::shared_ptr<Wire> wire = Wire::take(context_, std::move(socket), job_.credentials.get());
     if (!wire) continue;
-    visitors_.push_back({.wire = std::move(wire), .since = Clock::now()});
-    const auto visitor = std::prev(visitors_.end());
-    visitor->wire->on_readable = [this, visitor] { hear(visitor); };
-    visitor->wire->await_readable();
+    pending_.push_back({.wire = std::move(wire), .since = Clock::now()});
+    const auto pending = std::prev(pending_.end());
+    pending->wire->on_readable = [this, pending] { hear(pending); };
+    pending->wire->await_readable();
   }
-  full_ = out_of_descriptors();  // tried again later: a waiting visitor would make this rank spin
+  full_ = out_of_descriptors();  // tried again later: a waiting caller would make this rank spin
   if (!full_) listener.await_readable();
 }
 
-void Door::hear(Visitors::iterator visitor) {
-  Visitor& v = *visitor;
+void Listener::hear(PendingConnections::iterator pending) {
+  PendingConnection& v = *pending;
   for (;;) {
-    const bool knocks = v.have < kKnockBytes;
-    const Bytes into = knocks ? Bytes(v.knock).subspan(v.have) : Bytes(v.claim).subspan(v.have - kKnockBytes);
+    const bool is_request = v.have < kConnectRequestBytes;
+    const Bytes into =
+        is_request ? Bytes(v.request).subspan(v.have) : Bytes(v.claim).subspan(v.have - kConnectRequestBytes);
     const std::ptrdiff_t n = v.wire->read(into);
     if (n == 0) return v.wire->await_readable();
     if (n < 0) {
       if (v.wire->why().code() == Code::kMismatch) refused_ = v.wire->why().what();
-      return remove(visitor);
+      return remove(pending);
     }
     v.have += static_cast<std::size_t>(n);
-    if (v.have < kKnockBytes || (v.have > kKnockBytes && v.have < kKnockBytes + kClaimBytes)) continue;
-    if (!take(v)) return remove(visitor);
-    if (v.have == kKnockBytes + kClaimBytes) {
-      visitors_.erase(visitor);  // the wire is its new owner's
+    if (v.have < kConnectRequestBytes ||
+        (v.have > kConnectRequestBytes && v.have < kConnectRequestBytes + kClaimBytes))
+      continue;
+    if (!take(v)) return remove(pending);
+    if (v.have == kConnectRequestBytes + kClaimBytes) {
+      pending_.erase(pending);  // the wire is its new owner's
       return;
     }
   }
 }
 
-bool Door::take(Visitor& v) {
-  const std::optional<Knock> knock = read_knock(v.knock);
-  if (!knock || knock->to != job_.rank || knock->from == job_.rank || knock->from >= job_.world) return false;
-  if (!v.wire->is_rank(knock->from)) {
-    refused_ = fmt::format("its certificate is not for {}", certificate_name(knock->from));
+bool Listener::take(PendingConnection& v) {
+  const std::optional<ConnectRequest> request = read_request(v.request);
+  if (!request || request->to != job_.rank || request->from == job_.rank || request->from >= job_.world)
+    return false;
+  if (!v.wire->is_rank(request->from)) {
+    refused_ = fmt::format("its certificate is not for {}", certificate_name(request->from));
     return false;
   }
-  if (v.have == kKnockBytes)
-    return fill_random(v.nonce).ok() && say(*v.wire, write_challenge(job_.key, v.knock, v.nonce));
-  if (!equal_secrets(claim(job_.key, v.knock, v.nonce), v.claim)) return false;
-  return say(*v.wire, welcome(job_.key, v.knock, v.nonce)) && welcome_(*knock, v.wire);
+  if (v.have == kConnectRequestBytes)
+    return fill_random(v.nonce).ok() && say(*v.wire, write_challenge(job_.key, v.request, v.nonce));
+  if (!equal_secrets(claim(job_.key, v.request, v.nonce), v.claim)) return false;
+  return say(*v.wire, welcome(job_.key, v.request, v.nonce)) && on_accept_(*request, v.wire);
 }
 
-void Door::remove(Visitors::iterator visitor) {
-  visitor->wire->close();
-  visitors_.erase(visitor);
+void Listener::remove(PendingConnections::iterator pending) {
+  pending->wire->close();
+  pending_.erase(pending);
 }
 
-void Door::tend(Clock::time_point now) {
-  while (!visitors_.empty() && now >= visitors_.front().since + kGreetingTime) remove(visitors_.begin());
+void Listener::tend(Clock::time_point now) {
+  while (!pending_.empty() && now >= pending_.front().since + kGreetingTime) remove(pending_.begin());
   if (!full_) return;
-  if (!visitors_.empty()) remove(visitors_.begin());
+  if (!pending_.empty()) remove(pending_.begin());
   for (const auto& l : listeners_) l->await_readable();
 }
 
-Call::Call(asio::io_context& context, const Job& job, const Knock& knock, std::vector<Endpoint> at, Done done)
-    : context_(context), job_(job), knock_(knock), at_(std::move(at)), done_(std::move(done)) {}
+Connector::Connector(asio::io_context& context, const Job& job, const ConnectRequest& request,
+                     std::vector<Endpoint> at, Done done)
+    : context_(context), job_(job), request_(request), at_(std::move(at)), done_(std::move(done)) {}
 
-void Call::begin() { next({Code::kIo, "it has no address that this rank could reach", knock_.to}); }
+void Connector::begin() { next({Code::kIo, "it has no address that this rank could reach", request_.to}); }
 
-void Call::hang_up() {
+void Connector::close() {
   if (wire_) wire_->close();
   wire_.reset();
 }
 
 // The endpoint before failed so.
-void Call::next(Status why) {
-  hang_up();
+void Connector::next(Status why) {
+  close();
   if (next_ == at_.size() && next_ > 0 && tries_ < kTries) {
     next_ = 0;
     ++tries_;
   }
   while (next_ < at_.size()) {
     const Endpoint& to = at_[next_++];
-    Result<UniqueFd> socket = connect_to(to, knock_.purpose == Purpose::kData ? job_.tos : 0);
+    Result<UniqueFd> socket = connect_to(to, request_.purpose == Purpose::kData ? job_.tos : 0);
     if (socket.ok())
-      wire_ = Wire::take(context_, std::move(*socket), job_.papers.get(), knock_.to,
-                         knock_.purpose == Purpose::kData);
+      wire_ = Wire::take(context_, std::move(*socket), job_.credentials.get(), request_.to,
+                         request_.purpose == Purpose::kData);
     if (!wire_) {
       why = socket.ok() ? Status(Code::kIo, "too few file descriptors (ulimit -n)") : socket.status();
       continue;
     }
     deadline_ = Clock::now() + kGreetingTime;
     have_ = 0;
-    wire_->on_writable = [this] { dial(); };
+    wire_->on_writable = [this] { connect(); };
     wire_->await_writable();
     return;
   }
   Done done = std::move(done_);
-  done({why.code(), why.what(), knock_.to}, nullptr);
+  done({why.code(), why.what(), request_.to}, nullptr);
 }
 
-void Call::dial() {
+void Connector::connect() {
   if (const Status s = connected(wire_->socket()); !s.ok()) {
     const Endpoint& to = at_[next_ - 1];
     return next({s.code(), fmt::format("{} (at {}:{})", s.what(), to.address().to_string(), to.port())});
@@ -152,19 +157,19 @@ void Call::dial() {
   greet();
 }
 
-void Call::greet() {
+void Connector::greet() {
   const std::ptrdiff_t shaken = wire_->shake();
   if (shaken == 0) return wire_->await_readable();
   if (shaken < 0) return next(wire_->why());
   wire_->on_readable = [this] { hear(); };
-  if (const Status s = fill_random(knock_.nonce); !s.ok()) return next(s);
-  said_ = write_knock(knock_);
+  if (const Status s = fill_random(request_.nonce); !s.ok()) return next(s);
+  said_ = write_request(request_);
   if (!say(*wire_, said_))
     return next(wire_->why().ok() ? Status(Code::kPeerLost, "its connection broke") : wire_->why());
   wire_->await_readable();
 }
 
-void Call::hear() {
+void Connector::hear() {
   for (;;) {
     const std::size_t due = have_ < kChallengeBytes ? kChallengeBytes : kChallengeBytes + kWelcomeBytes;
     const std::ptrdiff_t n = wire_->read(Bytes(heard_).first(due).subspan(have_));
@@ -184,14 +189,14 @@ void Call::hear() {
     // Its challenge has shown the key, so these bytes were changed on their way; and it may have taken this rank in.
     Status status;
     if (!equal_secrets(welcome(job_.key, said_, nonce_), heard.last(kWelcomeBytes)))
-      status = {Code::kCorrupt, "its greeting was damaged on the way", knock_.to};
+      status = {Code::kCorrupt, "its greeting was damaged on the way", request_.to};
     Done done = std::move(done_);
     done(status, std::exchange(wire_, nullptr));
     return;
   }
 }
 
-void Call::tend(Clock::time_point now) {
+void Connector::tend(Clock::time_point now) {
   if (wire_ && now >= deadline_) next({Code::kTimeout, "it did not answer"});
 }
 

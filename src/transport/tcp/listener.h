@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where connections begin: the door takes those of others in, a call makes one. Both end in a wire whose other end
-// has proved that it is a rank of this job.
+// New connections: a Listener accepts those of other ranks, a Connector opens one. Each results in a wire whose other
+// end has proved that it is a rank of this job.
 //
-// A stranger at the door makes this rank keep a knock's bytes for a few seconds, and nothing else of it is read than
-// knock and claim. Places are few; where they run out, the visitor goes that has waited longest.
+// For a stranger, the listener stores a request's bytes for a few seconds, and reads no more than request and
+// claim. The number of pending connections is limited; beyond it the listener closes the oldest one.
 #include <chrono>
 #include <list>
 #include <memory>
@@ -22,84 +22,85 @@ struct Job {
   Rank rank = 0;
   int world = 1;
   Secret key = {};
-  int tos = 0;                                     // of data connections
-  std::shared_ptr<const Papers> papers = nullptr;  // all connections are TLS
+  int tos = 0;                                               // of data connections
+  std::shared_ptr<const Credentials> credentials = nullptr;  // all connections are TLS
 };
 
-class Door {
+class Listener {
  public:
-  // Takes the connection over, or says false: this rank does not take such a one now.
-  using Welcome = std::function<bool(const Knock&, const std::shared_ptr<Wire>&)>;
+  // Takes the connection over, or returns false: this rank accepts no such connection now.
+  using OnAccept = std::function<bool(const ConnectRequest&, const std::shared_ptr<Wire>&)>;
 
-  Door(asio::io_context& context, const Job& job) : context_(context), job_(job) {}
-  ~Door();
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
+  Listener(asio::io_context& context, const Job& job) : context_(context), job_(job) {}
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
 
   // Listens at each of these; their ports are known afterwards.
   Status listen(std::vector<Endpoint>& at);
-  void open(Welcome welcome);  // from now on visitors are taken in
+  void open(OnAccept welcome);  // accepts callers from now on
   void tend(Clock::time_point now);
-  bool busy() const { return !visitors_.empty() || full_; }
-  std::size_t visitors() const { return visitors_.size(); }
-  // Why the last visitor was refused by what it showed; empty: none was.
+  bool busy() const { return !pending_.empty() || full_; }
+  std::size_t pending() const { return pending_.size(); }
+  // Why the last caller was refused for invalid bytes; empty: none was.
   const std::string& refused() const { return refused_; }
 
  private:
-  struct Visitor {
+  struct PendingConnection {
     std::shared_ptr<Wire> wire;
     Clock::time_point since;
-    std::array<std::uint8_t, kKnockBytes> knock = {};
+    std::array<std::uint8_t, kConnectRequestBytes> request = {};
     std::array<std::uint8_t, kClaimBytes> claim = {};
     std::size_t have = 0;  // bytes of the two
     Secret nonce = {};
   };
-  using Visitors = std::list<Visitor>;
+  using PendingConnections = std::list<PendingConnection>;
 
   void accept(Wire& listener);
-  void hear(Visitors::iterator visitor);
-  bool take(Visitor& visitor);  // false: it goes
-  void remove(Visitors::iterator visitor);
+  void hear(PendingConnections::iterator pending);
+  bool take(PendingConnection& pending);  // false: it goes
+  void remove(PendingConnections::iterator pending);
 
   asio::io_context& context_;
   const Job& job_;
-  Welcome welcome_;
+  OnAccept on_accept_;
   std::vector<std::shared_ptr<Wire>> listeners_;
-  Visitors visitors_;  // in the order in which they came
-  bool full_ = false;  // no descriptor was left for a visitor
+  PendingConnections pending_;  // in the order in which they came
+  bool full_ = false;           // no descriptor was left for a caller
   std::string refused_;
 };
 
-// One attempt at each of a rank's endpoints until one welcomes this rank; and again, kTries times in all: a greeting
-// that was damaged on its way looks like a stranger's, to both sides.
-class Call {
+// Tries a rank's endpoints in order until one accepts this rank, kTries times in all: to both sides, a damaged
+// handshake looks like a stranger's.
+class Connector {
  public:
   static constexpr int kTries = 3;
   // Once; may destroy the call. A wire that comes with kCorrupt ends at a rank, of which nothing counts.
   using Done = std::function<void(Status, std::shared_ptr<Wire>)>;
 
-  Call(asio::io_context& context, const Job& job, const Knock& knock, std::vector<Endpoint> at, Done done);
-  ~Call() { hang_up(); }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
+  Connector(asio::io_context& context, const Job& job, const ConnectRequest& request,
+            std::vector<Endpoint> at, Done done);
+  ~Connector() { close(); }
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
   void begin();
   void tend(Clock::time_point now);
 
  private:
-  void dial();
+  void connect();
   void greet();
   void hear();
   void next(Status why);
-  void hang_up();
+  void close();
 
   asio::io_context& context_;
   const Job& job_;
-  Knock knock_;
+  ConnectRequest request_;
   std::vector<Endpoint> at_;  // from next_ on: not yet tried
   Done done_;
   std::size_t next_ = 0;
   int tries_ = 1;
-  std::array<std::uint8_t, kKnockBytes> said_ = {};
+  std::array<std::uint8_t, kConnectRequestBytes> said_ = {};
   std::array<std::uint8_t, kChallengeBytes + kWelcomeBytes> heard_ = {};
   std::size_t have_ = 0;
   Secret nonce_ = {};

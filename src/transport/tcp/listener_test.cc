@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Callers at a rank's door.
+// Callers at a rank's listener.
 #include "transport/tcp/listener.h"
 
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@ using namespace std::chrono_literals;
 
 const Job kHost{.rank = 0, .world = 3, .key = {1}};
 const Job kCaller{.rank = 1, .world = 3, .key = {1}};
-constexpr Knock kKnock{.purpose = Purpose::kControl, .from = 1, .to = 0};
+constexpr ConnectRequest kKnock{.purpose = Purpose::kControl, .from = 1, .to = 0};
 
 class TcpDoor : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(door_.listen(at_).ok());
-    door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) {
-      heard_.push_back(knock);
+    ASSERT_TRUE(listener_.listen(at_).ok());
+    listener_.open([this](const ConnectRequest& request, const std::shared_ptr<Wire>& wire) {
+      heard_.push_back(request);
       let_in_.push_back(wire);
       return true;
     });
@@ -29,17 +29,17 @@ class TcpDoor : public ::testing::Test {
     const auto deadline = Clock::now() + 20s;
     while (!until() && Clock::now() < deadline) context_.run_one_for(1ms);
   }
-  void settle() {
+  void end_operations() {
     for (int i = 0; i < 50; ++i) context_.run_one_for(1ms);
   }
   std::shared_ptr<Wire> visit() {
     Result<UniqueFd> socket = connect_to(at_[0], 0);
     EXPECT_TRUE(socket.ok()) << socket.status().what();
     std::shared_ptr<Wire> wire = Wire::take(context_, std::move(*socket));
-    settle();
+    end_operations();
     return wire;
   }
-  // All that has come, and whether the door hung up.
+  // All that has come, and whether the listener hung up.
   static std::pair<std::size_t, bool> heard(Wire& wire) {
     std::uint8_t some[4096];
     std::size_t all = 0;
@@ -50,10 +50,10 @@ class TcpDoor : public ::testing::Test {
     }
   }
   // Calls as this job; the Status, and the wire where that is ok.
-  std::pair<Status, std::shared_ptr<Wire>> call(const Job& job, const Knock& knock) {
+  std::pair<Status, std::shared_ptr<Wire>> call(const Job& job, const ConnectRequest& request) {
     std::optional<std::pair<Status, std::shared_ptr<Wire>>> done;
-    Call one(context_, job, knock, at_,
-             [&](Status s, std::shared_ptr<Wire> wire) { done.emplace(std::move(s), std::move(wire)); });
+    Connector one(context_, job, request, at_,
+                  [&](Status s, std::shared_ptr<Wire> wire) { done.emplace(std::move(s), std::move(wire)); });
     one.begin();
     run([&] { return done.has_value(); });
     return done.value_or(std::pair(Status(Code::kTimeout, "nobody answered"), nullptr));
@@ -61,9 +61,9 @@ class TcpDoor : public ::testing::Test {
 
   asio::io_context context_{1};
   Job host_ = kHost;
-  Door door_{context_, host_};
+  Listener listener_{context_, host_};
   std::vector<Endpoint> at_{{asio::ip::address_v4::loopback(), 0}};
-  std::vector<Knock> heard_;
+  std::vector<ConnectRequest> heard_;
   std::vector<std::shared_ptr<Wire>> let_in_;
 };
 
@@ -89,8 +89,8 @@ TEST_F(TcpDoor, both_sides_refuse_another_key) {
 }
 
 TEST_F(TcpDoor, who_is_not_meant_is_not_let_in) {
-  for (const Knock& wrong :
-       {Knock{.from = 1, .to = 2}, Knock{.from = 0, .to = 0}, Knock{.from = 3, .to = 0}}) {
+  for (const ConnectRequest& wrong : {ConnectRequest{.from = 1, .to = 2}, ConnectRequest{.from = 0, .to = 0},
+                                      ConnectRequest{.from = 3, .to = 0}}) {
     EXPECT_FALSE(call(kCaller, wrong).first.ok());
   }
   EXPECT_TRUE(let_in_.empty());
@@ -98,58 +98,58 @@ TEST_F(TcpDoor, who_is_not_meant_is_not_let_in) {
 
 TEST_F(TcpDoor, a_stranger_learns_nothing_but_a_challenge) {
   const auto wire = visit();
-  const auto knock = write_knock(kKnock);
-  EXPECT_EQ(wire->write(knock), static_cast<std::ptrdiff_t>(kKnockBytes));
-  settle();
+  const auto request = write_request(kKnock);
+  EXPECT_EQ(wire->write(request), static_cast<std::ptrdiff_t>(kConnectRequestBytes));
+  end_operations();
   EXPECT_EQ(heard(*wire), std::pair(kChallengeBytes, false));
   const std::vector<std::uint8_t> guess(kClaimBytes, 9);
   EXPECT_EQ(wire->write(guess), static_cast<std::ptrdiff_t>(kClaimBytes));
-  settle();
+  end_operations();
   EXPECT_EQ(heard(*wire), std::pair(std::size_t{0}, true));
   EXPECT_TRUE(let_in_.empty());
   const auto other = visit();
   const std::vector<std::uint8_t> noise(100'000, 'x');
   EXPECT_GT(other->write(noise), 0);
-  settle();
+  end_operations();
   EXPECT_EQ(heard(*other), std::pair(std::size_t{0}, true));
 }
 
-// A knock that was recorded, with its claim, meets another challenge.
+// A request that was recorded, with its claim, meets another challenge.
 TEST_F(TcpDoor, what_was_recorded_is_worth_nothing) {
-  const auto knock = write_knock(kKnock);
+  const auto request = write_request(kKnock);
   std::vector<std::uint8_t> claimed;
   for (int k = 0; k < 2; ++k) {
     const auto wire = visit();
-    EXPECT_GT(wire->write(knock), 0);
-    settle();
+    EXPECT_GT(wire->write(request), 0);
+    end_operations();
     std::array<std::uint8_t, kChallengeBytes> challenge;
     ASSERT_EQ(wire->read(challenge), static_cast<std::ptrdiff_t>(kChallengeBytes));
     if (k == 0) {
-      const Secret right = claim(kCaller.key, knock, *read_challenge(kCaller.key, knock, challenge));
+      const Secret right = claim(kCaller.key, request, *read_challenge(kCaller.key, request, challenge));
       claimed.assign(right.begin(), right.end());
     }
     EXPECT_GT(wire->write(claimed), 0);
-    settle();
+    end_operations();
     EXPECT_EQ(let_in_.size(), 1U) << k;
   }
 }
 
-// Hundreds of visitors that say nothing, or half a word: places are few, and a rank comes in all the same.
+// Hundreds of callers that say nothing, or half a word: places are few, and a rank comes in all the same.
 TEST_F(TcpDoor, a_crowd_holds_no_memory_and_no_place) {
   std::vector<std::shared_ptr<Wire>> crowd;
   for (int i = 0; i < 300; ++i) {
     Result<UniqueFd> socket = connect_to(at_[0], 0);
     ASSERT_TRUE(socket.ok());
     crowd.push_back(Wire::take(context_, std::move(*socket)));
-    if (i % 2 == 0) (void)crowd.back()->write(ByteView(write_knock(kKnock)).first(20));
+    if (i % 2 == 0) (void)crowd.back()->write(ByteView(write_request(kKnock)).first(20));
     context_.poll();
-    EXPECT_LE(door_.visitors(), 64U);
+    EXPECT_LE(listener_.pending(), 64U);
   }
-  settle();
-  EXPECT_EQ(door_.visitors(), 64U);
+  end_operations();
+  EXPECT_EQ(listener_.pending(), 64U);
   EXPECT_TRUE(call(kCaller, kKnock).first.ok());
-  door_.tend(Clock::now() + 6s);
-  EXPECT_EQ(door_.visitors(), 0U);
+  listener_.tend(Clock::now() + 6s);
+  EXPECT_EQ(listener_.pending(), 0U);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ namespace tithe {
 namespace tcp {
 namespace {
 
-constexpr Dialect kDialect{.magic = 0x50435454, .name = "transport tcp", .major = 3};  // "TTCP" in file order
+constexpr TransportVersion kTransportVersion{
+    .magic = 0x50435454, .name = "transport tcp", .major = 3};  // "TTCP" in file order
 
 constexpr TransportOption kOptions[] = {
     {"streams", "1", "data connections to each rank, 1 to 64: more fill a fast link over a long way"},
@@ -53,9 +54,9 @@ Result<Options> options_of(Rank rank, std::span<const std::string> values) {
   options.tos = *tos;
   options.trust = std::move(*trust);
   if (!values[3].empty()) {
-    Result<std::shared_ptr<const Papers>> papers = Papers::load(values[3], rank);
-    if (!papers.ok()) return papers.status();
-    options.papers = std::move(*papers);
+    Result<std::shared_ptr<const Credentials>> credentials = Credentials::load(values[3], rank);
+    if (!credentials.ok()) return credentials.status();
+    options.credentials = std::move(*credentials);
   }
   return options;
 }
@@ -74,7 +75,7 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
                                               std::vector<Endpoint>& at) {
   const Result<Options> options = options_of(connect.rank, values);
   if (!options.ok()) return options.status();
-  at = places_to_listen(options->trust, options->papers != nullptr);
+  at = listen_endpoints(options->trust, options->credentials != nullptr);
   if (!options->trust.empty() &&
       std::all_of(at.begin(), at.end(), [](const Endpoint& e) { return e.address().is_loopback(); }))
     return Status(
@@ -98,23 +99,23 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span<const std::string> values) {
   const auto deadline = Clock::now() + connect.timeout;
-  Places mine{.network = my_network(), .secured = !values[3].empty(), .at = {}};
+  EndpointList mine{.network = my_network(), .secured = !values[3].empty(), .at = {}};
   Result<std::unique_ptr<TcpTransport>> transport = prepare(connect, values, mine.at);
-  Hello hello{
-      .trouble = transport.status(), .address = write_places(mine), .link_rate = link_rate_of(mine.at)};
-  const Result<Introduced> all = introduce(connect, std::move(hello), kDialect);
+  PeerInfo info{
+      .trouble = transport.status(), .address = write_endpoints(mine), .link_rate = link_rate_of(mine.at)};
+  const Result<PeerTable> all = exchange_peer_info(connect, std::move(info), kTransportVersion);
   if (!all.ok()) return all.status();
-  std::vector<std::vector<Endpoint>> ways(static_cast<std::size_t>(connect.world));
+  std::vector<std::vector<Endpoint>> endpoints(static_cast<std::size_t>(connect.world));
   for (Rank r = 0; connect.world > 1 && r < connect.world; ++r) {
-    const Result<Places> places = read_places(all->hellos[static_cast<std::size_t>(r)].address);
-    if (!places.ok()) return Status(Code::kCorrupt, fmt::format("rank {}: {}", r, places.status().what()), r);
-    if (places->secured != mine.secured)
+    const Result<EndpointList> listed = read_endpoints(all->infos[static_cast<std::size_t>(r)].address);
+    if (!listed.ok()) return Status(Code::kCorrupt, fmt::format("rank {}: {}", r, listed.status().what()), r);
+    if (listed->secured != mine.secured)
       return Status(Code::kMismatch,
                     fmt::format("rank {} {} tls=, and this rank {}: give it to all ranks or to none", r,
-                                places->secured ? "has" : "lacks", mine.secured ? "has it" : "lacks it"),
+                                listed->secured ? "has" : "lacks", mine.secured ? "has it" : "lacks it"),
                     r);
-    ways[static_cast<std::size_t>(r)] = ways_to(*places, mine.network);
-    if (r != connect.rank && ways[static_cast<std::size_t>(r)].empty())
+    endpoints[static_cast<std::size_t>(r)] = endpoints_to(*listed, mine.network);
+    if (r != connect.rank && endpoints[static_cast<std::size_t>(r)].empty())
       return Status(
           Code::kInvalid,
           fmt::format("rank {} is on another host than this rank, and listens on its loopback alone: name "
@@ -126,9 +127,9 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
   (*transport)->learn(*all);
   // The time that the exchange left, and a tenth of all of it where the exchange took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  TITHE_TRY(
-      (*transport)
-          ->connect(all->key, std::move(ways), std::max(left, connect.timeout / 10), connect.interrupted));
+  TITHE_TRY((*transport)
+                ->connect(all->key, std::move(endpoints), std::max(left, connect.timeout / 10),
+                          connect.interrupted));
   return std::unique_ptr<Transport>(std::move(*transport));
 }
 
@@ -138,9 +139,9 @@ TransportLook look() {
   TransportLook look;
   for (const Local& l : local_addresses())
     if (std::string way = "tcp/" + l.interface;
-        std::find(look.ways.begin(), look.ways.end(), way) == look.ways.end())
-      look.ways.push_back(std::move(way));
-  if (look.ways.empty())
+        std::find(look.endpoints.begin(), look.endpoints.end(), way) == look.endpoints.end())
+      look.endpoints.push_back(std::move(way));
+  if (look.endpoints.empty())
     look.lacks.emplace_back("no interface is up, not even the loopback (ip link set lo up)");
   return look;
 }

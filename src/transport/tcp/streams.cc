@@ -24,9 +24,9 @@ void TcpTransport::open_streams(Peer& p) {
   p.outflows.resize(static_cast<std::size_t>(options_.streams));
   for (int k = 0; k < options_.streams && !p.broken; ++k) {
     Outflow& flow = p.outflows[static_cast<std::size_t>(k)];
-    flow.call = std::make_unique<Call>(
-        context_, job_, Knock{.purpose = Purpose::kData, .stream = k, .from = rank(), .to = p.rank}, p.ways,
-        [this, &p, &flow](const Status& s, std::shared_ptr<Wire> wire) {
+    flow.call = std::make_unique<Connector>(
+        context_, job_, ConnectRequest{.purpose = Purpose::kData, .stream = k, .from = rank(), .to = p.rank},
+        p.ways, [this, &p, &flow](const Status& s, std::shared_ptr<Wire> wire) {
           if (!s.ok()) return distrust(p, {s.code(), fmt::format("no data connection: {}", s.what())});
           keep_alive(wire->socket(), silence_);
           flow.wire = std::move(wire);
@@ -70,7 +70,7 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
     return false;
   }
   const auto written = static_cast<std::size_t>(n);
-  flow.pace.wrote(written);
+  flow.congestion.wrote(written);
   flow.at += written;
   flow.left -= written;
   flow.uncounted += written;
@@ -106,9 +106,10 @@ std::size_t TcpTransport::room(Outflow& flow) {
     flow.looked = now;
   }
   flow.look.under_way = under_way(flow.wire->socket());
-  flow.look.dry = flow.pace.fears() && is_idle();
+  flow.look.dry = flow.congestion.fears() && is_idle();
   const auto streams = static_cast<std::size_t>(options_.streams);
-  return flow.pace.room(now, flow.look, window_ == 0 ? SIZE_MAX : std::max(Pace::kAlways, window_ / streams));
+  return flow.congestion.room(now, flow.look,
+                              window_ == 0 ? SIZE_MAX : std::max(Congestion::kAlways, window_ / streams));
 }
 
 // Nothing is under way to anybody.
@@ -121,7 +122,7 @@ bool TcpTransport::is_idle() const {
 
 void TcpTransport::pause(Peer& p, Outflow& flow) {
   flow.pauses = true;
-  flow.pause->expires_after(flow.pace.wait());
+  flow.pause->expires_after(flow.congestion.wait());
   flow.pause->async_wait([this, &p, &flow, wire = flow.wire](const asio::error_code& error) {
     if (error || !wire->open()) return;  // the stream may be gone
     flow.pauses = false;
@@ -204,11 +205,11 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
 // Its receive was granted, and withdrawn before it came.
 bool TcpTransport::keep(Peer& p, Incoming& incoming) {
   if (!incoming.kept.empty()) return true;
-  if (incoming.body > p.aside) {
+  if (incoming.body > p.unread_room) {
     distrust(p, {Code::kCorrupt, "it sent long messages that nobody had granted"});
     return false;
   }
-  p.aside -= incoming.body;
+  p.unread_room -= incoming.body;
   incoming.kept.resize(incoming.body);
   return true;
 }

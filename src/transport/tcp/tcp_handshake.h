@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The words on a new connection until both ends know that the other is a rank of this job, as functions between bytes
-// and values. Everything has a fixed length, so that a stranger makes nobody keep more than one of these.
+// The messages on a new connection by which each end proves that it is a rank of this job, as functions between bytes
+// and values. Each message has a fixed length, so a stranger cannot make a rank store more than one of them.
 // Little-endian:
 //
-//   knock      caller:  u32 magic | u8 version | u8 purpose | u16 stream | u32 from | u32 to | nonce, 32 bytes
+//   request    caller:  u32 magic | u8 version | u8 purpose | u16 stream | u32 from | u32 to | nonce, 32 bytes
 //   challenge  host:    u32 magic | nonce, 32 bytes | proof, 32 bytes
 //   claim      caller:  proof, 32 bytes
 //   welcome    host:    proof, 32 bytes
 //
-// Proofs are HMAC-SHA256 by the key of the job over the knock and the host's nonce, each for its own purpose.
+// Proofs are HMAC-SHA256 by the key of the job over the request and the host's nonce, each for its own purpose.
 #include <array>
 #include <optional>
 
@@ -18,7 +18,7 @@
 
 namespace tithe::tcp {
 
-inline constexpr std::size_t kKnockBytes = 16 + kSecretBytes;
+inline constexpr std::size_t kConnectRequestBytes = 16 + kSecretBytes;
 inline constexpr std::size_t kChallengeBytes = 4 + 2 * kSecretBytes;
 inline constexpr std::size_t kClaimBytes = kSecretBytes;
 inline constexpr std::size_t kWelcomeBytes = kSecretBytes;
@@ -26,25 +26,25 @@ inline constexpr int kMostStreams = 64;
 
 enum class Purpose : std::uint8_t { kControl, kData };  // kData: from the caller to the host alone
 
-struct Knock {
+struct ConnectRequest {
   Purpose purpose = Purpose::kControl;
   int stream = 0;  // which of the caller's data connections
   Rank from = 0;
   Rank to = 0;
   Secret nonce = {};
-  friend bool operator==(const Knock&, const Knock&) = default;
+  friend bool operator==(const ConnectRequest&, const ConnectRequest&) = default;
 };
 
-std::array<std::uint8_t, kKnockBytes> write_knock(const Knock& knock);
+std::array<std::uint8_t, kConnectRequestBytes> write_request(const ConnectRequest& request);
 // Nothing where no rank of this version would say it.
-std::optional<Knock> read_knock(ByteView bytes);
+std::optional<ConnectRequest> read_request(ByteView bytes);
 
-std::array<std::uint8_t, kChallengeBytes> write_challenge(const Secret& key, ByteView knock,
+std::array<std::uint8_t, kChallengeBytes> write_challenge(const Secret& key, ByteView request,
                                                           const Secret& nonce);
 // The host's nonce, where it has the key.
-std::optional<Secret> read_challenge(const Secret& key, ByteView knock, ByteView challenge);
+std::optional<Secret> read_challenge(const Secret& key, ByteView request, ByteView challenge);
 
-Secret claim(const Secret& key, ByteView knock, const Secret& nonce);
-Secret welcome(const Secret& key, ByteView knock, const Secret& nonce);
+Secret claim(const Secret& key, ByteView request, const Secret& nonce);
+Secret welcome(const Secret& key, ByteView request, const Secret& nonce);
 
 }  // namespace tithe::tcp

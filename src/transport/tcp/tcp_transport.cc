@@ -21,12 +21,12 @@ constexpr auto kLongestNap = std::chrono::nanoseconds(500ms);
 }  // namespace
 
 TcpTransport::TcpTransport(Rank rank, int world, const Options& options, std::chrono::milliseconds silence)
-    : job_{.rank = rank, .world = world, .tos = options.tos, .papers = options.papers},
+    : job_{.rank = rank, .world = world, .tos = options.tos, .credentials = options.credentials},
       options_(options),
       silence_(silence),
       context_(1),
       work_(context_.get_executor()),
-      door_(context_, job_),
+      listener_(context_, job_),
       peers_(static_cast<std::size_t>(world)) {
   for (int r = 0; r < world; ++r) at(r).rank = r;
 }
@@ -42,17 +42,19 @@ Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint
     p.out_check = first_check(key, rank(), p.rank);
     p.in_check = first_check(key, p.rank, rank());
   }
-  door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) { return welcome(knock, wire); });
+  listener_.open([this](const ConnectRequest& request, const std::shared_ptr<Wire>& wire) {
+    return welcome(request, wire);
+  });
   for (Peer& p : peers_) {
     if (p.rank == rank()) continue;
     p.ways = std::move(ways[static_cast<std::size_t>(p.rank)]);
     if (p.rank < rank()) continue;
-    p.call = std::make_unique<Call>(context_, job_,
-                                    Knock{.purpose = Purpose::kControl, .from = rank(), .to = p.rank}, p.ways,
-                                    [this, &p](const Status& s, std::shared_ptr<Wire> wire) {
-                                      if (wire) attach_control(p, std::move(wire));
-                                      if (!s.ok()) distrust(p, s);
-                                    });
+    p.call = std::make_unique<Connector>(
+        context_, job_, ConnectRequest{.purpose = Purpose::kControl, .from = rank(), .to = p.rank}, p.ways,
+        [this, &p](const Status& s, std::shared_ptr<Wire> wire) {
+          if (wire) attach_control(p, std::move(wire));
+          if (!s.ok()) distrust(p, s);
+        });
     p.call->begin();
   }
   const Status status = connect_all(timeout, interrupted);
@@ -70,9 +72,10 @@ Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
       if (Clock::now() >= deadline) {
         std::string text = fmt::format("rank {} did not connect within {:.3g} s", p.rank,
                                        std::chrono::duration<double>(timeout).count());
-        text += door_.refused().empty() ? "; if it only starts late, raise timeout" : "";
-        if (!door_.refused().empty()) text += fmt::format("; who came was refused: {}", door_.refused());
-        return {door_.refused().empty() ? Code::kTimeout : Code::kMismatch, text, p.rank};
+        text += listener_.refused().empty() ? "; if it only starts late, raise timeout" : "";
+        if (!listener_.refused().empty())
+          text += fmt::format("; who came was refused: {}", listener_.refused());
+        return {listener_.refused().empty() ? Code::kTimeout : Code::kMismatch, text, p.rank};
       }
       if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
       run_for(100ms);
@@ -81,15 +84,15 @@ Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
   return {};
 }
 
-bool TcpTransport::welcome(const Knock& knock, const std::shared_ptr<Wire>& wire) {
-  Peer& p = at(knock.from);
+bool TcpTransport::welcome(const ConnectRequest& request, const std::shared_ptr<Wire>& wire) {
+  Peer& p = at(request.from);
   if (!p.gone.ok()) return false;
-  if (knock.purpose == Purpose::kControl) {
-    if (p.control || knock.from > rank()) return false;
+  if (request.purpose == Purpose::kControl) {
+    if (p.control || request.from > rank()) return false;
     attach_control(p, wire);
     return true;
   }
-  Inflow& flow = inflow(p, knock.stream);
+  Inflow& flow = inflow(p, request.stream);
   if (flow.wire) return false;
   keep_alive(wire->socket(), silence_);
   flow.wire = wire;
@@ -175,7 +178,7 @@ void TcpTransport::cancel(OpId id) {
         waits = true;
       }
     if (waits && --lane.posted < lane.granted) {
-      p.aside += op->size;
+      p.unread_room += op->size;
       owe_grant(p, op->channel, lane);
     }
     for (auto& [number, incoming] : p.incoming)
@@ -243,7 +246,7 @@ std::uint64_t TcpTransport::bytes_received(Rank peer) const {
 void TcpTransport::progress() {
   const auto grant = [this] {
     for (Peer& p : peers_)
-      if (!p.owed.empty()) say_grants(p);
+      if (!p.to_grant.empty()) say_grants(p);
   };
   grant();
   // Bounded, so that a fast sender cannot keep the caller here for ever.
@@ -282,7 +285,7 @@ void TcpTransport::distrust(Peer& p, const Status& why) {
 }
 
 void TcpTransport::tend() {
-  if (door_.busy()) door_.tend(Clock::now());
+  if (listener_.busy()) listener_.tend(Clock::now());
   for (Peer& p : peers_) {
     if (p.call) p.call->tend(Clock::now());
     for (Outflow& flow : p.outflows)
@@ -290,12 +293,12 @@ void TcpTransport::tend() {
   }
   while (std::exchange(must_tend_, false))
     for (Peer& p : peers_)
-      if (!p.gone.ok()) settle(p);
+      if (!p.gone.ok()) end_operations(p);
 }
 
 // Answers what cannot end well any more.
-void TcpTransport::settle(Peer& p) {
-  if (p.broken && std::exchange(p.settled, true)) return;
+void TcpTransport::end_operations(Peer& p) {
+  if (p.broken && std::exchange(p.ended, true)) return;
   const auto end = [&](auto hopeless) {
     const std::vector<Op*> now(active_);
     for (Op* op : now)
@@ -306,7 +309,7 @@ void TcpTransport::settle(Peer& p) {
     p.ready.clear();
     p.incoming.clear();
     p.lanes.clear();
-    p.owed.clear();
+    p.to_grant.clear();
     p.call.reset();
     p.outflows.clear();
     p.inflows.clear();
@@ -322,7 +325,7 @@ void TcpTransport::settle(Peer& p) {
     }
     p.incoming.clear();
     p.lanes.clear();
-    p.owed.clear();
+    p.to_grant.clear();
     return end([](const Op* op) { return op->is_recv || op->body > 0; });
   }
   // It left: what it sent and this rank receives goes on.

@@ -47,9 +47,9 @@ inline constexpr std::size_t kMostUnread = 64 * 1024 * 1024;
 
 struct Options {
   int streams = 1;
-  int tos = 0;                                     // of data connections
-  Networks trust = {};                             // where to listen beside the loopback
-  std::shared_ptr<const Papers> papers = nullptr;  // of TLS; nullptr: connections are plain
+  int tos = 0;                                               // of data connections
+  Networks trust = {};                                       // where to listen beside the loopback
+  std::shared_ptr<const Credentials> credentials = nullptr;  // of TLS; nullptr: connections are plain
 };
 
 class TcpTransport final : public Transport {
@@ -57,12 +57,12 @@ class TcpTransport final : public Transport {
   TcpTransport(Rank rank, int world, const Options& options, std::chrono::milliseconds silence);
   ~TcpTransport() override;
 
-  void learn(const Introduced& all) {
+  void learn(const PeerTable& all) {
     hosts_ = all.hosts;
     link_rate_ = all.link_rate;
     cores_ = all.cores;
   }
-  Status listen(std::vector<Endpoint>& at) { return door_.listen(at); }
+  Status listen(std::vector<Endpoint>& at) { return listener_.listen(at); }
   // Makes the control connections: to higher ranks this one calls, lower ones call here. kTimeout names the first
   // that is missing, kCancelled where `interrupted` said so.
   Status connect(const Secret& key, std::vector<std::vector<Endpoint>> ways,
@@ -79,7 +79,7 @@ class TcpTransport final : public Transport {
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override;
-  std::vector<std::string> said() override { return guard_.said(); }
+  std::vector<std::string> messages() override { return guard_.messages(); }
   void window(std::size_t bytes) override { window_ = bytes; }
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
@@ -137,11 +137,11 @@ class TcpTransport final : public Transport {
   };
 
   struct Outflow {  // a data connection from here
-    std::unique_ptr<Call> call;
+    std::unique_ptr<Connector> call;
     std::shared_ptr<Wire> wire;
     bool full = false;  // it takes nothing just now
-    Pace pace = {};
-    Pace::Look look = {};
+    Congestion congestion = {};
+    Congestion::Look look = {};
     Clock::time_point looked = {};
     std::unique_ptr<asio::steady_timer> pause = {};
     bool pauses = false;               // its link has enough until then
@@ -165,7 +165,7 @@ class TcpTransport final : public Transport {
   struct Peer {
     Rank rank = 0;
     std::vector<Endpoint> ways;
-    std::unique_ptr<Call> call;
+    std::unique_ptr<Connector> call;
     std::shared_ptr<Wire> control;
     bool full = false;        // the control connection takes nothing just now
     bool hears = false;       // what it said is being taken in
@@ -174,10 +174,11 @@ class TcpTransport final : public Transport {
     bool answered = false;    // it has heard ours
     bool broken = false;      // nothing more can be exchanged
     bool distrusted = false;  // what comes from it is read and forgotten
-    bool settled = false;     // and everybody who waited knows
+    bool ended = false;       // and everybody who waited knows
     std::uint64_t bytes_received = 0;
-    std::size_t unread = 0;           // memory of messages that wait for a receive
-    std::size_t aside = kMostUnread;  // room for bodies that no receive takes; more with each one withdrawn
+    std::size_t unread = 0;  // memory of messages that wait for a receive
+    std::size_t unread_room =
+        kMostUnread;  // room for bodies that no receive takes; more with each one withdrawn
     Status gone = {};
 
     std::vector<std::uint8_t> out;  // control: from out_sent on, not written yet
@@ -193,7 +194,7 @@ class TcpTransport final : public Transport {
     Check out_check = 0, in_check = 0;  // the last ones
 
     std::unordered_map<Channel, Lane> lanes;
-    std::vector<Lane*> owed;  // lanes that owe a grant
+    std::vector<Lane*> to_grant;  // lanes whose grant is not sent
     std::vector<Channel> owed_channels;
     std::uint32_t numbers_out = 0, numbers_in = 0;
     std::map<std::uint32_t, Incoming> incoming;
@@ -205,7 +206,7 @@ class TcpTransport final : public Transport {
   // tcp_transport.cc
   Op* take_op(Rank peer, Channel channel, OpId id, bool is_recv);
   void finish(Op* op, std::size_t bytes, Status status);
-  bool welcome(const Knock& knock, const std::shared_ptr<Wire>& wire);
+  bool welcome(const ConnectRequest& request, const std::shared_ptr<Wire>& wire);
   void attach_control(Peer& peer, std::shared_ptr<Wire> wire);
   void break_off(Peer& peer, const Status& why);
   void distrust(Peer& peer, const Status& why);
@@ -213,7 +214,7 @@ class TcpTransport final : public Transport {
   void run_for(std::chrono::nanoseconds most);
   Status connect_all(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted);
   void tend();
-  void settle(Peer& peer);
+  void end_operations(Peer& peer);
   void listen_for_silence(Clock::time_point now);
   void close_now();
   bool valid(Rank peer) const { return peer >= 0 && peer < world() && peer != rank(); }
@@ -258,7 +259,7 @@ class TcpTransport final : public Transport {
   const std::chrono::milliseconds silence_;
   asio::io_context context_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  Door door_;
+  Listener listener_;
   std::vector<Peer> peers_;
   std::deque<Op> ops_;  // storage; addresses stay
   std::vector<Op*> free_;
@@ -271,7 +272,7 @@ class TcpTransport final : public Transport {
   std::string last_words_;         // why this rank could not connect
   Clock::time_point looked_ = {};  // for silence
   std::uint64_t bytes_sent_ = 0;
-  std::size_t window_ = 0;  // of what goes to one peer; 0: as Pace says
+  std::size_t window_ = 0;  // of bytes in flight to one peer; 0: as Congestion says
 };
 
 }  // namespace tithe::tcp

@@ -29,10 +29,10 @@ class ByHand : public ::testing::Test {
     mine_.assign(1, {asio::ip::address_v4::loopback(), 0});
     ASSERT_TRUE(rank0_->listen(mine_).ok());
     if (at_[0].port() == 0) {
-      ASSERT_TRUE(door_.listen(at_).ok());
+      ASSERT_TRUE(listener_.listen(at_).ok());
     }
-    door_.open([this](const Knock& knock, const std::shared_ptr<Wire>& wire) {
-      (knock.purpose == Purpose::kControl ? control_ : data_[knock.stream]) = wire;
+    listener_.open([this](const ConnectRequest& request, const std::shared_ptr<Wire>& wire) {
+      (request.purpose == Purpose::kControl ? control_ : data_[request.stream]) = wire;
       return true;
     });
     std::atomic<bool> over = false;
@@ -64,7 +64,7 @@ class ByHand : public ::testing::Test {
     read_into(control_, said_);
     for (auto& [stream, wire] : data_) read_into(wire, bodies_[stream]);
   }
-  void settle() {
+  void end_operations() {
     for (int i = 0; i < 30; ++i) step();
   }
   static void read_into(const std::shared_ptr<Wire>& wire, std::vector<std::uint8_t>& out) {
@@ -93,7 +93,7 @@ class ByHand : public ::testing::Test {
 
   asio::io_context context_{1};
   Job job_{.rank = 1, .world = 2, .key = kKey};
-  Door door_{context_, job_};
+  Listener listener_{context_, job_};
   std::vector<Endpoint> at_{{asio::ip::address_v4::loopback(), 0}};
   std::vector<Endpoint> mine_{{asio::ip::address_v4::loopback(), 0}};
   std::shared_ptr<Wire> control_;
@@ -115,7 +115,7 @@ TEST_F(ByHand, payloads_travel_apart_from_headers) {
     done_.clear();
     const auto frame = content(kFrameHeaderBytes + 4 * floats + kFrameTrailerBytes);
     ASSERT_TRUE(rank0_->send(1, 5, frame, 1).ok());
-    settle();
+    end_operations();
     EXPECT_TRUE(bodies_[0].empty() && bodies_[1].empty() && bodies_[2].empty()) << "nobody granted it";
     const auto [head, edge] = next_record();
     EXPECT_EQ(head.kind, Kind::kLong);
@@ -243,8 +243,8 @@ TEST_F(ByHand, a_body_that_nobody_granted_is_not_kept_without_measure) {
   say({.kind = Kind::kLong, .about = 2, .n = bytes}, std::vector<std::uint8_t>(bytes - body_bytes(bytes), 1));
   say({.kind = Kind::kPiece, .about = 0, .n = 32});
   std::optional<std::pair<Status, std::shared_ptr<Wire>>> data;
-  Call call(context_, job_, {.purpose = Purpose::kData, .from = 1, .to = 0}, mine_,
-            [&](Status s, std::shared_ptr<Wire> wire) { data.emplace(std::move(s), std::move(wire)); });
+  Connector call(context_, job_, {.purpose = Purpose::kData, .from = 1, .to = 0}, mine_,
+                 [&](Status s, std::shared_ptr<Wire> wire) { data.emplace(std::move(s), std::move(wire)); });
   call.begin();
   run([&] { return !rank0_->peer_status(1).ok(); });
   EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt) << rank0_->peer_status(1).what();

@@ -154,16 +154,16 @@ Status fits(X509* certificate, const std::string& path) {
 
 std::string certificate_name(Rank rank) { return fmt::format("rank{}.tithe", rank); }
 
-void Papers::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }
+void Credentials::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }
 
-Result<std::shared_ptr<const Papers>> Papers::load(const std::string& folder, Rank rank) {
+Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& folder, Rank rank) {
   const File authority(folder + "/ca.pem", false);
   const File certificate(fmt::format("{}/rank{}.pem", folder, rank), false);
   const File key(fmt::format("{}/rank{}.key", folder, rank), true);
   for (const File* file : {&authority, &certificate, &key}) TITHE_TRY(file->status);
-  auto papers = std::make_shared<Papers>();
-  papers->context_.reset(SSL_CTX_new(TLS_method()));
-  SSL_CTX* const c = papers->context();
+  auto credentials = std::make_shared<Credentials>();
+  credentials->context_.reset(SSL_CTX_new(TLS_method()));
+  SSL_CTX* const c = credentials->context();
   if (c == nullptr) return Status(Code::kIo, "tls: " + last_words());
   SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION);
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
@@ -187,11 +187,11 @@ Result<std::shared_ptr<const Papers>> Papers::load(const std::string& folder, Ra
   if (X509_check_host(SSL_CTX_get0_certificate(c), name.c_str(), name.size(), kExactName, nullptr) != 1)
     return wrong(fmt::format("tls: {} is not for {}", certificate.name, name));
   TITHE_TRY(fits(SSL_CTX_get0_certificate(c), certificate.name));
-  return std::shared_ptr<const Papers>(std::move(papers));
+  return std::shared_ptr<const Credentials>(std::move(credentials));
 }
 
-TlsEnd::TlsEnd(const Papers& papers, Rank calls, Move give, Move take, bool met)
-    : give_(std::move(give)), take_(std::move(take)), ssl_(SSL_new(papers.context())), met_(met) {
+TlsEnd::TlsEnd(const Credentials& credentials, Rank calls, Move give, Move take, bool met)
+    : give_(std::move(give)), take_(std::move(take)), ssl_(SSL_new(credentials.context())), met_(met) {
   TITHE_ASSERT(ssl_ != nullptr);
   BIO* const bio = BIO_new(Network::method());
   BIO_set_data(bio, this);

@@ -26,12 +26,12 @@ namespace tithe::tcp {
 
 std::string certificate_name(Rank rank);  // "rank3.tithe"
 
-// The papers that a rank shows, and the authority that it believes.
-class Papers {
+// The credentials that a rank shows, and the authority that it believes.
+class Credentials {
  public:
   // kInvalid: a file that is missing, no regular file, readable by others, or not for this rank as a server and as a
   // client; with its name and the cure.
-  static Result<std::shared_ptr<const Papers>> load(const std::string& folder, Rank rank);
+  static Result<std::shared_ptr<const Credentials>> load(const std::string& folder, Rank rank);
   ssl_ctx_st* context() const { return context_.get(); }
 
  private:
@@ -50,7 +50,7 @@ class TlsEnd {
 
   // A caller names the rank that it calls; a host passes -1, and asks is_rank() once that has named itself. `met`: the
   // other end has passed on another connection, so bytes that make no sense are damage from the first one on.
-  TlsEnd(const Papers& papers, Rank calls, Move give, Move take, bool met = false);
+  TlsEnd(const Credentials& credentials, Rank calls, Move give, Move take, bool met = false);
   ~TlsEnd();
   TlsEnd(const TlsEnd&) = delete;
   TlsEnd& operator=(const TlsEnd&) = delete;

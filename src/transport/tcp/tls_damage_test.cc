@@ -47,19 +47,19 @@ TEST(Tls, a_certificate_for_one_side_alone_is_refused_with_the_reason) {
         std::pair("clientAuth", "may not be used by a server"),
         std::pair("emailProtection", "may not be used by a server or a client")}) {
     write_certificate(job, usage);
-    const Status s = Papers::load(job, 0).status();
+    const Status s = Credentials::load(job, 0).status();
     EXPECT_EQ(s.code(), Code::kInvalid) << usage;
     EXPECT_NE(s.what().find(words), std::string::npos) << s.what();
     EXPECT_NE(s.what().find("serverAuth and clientAuth"), std::string::npos) << s.what();
   }
   write_certificate(job, "serverAuth,clientAuth");
-  EXPECT_TRUE(Papers::load(job, 0).ok());
+  EXPECT_TRUE(Credentials::load(job, 0).ok());
 }
 
 // Such damage was called a mismatch, with the advice to give all ranks the same options.
 TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
   const std::string job = folder().job("header");
-  const auto one = papers(job, 1), zero = papers(job, 0);
+  const auto one = credentials(job, 1), zero = credentials(job, 0);
   int damaged = 0;
   for (const std::size_t at : {0U, 1U, 2U, 3U, 4U, 5U, 20U})
     for (const int flip : {0x01, 0x04, 0x40, 0x80, 0xff}) {
@@ -81,7 +81,7 @@ TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
 // The same for the caller's last words of a handshake, and for all of it where the other end is known already.
 TEST(Tls, damage_in_a_handshake_with_a_known_rank_is_no_mismatch) {
   const std::string job = folder().job("greeting");
-  const auto one = papers(job, 1), zero = papers(job, 0);
+  const auto one = credentials(job, 1), zero = credentials(job, 0);
   for (const std::size_t at : {0U, 1U, 5U}) {
     Connection late(*one, *zero, 0);
     late.caller.shake();
@@ -91,7 +91,7 @@ TEST(Tls, damage_in_a_handshake_with_a_known_rank_is_no_mismatch) {
     EXPECT_EQ(late.host.shake(), -1);
     EXPECT_EQ(late.host.why().code(), Code::kCorrupt) << at << ": " << late.host.why().what();
 
-    Way there, back;
+    RelayedBytes there, back;
     TlsEnd caller(*one, 0, there.give(), back.take(), true);
     TlsEnd host(*zero, -1, back.give(), there.take());
     caller.shake();
@@ -100,7 +100,7 @@ TEST(Tls, damage_in_a_handshake_with_a_known_rank_is_no_mismatch) {
     EXPECT_EQ(caller.shake(), -1);
     EXPECT_EQ(caller.why().code(), Code::kCorrupt) << at << ": " << caller.why().what();
   }
-  Way there, back;
+  RelayedBytes there, back;
   TlsEnd caller(*one, 0, there.give(), back.take(), true);
   TlsEnd host(*zero, -1, back.give(), there.take());
   caller.shake();

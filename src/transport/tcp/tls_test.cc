@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of a connection with the network between them played by hand, and what a door makes of certificates.
+// Two ends of a connection with the network between them played by hand, and what a listener makes of certificates.
 #include "transport/tcp/tls.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 TEST(Tls, what_travels_cannot_be_read) {
   const std::string job = folder().job("read");
-  const auto one = papers(job, 1), zero = papers(job, 0);
+  const auto one = credentials(job, 1), zero = credentials(job, 0);
   Connection c(*one, *zero, 0);
   ASSERT_EQ(c.shake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1})) << c.caller.why().what();
   EXPECT_TRUE(c.host.is_rank(1));
@@ -50,7 +50,7 @@ TEST(Tls, what_travels_cannot_be_read) {
 
 TEST(Tls, what_travels_cannot_be_changed) {
   const std::string job = folder().job("changed");
-  const auto one = papers(job, 1), zero = papers(job, 0);
+  const auto one = credentials(job, 1), zero = credentials(job, 0);
   for (const std::size_t at : {std::size_t{0}, std::size_t{7}, std::size_t{900}}) {
     Connection c(*one, *zero, 0);
     ASSERT_EQ(c.shake().second, 1);
@@ -66,7 +66,7 @@ TEST(Tls, what_travels_cannot_be_changed) {
 // Half a record is no byte, and the rest of it is not forgotten.
 TEST(Tls, records_that_come_in_parts_are_read_when_they_are_whole) {
   const std::string job = folder().job("parts");
-  const auto one = papers(job, 1), zero = papers(job, 0);
+  const auto one = credentials(job, 1), zero = credentials(job, 0);
   Connection c(*one, *zero, 0);
   ASSERT_EQ(c.shake().second, 1);
   ASSERT_EQ(c.caller.write(text(1000)), 1000);
@@ -84,14 +84,14 @@ TEST(Tls, records_that_come_in_parts_are_read_when_they_are_whole) {
 }
 
 TEST(Tls, who_shows_nothing_is_refused) {
-  const auto zero = papers(folder().job("nothing"), 0);
+  const auto zero = credentials(folder().job("nothing"), 0);
   SSL_CTX* const any = SSL_CTX_new(TLS_client_method());
   SSL* const ssl = SSL_new(any);
   BIO* const in = BIO_new(BIO_s_mem());
   BIO* const out = BIO_new(BIO_s_mem());
   SSL_set_bio(ssl, in, out);
   SSL_set_connect_state(ssl);
-  Way back;
+  RelayedBytes back;
   TlsEnd host(*zero, -1, back.give(), [&](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
     const int got = BIO_read(out, into, static_cast<int>(n));
     if (got <= 0) errno = EAGAIN;
@@ -113,7 +113,7 @@ TEST(Tls, who_shows_nothing_is_refused) {
 }
 
 TEST(Tls, older_versions_are_refused) {
-  const auto zero = papers(folder().job("older"), 0);
+  const auto zero = credentials(folder().job("older"), 0);
   SSL_CTX* const old = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_max_proto_version(old, TLS1_2_VERSION);
   SSL* const ssl = SSL_new(old);
@@ -121,7 +121,7 @@ TEST(Tls, older_versions_are_refused) {
   SSL_set_bio(ssl, BIO_new(BIO_s_mem()), out);
   SSL_set_connect_state(ssl);
   SSL_do_handshake(ssl);
-  Way back;
+  RelayedBytes back;
   TlsEnd host(*zero, -1, back.give(), [&](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
     return BIO_read(out, into, static_cast<int>(n));
   });
@@ -134,7 +134,7 @@ TEST(Tls, older_versions_are_refused) {
 TEST(Tls, files_that_do_not_fit_are_named) {
   const std::string job = folder().job("files");
   const auto says = [](const std::string& of, Rank rank, std::string_view words) {
-    const Status s = Papers::load(of, rank).status();
+    const Status s = Credentials::load(of, rank).status();
     EXPECT_EQ(s.code(), Code::kInvalid) << words;
     EXPECT_NE(s.what().find(words), std::string::npos) << s.what();
   };
@@ -161,29 +161,32 @@ TEST(Tls, files_that_do_not_fit_are_named) {
   }
 }
 
-// ---- At a door
+// ---- At a listener
 
 class TlsDoor : public ::testing::Test {
  protected:
-  // Rank `from`, with these papers, calls rank 0 with those; what the caller learns.
+  // Rank `from`, with these credentials, calls rank 0 with those; what the caller learns.
   Status call(const std::string& caller, const std::string& host, Rank from = 1, Rank shown = 1) {
     asio::io_context context{1};
-    const Job host_job{.rank = 0, .world = 3, .key = {1}, .papers = host.empty() ? nullptr : papers(host, 0)};
-    const Job job{
-        .rank = from, .world = 3, .key = {1}, .papers = caller.empty() ? nullptr : papers(caller, shown)};
-    Door door(context, host_job);
+    const Job host_job{
+        .rank = 0, .world = 3, .key = {1}, .credentials = host.empty() ? nullptr : credentials(host, 0)};
+    const Job job{.rank = from,
+                  .world = 3,
+                  .key = {1},
+                  .credentials = caller.empty() ? nullptr : credentials(caller, shown)};
+    Listener listener(context, host_job);
     std::vector<Endpoint> at{{asio::ip::address_v4::loopback(), 0}};
-    EXPECT_TRUE(door.listen(at).ok());
+    EXPECT_TRUE(listener.listen(at).ok());
     let_in_ = 0;
-    door.open([this](const Knock&, const std::shared_ptr<Wire>&) { return ++let_in_ > 0; });
+    listener.open([this](const ConnectRequest&, const std::shared_ptr<Wire>&) { return ++let_in_ > 0; });
     std::optional<Status> done;
-    Call one(context, job, {.purpose = Purpose::kControl, .from = from, .to = 0}, at,
-             [&](Status s, const std::shared_ptr<Wire>&) { done.emplace(std::move(s)); });
+    Connector one(context, job, {.purpose = Purpose::kControl, .from = from, .to = 0}, at,
+                  [&](Status s, const std::shared_ptr<Wire>&) { done.emplace(std::move(s)); });
     one.begin();
     const auto deadline = Clock::now() + 20s;
     while (!done && Clock::now() < deadline) context.run_one_for(1ms);
     for (int k = 0; k < 20; ++k) context.run_one_for(1ms);
-    host_says_ = door.refused();
+    host_says_ = listener.refused();
     return done.value_or(Status(Code::kTimeout, "nobody answered"));
   }
 

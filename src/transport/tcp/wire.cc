@@ -51,17 +51,17 @@ Status failed(std::string_view doing, const Endpoint& where, int why) {
 
 }  // namespace
 
-std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, const Papers* papers, Rank calls,
-                                 bool met) {
+std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, const Credentials* credentials,
+                                 Rank calls, bool met) {
   std::shared_ptr<Wire> wire(new Wire(context, std::move(socket)));
   asio::error_code error;
   wire->descriptor_.assign(wire->socket(), error);
   if (!error) wire->descriptor_.native_non_blocking(true, error);
   if (error) return {};
-  if (papers != nullptr) {
+  if (credentials != nullptr) {
     const UniqueFd& to = wire->socket_;
     wire->tls_ = std::make_unique<TlsEnd>(
-        *papers, calls, [&to](std::uint8_t* bytes, std::size_t n) { return give(to.get(), bytes, n); },
+        *credentials, calls, [&to](std::uint8_t* bytes, std::size_t n) { return give(to.get(), bytes, n); },
         [&to](std::uint8_t* bytes, std::size_t n) { return receive(to.get(), bytes, n); }, met);
   }
   return wire;
@@ -218,7 +218,7 @@ std::size_t under_way(int socket) {
   return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
-Pace::Look look_at(int socket) {
+Congestion::Look look_at(int socket) {
   const tcp_info info = info_of(socket);
   return {.trip = std::chrono::microseconds(info.tcpi_rtt), .sent_again = info.tcpi_total_retrans};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One connection: bytes in, bytes out, and word when there is something to do. Nothing here ever blocks. With papers,
-// all that travels on it is TLS.
+// One connection: reads and writes bytes, and calls back when it is ready. Nothing here ever blocks. With credentials,
+// the connection is TLS.
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/posix/stream_descriptor.hpp>
@@ -27,7 +27,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   // end expects at the other one; -1: it finds out (is_rank). `met`: that rank has shown its certificate already, on
   // another connection.
   static std::shared_ptr<Wire> take(asio::io_context& context, UniqueFd socket,
-                                    const Papers* papers = nullptr, Rank calls = -1, bool met = false);
+                                    const Credentials* credentials = nullptr, Rank calls = -1,
+                                    bool met = false);
   ~Wire() { close(); }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
@@ -45,7 +46,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::size_t waits() const { return tls_ == nullptr ? 0 : tls_->waits(); }
 
   std::ptrdiff_t shake();         // as write(), until it gives 1: then bytes of the caller's may go
-  bool is_rank(Rank rank) const;  // as far as a certificate says; true without papers
+  bool is_rank(Rank rank) const;  // as far as a certificate says; true without credentials
 
   int socket() const { return socket_.get(); }
   bool open() const { return descriptor_.is_open(); }
@@ -87,7 +88,7 @@ std::chrono::milliseconds unheard(int socket);
 // Bytes that it has not acknowledged.
 std::size_t under_way(int socket);
 // How long a round trip takes just now, and what had to be sent again; `under_way` and `dry` are left out.
-Pace::Look look_at(int socket);
+Congestion::Look look_at(int socket);
 // The kernel takes this much that it cannot send yet, and no more: so what is sent where is decided late.
 void hold_back(int socket, int bytes);
 

@@ -16,8 +16,8 @@ namespace tithe::ucx {
 using Clock = std::chrono::steady_clock;
 
 // UCX promises no wire compatibility between versions.
-Dialect dialect() {
-  Dialect ucx{.magic = 0x58555454, .name = "UCX"};  // "TTUX" in file order
+TransportVersion version() {
+  TransportVersion ucx{.magic = 0x58555454, .name = "UCX"};  // "TTUX" in file order
   unsigned release = 0;
   ucp_get_version(&ucx.major, &ucx.minor, &release);
   return ucx;
@@ -25,7 +25,7 @@ Dialect dialect() {
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options) {
   const auto deadline = Clock::now() + connect.timeout;
-  Hello mine;
+  PeerInfo mine;
   Result<std::unique_ptr<Worker>> worker = Worker::open(options, connect.silence, connect.world);
   if (worker.ok()) {
     Result<std::vector<std::uint8_t>> address = (*worker)->address();
@@ -37,13 +37,13 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   } else {
     mine.trouble = worker.status();
   }
-  const Result<Introduced> all = introduce(connect, std::move(mine), dialect());
+  const Result<PeerTable> all = exchange_peer_info(connect, std::move(mine), version());
   if (!all.ok()) return all.status();
   auto transport = std::make_unique<UcxTransport>(connect.rank, connect.world, std::move(*worker), all->key);
   transport->learn(*all);
   // The time that the exchange left, and a tenth of all of it where the exchange took nearly everything.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  TITHE_TRY(transport->connect(all->hellos, std::max(left, connect.timeout / 10), connect.interrupted));
+  TITHE_TRY(transport->connect(all->infos, std::max(left, connect.timeout / 10), connect.interrupted));
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

@@ -14,7 +14,7 @@ struct Options {
   std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty likewise
 };
 
-Dialect dialect();  // what UCX is here
+TransportVersion version();  // what UCX is here
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options);
 

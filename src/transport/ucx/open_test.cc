@@ -35,7 +35,7 @@ TEST(OpenUcx, shares_what_went_wrong) {
   const auto opened =
       open({.world = 2, .all_gather = exchange}, {.transports = "tcp", .devices = "no_such_device"});
   EXPECT_EQ(opened.status().code(), Code::kIo) << opened.status().what();
-  const Status heard = read_hello(shown, 0, 2, {}, dialect()).status();
+  const Status heard = read_peer_info(shown, 0, 2, {}, version()).status();
   EXPECT_EQ(heard.code(), Code::kIo);
   EXPECT_EQ(heard.peer(), 0);
   EXPECT_NE(heard.what().find("no_such_device"), std::string::npos) << heard.what();

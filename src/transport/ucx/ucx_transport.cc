@@ -54,15 +54,16 @@ UcxTransport::~UcxTransport() {
     (void)worker_.release();
 }
 
-Status UcxTransport::connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+Status UcxTransport::connect(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                              const std::function<bool()>& interrupted) {
-  const Status status = connect_all(hellos, timeout, interrupted);
+  const Status status = connect_all(infos, timeout, interrupted);
   worker_->connected();
   last_words_ = printable(status.what(), kMostLastWords);
   return status;
 }
 
-Status UcxTransport::connect_all(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
+                                 std::chrono::milliseconds timeout,
                                  const std::function<bool()>& interrupted) {
   Status unreachable;
   const ProcessId me = own_process_id();
@@ -72,12 +73,11 @@ Status UcxTransport::connect_all(const std::vector<HeardHello>& hellos, std::chr
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    const HeardHello& hello = hellos[static_cast<std::size_t>(p.rank)];
-    if (hello.process.system == me.system && hello.process.pid != me.pid)
-      watch_.add(p.rank, hello.process.pid);
-    p.same_host = hello.process.host == me.host;
-    p.shares_memory = worker_->shares_memory() && hello.process.system == me.system;
-    params.address = reinterpret_cast<const ucp_address_t*>(hello.address.data());
+    const ReceivedPeerInfo& info = infos[static_cast<std::size_t>(p.rank)];
+    if (info.process.system == me.system && info.process.pid != me.pid) watch_.add(p.rank, info.process.pid);
+    p.same_host = info.process.host == me.host;
+    p.shares_memory = worker_->shares_memory() && info.process.system == me.system;
+    params.address = reinterpret_cast<const ucp_address_t*>(info.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {.cb = on_error, .arg = &p};
     if (const ucs_status_t s = ucp_ep_create(worker_->handle(), &params, &p.ep); s == UCS_OK)

@@ -33,7 +33,7 @@ namespace tithe::ucx {
 class UcxTransport final : public Transport {
  public:
   UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker, const Secret& key);
-  void learn(const Introduced& all) {
+  void learn(const PeerTable& all) {
     hosts_ = all.hosts;
     link_rate_ = all.link_rate;
     cores_ = all.cores;
@@ -42,7 +42,7 @@ class UcxTransport final : public Transport {
 
   // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
   // connected to this rank. kTimeout names the first that did not, kCancelled where `interrupted` said so.
-  Status connect(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+  Status connect(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                  const std::function<bool()>& interrupted);
 
   std::string_view kind() const override { return "ucx"; }
@@ -56,7 +56,7 @@ class UcxTransport final : public Transport {
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override { worker_->wake(); }
-  std::vector<std::string> said() override { return worker_->said(); }
+  std::vector<std::string> messages() override { return worker_->messages(); }
   void window(std::size_t bytes) override { window_ = bytes; }
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
@@ -159,7 +159,7 @@ class UcxTransport final : public Transport {
   void say(Peer& peer, Word word);
   void listen();
   void hear(ucp_tag_t tag, std::size_t bytes);
-  Status connect_all(const std::vector<HeardHello>& hellos, std::chrono::milliseconds timeout,
+  Status connect_all(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                      const std::function<bool()>& interrupted);
   void hear_why(Peer& peer, ByteView said);
   Secret proof(Word word, Rank from, Rank to, ByteView text = {}) const;  // that a rank of this job says it

@@ -72,7 +72,7 @@ TEST(Worker, does_not_spin_beside_a_source_that_is_ready_for_ever) {
     EXPECT_FALSE((*worker)->wait(100ms, ends[0]));
   }
   EXPECT_LE(turns, SpinGuard::kMost + 500 + 10);
-  EXPECT_TRUE((*worker)->said().empty()) << "reported only if it lasts";
+  EXPECT_TRUE((*worker)->messages().empty()) << "reported only if it lasts";
   (*worker)->wake();
   EXPECT_TRUE((*worker)->wait(100ms, ends[0])) << "a loop that pauses is woken all the same";
   close(ends[0]);

@@ -42,7 +42,7 @@ class Worker {
   void wake();  // from any thread
   // Connections stand: programs that this process starts do not get them.
   void connected() { sockets_->close_on_exec(); }
-  std::vector<std::string> said() { return guard_.said(); }
+  std::vector<std::string> messages() { return guard_.messages(); }
 
  private:
   Worker() = default;

@@ -128,15 +128,15 @@ class Member {
     return out;
   }
 
-  Result<Reunited> reunite_for(std::uint64_t epoch) {
-    Result<Reunited> met = reunite({.board = board_,
-                                    .me = task_.name,
-                                    .epoch = epoch,
-                                    .before = members_,
-                                    .missed = {missed_.begin(), missed_.end()},
-                                    .lost = [this, epoch] { return lost(epoch - 1); },
-                                    .taken = circle_,
-                                    .timeout = kReunion});
+  Result<RejoinResult> reunite_for(std::uint64_t epoch) {
+    Result<RejoinResult> met = rejoin({.board = board_,
+                                       .me = task_.name,
+                                       .epoch = epoch,
+                                       .before = members_,
+                                       .missed = {missed_.begin(), missed_.end()},
+                                       .lost = [this, epoch] { return lost(epoch - 1); },
+                                       .taken = circle_,
+                                       .timeout = kReunion});
     if (met.ok()) {
       members_ = met->members;
       epoch_ = met->epoch;
@@ -144,7 +144,7 @@ class Member {
     return met;
   }
 
-  Result<std::unique_ptr<Transport>> connect(const Reunited& met, const char* where) {
+  Result<std::unique_ptr<Transport>> connect(const RejoinResult& met, const char* where) {
     Result<TokenGiven> token = token_from_environment();
     if (!token.ok()) return token.status();
     Result<std::unique_ptr<Transport>> transport =
@@ -167,7 +167,7 @@ class Member {
   Status open() {
     const bool came_later = members_.empty();
     gate("open");
-    const Result<Reunited> met = reunite_for(0);
+    const Result<RejoinResult> met = reunite_for(0);
     if (!met.ok()) return met.status();
     Result<std::unique_ptr<Transport>> transport = connect(*met, "meet");
     if (!transport.ok()) return transport.status();
@@ -207,7 +207,7 @@ class Member {
                   .status());
     session_->cancel();
     gate("reform");
-    const Result<Reunited> met = reunite_for(epoch_ + 1);
+    const Result<RejoinResult> met = reunite_for(epoch_ + 1);
     if (!met.ok()) return met.status();
     if (met->joined && met->rank == 0) {
       const auto state = session_->common_state();

@@ -13,7 +13,7 @@
 
 namespace tithe::block {
 
-inline Carry part(const Carry& in, std::size_t first, std::size_t len) {
+inline EncodeInput part(const EncodeInput& in, std::size_t first, std::size_t len) {
   return {in.grad + first, in.residual ? in.residual + first : nullptr,
           in.residual_out ? in.residual_out + first : nullptr, len};
 }
@@ -51,12 +51,12 @@ inline std::uint64_t key(const Call& call) {
 // ---- The impls of codecs with one phase and payloads of a fixed size
 
 struct Kernels {
-  bool (*encode)(const Call&, const Carry&, std::uint8_t* out);  // true: all taken values are finite
+  bool (*encode)(const Call&, const EncodeInput&, std::uint8_t* out);  // true: all taken values are finite
   void (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&, std::span<float>);
 };
 
 template <const Codec& kCodec, const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const std::size_t bytes = kCodec.phases[0].bound(call.settings, in.n);
   TITHE_TRY(codec::check_room(kCodec.name, out.size(), bytes));
   return Encoded{bytes, kWith.encode(call, in, out.data())};

@@ -13,12 +13,12 @@ namespace tithe::codec {
 inline constexpr std::size_t kSegment = 1024;
 
 // Leaves all values whole: residual_out, unless it is nullptr, becomes the taken values. True if all are finite.
-bool leave_all(const Carry& in);
+bool leave_all(const EncodeInput& in);
 
 // leave_all, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it reads it
 // as taken_value(in, i) and sets in.residual_out[i] to 0, unless residual_out is nullptr.
 template <typename Pick>
-bool leave_and_pick(const Carry& in, Pick pick) {
+bool leave_and_pick(const EncodeInput& in, Pick pick) {
   bool finite = true;
   for (std::size_t start = 0; start < in.n; start += kSegment) {
     const std::size_t end = std::min(start + kSegment, in.n);
@@ -32,7 +32,7 @@ bool leave_and_pick(const Carry& in, Pick pick) {
   return finite;
 }
 // The taken value i, after leave_all.
-inline float taken_value(const Carry& in, std::size_t i) {
+inline float taken_value(const EncodeInput& in, std::size_t i) {
   return in.residual_out ? in.residual_out[i] : in.take(i);
 }
 

@@ -14,7 +14,7 @@ namespace {
 using namespace simd::HWY_NAMESPACE;
 
 template <bool kResidual, bool kResidualOut>
-bool leave_as(const Carry& in) {
+bool leave_as(const EncodeInput& in) {
   Peak peak;
   std::size_t i = 0;
   for (; i < whole(in.n); i += lanes()) {
@@ -31,7 +31,7 @@ bool leave_as(const Carry& in) {
   return finite;
 }
 
-bool leave(const Carry& in) {
+bool leave(const EncodeInput& in) {
   if (in.residual) return in.residual_out ? leave_as<true, true>(in) : leave_as<true, false>(in);
   return in.residual_out ? leave_as<false, true>(in) : leave_as<false, false>(in);
 }
@@ -45,7 +45,7 @@ namespace tithe::codec {
 
 HWY_EXPORT(leave);
 
-bool leave_all(const Carry& in) { return HWY_DYNAMIC_DISPATCH(leave)(in); }
+bool leave_all(const EncodeInput& in) { return HWY_DYNAMIC_DISPATCH(leave)(in); }
 
 }  // namespace tithe::codec
 #endif

@@ -41,7 +41,7 @@ HWY_INLINE VF from_bits(VW v) { return hn::BitCast(Floats(), v); }
 HWY_INLINE VW magnitude(VF v) { return hn::And(bits(v), hn::Set(Words(), 0x7fffffffU)); }
 
 template <bool kResidual>
-HWY_INLINE VF take(const Carry& in, std::size_t i) {
+HWY_INLINE VF take(const EncodeInput& in, std::size_t i) {
   const VF g = load(in.grad + i);
   return kResidual ? hn::Add(g, load(in.residual + i)) : g;
 }
@@ -74,7 +74,7 @@ HWY_INLINE void store(VF v, float* out, bool past_caches) {
 constexpr std::size_t kAhead = 1152;
 // Prefetches kValues values of the gradient, and of the residual where it is read, from i + kAhead on.
 template <bool kResidual, std::size_t kValues>
-HWY_INLINE void prefetch_ahead(const Carry& in, std::size_t i) {
+HWY_INLINE void prefetch_ahead(const EncodeInput& in, std::size_t i) {
   const std::size_t ahead = i + kAhead + kValues <= in.n ? i + kAhead : 0;
   for (std::size_t k = 0; k < kValues; k += 16) {
     hwy::Prefetch(in.grad + ahead + k);

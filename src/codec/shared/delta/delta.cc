@@ -163,7 +163,7 @@ class BitReader {
   std::size_t bits_, taken_ = 0;
 };
 
-// What a chunk's encoder uses again for the next one.
+// Memory that a chunk's encoder reuses for the next chunk.
 struct Work {
   std::vector<std::uint8_t> symbols, classes, extra;
   std::vector<std::uint16_t> units;

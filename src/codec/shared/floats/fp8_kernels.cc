@@ -13,7 +13,7 @@ auto in_format(std::uint8_t format, const Use& use) {
 }
 
 template <typename Float>
-bool look_at(const Carry& in, std::uint8_t* scales) {
+bool look_at(const EncodeInput& in, std::uint8_t* scales) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     std::uint32_t largest = 0;
@@ -26,7 +26,7 @@ bool look_at(const Carry& in, std::uint8_t* scales) {
 }
 
 template <typename Float>
-bool send_under(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
+bool send_under(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i) {
     const std::uint32_t scale = scales[i / kBlock];
@@ -51,18 +51,18 @@ void add_codes(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, con
   }
 }
 
-bool find_scales(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
+bool find_scales(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales) {
   return in_format(format, [&]<typename Float>(Float) { return look_at<Float>(in, scales); });
 }
 
-bool send(std::uint8_t format, const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
+bool send(std::uint8_t format, const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
   return in_format(format, [&]<typename Float>(Float) { return send_under<Float>(in, scales, codes); });
 }
 
-bool encode(std::uint8_t format, const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
+bool encode(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const Carry values = block::part(in, first, std::min(kBlock, in.n - first));
+    const EncodeInput values = block::part(in, first, std::min(kBlock, in.n - first));
     finite = find_scales(format, values, scales) && finite;
     send(format, values, scales++, codes + first);
   }

@@ -7,11 +7,11 @@ namespace tithe::fp8 {
 
 struct Kernels {
   // Writes the scale of each block, from its largest magnitude. All bools: false if a taken value is not finite.
-  bool (*find_scales)(std::uint8_t format, const Carry&, std::uint8_t* scales);
+  bool (*find_scales)(std::uint8_t format, const EncodeInput&, std::uint8_t* scales);
   // Writes the codes under given scales, and residual_out.
-  bool (*send)(std::uint8_t format, const Carry&, const std::uint8_t* scales, std::uint8_t* codes);
+  bool (*send)(std::uint8_t format, const EncodeInput&, const std::uint8_t* scales, std::uint8_t* codes);
   // find_scales and send, block by block: memory is read once.
-  bool (*encode)(std::uint8_t format, const Carry&, std::uint8_t* scales, std::uint8_t* codes);
+  bool (*encode)(std::uint8_t format, const EncodeInput&, std::uint8_t* scales, std::uint8_t* codes);
   void (*decode)(std::span<const ByteView> payloads, const Merge&, std::span<float>);
   // acc := acc + in for the codes of n values under the same scales, rounded to codes. Adds the rounding error to
   // residual_out, unless that is nullptr. All codes of `in` stand for finite numbers.

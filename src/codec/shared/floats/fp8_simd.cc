@@ -16,13 +16,13 @@ HWY_BEFORE_NAMESPACE();
 namespace tithe::fp8::HWY_NAMESPACE {
 namespace {
 #if HWY_TARGET == HWY_SCALAR  // has no two lanes to join, and whole() no values for it
-bool find_scales(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
+bool find_scales(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales) {
   return kReference.find_scales(format, in, scales);
 }
-bool send(std::uint8_t format, const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
+bool send(std::uint8_t format, const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
   return kReference.send(format, in, scales, codes);
 }
-bool encode(std::uint8_t format, const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
+bool encode(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes) {
   return kReference.encode(format, in, scales, codes);
 }
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
@@ -47,16 +47,16 @@ constexpr std::size_t kGroupValues = kGroup * kBlock;
 template <bool kResidual>
 class Filled {
  public:
-  explicit Filled(const Carry& in) : n_(in.n) {
+  explicit Filled(const EncodeInput& in) : n_(in.n) {
     fill(in.grad, grad_);
     if (kResidual) fill(in.residual, residual_);
     std::memset(scales, kLeastScale, sizeof scales);
   }
-  Carry whole(bool leaves = false) {
+  EncodeInput whole(bool leaves = false) {
     return {grad_, kResidual ? residual_ : nullptr, leaves ? left_ : nullptr, kGroupValues};
   }
   void give_scales(std::uint8_t* to) const { std::memcpy(to, scales, blocks(n_)); }
-  void give(const Carry& in, std::uint8_t* to) const {
+  void give(const EncodeInput& in, std::uint8_t* to) const {
     std::memcpy(to, codes, n_);
     if (in.residual_out != nullptr) std::memcpy(in.residual_out, left_, sizeof(float) * n_);
   }
@@ -83,7 +83,7 @@ HWY_INLINE auto largest_in_four(D d, V v) {
 }
 
 template <typename Float, bool kResidual>
-HWY_INLINE void look_at_group(const Carry& in, std::uint8_t* HWY_RESTRICT scales, Peak& peak) {
+HWY_INLINE void look_at_group(const EncodeInput& in, std::uint8_t* HWY_RESTRICT scales, Peak& peak) {
   const hn::CappedTag<std::uint32_t, 4> fours;
   HWY_ALIGN std::uint32_t most[4 * kGroup];
   for (std::size_t b = 0; b < kGroup; ++b) {
@@ -105,12 +105,12 @@ HWY_INLINE void look_at_group(const Carry& in, std::uint8_t* HWY_RESTRICT scales
 }
 
 template <typename Float, bool kResidual>
-bool look_as(const Carry& in, std::uint8_t* scales) {
+bool look_as(const EncodeInput& in, std::uint8_t* scales) {
   Peak peak;
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues, scales += kGroup)
     look_at_group<Float, kResidual>(block::part(in, i, kGroupValues), scales, peak);
-  const Carry rest = block::part(in, i, in.n - i);
+  const EncodeInput rest = block::part(in, i, in.n - i);
   if (rest.n <= kBlock) return kReference.find_scales(Float::kNumber, rest, scales) && peak.finite();
   Filled<kResidual> group(rest);
   look_at_group<Float, kResidual>(group.whole(), group.scales, peak);
@@ -200,14 +200,14 @@ HWY_INLINE bool are_in_grids(const std::uint8_t* scales) {
 
 // The gradient address to prefetch while a group is sent, inside the gradient: beyond what find_scales reads a group
 // ahead. A quarter less is too late, a quarter more overtakes the hardware prefetcher.
-HWY_INLINE const float* asked_of(const Carry& in, std::size_t first) {
+HWY_INLINE const float* asked_of(const EncodeInput& in, std::size_t first) {
   constexpr std::size_t kFurther = 1664;
   return in.grad + (first + kGroupValues + kFurther <= in.n ? first + kFurther : 0);
 }
 
 // Sends a group. kHeld: values may be beyond the largest code of their scale.
 template <typename Float, bool kResidual, bool kResidualOut, bool kHeld>
-HWY_INLINE bool send_group(const Carry& in, const float* ahead, const std::uint8_t* HWY_RESTRICT scales,
+HWY_INLINE bool send_group(const EncodeInput& in, const float* ahead, const std::uint8_t* HWY_RESTRICT scales,
                            std::uint8_t* HWY_RESTRICT codes) {
   if (!are_in_grids<Float>(scales)) return kReference.send(Float::kNumber, in, scales, codes);
   Peak peak;
@@ -231,7 +231,7 @@ HWY_INLINE bool send_group(const Carry& in, const float* ahead, const std::uint8
 }
 
 template <typename Float, bool kResidual, bool kResidualOut>
-bool send_as(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
+bool send_as(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
   bool finite = true;
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues) {
@@ -240,13 +240,13 @@ bool send_as(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
                                                               scales + i / kBlock, codes + i) &&
              finite;
   }
-  const Carry rest = block::part(in, i, in.n - i);
+  const EncodeInput rest = block::part(in, i, in.n - i);
   scales += i / kBlock;
   codes += i;
   if (rest.n <= kBlock) return kReference.send(Float::kNumber, rest, scales, codes) && finite;
   Filled<kResidual> group(rest);
   std::memcpy(group.scales, scales, blocks(rest.n));
-  const Carry whole = group.whole(kResidualOut);
+  const EncodeInput whole = group.whole(kResidualOut);
   finite = send_group<Float, kResidual, kResidualOut, true>(whole, whole.grad, group.scales, group.codes) &&
            finite;
   group.give(rest, codes);
@@ -255,7 +255,7 @@ bool send_as(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
 
 // Scales are computed one group ahead, to hide their latency.
 template <typename Float, bool kResidual, bool kResidualOut>
-bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
+bool encode_as(const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes) {
   Peak peak;
   const std::size_t groups = in.n / kGroupValues * kGroupValues;
   const auto group = [&](std::size_t i) { return block::part(in, i, kGroupValues); };
@@ -266,12 +266,12 @@ bool encode_as(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
     const float* ahead = asked_of(in, i);
     send_group<Float, kResidual, kResidualOut, false>(group(i), ahead, scales + i / kBlock, codes + i);
   }
-  const Carry rest = block::part(in, groups, in.n - groups);
+  const EncodeInput rest = block::part(in, groups, in.n - groups);
   scales += groups / kBlock;
   codes += groups;
   if (rest.n <= kBlock) return kReference.encode(Float::kNumber, rest, scales, codes) && peak.finite();
   Filled<kResidual> filled(rest);
-  const Carry whole = filled.whole(kResidualOut);
+  const EncodeInput whole = filled.whole(kResidualOut);
   look_at_group<Float, kResidual>(whole, filled.scales, peak);
   send_group<Float, kResidual, kResidualOut, false>(whole, whole.grad, filled.scales, filled.codes);
   filled.give_scales(scales);
@@ -302,12 +302,12 @@ std::size_t decode_as(std::span<const ByteView> payloads, const Merge& how, std:
 // ---- By format
 
 template <typename Float>
-bool look_in(const Carry& in, std::uint8_t* scales) {
+bool look_in(const EncodeInput& in, std::uint8_t* scales) {
   return in.residual ? look_as<Float, true>(in, scales) : look_as<Float, false>(in, scales);
 }
 
 template <typename Float>
-bool send_in(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
+bool send_in(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
   if (in.residual)
     return in.residual_out ? send_as<Float, true, true>(in, scales, codes)
                            : send_as<Float, true, false>(in, scales, codes);
@@ -316,7 +316,7 @@ bool send_in(const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
 }
 
 template <typename Float>
-bool encode_in(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
+bool encode_in(const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes) {
   if (in.residual)
     return in.residual_out ? encode_as<Float, true, true>(in, scales, codes)
                            : encode_as<Float, true, false>(in, scales, codes);
@@ -324,15 +324,15 @@ bool encode_in(const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
                          : encode_as<Float, false, false>(in, scales, codes);
 }
 
-bool find_scales(std::uint8_t format, const Carry& in, std::uint8_t* scales) {
+bool find_scales(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales) {
   return format == 0 ? look_in<E4M3>(in, scales) : look_in<E5M2>(in, scales);
 }
 
-bool send(std::uint8_t format, const Carry& in, const std::uint8_t* scales, std::uint8_t* codes) {
+bool send(std::uint8_t format, const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
   return format == 0 ? send_in<E4M3>(in, scales, codes) : send_in<E5M2>(in, scales, codes);
 }
 
-bool encode(std::uint8_t format, const Carry& in, std::uint8_t* scales, std::uint8_t* codes) {
+bool encode(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes) {
   return format == 0 ? encode_in<E4M3>(in, scales, codes) : encode_in<E5M2>(in, scales, codes);
 }
 

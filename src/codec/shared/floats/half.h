@@ -24,7 +24,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 
 // Encodes values [first, n). True if all taken values are finite.
 template <typename Format>
-bool encode_from(std::size_t first, const Carry& in, std::uint8_t* out) {
+bool encode_from(std::size_t first, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
     const float v = in.take(i);
@@ -65,14 +65,14 @@ void decode_from(std::size_t first, std::span<const ByteView> payloads, const Me
 }
 
 struct Kernels {
-  bool (*encode)(const Carry& in, std::uint8_t* out);
+  bool (*encode)(const EncodeInput& in, std::uint8_t* out);
   void (*decode)(std::span<const ByteView> payloads, const Merge& how, std::span<float> out);
   bool (*combine)(std::size_t n, std::uint8_t* acc, const std::uint8_t* in, float* residual_out);
 };
 
 template <typename Format>
 constexpr Kernels kReference = {
-    .encode = [](const Carry& in, std::uint8_t* out) { return encode_from<Format>(0, in, out); },
+    .encode = [](const EncodeInput& in, std::uint8_t* out) { return encode_from<Format>(0, in, out); },
     .decode = [](std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out) { decode_from<Format>(0, payloads, how, out); },
     .combine = [](std::size_t n, std::uint8_t* acc, const std::uint8_t* in,
@@ -81,7 +81,7 @@ constexpr Kernels kReference = {
 // The functions of an Impl: checks, then a kernel.
 
 template <typename Format, const Kernels& kWith>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room(Format::kName, out.size(), bound(call.settings, in.n)));
   return Encoded{2 * in.n, kWith.encode(in, out.data())};
 }

@@ -26,7 +26,7 @@ HWY_INLINE void store_halves(hn::Vec<Halves> v, std::uint8_t* p) {
 }
 
 template <typename Format, typename Pack, bool kResidual, bool kResidualOut>
-bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
+bool encode_as(const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   Peak peak;
   std::size_t i = 0;
   for (; i < whole(in.n); i += lanes()) {
@@ -39,7 +39,7 @@ bool encode_as(const Carry& in, std::uint8_t* HWY_RESTRICT out) {
 }
 
 template <typename Format, typename Pack>
-bool encode_all(const Carry& in, std::uint8_t* out) {
+bool encode_all(const EncodeInput& in, std::uint8_t* out) {
   if (in.residual) {
     return in.residual_out ? encode_as<Format, Pack, true, true>(in, out)
                            : encode_as<Format, Pack, true, false>(in, out);

@@ -51,7 +51,7 @@ Status check_array_at(const Agreed& of, ByteView indices, ByteView array) {
   return {};
 }
 
-Result<Encoded> send_at_ref(const Agreed& of, ByteView indices, const Carry& in, Bytes out) {
+Result<Encoded> send_at_ref(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room(of.codec, out.size(), value_bytes(of.form.values, of.most)));
   std::vector<float> values(in.n);
   std::uint32_t largest = 0;
@@ -66,7 +66,7 @@ Result<Encoded> send_at_ref(const Agreed& of, ByteView indices, const Carry& in,
   return Encoded{.bytes = writer.finish(), .finite = largest < kFirstNonFinite};
 }
 
-Result<Encoded> send_at_simd(const Agreed& of, ByteView indices, const Carry& in, Bytes out) {
+Result<Encoded> send_at_simd(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room(of.codec, out.size(), value_bytes(of.form.values, of.most)));
   const IndexReader reader(indices);
   ArrayWriter writer(reader.form().values, in, out.data());

@@ -25,9 +25,9 @@ Status check_array(const Agreed& of, ByteView array);
 Status check_array_at(const Agreed& of, ByteView indices, ByteView array);
 
 // Sends the values at checked indices; all others are left whole.
-using SendAt = Result<Encoded> (*)(const Agreed& of, ByteView indices, const Carry& in, Bytes out);
-Result<Encoded> send_at_ref(const Agreed& of, ByteView indices, const Carry& in, Bytes out);
-Result<Encoded> send_at_simd(const Agreed& of, ByteView indices, const Carry& in, Bytes out);
+using SendAt = Result<Encoded> (*)(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out);
+Result<Encoded> send_at_ref(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out);
+Result<Encoded> send_at_simd(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out);
 
 // As Impl::decode and Impl::combine.
 using DecodeAt = Status (*)(const Agreed& of, ByteView indices, std::span<const ByteView> arrays,

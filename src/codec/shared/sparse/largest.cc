@@ -27,7 +27,7 @@ select::Layout layout(double ratio, std::size_t n) {
 
 std::size_t scratch(double ratio, std::size_t n) { return layout(ratio, n).bytes(); }
 
-Result<Encoded> send_ref(const sparse::Form& form, double ratio, std::size_t block, const Carry& in,
+Result<Encoded> send_ref(const sparse::Form& form, double ratio, std::size_t block, const EncodeInput& in,
                          Bytes out) {
   const std::vector<float> values = select::taken(in);
   std::vector<std::uint32_t> picked;
@@ -42,13 +42,13 @@ Result<Encoded> send_ref(const sparse::Form& form, double ratio, std::size_t blo
   return select::send_ref(form, in, values, picked, out);
 }
 
-Result<Encoded> choose_ref(const Call&, double ratio, const Carry& in, Bytes out) {
+Result<Encoded> choose_ref(const Call&, double ratio, const EncodeInput& in, Bytes out) {
   return send_ref({}, ratio, std::max<std::size_t>(1, in.n), in, out);
 }
 
 // Takes a bound from a sample that about k + 3 sqrt(k) values reach, lists these values in one pass, and selects
 // exactly among them. If fewer than k reach the bound, it undoes the pass and all nonzero values are candidates.
-Result<Encoded> choose_simd(const Call& call, double ratio, const Carry& in, Bytes out) {
+Result<Encoded> choose_simd(const Call& call, double ratio, const EncodeInput& in, Bytes out) {
   const std::size_t k = sparse::count_of(ratio, in.n);
   const select::Sample sample = plan_bound(ratio, in.n);
   const select::Lists lists = layout(ratio, in.n).at(call.scratch);
@@ -61,7 +61,7 @@ Result<Encoded> choose_simd(const Call& call, double ratio, const Carry& in, Byt
   const std::uint32_t bound = select::threshold_simd(sample, key, rank, in, lists.work);
   select::Gathered got = select::gather(in, bound, k, k, lists, out);
   if (got.count < k && bound > 1) {
-    Carry again = in;
+    EncodeInput again = in;
     if (in.residual_out) {
       for (std::size_t j = 0; j < got.count; ++j) in.residual_out[lists.index[j]] = lists.value[j];
       again = {.grad = in.residual_out, .residual = nullptr, .residual_out = in.residual_out, .n = in.n};

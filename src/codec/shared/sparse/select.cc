@@ -33,12 +33,12 @@ Limits limits_of(double ratio, double cap, std::size_t n) {
   return {.k = k, .most = std::max(k, static_cast<std::size_t>(most))};
 }
 
-std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in) {
+std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const EncodeInput& in) {
   std::vector<std::uint32_t> seen(sample.count());
   return threshold_ref(sample, key, ratio, in, seen.data());
 }
 
-std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in,
+std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const EncodeInput& in,
                             std::uint32_t* seen) {
   if (sample.n == 0) return 1;
   const std::size_t count = sample.count();
@@ -49,7 +49,7 @@ std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double rati
   return std::max<std::uint32_t>(*nth, 1);
 }
 
-std::vector<float> taken(const Carry& in) {
+std::vector<float> taken(const EncodeInput& in) {
   std::vector<float> values(in.n);
   for (std::size_t i = 0; i < in.n; ++i) values[i] = in.take(i);
   return values;
@@ -67,7 +67,7 @@ std::size_t keep_largest(std::size_t k, std::span<const float> values, std::span
   return k;
 }
 
-Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const float> values,
+Encoded send_ref(const sparse::Form& form, const EncodeInput& in, std::span<const float> values,
                  std::span<const std::uint32_t> picked, Bytes out) {
   if (in.residual_out) std::copy(values.begin(), values.end(), in.residual_out);
   std::vector<float> sent;
@@ -79,8 +79,8 @@ Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const floa
           .finite = std::all_of(values.begin(), values.end(), [](float v) { return is_finite(v); })};
 }
 
-Encoded send_from(std::uint32_t threshold, const Limits& limits, const sparse::Form& form, const Carry& in,
-                  Bytes out) {
+Encoded send_from(std::uint32_t threshold, const Limits& limits, const sparse::Form& form,
+                  const EncodeInput& in, Bytes out) {
   const std::vector<float> values = taken(in);
   std::vector<std::uint32_t> picked;
   for (std::size_t i = 0; i < in.n; ++i)

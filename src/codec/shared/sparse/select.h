@@ -54,25 +54,25 @@ struct Limits {
 Limits limits_of(double ratio, double cap, std::size_t n);
 
 // The threshold_rank-th largest sampled magnitude, but at least that of the smallest float above 0; as its bits.
-std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in);
+std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const EncodeInput& in);
 // The same in memory for sample.count() magnitudes.
-std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const Carry& in,
+std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const EncodeInput& in,
                             std::uint32_t* seen);
 
 // All values as take() returns them; call it before leave().
-std::vector<float> taken(const Carry& in);
+std::vector<float> taken(const EncodeInput& in);
 
 // Moves the k indices of largest magnitude (the lower index first among equals) to the front of `picked`, in increasing
 // order: how many these are.
 std::size_t keep_largest(std::size_t k, std::span<const float> values, std::span<std::uint32_t> picked);
 
 // Writes the payload of the picked values. residual_out is +0 at their indices and the taken value elsewhere.
-Encoded send_ref(const sparse::Form& form, const Carry& in, std::span<const float> values,
+Encoded send_ref(const sparse::Form& form, const EncodeInput& in, std::span<const float> values,
                  std::span<const std::uint32_t> picked, Bytes out);
 
 // The reference of gather in select_fast.h: sends the values of magnitude >= threshold; if these are more than
 // limits.most, the limits.k largest of them.
-Encoded send_from(std::uint32_t threshold, const Limits& limits, const sparse::Form& form, const Carry& in,
-                  Bytes out);
+Encoded send_from(std::uint32_t threshold, const Limits& limits, const sparse::Form& form,
+                  const EncodeInput& in, Bytes out);
 
 }  // namespace tithe::select

@@ -45,7 +45,7 @@ Lists Layout::at(Bytes scratch) const {
           .capacity = capacity};
 }
 
-std::uint32_t threshold_simd(const Sample& sample, std::uint64_t key, std::size_t rank, const Carry& in,
+std::uint32_t threshold_simd(const Sample& sample, std::uint64_t key, std::size_t rank, const EncodeInput& in,
                              std::uint32_t* work) {
   if (sample.n == 0) return 1;
   auto* seen = reinterpret_cast<float*>(work);
@@ -53,8 +53,8 @@ std::uint32_t threshold_simd(const Sample& sample, std::uint64_t key, std::size_
   return std::max<std::uint32_t>(1, kth_largest(seen, sample.count(), rank, 0, work));
 }
 
-Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most, const Lists& lists,
-                Bytes out) {
+Gathered gather(const EncodeInput& in, std::uint32_t threshold, std::size_t k, std::size_t most,
+                const Lists& lists, Bytes out) {
   const std::uint32_t floor = threshold;
   std::size_t count = 0;
   std::uint32_t peak = 0;

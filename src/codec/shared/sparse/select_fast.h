@@ -37,7 +37,7 @@ Layout layout(std::size_t n, std::size_t candidates, const Sample& sample);
 Layout layout_of_all(std::size_t n, const Sample& sample);
 
 // The rank-th largest sampled magnitude, as its bits and at least 1; equals threshold_ref for the same rank.
-std::uint32_t threshold_simd(const Sample& sample, std::uint64_t key, std::size_t rank, const Carry& in,
+std::uint32_t threshold_simd(const Sample& sample, std::uint64_t key, std::size_t rank, const EncodeInput& in,
                              std::uint32_t* work);
 
 struct Gathered {
@@ -48,7 +48,7 @@ struct Gathered {
 // Sends the values of magnitude >= threshold. If these are more than `most`, sends only the k largest of them (the
 // lower index first among equals). All others go to residual_out. Requires k <= most, and most <= capacity - kSegment
 // or capacity >= n.
-Gathered gather(const Carry& in, std::uint32_t threshold, std::size_t k, std::size_t most, const Lists& lists,
-                Bytes out);
+Gathered gather(const EncodeInput& in, std::uint32_t threshold, std::size_t k, std::size_t most,
+                const Lists& lists, Bytes out);
 
 }  // namespace tithe::select

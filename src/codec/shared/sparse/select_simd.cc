@@ -43,7 +43,7 @@ HWY_INLINE std::uint32_t LowestBit(std::uint64_t word) {
 
 // One bit per value for the 64 values from i on; residual_out becomes the taken values.
 template <bool kResidual, bool kResidualOut>
-HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& peak) {
+HWY_INLINE std::uint64_t TakeWord(const EncodeInput in, std::size_t i, VI below, VI& peak) {
   const DF d;
   const std::size_t lanes = hn::Lanes(d);
   std::uint64_t word = 0;
@@ -59,7 +59,7 @@ HWY_INLINE std::uint64_t TakeWord(const Carry in, std::size_t i, VI below, VI& p
 }
 
 template <bool kResidual, bool kResidualOut>
-Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint32_t threshold,
+Found CollectAs(const EncodeInput in, std::size_t start, std::size_t length, std::uint32_t threshold,
                 std::uint32_t* HWY_RESTRICT index, float* HWY_RESTRICT value) {
   const VI below = hn::Set(DI(), static_cast<std::int32_t>(threshold) - 1);
   VI peaks = hn::Zero(DI());
@@ -113,7 +113,7 @@ Found CollectAs(const Carry in, std::size_t start, std::size_t length, std::uint
   return {.count = count, .peak = std::max(peak, widest)};
 }
 
-Found Collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold,
+Found Collect(const EncodeInput& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value) {
   if (in.residual)
     return in.residual_out ? CollectAs<true, true>(in, start, length, threshold, index, value)
@@ -122,7 +122,7 @@ Found Collect(const Carry& in, std::size_t start, std::size_t length, std::uint3
                          : CollectAs<false, false>(in, start, length, threshold, index, value);
 }
 
-void TakeSample(const Sample& sample, std::uint64_t key, const Carry in, float* HWY_RESTRICT seen) {
+void TakeSample(const Sample& sample, std::uint64_t key, const EncodeInput in, float* HWY_RESTRICT seen) {
   const hn::CappedTag<float, kLine> d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t lines = sample.whole() ? in.n / kLine : sample.lines;
@@ -325,12 +325,12 @@ HWY_EXPORT(KthLargest);
 HWY_EXPORT(CountAbove);
 HWY_EXPORT(Cut);
 
-Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold,
+Found collect(const EncodeInput& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value) {
   return HWY_DYNAMIC_DISPATCH(Collect)(in, start, length, threshold, index, value);
 }
 
-void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float* seen) {
+void take_sample(const Sample& sample, std::uint64_t key, const EncodeInput& in, float* seen) {
   HWY_DYNAMIC_DISPATCH(TakeSample)(sample, key, in, seen);
 }
 

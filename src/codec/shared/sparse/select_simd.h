@@ -20,11 +20,11 @@ struct Found {
 // Lists index and value of each value in [start, start + length) whose magnitude is >= threshold, in order.
 // residual_out becomes +0 at listed indices and the taken value elsewhere. index and value hold length + kSlack
 // elements.
-Found collect(const Carry& in, std::size_t start, std::size_t length, std::uint32_t threshold,
+Found collect(const EncodeInput& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value);
 
 // Writes the sampled values to `seen`, in order; it holds sample.count() elements.
-void take_sample(const Sample& sample, std::uint64_t key, const Carry& in, float* seen);
+void take_sample(const Sample& sample, std::uint64_t key, const EncodeInput& in, float* seen);
 
 // The k-th largest magnitude (1 <= k <= n) of n values whose magnitudes are all >= floor. work holds n + kSlack
 // elements and may be the value array itself, which is then overwritten.

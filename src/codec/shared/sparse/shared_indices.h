@@ -47,7 +47,8 @@ class IndexBatches {
 // Writes a value array in index order. What the form rounds off goes to residual_out.
 class ArrayWriter {
  public:
-  ArrayWriter(ValueForm form, const Carry& in, std::uint8_t* array) : form_(form), in_(in), array_(array) {}
+  ArrayWriter(ValueForm form, const EncodeInput& in, std::uint8_t* array)
+      : form_(form), in_(in), array_(array) {}
 
   void send(std::uint32_t index, float v) {
     index_[held_] = index;
@@ -85,7 +86,7 @@ class ArrayWriter {
   }
 
   const ValueForm form_;
-  const Carry& in_;
+  const EncodeInput& in_;
   std::uint8_t* const array_;
   std::array<std::uint32_t, kValueBlock> index_{};
   std::array<float, kValueBlock> value_{};
@@ -95,7 +96,7 @@ class ArrayWriter {
 
 // Leaves all values whole, then sends the values at the indices of `source`. True if all taken values are finite.
 template <typename Source>
-bool leave_and_send(const Carry& in, Source source, ArrayWriter& writer) {
+bool leave_and_send(const EncodeInput& in, Source source, ArrayWriter& writer) {
   IndexBatches<Source> indices(std::move(source));
   return codec::leave_and_pick(in, [&](std::size_t end) {
     for (auto some = indices.below(end); !some.empty(); some = indices.below(end)) writer.send_at(some);

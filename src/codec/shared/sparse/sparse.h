@@ -107,8 +107,10 @@ Status check_indices(std::string_view codec, std::size_t n, std::size_t most, By
 // The fast encoders write plain payloads only. For another form, encode_packed lets encode_plain write into the end of
 // the scratch and packs the result. `first` as in form_of; own_scratch: the bytes that encode_plain needs.
 std::size_t scratch(const Form& form, std::size_t own_scratch, std::size_t most);
-Result<Encoded> encode_packed(const Call& call, std::size_t first, const Carry& in, std::size_t own_scratch,
-                              Result<Encoded> (*encode_plain)(const Call&, const Carry&, Bytes), Bytes out);
+Result<Encoded> encode_packed(const Call& call, std::size_t first, const EncodeInput& in,
+                              std::size_t own_scratch,
+                              Result<Encoded> (*encode_plain)(const Call&, const EncodeInput&, Bytes),
+                              Bytes out);
 
 inline bool is_packed(ByteView payload) { return wire::get<std::uint32_t>(payload.data()) == kPacked; }
 

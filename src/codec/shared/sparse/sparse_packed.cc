@@ -126,8 +126,10 @@ std::size_t scratch(const Form& form, std::size_t own_scratch, std::size_t most)
   return form.plain() ? own_scratch : own_scratch + 64 + bytes(most);
 }
 
-Result<Encoded> encode_packed(const Call& call, std::size_t first, const Carry& in, std::size_t own_scratch,
-                              Result<Encoded> (*encode_plain)(const Call&, const Carry&, Bytes), Bytes out) {
+Result<Encoded> encode_packed(const Call& call, std::size_t first, const EncodeInput& in,
+                              std::size_t own_scratch,
+                              Result<Encoded> (*encode_plain)(const Call&, const EncodeInput&, Bytes),
+                              Bytes out) {
   const Form form = form_of(call.settings, first);
   const std::size_t own = (own_scratch + 63) / 64 * 64;
   Call plain = call;

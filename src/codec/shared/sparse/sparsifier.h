@@ -7,7 +7,7 @@
 
 namespace tithe::sparse {
 
-using Encode = Result<Encoded> (*)(const Call&, const Carry&, Bytes);
+using Encode = Result<Encoded> (*)(const Call&, const EncodeInput&, Bytes);
 using MergeAll = void (*)(std::span<const ByteView>, const Merge&, std::span<float>);
 
 inline constexpr Law kLaws[] = {Law::kConcat, Law::kDecode};
@@ -23,7 +23,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
 // kPlain writes plain payloads and needs kOwn bytes of scratch; kFirst is the parameter `values` (see form_of).
 template <const Codec& kCodec, std::size_t kFirst, Encode kPlain,
           std::size_t (*kOwn)(const Settings&, std::size_t)>
-Result<Encoded> encode(const Call& call, const Carry& in, Bytes out) {
+Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const Settings& s = call.settings;
   if (form_of(s, kFirst).plain()) return kPlain(call, in, out);
   TITHE_TRY(codec::check_room(kCodec.name, out.size(), kCodec.phases[0].bound(s, in.n)));
