@@ -25,7 +25,7 @@ from harness import ROOT, answer, processor
 
 # Flags that switch everything off: one part per tensor, each after the result of the one before.
 ALONE = "--hand-over turns --bucket-cap-mb 0 --min-values 0 --part-values 1000000000"
-# Small tensors are not worth a codec: they travel raw, all of them in one part.
+# Small tensors are not worth a codec: they are sent uncompressed, all of them in one part.
 CHOICES = {"< 16Ki": "fp32", "*": {"codec": "onebit", "strategy": "server"}}
 FEATURES = [
     ("default: fp32, one part per tensor", f"--codec fp32 {ALONE}"),

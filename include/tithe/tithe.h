@@ -65,9 +65,9 @@ typedef struct tithe_options {
   const char* strategy; /* a name of tithe/strategies.def */
   int lanes;            /* compute threads; 0: tithe_wait does the work; -1: by the cores that are free */
   int average;          /* divide by the world size */
-  size_t min_values;    /* smaller tensors travel raw */
+  size_t min_values;    /* smaller tensors are sent uncompressed */
   size_t part_values;   /* larger tensors are cut */
-  int64_t timeout_ms;   /* a peer that owes something and is not heard for this long is named */
+  int64_t timeout_ms;   /* an awaited peer that sends nothing for this long is named */
   uint64_t seed;
   uint64_t run;
   const char* schedule;     /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
@@ -76,7 +76,7 @@ typedef struct tithe_options {
   const char* choices;      /* what happens to which tensor: docs/guide/choices.md; NULL: no rules */
   const char* link;         /* what is known of the link, such as "10Gb/s"; NULL: nothing */
   const char* hosts;        /* which ranks share a host, such as "4x2"; NULL: as the transport finds it */
-  const char* pacer;        /* how many bytes may be under way: docs/guide/pacing.md; NULL: off */
+  const char* pacer;        /* limit of bytes in flight: docs/guide/pacing.md; NULL: off */
   int servers;              /* so many ranks, the last ones, only sum for the others; 0: none */
   const char* checksum;     /* what checksums cover: frames, headers (docs/inside/card.md); NULL: frames */
   uint64_t measure; /* norms are taken in rounds 1, 2, 4, 8, ... and in every round of so many; 0: in none */
@@ -152,7 +152,7 @@ int tithe_proposal(const tithe_session* session, uint64_t* round, tithe_error* w
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
 int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error);
 /* Goes on where ranks have gone or come since (docs/guide/elastic.md): states of one round, this rank's own among them
- * if it was there. book: what lost ranks had left unsent is given up and booked; 0: it is spread over all. */
+ * if it was there. book: the residuals of lost ranks are discarded and booked; 0: spread over all ranks. */
 int tithe_restore_states(tithe_session* session, const void* const* states, const size_t* counts, size_t n,
                          int book, tithe_error* error);
 /* tithe_state without what this rank has left unsent: enough for a rank that is new. */
@@ -179,9 +179,9 @@ typedef struct tithe_stats {
   double sum_forgotten; /* by feedback=decay, of all that it took from residuals in committed rounds */
   uint64_t rounds_undone;
   uint64_t epoch;      /* of its members */
-  uint64_t ranks_lost; /* with what they had left unsent, which nobody knows */
+  uint64_t ranks_lost; /* together with their residuals, which are unknown */
   uint64_t
-      values_lost; /* that lost ranks had left unsent and that are given up, booked on this rank; and their sum */
+      values_lost; /* residual values of lost ranks that were discarded, booked on this rank; and their sum */
   double sum_lost;
   int late_rank; /* whose program was late in the last 32 rounds; -1: nobody's (docs/guide/elastic.md) */
   double late_share;

@@ -32,7 +32,7 @@ std::vector<std::string> unmet_rules(const SessionOptions& options, const Keys& 
   return used.unused(choices);
 }
 
-// The tensors that travel raw for being small, and what the others take.
+// The tensors that are sent uncompressed for being small, and what the others take.
 nb::dict travels_raw(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
   const Choices choices = unwrap(engine::choices_of(options, 1));
   check_sizes(keys, sizes);
@@ -75,7 +75,8 @@ void bind_choices(nb::module_& m) {
         "The rules of choices that take no tensor of a model. ValueError where one names a tensor that is "
         "missing.");
   m.def("travels_raw", &travels_raw, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
-        "How many tensors and values of a model travel raw, being small, and about how many bytes the others "
+        "How many tensors and values of a model are sent uncompressed, being small, and about how many bytes "
+        "the others "
         "take in a "
         "message.");
   m.def("in_groups", &in_groups, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),

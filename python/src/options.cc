@@ -68,7 +68,7 @@ void bind_options(nb::module_& m) {
       .def_rw("stragglers", &SessionOptions::stragglers);
   seconds<&SessionOptions::timeout>(
       options, "timeout",
-      "Seconds in which nothing is heard from a peer that owes something, after which the peer is named.");
+      "If an awaited peer sends nothing for this many seconds, the session ends and names the peer.");
   seconds<&SessionOptions::patience>(
       options, "patience",
       "Seconds in which a peer answers, but gives nothing, after which the peer is named.");

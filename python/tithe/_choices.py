@@ -97,8 +97,8 @@ def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, An
     rule = {f"< {raw['min_values']}": {"codec": codec, "group": _GROUP}}
     cure = f"add to choices: {rule}" if options.choices else f"choices={rule}"
     warnings.warn(
-        f"{raw['raw_tensors']:,} parameters of fewer than {raw['min_values']} values travel raw, as fp32, and are "
-        f"{share:.0%} of the bytes that are sent, so codec {options.codec} can save little. To send them by {codec}, "
+        f"{raw['raw_tensors']:,} parameters of fewer than {raw['min_values']} values are sent uncompressed, as fp32, "
+        f"and are {share:.0%} of all bytes sent, so codec {options.codec} can save little. To send them by {codec}, "
         f"those of a bucket together: {cure} (docs/guide/choices.md, Groups)",
         RuntimeWarning,
         stacklevel=2,

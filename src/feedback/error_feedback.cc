@@ -12,7 +12,7 @@
 namespace tithe::feedback {
 namespace {
 
-bool owes(std::span<const float> residual) {
+bool has_unsent(std::span<const float> residual) {
   return std::ranges::any_of(residual, [](float v) { return v != 0.0F; });
 }
 
@@ -257,13 +257,13 @@ void ErrorFeedback::adopt(ValueRange tensor, std::span<const float> residual) {
   StateBuffer* h = find(tensor);
   if (h == nullptr) return;
   fetch(*h);
-  const bool owed = owes(residual);
-  if (owed) h->residual[now_].resize(h->values.n);
+  const bool unsent = has_unsent(residual);
+  if (unsent) h->residual[now_].resize(h->values.n);
   if (const std::span<float> to = this->residual(tensor); !to.empty()) {
     if (residual.size() < to.size()) std::ranges::fill(to, 0.0F);
     std::ranges::copy(residual, to.begin());
   }
-  if (owed) send_residual_of(*h, tensor);
+  if (unsent) send_residual_of(*h, tensor);
   copy_committed(tensor);
 }
 
@@ -323,7 +323,7 @@ bool ErrorFeedback::take_over(ValueRange tensor, ErrorFeedback& other, ValueRang
   if (kept.empty()) return true;
   if (mine->needs.residual) {
     if (counts || mine->residual[now_].empty()) take(mine->residual, from->residual);
-  } else if (counts && owes(kept)) {
+  } else if (counts && has_unsent(kept)) {
     if (mine->lossless)
       mine->residual[now_].swap(from->residual[other.now_]);
     else

@@ -106,8 +106,8 @@ TEST(ErrorFeedback, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
   for (const ValueRange t : {kA, kB}) EXPECT_TRUE(after.take_over(t, before, t, true));
   after.complete();
   EXPECT_TRUE(after.residual(kA).empty()) << "nothing is owed";
-  const Floats owed = floats(after.residual(kB)), grad(50);
-  EXPECT_EQ(owed[69], 70.0F);
+  const Floats unsent = floats(after.residual(kB)), grad(50);
+  EXPECT_EQ(unsent[69], 70.0F);
   for (int round = 0; round < 2; ++round) {  // the first one is not committed
     EXPECT_EQ(after.view(0, 0, grad.data(), true).residual, nullptr);
     const EncodeInput first = after.view(1, 0, grad.data(), true),
@@ -115,14 +115,14 @@ TEST(ErrorFeedback, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
     EXPECT_EQ(first.residual, after.residual(kB).data());
     EXPECT_EQ(second.residual, after.residual(kB).data() + 50);
     EXPECT_EQ(first.residual_out, nullptr) << "nothing will be left";
-    EXPECT_EQ(floats(after.residual(kB)), owed);
+    EXPECT_EQ(floats(after.residual(kB)), unsent);
   }
   after.commit();
   EXPECT_TRUE(after.residual(kB).empty());
   EXPECT_EQ(after.view(1, 0, grad.data(), true).residual, nullptr);
   const std::vector<LargeFloats> spent = after.take_spent();
   ASSERT_EQ(spent.size(), 1U);
-  EXPECT_EQ(floats(spent[0]), owed);
+  EXPECT_EQ(floats(spent[0]), unsent);
   EXPECT_TRUE(after.take_spent().empty());
 }
 

@@ -6,7 +6,7 @@
 namespace tithe::feedback {
 namespace {
 
-TensorState owing(std::vector<float> residual, std::vector<float> velocity = {}) {
+TensorState with_residual(std::vector<float> residual, std::vector<float> velocity = {}) {
   TensorState k;
   k.n = residual.size();
   k.loose_residual = std::move(residual);
@@ -14,13 +14,13 @@ TensorState owing(std::vector<float> residual, std::vector<float> velocity = {})
   return k;
 }
 
-TEST(Estate, IsWhole) {
+TEST(LostRankResiduals, IsWhole) {
   for (const std::size_t n : {0U, 1U, 5U, 64U, 1001U})
     for (const int world : {1, 2, 3, 7, 1500}) {
-      std::vector<float> owed(n), velocity(n);
-      for (std::size_t i = 0; i < n; ++i) owed[i] = velocity[i] = static_cast<float>(i) + 0.5F;
+      std::vector<float> unsent(n), velocity(n);
+      for (std::size_t i = 0; i < n; ++i) unsent[i] = velocity[i] = static_cast<float>(i) + 0.5F;
       ResidualStore::Map lost;
-      lost["w"] = owing(owed, velocity);
+      lost["w"] = with_residual(unsent, velocity);
       std::vector<float> sum(n), moving(n);
       LostResiduals book;
       for (int r = 0; r < world; ++r) {
@@ -32,16 +32,16 @@ TEST(Estate, IsWhole) {
           moving[i] += mine["w"].loose_velocity[i];
         }
       }
-      EXPECT_EQ(sum, owed) << n << " among " << world;
+      EXPECT_EQ(sum, unsent) << n << " among " << world;
       EXPECT_EQ(moving, velocity);
       EXPECT_TRUE(book.empty());
     }
 }
 
-TEST(Estate, WhatWouldBeNoFloatIsBooked) {
+TEST(LostRankResiduals, WhatWouldBeNoFloatIsBooked) {
   ResidualStore::Map lost, mine;
-  lost["w"] = owing({3e38F, 1.0F, -3e38F});
-  mine["w"] = owing({3e38F, 2.0F, 3e38F});
+  lost["w"] = with_residual({3e38F, 1.0F, -3e38F});
+  mine["w"] = with_residual({3e38F, 2.0F, 3e38F});
   LostResiduals book;
   redistribute(lost, 0, 1, mine, book);
   EXPECT_EQ(mine["w"].loose_residual, (std::vector<float>{3e38F, 3.0F, 0.0F}));
@@ -49,10 +49,10 @@ TEST(Estate, WhatWouldBeNoFloatIsBooked) {
   EXPECT_EQ(book["w"].sum, double{3e38F});
 }
 
-TEST(Estate, WhatIsGivenUpIsBooked) {
+TEST(LostRankResiduals, WhatIsGivenUpIsBooked) {
   ResidualStore::Map lost;
-  lost["a"] = owing({1.0F, 0.0F, -3.0F});
-  lost["b"] = owing({0.0F});
+  lost["a"] = with_residual({1.0F, 0.0F, -3.0F});
+  lost["b"] = with_residual({0.0F});
   LostResiduals book;
   discard(lost, book);
   discard(lost, book);

@@ -61,13 +61,13 @@ DroppedResidual TensorState::drop_excessive() {
   DroppedResidual gone{
       .largest = std::max(codec::largest_magnitude(residual()), codec::largest_magnitude(velocity()))};
   if (gone.largest <= kMostCarried) return {};
-  const std::span<float> owed = in == nullptr ? std::span(loose_residual) : in->residual(slice);
+  const std::span<float> unsent = in == nullptr ? std::span(loose_residual) : in->residual(slice);
   const std::span<float> moving = in == nullptr ? std::span(loose_velocity) : in->velocity(slice);
-  for (const float v : owed) {
+  for (const float v : unsent) {
     gone.values += v != 0.0F ? 1 : 0;
     gone.sum += double{v};
   }
-  std::ranges::fill(owed, 0.0F);
+  std::ranges::fill(unsent, 0.0F);
   std::ranges::fill(moving, 0.0F);
   if (in != nullptr) in->copy_committed(slice);
   return gone;
@@ -75,8 +75,8 @@ DroppedResidual TensorState::drop_excessive() {
 
 bool TensorState::add_unsent(std::span<const float> gradient) {
   std::vector<float> sum(gradient.begin(), gradient.end());
-  const std::span<const float> owed = residual();
-  for (std::size_t i = 0; i < owed.size(); ++i) sum[i] += owed[i];
+  const std::span<const float> unsent = residual();
+  for (std::size_t i = 0; i < unsent.size(); ++i) sum[i] += unsent[i];
   if (!all_finite(sum)) return false;
   if (in == nullptr)
     loose_residual = std::move(sum);

@@ -200,10 +200,11 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     TITHE_TRY(check_reached(out.rules_, i, whole));
     TITHE_TRY(out.resolve(i));
   }
-  out.choices_.push_back({.spec = uncompressed,
-                          .part_values = usual.part_values,
-                          .group = std::string(kSmall),
-                          .why = fmt::format("tensors below {} values travel raw", out.min_values_)});
+  out.choices_.push_back(
+      {.spec = uncompressed,
+       .part_values = usual.part_values,
+       .group = std::string(kSmall),
+       .why = fmt::format("tensors below {} values are sent uncompressed", out.min_values_)});
   out.choices_.push_back({.spec = usual.spec,
                           .strategy = usual.strategy,
                           .part_values = usual.part_values,

@@ -201,7 +201,7 @@ TEST(Choices, WhatIsWrongIsNamedWithItsRuleAndTheCure) {
         {R"({"a": {"codec": "fp8", "group": "g"}, "b": {"codec": "bf16", "group": "g"}})", "rule 2 ('b')",
          "a group has one codec"},
         {R"({"a": {"codec": "fp8", "group": "small"}})", "rule 1 ('a')",
-         "tensors below 100 values travel raw"}}) {
+         "tensors below 100 values are sent uncompressed"}}) {
     const std::string text = refused(c.json);
     EXPECT_TRUE(text.starts_with("choices: ")) << text;
     EXPECT_NE(text.find(c.rule), std::string::npos) << text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How long parts take, how large they should be, and from how many values on a codec pays, where something is known of
-// the link.
+// Estimates of a part's time, of the best part size, and of the least tensor for which a codec is faster, if the link
+// is known.
 //
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
 //   compute   C n   C = encode + shares a rank sends, and its own of the result, * merge (codec_cost.def);
@@ -18,10 +18,10 @@
 //   T(n) = ((k F)^4 + (n C)^4 + (n I)^4 + (n W)^4)^(1/4) + D (kSeen + kSeenOfBucket n / kBucketValues)
 // A tensor alone, in k parts, takes
 //   n m + n r / k + k F        least at k = sqrt(n r / F)
-// with m the largest of C, I and W, and r the others. One that is sent by a codec has frames of its own; raw it shares
-// those of the small tensors, and costs n T(N) / N, N being a part of the largest size. So the codec pays from where
-// T(n) of one part is less. Where it pays nowhere, it was asked for, and is used from kUsualMinValues on; but raw
-// tensors gain nothing by frames of their own, and have these from where F is a tenth of the rest.
+// with m the largest of C, I and W, and r the others. With a codec it has its own frames; uncompressed it shares
+// those of the small tensors, and costs n T(N) / N, N being a part of the largest size. So the codec is faster where
+// T(n) of one part is less. If it is slower everywhere, it is used from kUsualMinValues on, as configured. Uncompressed
+// tensors gain nothing by their own frames, and have them from where F is a tenth of the rest.
 #include <cstddef>
 #include <span>
 
@@ -58,7 +58,7 @@ const Law* first_law(const Phase& phase, const Strategy& strategy);
 inline constexpr double kSeen = 0.02, kSeenOfBucket = 0.13;
 inline constexpr double kBucketValues = 6.25e6;  // of the usual bucket, 25 MB
 
-// inside: the codec that ranks of one host send each other, if the strategy treats hosts apart; nullptr: raw values.
+// inside: the codec inside a host, if the strategy has two levels; nullptr: uncompressed values.
 CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
                         const Spec* inside = nullptr);
 // T(n) of the above.

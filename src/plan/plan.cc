@@ -78,7 +78,7 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 
 namespace {
 
-// Fits the part's strategy to these hosts and servers. n: the values by which the way was chosen.
+// Fits the part's strategy to these hosts and servers. n: the number of values for which the option was chosen.
 void resolve_hosts(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {

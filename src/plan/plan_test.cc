@@ -117,11 +117,12 @@ TEST(Plan, ordered) {
 TEST(Plan, grouped) {
   const PlanTensor bucket[] = {{"a.w", 200}, {"b.w", 500},  {"norm", 10},
                                {"c.w", 400}, {"d.w", 1500}, {"e.w", 90}};
-  EXPECT_EQ(lines(bucket, R"({"*.w": {"codec": "onebit", "group": "w"}})"),
-            (std::vector<std::string>{
-                "750 onebit server: rule 1 ('*.w'), piece 1 of 2",
-                "750 onebit server: rule 1 ('*.w'), piece 2 of 2", "700 onebit server: rule 1 ('*.w')",
-                "490 onebit server: rule 1 ('*.w')", "10 fp32 server: tensors below 100 values travel raw"}));
+  EXPECT_EQ(
+      lines(bucket, R"({"*.w": {"codec": "onebit", "group": "w"}})"),
+      (std::vector<std::string>{"750 onebit server: rule 1 ('*.w'), piece 1 of 2",
+                                "750 onebit server: rule 1 ('*.w'), piece 2 of 2",
+                                "700 onebit server: rule 1 ('*.w')", "490 onebit server: rule 1 ('*.w')",
+                                "10 fp32 server: tensors below 100 values are sent uncompressed"}));
 }
 
 TEST(Plan, hosts) {
@@ -148,7 +149,7 @@ TEST(Plan, small_tensors_that_a_rule_sends_raw_travel_with_the_others) {
   const PlanTensor bucket[] = {{"a.bias", 20}, {"b", 30}, {"c.bias", 120}, {"d.bias", 40}};
   EXPECT_EQ(lines(bucket, R"({"*.bias": "fp32"})"),
             (std::vector<std::string>{"120 fp32 server: rule 1 ('*.bias')",
-                                      "90 fp32 server: tensors below 100 values travel raw"}));
+                                      "90 fp32 server: tensors below 100 values are sent uncompressed"}));
   EXPECT_EQ(lines(bucket, R"({"*.bias": {"codec": "fp32", "strategy": "ring"}})").size(), 4U)
       << "asked for by itself";
 }

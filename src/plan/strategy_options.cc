@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLarge = std::size_t{1} << 20;  // values, whose share of loss stands for any number
 constexpr std::string_view kOnlyToCompare = "aggregator";
 constexpr int kFewRoundings = 2;  // those of `server`
-// Times as slow as kAssumedRate. Nobody knows the link: whatever it is between these, no way is far behind the best.
+// Factors of the time at kAssumedRate. The link is unknown: between these rates, the option is close to the best.
 constexpr double kSlower[] = {1, 10};
 
 // The part of the energy that one round may lose.

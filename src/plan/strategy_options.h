@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Strategy "auto": who sends what to whom follows from what all ranks know: the codec, the world, who shares a host,
-// and the link if it is said. plan/codec_cost.h says what a part of n values takes among others.
+// Strategy "auto" chooses from facts that are the same on all ranks: the codec, the world, the hosts, and the link if
+// it is configured. plan/codec_cost.h estimates the time of a part of n values.
 //
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
@@ -21,21 +21,20 @@ inline constexpr double kAsFast = 1.01;
 
 // True: the roundings of a strategy lose little, or as little as those of `server`: "accurate" of the above.
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
-// The ways that a tensor may travel by, in the order of strategies.def; never empty. `aggregator` is never one: it is
-// there to compare with. `inside`: a codec was named for what ranks of one host send each other, so only strategies
-// that treat hosts apart will do. Where none was named and the link inside hosts is known, each of these strategies is
-// there several times if the codec loses values: with raw values inside a host, with a codec of one or two bytes per
-// value, and with the codec itself. Of ways that take as long, the first loses least.
+// The options for a tensor, in the order of strategies.def; never empty. `aggregator` is never one: it exists for
+// comparisons. `inside`: a codec inside hosts is set, so only strategies of two levels are options. If none is set, the
+// link inside hosts is known and the codec is lossy, each strategy of two levels is there several times:
+// with uncompressed values inside a host, with a codec of one or two bytes per value, and with the codec itself. Of
+// options of equal time, the first loses least.
 std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::optional<Spec>& inside,
                                                 const Usual& usual);
-// Keeps the ways for tensors that share parts: those that add in the order of ranks, since the size of a part depends
-// on the bucket, and no result may. Keeps all where a codec inside is named, or where no way adds so.
+// Keeps the options for tensors that share parts: those that add in the order of ranks, because the size of a part
+// depends on the bucket but no result may. Keeps all if a codec inside is set, or if no option adds in that order.
 std::vector<StrategyOption> strategy_options_of_group(std::span<const StrategyOption> options, bool inside);
-// The way that takes the least time for n values, in the parts that are best for each. Where nobody has described the
-// link: the one that is least far behind the best, be the link one of kAssumedRate or of a tenth of that. If several
-// take as long within kAsFast, one that adds in the order of ranks, `gather` or `server`, which round least often; of
-// these the one with the fewest messages one after the other, which suffers least where a link is slower to answer than
-// assumed.
+// The option with the least time for n values, each with its best number of parts. If the link is unknown: the option
+// with the smallest factor over the best, for links of kAssumedRate and of a tenth of that. If several have the same
+// time within kAsFast: one that adds in the order of ranks, `gather` or `server`, which round least often; of these the
+// one with the fewest sequential messages, which suffers least if the link's latency exceeds the assumption.
 const StrategyOption& best_option(std::span<const StrategyOption> options, std::size_t n);
 
 }  // namespace tithe::plan

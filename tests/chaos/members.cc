@@ -371,7 +371,7 @@ SessionOptions Job::options(std::vector<std::string> members, std::uint64_t epoc
 
 Story play(const Job& job) {
   Network net(static_cast<int>(job.people.size()), job.plot.weather, job.faults, true, 100 * kTimeout);
-  net.seat(job.hosts);
+  net.place_on_hosts(job.hosts);
   Boards boards;
   Story story;
   story.fates.resize(job.people.size());

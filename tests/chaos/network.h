@@ -91,7 +91,7 @@ class Network {
 
   std::unique_ptr<Transport> open(Rank rank);
   // People of one host have one number.
-  void seat(std::vector<std::uint64_t> host_of_person) { host_of_ = std::move(host_of_person); }
+  void place_on_hosts(std::vector<std::uint64_t> host_of_person) { host_of_ = std::move(host_of_person); }
   // The end of people[rank] in the circle of this number.
   std::unique_ptr<Transport> open(std::uint64_t number, const std::vector<int>& people, Rank rank);
   // body(person) on a thread for each.

@@ -86,7 +86,7 @@ LateJob draw_late_job(std::uint64_t seed) {
 struct LateRank {
   std::vector<Values> results;  // by round
   std::uint64_t most_behind = 0;
-  Values owed;
+  Values unsent;
   Status end;
   SessionStats stats;
   std::vector<std::string> said;
@@ -129,8 +129,9 @@ std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
       for (int k = 0; k < p.rounds && mine.end.ok(); ++k) mine.end = round(**opened, k);
       if (opened.ok()) {
         for (const Shape& t : p.tensors) {
-          mine.owed.emplace_back(t.n);
-          if (!(*opened)->residual(t.key, mine.owed.back()).ok()) std::ranges::fill(mine.owed.back(), 0.0F);
+          mine.unsent.emplace_back(t.n);
+          if (!(*opened)->residual(t.key, mine.unsent.back()).ok())
+            std::ranges::fill(mine.unsent.back(), 0.0F);
         }
         mine.stats = (*opened)->stats();
         mine.said = (*opened)->messages();
@@ -184,7 +185,7 @@ void judge(const LateJob& job, const std::vector<LateRank>& ranks, bool struck, 
       for (std::size_t t = 0; t < p.tensors.size(); ++t) g.push_back(p.gradient(t, static_cast<Rank>(r), k));
       grads.push_back(std::move(g));
       none.push_back(zeros);
-      after.push_back(k == 0 ? ranks[r].owed : zeros);
+      after.push_back(k == 0 ? ranks[r].unsent : zeros);
     }
   for (const Values& result : ranks[0].results)
     for (std::size_t t = 0; t < result.size(); ++t)

@@ -27,7 +27,7 @@ SessionOptions options_of(const Combination& c, Feedback kind, double beta) {
 // The book of one rank, all rounds together.
 struct Account {
   double put_in = 0, came_out = 0, forgotten = 0, magnitude = 0;
-  bool owes = false;  // something waits at the end
+  bool has_unsent = false;  // something waits at the end
   std::vector<Values> results;
   void add(double& to, const Values& values) {
     for (const std::vector<float>& v : values)
@@ -54,7 +54,7 @@ std::vector<Account> run(const Combination& c, Feedback kind, double beta) {
     const Values left = residuals(all[r], kDecaySizes);
     account.add(account.came_out, left);
     for (const std::vector<float>& v : left)
-      account.owes = account.owes || std::ranges::any_of(v, [](float x) { return x != 0; });
+      account.has_unsent = account.has_unsent || std::ranges::any_of(v, [](float x) { return x != 0; });
     account.forgotten = all[r].stats().sum_forgotten;
   });
   return accounts;
@@ -68,15 +68,15 @@ TEST_P(DecaySuite, WhatIsForgottenBalancesTheLedger) {
   if (c.law.spec.codec->traits.lossless || !c.law.rules.empty())
     GTEST_SKIP() << "nothing to forget, or no decay";
   double off = 0, forgotten = 0, magnitude = 0;
-  bool owes = false;
+  bool has_unsent = false;
   for (const Account& account : run(c, Feedback::kDecay, 0.75)) {
     off += account.put_in - account.came_out - account.forgotten;
     forgotten += std::fabs(account.forgotten);
     magnitude += account.magnitude;
-    owes = owes || account.owes;
+    has_unsent = has_unsent || account.has_unsent;
   }
   EXPECT_LE(std::fabs(off), 1e-6 * magnitude);
-  EXPECT_EQ(forgotten > 0, owes);
+  EXPECT_EQ(forgotten > 0, has_unsent);
 }
 
 TEST_P(DecaySuite, ABetaOfOneForgetsNothing) {

@@ -91,7 +91,7 @@ TEST_P(Elastic, EightGoOnAsOthersWithTheLedgerExact) {
       if (!before.open_status(0).ok()) continue;  // they share no law
       before.each([&](Rank r) { rounds(before[r], r, 0, 2); });
       const std::vector<State> saved = states(before);
-      const auto owed = sums(before);
+      const auto unsent = sums(before);
 
       if (strategy->between != nullptr) o.hosts = GetParam() == 1 ? "1x1" : GetParam() == 6 ? "2+1+3" : "4x3";
       Ranks after(open_loop(GetParam()), o);
@@ -101,9 +101,10 @@ TEST_P(Elastic, EightGoOnAsOthersWithTheLedgerExact) {
       });
       const bool exact = law.traits().exact_ledger;
       const auto now = sums(after);
-      for (std::size_t k = 0; k < owed.size(); ++k)
-        for (std::size_t i = 0; i < owed[k].size(); ++i)
-          ASSERT_NEAR(now[k][i], owed[k][i], exact ? 0 : 1e-5 * (1 + std::fabs(owed[k][i]))) << k << ' ' << i;
+      for (std::size_t k = 0; k < unsent.size(); ++k)
+        for (std::size_t i = 0; i < unsent[k].size(); ++i)
+          ASSERT_NEAR(now[k][i], unsent[k][i], exact ? 0 : 1e-5 * (1 + std::fabs(unsent[k][i])))
+              << k << ' ' << i;
 
       const auto world = static_cast<std::size_t>(GetParam());
       std::vector<Values> left(world), grads(world), result(world), kept(world);
@@ -156,7 +157,7 @@ TEST(SessionElastic, WhatNobodyKnowsIsBooked) {
   for (Rank r = 0; r < 3; ++r) EXPECT_EQ(after[r].stats().ranks_lost, 2U);
   const auto said = after[0].messages();
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(has(said[0], "which nobody knows: 'b', 'c'")) << said[0];
+  EXPECT_TRUE(has(said[0], "which are unknown: 'b', 'c'")) << said[0];
 }
 
 TEST(SessionElastic, WhatIsGivenUpIsBookedByTensor) {
@@ -181,7 +182,7 @@ TEST(SessionElastic, WhatIsGivenUpIsBookedByTensor) {
       }
   }
   EXPECT_EQ(sum, sum_of(gone));
-  EXPECT_TRUE(has(after[0].messages().front(), "given up: 'c'"));
+  EXPECT_TRUE(has(after[0].messages().front(), "discarded: 'c'"));
 }
 
 TEST(SessionElastic, RefusesWhatDoesNotFit) {

@@ -80,7 +80,7 @@ TEST(SessionReform, SurvivorsGoOnFromTheLastCommit) {
       const bool exact = law.traits().exact_ledger;
       const testing::Imbalance off = imbalance(grads, left, result[0], kept, law.traits(), exact);
       ASSERT_LE(off.times, exact ? 0 : 1) << off;
-      EXPECT_TRUE(has(ranks[0].messages().front(), "which nobody knows: 'b'"));
+      EXPECT_TRUE(has(ranks[0].messages().front(), "which are unknown: 'b'"));
     }
 }
 
@@ -109,15 +109,15 @@ TEST(SessionReform, WhoIsNewGoesOnWithTheOthers) {
       fresh = std::move(*Session::open(std::move(transports[2]), o));
       const ByteView given(common);
       ASSERT_TRUE(fresh->restore(std::span(&given, 1)).ok());
-      for (const std::vector<float>& owed : residuals(*fresh, kSizes))
-        for (const float v : owed) ASSERT_EQ(v, 0.0F);
+      for (const std::vector<float>& unsent : residuals(*fresh, kSizes))
+        for (const float v : unsent) ASSERT_EQ(v, 0.0F);
       go_on(*fresh, 2);
     });
     ranks.each([&](Rank r) {
-      const Values owed = residuals(ranks[r], kSizes);
+      const Values unsent = residuals(ranks[r], kSizes);
       const Status s = ranks[r].reform(std::move(transports[at(1 - r)]), members, 5);
       ASSERT_TRUE(s.ok()) << text(s);
-      EXPECT_EQ(first_difference(residuals(ranks[r], kSizes), owed), "");
+      EXPECT_EQ(first_difference(residuals(ranks[r], kSizes), unsent), "");
       go_on(ranks[r], 1 - r);
       EXPECT_EQ(ranks[r].stats().ranks_lost, 0U);
     });
@@ -182,7 +182,7 @@ TEST(SessionReform, MayBeCalledAgain) {
   o.hosts = "2x2";
   Ranks ranks(open_loop(4), o);
   ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
-  const Values owed = residuals(ranks[0], kSizes);
+  const Values unsent = residuals(ranks[0], kSizes);
   const auto state = *ranks[0].state();
   const Status s = ranks[0].reform(std::move(open_loop(3)[0]), {"a", "b", "c"}, 1);
   EXPECT_EQ(s.code(), Code::kInvalid) << "hosts of four ranks: " << text(s);
@@ -215,13 +215,13 @@ TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
   });
   auto two = open_loop(2);
   ranks.each([&](Rank r) {
-    const Values owed = residuals(ranks[r], kSizes);
+    const Values unsent = residuals(ranks[r], kSizes);
     ASSERT_TRUE(ranks[r].reform(std::move(three[at(r)]), {"a", "b", "new"}, 1).ok());
     const Status s = step(ranks[r], r, 1);
     EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
     EXPECT_EQ(s.peer(), 2) << text(s);
     ASSERT_TRUE(ranks[r].reform(std::move(two[at(r)]), {"a", "b"}, 2).ok());
-    EXPECT_EQ(first_difference(residuals(ranks[r], kSizes), owed), "");
+    EXPECT_EQ(first_difference(residuals(ranks[r], kSizes), unsent), "");
     EXPECT_TRUE(step(ranks[r], r, 1).ok());
   });
   visitor.join();

@@ -9,10 +9,10 @@ namespace {
 // Three bytes each say who says what, and of which proposal.
 void hear_proposals(ByteView bytes, Rank me) {
   const engine::Member member{.me = me, .world = 4};
-  engine::Reconfiguration proposing(member);
+  engine::Reconfiguration reconfiguration(member);
   const engine::ControlIdentity identity{.me = me, .world = 4};
   Input out(engine::kControlBytes);
-  if (me == 0) proposing.propose("{}", 0);
+  if (me == 0) reconfiguration.propose("{}", 0);
   for (std::size_t k = 0; k + 2 < bytes.size(); k += 3) {
     const auto peer = static_cast<Rank>(bytes[k] / 16 % 4);
     const std::uint32_t number = bytes[k + 1] % 4;
@@ -25,36 +25,37 @@ void hear_proposals(ByteView bytes, Rank me) {
                            .first = what % 4 * 900U,
                            .whole = 900U * (1 + what / 4 % 4),
                            .piece = std::string(900, ' ')};
-        s = proposing.take(peer, f);
+        s = reconfiguration.take(peer, f);
         break;
       }
       case 1:
-        s = proposing.take(
+        s = reconfiguration.take(
             peer, engine::Answer{.number = number, .hash = what, .code = what < 200 ? Code{} : Code::kIo});
         break;
       case 2:
-        s = proposing.take(
+        s = reconfiguration.take(
             peer, engine::Decision{.number = number, .after = what, .code = what > 0 ? Code{} : Code::kIo},
             3);
         break;
       case 3:
-        if (const auto work = proposing.next_work(); work && work->builds)
-          proposing.built({.number = work->number, .hash = 1, .code = what < 200 ? Code{} : Code::kIo});
+        if (const auto work = reconfiguration.next_work(); work && work->builds)
+          reconfiguration.built({.number = work->number, .hash = 1, .code = what < 200 ? Code{} : Code::kIo});
         break;
       case 4:
-        proposing.decide(what);
+        reconfiguration.decide(what);
         break;
       case 5:
-        (void)proposing.switch_over(what);
+        (void)reconfiguration.switch_over(what);
         break;
       case 6:
-        if (me == 0 && !proposing.under_way()) proposing.propose(std::string(what * 10, ' '), number);
+        if (me == 0 && !reconfiguration.under_way())
+          reconfiguration.propose(std::string(what * 10, ' '), number);
         break;
       default:
-        if (proposing.decision_pending(peer))
-          (void)proposing.write_pending_decision(peer, identity, out);
-        else if (proposing.fragments_pending(peer))
-          (void)proposing.write_more(peer, identity, out);
+        if (reconfiguration.decision_pending(peer))
+          (void)reconfiguration.write_pending_decision(peer, identity, out);
+        else if (reconfiguration.fragments_pending(peer))
+          (void)reconfiguration.write_more(peer, identity, out);
     }
     if (!s.ok() && (s.code() != Code::kCorrupt || s.peer() != peer))
       fail("a proposal's trouble names somebody else");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames, spec strings, choices, control frames, meetings, hellos and states. Inputs under a checksum or a tag are also
-// tried with it put right, so that the search gets past it.
+// Frames, spec strings, choices, control frames, rendezvous, peer infos and states. Inputs under a checksum or a tag
+// are also tried with it put right, so that the search gets past it.
 #include <fmt/format.h>
 #include <xxhash.h>
 
@@ -343,7 +343,7 @@ Target hello_target() {
           [token, good, trouble](ByteView bytes) {
             Input blob = copy_of(bytes);
             const auto heard = read_peer_info(blob, 1, 2, token, kTransportVersion);
-            if (heard.ok() && blob != good) fail("a hello passes that no rank wrote");
+            if (heard.ok() && blob != good) fail("a peer info passes that no rank wrote");
             constexpr std::size_t kEnd = 8 + kSecretBytes;
             if (blob.size() < kEnd) return;
             const std::size_t body = blob.size() - kEnd;

@@ -21,20 +21,20 @@ Input input(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 // The ends of a connection of tcp before they know each other: nothing passes that was made without the key.
 Target greeting_target() {
   static const Secret kKey{6}, kNonce{7};
-  const tcp::ConnectRequest knock{
+  const tcp::ConnectRequest request{
       .purpose = tcp::Purpose::kData, .stream = 3, .from = 1, .to = 2, .nonce = {8}};
-  const Input knocked = input(tcp::write_request(knock));
-  const Input challenge = input(tcp::write_challenge(kKey, knocked, kNonce));
-  return {"greeting",
-          [knocked, challenge](ByteView bytes) {
+  const Input request_bytes = input(tcp::write_request(request));
+  const Input challenge = input(tcp::write_challenge(kKey, request_bytes, kNonce));
+  return {"tcp_handshake",
+          [request_bytes, challenge](ByteView bytes) {
             if (const auto k = tcp::read_request(bytes); k && input(tcp::write_request(*k)) != input(bytes))
-              fail("a knock is written as another one than was read");
-            if (tcp::read_challenge(kKey, knocked, bytes) && input(bytes) != challenge)
+              fail("a request is written as another one than was read");
+            if (tcp::read_challenge(kKey, request_bytes, bytes) && input(bytes) != challenge)
               fail("a challenge passes that nobody with the key made");
             if (const auto p = tcp::read_places(bytes); p.ok() && tcp::write_places(*p) != input(bytes))
               fail("places are written as others than were read");
           },
-          {knocked, challenge, input(tcp::claim(kKey, knocked, kNonce)),
+          {request_bytes, challenge, input(tcp::claim(kKey, request_bytes, kNonce)),
            tcp::write_places(
                {.network = 5,
                 .at = {{asio::ip::address_v4::loopback(), 80}, {asio::ip::address_v6::loopback(), 81}}})}};

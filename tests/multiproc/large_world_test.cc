@@ -125,13 +125,13 @@ class LargeWorld : public ::testing::TestWithParam<std::string> {
     });
     for (Rank r = 0; r < kWorld; ++r) ASSERT_EQ(ranks.line(r, kPatience), "done") << "rank " << r;
     for (std::size_t i = 0; i < kValues; ++i) {
-      float given = 0, owed = 0;
+      float given = 0, unsent = 0;
       for (Rank r = 0; r < kWorld; ++r) {
         ASSERT_EQ(board->result[r][i], board->result[0][i]) << "rank " << r << ", value " << i;
-        owed += board->residual[r][i];
+        unsent += board->residual[r][i];
         for (int n = 0; n < kRounds; ++n) given += value(r, n, i);
       }
-      ASSERT_EQ(board->result[0][i] + owed, given) << "value " << i;
+      ASSERT_EQ(board->result[0][i] + unsent, given) << "value " << i;
     }
   }
 

@@ -103,14 +103,14 @@ std::string identity_verdict(const SyncOutcome& outcome, const SyncArgs& args) {
                      outcome.apart);
 }
 
-// The parts that travel raw, from the lines of a plan: `part 0: 100 values from 0, fp32 by gather (why)`.
+// The parts that are sent uncompressed, from the lines of a plan: `part 0: 100 values from 0, fp32 by gather (why)`.
 std::string plan_verdict(const std::string& plan, const Spec& spec) {
   std::size_t parts = 0, raw = 0;
   std::istringstream lines(plan);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("part ")) continue;
     ++parts;
-    raw += line.find("travel raw") != std::string::npos;
+    raw += line.find("are sent uncompressed") != std::string::npos;
   }
   if (raw == 0) return fmt::format("{} part{}, all as {}", parts, parts == 1 ? "" : "s", to_string(spec));
   return fmt::format("{} part{}; {} below min_values ({}) travel{} as fp32, not as {}", parts,
@@ -140,7 +140,7 @@ Result<Choice> choice_of(const SyncArgs& args) {
   if (!choices.ok()) return choices.status();
   if (*checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*choices, engine::automatic(options)));
   if (choices->rule_of(kSyncKey, args.n) < choices->rules().size()) return choices->choice(kSyncKey, args.n);
-  return choices->all().back();  // that a small tensor travels raw is told beside it
+  return choices->all().back();  // that a small tensor is sent uncompressed is told beside it
 }
 
 Result<Report> bench_sync(SyncArgs& args) {

@@ -204,7 +204,7 @@ Run declare_replay(CLI::App& app) {
   app.add_option("--pacer", args->session.pacer,
                  "how many bytes may be under way: off, or window=BYTES (docs/guide/pacing.md)")
       ->capture_default_str();
-  app.add_option("--min-values", args->session.min_values, "smaller tensors travel raw")
+  app.add_option("--min-values", args->session.min_values, "smaller tensors are sent uncompressed")
       ->capture_default_str();
   app.add_option("--part-values", args->session.part_values, "larger tensors are cut into parts")
       ->capture_default_str();

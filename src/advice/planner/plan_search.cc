@@ -236,7 +236,7 @@ void PlanSearch::add_batches(const Assignment& assignment, std::size_t first, st
     if (n > 0) batches_.push_back({ready, 0, 1, work(o, n, n)});
 }
 
-// A resource does what its batches ask of it, and none of that before they are ready. Lots are in the order of buckets,
+// A resource runs the work of its batches, none of it before they are ready. Batches are in the order of buckets,
 // which are ready one after the other.
 Seconds PlanSearch::least() const {
   const double lanes = query_->lanes();

@@ -130,8 +130,8 @@ void TimelineBuilder::match(StepTimeline& timeline, const Strategy& strategy) co
   }
 }
 
-// By simulated rank and slot: the number of ranks' payloads in the frame there, for laws that join them. The loop visits
-// steps in an order in which they can run.
+// By simulated rank and slot: the number of ranks' payloads in the frame there, for laws that join them. The loop
+// visits steps in an order in which they can run.
 std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& timeline) const {
   std::vector<std::vector<int>> out(timeline.roles.size());
   const std::vector<Law>& laws = timeline.roles[0].program.parts[0].laws;

@@ -82,7 +82,7 @@ void DeviceParts::choose(const feedback::ErrorFeedback& feedback) {
     if (why.empty() && made.largest_chunk < gpus_->choice().least)
       why = fmt::format("chunks of fewer than {} values do not pay there", gpus_->choice().least);
     if (why.empty() && feedback.reads_alone(static_cast<int>(p)))
-      why = "it sends what another codec had left unsent";
+      why = "it sends the residual of another codec";
     if (why.empty()) {
       const Gpu::Program& program = gpu_->program(made.spec);
       parts_[p].made = &program;

@@ -95,7 +95,7 @@ struct Report {
   std::uint32_t number = 0;  // of the ask; an answer repeats it
   std::uint32_t round = 0;
   State state = State::kIdle;        // idle: the application has handed nothing over
-  Rank waits_for = Status::kNoPeer;  // the one who is told, where it owes something; else the first that does
+  Rank waits_for = Status::kNoPeer;  // the receiver, if it is awaited; else the first awaited rank
   std::uint64_t received = 0,
                 sent = 0;  // payload bytes of this session's frames, from and to the one who is told
   std::uint32_t told = 0;  // control messages to the one who is told, before this one

@@ -19,7 +19,7 @@ class World {
   Reconfiguration& operator[](Rank r) { return ranks_[static_cast<std::size_t>(r)]; }
   int world() const { return static_cast<int>(members_.size()); }
 
-  // The next thing that `from` owes to `to` arrives there. False: it owes nothing.
+  // Delivers the next pending message from `from` to `to`. False: there is none.
   bool deliver(Rank from, Rank to, std::uint64_t ended = 0) {
     Reconfiguration& sender = (*this)[from];
     std::vector<std::uint8_t> frame(kControlBytes);

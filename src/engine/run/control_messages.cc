@@ -52,7 +52,7 @@ void Runner::complete_control(const Completion& done) {
     lose(p, done.status);
     if (done.status.code() == Code::kCorrupt)  // nothing that it says from now on could be believed
       return fail({Finding::kAccused, {Code::kCorrupt, done.status.what(), peer}});
-    liveness_.look_soon();  // a peer that owes a word has no other operation that would tell
+    liveness_.look_soon();  // an awaited peer has no other operation in flight
     return;
   }
   p.control_bytes += done.bytes;

@@ -16,7 +16,7 @@
 // Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, poll,
 //          agree.
 // Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. A thread that
-//          takes several takes Session's commit_mutex_, then its mutex_, then this one. It is let go of while steps
+//          takes several takes Session's commit_mutex_, then its mutex_, then this one. It is unlocked while steps
 //          run, the transport polls or takes messages, a caller's own question is asked, and somebody is woken; the
 //          transport has locks of its own, and never calls back.
 // Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an

@@ -17,8 +17,8 @@
 //
 // A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
 // that, added work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
-// One wake is enough for a poll, so the first nudge takes polling_ back, and its thread owes the wake: it makes it as
-// soon as it lets go. A thread that comes between finds polling_ taken back, and may rely on that. A wake that comes
+// One wake is enough for a poll, so the first nudge takes polling_ back, and its thread wakes the poll as
+// soon as it unlocks. A thread that comes between finds polling_ taken back, and may rely on that. A wake that comes
 // late ends the poll after the one that it was for; the lane looks at the queues and polls again. Work that the lane
 // gives to itself while it completes operations (answers, notes) is seen in its next turn.
 //

@@ -186,7 +186,7 @@ TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
   ASSERT_EQ(tithe_open_loop(2, transports, nullptr), TITHE_OK);
   const char* const names[] = {"a", "b"};
   tithe_session* ranks[2] = {open(transports[0], names, 0), open(transports[1], names, 0)};
-  std::vector<float> owed[2][2];
+  std::vector<float> unsent[2][2];
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r)
     threads.emplace_back([&, r] {
@@ -203,15 +203,15 @@ TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
         ASSERT_EQ(tithe_sync(ranks[r], slices, 2, &ticket, &error), TITHE_OK) << error.what;
         ASSERT_EQ(tithe_commit(ranks[r], &error), TITHE_OK) << error.what;
         for (int k = 0; k < 2; ++k) {
-          owed[r][k].resize(kN);
-          ASSERT_EQ(tithe_residual(ranks[r], slices[k].key, owed[r][k].data(), kN, &error), TITHE_OK);
+          unsent[r][k].resize(kN);
+          ASSERT_EQ(tithe_residual(ranks[r], slices[k].key, unsent[r][k].data(), kN, &error), TITHE_OK);
         }
       }
     });
   for (std::thread& t : threads) t.join();
   for (int r = 0; r < 2; ++r) {
-    EXPECT_EQ(owed[r][0], owed[r][1]) << "the same values under two keys";
-    EXPECT_NE(owed[r][0], std::vector<float>(kN));
+    EXPECT_EQ(unsent[r][0], unsent[r][1]) << "the same values under two keys";
+    EXPECT_NE(unsent[r][0], std::vector<float>(kN));
   }
   std::thread closing([&] { tithe_session_close(ranks[1]); });
   tithe_session_close(ranks[0]);

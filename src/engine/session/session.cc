@@ -48,7 +48,8 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
   if (member_.servers > 0)
     return refuse("ranks that only serve own nothing: open the session with servers=0");
   if (proxy_ != nullptr)
-    return refuse("a stand-in has no values to send: open the session with stragglers= that only reports");
+    return refuse(
+        "a straggler proxy has no values to send: open the session with stragglers= that only reports");
   if (!automatic_.empty())
     return refuse(
         fmt::format("codec {} plans all-reduces alone: open the session with another codec", automatic_));
@@ -290,7 +291,7 @@ Status Session::Impl::commit_round(bool& ended) {
     release_undo();
     switch_over();
   }
-  return finite ? trouble : check_carry();
+  return finite ? trouble : check_residuals();
 }
 
 // A layout is gone once all of its tensors were synchronised through others, so many rounds after its own last one:

@@ -50,13 +50,14 @@ TEST(SessionChoices, EveryTensorGetsWhatItsRuleSays) {
        {"part 0: 20000 values from 0, topk:ratio=0.1 by gather (rule 1 ('*embedding*'))\n",
         "part 1: 9000 values from 20000, fp8 by server (default)\n",
         "part 2: 5000 values from 29000, fp32 by server (rule 3 ('*norm*'))\n",
-        "part 3: 80 values from 34000, fp32 by gather (tensors below 4096 values travel raw)\n",
+        "part 3: 80 values from 34000, fp32 by gather (tensors below 4096 values are sent uncompressed)\n",
         "tensor embedding.weight: 20000 values, topk:ratio=0.1 by gather, part 0 (rule 1 ('*embedding*'))\n",
-        "tensor fc.bias: 30 values, fp32 by gather, part 3 (tensors below 4096 values travel raw)\n"})
+        "tensor fc.bias: 30 values, fp32 by gather, part 3 (tensors below 4096 values are sent "
+        "uncompressed)\n"})
     EXPECT_TRUE(has(plan, line)) << line << "in\n" << plan;
-  std::vector<float> owed(20'000), none(9000);
-  ASSERT_TRUE(ranks[0].residual("embedding.weight", owed).ok());
-  EXPECT_GT(std::count(owed.begin(), owed.end(), 1.0F), 15'000);
+  std::vector<float> unsent(20'000), none(9000);
+  ASSERT_TRUE(ranks[0].residual("embedding.weight", unsent).ok());
+  EXPECT_GT(std::count(unsent.begin(), unsent.end(), 1.0F), 15'000);
 }
 
 TEST(SessionChoices, ShorthandIsTheSamePlan) {
@@ -159,9 +160,9 @@ TEST(SessionChoices, AStateHoldsThem) {
 
   const auto same = open(kChoices);
   EXPECT_TRUE(same->restore(saved).ok());
-  std::vector<float> owed(20'000);
-  ASSERT_TRUE(same->residual("embedding.weight", owed).ok());
-  EXPECT_GT(std::count(owed.begin(), owed.end(), 1.0F), 15'000);
+  std::vector<float> unsent(20'000);
+  ASSERT_TRUE(same->residual("embedding.weight", unsent).ok());
+  EXPECT_GT(std::count(unsent.begin(), unsent.end(), 1.0F), 15'000);
 
   for (
       const auto& [other, says] : std::vector<std::pair<std::string_view, std::string_view>>{
@@ -210,9 +211,9 @@ TEST(SessionChoices, AScheduleMovesWhatHasTheSessionsCodec) {
   ASSERT_TRUE(step(ranks[0], {{"a.x", 1000}, {"b.x", 1000}, {"c.x", 1000}}).ok());
   for (const auto& [key, left] :
        std::vector<std::pair<const char*, int>>{{"a.x", 750}, {"b.x", 950}, {"c.x", 750}}) {
-    std::vector<float> owed(1000);
-    ASSERT_TRUE(ranks[0].residual(key, owed).ok());
-    EXPECT_EQ(std::count(owed.begin(), owed.end(), 1.0F), left) << key;
+    std::vector<float> unsent(1000);
+    ASSERT_TRUE(ranks[0].residual(key, unsent).ok());
+    EXPECT_EQ(std::count(unsent.begin(), unsent.end(), 1.0F), left) << key;
   }
 }
 

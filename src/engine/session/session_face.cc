@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of a session: how it is opened, and who answers each call. Where somebody stands in for the program
+// The public interface of a session: open(), and the calls. If a straggler proxy replaces the program
 // (straggler_proxy.h), that one does.
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 namespace tithe {
 namespace {
 
-// Where somebody stands in, only a rank that is not behind may do `what`.
+// With a straggler proxy, only a rank that is not behind may do `what`.
 template <typename Impl>
 Status level(const Impl& impl, std::string_view what) {
   return impl.proxy() == nullptr ? Status{} : impl.proxy()->level(what);

@@ -139,7 +139,7 @@ class Session::Impl {
   Status in_open_round(std::string_view key) const;
   Status meets_open_round(const LayoutEntry& e) const;
   Status commit_round(bool& ended);
-  Status check_carry();
+  Status check_residuals();
 
   engine::ProxyTrigger proxy_trigger_for(const engine::Stragglers& stragglers);
 
@@ -210,7 +210,7 @@ class Session::Impl {
   std::vector<std::unique_ptr<LayoutEntry>> entries_;
   std::vector<LayoutEntry*> open_;  // reused by commit()
   bool ending_ = false;             // a commit() of the open round is under way
-  Status broken_;                   // not ok: what this rank is owed cannot be sent
+  Status broken_;                   // not ok: this rank's residuals cannot be sent
   std::uint64_t round_ = 0;
   std::uint64_t committed_ = 0;  // rounds, in this session
   Ticket last_ticket_ = 0;
@@ -227,7 +227,7 @@ class Session::Impl {
   std::uint64_t job_ = 0;             // SavedHead::job
   std::string resumed_;               // whose states all ranks go on from, where those were others; for cards
   std::uint64_t ranks_lost_ = 0;
-  feedback::LostResiduals book_;    // of what lost ranks had left unsent
+  feedback::LostResiduals book_;    // residuals of lost ranks
   std::vector<std::string> lines_;  // for messages()
   // Since when the program is away for its next round, and how long it waited meanwhile; what it took for the last one.
   std::int64_t left_ns_ = 0, blocked_ns_ = 0;
@@ -235,7 +235,7 @@ class Session::Impl {
   engine::StragglerDetector straggler_detector_;
   std::vector<std::uint64_t> all_away_;    // by rank; reused
   engine::Straggler late_;                 // as stats() have it
-  std::unique_ptr<StragglerProxy> proxy_;  // null: nobody stands in. It outlives the lanes, which call it
+  std::unique_ptr<StragglerProxy> proxy_;  // null: no proxy. It outlives the lanes, which call it
   engine::Runner runner_;                  // last: its lanes stop before what they use goes
 };
 

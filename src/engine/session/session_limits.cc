@@ -31,7 +31,7 @@ void Session::Impl::drop_excessive(bool finite, bool excessive) {
       undo_.sum_let_go += gone.sum;
     }
     say(fmt::format(
-        "round {}{}: what rank {} had left unsent of tensor '{}' reached {:.2g} and is let go ({} values, "
+        "round {}{}: the residual of rank {} for tensor '{}' reached {:.2g} and is dropped ({} values, "
         "their sum {:.3g}): a gradient was that large once; see 'One spike' in docs/guide/footguns.md",
         round_ - 1, finite ? "" : " was dropped", member_.me, key, gone.largest, gone.values, gone.sum));
   }
@@ -53,16 +53,16 @@ std::vector<std::string> Session::Impl::messages() {
   return lines;
 }
 
-// Encoders and sums report what is not finite before it is left unsent, so this finds a mistake of ours. It is looked
-// for where it would show: such a residual drops every round to come.
-Status Session::Impl::check_carry() {
+// Encoders and sums report values that are not finite before a residual is written, so this detects a bug of tithe. The
+// check runs here because such a residual would drop all later rounds.
+Status Session::Impl::check_residuals() {
   for (const auto& [key, kept] : store_.all())
     if (!all_finite(kept.residual()) || !all_finite(kept.velocity())) {
       TITHE_ASSERT(false);
       return broken_ = {
                  Code::kCorrupt,
                  fmt::format(
-                     "what rank {} still owes of tensor '{}' is not finite, which is a bug in codec {}: "
+                     "the residual of rank {} for tensor '{}' is not finite, which is a bug in codec {}: "
                      "resume from an earlier state, and please report it",
                      member_.me, key, choices_->choice(key, kept.n).spec.codec->name),
                  member_.me};

@@ -192,7 +192,7 @@ TEST(SessionMemory, PartsThatShareMemoryHaveTheirOwnResults) {
 TEST(SessionMemory, NothingOfALayoutThatIsGone) {
   constexpr std::size_t kN = 100'000;
   const SessionOptions options{.codec = "topk:ratio=0.1", .min_values = 0};
-  const auto held = [&](int rounds_before, std::size_t* seen, std::array<Floats, 2>* owed) {
+  const auto held = [&](int rounds_before, std::size_t* seen, std::array<Floats, 2>* unsent) {
     std::vector<std::array<Named, 2>> all(2);
     for (int r = 0; r < 2; ++r)
       all[static_cast<std::size_t>(r)] = {Named{"a", wave(kN, r)}, {"b", wave(kN, r + 2)}};
@@ -210,10 +210,10 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
     ranks.each([&](Rank r) {
       auto& [a, b] = all[static_cast<std::size_t>(r)];
       if (r == 0) {
-        (*owed)[0].resize(kN);
-        (*owed)[1].resize(kN);
-        EXPECT_TRUE(ranks[r].residual("a", (*owed)[0]).ok());
-        EXPECT_TRUE(ranks[r].residual("b", (*owed)[1]).ok());
+        (*unsent)[0].resize(kN);
+        (*unsent)[1].resize(kN);
+        EXPECT_TRUE(ranks[r].residual("a", (*unsent)[0]).ok());
+        EXPECT_TRUE(ranks[r].residual("b", (*unsent)[1]).ok());
       }
       // Should it come back, it is new to all ranks, and what was owed comes along.
       a.values.assign(kN, 0.0F);
@@ -227,14 +227,14 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
     EXPECT_EQ(all[0][0].values, all[1][0].values);
   };
   std::size_t fresh = 0, regrouped = 0;
-  std::array<Floats, 2> owed_fresh, owed_regrouped;
+  std::array<Floats, 2> owed_fresh, unsent_regrouped;
   held(0, &fresh, &owed_fresh);
-  held(2, &regrouped, &owed_regrouped);
+  held(2, &regrouped, &unsent_regrouped);
   EXPECT_GT(fresh, 2 * 2 * kN * sizeof(float)) << "residuals are counted";
   EXPECT_LE(regrouped, fresh + 16'384) << "nothing per layout that is gone";
-  double owed = 0;
-  for (const float v : owed_regrouped[0]) owed += std::fabs(v);
-  EXPECT_GT(owed, 0) << "the ledger goes on";
+  double unsent = 0;
+  for (const float v : unsent_regrouped[0]) unsent += std::fabs(v);
+  EXPECT_GT(unsent, 0) << "the ledger goes on";
 }
 
 // Layouts that take turns stay: none of them is away for long.
@@ -256,13 +256,13 @@ TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
   ranks.each([&](Rank r) {
     Named a{"a", wave(500, r)}, b{"b", wave(700, r)};
     ASSERT_TRUE(round_of(ranks[r], {&a, &b}).ok());
-    Floats owed(700), later(700);
-    ASSERT_TRUE(ranks[r].residual("b", owed).ok());
+    Floats unsent(700), later(700);
+    ASSERT_TRUE(ranks[r].residual("b", unsent).ok());
     for (int k = 0; k < 2 * kRoundsToForget; ++k) ASSERT_TRUE(round_of(ranks[r], {&a}).ok());
     EXPECT_EQ(layouts(ranks[r]), 2U);
     ASSERT_TRUE(ranks[r].residual("b", later).ok());
-    EXPECT_EQ(owed, later);
-    EXPECT_NE(owed, Floats(700)) << "there is something to keep";
+    EXPECT_EQ(unsent, later);
+    EXPECT_NE(unsent, Floats(700)) << "there is something to keep";
   });
 }
 

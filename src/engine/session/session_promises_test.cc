@@ -52,7 +52,7 @@ Status round_of(Session& session, std::vector<Named>& bucket) {
   return session.commit();
 }
 
-Floats owed(const Session& session, std::string_view key, std::size_t n) {
+Floats unsent(const Session& session, std::string_view key, std::size_t n) {
   Floats v(n, std::numeric_limits<float>::quiet_NaN());
   EXPECT_TRUE(session.residual(key, v).ok());
   return v;
@@ -123,7 +123,7 @@ TEST(Session, ledger) {
         if (r == 0) came_out[i] += bucket[0].values[i];
       }
     }
-    const Floats left = owed(ranks[r], "w", kN);
+    const Floats left = unsent(ranks[r], "w", kN);
     const std::lock_guard lock(mutex);
     for (std::size_t i = 0; i < kN; ++i) waits[i] += left[i];
   });
@@ -136,15 +136,15 @@ TEST(Session, commit) {
   ranks.each([&](Rank r) {
     std::vector<Named> bucket = {{"w", wave(300, r, 0)}};
     ASSERT_TRUE(sync_and_wait(ranks[r], bucket).ok());
-    EXPECT_EQ(owed(ranks[r], "w", 300), Floats(300)) << "before commit()";
+    EXPECT_EQ(unsent(ranks[r], "w", 300), Floats(300)) << "before commit()";
     ASSERT_TRUE(ranks[r].commit().ok());
-    const Floats kept = owed(ranks[r], "w", 300);
+    const Floats kept = unsent(ranks[r], "w", 300);
     EXPECT_NE(kept, Floats(300)) << "after it";
     bucket[0].values = wave(300, r, 1);
     if (r == 1) bucket[0].values[3] = std::numeric_limits<float>::infinity();
     ASSERT_TRUE(round_of(ranks[r], bucket).ok());
     EXPECT_TRUE(ranks[r].last_round_dropped());
-    EXPECT_EQ(owed(ranks[r], "w", 300), kept) << "a round that is not finite leaves it";
+    EXPECT_EQ(unsent(ranks[r], "w", 300), kept) << "a round that is not finite leaves it";
   });
 }
 
@@ -244,12 +244,12 @@ TEST(Session, keyed) {
   ranks.each([&](Rank r) {
     std::vector<Named> first = {{"w", wave(300, r, 0)}, {"b", wave(200, r, 1)}};
     ASSERT_TRUE(round_of(ranks[r], first).ok());
-    const Floats kept = owed(ranks[r], "w", 300);
+    const Floats kept = unsent(ranks[r], "w", 300);
     std::vector<Named> then = {{"c", wave(100, r, 2)}, {"w", Floats(300)}};
     ASSERT_TRUE(sync_and_wait(ranks[r], then).ok());
-    EXPECT_EQ(owed(ranks[r], "w", 300), kept) << "it went along into another bucket";
+    EXPECT_EQ(unsent(ranks[r], "w", 300), kept) << "it went along into another bucket";
     ASSERT_TRUE(ranks[r].commit().ok());
-    const Floats now = owed(ranks[r], "w", 300);
+    const Floats now = unsent(ranks[r], "w", 300);
     std::size_t sent = 0;
     for (std::size_t i = 0; i < 300; ++i) {
       EXPECT_TRUE(now[i] == kept[i] || now[i] == 0.0F) << i;

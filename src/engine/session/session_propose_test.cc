@@ -50,7 +50,7 @@ void play_all(Ranks& ranks, int round, std::vector<Step>* results = nullptr) {
     if (results != nullptr) (*results)[at(r)] = s;
   });
 }
-Step owed(const Session& session) {
+Step unsent(const Session& session) {
   Step s{Floats(600), Floats(400)};
   EXPECT_TRUE(session.residual("a", s.a).ok());
   EXPECT_TRUE(session.residual("b", s.b).ok());
@@ -139,7 +139,7 @@ TEST(Session, changed_choices_lose_nothing) {
       ASSERT_TRUE(s.ok()) << text(s);
     }
     play_all(ranks, round, &results);
-    for (Rank r = 0; r < 3; ++r) after[at(r)] = owed(ranks[r]);
+    for (Rank r = 0; r < 3; ++r) after[at(r)] = unsent(ranks[r]);
     for (const bool first : {true, false}) {
       const auto part = [first](const Step& s) -> const Floats& { return first ? s.a : s.b; };
       for (std::size_t i = 0; i < part(results[0]).size(); ++i) {
@@ -174,7 +174,7 @@ TEST(SessionPropose, ACodecWithoutFeedbackSendsWhatWasOwed) {
         for (const float v : s.a) sum += std::fabs(v);
     });
   EXPECT_GT(sum, 0);
-  for (Rank r = 0; r < 2; ++r) EXPECT_EQ(owed(ranks[r]).a, Floats(600)) << "all of it was sent";
+  for (Rank r = 0; r < 2; ++r) EXPECT_EQ(unsent(ranks[r]).a, Floats(600)) << "all of it was sent";
 }
 
 // The same jobs with other numbers of lanes. Rounds that are dropped change nothing, however many pass.
@@ -206,7 +206,7 @@ TEST(SessionPropose, LanesChangeNoBit) {
 TEST(SessionPropose, WhatIsOwedOutlivesRoundsThatAreDropped) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
-  const Step had[] = {owed(ranks[0]), owed(ranks[1])};
+  const Step had[] = {unsent(ranks[0]), unsent(ranks[1])};
   EXPECT_NE(had[0].b, Floats(400));
   for (const char* choices :
        {R"({"*": "fp32"})", R"({"*": {"codec": "topk:ratio=0.1", "group": "all"}})",
@@ -221,8 +221,8 @@ TEST(SessionPropose, WhatIsOwedOutlivesRoundsThatAreDropped) {
         ASSERT_TRUE(play(ranks[r], bad).ok());
       });
     for (Rank r = 0; r < 2; ++r) {
-      ASSERT_EQ(owed(ranks[r]).a, had[at(r)].a) << choices;
-      ASSERT_EQ(owed(ranks[r]).b, had[at(r)].b) << choices;
+      ASSERT_EQ(unsent(ranks[r]).a, had[at(r)].a) << choices;
+      ASSERT_EQ(unsent(ranks[r]).b, had[at(r)].b) << choices;
     }
   }
   ranks.each([&](Rank r) {
@@ -230,7 +230,7 @@ TEST(SessionPropose, WhatIsOwedOutlivesRoundsThatAreDropped) {
     ASSERT_TRUE(play(ranks[r], sent).ok());
     for (std::size_t i = 0; i < 600; ++i) ASSERT_EQ(sent.a[i], had[0].a[i] + had[1].a[i]) << i;
     for (std::size_t i = 0; i < 400; ++i) ASSERT_EQ(sent.b[i], had[0].b[i] + had[1].b[i]) << i;
-    EXPECT_EQ(owed(ranks[r]).b, Floats(400));
+    EXPECT_EQ(unsent(ranks[r]).b, Floats(400));
   });
 }
 
@@ -299,7 +299,7 @@ TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
                              std::filesystem::copy_options::overwrite_existing);
   Ranks ranks(open_loop(3), with("topk:ratio=0.1"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
-  const Step had = owed(ranks[2]);
+  const Step had = unsent(ranks[2]);
   ASSERT_TRUE(ranks[0].propose("{\"*\": \"" + file + "\"}").ok());
   std::filesystem::remove(file);  // before another rank has looked
   const int round = play_until(ranks, 3, State::kRefused);

@@ -89,7 +89,7 @@ TEST(SessionSchedule, ARoundIsThatOfACodecWithItsRatio) {
 TEST(SessionSchedule, TheLedgerHoldsWhileTheRatioChanges) {
   each_pair([](const std::string& codec, const Strategy& strategy) {
     Ranks ranks(open_loop(kWorld), options(codec, strategy, kSchedule));
-    std::vector<double> owed(kValues);
+    std::vector<double> unsent(kValues);
     std::vector<std::vector<float>> got(kWorld, std::vector<float>(kValues)), left = got;
     const auto step = [&](int round) {
       ranks.each([&](Rank r) {
@@ -99,13 +99,13 @@ TEST(SessionSchedule, TheLedgerHoldsWhileTheRatioChanges) {
       });
       for (Rank r = 0; r < kWorld; ++r) {
         const std::vector<float> g = gradient(r, round);
-        for (std::size_t i = 0; i < kValues; ++i) owed[i] += static_cast<double>(g[i]);
+        for (std::size_t i = 0; i < kValues; ++i) unsent[i] += static_cast<double>(g[i]);
       }
       for (std::size_t i = 0; i < kValues; ++i) {
-        owed[i] -= static_cast<double>(got[0][i]);
+        unsent[i] -= static_cast<double>(got[0][i]);
         double kept = 0;
         for (const auto& l : left) kept += static_cast<double>(l[i]);
-        ASSERT_NEAR(owed[i], kept, 1e-5) << "round " << round << ", value " << i;
+        ASSERT_NEAR(unsent[i], kept, 1e-5) << "round " << round << ", value " << i;
       }
       EXPECT_EQ(got[1], got[0]);
       EXPECT_EQ(got[2], got[0]);

@@ -81,7 +81,7 @@ TEST(SessionServers, TheMeanIsOverThoseThatWork) {
   });
 }
 
-// A server that sums another chunk drops the round as well, and what it owes stays.
+// A server that sums another chunk drops the round as well, and its residual stays.
 TEST(SessionServers, DropARoundThatAllDrop) {
   Ranks ranks(open_loop(kWorld), with(*parse_spec("onebit"), 2));
   ranks.each([&](Rank r) {

@@ -210,12 +210,11 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
     const std::string name = first.name(r);
     const bool stays = here.contains(name);
     if (stays && name == my_name() && !own)
-      return {
-          Code::kInvalid,
-          fmt::format(
-              "restore: rank {} was there when the states were saved, and its own is not among them: what it "
-              "had left unsent would be lost in silence; give it its state, or another name",
-              quoted(name))};
+      return {Code::kInvalid,
+              fmt::format(
+                  "restore: rank {} was there when the states were saved, and its own is not among them: its "
+                  "residual would be lost silently; give it its state, or another name",
+                  quoted(name))};
     hash = hash_of(hash, name);
     if (stays) {
       ++stay;
@@ -249,15 +248,15 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
   show_job(true);
   ranks_lost_ += unknown.size();
   if (member_.me == 0 && !unknown.empty())
-    say(fmt::format("round {}: lost with what they had left unsent, which nobody knows: {}", round_,
+    say(fmt::format("round {}: lost together with their residuals, which are unknown: {}", round_,
                     list(unknown)));
   if (member_.me == 0 && !gone.empty())
-    say(fmt::format("round {}: what lost ranks had left unsent is {}: {}", round_,
-                    lost == Lost::kSpread ? "spread over all" : "given up", list(gone)));
+    say(fmt::format("round {}: the residuals of lost ranks are {}: {}", round_,
+                    lost == Lost::kSpread ? "spread over all" : "discarded", list(gone)));
   for (const auto& [key, gave] : book) {
     book_[key] += gave;
     say(
-        fmt::format("round {}: of tensor '{}' {} values that lost ranks had left unsent are given up, their "
+        fmt::format("round {}: of tensor '{}' {} residual values of lost ranks are discarded, their "
                     "sum is {:.6g}",
                     round_, printable(key, 200), gave.values, gave.sum));
   }

@@ -14,7 +14,7 @@ namespace tithe {
 SessionStats Session::Impl::stats() const {
   SessionStats s = runner_.stats();
   if (proxy_ != nullptr) {
-    s.rounds_missed = proxy_->stood_in();
+    s.rounds_missed = proxy_->proxied();
     s.rounds_behind = proxy_->behind();
   }
   const std::lock_guard lock(mutex_);

@@ -289,14 +289,14 @@ TEST(ShardedSession, DebtsOfAnAllGatherOutliveAChangeOfOwners) {
   SessionOptions o = with("onebit:feedback=residual");
   o.members = {"a", "b", "c"};
   std::vector<std::vector<std::uint8_t>> states(3);
-  std::vector<Floats> owed(3, Floats(900));
+  std::vector<Floats> unsent(3, Floats(900));
   {
     Ranks three(open_loop(3), o);
     three.each([&](Rank r) {
       Floats v = ramp(900, r);
       const Tensor t{.key = "w", .data = v.data(), .n = 900};
       ASSERT_TRUE(play(three[r], kGather, {&t, 1}).ok());
-      ASSERT_TRUE(three[r].residual("w", owed[at(r)]).ok());
+      ASSERT_TRUE(three[r].residual("w", unsent[at(r)]).ok());
       states[at(r)] = *three[r].state();
     });
   }
@@ -313,7 +313,7 @@ TEST(ShardedSession, DebtsOfAnAllGatherOutliveAChangeOfOwners) {
       ASSERT_TRUE(two[r].residual("w", kept).ok());
       for (std::size_t i = 0; i < 900; ++i)
         if (i / 450 != at(r)) {
-          ASSERT_EQ(kept[i], owed[at(r)][i]) << "rank " << r << ", round " << round << ", value " << i;
+          ASSERT_EQ(kept[i], unsent[at(r)][i]) << "rank " << r << ", round " << round << ", value " << i;
         }
     }
   });

@@ -42,8 +42,8 @@ void Session::Impl::add_unsent(const Tensor& tensor, std::uint64_t round) {
       sum_let_go_ += double{v};
     }
   say(fmt::format(
-      "round {} went on without rank {}, whose gradient of tensor '{}' is not finite, or its sum with what "
-      "is left unsent is not: it is let go",
+      "round {} went on without rank {}, whose gradient of tensor '{}' is not finite, or its sum with "
+      "the residual is not: it is dropped",
       round, member_.me, printable(tensor.key, 200)));
 }
 
@@ -119,7 +119,7 @@ void Session::Impl::StragglerProxy::run() {
     if (s.ok()) {
       missed_.push_back(std::move(round));
       ++rounds_;
-      ++stood_in_;
+      ++proxied_;
     } else {
       over_ = true;
     }
@@ -130,7 +130,7 @@ void Session::Impl::StragglerProxy::run() {
 // Zeros go in, the result comes out in their place.
 Status Session::Impl::StragglerProxy::play(Round& round) {
   std::vector<Ticket> tickets;
-  for (const Bucket& shapes : usual_) {  // nobody changes it while this one stands in
+  for (const Bucket& shapes : usual_) {  // no other thread changes it meanwhile
     auto& results = round.results.emplace_back();
     std::vector<Tensor> bucket;
     for (const Shape& s : shapes) {
@@ -291,9 +291,9 @@ std::uint64_t Session::Impl::StragglerProxy::behind() const {
   return missed_.size();
 }
 
-std::uint64_t Session::Impl::StragglerProxy::stood_in() const {
+std::uint64_t Session::Impl::StragglerProxy::proxied() const {
   const std::lock_guard lock(mutex_);
-  return stood_in_;
+  return proxied_;
 }
 
 }  // namespace tithe

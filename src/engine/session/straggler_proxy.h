@@ -48,9 +48,9 @@ class Session::Impl::StragglerProxy {
   // kInvalid: results wait.
   Status check_level(std::string_view what) const;
 
-  std::uint64_t round() const;     // the program's next one
-  std::uint64_t behind() const;    // results that wait
-  std::uint64_t stood_in() const;  // rounds
+  std::uint64_t round() const;    // the program's next one
+  std::uint64_t behind() const;   // results that wait
+  std::uint64_t proxied() const;  // rounds
 
  private:
   struct Shape {  // of a tensor
@@ -90,7 +90,7 @@ class Session::Impl::StragglerProxy {
   std::uint64_t playing_ = 0;  // this one
   bool open_ = false;          // the program's own round is
   std::uint64_t rounds_ = 0;   // that have ended, whoever played them
-  std::uint64_t stood_in_ = 0;
+  std::uint64_t proxied_ = 0;
   std::vector<Bucket> usual_, now_;  // of the last round, of the open one
   bool settled_ = false;             // the last two rounds of the program had the same buckets
   std::deque<Round> missed_;

@@ -42,7 +42,7 @@ Status play(
   return session.commit();
 }
 
-Floats owed(const Session& session) {
+Floats unsent(const Session& session) {
   Floats v(kValues);
   EXPECT_TRUE(session.residual("w", std::span(v).first(kValues - 40)).ok());
   EXPECT_TRUE(session.residual("b", std::span(v).last(40)).ok());
@@ -66,7 +66,7 @@ void first_is_patient(Rank r, SessionOptions& mine) {
 
 struct Course {
   std::vector<std::vector<Floats>> results{2};  // by rank and round
-  std::vector<Floats> owed{2};
+  std::vector<Floats> unsent{2};
 };
 
 // Ten rounds of two ranks. In rounds 4 and 5 rank 1 is late, until rank 0 has their results. `plain`: it hands over
@@ -95,7 +95,7 @@ Course course_of(const std::string& codec, const std::string& strategy, bool pla
       mine.push_back(std::move(values));
       if (r == 0) first_has = round + 1;
     }
-    out.owed[testing::at(r)] = owed(ranks[r]);
+    out.unsent[testing::at(r)] = unsent(ranks[r]);
     const SessionStats stats = ranks[r].stats();
     EXPECT_EQ(stats.rounds, 10U);
     EXPECT_EQ(stats.rounds_behind, 0U);
@@ -119,7 +119,8 @@ TEST(Session, proxied) {
       const Course plain = course_of(codec, strategy, true);
       for (std::size_t k = 0; k < 7; ++k)
         EXPECT_TRUE(same_bits(late.results[0][k], plain.results[0][k])) << codec << " by " << strategy << k;
-      for (const std::size_t r : {0, 1}) EXPECT_TRUE(same_bits(late.owed[r], plain.owed[r])) << codec << r;
+      for (const std::size_t r : {0, 1})
+        EXPECT_TRUE(same_bits(late.unsent[r], plain.unsent[r])) << codec << r;
     }
 }
 

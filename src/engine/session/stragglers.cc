@@ -66,7 +66,7 @@ Status check_stragglers(const Stragglers& asked, const SessionOptions& options) 
     return Status(code, fmt::format("stragglers with without=: {}", what));
   };
   if (options.lanes == 0)
-    return refused(Code::kInvalid, "lanes=0 leaves nobody to stand in: take lanes=1 or more");
+    return refused(Code::kInvalid, "a straggler proxy needs a lane: take lanes=1 or more");
   if (options.undo)
     return refused(Code::kUnsupported,
                    "a rank that is behind cannot take back what it has not come to: take undo=0");
@@ -89,7 +89,7 @@ Status check_stragglers(const Stragglers& asked, const Choices& choices) {
     const FeedbackPolicy& feedback = c.spec.feedback;
     std::string_view why;
     if (codec.traits.votes)
-      why = "counts every rank as a vote, and one that is stood in for has none";
+      why = "counts every rank as a vote, and a straggler proxy has none";
     else if (feedback.kind == Feedback::kMomentum)
       why = "gives gradients their momentum as they come: leave momentum to the optimizer";
     else if (feedback.clip > 0)

@@ -24,7 +24,7 @@ Status nobody_from(const std::vector<Rank>& missing, const Launch& launch);
 inline bool is_guarded(const Launch& launch) { return !launch.token.empty() || launch.unguarded; }
 
 // Where Launch::interrupted said so.
-inline Status given_up() { return {Code::kCancelled, "meeting was given up"}; }
+inline Status given_up() { return {Code::kCancelled, "the rendezvous was cancelled"}; }
 
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine);
 Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine);

@@ -181,7 +181,7 @@ TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
     EXPECT_TRUE(send_all(s, write_request({}), Clock::now() + 5s).ok());
   }
   host.join();
-  EXPECT_NE(zero.status().what().find("20 visitors knocked"), std::string::npos) << zero.status().what();
+  EXPECT_NE(zero.status().what().find("20 visitors connected"), std::string::npos) << zero.status().what();
 }
 
 // Somebody else listens where rank 0 should: at once, not after the timeout.

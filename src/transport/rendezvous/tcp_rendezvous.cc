@@ -86,7 +86,7 @@ class Host {
     while (status.ok() && !missing().empty()) {
       withdrawn = deadline.withdrawn();
       if (withdrawn)
-        status = {Code::kPeerLost, "rank 0 gave up meeting", 0};
+        status = {Code::kPeerLost, "rank 0 cancelled the rendezvous", 0};
       else
         status = Clock::now() >= deadline.at ? nobody_came() : step(*listeners, deadline.at);
     }
@@ -95,7 +95,7 @@ class Host {
     if (!status.ok()) return status;
     for (std::size_t r = 1; r < thanked_.size(); ++r)
       if (thanked_[r] == 0)
-        return Status(Code::kPeerLost, fmt::format("rank {} went away while ranks met", r),
+        return Status(Code::kPeerLost, fmt::format("rank {} left during the rendezvous", r),
                       static_cast<Rank>(r));
     return std::move(blobs_);
   }
@@ -138,16 +138,16 @@ class Host {
     std::vector<Rank> never, left;
     for (const Rank r : missing()) (came_[static_cast<std::size_t>(r)] != 0 ? left : never).push_back(r);
     const std::string leavers =
-        fmt::format("rank{} {} came and went away again", left.size() == 1 ? "" : "s", name_ranks(left));
+        fmt::format("rank{} {} connected and left again", left.size() == 1 ? "" : "s", name_ranks(left));
     if (never.empty())
-      return {Code::kPeerLost, fmt::format("{} before all ranks had met", leavers), left.front()};
+      return {Code::kPeerLost, fmt::format("{} before the rendezvous was complete", leavers), left.front()};
     const Status absent = nobody_from(never, launch_);
     const Status s(absent.code(), left.empty() ? absent.what() : fmt::format("{} {}", absent.what(), leavers),
                    absent.peer());
     if (strangers_ == 0) return s;
     return {
         s.code(),
-        fmt::format("{} ({} visitor{} knocked and did not prove this job's token: is TITHE_TOKEN the same "
+        fmt::format("{} ({} visitor{} connected and did not prove this job's token: is TITHE_TOKEN the same "
                     "on all ranks?)",
                     s.what(), strangers_, strangers_ == 1 ? "" : "s"),
         s.peer()};
@@ -376,7 +376,8 @@ Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
 
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine) {
   if (launch.host.empty() || launch.port < 1 || launch.port > 65535)
-    return Status(Code::kInvalid, fmt::format("'{}:{}' is no place to meet", launch.host, launch.port));
+    return Status(Code::kInvalid,
+                  fmt::format("'{}:{}' is no address for a rendezvous", launch.host, launch.port));
   if (!is_guarded(launch) && !is_loopback(launch.host))
     return Status(
         Code::kInvalid,

@@ -14,7 +14,7 @@ constexpr std::chrono::seconds kGreetingTime{5};
 // A listener is a wire that is only waited for.
 bool out_of_descriptors() { return errno == EMFILE || errno == ENFILE; }
 
-// Greetings are small and come first: what does not go out at once never does.
+// Handshakes are small and come first: if the socket does not take one at once, it never will.
 bool say(Wire& wire, ByteView bytes) {
   return wire.write(bytes) == static_cast<std::ptrdiff_t>(bytes.size());
 }
@@ -189,7 +189,7 @@ void Connector::hear() {
     // Its challenge has shown the key, so these bytes were changed on their way; and it may have taken this rank in.
     Status status;
     if (!equal_secrets(welcome(job_.key, said_, nonce_), heard.last(kWelcomeBytes)))
-      status = {Code::kCorrupt, "its greeting was damaged on the way", request_.to};
+      status = {Code::kCorrupt, "its handshake was damaged on the way", request_.to};
     Done done = std::move(done_);
     done(status, std::exchange(wire_, nullptr));
     return;

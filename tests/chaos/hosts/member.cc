@@ -31,7 +31,7 @@ namespace tithe {
 namespace {
 
 constexpr int kGateRound = 2;
-constexpr auto kReunion = std::chrono::milliseconds(10'000);
+constexpr auto kRejoinTimeout = std::chrono::milliseconds(10'000);
 
 void say(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
@@ -136,7 +136,7 @@ class Member {
                                        .missed = {missed_.begin(), missed_.end()},
                                        .lost = [this, epoch] { return lost(epoch - 1); },
                                        .taken = circle_,
-                                       .timeout = kReunion});
+                                       .timeout = kRejoinTimeout});
     if (met.ok()) {
       members_ = met->members;
       epoch_ = met->epoch;
@@ -147,18 +147,18 @@ class Member {
   Result<std::unique_ptr<Transport>> connect(const RejoinResult& met, const char* where) {
     Result<TokenGiven> token = token_from_environment();
     if (!token.ok()) return token.status();
-    Result<std::unique_ptr<Transport>> transport =
-        open_transport(task_.transport, {.rank = met.rank,
-                                         .world = static_cast<int>(met.members.size()),
-                                         .all_gather =
-                                             [&](ByteView mine) {
-                                               auto all = met.all_gather(mine);
-                                               if (all.ok()) gate(where);
-                                               return all;
-                                             },
-                                         .token = token->token,
-                                         .timeout = session_ == nullptr ? kReunion : task_.options.timeout,
-                                         .silence = task_.options.timeout});
+    Result<std::unique_ptr<Transport>> transport = open_transport(
+        task_.transport, {.rank = met.rank,
+                          .world = static_cast<int>(met.members.size()),
+                          .all_gather =
+                              [&](ByteView mine) {
+                                auto all = met.all_gather(mine);
+                                if (all.ok()) gate(where);
+                                return all;
+                              },
+                          .token = token->token,
+                          .timeout = session_ == nullptr ? kRejoinTimeout : task_.options.timeout,
+                          .silence = task_.options.timeout});
     if (!transport.ok() && transport.status().peer() >= 0)
       missed_.insert(members_[static_cast<std::size_t>(transport.status().peer())]);
     return transport;
