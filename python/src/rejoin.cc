@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boards and reunions: include/tithe/rejoin.h. A board of Python's is asked on the thread that called.
+// Boards and rejoin(): include/tithe/rejoin.h. A board of Python's is asked on the thread that called.
 #include "tithe/rejoin.h"
 
 #include <nanobind/stl/string.h>
@@ -79,10 +79,10 @@ T ask(const PyBoard& board, const std::function<Result<T>(const std::shared_ptr<
   return unwrap(std::move(*result));
 }
 
-nb::dict reunite_over(const PyBoard& board, const std::string& me, std::uint64_t epoch,
-                      const std::vector<std::string>& before, const std::vector<std::string>& missed,
-                      int min_world, int max_world, double window, double timeout,
-                      const std::vector<std::string>& taken, const Watch* watch) {
+nb::dict rejoin_over(const PyBoard& board, const std::string& me, std::uint64_t epoch,
+                     const std::vector<std::string>& before, const std::vector<std::string>& missed,
+                     int min_world, int max_world, double window, double timeout,
+                     const std::vector<std::string>& taken, const Watch* watch) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
   };
@@ -164,7 +164,7 @@ void bind_rejoin(nb::module_& m) {
         return unwrap(somebody_waits(b.board, next_epoch, members, max_world));
       },
       nb::arg("board"), nb::arg("next_epoch"), nb::arg("members"), nb::arg("max_world"));
-  m.def("reunite", &reunite_over, nb::arg("board"), nb::arg("me"), nb::arg("epoch"), nb::arg("before"),
+  m.def("rejoin", &rejoin_over, nb::arg("board"), nb::arg("me"), nb::arg("epoch"), nb::arg("before"),
         nb::arg("missed"), nb::arg("min_world"), nb::arg("max_world"), nb::arg("window"), nb::arg("timeout"),
         nb::arg("taken") = std::vector<std::string>(), nb::arg("watch").none() = nb::none());
 }

@@ -101,7 +101,7 @@ class Membership:
     def open(self) -> Session:
         """Connects the first ranks. Collective over them. A later rank joins at the next reform() of the others."""
         came_later = not self.members
-        met = self._reunite(0)
+        met = self._rejoin(0)
         session = Session.open(
             met["rank"],
             len(self.members),
@@ -143,7 +143,7 @@ class Membership:
         session._core.cancel()  # ranks that wait for this one get an error, and find its name on the board
         # After an epoch that failed, a missing member may have continued elsewhere, and is not lost.
         watch = session._core.watch(self._session_members) if self._session_epoch == self.epoch else None
-        met = self._reunite(self.epoch + 1, watch)
+        met = self._rejoin(self.epoch + 1, watch)
         if met["joined"] and met["rank"] == 0:
             self._board.put_first(f"{self.epoch}.given", give() if give is not None else b"")
             self._board.put_first(f"{self.epoch}.state", session.common_state())
@@ -178,8 +178,8 @@ class Membership:
         if self._session_epoch == self.epoch:
             self._missed.update(session._core.watch(self._session_members).lost())
 
-    def _reunite(self, epoch: int, watch: _core.Watch | None = None) -> dict[str, Any]:
-        met = _core.reunite(
+    def _rejoin(self, epoch: int, watch: _core.Watch | None = None) -> dict[str, Any]:
+        met = _core.rejoin(
             *(self._board, self.me, epoch, self.members, sorted(self._missed), *self._limits),
             taken=self._session_members,
             watch=watch,

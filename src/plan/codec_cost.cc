@@ -21,9 +21,9 @@ struct Measured {
   double encode_ns, merge_ns;  // per value
 };
 constexpr Measured kMeasured[] = {
-#define TITHE_PACE(codec, encode_ns, merge_ns) {#codec, encode_ns, merge_ns},
+#define TITHE_CODEC_COST(codec, encode_ns, merge_ns) {#codec, encode_ns, merge_ns},
 #include "plan/codec_cost.def"
-#undef TITHE_PACE
+#undef TITHE_CODEC_COST
 };
 
 const Measured& measured(const Codec& codec) {

@@ -121,7 +121,7 @@ class Member {
     return out;
   }
 
-  Result<RejoinResult> reunite_for(std::uint64_t epoch) {
+  Result<RejoinResult> rejoin_for(std::uint64_t epoch) {
     Result<RejoinResult> met = rejoin(
         {.board = seen(),
          .me = name(),
@@ -156,7 +156,7 @@ class Member {
 
   Status open() {
     const bool came_later = members_.empty();
-    const Result<RejoinResult> met = reunite_for(0);
+    const Result<RejoinResult> met = rejoin_for(0);
     if (!met.ok()) return met.status();
     Result<std::unique_ptr<Transport>> transport = meet(*met);
     if (!transport.ok()) return transport.status();
@@ -194,7 +194,7 @@ class Member {
     if (!came.ok()) return came.status();
     session_->cancel();
     strike(which, kCancelled);
-    const Result<RejoinResult> met = reunite_for(epoch_ + 1);
+    const Result<RejoinResult> met = rejoin_for(epoch_ + 1);
     if (!met.ok()) return met.status();
     strike(which, kMet);
     if (met->joined && met->rank == 0) {

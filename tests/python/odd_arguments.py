@@ -169,7 +169,7 @@ def targets():
         for name in dir(module):
             thing = getattr(module, name)
             # A call that waits for others goes on for as long as it is told.
-            if name.startswith("_") or not callable(thing) or name in ("Error", "reunite"):
+            if name.startswith("_") or not callable(thing) or name in ("Error", "rejoin"):
                 continue
             found.append((thing, None))
             if isinstance(thing, type):

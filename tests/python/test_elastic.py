@@ -291,7 +291,7 @@ def test_of_two_halves_one_goes_on(tmp_path):
 
     def meet(name):
         try:
-            fates[name] = _core.reunite(
+            fates[name] = _core.rejoin(
                 _core.board_of(boards[name]), name, 1, before, ["a", "b", "c"], 1, 9, 0.1, 2.0 if name == "a" else 60.0
             )
         except tithe.Error as error:

@@ -179,9 +179,9 @@ Costs usual_costs() {
     const auto line = [&](double ns) { return Curve{{{kValues, ns * 1e-9 * kValues}}}; };
     costs.codecs[codec] = {.encode = line(encode_ns), .store = line(merge_ns), .merge = line(merge_ns)};
   };
-#define TITHE_PACE(codec, encode_ns, merge_ns) add(#codec, encode_ns, merge_ns);
+#define TITHE_CODEC_COST(codec, encode_ns, merge_ns) add(#codec, encode_ns, merge_ns);
 #include "plan/codec_cost.def"
-#undef TITHE_PACE
+#undef TITHE_CODEC_COST
   return costs;
 }
 

@@ -88,15 +88,15 @@ Status check(const RejoinOptions& r) {
   if (r.before.empty() || !contains(r.before, r.me)) all.push_back(r.me);
   if (!r.before.empty() && !contains(r.before, r.me))
     return {Code::kInvalid,
-            fmt::format("reunite: {} is none of the members of before: {}; who is new gives none",
+            fmt::format("rejoin: {} is none of the members of before: {}; who is new gives none",
                         shown({r.me}), shown(r.before))};
   if (std::ranges::any_of(all, wrong))
-    return {Code::kInvalid, "reunite: a name has 1 to 200 bytes and is one line"};
+    return {Code::kInvalid, "rejoin: a name has 1 to 200 bytes and is one line"};
   if (std::set<std::string>(all.begin(), all.end()).size() != all.size())
-    return {Code::kInvalid, fmt::format("reunite: two members have one name: {}", shown(all))};
-  if (!r.board.put_first || !r.board.get) return {Code::kInvalid, "reunite: a board is needed"};
+    return {Code::kInvalid, fmt::format("rejoin: two members have one name: {}", shown(all))};
+  if (!r.board.put_first || !r.board.get) return {Code::kInvalid, "rejoin: a board is needed"};
   if (r.min_world < 1 || r.max_world < r.min_world)
-    return {Code::kInvalid, fmt::format("reunite: min_world={}, max_world={}", r.min_world, r.max_world)};
+    return {Code::kInvalid, fmt::format("rejoin: min_world={}, max_world={}", r.min_world, r.max_world)};
   return {};
 }
 
@@ -162,7 +162,7 @@ class RejoinProtocol {
       if (!stored.ok()) return stored.status();
       if (text_of(*stored) == r_.me) return {};
     }
-    return {Code::kInvalid, "reunite: too many are new"};
+    return {Code::kInvalid, "rejoin: too many are new"};
   }
 
   // Finds the ranks that are there.

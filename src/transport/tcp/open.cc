@@ -139,9 +139,9 @@ TransportLook look() {
   TransportLook look;
   for (const Local& l : local_addresses())
     if (std::string way = "tcp/" + l.interface;
-        std::find(look.endpoints.begin(), look.endpoints.end(), way) == look.endpoints.end())
-      look.endpoints.push_back(std::move(way));
-  if (look.endpoints.empty())
+        std::find(look.ways.begin(), look.ways.end(), way) == look.ways.end())
+      look.ways.push_back(std::move(way));
+  if (look.ways.empty())
     look.lacks.emplace_back("no interface is up, not even the loopback (ip link set lo up)");
   return look;
 }

@@ -128,7 +128,7 @@ class Member {
     return out;
   }
 
-  Result<RejoinResult> reunite_for(std::uint64_t epoch) {
+  Result<RejoinResult> rejoin_for(std::uint64_t epoch) {
     Result<RejoinResult> met = rejoin({.board = board_,
                                        .me = task_.name,
                                        .epoch = epoch,
@@ -167,7 +167,7 @@ class Member {
   Status open() {
     const bool came_later = members_.empty();
     gate("open");
-    const Result<RejoinResult> met = reunite_for(0);
+    const Result<RejoinResult> met = rejoin_for(0);
     if (!met.ok()) return met.status();
     Result<std::unique_ptr<Transport>> transport = connect(*met, "meet");
     if (!transport.ok()) return transport.status();
@@ -207,7 +207,7 @@ class Member {
                   .status());
     session_->cancel();
     gate("reform");
-    const Result<RejoinResult> met = reunite_for(epoch_ + 1);
+    const Result<RejoinResult> met = rejoin_for(epoch_ + 1);
     if (!met.ok()) return met.status();
     if (met->joined && met->rank == 0) {
       const auto state = session_->common_state();

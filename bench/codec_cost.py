@@ -3,7 +3,7 @@
 
 The least of 12 rounds of 2^20 values between two ranks of this process, through whole sessions, so that codecs of
 several phases count too. With two ranks `server` brings each rank one share of the payload.
-Usage: PYTHONPATH=python .venv/bin/python bench/pace.py
+Usage: PYTHONPATH=python .venv/bin/python bench/codec_cost.py
 """
 
 import threading
@@ -39,7 +39,7 @@ def main() -> None:
         for rank in ranks:
             rank.join()
         encode, merge = (min(numbers) for numbers in zip(*found, strict=True))
-        print(f"TITHE_PACE({codec['name']}, {encode:.2f}, {merge:.2f})")
+        print(f"TITHE_CODEC_COST({codec['name']}, {encode:.2f}, {merge:.2f})")
 
 
 if __name__ == "__main__":
