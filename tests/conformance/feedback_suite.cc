@@ -55,7 +55,7 @@ Status round_of(Session& session, std::vector<Named> bucket) {
   return session.commit();
 }
 
-Floats unsent(const Session& session, std::string_view key, std::size_t n) {
+Floats residual_of(const Session& session, std::string_view key, std::size_t n) {
   Floats v(n, kNaN);
   EXPECT_TRUE(session.residual(key, v).ok());
   return v;
@@ -73,7 +73,7 @@ TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
     ranks.each([&](Rank r) {
       ASSERT_TRUE(
           round_of(ranks[r], {{"a", wave(500, r, 0)}, {"b", wave(40, r, 1)}, {"c", wave(300, r, 2)}}).ok());
-      const Floats before = unsent(ranks[r], "a", 500);
+      const Floats before = residual_of(ranks[r], "a", 500);
       std::vector<std::vector<Named>> buckets = {
           {{"a", wave(500, r, 3)}}, {{"b", wave(40, r, 4)}}, {{"c", wave(300, r, 5)}}};
       if (r == 1) buckets[2][0].values[7] = kNaN;
@@ -84,7 +84,7 @@ TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
       for (const auto& bucket : buckets)
         EXPECT_TRUE(all_nan(bucket[0].values)) << codec << ' ' << bucket[0].key;
       EXPECT_TRUE(ranks[r].last_round_dropped());
-      EXPECT_EQ(unsent(ranks[r], "a", 500), before);
+      EXPECT_EQ(residual_of(ranks[r], "a", 500), before);
       ASSERT_TRUE(round_of(ranks[r], {{"a", wave(500, r, 6)}}).ok());
       EXPECT_FALSE(ranks[r].last_round_dropped());
     });
@@ -101,11 +101,11 @@ TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
   std::vector<Floats> unsent(2), result(2);
   ranks.each([&](Rank r) {
     ASSERT_TRUE(round_of(ranks[r], {{"w", wave(kN, r, 0)}}).ok());
-    unsent[static_cast<std::size_t>(r)] = unsent(ranks[r], "w", kN);
+    unsent[static_cast<std::size_t>(r)] = residual_of(ranks[r], "w", kN);
     const auto state = ranks[r].state();
     ASSERT_TRUE(state.ok());
     ASSERT_TRUE(again[r].restore(*state).ok());
-    EXPECT_EQ(unsent(again[r], "w", kN), unsent[static_cast<std::size_t>(r)]);
+    EXPECT_EQ(residual_of(again[r], "w", kN), unsent[static_cast<std::size_t>(r)]);
   });
   EXPECT_NE(unsent[0], Floats(kN));
   again.each([&](Rank r) {
@@ -117,7 +117,7 @@ TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
       if (round > 0) {
         EXPECT_EQ(buckets[0][0].values, Floats(kN)) << "sent once only, round " << round;
       }
-      EXPECT_EQ(unsent(again[r], "w", kN), Floats(kN)) << "round " << round;
+      EXPECT_EQ(residual_of(again[r], "w", kN), Floats(kN)) << "round " << round;
     }
   });
   for (std::size_t i = 0; i < kN; ++i) EXPECT_EQ(result[0][i], (unsent[0][i] + unsent[1][i]) / 2) << i;
@@ -131,15 +131,15 @@ TEST(SessionCarry, WhatWasAdoptedStaysUntilARoundIsKept) {
   Ranks again(open_loop(2), {.codec = "topk:ratio=0.05"});
   ranks.each([&](Rank r) {
     ASSERT_TRUE(round_of(ranks[r], {{"w", wave(kN, r, 0)}}).ok());
-    const Floats unsent = unsent(ranks[r], "w", kN);
+    const Floats unsent = residual_of(ranks[r], "w", kN);
     ASSERT_TRUE(again[r].restore(*ranks[r].state()).ok());
     Floats bad(kN);
     if (r == 0) bad[3] = kNaN;
     ASSERT_TRUE(round_of(again[r], {{"w", bad}}).ok());
     EXPECT_TRUE(again[r].last_round_dropped());
-    EXPECT_EQ(unsent(again[r], "w", kN), unsent);
+    EXPECT_EQ(residual_of(again[r], "w", kN), unsent);
     ASSERT_TRUE(round_of(again[r], {{"w", Floats(kN)}}).ok());
-    EXPECT_EQ(unsent(again[r], "w", kN), Floats(kN));
+    EXPECT_EQ(residual_of(again[r], "w", kN), Floats(kN));
   });
 }
 

@@ -19,7 +19,7 @@ namespace {
 Input input(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 
 // The ends of a connection of tcp before they know each other: nothing passes that was made without the key.
-Target greeting_target() {
+Target tcp_handshake_target() {
   static const Secret kKey{6}, kNonce{7};
   const tcp::ConnectRequest request{
       .purpose = tcp::Purpose::kData, .stream = 3, .from = 1, .to = 2, .nonce = {8}};
@@ -31,11 +31,11 @@ Target greeting_target() {
               fail("a request is written as another one than was read");
             if (tcp::read_challenge(kKey, request_bytes, bytes) && input(bytes) != challenge)
               fail("a challenge passes that nobody with the key made");
-            if (const auto p = tcp::read_places(bytes); p.ok() && tcp::write_places(*p) != input(bytes))
+            if (const auto p = tcp::read_endpoints(bytes); p.ok() && tcp::write_endpoints(*p) != input(bytes))
               fail("places are written as others than were read");
           },
           {request_bytes, challenge, input(tcp::claim(kKey, request_bytes, kNonce)),
-           tcp::write_places(
+           tcp::write_endpoints(
                {.network = 5,
                 .at = {{asio::ip::address_v4::loopback(), 80}, {asio::ip::address_v6::loopback(), 81}}})}};
 }
@@ -112,7 +112,7 @@ Target tls_target() {
 }  // namespace
 
 void add_tcp_targets(std::vector<Target>& targets) {
-  targets.push_back(greeting_target());
+  targets.push_back(tcp_handshake_target());
   targets.push_back(records_target());
   targets.push_back(tls_target());
 }
