@@ -86,11 +86,11 @@ def many_small(rank, world, choices):
     return [str(w.message) for w in said if w.category is RuntimeWarning], stats["bytes_sent"] / stats["dense_bytes"]
 
 
-def test_many_small_tensors_travel_raw_and_attach_says_so_with_a_cure_that_works():
+def test_many_small_uncompressed_tensors_and_attach_says_so_with_a_cure_that_works():
     (said, sent), (others, _) = run_ranks(2, many_small, None)
     assert others == [], "one rank says it"
     (text,) = said
-    assert "1,200 parameters of fewer than 4096 values are sent uncompressed" in text and "100% of the bytes" in text
+    assert "1,200 parameters of fewer than 4096 values are sent uncompressed" in text and "100% of all bytes" in text
     assert sent > 0.98
     cure = {"< 4096": {"codec": "fp8", "group": "small ones"}}
     assert f"choices={cure}" in text
