@@ -22,5 +22,7 @@ struct Runs {
 // on.
 inline constexpr unsigned kAllKinds = 6;
 bool same_as_interpreter(const Runs& runs, const Combination& of, const Settings& settings, unsigned kinds);
+// The same check against the reference of a codec of one phase, with all kinds of values.
+bool same_as_reference(const Runs& runs, const Codec& codec, const Settings& settings);
 
 }  // namespace tithe::lang
