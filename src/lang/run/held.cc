@@ -150,14 +150,15 @@ bool same_outcome(const Runs& runs, const Combination& of, const Call& call, std
 std::array<std::size_t, 9> sizes_of(std::size_t block) {
   return {0, 1, 15, 16, 17, block - 1, block, block + 1, 2 * block + 39};
 }
-constexpr Call kCall = {.seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
+Call call_of(const Settings& settings) {
+  return {.settings = settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
+}
 
 }  // namespace
 
 bool same_as_interpreter(const Runs& runs, const Combination& of, const Settings& settings, unsigned kinds) {
   const std::size_t block = std::min<std::size_t>(of.program.block == 0 ? 1024 : of.program.block, 2048);
-  Call call = kCall;
-  call.settings = settings;
+  Call call = call_of(settings);
   for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) ++call.phase;
   for (unsigned kind = 0; kind < kinds; ++kind)
     for (const std::size_t n : sizes_of(block))
@@ -178,8 +179,7 @@ bool same_as_reference(const Runs& runs, const Codec& codec, const Settings& set
       },
       [&](std::string_view, const Call& told, std::span<const ByteView> payloads, const Merge& how,
           std::span<float> out) { return impl.decode(told, payloads, how, out); }};
-  Call call = kCall;
-  call.settings = settings;
+  const Call call = call_of(settings);
   for (unsigned kind = 0; kind < kAllKinds; ++kind)
     for (const std::size_t n : sizes_of(1024))
       if (!same_outcome(call, n, kind, runs, reference, codec.phases[0].bound(settings, n),
