@@ -87,8 +87,9 @@ DEV U field_at(const uint8_t* codes, U width, U i) {
 }
 DEV U code_at_value(const uint8_t* codes, U width, U i) {
   if (EDEN_BITS == 16) {
-    const U powers[] = {1, 3, 9, 27, 81}, bytes = code_bytes(width), round = i / bytes;
-    return codes[i - round * bytes] / powers[round] % 3;
+    const U bytes = code_bytes(width), round = i / bytes;
+    const U power = round == 0 ? 1 : round == 1 ? 3 : round == 2 ? 9 : round == 3 ? 27 : 81;
+    return codes[i - round * bytes] / power % 3;
   }
   if (EDEN_BITS == 3) return field_at<2>(codes, width, i) | field_at<1>(codes + width / 4, width, i) << 2;
   return field_at<EDEN_BITS == 16 || EDEN_BITS == 3 ? 1 : EDEN_BITS>(codes, width, i);
