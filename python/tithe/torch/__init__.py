@@ -94,6 +94,7 @@ from tithe.torch._common.parameter_keys import by_name
 from tithe.torch._common.wrappers import check_bucket
 from tithe.torch._hook.parameter_views import ParameterViews
 from tithe.torch._hook.record_model import record_model
+from tithe.torch._hook.skipped_step import SkippedSteps
 from tithe.torch._hook.state import DEFAULT, State
 from tithe.torch._local_steps.local_steps import LocalSteps
 from tithe.torch._optimizer.adapters import adapt, optimizers_of, suitable
@@ -203,6 +204,8 @@ def attach(
         if groups is None:
             state = State(ddp.process_group, codec=chosen, strategy=strategy, parameters=named, **options)
         else:
+            if options.get("weight") is not None:
+                raise ValueError("weight= does not work with inside=, which averages inside hosts first: leave one out")
             state = InsideState(groups[1], codec=chosen, strategy=strategy, **options)
         state._unused.detach()  # errors from here on are exceptions
         scale_of(state.loss_scale)
@@ -210,6 +213,8 @@ def attach(
             state._model_known = True
             adapt(state, optimizers, ParameterViews(names))
             restore_copied_state(ddp, state)
+            if state.weight is not None:
+                state._skipped = SkippedSteps(ddp)
         else:
             state._take(named, groups[0])
             adapt(state, optimizers, HostShare(names, state), warns=groups[0].rank() == 0)
