@@ -4,6 +4,7 @@
 import contextlib
 import logging
 
+import numpy as np
 import pytest
 import torch
 from processes import run_ranks
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import tithe
 import tithe.torch
 
-SMALL = {"bucket_cap_mb": 0.002}  # two buckets
+SMALL = {"bucket_cap_mb": 0.001}  # two buckets
 LOSS = torch.nn.functional.cross_entropy
 
 
@@ -25,6 +26,10 @@ def gradient_of(model, data, loss=LOSS):
     model.zero_grad()
     loss(model(data[0]), data[1]).backward()
     return [p.grad.clone() for p in model.parameters()]
+
+
+def arrays(tensors):
+    return [None if t is None else t.detach().numpy().copy() for t in tensors]
 
 
 def rows(rank, step, count):
@@ -183,14 +188,16 @@ class Normed(torch.nn.Sequential):
 
     def __init__(self):
         torch.manual_seed(3)
-        super().__init__(torch.nn.Linear(24, 40), torch.nn.BatchNorm1d(40), torch.nn.Linear(40, 6), torch.nn.Linear(6, 6))
+        super().__init__(
+            torch.nn.Linear(24, 40), torch.nn.BatchNorm1d(40), torch.nn.Linear(40, 6), torch.nn.Linear(6, 6)
+        )
 
     def forward(self, x):
         return self[2](self[1](self[0](x)))
 
 
 MODELS = {
-    "plain": (net, {**SMALL, "bucket_cap_mb": 0.002}),
+    "plain": (net, SMALL),
     "views": (net, {**SMALL, "gradient_as_bucket_view": True}),
     "unused": (Normed, {**SMALL, "find_unused_parameters": True}),
     "static": (Normed, {**SMALL, "static_graph": True}),
@@ -221,7 +228,7 @@ def skipping(rank, world, name):
         gradients = [p.grad for p in model.parameters()]
         LOSS(alone(data[0]), data[1]).backward()
         own = [p.grad for p in alone.parameters()]
-        out.append((where, [None if g is None else g.clone() for g in gradients], own))
+        out.append((where, arrays(gradients), arrays(own)))
         optimizer.step()
         out[-1] += (bits(model.parameters()),)
     rounds = state.stats()["rounds"], state.stats()["rounds_dropped"]
@@ -232,7 +239,9 @@ def skipping(rank, world, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_rank_skips_a_step_and_all_ranks_apply_the_mean_of_the_others(name):
     (first, rounds), (second, rounds_there), (third, _) = run_ranks(3, skipping, name)
-    assert rounds == rounds_there and rounds[1] == 1
+    # DDP hands over the bucket of unused parameters with the first gradient.
+    drops = ["late in backward", *(["early in backward"] if name == "unused" else [])]
+    assert rounds == rounds_there and rounds[1] == len(drops)
     for (where, gradients, own, weights), (_, theirs, own2, there), (_, _, own3, _) in zip(
         first, second, third, strict=True
     ):
@@ -242,12 +251,12 @@ def test_a_rank_skips_a_step_and_all_ranks_apply_the_mean_of_the_others(name):
             if g is None:
                 assert owns[0] is None
                 continue
-            assert torch.equal(g, other), where
-            if where == "late in backward":
+            assert g.tobytes() == other.tobytes(), where
+            if where in drops:
                 assert not g.any()  # all ranks drop a round of which a part had been handed over
             elif owns[0] is not None:
                 taking_part = [owns[0], owns[2]] if where else owns
-                torch.testing.assert_close(g, sum(taking_part) / len(taking_part), rtol=2e-5, atol=2e-6)
+                np.testing.assert_allclose(g, sum(taking_part) / len(taking_part), rtol=2e-5, atol=2e-6)
 
 
 def all_skip(rank, world):
@@ -260,14 +269,14 @@ def all_skip(rank, world):
     result = torch.cat([p.grad.flatten() for p in model.parameters()])
     after = torch.cat([state.residual(p).flatten() for p in model.parameters()])
     state.close()
-    return before, result, after
+    return before.numpy(), result.numpy(), after.numpy()
 
 
 def test_if_all_ranks_skip_the_round_sends_residuals_alone():
     ranks = run_ranks(2, all_skip)
     before, after = (sum(each[i] for each in ranks) for i in (0, 2))
-    assert torch.equal(ranks[0][1], ranks[1][1]) and ranks[0][1].any()
-    torch.testing.assert_close(before, 2 * ranks[0][1] + after, rtol=1e-5, atol=1e-7)
+    assert ranks[0][1].tobytes() == ranks[1][1].tobytes() and ranks[0][1].any()
+    np.testing.assert_allclose(before, 2 * ranks[0][1] + after, rtol=1e-5, atol=1e-7)
 
 
 def dropped(rank, world):
@@ -292,7 +301,9 @@ def dropped(rank, world):
         else:
             LOSS(model(inputs), targets).backward()
         if step in (5, 7):
-            equal.append(all(torch.equal(a, state.residual(p)) for a, p in zip(before, model.parameters(), strict=True)))
+            equal.append(
+                all(torch.equal(a, state.residual(p)) for a, p in zip(before, model.parameters(), strict=True))
+            )
         if step == 7:
             equal.append(all(p.grad.isnan().all() for p in model.parameters()))
         else:
@@ -316,19 +327,19 @@ def refusals(rank, world):
         model = DDP(Normed() if made else net(), **(made or {}))
         return model, tithe.torch.attach(model, codec="fp32", **options, **OPTIONS)
 
-    def ask(state):
+    def ask(model, state):
         try:
             state.skip()
         except ValueError as error:
             texts.append(str(error))
         state.close()
 
-    ask(attached()[1])
-    ask(attached({"static_graph": True}, weight=lambda: 1)[1])
-    ask(attached({"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, weight=lambda: 1)[1])
-    ask(attached(inside="auto", hosts="1x2")[1])
+    ask(*attached())
+    ask(*attached({"static_graph": True}, weight=lambda: 1))
+    ask(*attached({"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, weight=lambda: 1))
+    ask(*attached(inside="auto", hosts="1x2"))
     model, state = attached(weight=lambda: 1)
-    model.module[0].weight.register_hook(lambda gradient: ask(state))
+    model.module[0].weight.register_hook(lambda gradient: ask(model, state))
     with contextlib.suppress(ValueError, tithe.Error):
         gradient_of(model, batch(rank, 0))
     return texts

@@ -214,7 +214,7 @@ def attach(
             adapt(state, optimizers, ParameterViews(names))
             restore_copied_state(ddp, state)
             if state.weight is not None:
-                state._skipped = SkippedSteps(ddp)
+                state._skipped = SkippedSteps(ddp, state)
         else:
             state._take(named, groups[0])
             adapt(state, optimizers, HostShare(names, state), warns=groups[0].rank() == 0)

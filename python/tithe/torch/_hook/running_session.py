@@ -64,6 +64,7 @@ class RunningSession:
         self.weigh: Callable[[], float] | None = None  # the weight of this rank's step, if steps have weights
         self.weight: RoundWeight | None = None  # of the open or the last step
         self.skips = False  # whether this rank skips the step that begins now
+        self.forward_begun = False  # whether a forward of the open step has begun
         # Runs when the State is collected or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.workers.stop, False)
 
@@ -225,7 +226,7 @@ class RunningSession:
         """
         with self.workers.waiting():
             job.wait()
-        self.open = False
+        self.open = self.forward_begun = False
         self.workers.step_ended()
         if job.error is not None:
             raise job.error

@@ -7,6 +7,7 @@ missing parameters alone, with zero gradients, completes the step, and the reduc
 """
 
 import re
+import weakref
 from typing import Any
 
 import torch
@@ -18,16 +19,18 @@ _UNMARKED = re.compile(r"did not receive grad for rank \d+: ?([\d ]+)")
 
 
 class SkippedSteps:
-    """What skip() needs to know of a DDP model. Made when the model is wrapped and attached."""
+    """The skipped steps of a DDP model and its State."""
 
-    def __init__(self, model: DistributedDataParallel) -> None:
+    def __init__(self, model: DistributedDataParallel, state: Any) -> None:
         self._parameters: list[torch.nn.Parameter] = model._build_params_for_reducer()[0]  # by the reducer's index
-        self.forward_begun = False  # whether a forward of the open step has begun, which exchanges the model's buffers
-        if model.modules_buffers:
-            model.register_forward_pre_hook(self._begin_forward)
+        its_state = weakref.ref(state)
 
-    def _begin_forward(self, *_: Any) -> None:
-        self.forward_begun = self.forward_begun or torch.is_grad_enabled()
+        def begin_forward(*_: Any) -> None:
+            if torch.is_grad_enabled() and (state := its_state()) is not None and state._running is not None:
+                state._current.forward_begun = True
+
+        if model.modules_buffers:  # a forward exchanges them
+            model.register_forward_pre_hook(begin_forward)
 
     def skip(self, model: DistributedDataParallel, state: Any, running: RunningSession) -> None:
         """Raises the error that ended the step, if it failed."""
@@ -38,7 +41,7 @@ class SkippedSteps:
         running.skips = True
         try:
             if missing is None:
-                self._hand_over_zeros(model, state)
+                self._hand_over_zeros(model, state, running.forward_begun)
             else:
                 if running.open and running.weight is not None:
                     running.weight.void = True
@@ -55,9 +58,9 @@ class SkippedSteps:
             return None if found is None else [self._parameters[int(i)] for i in found[1].split()]
         return None
 
-    def _hand_over_zeros(self, model: DistributedDataParallel, state: Any) -> None:
+    def _hand_over_zeros(self, model: DistributedDataParallel, state: Any, forward_begun: bool) -> None:
         """The collectives of a forward and backward, in DDP's order, with zero gradients."""
-        if not self.forward_begun:
+        if not forward_begun:
             model.reducer._rebuild_buckets()
             if model._check_sync_bufs_pre_fwd():
                 model._sync_buffers()
@@ -74,14 +77,14 @@ class SkippedSteps:
                     _store(p, part)
 
     def _used(self, model: DistributedDataParallel) -> set[int] | None:
-        """The ids of the parameters that some rank has used; None if DDP does not exchange which."""
-        if not model.find_unused_parameters or model.static_graph:
+        """The ids of the parameters that some rank has used; None if all have a gradient."""
+        if not model.find_unused_parameters and not model.static_graph:
             return None
         used = model.reducer._get_local_used_map()
-        for each in used:
-            each.zero_()
-        model.process_group.allreduce(used).wait()
-        return {id(p) for p, count in zip(self._parameters, used[0].tolist(), strict=True) if count > 0}
+        if not model.static_graph:  # else the map is that of the first step, the same on all ranks
+            used.zero_()
+            model.process_group.allreduce(used).wait()
+        return {id(p) for p, count in zip(self._parameters, used.tolist(), strict=True) if count > 0}
 
 
 def _store(p: torch.Tensor, values: torch.Tensor) -> None:

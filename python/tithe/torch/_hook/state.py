@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
-from tithe._choices import choices_text, clipped, warn_uncompressed
 from tithe._choices import check_model as check_choices
+from tithe._choices import choices_text, clipped, warn_uncompressed
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, refuse_unknown, transport_text

@@ -63,7 +63,7 @@ class Steps(Saved):
         if model._join_config.enable:
             raise ValueError("skip() inside Join: leave Join out, and skip() each step for which a rank has no data")
         if model.skip_all_reduce_unused_params:
-            raise ValueError("skip() needs all ranks to hand over all buckets: leave skip_all_reduce_unused_params= out")
+            raise ValueError("skip() needs all buckets of all ranks: leave skip_all_reduce_unused_params= out")
         self._open_session()
         running = self._current
         if model.static_graph and not running.keys.whole:

@@ -57,7 +57,9 @@ def check_weight(weight: Any, codec: str, options: Mapping[str, Any]) -> None:
     if "without=" in str(options.get("stragglers", "")):
         raise ValueError("weight= needs all ranks in every round: leave without= out of stragglers=")
     if _core.is_auto(codec) and "min_values" in options:
-        raise ValueError("weight= with codec='auto' needs min_values= at its default, which leaves weights uncompressed")
+        raise ValueError(
+            "weight= with codec='auto' needs the default of min_values=, which leaves weights uncompressed"
+        )
 
 
 def _side(key: str, values: int) -> _core.Layout:

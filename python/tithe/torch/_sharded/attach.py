@@ -148,7 +148,7 @@ def attach_sharded(
 
     def prepare() -> ShardedState:
         if options.get("weight") is not None:
-            raise ValueError("weight= is for DistributedDataParallel: fully_shard() averages over each shard's ranks first")
+            raise ValueError("weight= is for DistributedDataParallel: fully_shard() averages over other ranks first")
         given = {"process_group", "parameters"} & set(options)
         if given:
             raise ValueError(f"attach() takes {' and '.join(sorted(given))} from the model: leave it out")
