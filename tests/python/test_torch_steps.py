@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control over single steps: skip(), weight= and without_residual()."""
+"""attach(weight=): weighted means and skipped steps."""
 
 import contextlib
 import logging
 
 import numpy as np
 import pytest
+import standin
 import torch
 from processes import run_ranks
-from small_jobs import OPTIONS, batch, bits, net
+from small_jobs import OPTIONS, batch, bits, gradient_of, net
+from standin_jobs import make, on_standin
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -20,12 +22,6 @@ LOSS = torch.nn.functional.cross_entropy
 
 class Failure(RuntimeError):
     """Stands for out of memory, a bad sample or a loss that is not finite."""
-
-
-def gradient_of(model, data, loss=LOSS):
-    model.zero_grad()
-    loss(model(data[0]), data[1]).backward()
-    return [p.grad.clone() for p in model.parameters()]
 
 
 def arrays(tensors):
@@ -350,6 +346,85 @@ def test_where_a_rank_cannot_skip_the_text_says_why():
             assert "skip" in text and name in text, text
 
 
+def on_accelerator(rank, world):
+    """The gradients of weighted and skipped steps on the stand-in for a GPU and on the CPU."""
+    group, found = on_standin(), []
+    for device, of in (("standin:0", group), ("cpu", None)):
+        model = make(device, of)
+        state = tithe.torch.attach(model, codec="topk:ratio=0.1", weight=lambda: rank + 1, **OPTIONS)
+        results = []
+        for step in range(8):
+            model.zero_grad()
+            data = torch.randn(8, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+            if rank == 1 and step in (2, 4, 6):
+                if step > 2:
+                    handle = model.module.layers[0 if step == 4 else 3].weight.register_hook(_raise)
+                    with contextlib.suppress(Failure):
+                        model(data).pow(2).sum().backward()
+                    handle.remove()
+                state.skip()
+            else:
+                model(data).pow(2).sum().backward()
+            results.append(torch.cat([p.grad.flatten().cpu() for p in model.parameters()]))
+        found.append(bits(results))
+        dropped = state.stats()["rounds_dropped"]
+        state.close()
+    return found[0] == found[1], found[0], dropped
+
+
+def _raise(gradient):
+    raise Failure
+
+
+def test_weights_and_skips_on_an_accelerator_give_the_bits_of_the_cpu():
+    standin.build()
+    ranks = run_ranks(2, on_accelerator)
+    assert ranks[0] == ranks[1]
+    assert ranks[0][0] and ranks[0][2] == 1
+
+
+def accumulating(rank, world):
+    """skip() in the middle of an accumulation under no_sync(), and codec auto."""
+    model = DDP(net(), **SMALL)
+    state = tithe.torch.attach(model, codec="fp32", weight=lambda: 1, **OPTIONS)
+    for step in range(4):
+        model.zero_grad()
+        for part in range(3):
+            with model.no_sync() if part < 2 else contextlib.nullcontext():
+                if step == 2 and rank == 1 and part == 1:
+                    state.skip()
+                    break
+                LOSS(model(batch(rank, step)[0]), batch(rank, step)[1]).backward()
+        if step == 2:
+            result = arrays(p.grad for p in model.parameters())
+    rounds = state.stats()["rounds"]
+    state.close()
+    own = gradient_of(net(), batch(rank, 2))
+
+    model = DDP(torch.nn.Linear(100, 100))
+    options = {name: value for name, value in OPTIONS.items() if name != "min_values"}
+    state = tithe.torch.attach(model, codec="auto", weight=lambda: 1, **options)
+    for step in range(3):
+        model.zero_grad()
+        if step == 1 and rank == 1:
+            state.skip()
+        else:
+            model(torch.full((2, 100), rank + 1.0)).sum().backward()
+        if step == 1:
+            auto = model.module.weight.grad.unique().tolist()
+    state.close()
+    return rounds, result, arrays(own), auto
+
+
+def test_skip_ends_an_accumulation_and_works_with_auto():
+    (rounds, result, own, auto), (rounds_there, result_there, _, auto_there) = run_ranks(2, accumulating)
+    assert rounds == rounds_there == 4
+    for mine, there, one in zip(result, result_there, own, strict=True):
+        assert mine.tobytes() == there.tobytes()
+        np.testing.assert_allclose(mine, 3 * one, rtol=2e-5, atol=2e-6)
+    assert auto == auto_there == [2.0]
+
+
 def unweighted(rank, world):
     """Frames and bytes of a few steps without weights, and with them."""
     out = []
@@ -369,123 +444,3 @@ def test_weights_cost_a_small_frame_per_step_and_peer():
         assert weighted[0] == plain[0] + 1
         assert 0 < weighted[1] - plain[1] <= 100
         assert weighted[2] == plain[2]  # they are no gradients
-
-
-# ---- rounds without residuals
-
-
-class Sam:
-    """SAM's step: the gradient at a perturbed point is the one that is applied."""
-
-    def __init__(self, model, optimizer, around):
-        self.model, self.optimizer, self.around = model, optimizer, around
-
-    def step(self, data):
-        """The gradients of the first backward."""
-        with self.around():
-            first = gradient_of(self.model, data)
-        with torch.no_grad():
-            for p, g in zip(self.model.parameters(), first, strict=True):
-                p.add_(g, alpha=0.05)
-        gradient_of(self.model, data)
-        with torch.no_grad():
-            for p, g in zip(self.model.parameters(), first, strict=True):
-                p.sub_(g, alpha=0.05)
-        self.optimizer.step()
-        return first
-
-
-CODECS = ["topk:ratio=0.05", "onebit", "eden:bits=2"]
-
-
-def sam(rank, world, codec, choices):
-    """Residuals around SAM's first backward, its gradients, and those of a model whose codec has no feedback."""
-    caught = []
-    handler = logging.Handler()
-    handler.emit = caught.append
-    logging.getLogger("tithe.torch").addHandler(handler)
-    model, plain = DDP(net(), **SMALL), DDP(net(), **SMALL)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    state = tithe.torch.attach(model, codec=codec, optimizer=optimizer, choices=choices, **OPTIONS)
-    none = f"{codec}{',' if ':' in codec else ':'}feedback=none"
-    without = tithe.torch.attach(plain, codec=none, choices=choices, **OPTIONS)
-    kept, equal = [], []
-
-    def residuals():
-        return [state.residual(p) for p in model.parameters()] if step else []
-
-    @contextlib.contextmanager
-    def around():
-        before = residuals()
-        with state.without_residual():
-            yield
-        kept.append(bits(before) == bits(residuals()) and (not step or any(r.any() for r in before)))
-
-    runs = Sam(model, optimizer, around)
-    for step in range(5):
-        plain.module.load_state_dict(model.module.state_dict())
-        expected = gradient_of(plain, batch(rank, step))
-        equal.append(bits(expected) == bits(runs.step(batch(rank, step))))
-    rounds = state.stats()["rounds"]
-    state.close(), without.close()
-    cleared = [r.getMessage() for r in caught if "cleared" in r.getMessage()]
-    return kept, equal, rounds, cleared, bits(model.parameters())
-
-
-@pytest.mark.parametrize(("codec", "choices"), [*((c, None) for c in CODECS), ("onebit", {"*.bias": "fp32"})])
-def test_sam_s_first_backward_leaves_residuals_alone(codec, choices):
-    ranks = run_ranks(2, sam, codec, choices)
-    assert ranks[0][4] == ranks[1][4]
-    for kept, equal, rounds, warnings, _ in ranks:
-        assert kept == [True] * 5
-        assert equal == [True] * 5
-        assert rounds == 5 and warnings == []
-
-
-def elsewhere(rank, world):
-    """Lossless codecs, weights, skips, other choices, several ranks on a host."""
-    model = DDP(net(), **SMALL)
-    state = tithe.torch.attach(model, codec="fp32", **OPTIONS)
-    with state.without_residual():
-        lossless = gradient_of(model, batch(rank, 0))
-    same = bits(lossless) == bits(gradient_of(model, batch(rank, 0)))
-    state.close()
-
-    model = DDP(net(), **SMALL)
-    state = tithe.torch.attach(model, codec="topk:ratio=1", weight=lambda: rank + 1, **OPTIONS)
-    outer = gradient_of(model, batch(rank, 0))
-    with state.without_residual():
-        same = same and bits(outer) == bits(gradient_of(model, batch(rank, 0)))
-        if rank == 1:
-            model.zero_grad()
-            state.skip()
-        else:
-            gradient_of(model, batch(rank, 0))
-    skipped = bits(p.grad for p in model.parameters())
-    rounds = state.stats()["rounds"]
-    if rank == 0:
-        state.propose({"*": "onebit"}, 6)
-    for step in range(8):
-        gradient_of(model, batch(rank, step))
-    with state.without_residual():
-        levels = len(gradient_of(model, batch(rank, 8))[0].abs().unique())
-    state.close()
-
-    model = DDP(net(), **SMALL)
-    state = tithe.torch.attach(model, codec="onebit", inside="auto", hosts="2x2", **OPTIONS)
-    for step in range(2):
-        gradient_of(model, batch(rank, step))
-    before = bits(state.residual(p) for p in model.parameters())
-    with state.without_residual():
-        gradient = gradient_of(model, batch(rank, 2))
-    kept = before == bits(state.residual(p) for p in model.parameters())
-    state.close()
-    return same, skipped, rounds, levels, kept, bits(gradient)
-
-
-def test_rounds_without_residuals_beside_other_features():
-    ranks = run_ranks(4, elsewhere)
-    for same, skipped, rounds, levels, kept, gradient in ranks:
-        assert same and kept and rounds == 1
-        assert skipped == ranks[0][1] and gradient == ranks[0][5]
-        assert levels < 100  # signs and the mean of a block: few sizes

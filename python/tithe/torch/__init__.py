@@ -54,6 +54,8 @@ The properties of DDP under tithe:
                    in true gradient units when the scale changes
   uneven inputs    under Join, a rank without data sends its residual with a zero gradient: nothing is lost. The mean
                    always divides by the full size of the group
+  weights          attach(weight=) gives a weighted mean. A rank leaves out a step by State.skip(). Gradients that no
+                   step applies belong inside State.without_residual() (docs/guide/steps.md)
   momentum         feedback=momentum in the codec applies momentum before sending: use an optimizer without it
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
   unused           find_unused_parameters works. The residual of a parameter that no rank used in a step is sent in that
@@ -161,7 +163,7 @@ def attach(
     tithe.torch.optim.AdamW then removes the codec's error from its divisor; others step as usual. attach() warns if a
     codec does not suit the optimizer, and the State warns once if the loop clears the gradients of a round without
     step() (docs/guide/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses
-    residuals: call state.undo() on every rank, with undo=True.
+    residuals: call state.undo() on every rank, with undo=True, or run backward inside state.without_residual().
     replicas: the group of the ranks with the same shard, for a model of fully_shard() without a replicate dimension.
     inside: "auto", or the process group of the ranks on this host: they first sum DDP's gradients, and each rank then
     exchanges a share of them with the other hosts (docs/guide/python.md, Several ranks on a host).

@@ -132,6 +132,14 @@ class RunningSession:
         self.workers.check()
         self.session.present()
 
+    def failed(self) -> bool:
+        """Whether the session has ended, or a step was left."""
+        try:
+            self.check()
+        except (ValueError, _core.Error):
+            return True
+        return self.open
+
     def check_ranks_present(self) -> None:
         """Between steps: raises the error that ended the session if some rank will not come again."""
         try:

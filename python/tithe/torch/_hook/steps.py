@@ -87,7 +87,8 @@ class Steps(Saved):
         For gradients that no step applies: SAM's first backward, probes. On all ranks, around whole backward passes.
         Each gradient is encoded with feedback=none. The first use connects the ranks a second time. Rounds inside are
         not part of stats(), of schedules, of the trace or of what undo() takes back, and attach(optimizer=) does not
-        see them. An exception inside ends the second connection on all ranks.
+        see them. If an exception leaves a round inside unfinished, the second connection ends on all
+        ranks.
         """
         running = self._running_between_steps()
         if is_lossless(self.codec, self._choices()):
@@ -103,7 +104,8 @@ class Steps(Saved):
             try:
                 yield
             except BaseException:
-                self._close_plain()
+                if self._plain[0].failed():
+                    self._close_plain()
                 raise
             finally:
                 self._plain_now = False

@@ -20,9 +20,10 @@ _log = logging.getLogger("tithe.torch")
 
 _TEXT = (
     "the gradients of round %d were cleared without a step() of the optimizer that attach() was given. The round also "
-    "delivered residuals of earlier steps, and these are lost now. If the loop skips a step or computes gradients that "
-    "it does not apply (SAM), call state.undo() on every rank before it clears them (attach(..., undo=True)). If "
-    "another optimizer steps the model, attach() must be given that one (docs/guide/footguns.md)"
+    "delivered residuals of earlier steps, and these are lost now. If the loop computes gradients that it does not "
+    "apply (SAM), run that backward inside state.without_residual(). If it skips a step, call state.undo() on every "
+    "rank before it clears the gradients (attach(..., undo=True)). If another optimizer steps the model, attach() must "
+    "be given that one (docs/guide/footguns.md)"
 )
 
 
