@@ -7,7 +7,9 @@ import logging
 import pytest
 import torch
 from processes import run_ranks
+from sharded_jobs import loss_of, mesh_of, sharded
 from small_jobs import OPTIONS, batch, bits, gradient_of, net
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe.torch
@@ -130,3 +132,42 @@ def test_rounds_without_residuals_beside_other_features():
         assert same and kept and rounds == 1
         assert skipped == ranks[0][1] and gradient == ranks[0][5]
         assert levels < 100  # signs and the mean of a block: few sizes
+
+
+def sharded_jobs_of(rank, world):
+    """HSDP: a round without residuals beside one of a codec without feedback. A model over all ranks: what it says."""
+    network, plain = sharded(mesh_of()), sharded(mesh_of())
+    state = tithe.torch.attach(network, codec="onebit", **OPTIONS)
+    without = tithe.torch.attach(plain, codec="onebit:feedback=none", **OPTIONS)
+    for step in range(2):
+        loss_of(network, rank, step).backward()
+        network.zero_grad()
+    before = bits(state.residual(p) for p in network.parameters())
+    with state.without_residual():
+        loss_of(network, rank, 2).backward()
+    loss_of(plain, rank, 2).backward()
+    pairs = zip(network.parameters(), plain.parameters(), strict=True)
+    equal = all(torch.equal(a.grad.to_local(), b.grad.to_local()) for a, b in pairs)
+    kept = before == bits(state.residual(p) for p in network.parameters())
+    rounds = state.stats()["rounds"]
+    over_all = sharded(init_device_mesh("cpu", (world,)))
+    whole = tithe.torch.attach(over_all)
+    with whole.without_residual():
+        loss_of(over_all, rank, 0).backward()
+    texts = []
+    for refused in (
+        state.skip,
+        whole.skip,
+        lambda: tithe.torch.attach(sharded(mesh_of()), weight=lambda: 1),
+        lambda: tithe.torch.attach(sharded(init_device_mesh("cpu", (world,))), weight=lambda: 1),
+    ):
+        with pytest.raises(ValueError, match=r"skip\(\) is for|weight= is") as found:
+            refused()
+        texts.append(str(found.value))
+    for each in (state, without, whole):
+        each.close()
+    return equal, kept, rounds, len(texts)
+
+
+def test_sharded_models_have_rounds_without_residuals_and_refuse_the_rest():
+    assert run_ranks(4, sharded_jobs_of) == [(True, True, 2, 4)] * 4
