@@ -24,6 +24,7 @@ from tithe.torch._hook.reducer import Reducer, backward_is_running, in_backward
 from tithe.torch._hook.report import Report
 from tithe.torch._hook.round_groups import RoundGroups, Split
 from tithe.torch._hook.session_end import clear_frames, end_session, left
+from tithe.torch._hook.weights import RoundWeight, WeightJob
 from tithe.torch._hook.workers import BackwardEnded, Barrier, WorkerPool
 
 _GONE = ("peer_lost", "timeout", "cancelled")  # codes of errors after which the ranks do not meet again
@@ -60,6 +61,10 @@ class RunningSession:
         self.open = False  # whether a step is open: its first bucket has come, and its backward has not ended
         self.backward: BackwardTimes | None = None  # while something is traced
         self.adapters: Sequence[OptimizerAdapter] = ()
+        self.weigh: Callable[[], float] | None = None  # the weight of this rank's step, if steps have weights
+        self.weight: RoundWeight | None = None  # of the open or the last step
+        self.skips = False  # whether this rank skips the step that begins now
+        self.forward_begun = False  # whether a forward of the open step has begun
         # Runs when the State is collected or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.workers.stop, False)
 
@@ -71,6 +76,10 @@ class RunningSession:
             with contextlib.suppress(ValueError):  # the session of a forked child
                 self.last = {figure: figure(self.session) for figure in (summed_up, by_tensor, plan_text)}
             self.workers.stop(True)
+
+    @property
+    def last_round_dropped(self) -> bool:
+        return self.session.last_round_dropped or (self.weight is not None and self.weight.dropped)
 
     def figure(self, of: Callable[[_core.Session], Any]) -> Any:
         """summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
@@ -123,6 +132,14 @@ class RunningSession:
         self.workers.check()
         self.session.present()
 
+    def failed(self) -> bool:
+        """Whether the session has ended, or a step was left."""
+        try:
+            self.check()
+        except (ValueError, _core.Error):
+            return True
+        return self.open
+
     def check_ranks_present(self) -> None:
         """Between steps: raises the error that ended the session if some rank will not come again."""
         try:
@@ -160,8 +177,10 @@ class RunningSession:
             route = self._route(bucket, buffer, loss_scale, inside)
             if first:
                 self._send_side_tensors(bucket.index())
+                self._send_weight(bucket.index())
             self._mark_backward(bucket.is_last())
-            job = Job(bucket.index(), layout, route, bucket.is_last(), self.adapters, parameters, self.groups)
+            last, groups = bucket.is_last(), self.groups
+            job = Job(bucket.index(), layout, route, last, self.adapters, parameters, groups, self.weight)
             self.send(job)
         return job
 
@@ -192,6 +211,13 @@ class RunningSession:
                     layout.side = True
                 self.send(Job(number, layout, BucketRoute(values, inside=gathering)))
 
+    def _send_weight(self, number: int) -> None:
+        if self.weigh is not None:
+            mine = 0.0 if self.skips else self.weigh()
+            self.weight = RoundWeight(mine, self.options.average)
+            self.workers.start_feeder()  # the exchange of weights waits for all ranks, and backward does not
+            self.send(WeightJob(number, self.weight))
+
     def _mark_backward(self, last: bool) -> None:
         if self.backward is not None and (passed := self.backward.bucket(last)):
             self.session.mark("backward", *passed)
@@ -208,7 +234,7 @@ class RunningSession:
         """
         with self.workers.waiting():
             job.wait()
-        self.open = False
+        self.open = self.forward_begun = False
         self.workers.step_ended()
         if job.error is not None:
             raise job.error
@@ -242,7 +268,7 @@ class RunningSession:
         """Ends a step without a last bucket: it consists of the buckets that came. buffer: of one of them."""
         self._mark_backward(True)
         self.keys.end(NO_WALK)
-        end = Job(-1, None, BucketRoute(buffer[:0]), last=True, groups=self.groups)
+        end = Job(-1, None, BucketRoute(buffer[:0]), last=True, groups=self.groups, weight=self.weight)
         with self.workers.starting():
             self.send(end)
         self.finish(end)

@@ -72,7 +72,7 @@ def adapt(state: State, optimizers: Sequence[torch.optim.Optimizer], views: Para
         options = state._session_options()[1]
         state._session_options(choices=final)
         exact = {f">= {options.min_values}": adapters.exact.warmup_codec}
-        first = prepend_rules(adapters.rules(), json.dumps(exact))
+        first = state._with_weights(prepend_rules(adapters.rules(), json.dumps(exact)))
         adapters.all.insert(0, ExactSteps(adapters.exact, views, final))  # the others ask it whether a step is exact
     state.options = {**state.options, "choices": first}
     state._session_options()

@@ -7,6 +7,7 @@ Weights come from their owners by all-gathers, without loss by default. Neither 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -71,6 +72,14 @@ class FullyShardedState(Figures):
         for undo in self._undo:
             undo()
         self._undo = []
+
+    def skip(self) -> None:
+        """Refused: the other ranks need this rank's weights and gradients in every collective."""
+        raise ValueError("skip() is for DistributedDataParallel: ranks that share a model's weights take every step")
+
+    def without_residual(self) -> contextlib.AbstractContextManager[None]:
+        """Does nothing: no collective of this model keeps a residual."""
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         """Lets go of the network and the thread. stats() and state_dict() still give the last ones.
@@ -175,7 +184,7 @@ def attach_fully_sharded(
 
     def prepare() -> tuple[list[ShardedGroup], str, _core.Options]:
         given.pop("loss_scale", None)  # for residuals
-        refuse_unknown(given, "clip", "groups", "loss_scale", "parameters", "process_group", "weights")
+        refuse_unknown(given, "clip", "groups", "loss_scale", "parameters", "process_group", "weight", "weights")
         refuse_unfit(given, optimizer)
         check_gradients(chosen, user_choices)
         groups = sharded_groups(module)
