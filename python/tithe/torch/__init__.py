@@ -208,11 +208,12 @@ def attach(
         scale_of(state.loss_scale)
         if groups is None:
             state._model_known = True
-            adapt(state, optimizers, ParameterViews(names))
+            adapt(state, optimizers, ParameterViews(names), codec_given=codec is not None)
             restore_copied_state(ddp, state)
         else:
             state._take(named, groups[0])
-            adapt(state, optimizers, HostShare(names, state), warns=groups[0].rank() == 0)
+            warns = groups[0].rank() == 0
+            adapt(state, optimizers, HostShare(names, state), warns, codec_given=codec is not None)
         state._model = weakref.ref(ddp)
         ddp.register_comm_hook(state, hook)
         return state

@@ -4,7 +4,7 @@
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +60,7 @@ class RunningSession:
         self.open = False  # whether a step is open: its first bucket has come, and its backward has not ended
         self.backward: BackwardTimes | None = None  # while something is traced
         self.adapters: Sequence[OptimizerAdapter] = ()
+        self.local: frozenset[int] = frozenset()  # ids of parameters whose gradients stay this rank's own
         # Runs when the State is collected or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.workers.stop, False)
 
@@ -242,7 +243,7 @@ class RunningSession:
         """Ends a step without a last bucket: it consists of the buckets that came. buffer: of one of them."""
         self._mark_backward(True)
         self.keys.end(NO_WALK)
-        end = Job(-1, None, BucketRoute(buffer[:0]), last=True, groups=self.groups)
+        end = Job(-1, None, BucketRoute(buffer[:0]), last=True, adapters=self.adapters, groups=self.groups)
         with self.workers.starting():
             self.send(end)
         self.finish(end)
@@ -256,6 +257,11 @@ class RunningSession:
             job.wait()
         if job.error is not None:
             raise job.error
+
+    def keep_local(self, numbers: Iterable[int]) -> None:
+        """The gradients of these parameters, by id, are not exchanged. Between steps."""
+        self.local = frozenset(numbers)
+        self.layouts.clear()
 
     # ---- layouts
 
@@ -288,8 +294,11 @@ class RunningSession:
         rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
         sizes = [p.numel() for p in parameters]
         layout = _core.Layout(keys, sizes, DTYPES[buffer.dtype], rows)
-        if self.groups is not None:
-            layout = self.groups.split(layout, keys, sizes)
+        exchanged = [place for place, number in enumerate(ids) if number not in self.local]
+        grouped = set(self.groups.in_groups(keys, sizes)) if self.groups is not None else set()
+        if grouped or len(exchanged) < len(keys):
+            now = [place for place in exchanged if place not in grouped]
+            layout = Split(layout, now, [place for place in exchanged if place in grouped])
         self.layouts[number] = (ids, buffer.dtype, memory, layout)
         return layout
 
