@@ -34,7 +34,7 @@ from tithe.torch._hook.parameter_views import ParameterViews
 from tithe.torch._hook.running_session import RunningSession
 from tithe.torch._hook.session_end import clear_frames, end_session, interrupted
 from tithe.torch._optimizer.muon_rules import GRADIENT, UPDATE
-from tithe.torch._optimizer.rank_scales import check_rows, factor_of, norm_of, sampled
+from tithe.torch._optimizer.rank_scales import FIRST, check_rows, factor_of, norm_of, sampled
 
 if TYPE_CHECKING:
     from tithe.torch._optimizer.muon import Muon
@@ -116,7 +116,7 @@ class MatrixOwners(OptimizerAdapter):
 
     def side_views(self) -> list[tuple[str, torch.Tensor]]:
         keys = [(name + suffix, p) for name, p in self.names.values() for suffix in (GRADIENT, UPDATE)]
-        return [*keys, (_FINITE, self._flag), (_SCALES, torch.empty(self._world * (1 + len(self.names))))]
+        return [*keys, (_FINITE, self._flag), (_SCALES, torch.empty(self._world * (FIRST + len(self.names))))]
 
     def opened(self, running: RunningSession) -> None:
         self._running = running
@@ -204,7 +204,7 @@ class MatrixOwners(OptimizerAdapter):
         """A row per rank, of which this rank's is filled (rank_scales.py)."""
         known = self._running.keys.known
         others = [p.grad for n, (_, p) in known.items() if n not in self.names and p.grad is not None]
-        row = [norm_of(others)]
+        row = [norm_of(others), norm_of(p for _, p in known.values())]
         for number, (_, p) in self.names.items():
             now = None if p.grad is None else sampled(p.grad).cpu()
             row.append(factor_of(self._samples.get(number), now))

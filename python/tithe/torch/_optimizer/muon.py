@@ -25,7 +25,7 @@ class Muon(torch.optim.Muon):
 
     Clip the parameters of the other optimizers alone: clip_grad_norm_() over the matrices has another norm on each
     rank, and step() raises tithe.Error on all ranks. A scale that is the same on all ranks, such as GradScaler's, is
-    fine. If a gradient is not finite on some rank, backward leaves NaN in the gradients of all ranks, and step() changes
+    fine. If a gradient is not finite on some rank, all ranks have NaN gradients after backward, and step() changes
     nothing on any rank.
 
     Arguments are those of torch.optim.Muon. Before attach() and with one rank it is torch.optim.Muon, bit for bit.
