@@ -15,7 +15,7 @@ from tithe._schedule import Evaluations
 from tithe._stats import by_tensor, plan_text, summed_up
 from tithe.torch._common.checks import DTYPES
 from tithe.torch._common.parameter_keys import NO_WALK, ParameterKeys
-from tithe.torch._device.device import check_device, cuda_stream
+from tithe.torch._device.device import check_device, cuda_stream, device_of
 from tithe.torch._device.route import BucketRoute, DeviceRoute, HostExchange, LossScale, PinnedRoute
 from tithe.torch._hook.adapter import OptimizerAdapter
 from tithe.torch._hook.backward_times import BackwardTimes
@@ -76,6 +76,10 @@ class RunningSession:
     def figure(self, of: Callable[[_core.Session], Any]) -> Any:
         """summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
         return self.last[of] if self.last else of(self.session)
+
+    def device(self) -> contextlib.AbstractContextManager[None]:
+        """Makes the parameters' accelerator the current device, if they are on one."""
+        return device_of(parameter for _, parameter in self.keys.names.values())
 
     def drain(self) -> None:
         """Returns when the worker has finished all jobs."""

@@ -24,6 +24,7 @@ from tithe.torch._optimizer.exact_steps import ExactSteps
 from tithe.torch._optimizer.muon_rules import (
     GRADIENTS,
     MUON,
+    UPDATE,
     OwnMuon,
     check_settings,
     is_muon,
@@ -237,10 +238,12 @@ def _refusal(column: str | None, codec: str) -> str:
 
 
 def _codecs_in(choices: str) -> list[str]:
-    """The codecs of rules, in either form. Wrong choices are refused elsewhere."""
+    """The codecs of rules for gradients, in either form. Wrong choices are refused elsewhere."""
     try:
         given = json.loads(choices) if choices else {}
-        rules = given["rules"] if isinstance(given.get("rules"), list) else given.values()
+        long = isinstance(given.get("rules"), list)
+        rules = [(rule.get("match", ""), rule) for rule in given["rules"]] if long else given.items()
+        rules = [rule for match, rule in rules if UPDATE.strip() not in match]
         named = [rule if isinstance(rule, str) else rule.get("codec", "") for rule in rules]
         return [_core.check_codec(codec) for codec in named if codec]
     except (AttributeError, TypeError, ValueError):

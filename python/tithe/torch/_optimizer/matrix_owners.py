@@ -28,7 +28,6 @@ from torch.optim.optimizer import _to_scalar
 
 from tithe import _core
 from tithe._exchange import all_gather_bytes
-from tithe.torch._device.device import device_of
 from tithe.torch._hook.adapter import OptimizerAdapter
 from tithe.torch._hook.parameter_views import ParameterViews
 from tithe.torch._hook.running_session import RunningSession
@@ -157,7 +156,7 @@ class MatrixOwners(OptimizerAdapter):
         """Collective. An error of this rank alone ends the session, so that the other ranks are told at once."""
         self._step_others()
         running = self._running
-        with running.between_steps(), device_of(p for _, p in self.names.values()):
+        with running.between_steps(), running.device():
             running.check()
             try:
                 self._round(running.session)
@@ -281,7 +280,7 @@ class MatrixOwners(OptimizerAdapter):
             if p in state and _MOMENTUM in state[p]
         }
         out = {}
-        with device_of(p for _, p in self.names.values()):
+        with self._running.device():
             check = self._running.check_ranks_present
             blobs = all_gather_bytes(json.dumps(mine).encode(), self._group, self._patience, doing, check)
             of_ranks = [json.loads(blob) for blob in blobs]
