@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
@@ -27,8 +28,8 @@ import tithe.torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study.models import CHARACTERS, Transformer  # noqa: E402
-from study.texts import CONTEXT, Texts  # noqa: E402
+from study.models import CHARACTERS, Task, Transformer, windows  # noqa: E402
+from study.texts import CONTEXT, files, spread  # noqa: E402
 
 
 def bf16(group: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -81,7 +82,7 @@ class Way:
 def speed(args: argparse.Namespace) -> list[dict]:
     names = [TORCHS, BF16, OWN]
     torch.manual_seed(0)
-    ways = {name: Way(name, args.width, args.blocks, 0.02) for name in names}
+    ways = {name: Way(name, args.width or 256, args.blocks or 6, 0.02) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     in_step: dict[str, list[float]] = {name: [] for name in names}
     before = None
@@ -130,42 +131,46 @@ def speed(args: argparse.Namespace) -> list[dict]:
 
 
 def losses(args: argparse.Namespace) -> list[dict]:
-    task, rank, world = Texts().by_name["bytes"], dist.get_rank(), dist.get_world_size()
-    rows = []
-    for name in args.ways:
-        nats, sent = [], None
-        for seed in range(args.seeds):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    train, test = (
+        windows(torch.from_numpy(np.frombuffer(b"\n".join(part), np.uint8).astype(np.int64) % CHARACTERS), 1, CONTEXT)
+        for part in files()
+    )
+    task = Task(Transformer, train, spread(test, 500), "nats")
+    nats: dict[str, list[float]] = {name: [] for name in args.ways}
+    sent: dict[str, int | None] = {}
+    for seed in range(args.seeds):
+        for name in args.ways:
             torch.manual_seed(seed)
-            way = Way(name, 96, 4, args.rate)
+            way = Way(name, args.width or 64, args.blocks or 2, args.rate)
             schedules = [
                 torch.optim.lr_scheduler.LambdaLR(
-                    each, lambda s: min(1, (s + 1) / (0.1 * args.steps)) * (1 - s / args.steps)
+                    each, lambda s: min(1, 10 * (s + 1) / args.steps) * (1 - s / args.steps)
                 )
                 for each in way.optimizers
             ]
             for step in range(args.steps):
                 draws = torch.Generator().manual_seed(10_000 * seed + step)
-                rows_of = torch.randint(len(task.train[0]), (world, args.batch), generator=draws)[rank]
-                way.step(task.train[0][rows_of], task.train[1][rows_of])
+                rows_of = torch.randint(len(train[0]), (world, args.batch), generator=draws)[rank]
+                way.step(train[0][rows_of], train[1][rows_of])
                 for each in schedules:
                     each.step()
-            nats.append(-task.score(way.model.module))
-            sent = way.bytes_sent()
+            nats[name].append(round(-task.score(way.model.module), 4))
+            sent[name] = way.bytes_sent()
             if way.state is not None:
                 way.state.close()
-        row = {"way": name, "nats": [round(each, 4) for each in nats], "mean": round(statistics.mean(nats), 4)}
-        if sent is not None:
-            row["kB sent per rank and step"] = round(sent / args.steps / 1e3, 1)
-        rows.append(row)
-        if rank == 0:
-            print(json.dumps(row), flush=True)
-    return []
+            if rank == 0:
+                print(seed, name, nats[name][-1], file=sys.stderr, flush=True)
+    return [
+        {"way": name, "nats": found, "bytes sent per rank and step": sent[name] and round(sent[name] / args.steps)}
+        for name, found in nats.items()
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--width", type=int, help="256; 64 with --loss")
+    parser.add_argument("--blocks", type=int, help="6; 2 with --loss")
     parser.add_argument("--steps", type=int, help="6 after one that is not counted; 300 with --loss")
     parser.add_argument("--loss", action="store_true", help="losses instead of seconds")
     parser.add_argument("--seeds", type=int, default=3)

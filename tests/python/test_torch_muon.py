@@ -141,6 +141,25 @@ def test_all_ranks_have_the_same_bits_and_one_rank_has_the_momentum(codec, choic
     assert all(part in first[2] for part in plan), first[2]
 
 
+def proposed(rank, world):
+    model, optimizers, state = attached(None)
+    train(model, optimizers, rank, range(2))
+    if rank == 0:
+        state.propose({"1*": "fp32"})
+    for step in range(2, 2000):  # until the proposal has been taken
+        train(model, optimizers, rank, [step % 7])
+        if "1.0.weight (gradient): 1280 values, fp32" in state.plan():
+            break
+    return step, bits(model.parameters()), state.plan()
+
+
+def test_a_proposal_keeps_the_rules_for_matrices():
+    first, second = run_ranks(2, proposed)
+    assert first[:2] == second[:2]
+    for part in ("1.0.weight (update): 1280 values, eden:bits=2,", "0.0.weight (gradient): 960 values, eden:scale=unb"):
+        assert part in first[2]
+
+
 def test_owners_have_about_the_same_work():
     from tithe.torch._optimizer.matrix_owners import assign  # needs torch's Muon
 

@@ -301,7 +301,8 @@ class State(_Slots):
         no rules. Residuals are kept, and saved states have the choices in force. ValueError for choices that a State
         would refuse, for a step that has begun, on other ranks, and while another proposal is under way.
         """
-        self._open_session().propose(choices_text(choices), round)
+        text = choices_text(choices)
+        self._open_session().propose(self._adapters.with_rules(text) if self._adapters is not None else text, round)
 
     def proposal(self) -> dict[str, Any]:
         """The result of the last proposal: see tithe.Session.proposal()."""

@@ -87,7 +87,8 @@ def adapt(
     if not (adapters.all or adapters.exact or before or after):
         return
     before = {**adapters.rules(), **before}
-    final = add_rules(before, state._choices(), after)
+    adapters.before, adapters.after = before, after
+    final = adapters.with_rules(state._choices())
     first = final
     if adapters.exact is not None:
         options = state._session_options()[1]
@@ -102,7 +103,10 @@ def adapt(
 
 
 class OptimizerAdapters:
-    """The adapters of a State. exact: the optimizer that has exact steps, if one has."""
+    """The adapters of a State. exact: the optimizer that has exact steps, if one has.
+
+    before, after: rules before and after those of the user.
+    """
 
     def __init__(
         self, optimizers: Sequence[torch.optim.Optimizer], views: ParameterViews, state: State, warns: bool
@@ -111,6 +115,8 @@ class OptimizerAdapters:
         codec, choices = state.codec, state._choices()
         self.all: list[OptimizerAdapter] = []
         self.exact: AdamW | None = None
+        self.before: dict[str, str] = {}
+        self.after: dict[str, str] = {}
         for each in optimizers:
             if ("feedback=momentum" in codec or "feedback=momentum" in choices) and _has_momentum(each):
                 raise ValueError(
@@ -151,6 +157,10 @@ class OptimizerAdapters:
     def rules(self) -> dict[str, Any]:
         """The rules for side tensors, which precede the State's choices."""
         return {match: codec for adapter in self.all for match, codec in adapter.rules().items()}
+
+    def with_rules(self, choices: str) -> str:
+        """Choices of the user with the rules for side tensors and matrices."""
+        return add_rules(self.before, choices, self.after)
 
     def local(self) -> set[int]:
         """The ids of parameters whose gradients are not exchanged in backward."""
