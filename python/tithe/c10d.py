@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
     raise no_torch("tithe.c10d", error) from None
 
 from tithe import _core
-from tithe._choices import choices_text, prepend_rules
+from tithe._choices import add_rules, choices_text
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
@@ -179,7 +179,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
         rest = dict(self._given)
         transport_text(rest)
         if not any_residual(rest):
-            rest["choices"] = prepend_rules(shards.gather_rules(), choices_text(rest.get("choices")))
+            rest["choices"] = add_rules(shards.gather_rules(), choices_text(rest.get("choices")))
         return make_options({**rest, "average": False})
 
     def _start(self, tensor: torch.Tensor, options: Any) -> Any:

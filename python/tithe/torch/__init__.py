@@ -160,10 +160,11 @@ def attach(
     codec: by default one that suits the optimizer, or any optimizer if none is given. "auto" with an optimizer may use
     every codec that trains like fp32 under it (docs/start/choosing.md).
     optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec.
-    tithe.torch.optim.AdamW then removes the codec's error from its divisor; others step as usual. attach() warns if a
-    codec does not suit the optimizer, and the State warns once if the loop clears the gradients of a round without
-    step() (docs/guide/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses
-    residuals: call state.undo() on every rank, with undo=True, or run backward inside state.without_residual().
+    tithe.torch.optim.AdamW then removes the codec's error from its divisor, and tithe.torch.optim.Muon divides its
+    matrices among the ranks (docs/guide/muon.md); others step as usual. attach() warns if a codec does not suit the
+    optimizer, and the State warns once if the loop clears the gradients of a round without step()
+    (docs/guide/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses residuals: call
+    state.undo() on every rank, with undo=True, or run backward inside state.without_residual().
     replicas: the group of the ranks with the same shard, for a model of fully_shard() without a replicate dimension.
     inside: "auto", or the process group of the ranks on this host: they first sum DDP's gradients, and each rank then
     exchanges a share of them with the other hosts (docs/guide/python.md, Several ranks on a host).
@@ -213,13 +214,14 @@ def attach(
         scale_of(state.loss_scale)
         if groups is None:
             state._model_known = True
-            adapt(state, optimizers, ParameterViews(names))
+            adapt(state, optimizers, ParameterViews(names), codec_given=codec is not None)
             restore_copied_state(ddp, state)
             if state.weight is not None:
                 state._skipped = SkippedSteps(ddp, state)
         else:
             state._take(named, groups[0])
-            adapt(state, optimizers, HostShare(names, state), warns=groups[0].rank() == 0)
+            warns = groups[0].rank() == 0
+            adapt(state, optimizers, HostShare(names, state), warns, codec_given=codec is not None)
         state._model = weakref.ref(ddp)
         ddp.register_comm_hook(state, hook)
         return state

@@ -66,8 +66,12 @@ class Job:
             self.route.inside.wait()
         if self.layout is not None:
             self._sync(session)
-        if self.last and self.groups is not None:
+        if not self.last:
+            return
+        if self.groups is not None:
             self.groups.sync(session)
+        for adapter in self.adapters:
+            adapter.end_hand_over(session)
 
     def _sync(self, session: _core.Session) -> None:
         values = self.route.load()
@@ -75,11 +79,14 @@ class Job:
             self.weight.apply(values)
         for adapter in self.adapters:
             adapter.before_exchange(self.parameters, values)
+        layout = self.layout
         with record_function("tithe::sync"):
-            if self.groups is None:
-                self.ticket = self.route.sync(session, self.layout)
-            else:
-                self.ticket = self.groups.hand_over(session, self.layout, values.detach())
+            if isinstance(layout, Split):
+                if layout.held is not None:
+                    self.groups.hold(layout.held, values.detach())
+                layout = layout.rest
+            if layout is not None:
+                self.ticket = self.route.sync(session, layout)
 
     def return_early(self) -> None:
         """After the bucket's own exchange, before the commit: copies it back, if its values are complete."""
@@ -92,7 +99,7 @@ class Job:
         if self.returned and not dropped:
             return
         values = self.route.open_result()
-        for adapter in self.adapters:
+        for adapter in self.adapters if self.layout is not None else ():
             adapter.after_exchange(self.parameters, values)
         if skipped:
             values.zero_()

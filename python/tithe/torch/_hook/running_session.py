@@ -4,7 +4,7 @@
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from tithe._schedule import Evaluations
 from tithe._stats import by_tensor, plan_text, summed_up
 from tithe.torch._common.checks import DTYPES
 from tithe.torch._common.parameter_keys import NO_WALK, ParameterKeys
-from tithe.torch._device.device import check_device, cuda_stream
+from tithe.torch._device.device import check_device, cuda_stream, device_of
 from tithe.torch._device.route import BucketRoute, DeviceRoute, HostExchange, LossScale, PinnedRoute
 from tithe.torch._hook.adapter import OptimizerAdapter
 from tithe.torch._hook.backward_times import BackwardTimes
@@ -65,6 +65,7 @@ class RunningSession:
         self.weight: RoundWeight | None = None  # of the open or the last step
         self.skips = False  # whether this rank skips the step that begins now
         self.forward_begun = False  # whether a forward of the open step has begun
+        self.local: frozenset[int] = frozenset()  # ids of parameters whose gradients stay this rank's own
         # Runs when the State is collected or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.workers.stop, False)
 
@@ -84,6 +85,10 @@ class RunningSession:
     def figure(self, of: Callable[[_core.Session], Any]) -> Any:
         """summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
         return self.last[of] if self.last else of(self.session)
+
+    def device(self) -> contextlib.AbstractContextManager[None]:
+        """Makes the parameters' accelerator the current device, if they are on one."""
+        return device_of(parameter for _, parameter in self.keys.names.values())
 
     def drain(self) -> None:
         """Returns when the worker has finished all jobs."""
@@ -268,7 +273,15 @@ class RunningSession:
         """Ends a step without a last bucket: it consists of the buckets that came. buffer: of one of them."""
         self._mark_backward(True)
         self.keys.end(NO_WALK)
-        end = Job(-1, None, BucketRoute(buffer[:0]), last=True, groups=self.groups, weight=self.weight)
+        end = Job(
+            -1,
+            None,
+            BucketRoute(buffer[:0]),
+            last=True,
+            adapters=self.adapters,
+            groups=self.groups,
+            weight=self.weight,
+        )
         with self.workers.starting():
             self.send(end)
         self.finish(end)
@@ -282,6 +295,11 @@ class RunningSession:
             job.wait()
         if job.error is not None:
             raise job.error
+
+    def keep_local(self, numbers: Iterable[int]) -> None:
+        """The gradients of these parameters, by id, are not exchanged. Between steps."""
+        self.local = frozenset(numbers)
+        self.layouts.clear()
 
     # ---- layouts
 
@@ -314,8 +332,11 @@ class RunningSession:
         rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
         sizes = [p.numel() for p in parameters]
         layout = _core.Layout(keys, sizes, DTYPES[buffer.dtype], rows)
-        if self.groups is not None:
-            layout = self.groups.split(layout, keys, sizes)
+        exchanged = [place for place, number in enumerate(ids) if number not in self.local]
+        grouped = set(self.groups.in_groups(keys, sizes)) if self.groups is not None else set()
+        if grouped or len(exchanged) < len(keys):
+            now = [place for place in exchanged if place not in grouped]
+            layout = Split(layout, now, [place for place in exchanged if place in grouped])
         self.layouts[number] = (ids, buffer.dtype, memory, layout)
         return layout
 

@@ -154,7 +154,8 @@ class State(_Slots):
                     f"codec={self.codec!r} decides by the names of parameters, and this State knows none: "
                     "tithe.torch.attach(model, ...), or State(parameters=model.named_parameters(), ...)"
                 )
-            trained = [(name, p) for name, p in self._names.values() if p.requires_grad]
+            local = self._adapters.local() if self._adapters is not None else set()
+            trained = [(name, p) for n, (name, p) in self._names.items() if p.requires_grad and n not in local]
             sides = self._adapters.side_views() if self._adapters is not None else []
             if self.weight is not None:
                 sides.append((WEIGHTS, torch.empty(world)))

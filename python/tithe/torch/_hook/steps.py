@@ -31,6 +31,7 @@ class Steps(Saved):
     _plain: tuple[RunningSession, str] | None  # for rounds without residuals, with the choices that it follows
     _plain_now: bool
     _skipped: SkippedSteps | None
+    _adapters: Any
     _unapplied: Any
 
     @property
@@ -90,6 +91,11 @@ class Steps(Saved):
         see them. If an exception leaves a round inside unfinished, the second connection ends on all
         ranks.
         """
+        if self._adapters is not None and self._adapters.local():
+            raise ValueError(
+                "without_residual() does not work with tithe.torch.optim.Muon, whose matrices are exchanged in step(): "
+                "take torch.optim.Muon"
+            )
         running = self._running_between_steps()
         if is_lossless(self.codec, self._choices()):
             yield
@@ -150,7 +156,10 @@ class Steps(Saved):
         no rules. Residuals are kept, and saved states have the choices in force. ValueError for choices that a State
         would refuse, for a step that has begun, on other ranks, and while another proposal is under way.
         """
-        self._open_session().propose(self._with_weights(choices_text(choices)), round)
+        text = choices_text(choices)
+        if self._adapters is not None:
+            text = self._adapters.with_rules(text)
+        self._open_session().propose(self._with_weights(text), round)
 
     def proposal(self) -> dict[str, Any]:
         """The result of the last proposal: see tithe.Session.proposal()."""

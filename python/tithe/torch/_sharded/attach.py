@@ -160,7 +160,13 @@ def attach_sharded(
         state = ShardedState(known, codec=chosen, strategy=strategy, parameters=named, **options)
         state._unused.detach()  # errors from here on are exceptions
         scale_of(state.loss_scale)
-        adapt(state, optimizers, ShardViews(groups), warns=all(group.first for group in groups))
+        adapt(
+            state,
+            optimizers,
+            ShardViews(groups),
+            warns=all(group.first for group in groups),
+            codec_given=codec is not None,
+        )
         state._take(module, groups, replicas)
         return state
 

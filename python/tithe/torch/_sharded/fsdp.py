@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
-from tithe._choices import check_model, choices_text, prepend_rules
+from tithe._choices import add_rules, check_model, choices_text
 from tithe._exchange import all_gather_bytes, together
 from tithe._session import make_options, refuse_unknown, transport_text
 from tithe.torch._common.checks import usable_timeout
@@ -189,7 +189,7 @@ def attach_fully_sharded(
         check_gradients(chosen, user_choices)
         groups = sharded_groups(module)
         transport = transport_text(given)
-        rules = prepend_rules(weights_rules(weights), user_choices)
+        rules = add_rules(weights_rules(weights), user_choices)
         made = {"codec": chosen, "strategy": strategy, **given, "average": False}
         check_model(make_options({**made, "choices": user_choices}), _trained(groups))
         return groups, transport, make_options({**made, "choices": rules})
