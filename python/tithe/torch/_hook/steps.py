@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tithe import _core
-from tithe._choices import Choices, choices_text, is_lossless, prepend_rules
+from tithe._choices import Choices, add_rules, choices_text, is_lossless
 from tithe._exchange import together
 from tithe._schedule import Evaluations
 from tithe.torch._common.parameter_keys import ParameterKeys
@@ -77,7 +77,7 @@ class Steps(Saved):
 
     def _with_weights(self, choices: str) -> str:
         """Choices by which the weights of the ranks are sent as they are."""
-        return choices if self.weight is None else prepend_rules(RULES, choices)
+        return choices if self.weight is None else add_rules(RULES, choices)
 
     # ---- without residuals
 
