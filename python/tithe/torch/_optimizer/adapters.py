@@ -66,7 +66,7 @@ def adapt(state: State, optimizers: Sequence[torch.optim.Optimizer], views: Para
     adapters = OptimizerAdapters(optimizers, views, state.codec, state._choices(), warns)
     if not adapters.all and adapters.exact is None:
         return
-    final = prepend_rules(adapters.rules(), state._choices())
+    final = state._with_weights(prepend_rules(adapters.rules(), state._choices()))
     first = final
     if adapters.exact is not None:
         options = state._session_options()[1]
