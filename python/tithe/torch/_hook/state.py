@@ -104,8 +104,6 @@ class State(_Slots):
         self.loss_scale = loss_scale
         self.weight = weight
         self.options = {**options, "choices": choices_text(options["choices"])} if "choices" in options else options
-        if weight is not None and not _core.is_auto(codec):
-            self.options = {**self.options, "choices": self._with_weights(self._choices())}
         self._session_options()
         self._begin(by_name(check_pairs(parameters)), None)
 
@@ -149,6 +147,10 @@ class State(_Slots):
             if self._saved is not None:
                 self._check_saved(self._saved, rank, world)
             settings = self._session_options()
+            ruled = self._choices() or "link" in self.options or world >= settings[1].min_values
+            if self.weight is not None and ruled and not _core.is_auto(self.codec):
+                self.options = {**self.options, "choices": self._with_weights(self._choices())}
+                settings = self._session_options()
             if _core.is_auto(self.codec) and not self._names:
                 raise ValueError(
                     f"codec={self.codec!r} decides by the names of parameters, and this State knows none: "

@@ -76,8 +76,8 @@ class Steps(Saved):
         self._skipped.skip(model, self, running)
 
     def _with_weights(self, choices: str) -> str:
-        """Choices by which the weights of the ranks are sent as they are."""
-        return choices if self.weight is None else add_rules(RULES, choices)
+        """Choices by which the weights of the ranks are sent as they are. Without choices small tensors are."""
+        return choices if self.weight is None or next(iter(RULES)) in choices else add_rules(RULES, choices)
 
     # ---- without residuals
 

@@ -88,7 +88,7 @@ def adapt(
         return
     before = {**adapters.rules(), **before}
     adapters.before, adapters.after = before, after
-    final = adapters.with_rules(state._choices())
+    final = state._with_weights(adapters.with_rules(state._choices()))
     first = final
     if adapters.exact is not None:
         options = state._session_options()[1]
