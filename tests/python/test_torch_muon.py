@@ -11,6 +11,7 @@ import torch
 from muon_jobs import OPTIONS, attached, momentum, net, optimizers_of, parts_of, train
 from processes import run_ranks
 from small_jobs import backward, batch, bits
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -245,6 +246,22 @@ def converted(rank, world):
 
 def test_states_convert_both_ways_with_torchs():
     run_ranks(2, converted)
+
+
+def checkpointed(rank, world):
+    """The functions of torch.distributed.checkpoint, which look at the state of the optimizer on each rank."""
+    model, optimizers, _ = attached(None)
+    train(model, optimizers, rank, range(2))
+    saved = get_optimizer_state_dict(model, optimizers)
+    other, fresh, _ = attached(None)
+    set_optimizer_state_dict(other, fresh, optim_state_dict=copy.deepcopy(saved))
+    assert bits(momentum(fresh[0]).values()) == bits(momentum(optimizers[0]).values())
+    return [len(fresh[0].state[p]) for p in parts_of(other.module)[0]], list(saved["state"])
+
+
+def test_torchs_functions_for_checkpoints():
+    (first, names), (second, others) = run_ranks(2, checkpointed)
+    assert [a + b for a, b in zip(first, second, strict=True)] == [1, 1, 1] and names == others
 
 
 def alone_in_saving(rank, world):

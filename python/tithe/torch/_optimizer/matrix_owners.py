@@ -175,6 +175,8 @@ class MatrixOwners(OptimizerAdapter):
             for p in group["params"]
             if id(p) in self.names and p.grad is not None
         ]
+        # All ranks have a state of all matrices, in torch's order: torch.distributed.checkpoint looks at its keys.
+        states = [self.optimizer.state[m.p] for m in matrices]
         rows = self._scales()
         parts = self._parts(matrices)
         tickets = [self._scatter(session, part) for part in parts]
@@ -193,9 +195,8 @@ class MatrixOwners(OptimizerAdapter):
             self._warn_dropped()
             return
         check_rows(rows, [name for name, _ in self.names.values()])
-        for m in matrices:
+        for m, state in zip(matrices, states, strict=True):
             m.apply()
-            state = self.optimizer.state[m.p]  # exists on all ranks, so that `optimizer.state` is empty on all or none
             if m.momentum is not None:
                 state[_MOMENTUM] = m.momentum
 
