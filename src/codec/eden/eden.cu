@@ -12,7 +12,15 @@
 #else
 #define ALL
 #endif
-enum { kBlock = 1024, kGroup = 32, kEachThread = 32, kHead = 10, kScaleBytes = 2, kMostRaw = 4, kLeastWidth = 8 };
+enum {
+  kBlock = 1024,
+  kGroup = 32,
+  kEachThread = 32,
+  kHead = 10,
+  kScaleBytes = 2,
+  kMostRaw = 4,
+  kLeastWidth = 8
+};
 const F kDust = 0x1p-100f, kLeastEnergy = 0x1p-80f, kMostEnergy = 0x1p120f;
 const D kSteps = 2048, kLarge = EDEN_UNBIASED ? 0x1p100 : 0x1.8p127, kShrink = 0x1p-40;
 
@@ -66,15 +74,13 @@ DEV int level_of_code(U code) {
   const U minus = 1U << ((EDEN_BITS - 1) & 7), number = code & (minus - 1);
   const int sizes[] = {EDEN_SIZES};
   int size = sizes[0];
-  ALL
-  for (U k = 1; k < sizeof sizes / sizeof sizes[0]; ++k) size = number == k ? sizes[k] : size;
+  ALL for (U k = 1; k < sizeof sizes / sizeof sizes[0]; ++k) size = number == k ? sizes[k] : size;
   return (code & minus) != 0 ? -size : size;
 }
 DEV U code_of(int steps) {
   const int borders[] = {EDEN_BORDERS 255}, cell = min_((steps < 0 ? ~steps : steps) / 64, 254);
   U number = 0;
-  ALL
-  for (U k = 0; k < sizeof borders / sizeof borders[0]; ++k) number += cell >= borders[k];
+  ALL for (U k = 0; k < sizeof borders / sizeof borders[0]; ++k) number += cell >= borders[k];
   if (EDEN_BITS == 16) return steps < 0 ? 2 * number : number;
   return number | (steps < 0 ? 1U << ((EDEN_BITS - 1) & 7) : 0U);
 }
@@ -92,7 +98,7 @@ DEV U code_at_value(const uint8_t* codes, U width, U i) {
     return codes[i - round * bytes] / power % 3;
   }
   if (EDEN_BITS == 3) return field_at<2>(codes, width, i) | field_at<1>(codes + width / 4, width, i) << 2;
-  return field_at<EDEN_BITS == 16 || EDEN_BITS == 3 ? 1 : EDEN_BITS>(codes, width, i);
+  return field_at < EDEN_BITS == 16 || EDEN_BITS == 3 ? 1 : EDEN_BITS > (codes, width, i);
 }
 // The bytes of a field, from bit `from` of each code on.
 template <int kField>
@@ -100,8 +106,8 @@ DEV void pack_field(const uint8_t* codes, U width, int from, uint8_t* to, U thre
   const U bytes = width * kField / 8;
   for (U b = thread; b < bytes; b += kGroup) {
     U byte = 0;
-    ALL
-    for (int k = 0; k < 8 / kField; ++k) byte |= (codes[b + k * bytes] >> from & ((1U << kField) - 1)) << (kField * k);
+    ALL for (int k = 0; k < 8 / kField; ++k) byte |= (codes[b + k * bytes] >> from & ((1U << kField) - 1))
+                                                     << (kField * k);
     to[b] = uint8_t(byte);
   }
 }
@@ -128,11 +134,9 @@ DEV U row_value(U thread, int k) { return kEachThread * thread + k; }
 DEV U column_value(U thread, int k) { return kGroup * k + thread; }
 // Butterflies of values `half` apart in the thread's own 32, if they are `apart` half apart in a block of this width.
 DEV void butterflies(F* x, U apart, U width) {
-  ALL
-  for (int half = 1; half < kEachThread; half *= 2) {
+  ALL for (int half = 1; half < kEachThread; half *= 2) {
     if (half * apart < width) {
-      ALL
-      for (int k = 0; k < kEachThread; ++k) {
+      ALL for (int k = 0; k < kEachThread; ++k) {
         if ((k & half) != 0) continue;
         const F a = x[k], b = x[k + half];
         x[k] = add(a, b);
@@ -167,8 +171,7 @@ DEV void take(const Call* call, Sent& s, uint64_t at, U thread) {
     *call->bytes = last.offset + block_bytes(last);
   }
   U peak = 0;
-  ALL
-  for (int k = 0; k < kEachThread; ++k) {
+  ALL for (int k = 0; k < kEachThread; ++k) {
     const U i = column_value(thread, k);
     const F v = i < b.values ? taken(call, b.first + i) : 0;
     s.taken[i] = v;
@@ -180,8 +183,7 @@ DEV void take(const Call* call, Sent& s, uint64_t at, U thread) {
 DEV void add_squares(Sent& s, F lift, U thread) {
   if (thread >= kLanes) return;
   F sum = 0;
-  ALL
-  for (int k = 0; k < kBlock / kLanes; ++k) {
+  ALL for (int k = 0; k < kBlock / kLanes; ++k) {
     const F v = mul(s.taken[k * kLanes + thread], lift);
     sum = add(sum, mul(v, v));
   }
@@ -209,26 +211,22 @@ DEV void rotate_rows(const Call* call, Sent& s, uint64_t at, U thread) {
   }
   const U signs = signs_of(call->shared_key, b.first + row_value(thread, 0)) >> (b.first & 31);
   F x[kEachThread];
-  ALL
-  for (int k = 0; k < kEachThread; ++k) {
+  ALL for (int k = 0; k < kEachThread; ++k) {
     const U i = row_value(thread, k);
     const F v = mul(s.taken[i], s.lift);
     x[k] = i < b.values ? turned(v, signs, k) : v;
   }
   butterflies(x, 1, b.width);
-  ALL
-  for (int k = 0; k < kEachThread; ++k) s.x[padded(row_value(thread, k))] = x[k];
+  ALL for (int k = 0; k < kEachThread; ++k) s.x[padded(row_value(thread, k))] = x[k];
 }
 DEV void quantise(const Call* call, Sent& s, uint64_t at, U thread) {
   const Block b = block_at(call->n, at);
   F x[kEachThread];
-  ALL
-  for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(column_value(thread, k))];
+  ALL for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(column_value(thread, k))];
   butterflies(x, kGroup, b.width);
   int64_t with_values = 0;
   U with_itself = 0;
-  ALL
-  for (int k = 0; k < kEachThread; ++k) {
+  ALL for (int k = 0; k < kEachThread; ++k) {
     const U i = column_value(thread, k);
     const int steps = int(clamp_(round_(mul(x[k], s.steps_per_unit)), -32768.0f, 32767.0f));
     const U code = i < b.width && s.codes_follow ? code_of(steps) : 0;
@@ -274,11 +272,9 @@ DEV void rotate_rows_back(const Call* call, Sent& s, uint64_t at, U thread) {
   const Block b = block_at(call->n, at);
   if (call->left == nullptr || b.width == 0) return;
   F x[kEachThread];
-  ALL
-  for (int k = 0; k < kEachThread; ++k) x[k] = add(0.0f, mul(s.scale, s.x[padded(row_value(thread, k))]));
+  ALL for (int k = 0; k < kEachThread; ++k) x[k] = add(0.0f, mul(s.scale, s.x[padded(row_value(thread, k))]));
   butterflies(x, 1, b.width);
-  ALL
-  for (int k = 0; k < kEachThread; ++k) s.x[padded(row_value(thread, k))] = x[k];
+  ALL for (int k = 0; k < kEachThread; ++k) s.x[padded(row_value(thread, k))] = x[k];
 }
 DEV void leave(const Call* call, Sent& s, uint64_t at, U thread) {
   const Block b = block_at(call->n, at);
@@ -289,48 +285,46 @@ DEV void leave(const Call* call, Sent& s, uint64_t at, U thread) {
     return;
   }
   F x[kEachThread];
-  ALL
-  for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(column_value(thread, k))];
+  ALL for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(column_value(thread, k))];
   butterflies(x, kGroup, b.width);
-  ALL
-  for (int k = 0; k < kEachThread; ++k) {
+  ALL for (int k = 0; k < kEachThread; ++k) {
     const U i = column_value(thread, k);
     if (i >= b.values) continue;
     const F sent = turned(x[k], signs_of(call->shared_key, b.first + i), U(b.first + i));
     call->left[b.first + i] = sub(s.taken[i], sent);
   }
 }
-GROUPS(eden_encode, Sent, kGroup, places_of, PHASE(take) PHASE(square) PHASE(judge) PHASE(square_lifted)
-       PHASE(rotate_rows) PHASE(quantise) PHASE(send) PHASE(rotate_rows_back) PHASE(leave))
+GROUPS(eden_encode, Sent, kGroup, places_of,
+       PHASE(take) PHASE(square) PHASE(judge) PHASE(square_lifted) PHASE(rotate_rows) PHASE(quantise)
+           PHASE(send) PHASE(rotate_rows_back) PHASE(leave))
 
 // ---- Decode: agreed_ranks payloads of payload_bytes each, which the host has checked, added before they are rotated
 
 struct Received {
   F x[kBlock + kBlock / 32];
 };
-DEV uint64_t key_of(const Call* call) { return get(call->payload, 4) | uint64_t(get(call->payload + 4, 4)) << 32; }
+DEV uint64_t key_of(const Call* call) {
+  return get(call->payload, 4) | uint64_t(get(call->payload + 4, 4)) << 32;
+}
 DEV void add_payloads(const Call* call, Received& s, uint64_t at, U thread) {
   const Block b = block_at(call->n, at);
   F x[kEachThread] = {};
   for (U p = 0; p < call->agreed_ranks && b.width != 0; ++p) {
     const uint8_t* const from = call->payload + p * call->payload_bytes + b.offset;
     const F scale = float_(get(from, kScaleBytes) << 16);
-    ALL
-    for (int k = 0; k < kEachThread; ++k) {
+    ALL for (int k = 0; k < kEachThread; ++k) {
       const U i = column_value(thread, k);
-      if (i < b.width) x[k] = add(x[k], mul(scale, F(level_of_code(code_at_value(from + kScaleBytes, b.width, i)))));
+      if (i < b.width)
+        x[k] = add(x[k], mul(scale, F(level_of_code(code_at_value(from + kScaleBytes, b.width, i)))));
     }
   }
-  ALL
-  for (int k = 0; k < kEachThread; ++k) s.x[padded(column_value(thread, k))] = x[k];
+  ALL for (int k = 0; k < kEachThread; ++k) s.x[padded(column_value(thread, k))] = x[k];
 }
 DEV void rotate_sum(const Call* call, Received& s, uint64_t at, U thread) {
   F x[kEachThread];
-  ALL
-  for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(row_value(thread, k))];
+  ALL for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(row_value(thread, k))];
   butterflies(x, 1, block_at(call->n, at).width);
-  ALL
-  for (int k = 0; k < kEachThread; ++k) s.x[padded(row_value(thread, k))] = x[k];
+  ALL for (int k = 0; k < kEachThread; ++k) s.x[padded(row_value(thread, k))] = x[k];
 }
 DEV void store(const Call* call, uint64_t i, F v) {
   call->out[i] = call->base == nullptr ? v : add(call->base[i], v);
@@ -345,12 +339,10 @@ DEV void store_sum(const Call* call, Received& s, uint64_t at, U thread) {
     return store(call, b.first + thread, sum);
   }
   F x[kEachThread];
-  ALL
-  for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(column_value(thread, k))];
+  ALL for (int k = 0; k < kEachThread; ++k) x[k] = s.x[padded(column_value(thread, k))];
   butterflies(x, kGroup, b.width);
   const uint64_t key = key_of(call);
-  ALL
-  for (int k = 0; k < kEachThread; ++k) {
+  ALL for (int k = 0; k < kEachThread; ++k) {
     const U i = column_value(thread, k);
     if (i < b.values) store(call, b.first + i, turned(x[k], signs_of(key, b.first + i), U(b.first + i)));
   }
