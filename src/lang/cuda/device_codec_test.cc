@@ -11,6 +11,7 @@
 #include "lang/cuda/device_program.h"
 #include "support/codec_run.h"
 #include "support/gpu/gpu_values.h"
+#include "support/pairs.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::lang {
