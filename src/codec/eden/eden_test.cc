@@ -61,8 +61,9 @@ TEST(Eden, ABlockThatRotatesIntoOneValueHasTheReferencesBytes) {
     const Block block = Block::at(0, kBlock);
     Payload want(kHead + block.bytes(levels)), got = want;
     EXPECT_TRUE(encode_block(coder, block, in, &want[kHead]));
-    bool finite = true;  // no kernel: no whole block
-    if (kSimd.encode(coder, in, got.data(), finite) == 1) EXPECT_EQ(got, want) << word(levels) << " bits";
+    bool finite = true;
+    if (kSimd.encode(coder, in, got.data(), finite) == 0) got = want;  // a machine without vectors
+    EXPECT_EQ(got, want) << word(levels) << " bits";
     EXPECT_GT(levels.level(get_code(&want[kHead + kScaleBytes], levels, kBlock, 0)), 0) << word(levels);
   }
 }
