@@ -95,7 +95,7 @@ json speeds(engine::Gpu& gpu, std::size_t n, const std::vector<std::string>& cod
       rows.push_back({{"name", text}, {"values", n}, {"why", made.on.how}});
       continue;
     }
-    const Settings& settings = made.source->settings;
+    const Settings settings = made.settings_of(*spec.codec, spec.settings);
     const Call call{.settings = settings, .seed = 1, .shared_seed = 2, .round = 3};
     const std::size_t bound = settings.codec->phases[0].bound(settings, n);
     Bytes room = there(lane.room(bound));
@@ -121,7 +121,8 @@ json speeds(engine::Gpu& gpu, std::size_t n, const std::vector<std::string>& cod
 
 int run(int argc, char** argv) {
   std::vector<std::size_t> sizes = {25'000'000, 300'000'000};
-  std::vector<std::string> codecs = {"fp8", "onebit", "qsgd:bits=4", "natural", "topk:ratio=0.01", "bf16"};
+  std::vector<std::string> codecs = {"fp8",  "onebit",     "qsgd:bits=4", "natural", "topk:ratio=0.01",
+                                     "bf16", "eden:bits=3"};
   int rounds = 15, ordinal = 0;
   CLI::App app{"speeds of kernels on a GPU"};
   app.add_option("--values", sizes, "values per tensor");

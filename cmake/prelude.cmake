@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-# The texts of src/lang/runtime/prelude.def as a part of the library. Run by the build as a script as well
-# (cmake -DFROM=... -DTO=... -P prelude.cmake), which writes them as strings into one source.
+# The texts of src/lang/runtime/prelude.def and the CUDA kernels src/codec/NAME/NAME.cu as a part of the library. Run by
+# the build as a script as well (cmake -DFROM=src -DTO=... "-DCUDA=names" -P prelude.cmake), which writes them as strings
+# into one source: a kernel as tithe::NAME::kCudaText.
 set(line_of "^TITHE_PRELUDE_[A-Z]+\\(([A-Za-z0-9]+), ([a-z0-9_]+)\\).*")
 if(CMAKE_SCRIPT_MODE_FILE)
   set(piece 8000) # characters of one string; compilers need take no more than 65,536
   set(out "// Made by cmake/prelude.cmake.\n#include \"lang/runtime/prelude.h\"\n\nnamespace tithe::lang {\n")
-  file(STRINGS ${FROM}/prelude.def lines REGEX "^TITHE_PRELUDE_")
-  foreach(line IN LISTS lines)
-    string(REGEX REPLACE "${line_of}" "\\1" name "${line}")
-    string(REGEX REPLACE "${line_of}" "\\2" file "${line}")
-    file(READ ${FROM}/${file}.h text)
+  macro(add_text name file)
+    file(READ ${FROM}/${file} text)
     string(REGEX REPLACE "^// SPDX[^\n]*\n" "" text "${text}")
-    string(APPEND out "\nconst char* const kPrelude${name} =")
+    string(APPEND out "\nextern const char* const ${name};\nconst char* const ${name} =")
     string(LENGTH "${text}" length)
     foreach(at RANGE 0 ${length} ${piece})
       string(SUBSTRING "${text}" ${at} ${piece} part)
       string(APPEND out " R\"front(${part})front\"")
     endforeach()
     string(APPEND out ";\n")
+  endmacro()
+  file(STRINGS ${FROM}/lang/runtime/prelude.def lines REGEX "^TITHE_PRELUDE_")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "${line_of}" "\\1" name "${line}")
+    string(REGEX REPLACE "${line_of}" "\\2" file "${line}")
+    add_text(kPrelude${name} lang/runtime/${file}.h)
   endforeach()
-  file(WRITE ${TO} "${out}\n}  // namespace tithe::lang\n")
+  string(APPEND out "\n}  // namespace tithe::lang\n")
+  foreach(name IN LISTS CUDA)
+    string(APPEND out "\nnamespace tithe::${name} {\n")
+    add_text(kCudaText codec/${name}/${name}.cu)
+    string(APPEND out "\n}  // namespace tithe::${name}\n")
+  endforeach()
+  file(WRITE ${TO} "${out}")
   return()
 endif()
 
@@ -28,11 +38,13 @@ set(TITHE_PRELUDE ${PROJECT_BINARY_DIR}/prelude.cc)
 file(STRINGS ${runtime}/prelude.def lines REGEX "^TITHE_PRELUDE_")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${runtime}/prelude.def)
 set(texts)
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/codec/*/*.cu)
+list(TRANSFORM cuda_kernels REPLACE ".*/([a-z0-9_]+)[.]cu$" "\\1" OUTPUT_VARIABLE cuda_names)
 foreach(line IN LISTS lines)
   string(REGEX REPLACE "${line_of}" "${runtime}/\\2.h" text "${line}")
   list(APPEND texts ${text})
 endforeach()
 add_custom_command(OUTPUT ${TITHE_PRELUDE}
-  COMMAND ${CMAKE_COMMAND} -DFROM=${runtime} -DTO=${TITHE_PRELUDE} -P ${PROJECT_SOURCE_DIR}/cmake/prelude.cmake
-  DEPENDS ${texts} ${runtime}/prelude.def ${PROJECT_SOURCE_DIR}/cmake/prelude.cmake VERBATIM
+  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR}/src -DTO=${TITHE_PRELUDE} "-DCUDA=${cuda_names}" -P ${PROJECT_SOURCE_DIR}/cmake/prelude.cmake
+  DEPENDS ${texts} ${cuda_kernels} ${runtime}/prelude.def ${PROJECT_SOURCE_DIR}/cmake/prelude.cmake VERBATIM
   COMMENT "Texts of generated programs")

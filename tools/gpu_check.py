@@ -32,7 +32,7 @@ import tithe.torch
 from tithe import _core
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-CODECS = ("fp32", "bf16", "fp16", "topk:ratio=0.01", "qtopk:ratio=0.03", "onebit", "powersgd:rank=2")
+CODECS = ("fp32", "bf16", "fp16", "topk:ratio=0.01", "qtopk:ratio=0.03", "onebit", "eden:bits=3", "powersgd:rank=2")
 TIMED = ("fp32", "bf16", _core.Options().codec, "qtopk:ratio=0.03")
 MOST_COMPARED = 4_000_000  # values of the model whose bits are compared
 WORLD = 2

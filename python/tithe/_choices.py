@@ -38,18 +38,21 @@ def choices_text(given: Choices) -> str:
         raise ValueError(f"choices={os.fspath(given)!r}: {wrong}; give a dict, JSON text, or a file's path") from None
 
 
-def prepend_rules(rules: Mapping[str, Any], text: str) -> str:
-    """The choices, preceded by rules in the short form. ValueError if the text is not JSON."""
-    if not rules:
+def add_rules(before: Mapping[str, Any], text: str, after: Mapping[str, Any] | None = None) -> str:
+    """The choices with more rules, in the short form, before and after them. ValueError if the text is not JSON."""
+    after = after or {}
+    if not before and not after:
         return text
     try:
         given = json.loads(text) if text else {}
     except ValueError as wrong:
         raise ValueError(f"choices: not JSON: {wrong}") from None
-    if not isinstance(given, dict) or isinstance(given.get("rules"), list):
-        long = [{"match": match, "codec": codec} for match, codec in rules.items()]
-        return json.dumps({**given, "rules": [*long, *given["rules"]]}) if isinstance(given, dict) else text
-    return json.dumps({**rules, **given})
+    if not isinstance(given, dict):
+        return text
+    if isinstance(given.get("rules"), list):
+        first, last = ([{"match": match, "codec": codec} for match, codec in r.items()] for r in (before, after))
+        return json.dumps({**given, "rules": [*first, *given["rules"], *last]})
+    return json.dumps({**before, **given, **{match: rule for match, rule in after.items() if match not in given}})
 
 
 def is_lossless(codec: str, choices: Choices = None) -> bool:

@@ -23,6 +23,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 try:
@@ -35,7 +36,8 @@ except ModuleNotFoundError as error:
     raise no_torch("tithe.c10d", error) from None
 
 from tithe import _core
-from tithe._choices import choices_text, prepend_rules
+from tithe._choices import add_rules, choices_text
+from tithe._error import error
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
@@ -107,9 +109,14 @@ class _Work(dist.Work):
         self._future = future = _Future()  # the callback must not refer to this Work
         job.future.add_done_callback(lambda _: future.complete(lambda: _result(job, tensor, divisor)))
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """tithe.Error if the all-reduce is not over within the timeout, 0 for none. It continues, and so may a wait."""
         try:
+            if timeout and not self._job.done.wait(timeout.total_seconds()):
+                raise error("timeout", None, f"the all-reduce was not over within {timeout.total_seconds():g} s")
             self._job.wait()
+        except _core.Error:
+            raise
         except BaseException as why:  # Ctrl-C
             end_session(self._rounds.session, self._rounds.causes, interrupted(why))
             raise
@@ -179,7 +186,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
         rest = dict(self._given)
         transport_text(rest)
         if not any_residual(rest):
-            rest["choices"] = prepend_rules(shards.gather_rules(), choices_text(rest.get("choices")))
+            rest["choices"] = add_rules(shards.gather_rules(), choices_text(rest.get("choices")))
         return make_options({**rest, "average": False})
 
     def _start(self, tensor: torch.Tensor, options: Any) -> Any:

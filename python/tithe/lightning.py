@@ -70,7 +70,7 @@ class TitheCallback(Callback):
         **options: Any,
     ) -> None:
         super().__init__()
-        refuse_unknown(options, "clip", "groups", "loss_scale", "checkpoints")
+        refuse_unknown(options, "clip", "groups", "loss_scale", "weight", "checkpoints")
         self._settings = {"codec": codec, "strategy": strategy, **options}
         self._checkpoints = checkpoints
         self._loaded: Mapping[str, Any] | None = None

@@ -73,7 +73,7 @@ class TitheCallback(TrainerCallback):
         settings = dict(self._settings)
         scaler = getattr(trainer.accelerator, "scaler", None)
         if scaler is not None:
-            settings.setdefault("loss_scale", scaler.get_scale)
+            settings.setdefault("loss_scale", "weight", scaler.get_scale)
         self._state, self._model = attach_model(model, **settings), model
         if state.global_step > 0 and not is_lossless(self._settings["codec"], self._settings.get("choices")):
             loading = "tithe.transformers: loading what was unsent"

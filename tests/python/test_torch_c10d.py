@@ -2,6 +2,7 @@
 """The backend "tithe" of torch.distributed: named groups compress, all else is as with Gloo."""
 
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -282,6 +283,25 @@ def late(rank, world):
 def test_a_rank_that_does_not_step_is_named():
     first, _ = run_ranks(2, late)
     assert "rank 1 is alive, but has not handed over its buckets" in first, first
+
+
+def waits(rank, world):
+    group = of(range(world), codec="fp32")
+    dist.all_reduce(values(rank), group=group)
+    if rank == 1:
+        time.sleep(1.5)
+    tensor = values(rank)
+    work = dist.all_reduce(tensor, group=group, async_op=True)
+    if rank == 0:
+        with pytest.raises(tithe.Error, match=r"not over within 0\.2 s") as caught:
+            work.wait(timedelta(seconds=0.2))
+        assert caught.value.code == "timeout"
+    work.wait()
+    return torch.equal(tensor, values(0) + values(1))
+
+
+def test_a_wait_ends_at_its_own_timeout_and_the_all_reduce_continues():
+    assert run_ranks(2, waits) == [True, True]
 
 
 def later(group, rank):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a step ends: DDP may leave out the bucket that would come last, and other threads may ask in mid-step."""
 
+import inspect
 import os
 import threading
 
 import torch
 import torch.nn as nn
 from processes import Ranks, own_part, run_ranks, wait_until
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
@@ -42,8 +44,11 @@ def batch(rank, step):
     return torch.randn(8, WIDTH, requires_grad=True)
 
 
-def backward(model, x, used, apart=False, inner=False):
-    """One step. apart: a backward of its own for each layer that is used."""
+def backward(model, x, used, apart=False, inner=False, accumulates=False):
+    """One step. apart: a backward of its own for each layer that is used. accumulates: after one under no_sync()."""
+    if accumulates:
+        with model.no_sync():
+            backward(model, x + 1, used)
     out = model(x, used, apart, inner)
     for each in out if apart else [out]:
         each.pow(2).mean().backward()
@@ -60,6 +65,12 @@ CASES = {  # DDP's arguments, the layers that each step uses, how it runs them
     "nothing is left out": (STATIC, [[0, 1, 2, 3]] * 4, {"inner": True}),
     "batched_grad_copy": ({**SMALL, "batched_grad_copy": True}, [[0, 1, 2, 3]] * 3, {}),
     "bucket_cap_mb_list": ({"bucket_cap_mb_list": [1, 2]}, [[0, 1, 2, 3]] * 3, {}),
+    "no_sync": (SMALL, [[0, 1, 2, 3]] * 3, {"accumulates": True}),
+    "a static graph and no_sync": (STATIC, [[0, 1, 2, 3]] * 4, {"accumulates": True}),
+    "init_sync": ({**SMALL, "init_sync": False}, [[0, 1, 2, 3]] * 3, {}),
+    "broadcast_buffers": ({**SMALL, "broadcast_buffers": False}, [[0, 1, 2, 3]] * 3, {}),
+    "forward_sync_buffers": ({**SMALL, "forward_sync_buffers": False}, [[0, 1, 2, 3]] * 3, {}),
+    "device_mesh": ({**SMALL, "device_mesh": "cpu"}, [[0, 1, 2, 3]] * 3, {}),
     "views": ({**SMALL, "gradient_as_bucket_view": True}, [[0, 1, 2, 3]] * 3, {}),
 }
 
@@ -68,12 +79,16 @@ def trains_alike(rank, world):
     """Trains models with tithe's fp32 beside models with DDP alone: which steps end with the same bits, and rounds."""
     found = {}
     for name, (made, steps, how) in CASES.items():
+        if "device_mesh" in made:
+            made = {**made, "device_mesh": init_device_mesh("cpu", (world,))}
         ours, plain = DDP(Layers(), **made), DDP(Layers(), **made)
         state = tithe.torch.attach(ours, **OPTIONS)
         equal = []
         for step, used in enumerate(steps):
+            # torch's static graph does not allow no_sync() in the first step.
+            first = {"accumulates": False} if step == 0 and "static_graph" in made else {}
             for model in (plain, ours):
-                backward(model, batch(rank, step), used, **how)
+                backward(model, batch(rank, step), used, **{**how, **first})
                 for p in model.parameters():
                     if p.grad is not None:
                         p.data.sub_(p.grad, alpha=0.1)
@@ -88,6 +103,15 @@ def test_a_step_ends_as_ddp_s_does():
     for found in run_ranks(2, trains_alike):
         for name, (_, steps, _) in CASES.items():
             assert found[name] == ([True] * len(steps), len(steps)), name
+
+
+REFUSED = {"delay_all_reduce_named_params", "param_to_hook_all_reduce", "mixed_precision"}
+BESIDE_GRADIENTS = {"self", "module", "device_ids", "output_device", "dim", "process_group", "check_reduction"}
+
+
+def test_every_argument_of_ddp_is_tested_or_refused():
+    tested = {name for made, _, _ in CASES.values() for name in made}
+    assert set(inspect.signature(DDP.__init__).parameters) == tested | REFUSED | BESIDE_GRADIENTS
 
 
 def lost_in_a_short_step(rank, world):

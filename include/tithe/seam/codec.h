@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "tithe/byte_view.h"
@@ -211,6 +212,8 @@ struct Codec {
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
   std::span<const Impl> impls;                   // fastest first; the last one is the readable reference
   const lang::LoadedProgram* program = nullptr;  // the program that defines it; nullptr: written in C++
+  // CUDA source of its kernels in these settings (lang/cuda/device_program.h). nullptr: none, or those of a program.
+  std::string (*kernels)(const Settings&) = nullptr;
 
   // The index in params of the parameter with this role; params.size(): none.
   std::size_t param(Role role) const {

@@ -54,6 +54,8 @@ The properties of DDP under tithe:
                    in true gradient units when the scale changes
   uneven inputs    under Join, a rank without data sends its residual with a zero gradient: nothing is lost. The mean
                    always divides by the full size of the group
+  weights          attach(weight=) gives a weighted mean. A rank leaves out a step by State.skip(). Gradients that no
+                   step applies belong inside State.without_residual() (docs/guide/steps.md)
   momentum         feedback=momentum in the codec applies momentum before sending: use an optimizer without it
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
   unused           find_unused_parameters works. The residual of a parameter that no rank used in a step is sent in that
@@ -94,6 +96,7 @@ from tithe.torch._common.parameter_keys import by_name
 from tithe.torch._common.wrappers import check_bucket
 from tithe.torch._hook.parameter_views import ParameterViews
 from tithe.torch._hook.record_model import record_model
+from tithe.torch._hook.skipped_step import SkippedSteps
 from tithe.torch._hook.state import DEFAULT, State
 from tithe.torch._local_steps.local_steps import LocalSteps
 from tithe.torch._optimizer.adapters import adapt, optimizers_of, suitable
@@ -157,10 +160,11 @@ def attach(
     codec: by default one that suits the optimizer, or any optimizer if none is given. "auto" with an optimizer may use
     every codec that trains like fp32 under it (docs/start/choosing.md).
     optimizer: the optimizer that steps the model's parameters, or a list of several. It decides the default codec.
-    tithe.torch.optim.AdamW then removes the codec's error from its divisor; others step as usual. attach() warns if a
-    codec does not suit the optimizer, and the State warns once if the loop clears the gradients of a round without
-    step() (docs/guide/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses
-    residuals: call state.undo() on every rank, with undo=True.
+    tithe.torch.optim.AdamW then removes the codec's error from its divisor, and tithe.torch.optim.Muon divides its
+    matrices among the ranks (docs/guide/muon.md); others step as usual. attach() warns if a codec does not suit the
+    optimizer, and the State warns once if the loop clears the gradients of a round without step()
+    (docs/guide/optimizers.md). Without optimizer=, a step that is skipped after backward silently loses residuals: call
+    state.undo() on every rank, with undo=True, or run backward inside state.without_residual().
     replicas: the group of the ranks with the same shard, for a model of fully_shard() without a replicate dimension.
     inside: "auto", or the process group of the ranks on this host: they first sum DDP's gradients, and each rank then
     exchanges a share of them with the other hosts (docs/guide/python.md, Several ranks on a host).
@@ -203,16 +207,21 @@ def attach(
         if groups is None:
             state = State(ddp.process_group, codec=chosen, strategy=strategy, parameters=named, **options)
         else:
+            if options.get("weight") is not None:
+                raise ValueError("weight= does not work with inside=, which averages inside hosts first: leave one out")
             state = InsideState(groups[1], codec=chosen, strategy=strategy, **options)
         state._unused.detach()  # errors from here on are exceptions
         scale_of(state.loss_scale)
         if groups is None:
             state._model_known = True
-            adapt(state, optimizers, ParameterViews(names))
+            adapt(state, optimizers, ParameterViews(names), codec_given=codec is not None)
             restore_copied_state(ddp, state)
+            if state.weight is not None:
+                state._skipped = SkippedSteps(ddp, state)
         else:
             state._take(named, groups[0])
-            adapt(state, optimizers, HostShare(names, state), warns=groups[0].rank() == 0)
+            warns = groups[0].rank() == 0
+            adapt(state, optimizers, HostShare(names, state), warns, codec_given=codec is not None)
         state._model = weakref.ref(ddp)
         ddp.register_comm_hook(state, hook)
         return state

@@ -249,6 +249,19 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
+// eden.cu behind the settings and the levels that it is compiled for.
+std::string kernels(const Settings& s) {
+  const Levels& levels = levels_of(s);
+  std::string sizes, borders;
+  for (const int size : levels.size)
+    if (size != 0 || sizes.empty()) sizes += std::to_string(size) + ", ";
+  for (const int border : levels.from)
+    if (border != 255) borders += std::to_string(border) + ", ";
+  return "#define EDEN_BITS " + std::to_string(levels.bits) + "\n#define EDEN_UNBIASED " +
+         std::to_string(s[kScale] != 0) + "\n#define EDEN_SIZES " + sizes + "\n#define EDEN_BORDERS " +
+         borders + "\n" + kCudaText;
+}
+
 // Steps and the 8 bits of the scale add less than 2^-17. The unbiased scale has no bound: where <r, q> is
 // small it is large.
 double contraction(const Settings& s, std::size_t) {
@@ -281,6 +294,7 @@ const Codec eden_codec = {
     .phases = eden::kPhases,
     .traits = {.fixed_size = true, .adds_transformed = true, .contraction = eden::contraction},
     .scratch = codec::no_scratch,
-    .impls = eden::kImpls};
+    .impls = eden::kImpls,
+    .kernels = eden::kernels};
 
 }  // namespace tithe

@@ -74,7 +74,8 @@ struct Levels {
     return k;
   }
   unsigned code(int steps) const {
-    const unsigned k = number((steps < 0 ? ~steps : steps) / 64);
+    // Cells beyond 254 have the largest level: 255 is no border.
+    const unsigned k = number(std::min((steps < 0 ? ~steps : steps) / 64, 254));
     if (bits == kThree) return steps < 0 ? 2 * k : k;
     return k | (steps < 0 ? 1U << (bits - 1) : 0U);
   }
@@ -217,6 +218,7 @@ struct Kernels {
   std::size_t (*decode)(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
                         std::span<float> out);
 };
+extern const char* const kCudaText;  // eden.cu
 extern const Kernels kReference;
 extern const Kernels kSimd;  // eden_simd.cc
 

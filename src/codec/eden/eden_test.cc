@@ -51,6 +51,23 @@ double stated(const Levels& levels) {
 
 // ---- What is claimed of the loss
 
+// All of such a block is in one rotated value, 32 deviations large.
+TEST(Eden, ABlockThatRotatesIntoOneValueHasTheReferencesBytes) {
+  Floats x(kBlock);
+  for (std::size_t i = 0; i < kBlock; ++i) x[i] = rotation::turned(1.0F, 5, i);
+  const EncodeInput in = {x.data(), nullptr, nullptr, kBlock};
+  for (const Levels& levels : kLevels) {
+    const Coder coder = {levels, false, 5, 6};
+    const Block block = Block::at(0, kBlock);
+    Payload want(kHead + block.bytes(levels)), got = want;
+    EXPECT_TRUE(encode_block(coder, block, in, &want[kHead]));
+    bool finite = true;
+    if (kSimd.encode(coder, in, got.data(), finite) == 0) got = want;  // a machine without vectors
+    EXPECT_EQ(got, want) << word(levels) << " bits";
+    EXPECT_GT(levels.level(get_code(&want[kHead + kScaleBytes], levels, kBlock, 0)), 0) << word(levels);
+  }
+}
+
 TEST(Eden, NoRotatedValueIsFurtherOffThanItsMajorantSays) {
   for (std::size_t which = 1; which < kLevels.size(); ++which) {
     const Levels& levels = kLevels[which];
@@ -58,6 +75,7 @@ TEST(Eden, NoRotatedValueIsFurtherOffThanItsMajorantSays) {
     for (const double step : {1.0 / 4096, 1.0 / 3})
       for (double z = 0; z < (step > 0.1 ? 33 : 8); z += step) {
         const double q = levels.level(levels.code(steps_of(static_cast<float>(z), kSteps)));
+        EXPECT_GE(q, 0) << z;
         const double off = (z - m.s * q) * (z - m.s * q), square = z * z;
         ASSERT_LE(off, m.a + square * (m.b + square * (m.c + square * m.d)) + 1e-9)
             << spec(levels) << ", " << z;

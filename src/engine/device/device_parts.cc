@@ -134,8 +134,9 @@ Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
     }
     for (int lane = 0; lane < gpu_->lanes() && there.ok() && !reserved_; ++lane) {
       const auto held = gpu_->hold(lane);
-      there =
-          parts_[p].by().reserve(gpu_->lane(lane), parts_[p].made->source->settings, made_[p].largest_chunk);
+      const Spec& spec = made_[p].spec;
+      there = parts_[p].by().reserve(
+          gpu_->lane(lane), parts_[p].made->settings_of(*spec.codec, spec.settings), made_[p].largest_chunk);
     }
     if (there.ok()) there = feedback.to_device(static_cast<int>(p), gpu_->ferry());
     if (!there.ok()) TITHE_TRY(give_up(p, there));
@@ -252,7 +253,7 @@ Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n)
 // A schedule moves the ratio from round to round.
 Call DeviceParts::kernel_call(int part, const Call& call) const {
   Call own = call;
-  own.settings = lang::kernel_settings(*at(part).made->source, *made(part).spec.codec, call.settings);
+  own.settings = at(part).made->settings_of(*made(part).spec.codec, call.settings);
   return own;
 }
 

@@ -59,7 +59,8 @@ TEST_P(Codecs, GiveTheSameBitsWhereverTensorsLie) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Codecs,
                          ::testing::Values("fp8", "onebit", "qsgd:bits=4", "topk:ratio=0.05", "natural",
-                                           "onebit:feedback=none", "dgc:ratio=0.05", "powersgd:rank=1",
+                                           "onebit:feedback=none", "dgc:ratio=0.05", "eden:bits=3",
+                                           "eden:bits=4,scale=unbiased,feedback=none", "powersgd:rank=1",
                                            "bf16"),
                          [](const auto& of) { return std::to_string(of.index); });
 

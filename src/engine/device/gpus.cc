@@ -46,6 +46,10 @@ const Gpu::Program& Gpu::program(const Spec& spec) {
   const std::lock_guard lock(mutex_);
   Program& made = programs_[name];
   if (!made.on.how.empty()) return made;
+  if (spec.codec->kernels != nullptr) {
+    made.on = lang::on_device(on(), device::this_compiler(), *spec.codec, spec.settings);
+    return made;
+  }
   made.source = lang::kernel_source(*spec.codec, spec.settings);
   if (made.source)
     made.on = lang::on_device(on(), device::this_compiler(), made.source->program->of(made.source->settings),

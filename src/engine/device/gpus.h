@@ -40,10 +40,14 @@ class Gpu {
   std::unique_lock<std::mutex> hold(int k) { return std::unique_lock(busy_[static_cast<std::size_t>(k)]); }
   lang::DeviceLane& lane(int k) { return lanes_[static_cast<std::size_t>(k)]; }
   const std::shared_ptr<device::Ferry>& ferry() const { return ferry_; }
-  // A codec on this GPU, and the program that its kernels are generated from. Lives as long as the Gpu.
+  // A codec on this GPU. Lives as long as the Gpu.
   struct Program {
     lang::OnDevice on;
-    std::optional<lang::KernelSource> source;
+    std::optional<lang::KernelSource> source;  // of its kernels; none: they are the codec's own
+    // The kernels' settings for those of the codec, which a schedule changes from round to round.
+    Settings settings_of(const Codec& codec, const Settings& settings) const {
+      return source ? lang::kernel_settings(*source, codec, settings) : settings;
+    }
   };
   const Program& program(const Spec& spec);
 

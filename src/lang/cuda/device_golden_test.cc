@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Golden frames (tests/golden/) as a GPU writes and reads them: codecs of one phase whose kernel source has
-// kernels. TITHE_TEST_GPU=real takes a real one.
+// Golden frames (tests/golden/) as a GPU writes and reads them: codecs of one phase that have kernels
+// of their own, or whose kernel source has. TITHE_TEST_GPU=real takes a real one.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -66,13 +66,18 @@ TEST_F(GoldenFrames, AreWrittenAndReadThere) {
   for (const Case& c : golden::cases()) {
     if (c.codec->phases.size() > 1) continue;
     Call call = golden::call_of(c, 0);
-    const std::optional<KernelSource> source = kernel_source(*c.codec, call.settings);
-    if (!source) continue;
-    const Combination& of = source->program->of(source->settings);
-    if (no_kernels(of, source->settings) != nullptr) continue;
-    call.settings = source->settings;
     std::unique_ptr<DeviceProgram>& program = programs[std::string(c.codec->name) + ':' + c.params];
-    if (program == nullptr) program = there(DeviceProgram::make(device, compiler(), of, source->settings));
+    if (c.codec->kernels != nullptr) {
+      if (program == nullptr)
+        program = there(DeviceProgram::make(device, compiler(), *c.codec, call.settings));
+    } else {
+      const std::optional<KernelSource> source = kernel_source(*c.codec, call.settings);
+      if (!source) continue;
+      const Combination& of = source->program->of(source->settings);
+      if (no_kernels(of, source->settings) != nullptr) continue;
+      call.settings = source->settings;
+      if (program == nullptr) program = there(DeviceProgram::make(device, compiler(), of, source->settings));
+    }
     codecs.insert(std::string(c.codec->name));
 
     std::ifstream in(golden::folder() / (c.name + ".bin"), std::ios::binary);
@@ -100,7 +105,7 @@ TEST_F(GoldenFrames, AreWrittenAndReadThere) {
     const std::vector<float> values = decoded(*program, lane, c, call, parts);
     EXPECT_TRUE(golden::listed_as(values) == listed.at(c.name)) << c.name;
   }
-  for (const char* one : {"fp8", "onebit", "qsgd", "topk", "dgc", "natural", "bf16"})
+  for (const char* one : {"fp8", "onebit", "qsgd", "topk", "dgc", "natural", "bf16", "eden"})
     EXPECT_TRUE(codecs.contains(one)) << one;
 }
 

@@ -12,7 +12,6 @@
 #include "lang/cuda/code_cache.h"
 #include "lang/cuda/emit_cuda.h"
 #include "lang/run/context.h"
-#include "lang/run/verify.h"
 #include "lang/runtime/prelude.h"
 
 namespace tithe::lang {
@@ -30,8 +29,6 @@ template <typename T>
 T* pointer_of(Address at) {
   return reinterpret_cast<T*>(at);  // NOLINT(performance-no-int-to-ptr): a device's addresses are numbers
 }
-bool decodes(const Combination& of) { return of.program.result != kNone || of.program.sends_pairs; }
-
 }  // namespace
 
 // ---- A lane
@@ -43,6 +40,8 @@ Result<DeviceLane> DeviceLane::open(const device::Device& on) {
   lane.stream_ = std::move(*stream);
   TITHE_TRY(lane.grow(lane.told_, kToldBytes));
   TITHE_TRY(lane.grow(lane.plan_, sizeof(KernelPlan)));
+  // A plan is copied down whole, and a kernel writes the entries that it uses.
+  TITHE_TRY(on.fill(lane.stream_, lane.plan_.at(), 0, sizeof(KernelPlan)));
   TITHE_TRY(lane.grow(lane.back_, std::max(kToldBytes, sizeof(KernelPlan))));
   return lane;
 }
@@ -74,25 +73,57 @@ std::string device_text(const Combination& of) {
   return "#define TITHE_PLANS\n" + cuda_file(of) + kPreludeCudaValues;
 }
 
+std::string device_text(const Codec& codec, const Settings& settings) {
+  return std::string("#define TITHE_PLANS\n") + kPreludeCudaTypes + kPreludeCuda + kPreludeCudaBytes +
+         codec.kernels(settings) + kPreludeCudaValues;
+}
+
+Result<device::Module> DeviceProgram::compiled(const device::Device& on, const device::Compiler& compiler,
+                                               const std::string& text) {
+  const Result<std::string> code = cached_code(compiler, text, on.sm());
+  if (!code.ok()) return code.status();
+  return on.module(*code);
+}
+
 Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const device::Device& on,
                                                            const device::Compiler& compiler,
                                                            const Combination& of, const Settings& settings) {
   if (const char* why = no_kernels(of, settings)) return Status(Code::kUnsupported, why);
   if (of.program.items.size() >= kMostAnswers) return Status(Code::kUnsupported, "it sends too many items");
-  const Result<std::string> code = cached_code(compiler, device_text(of), on.sm());
-  if (!code.ok()) return code.status();
-  Result<device::Module> module = on.module(*code);
+  Result<device::Module> module = compiled(on, compiler, device_text(of));
   if (!module.ok()) return module.status();
-  return std::unique_ptr<DeviceProgram>(new DeviceProgram(of, std::move(*module)));
+  return std::unique_ptr<DeviceProgram>(new DeviceProgram(&of, nullptr, std::move(*module)));
 }
 
-DeviceProgram::DeviceProgram(const Combination& of, device::Module module)
+Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const device::Device& on,
+                                                           const device::Compiler& compiler,
+                                                           const Codec& codec, const Settings& settings) {
+  Result<device::Module> module = compiled(on, compiler, device_text(codec, settings));
+  if (!module.ok()) return module.status();
+  return std::unique_ptr<DeviceProgram>(new DeviceProgram(nullptr, &codec, std::move(*module)));
+}
+
+DeviceProgram::DeviceProgram(const Combination* of, const Codec* codec, device::Module module)
     : of_(of),
+      codec_(codec),
       number_([] {
         static std::atomic<std::uint64_t> made{0};
         return ++made;
       }()),
       module_(std::move(module)) {}
+
+std::size_t DeviceProgram::bound(const Settings& settings, std::size_t n) const {
+  return of_ != nullptr ? lang::bound(*of_, settings, n) : codec_->phases[0].bound(settings, n);
+}
+
+bool DeviceProgram::decodes() const {
+  return of_ == nullptr || of_->program.result != kNone || of_->program.sends_pairs;
+}
+
+Status DeviceProgram::check(std::string_view name, const Call& call, std::size_t n, ByteView payload) const {
+  return of_ != nullptr ? lang::check(*of_, name, call, n, payload)
+                        : codec_->reference().check(call, n, payload);
+}
 
 KernelCall DeviceProgram::told(const Call& call, std::size_t n) const {
   const auto key = [&](std::uint64_t seed) {
@@ -105,18 +136,19 @@ KernelCall DeviceProgram::told(const Call& call, std::size_t n) const {
   told.shared_key = key(call.shared_seed);
   told.agreed_ranks = 1;
   told.divide = 1;
-  if (of_.program.adds()) told.field_bits = field_bits(of_, call);
+  if (of_ != nullptr && of_->program.adds()) told.field_bits = field_bits(*of_, call);
   return told;
 }
 
 // The items that the phase in front agreed on go up as plain numbers.
 Status DeviceProgram::agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told) {
-  const std::size_t count = of_.program.before.size(), bytes = agreed_bytes(of_, call.settings, told.n);
+  const std::size_t count = of_ == nullptr ? 0 : of_->program.before.size();
   if (count == 0) return {};
+  const std::size_t bytes = agreed_bytes(*of_, call.settings, told.n);
   TITHE_TRY(lane.grow(lane.context_, bytes));
   TITHE_TRY(lane.grow(lane.agreed_, bytes));
   CallMemory memory({lane.context_.data(), bytes}, bytes);
-  const Agreed agreed(of_, name, call, told.n, memory);
+  const Agreed agreed(*of_, name, call, told.n, memory);
   told.agreed_ranks = agreed.ranks();
   for (std::size_t k = 0; k < count; ++k)
     if (const auto* at = reinterpret_cast<const std::uint8_t*>(agreed.numbers()[k]))
@@ -193,7 +225,7 @@ Status DeviceProgram::launch_each(DeviceLane& lane, const char* kernel, KernelCa
 
 Status DeviceProgram::reserve(DeviceLane& lane, const Settings& settings, std::size_t n) {
   KernelCall told = this->told({.settings = settings}, n);
-  TITHE_TRY(lane.grow(lane.payload_, bound(of_, settings, n)));
+  TITHE_TRY(lane.grow(lane.payload_, bound(settings, n)));
   told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
   return plan(lane, "tithe_plan_encode", told).status();
 }
@@ -218,7 +250,7 @@ Status DeviceProgram::narrow(DeviceLane& lane, Address from, Address to, bool bf
 
 Result<Encoded> DeviceProgram::encode(DeviceLane& lane, std::string_view name, const Call& call,
                                       const Values& in, Bytes out) {
-  if (out.size() < bound(of_, call.settings, in.n))
+  if (out.size() < bound(call.settings, in.n))
     return Status(Code::kTooSmall, "too little room for a payload");
   Result<Encoded> done = Encoded{};
   const Status status = encode_on(lane, name, call, in, out, done);
@@ -230,13 +262,14 @@ Result<Encoded> DeviceProgram::encode(DeviceLane& lane, std::string_view name, c
 Status DeviceProgram::encode_on(DeviceLane& lane, std::string_view name, const Call& call, const Values& in,
                                 Bytes out, Result<Encoded>& done) {
   const device::Device& on = lane.on();
-  const std::size_t most = bound(of_, call.settings, in.n), answers = of_.program.items.size() + 1;
+  const std::size_t most = bound(call.settings, in.n);
+  const std::size_t answers = of_ == nullptr ? 1 : of_->program.items.size() + 1;
   KernelCall told = this->told(call, in.n);
   TITHE_TRY(lane.grow(lane.payload_, most));
   TITHE_TRY(agree(lane, name, call, told));
   told.grad = pointer_of<const float>(in.grad);
   told.residual = pointer_of<const float>(in.residual);
-  told.residual_out = pointer_of<float>(decodes(of_) ? in.left : 0);
+  told.residual_out = pointer_of<float>(decodes() ? in.left : 0);
   told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
   told.bytes = pointer_of<std::uint64_t>(lane.told_.at());
   told.answer = pointer_of<std::uint32_t>(lane.told_.at() + 8);
@@ -273,9 +306,9 @@ Result<Encoded> DeviceProgram::ask_interpreter(DeviceLane& lane, std::string_vie
   };
   TITHE_TRY(bring(in.grad, grad));
   TITHE_TRY(bring(in.residual, residual));
-  std::vector<std::uint8_t> payload(bound(of_, call.settings, in.n));
+  std::vector<std::uint8_t> payload(bound(call.settings, in.n));
   const Result<Encoded> said =
-      lang::encode(of_, name, call,
+      lang::encode(*of_, name, call,
                    {grad.data(), in.residual == 0 ? nullptr : residual.data(), left.data(), in.n}, payload);
   if (said.ok() && said->finite)
     return Status(Code::kIo, fmt::format("{} refuses values that the interpreter sends", lane.on().name()));
@@ -285,28 +318,34 @@ Result<Encoded> DeviceProgram::ask_interpreter(DeviceLane& lane, std::string_vie
 Status DeviceProgram::decode(DeviceLane& lane, std::string_view name, const Call& call,
                              std::span<const ByteView> payloads, const Onto& onto, Address out,
                              std::size_t n) {
-  if (payloads.empty() || !decodes(of_)) return {Code::kInvalid, "there is nothing to decode"};
+  if (payloads.empty() || !decodes()) return {Code::kInvalid, "there is nothing to decode"};
   const Status status = decode_on(lane, name, call, payloads, onto, out, n);
   if (!status.ok()) static_cast<void>(lane.on().wait(lane.stream()));
   return status;
 }
 
-// One payload after the other, each onto what those before it made.
+// A program's payloads one after the other, each onto the result of those before it. Kernels of a codec's own take all
+// at once: payloads of one length, which they may add before they transform the sum.
 Status DeviceProgram::decode_on(DeviceLane& lane, std::string_view name, const Call& call,
                                 std::span<const ByteView> payloads, const Onto& onto, Address out,
                                 std::size_t n) {
   const device::Device& on = lane.on();
   KernelCall told = this->told(call, n);
+  const std::size_t together = of_ == nullptr ? payloads.size() : 1, length = payloads[0].size();
   std::size_t most = 0;
   for (const ByteView payload : payloads) most = std::max(most, payload.size());
-  TITHE_TRY(lane.grow(lane.payload_, most));
+  TITHE_TRY(lane.grow(lane.payload_, most * together));
   TITHE_TRY(agree(lane, name, call, told));
   told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
   told.out = pointer_of<float>(out);
   told.base = pointer_of<const float>(onto.base);
-  for (const ByteView payload : payloads) {
+  if (of_ == nullptr) told.agreed_ranks = static_cast<std::uint32_t>(together);
+  for (std::size_t p = 0; p < payloads.size(); ++p) {
+    const ByteView payload = payloads[p];
     told.payload_bytes = payload.size();
-    TITHE_TRY(on.copy_up(lane.stream(), lane.payload_.at(), payload.data(), payload.size()));
+    TITHE_TRY(on.copy_up(lane.stream(), lane.payload_.at() + p % together * length, payload.data(),
+                         payload.size()));
+    if ((p + 1) % together != 0) continue;
     TITHE_TRY(launch_all(lane, "tithe_plan_decode", told));
     told.base = pointer_of<const float>(out);
   }
@@ -319,118 +358,6 @@ Status DeviceProgram::decode_on(DeviceLane& lane, std::string_view name, const C
   TITHE_TRY(on.wait(lane.stream()));
   if (onto.largest != nullptr) std::memcpy(onto.largest, lane.back_.data(), sizeof(float));
   return {};
-}
-
-// ---- Held to the interpreter
-
-namespace {
-
-// Values of the host's, by way of the GPU.
-class ByDevice {
- public:
-  ByDevice(DeviceProgram& program, DeviceLane& lane, const Combination& of)
-      : program_(program), lane_(lane), of_(of) {}
-
-  Result<Encoded> encode(std::string_view name, const Call& call, const EncodeInput& in, Bytes out) {
-    const std::size_t bytes = 4 * in.n, most = bound(of_, call.settings, in.n);
-    TITHE_TRY(take(bytes, most));
-    TITHE_TRY(up(grad_, in.grad, bytes));
-    if (in.residual != nullptr) TITHE_TRY(up(residual_, in.residual, bytes));
-    const Result<Encoded> done = program_.encode(
-        lane_, name, call, {grad_.at(), in.residual == nullptr ? 0 : residual_.at(), left_.at(), in.n},
-        {payload_.data(), most});
-    if (!done.ok() || !done->finite) return done;
-    std::copy_n(payload_.data(), done->bytes, out.data());
-    if (in.residual_out != nullptr && decodes(of_)) TITHE_TRY(down(in.residual_out, left_, bytes));
-    return done;
-  }
-
-  Status decode(std::string_view name, const Call& call, std::span<const ByteView> payloads,
-                const Merge& merge, std::span<float> out) {
-    std::size_t all = 0;
-    for (const ByteView payload : payloads) all += payload.size();
-    TITHE_TRY(take(4 * out.size(), all));
-    std::vector<ByteView> pinned;
-    for (std::size_t at = 0; const ByteView payload : payloads) {
-      TITHE_TRY(check(of_, name, call, out.size(), payload));
-      std::copy(payload.begin(), payload.end(), payload_.data() + at);
-      pinned.emplace_back(payload_.data() + at, payload.size());
-      at += payload.size();
-    }
-    if (merge.base != nullptr) TITHE_TRY(up(grad_, merge.base, 4 * out.size()));
-    TITHE_TRY(program_.decode(lane_, name, call, pinned,
-                              {merge.base == nullptr ? 0 : grad_.at(), merge.divide}, left_.at(),
-                              out.size()));
-    return down(out.data(), left_, 4 * out.size());
-  }
-
- private:
-  Status take(std::size_t bytes, std::size_t payload) {
-    for (device::Memory* memory : {&grad_, &residual_, &left_}) {
-      Result<device::Memory> there = lane_.on().memory(bytes);
-      if (!there.ok()) return there.status();
-      *memory = std::move(*there);
-    }
-    for (const auto& [memory, size] : {std::pair{&payload_, payload}, {&values_, bytes}}) {
-      Result<device::Pinned> there = lane_.on().pinned(size);
-      if (!there.ok()) return there.status();
-      *memory = std::move(*there);
-    }
-    return {};
-  }
-  Status up(const device::Memory& to, const float* from, std::size_t bytes) {
-    if (bytes != 0) std::memcpy(values_.data(), from, bytes);
-    TITHE_TRY(lane_.on().copy_up(lane_.stream(), to.at(), values_.data(), bytes));
-    return lane_.on().wait(lane_.stream());
-  }
-  Status down(float* to, const device::Memory& from, std::size_t bytes) {
-    TITHE_TRY(lane_.on().copy_down(lane_.stream(), values_.data(), from.at(), bytes));
-    TITHE_TRY(lane_.on().wait(lane_.stream()));
-    if (bytes != 0) std::memcpy(to, values_.data(), bytes);
-    return {};
-  }
-
-  DeviceProgram& program_;
-  DeviceLane& lane_;
-  const Combination& of_;
-  device::Memory grad_, residual_, left_;
-  device::Pinned payload_, values_;
-};
-
-}  // namespace
-
-OnDevice on_device(const Result<device::Device>& on, const Result<device::Compiler>& compiler,
-                   const Combination& of, const Settings& settings) {
-  const auto host = [](const std::string& why) {
-    return OnDevice{nullptr, fmt::format("on the host: {}", why)};
-  };
-  if (!on.ok()) return host(on.status().what());
-  if (!compiler.ok()) return host(compiler.status().what());
-  Result<std::unique_ptr<DeviceProgram>> made = DeviceProgram::make(*on, *compiler, of, settings);
-  if (!made.ok()) return host(made.status().what());
-  Result<DeviceLane> lane = DeviceLane::open(*on);
-  if (!lane.ok()) return host(lane.status().what());
-  ByDevice by(**made, *lane, of);
-  Status trouble;  // the first that the driver had; a refusal of values is the interpreter's too
-  const auto remember = [&](const Status& status) {
-    if (status.code() == Code::kIo && trouble.ok()) trouble = status;
-  };
-  const VerifiedFunctions runs = {
-      [&](std::string_view name, const Call& call, const EncodeInput& in, Bytes out) {
-        Result<Encoded> done = by.encode(name, call, in, out);
-        remember(done.status());
-        return done;
-      },
-      [&](std::string_view name, const Call& call, std::span<const ByteView> payloads, const Merge& merge,
-          std::span<float> out) {
-        Status status = by.decode(name, call, payloads, merge, out);
-        remember(status);
-        return status;
-      }};
-  const bool same = matches_interpreter(runs, of, settings, kAllKinds);
-  if (!trouble.ok()) return host(trouble.what());
-  if (!same) return host(fmt::format("what {} makes of it is not what the interpreter does", on->name()));
-  return {std::move(*made), fmt::format("on a GPU, {}, held to the interpreter", on->name())};
 }
 
 }  // namespace tithe::lang

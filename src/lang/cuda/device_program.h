@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A phase of a program on a GPU: its kernels, compiled at run time and launched behind device/device.h.
+// The kernels of a codec on a GPU, compiled at run time and launched behind device/device.h: those generated from a
+// phase of a program, or the codec's own (Codec::kernels).
 //
-//   same      bytes, residuals, values and verdicts are the interpreter's
-//   held      on_device() gives a program only after matches_interpreter() has held it to that, on this GPU, on seeded
-//             values; else its line says why the host runs it
+//   same      bytes, residuals, values and verdicts are the interpreter's, or those of the codec's reference
+//   held      on_device() gives a program only after a check of that, on this GPU, on seeded values (lang/run/verify.h);
+//             else its line says why the host runs it
 //   planned   what is launched is asked of a kernel of the text's own (prelude_cuda_bytes.h), once for each shape of a
 //             call, and remembered
 //   trusting  kernels trust what they get: payloads and contexts have passed their check on the host
@@ -65,6 +66,15 @@ class DeviceProgram {
   static Result<std::unique_ptr<DeviceProgram>> make(const device::Device& on,
                                                      const device::Compiler& compiler, const Combination& of,
                                                      const Settings& settings);
+  // The codec's own kernels, in these settings alone.
+  static Result<std::unique_ptr<DeviceProgram>> make(const device::Device& on,
+                                                     const device::Compiler& compiler, const Codec& codec,
+                                                     const Settings& settings);
+
+  std::size_t bound(const Settings& settings, std::size_t n) const;
+  bool decodes() const;
+  // Whether a payload may be decoded; looked at on the host.
+  Status check(std::string_view name, const Call& call, std::size_t n, ByteView payload) const;
 
   // All that an encode of n values takes of the lane, before there is any.
   Status reserve(DeviceLane& lane, const Settings& settings, std::size_t n);
@@ -79,7 +89,9 @@ class DeviceProgram {
   Status narrow(DeviceLane& lane, device::Address from, device::Address to, bool bf16, std::size_t n);
 
  private:
-  DeviceProgram(const Combination& of, device::Module module);
+  DeviceProgram(const Combination* of, const Codec* codec, device::Module module);
+  static Result<device::Module> compiled(const device::Device& on, const device::Compiler& compiler,
+                                         const std::string& text);
   KernelCall told(const Call& call, std::size_t n) const;
   Status agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told);
   // The plan of what to launch; the lane's scratch is large enough for it.
@@ -95,7 +107,8 @@ class DeviceProgram {
   Result<Encoded> ask_interpreter(DeviceLane& lane, std::string_view name, const Call& call,
                                   const Values& in) const;
 
-  const Combination& of_;
+  const Combination* const of_;  // one of the two
+  const Codec* const codec_;
   const std::uint64_t number_;  // of all programs of the process: an address may be another one's later
   device::Module module_;
   std::mutex mutex_;  // of what was found in the module
@@ -104,6 +117,7 @@ class DeviceProgram {
 
 // The text that is compiled.
 std::string device_text(const Combination& of);
+std::string device_text(const Codec& codec, const Settings& settings);
 
 struct OnDevice {
   std::unique_ptr<DeviceProgram> program;  // none: the host runs it
@@ -113,5 +127,7 @@ struct OnDevice {
 
 OnDevice on_device(const Result<device::Device>& on, const Result<device::Compiler>& compiler,
                    const Combination& of, const Settings& settings);
+OnDevice on_device(const Result<device::Device>& on, const Result<device::Compiler>& compiler,
+                   const Codec& codec, const Settings& settings);
 
 }  // namespace tithe::lang

@@ -10,8 +10,10 @@
 #include <fstream>
 #include <set>
 
+#include "lang/cuda/device_program.h"
 #include "support/kernel_programs.h"
 #include "support/pairs.h"
+#include "tithe/seam/catalogue.h"
 
 namespace tithe::lang {
 namespace {
@@ -55,19 +57,15 @@ int main() {
 )";
 
 // 0, 66 where ThreadSanitizer has found a race, or something else that went wrong; `said`: what came out.
-int run(const Program& of, const std::string& flags, std::string& said) {
-  const Made made(of);
+int run(std::string text, const Settings& settings, std::size_t values, const std::string& flags,
+        std::string& said) {
   std::string folder = fs::temp_directory_path() / "tithe_races_XXXXXX";
   EXPECT_NE(::mkdtemp(folder.data()), nullptr);
-  std::string text = cuda_file(made.program->of(made.settings));
   const std::string include = "#include \"grid_on_cpu.h\"";
   text.replace(text.find(include), include.size(),
                "#include \"" TITHE_SOURCE_DIR "/tests/support/grid_on_fibers.h\"");
-  const Checked& program = made.program->of(made.settings).program;
-  const bool is_long = program.sends_pairs || program.block == 0 || program.block > 1024;
-  text += fmt::format("enum {{ kValues = {} }};\nstatic const double kSettings[12] = {{{}}};\n",
-                      is_long ? kPiece + 1300 : 700,
-                      fmt::join(made.settings.value.begin(), made.settings.value.begin() + 12, ", "));
+  text += fmt::format("enum {{ kValues = {} }};\nstatic const double kSettings[12] = {{{}}};\n", values,
+                      fmt::join(settings.value.begin(), settings.value.begin() + 12, ", "));
   std::ofstream(folder + "/k.cc") << text << kMain;
   const std::string command = fmt::format(
       "cd {} && c++ -std=c++17 -O1 -g -w -ffp-contract=off -fsanitize=thread {} -o k k.cc > said 2>&1 || "
@@ -78,6 +76,14 @@ int run(const Program& of, const std::string& flags, std::string& said) {
   said = read(folder + "/said");
   fs::remove_all(folder);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int run(const Program& of, const std::string& flags, std::string& said) {
+  const Made made(of);
+  const Combination& combination = made.program->of(made.settings);
+  const Checked& program = combination.program;
+  const bool is_long = program.sends_pairs || program.block == 0 || program.block > 1024;
+  return run(cuda_file(combination), made.settings, is_long ? kPiece + 1300 : 700, flags, said);
 }
 
 bool has_thread_sanitizer() {
@@ -109,6 +115,17 @@ INSTANTIATE_TEST_SUITE_P(All, Races, ::testing::ValuesIn(some()), [](const auto&
   std::replace(file.begin(), file.end(), '/', '_');
   return file;
 });
+
+// Kernels that a codec has of its own.
+TEST(RacesOf, EdensKernelsAreNone) {
+  if (!has_thread_sanitizer()) GTEST_SKIP() << "c++ makes nothing for ThreadSanitizer here";
+  const Codec& eden = *find_codec("eden");
+  const std::string text = device_text(eden, defaults(eden));
+  const std::string plans = "#define TITHE_PLANS\n";
+  ASSERT_TRUE(text.starts_with(plans));
+  std::string said;
+  EXPECT_EQ(run(text.substr(plans.size()), defaults(eden), 2 * 1024 + 700, "", said), 0) << said;
+}
 
 // The same text without its barriers.
 TEST(RacesOf, WhatHasNoBarrierAreFound) {

@@ -2,6 +2,7 @@
 #include "lang/run/verify.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <optional>
@@ -96,23 +97,20 @@ std::optional<Payload> context_of(const Combination& of, const Call& call, std::
   return combined(*of.before, front, n, who, kind);
 }
 
-// The payload of these values, and what five payloads decode to; two of them are of all ranks where they are summed.
-Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, const Floats& before,
-                   unsigned ranks, const VerifiedFunctions& runs) {
-  Outcome o{.payload = Payload(bound(of, call.settings, grad.size())),
-            .left = Floats(grad.size()),
-            .decoded = before};
+// The payload of these values, and what five payloads decode to. The room for a payload is `most` bytes; add() makes
+// the payload of all ranks of one, and says whether it could. No add: nothing is decoded.
+Outcome outcome_of(const Call& call, const Floats& grad, const Floats& before, const VerifiedFunctions& runs,
+                   std::size_t most, const std::function<bool(Payload& sum)>& add) {
+  Outcome o{.payload = Payload(most), .left = Floats(grad.size()), .decoded = before};
   const bool feedback = grad.size() % 2 == 1;
   const EncodeInput in = {grad.data(), feedback ? before.data() : nullptr, o.left.data(), grad.size()};
   const Result<Encoded> done = runs.encode(kName, call, in, o.payload);
   o.ok = done.ok() && done->finite;
   if (!o.ok) return o;
   o.payload.resize(done->bytes);
-  if (of.program.result == kNone && !of.program.sends_pairs) return o;
+  if (!add) return o;
   Payload sum = o.payload;
-  for (unsigned rank = 1; rank < ranks && of.program.adds(); ++rank)
-    if (!combine(of, kName, call, grad.size(), sum, o.payload, nullptr, int_fields::kReference).ok())
-      o.ok = false;
+  o.ok = add(sum);
   const ByteView several[] = {o.payload, sum, o.payload, sum, o.payload};
   o.ok = o.ok && runs.decode(kName, call, several, {.base = feedback ? before.data() : nullptr, .divide = 3},
                              o.decoded)
@@ -120,19 +118,41 @@ Outcome outcome_of(const Combination& of, const Call& call, const Floats& grad, 
   return o;
 }
 
+bool same_outcome(const Call& call, std::size_t n, unsigned kind, const VerifiedFunctions& runs,
+                  const VerifiedFunctions& reference, std::size_t most,
+                  const std::function<bool(Payload& sum)>& add) {
+  const Floats grad = values_of(kind, n, 1), before = values_of(kind, n, 2);
+  const Outcome want = outcome_of(call, grad, before, reference, most, add);
+  const Outcome got = outcome_of(call, grad, before, runs, most, add);
+  return got.ok == want.ok && (!want.ok || (got.payload == want.payload && same(got.left, want.left) &&
+                                            same(got.decoded, want.decoded)));
+}
+
 bool same_outcome(const VerifiedFunctions& runs, const Combination& of, const Call& call, std::size_t n,
                   unsigned kind, unsigned ranks) {
-  const Floats grad = values_of(kind, n, 1), before = values_of(kind, n, 2);
   const VerifiedFunctions interpreter = {
       [&](std::string_view name, const Call& told, const EncodeInput& in, Bytes out) {
         return encode(of, name, told, in, out);
       },
       [&](std::string_view name, const Call& told, std::span<const ByteView> payloads, const Merge& how,
           std::span<float> out) { return decode(of, name, told, payloads, how, out); }};
-  const Outcome want = outcome_of(of, call, grad, before, ranks, interpreter);
-  const Outcome got = outcome_of(of, call, grad, before, ranks, runs);
-  return got.ok == want.ok && (!want.ok || (got.payload == want.payload && same(got.left, want.left) &&
-                                            same(got.decoded, want.decoded)));
+  const bool decodes = of.program.result != kNone || of.program.sends_pairs;
+  const auto add = [&](Payload& sum) {
+    const Payload one = sum;
+    for (unsigned rank = 1; rank < ranks && of.program.adds(); ++rank)
+      if (!combine(of, kName, call, n, sum, one, nullptr, int_fields::kReference).ok()) return false;
+    return true;
+  };
+  return same_outcome(call, n, kind, runs, interpreter, bound(of, call.settings, n),
+                      decodes ? std::function<bool(Payload&)>(add) : nullptr);
+}
+
+// Around the ends of a vector, and of a block of so many values.
+std::array<std::size_t, 9> sizes_of(std::size_t block) {
+  return {0, 1, 15, 16, 17, block - 1, block, block + 1, 2 * block + 39};
+}
+Call call_of(const Settings& settings) {
+  return {.settings = settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
 }
 
 }  // namespace
@@ -140,17 +160,33 @@ bool same_outcome(const VerifiedFunctions& runs, const Combination& of, const Ca
 bool matches_interpreter(const VerifiedFunctions& runs, const Combination& of, const Settings& settings,
                          unsigned kinds) {
   const std::size_t block = std::min<std::size_t>(of.program.block == 0 ? 1024 : of.program.block, 2048);
-  const std::size_t sizes[] = {0, 1, 15, 16, 17, block - 1, block, block + 1, 2 * block + 39};
-  Call call{.settings = settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
+  Call call = call_of(settings);
   for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) ++call.phase;
   for (unsigned kind = 0; kind < kinds; ++kind)
-    for (const std::size_t n : sizes)
+    for (const std::size_t n : sizes_of(block))
       for (const Company& who : companies(of, settings)) {
         const std::optional<Payload> context = context_of(of, call, n, who, kind);
         if (!context) continue;
         call.context = *context;
         if (!same_outcome(runs, of, call, n, kind, who.ranks)) return false;
       }
+  return true;
+}
+
+bool matches_reference(const VerifiedFunctions& runs, const Codec& codec, const Settings& settings) {
+  const Impl& impl = codec.reference();
+  const VerifiedFunctions reference = {
+      [&](std::string_view, const Call& told, const EncodeInput& in, Bytes out) {
+        return impl.encode(told, in, out);
+      },
+      [&](std::string_view, const Call& told, std::span<const ByteView> payloads, const Merge& how,
+          std::span<float> out) { return impl.decode(told, payloads, how, out); }};
+  const Call call = call_of(settings);
+  for (unsigned kind = 0; kind < kAllKinds; ++kind)
+    for (const std::size_t n : sizes_of(1024))
+      if (!same_outcome(call, n, kind, runs, reference, codec.phases[0].bound(settings, n),
+                        [](Payload&) { return true; }))
+        return false;
   return true;
 }
 

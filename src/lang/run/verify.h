@@ -23,5 +23,7 @@ struct VerifiedFunctions {
 inline constexpr unsigned kAllKinds = 6;
 bool matches_interpreter(const VerifiedFunctions& runs, const Combination& of, const Settings& settings,
                          unsigned kinds);
+// The same check against the reference of a codec of one phase, with all kinds of values.
+bool matches_reference(const VerifiedFunctions& runs, const Codec& codec, const Settings& settings);
 
 }  // namespace tithe::lang

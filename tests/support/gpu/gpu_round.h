@@ -32,7 +32,8 @@ inline Status synchronise_there(Session& session, std::span<const std::size_t> s
 
 // Codecs with kernels and some without, each with a strategy, with TITHE_TEST_FULL=1 with two; worlds by turns.
 inline std::vector<Combination> gpu_combinations() {
-  const std::vector<std::string> specs = {"onebit", "qsgd:bits=4", "tbq", "fp8", "topk:ratio=0.05", "mixed"};
+  const std::vector<std::string> specs = {"onebit",          "qsgd:bits=4", "tbq",        "fp8",
+                                          "topk:ratio=0.05", "mixed",       "eden:bits=3"};
   const int worlds[] = {2, 3, 4, 1};
   const auto strategies = all_strategies();
   std::vector<Combination> all;

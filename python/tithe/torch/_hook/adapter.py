@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,7 @@ class OptimizerAdapter:
     kind = ""  # its key in a saved state
     suffix = ""  # of the keys of its side tensors; "" if it has none
     codec = ""  # for the side tensors
+    local: Collection[int] = ()  # ids of parameters whose gradients are not exchanged in backward
 
     def __init__(self, optimizer: torch.optim.Optimizer, views: ParameterViews) -> None:
         """views: of the model's parameters. The adapter serves those that the optimizer steps and that train."""
@@ -69,6 +70,9 @@ class OptimizerAdapter:
 
     def before_exchange(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         """Reads this rank's gradients of a bucket. The session sends the values that it leaves there."""
+
+    def end_hand_over(self, session: _core.Session) -> None:
+        """After the last bucket of a round was handed over: may hand over more tensors, the same on all ranks."""
 
     def after_exchange(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
         """Reads the mean over the ranks, after the commit."""

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One bucket of one step: from the hook to the session, and back to DDP."""
 
+from __future__ import annotations
+
 import signal
 import sys
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd.profiler import record_function
@@ -14,6 +17,9 @@ from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.adapter import OptimizerAdapter
 from tithe.torch._hook.round_groups import RoundGroups, Split
 
+if TYPE_CHECKING:
+    from tithe.torch._hook.weights import RoundWeight
+
 _POLL_SECONDS = 0.1  # between two checks for Ctrl-C
 
 
@@ -22,7 +28,7 @@ class Job:
 
     __slots__ = (
         "adapters", "done", "error", "future", "groups", "last", "layout", "number", "parameters", "result", "returned",
-        "route", "tensor", "ticket",
+        "route", "tensor", "ticket", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -34,9 +40,10 @@ class Job:
         adapters: Sequence[OptimizerAdapter] = (),
         parameters: Sequence[torch.Tensor] = (),
         groups: RoundGroups | None = None,
+        weight: RoundWeight | None = None,
     ) -> None:
         """number: of the bucket. last: whether the bucket ends its step. adapters: they see the parameters' values
-        before and after the exchange."""
+        before and after the exchange. weight: of this rank in the round; the adapters see weighted values."""
         self.number = number
         self.layout = layout
         self.route: BucketRoute | None = route
@@ -46,6 +53,7 @@ class Job:
         self.adapters = adapters
         self.parameters = parameters
         self.groups = groups
+        self.weight = weight
         self.ticket = -1
         self.returned = False  # whether the copy back has been started
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=route.devices)
@@ -58,31 +66,43 @@ class Job:
             self.route.inside.wait()
         if self.layout is not None:
             self._sync(session)
-        if self.last and self.groups is not None:
+        if not self.last:
+            return
+        if self.groups is not None:
             self.groups.sync(session)
+        for adapter in self.adapters:
+            adapter.end_hand_over(session)
 
     def _sync(self, session: _core.Session) -> None:
         values = self.route.load()
+        if self.weight is not None:
+            self.weight.apply(values)
         for adapter in self.adapters:
             adapter.before_exchange(self.parameters, values)
+        layout = self.layout
         with record_function("tithe::sync"):
-            if self.groups is None:
-                self.ticket = self.route.sync(session, self.layout)
-            else:
-                self.ticket = self.groups.hand_over(session, self.layout, values.detach())
+            if isinstance(layout, Split):
+                if layout.held is not None:
+                    self.groups.hold(layout.held, values.detach())
+                layout = layout.rest
+            if layout is not None:
+                self.ticket = self.route.sync(session, layout)
 
     def return_early(self) -> None:
         """After the bucket's own exchange, before the commit: copies it back, if its values are complete."""
         if not self.adapters and not isinstance(self.layout, Split):
             self.returned = self.route.return_early()
 
-    def finish_round(self, dropped: bool) -> None:
-        """After the commit: completes the result. dropped: the session has set the values to NaN."""
+    def finish_round(self, dropped: bool, skipped: bool = False) -> None:
+        """After the commit: completes the result. dropped: the session has set the values to NaN. skipped: the round
+        was dropped because a rank skipped it, so the gradients are 0."""
         if self.returned and not dropped:
             return
         values = self.route.open_result()
-        for adapter in self.adapters:
+        for adapter in self.adapters if self.layout is not None else ():
             adapter.after_exchange(self.parameters, values)
+        if skipped:
+            values.zero_()
         self.route.store()
 
     def end(self, error: BaseException | None) -> None:

@@ -21,6 +21,8 @@ Names = Mapping[int, tuple[str, torch.nn.Parameter]]  # by id
 class ParameterViews:
     """Whole parameters, as in DDP's buckets."""
 
+    part = ""  # what divides parameters, if buckets have a part of each
+
     def __init__(self, names: Names) -> None:
         self.names = names
 

@@ -27,14 +27,16 @@ def over_round(options: Mapping[str, Any]) -> bool:
 
 
 class Split:
-    """The layout of a bucket in two parts: `held` waits for the last bucket, `rest` (or None) is handed over now."""
+    """The layout of a bucket of which a part waits or is not exchanged.
+
+    `rest` (or None) is handed over now, and `held` (or None) with the last bucket. Other values stay as they are.
+    """
 
     __slots__ = ("held", "rest")
 
-    def __init__(self, layout: _core.Layout, grouped: list[int], count: int) -> None:
-        alone = sorted(set(range(count)) - set(grouped))
-        self.rest = layout.pick(alone) if alone else None
-        self.held = layout.pick(grouped)
+    def __init__(self, layout: _core.Layout, now: list[int], later: list[int]) -> None:
+        self.rest = layout.pick(now) if now else None
+        self.held = layout.pick(later) if later else None
 
 
 class RoundGroups:
@@ -44,16 +46,12 @@ class RoundGroups:
         self._options = options
         self._held: list[tuple[_core.Layout, torch.Tensor]] = []
 
-    def split(self, layout: _core.Layout, keys: list[str], sizes: list[int]) -> _core.Layout | Split:
-        grouped = _core.in_groups(self._options, keys, sizes)
-        return Split(layout, grouped, len(keys)) if grouped else layout
+    def in_groups(self, keys: list[str], sizes: list[int]) -> list[int]:
+        """The places of the tensors that wait for the last bucket."""
+        return _core.in_groups(self._options, keys, sizes)
 
-    def hand_over(self, session: _core.Session, layout: _core.Layout | Split, values: torch.Tensor) -> int:
-        """A ticket, or -1 if the whole bucket is held back."""
-        if not isinstance(layout, Split):
-            return session.sync_at(layout, values)
-        self._held.append((layout.held, values))
-        return -1 if layout.rest is None else session.sync_at(layout.rest, values)
+    def hold(self, layout: _core.Layout, values: torch.Tensor) -> None:
+        self._held.append((layout, values))
 
     def sync(self, session: _core.Session) -> None:
         """After the last bucket of a step: hands over the tensors that were held back. The commit waits for them."""

@@ -4,7 +4,7 @@
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from tithe._schedule import Evaluations
 from tithe._stats import by_tensor, plan_text, summed_up
 from tithe.torch._common.checks import DTYPES
 from tithe.torch._common.parameter_keys import NO_WALK, ParameterKeys
-from tithe.torch._device.device import check_device, cuda_stream
+from tithe.torch._device.device import check_device, cuda_stream, device_of
 from tithe.torch._device.route import BucketRoute, DeviceRoute, HostExchange, LossScale, PinnedRoute
 from tithe.torch._hook.adapter import OptimizerAdapter
 from tithe.torch._hook.backward_times import BackwardTimes
@@ -24,6 +24,7 @@ from tithe.torch._hook.reducer import Reducer, backward_is_running, in_backward
 from tithe.torch._hook.report import Report
 from tithe.torch._hook.round_groups import RoundGroups, Split
 from tithe.torch._hook.session_end import clear_frames, end_session, left
+from tithe.torch._hook.weights import RoundWeight, WeightJob
 from tithe.torch._hook.workers import BackwardEnded, Barrier, WorkerPool
 
 _GONE = ("peer_lost", "timeout", "cancelled")  # codes of errors after which the ranks do not meet again
@@ -60,6 +61,11 @@ class RunningSession:
         self.open = False  # whether a step is open: its first bucket has come, and its backward has not ended
         self.backward: BackwardTimes | None = None  # while something is traced
         self.adapters: Sequence[OptimizerAdapter] = ()
+        self.weigh: Callable[[], float] | None = None  # the weight of this rank's step, if steps have weights
+        self.weight: RoundWeight | None = None  # of the open or the last step
+        self.skips = False  # whether this rank skips the step that begins now
+        self.forward_begun = False  # whether a forward of the open step has begun
+        self.local: frozenset[int] = frozenset()  # ids of parameters whose gradients stay this rank's own
         # Runs when the State is collected or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.workers.stop, False)
 
@@ -72,9 +78,17 @@ class RunningSession:
                 self.last = {figure: figure(self.session) for figure in (summed_up, by_tensor, plan_text)}
             self.workers.stop(True)
 
+    @property
+    def last_round_dropped(self) -> bool:
+        return self.session.last_round_dropped or (self.weight is not None and self.weight.dropped)
+
     def figure(self, of: Callable[[_core.Session], Any]) -> Any:
         """summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
         return self.last[of] if self.last else of(self.session)
+
+    def device(self) -> contextlib.AbstractContextManager[None]:
+        """Makes the parameters' accelerator the current device, if they are on one."""
+        return device_of(parameter for _, parameter in self.keys.names.values())
 
     def drain(self) -> None:
         """Returns when the worker has finished all jobs."""
@@ -123,6 +137,14 @@ class RunningSession:
         self.workers.check()
         self.session.present()
 
+    def failed(self) -> bool:
+        """Whether the session has ended, or a step was left."""
+        try:
+            self.check()
+        except (ValueError, _core.Error):
+            return True
+        return self.open
+
     def check_ranks_present(self) -> None:
         """Between steps: raises the error that ended the session if some rank will not come again."""
         try:
@@ -160,8 +182,10 @@ class RunningSession:
             route = self._route(bucket, buffer, loss_scale, inside)
             if first:
                 self._send_side_tensors(bucket.index())
+                self._send_weight(bucket.index())
             self._mark_backward(bucket.is_last())
-            job = Job(bucket.index(), layout, route, bucket.is_last(), self.adapters, parameters, self.groups)
+            last, groups = bucket.is_last(), self.groups
+            job = Job(bucket.index(), layout, route, last, self.adapters, parameters, groups, self.weight)
             self.send(job)
         return job
 
@@ -192,6 +216,13 @@ class RunningSession:
                     layout.side = True
                 self.send(Job(number, layout, BucketRoute(values, inside=gathering)))
 
+    def _send_weight(self, number: int) -> None:
+        if self.weigh is not None:
+            mine = 0.0 if self.skips else self.weigh()
+            self.weight = RoundWeight(mine, self.options.average)
+            self.workers.start_feeder()  # the exchange of weights waits for all ranks, and backward does not
+            self.send(WeightJob(number, self.weight))
+
     def _mark_backward(self, last: bool) -> None:
         if self.backward is not None and (passed := self.backward.bucket(last)):
             self.session.mark("backward", *passed)
@@ -208,7 +239,7 @@ class RunningSession:
         """
         with self.workers.waiting():
             job.wait()
-        self.open = False
+        self.open = self.forward_begun = False
         self.workers.step_ended()
         if job.error is not None:
             raise job.error
@@ -242,7 +273,15 @@ class RunningSession:
         """Ends a step without a last bucket: it consists of the buckets that came. buffer: of one of them."""
         self._mark_backward(True)
         self.keys.end(NO_WALK)
-        end = Job(-1, None, BucketRoute(buffer[:0]), last=True, groups=self.groups)
+        end = Job(
+            -1,
+            None,
+            BucketRoute(buffer[:0]),
+            last=True,
+            adapters=self.adapters,
+            groups=self.groups,
+            weight=self.weight,
+        )
         with self.workers.starting():
             self.send(end)
         self.finish(end)
@@ -256,6 +295,11 @@ class RunningSession:
             job.wait()
         if job.error is not None:
             raise job.error
+
+    def keep_local(self, numbers: Iterable[int]) -> None:
+        """The gradients of these parameters, by id, are not exchanged. Between steps."""
+        self.local = frozenset(numbers)
+        self.layouts.clear()
 
     # ---- layouts
 
@@ -288,8 +332,11 @@ class RunningSession:
         rows = [p[0].numel() if p.dim() > 1 and p.numel() > 0 else p.numel() for p in parameters]
         sizes = [p.numel() for p in parameters]
         layout = _core.Layout(keys, sizes, DTYPES[buffer.dtype], rows)
-        if self.groups is not None:
-            layout = self.groups.split(layout, keys, sizes)
+        exchanged = [place for place, number in enumerate(ids) if number not in self.local]
+        grouped = set(self.groups.in_groups(keys, sizes)) if self.groups is not None else set()
+        if grouped or len(exchanged) < len(keys):
+            now = [place for place in exchanged if place not in grouped]
+            layout = Split(layout, now, [place for place in exchanged if place in grouped])
         self.layouts[number] = (ids, buffer.dtype, memory, layout)
         return layout
 

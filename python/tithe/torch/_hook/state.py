@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
-from tithe._choices import Choices, choices_text, clipped, warn_uncompressed
 from tithe._choices import check_model as check_choices
+from tithe._choices import choices_text, clipped, warn_uncompressed
 from tithe._exchange import all_gather_bytes, together
 from tithe._schedule import Evaluations, agree
 from tithe._session import make_options, refuse_unknown, transport_text
@@ -29,19 +29,22 @@ from tithe.torch._hook.backward_times import BackwardTimes
 from tithe.torch._hook.job import Job
 from tithe.torch._hook.round_groups import over_round
 from tithe.torch._hook.running_session import RunningSession
-from tithe.torch._hook.saved_state import Saved
+from tithe.torch._hook.skipped_step import SkippedSteps
 from tithe.torch._hook.state_registry import opened, watch
+from tithe.torch._hook.steps import Steps
 from tithe.torch._hook.unapplied_rounds import UnappliedRounds
+from tithe.torch._hook.weights import WEIGHTS, check_weight, weight_of
 
 _log = logging.getLogger("tithe.torch")
 
 DEFAULT = _core.Options()  # the defaults of include/tithe/session.h
 
 
-class _Slots(Saved):
+class _Slots(Steps):
     # Not in State.__slots__, which are the settings alone and compare equal after pickling.
     __slots__ = (
-        "__weakref__", "_adapters", "_model", "_model_known", "_names", "_running", "_saved", "_unapplied", "_unused",
+        "__weakref__", "_adapters", "_model", "_model_known", "_names", "_plain", "_plain_now", "_running", "_saved",
+        "_skipped", "_unapplied", "_unused",
     )  # fmt: skip
 
 
@@ -56,6 +59,9 @@ class State(_Slots):
     parameters: (name, parameter) pairs, such as model.named_parameters(), by which residuals get their names. Without
     them the State takes the names of the model that registers it.
     loss_scale: a function that returns the factor of the loss (GradScaler.get_scale).
+    weight: a function that returns how much this rank's gradient counts in the step whose first bucket is handed over,
+    such as the tokens of the batch. The result is then sum(weight x gradient) / sum(weight) over the ranks. 0 skips
+    the step. On all ranks or on none (docs/guide/steps.md).
     choices: rules for single parameters (docs/guide/choices.md): a dict such as
     {"*embedding*": "qtopk:ratio=0.03", "*.bias": "fp32"}, JSON text, or the path of a file with either. A rule with the
     name of a parameter that the model does not have raises ValueError. A pattern that matches no parameter gives a
@@ -73,7 +79,7 @@ class State(_Slots):
     A pickle has the settings and this rank's residuals, without the process group.
     """
 
-    __slots__ = ("codec", "loss_scale", "options", "process_group", "strategy")
+    __slots__ = ("codec", "loss_scale", "options", "process_group", "strategy", "weight")
     __module__ = "tithe.torch"  # the public place, which a pickle names
 
     def __init__(
@@ -84,16 +90,19 @@ class State(_Slots):
         strategy: str = DEFAULT.strategy,
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = (),
         loss_scale: Callable[[], float] | None = None,
+        weight: Callable[[], float] | None = None,
         clip: float = 0.0,
         **options: Any,
     ) -> None:
-        refuse_unknown(options, "clip", "groups", "loss_scale", "parameters", "process_group")
+        refuse_unknown(options, "clip", "groups", "loss_scale", "parameters", "process_group", "weight")
         check_group(process_group)
         check_callable(loss_scale)
+        check_weight(weight, codec, options)
         self.process_group = process_group
         self.codec = clipped(codec, clip)
         self.strategy = strategy
         self.loss_scale = loss_scale
+        self.weight = weight
         self.options = {**options, "choices": choices_text(options["choices"])} if "choices" in options else options
         self._session_options()
         self._begin(by_name(check_pairs(parameters)), None)
@@ -107,11 +116,17 @@ class State(_Slots):
         self._model: weakref.ref[DistributedDataParallel] | None = None
         self._adapters: Any = None  # an OptimizerAdapters, see _optimizer/adapters.py
         self._unapplied: UnappliedRounds | None = None
+        self._skipped: SkippedSteps | None = None
+        self._plain: tuple[RunningSession, str] | None = None
+        self._plain_now = False
         self._unused = watch(self)
 
     def _session_options(self, **other: str) -> tuple[str, _core.Options]:
         over_round(self.options)
-        rest = {**self.options, **other}
+        return self._options_of({**self.options, **other})
+
+    def _options_of(self, given: Mapping[str, Any], **other: str) -> tuple[str, _core.Options]:
+        rest = {**given, **other}
         rest.pop("groups", None)
         transport = transport_text(rest)
         return transport, make_options({"codec": self.codec, "strategy": self.strategy, **rest})
@@ -132,13 +147,21 @@ class State(_Slots):
             if self._saved is not None:
                 self._check_saved(self._saved, rank, world)
             settings = self._session_options()
+            ruled = self._choices() or "link" in self.options or world >= settings[1].min_values
+            if self.weight is not None and ruled and not _core.is_auto(self.codec):
+                self.options = {**self.options, "choices": self._with_weights(self._choices())}
+                settings = self._session_options()
             if _core.is_auto(self.codec) and not self._names:
                 raise ValueError(
                     f"codec={self.codec!r} decides by the names of parameters, and this State knows none: "
                     "tithe.torch.attach(model, ...), or State(parameters=model.named_parameters(), ...)"
                 )
-            trained = [(name, p) for name, p in self._names.values() if p.requires_grad]
-            check_choices(settings[1], [*trained, *(self._adapters.side_views() if self._adapters else ())])
+            local = self._adapters.local() if self._adapters is not None else set()
+            trained = [(name, p) for n, (name, p) in self._names.items() if p.requires_grad and n not in local]
+            sides = self._adapters.side_views() if self._adapters is not None else []
+            if self.weight is not None:
+                sides.append((WEIGHTS, torch.empty(world)))
+            check_choices(settings[1], [*trained, *sides])
             if rank == 0:
                 warn_uncompressed(settings[1], trained)
             return settings
@@ -150,7 +173,7 @@ class State(_Slots):
             return self._all_gather(mine, patience, doing)
 
         transport, options = together(group, patience, doing, prepare)
-        check_alike(self._names, gather, shared_options(options))
+        check_alike(self._names, gather, {"weight": self.weight is not None, **shared_options(options)})
         session = _core.open(transport, rank, world, gather, options)
         opened_choices = session.choices
         evaluations = Evaluations(options)
@@ -160,13 +183,15 @@ class State(_Slots):
             self._saved = None
         over = over_round(self.options)
         self._running = RunningSession(session, evaluations, keys, opened_choices, options, over, logs=rank == 0)
-        self._watch_reducer()
+        if self.weight is not None:
+            self._running.weigh = functools.partial(weight_of, self.weight)
+        self._watch_reducer(self._running)
         if self._adapters is not None:
             self._running.adapters = self._adapters.all
             for adapter in self._adapters.all:
                 adapter.opened(self._running)
         if self._unapplied is not None:
-            self._unapplied.opened(session)
+            self._unapplied.opened(self._running)
         opened[id(self)] = self
         self._watch_backward()
 
@@ -179,6 +204,7 @@ class State(_Slots):
         if self._unapplied is not None:
             self._unapplied.remove()
         opened.pop(id(self), None)
+        self._close_plain()
         if self._running is not None:
             self._running.close()
 
@@ -225,17 +251,17 @@ class State(_Slots):
 
     def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         self.open()
-        running = self._running
+        running = self._current
         if not self._model_known:  # open() was called before a model registered the State
             self._find_model()
             running.keys.names = self._names
             self._model_known = True
-            self._watch_reducer()
+            self._watch_reducer(running)
         return self._future_of(running.start(bucket, self.loss_scale))
 
     def _future_of(self, job: Job) -> torch.futures.Future[torch.Tensor]:
         """The future for which DDP waits."""
-        running = self._running
+        running = self._current
         future = job.future.then(job.value)
         if job.last:
             # finish() raises the error itself, with its type and `peer`; DDP would raise a text about a future. And
@@ -253,10 +279,10 @@ class State(_Slots):
             running.expect_end(job)
         return future
 
-    def _watch_reducer(self) -> None:
+    def _watch_reducer(self, running: RunningSession) -> None:
         model = self._model() if self._model is not None else None
         if model is not None:
-            self._running.reducer.watch(model, self._key_of())
+            running.reducer.watch(model, self._key_of())
 
     def _key_of(self) -> Callable[[torch.Tensor], int | None]:
         """The key of a parameter in ParameterKeys. Threads hold the function, so it must not refer to the State."""
@@ -289,36 +315,6 @@ class State(_Slots):
         mine = together(group, patience, doing, numbers, running.check)
         of_ranks = [json.loads(blob) for blob in self._all_gather(mine.encode(), patience, doing, running.check)]
         running.evaluations.tell(running.session, *running.evaluations.read(**agree(of_ranks)))
-
-    # ---- new choices, undo
-
-    def propose(self, choices: Choices, round: int = 0) -> None:
-        """Proposes new choices for all ranks from step `round` on; 0: as soon as all ranks are ready
-        (docs/guide/choices.md).
-
-        On rank 0 alone, at any time after the first step; the other ranks call nothing. choices: as in State(); None:
-        no rules. Residuals are kept, and saved states have the choices in force. ValueError for choices that a State
-        would refuse, for a step that has begun, on other ranks, and while another proposal is under way.
-        """
-        self._open_session().propose(choices_text(choices), round)
-
-    def proposal(self) -> dict[str, Any]:
-        """The result of the last proposal: see tithe.Session.proposal()."""
-        return self._open_session().proposal()
-
-    def undo(self) -> None:
-        """Takes back the exchange of the last step, if the step is not to count: see tithe.Session.undo().
-
-        On all ranks, between backward() and the next backward(), for a State with undo=True. The gradients stay as they
-        are: do not step with them.
-        """
-        session = self._open_session()
-        with self._running.between_steps():
-            session.undo()
-            for adapter in self._adapters.all if self._adapters is not None else ():
-                adapter.undo()
-            if self._unapplied is not None:
-                self._unapplied.applied()
 
     @property
     def ratio(self) -> float | None:

@@ -13,16 +13,17 @@ from typing import Any
 
 import torch
 
-from tithe import _core
 from tithe.torch._hook.parameter_views import local_of
+from tithe.torch._hook.running_session import RunningSession
 
 _log = logging.getLogger("tithe.torch")
 
 _TEXT = (
     "the gradients of round %d were cleared without a step() of the optimizer that attach() was given. The round also "
-    "delivered residuals of earlier steps, and these are lost now. If the loop skips a step or computes gradients that "
-    "it does not apply (SAM), call state.undo() on every rank before it clears them (attach(..., undo=True)). If "
-    "another optimizer steps the model, attach() must be given that one (docs/guide/footguns.md)"
+    "delivered residuals of earlier steps, and these are lost now. If the loop computes gradients that it does not "
+    "apply (SAM), run that backward inside state.without_residual(). If it skips a step, call state.undo() on every "
+    "rank before it clears the gradients (attach(..., undo=True)). If another optimizer steps the model, attach() must "
+    "be given that one (docs/guide/footguns.md)"
 )
 
 
@@ -31,7 +32,7 @@ class UnappliedRounds:
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], trained: Iterable[torch.nn.Parameter]) -> None:
         """trained: the model's parameters in its own order."""
-        self._session: _core.Session | None = None
+        self._running: RunningSession | None = None
         self._applied = 0  # rounds that were complete at the last step() or undo()
         trained = [p for p in trained if p.requires_grad and p.numel() > 0]
         # Backward reaches the last parameter first, before any other gradient of the step exists.
@@ -51,25 +52,25 @@ class UnappliedRounds:
         if self._watched is not None:  # a hook of a parameter's gradient runs before the gradient is accumulated
             self._hooks.append(self._watched.register_hook(reached))
 
-    def opened(self, session: _core.Session) -> None:
-        self._session = session
+    def opened(self, running: RunningSession) -> None:
+        self._running = running
         self.applied()
 
     def applied(self) -> None:
         """Notes that all rounds so far were applied or taken back."""
-        if self._session is not None:
+        if self._running is not None:
             with contextlib.suppress(ValueError):  # an error has closed the session
-                self._applied = self._session.round()
+                self._applied = self._running.session.round()
 
     def check(self) -> None:
         """At the beginning of backward: warns if the last round's gradients were cleared without a step."""
-        if self._session is None or self._watched is None:
+        if self._running is None or self._watched is None:
             return
         try:
-            rounds = self._session.round()
+            rounds = self._running.session.round()
         except ValueError:  # an error has closed the session
             return
-        if rounds <= self._applied or self._session.last_round_dropped:
+        if rounds <= self._applied or self._running.last_round_dropped:
             return
         gradient = self._watched.grad
         local = None if gradient is None else local_of(gradient)  # a rank may have an empty shard
@@ -82,4 +83,4 @@ class UnappliedRounds:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        self._session = None
+        self._running = None

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.optim.AdamW: torch's AdamW with the codec's error removed from the divisor."""
 
-import logging
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,13 +8,10 @@ from typing import Any
 import torch
 
 from tithe import _core
-from tithe._choices import is_lossless
 from tithe.torch._hook.adapter import parameters_of
 from tithe.torch._hook.parameter_views import local_of
-from tithe.torch._hook.state_registry import opened
 from tithe.torch._optimizer.squares import Squares
-
-_log = logging.getLogger("tithe.torch")
+from tithe.torch._optimizer.steps import warn_if_not_attached, without_hooks
 
 PART = "exp_avg_sq_part"  # this class's key in the state of a parameter
 
@@ -83,18 +79,6 @@ class AdamW(torch.optim.AdamW):
         """Whether it is attached to a model."""
         return any(adapter is not None for adapter in (self._squares, self._exact, self._clips))
 
-    def _warn_if_not_attached(self) -> None:
-        """Warns if a State compresses the gradients of this optimizer and attach() did not receive it."""
-        mine = {id(p) for p in parameters_of(self)}
-        for state in list(opened.values()):
-            if not mine.isdisjoint(state._names) and not is_lossless(state.codec, state._choices()):
-                if state._running.rank == 0:
-                    _log.warning(
-                        "tithe.torch.optim.AdamW steps as torch.optim.AdamW, since attach() was not given it: "
-                        "tithe.torch.attach(model, optimizer=optimizer)"
-                    )
-                return
-
     def _clip(self) -> None:
         """Scales gradients down to max_norm, as torch.nn.utils.clip_grad_norm_ does."""
         if self.max_norm == 0:
@@ -112,15 +96,15 @@ class AdamW(torch.optim.AdamW):
             with torch.enable_grad():
                 loss = closure()
         if not (self._stepped or self._attached):
-            self._warn_if_not_attached()
+            warn_if_not_attached(self)
         self._stepped = True
         self._clip()
         if self._squares is None:
-            _plain(torch.optim.AdamW.step)(self)
+            without_hooks(torch.optim.AdamW.step)(self)
             return loss
         self._take(self._squares)
         if self._exact is not None and self._exact.is_exact():
-            _plain(torch.optim.AdamW.step)(self)
+            without_hooks(torch.optim.AdamW.step)(self)
         else:
             for group in self.param_groups:
                 for p in group["params"]:
@@ -212,8 +196,3 @@ def _step(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None
         square = torch.maximum(most, square, out=most)
     root = (square.sqrt() / math.sqrt(1 - beta2**step)).add_(group["eps"])
     p.addcdiv_(mean, root, value=-lr / (1 - beta1**step))
-
-
-def _plain(step: Any) -> Any:
-    """The step without torch's wrapper: it calls the hooks, and is around this class's own step already."""
-    return step.__wrapped__ if getattr(step, "hooked", False) else step

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
-from tithe._choices import is_lossless, prepend_rules
+from tithe._choices import add_rules, is_lossless
 from tithe._studied import DEFAULTS, OWN, STUDIED
 from tithe.torch._common.checks import some
 from tithe.torch._hook.adapter import OptimizerAdapter, parameters_of
@@ -21,6 +21,16 @@ from tithe.torch._hook.unapplied_rounds import UnappliedRounds
 from tithe.torch._optimizer.adamw import AdamW
 from tithe.torch._optimizer.clipping import Clipping
 from tithe.torch._optimizer.exact_steps import ExactSteps
+from tithe.torch._optimizer.muon_rules import (
+    GRADIENTS,
+    MUON,
+    UPDATE,
+    OwnMuon,
+    check_settings,
+    is_muon,
+    muon_objection,
+    muon_rules,
+)
 from tithe.torch._optimizer.squares import Squares
 
 _log = logging.getLogger("tithe.torch")
@@ -50,44 +60,63 @@ def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
     for each in out:
         if not any(id(p) in names for p in parameters_of(each)):
             raise ValueError(f"{type(each).__name__} has none of this model's parameters: give each model its own")
-    if sum(isinstance(each, AdamW) for each in out) > 1:
-        raise ValueError("two tithe.torch.optim.AdamW: make one of them, with a group for each kind of parameter")
+    for kind in (AdamW, OwnMuon):
+        if sum(isinstance(each, kind) for each in out) > 1:
+            name = kind.__name__
+            raise ValueError(f"two tithe.torch.optim.{name}: make one of them, with a group for each kind of parameter")
     return out
 
 
-def adapt(state: State, optimizers: Sequence[torch.optim.Optimizer], views: ParameterViews, warns: bool = True) -> None:
-    """Gives a State its optimizers, before it opens, and adds rules for the side tensors to its choices.
+def adapt(
+    state: State,
+    optimizers: Sequence[torch.optim.Optimizer],
+    views: ParameterViews,
+    warns: bool = True,
+    codec_given: bool = True,
+) -> None:
+    """Gives a State its optimizers, before it opens, and adds rules for side tensors and for matrices to its choices.
 
-    warns: whether this rank may warn; of its group, rank 0 does.
+    warns: whether this rank may warn; of its group, rank 0 does. codec_given: whether the user named the codec.
     """
     warns = warns and dist.get_rank(state._group()) == 0
     if optimizers:
         state._unapplied = UnappliedRounds(optimizers, [p for _, p in views.names.values()])
-    adapters = OptimizerAdapters(optimizers, views, state.codec, state._choices(), warns)
-    if not adapters.all and adapters.exact is None:
+    adapters = OptimizerAdapters(optimizers, views, state, warns)
+    owned = dist.get_world_size(state._group()) > 1
+    before, after = muon_rules(optimizers, views, state.codec, state._choices(), codec_given, owned)
+    if not (adapters.all or adapters.exact or before or after):
         return
-    final = prepend_rules(adapters.rules(), state._choices())
+    before = {**adapters.rules(), **before}
+    adapters.before, adapters.after = before, after
+    final = state._with_weights(adapters.with_rules(state._choices()))
     first = final
     if adapters.exact is not None:
         options = state._session_options()[1]
         state._session_options(choices=final)
         exact = {f">= {options.min_values}": adapters.exact.warmup_codec}
-        first = prepend_rules(adapters.rules(), json.dumps(exact))
+        first = state._with_weights(add_rules({**before, **after}, json.dumps(exact)))
         adapters.all.insert(0, ExactSteps(adapters.exact, views, final))  # the others ask it whether a step is exact
     state.options = {**state.options, "choices": first}
     state._session_options()
-    state._adapters = adapters
+    if adapters.all:
+        state._adapters = adapters
 
 
 class OptimizerAdapters:
-    """The adapters of a State. exact: the optimizer that has exact steps, if one has."""
+    """The adapters of a State. exact: the optimizer that has exact steps, if one has.
+
+    before, after: rules before and after those of the user.
+    """
 
     def __init__(
-        self, optimizers: Sequence[torch.optim.Optimizer], views: ParameterViews, codec: str, choices: str, warns: bool
+        self, optimizers: Sequence[torch.optim.Optimizer], views: ParameterViews, state: State, warns: bool
     ) -> None:
-        """codec, choices: the State's, as text. warns: whether this rank warns."""
+        """state: before it opens. warns: whether this rank warns."""
+        codec, choices = state.codec, state._choices()
         self.all: list[OptimizerAdapter] = []
         self.exact: AdamW | None = None
+        self.before: dict[str, str] = {}
+        self.after: dict[str, str] = {}
         for each in optimizers:
             if ("feedback=momentum" in codec or "feedback=momentum" in choices) and _has_momentum(each):
                 raise ValueError(
@@ -99,10 +128,27 @@ class OptimizerAdapters:
                 warn(each, codec, choices)
             if isinstance(each, AdamW) and not _core.is_auto(codec) and not is_lossless(codec, choices):
                 self._adapt_adamw(each, views)
+            if isinstance(each, OwnMuon):
+                self._adapt_muon(each, views, state)
+
+    def _adapt_muon(self, each: Any, views: ParameterViews, state: State) -> None:
+        _refuse_attached(each)
+        group = state._group()
+        if dist.get_world_size(group) > 1:
+            from tithe.torch._optimizer.matrix_owners import MatrixOwners  # needs torch's Muon
+
+            if state.weight is not None:
+                raise ValueError(
+                    "weight= does not work with tithe.torch.optim.Muon, whose step() takes the plain mean of the "
+                    "matrices' gradients: take torch.optim.Muon, or leave weight= out"
+                )
+            options = state._session_options()[1]
+            check_settings(options, views)
+            self.all.append(MatrixOwners(each, views, group, options.patience))
+        each._attached = True
 
     def _adapt_adamw(self, each: AdamW, views: ParameterViews) -> None:
-        if each._attached:
-            raise ValueError("this optimizer is attached to a model already: State.detach() it there first")
+        _refuse_attached(each)
         wrong = [name for name in _REFUSED if any(group.get(name) for group in each.param_groups)]
         if wrong:
             raise ValueError(f"{wrong[0]}=True steps by code that knows nothing of compressed gradients: leave it out")
@@ -117,16 +163,31 @@ class OptimizerAdapters:
         """The rules for side tensors, which precede the State's choices."""
         return {match: codec for adapter in self.all for match, codec in adapter.rules().items()}
 
+    def with_rules(self, choices: str) -> str:
+        """Choices of the user with the rules for side tensors and matrices."""
+        return add_rules(self.before, choices, self.after)
+
+    def local(self) -> set[int]:
+        """The ids of parameters whose gradients are not exchanged in backward."""
+        return {number for adapter in self.all for number in adapter.local}
+
     def side_views(self) -> list[tuple[str, torch.Tensor]]:
         """The side tensors, as (key, tensor) pairs."""
         return [pair for adapter in self.all for pair in adapter.side_views()]
 
     def state_dict(self) -> dict[str, Any]:
-        return {adapter.kind: adapter.state_dict() for adapter in self.all}
+        """Empty if no adapter has a state."""
+        states = {adapter.kind: adapter.state_dict() for adapter in self.all}
+        return states if any(states.values()) else {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         for adapter in self.all:
             adapter.load_state_dict(saved.get(adapter.kind, {}))
+
+
+def _refuse_attached(optimizer: Any) -> None:
+    if optimizer._attached:
+        raise ValueError("this optimizer is attached to a model already: State.detach() it there first")
 
 
 def _has_momentum(optimizer: torch.optim.Optimizer) -> bool:
@@ -147,7 +208,7 @@ def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> 
 
     "auto" may use every codec that the table of docs/start/choosing.md allows under each of the optimizers.
     """
-    columns = {_column(each)[0] for each in optimizers}
+    columns = {_column(each)[0] for each in optimizers if not is_muon(each)}  # muon_rules() has those of matrices
     if codec is None:
         named = {DEFAULTS.get(column) for column in columns}
         return named.pop() if len(named) == 1 and None not in named else _core.Options().codec
@@ -182,6 +243,8 @@ def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
 
 def _refusal(column: str | None, codec: str) -> str:
     """The table's objection; for an optimizer that the table does not have, all objections."""
+    if column == MUON:
+        return muon_objection(codec)
     found = studied(codec)
     if column is None:
         return "; ".join(f"under {name} {said}" for name, said in found.items() if name != OWN and said != "yes")
@@ -190,10 +253,12 @@ def _refusal(column: str | None, codec: str) -> str:
 
 
 def _codecs_in(choices: str) -> list[str]:
-    """The codecs of rules, in either form. Wrong choices are refused elsewhere."""
+    """The codecs of rules for gradients, in either form. Wrong choices are refused elsewhere."""
     try:
         given = json.loads(choices) if choices else {}
-        rules = given["rules"] if isinstance(given.get("rules"), list) else given.values()
+        long = isinstance(given.get("rules"), list)
+        rules = [(rule.get("match", ""), rule) for rule in given["rules"]] if long else given.items()
+        rules = [rule for match, rule in rules if UPDATE.strip() not in match]
         named = [rule if isinstance(rule, str) else rule.get("codec", "") for rule in rules]
         return [_core.check_codec(codec) for codec in named if codec]
     except (AttributeError, TypeError, ValueError):
@@ -209,4 +274,6 @@ def _column(optimizer: torch.optim.Optimizer) -> tuple[str | None, str]:
         column, better = "AdamW", "take tithe.torch.optim.AdamW, or "
     elif isinstance(optimizer, torch.optim.SGD):
         column = "SGD 0.9" if _has_momentum(optimizer) else "SGD 0.5, tuned rate"
+    elif is_muon(optimizer):
+        return MUON, f"leave codec= out for {GRADIENTS} in Muon's matrices"
     return column, f"{better}leave codec= out for {DEFAULTS.get(column, _core.Options().codec)}"

@@ -76,11 +76,12 @@ class ShardedState(PartState):
         """
         try:
             self.open()
-            begun = self._running.open
+            running = self._current
+            begun = running.open
             if not begun and self._unapplied is not None:
                 self._unapplied.check()
             parameters = group.parameters(flat)
-            self._step.append(self._running.start(Gradients(group.place, parameters, flat), self.loss_scale))
+            self._step.append(running.start(Gradients(group.place, parameters, flat), self.loss_scale))
             if sums:
                 self._summed.append(flat)
             if group.used_at_once(flat, sums):
@@ -103,7 +104,7 @@ class ShardedState(PartState):
         summed, self._summed = self._summed, []
         if self._error is not None or not step:
             return
-        self._running.end(step[-1].tensor)
+        self._current.end(step[-1].tensor)
         for job in step:
             job.future.wait()  # on an accelerator the current stream waits
         for flat in summed:
@@ -146,6 +147,8 @@ def attach_sharded(
     known = over_replicas(module, replicas)
 
     def prepare() -> ShardedState:
+        if options.get("weight") is not None:
+            raise ValueError("weight= is for DistributedDataParallel: fully_shard() averages over other ranks first")
         given = {"process_group", "parameters"} & set(options)
         if given:
             raise ValueError(f"attach() takes {' and '.join(sorted(given))} from the model: leave it out")
@@ -157,7 +160,13 @@ def attach_sharded(
         state = ShardedState(known, codec=chosen, strategy=strategy, parameters=named, **options)
         state._unused.detach()  # errors from here on are exceptions
         scale_of(state.loss_scale)
-        adapt(state, optimizers, ShardViews(groups), warns=all(group.first for group in groups))
+        adapt(
+            state,
+            optimizers,
+            ShardViews(groups),
+            warns=all(group.first for group in groups),
+            codec_given=codec is not None,
+        )
         state._take(module, groups, replicas)
         return state
 

@@ -38,7 +38,7 @@ class ShardJob(Job):
     def sync(self, session: _core.Session) -> None:
         self.ticket = self._hand_over(session)
 
-    def finish_round(self, dropped: bool) -> None:
+    def finish_round(self, dropped: bool, skipped: bool = False) -> None:
         self._finish()
 
 

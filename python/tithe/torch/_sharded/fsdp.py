@@ -7,6 +7,7 @@ Weights come from their owners by all-gathers, without loss by default. Neither 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
-from tithe._choices import check_model, choices_text, prepend_rules
+from tithe._choices import add_rules, check_model, choices_text
 from tithe._exchange import all_gather_bytes, together
 from tithe._session import make_options, refuse_unknown, transport_text
 from tithe.torch._common.checks import usable_timeout
@@ -71,6 +72,14 @@ class FullyShardedState(Figures):
         for undo in self._undo:
             undo()
         self._undo = []
+
+    def skip(self) -> None:
+        """Refused: the other ranks need this rank's weights and gradients in every collective."""
+        raise ValueError("skip() is for DistributedDataParallel: ranks that share a model's weights take every step")
+
+    def without_residual(self) -> contextlib.AbstractContextManager[None]:
+        """Does nothing: no collective of this model keeps a residual."""
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         """Lets go of the network and the thread. stats() and state_dict() still give the last ones.
@@ -175,12 +184,12 @@ def attach_fully_sharded(
 
     def prepare() -> tuple[list[ShardedGroup], str, _core.Options]:
         given.pop("loss_scale", None)  # for residuals
-        refuse_unknown(given, "clip", "groups", "loss_scale", "parameters", "process_group", "weights")
+        refuse_unknown(given, "clip", "groups", "loss_scale", "parameters", "process_group", "weight", "weights")
         refuse_unfit(given, optimizer)
         check_gradients(chosen, user_choices)
         groups = sharded_groups(module)
         transport = transport_text(given)
-        rules = prepend_rules(weights_rules(weights), user_choices)
+        rules = add_rules(weights_rules(weights), user_choices)
         made = {"codec": chosen, "strategy": strategy, **given, "average": False}
         check_model(make_options({**made, "choices": user_choices}), _trained(groups))
         return groups, transport, make_options({**made, "choices": rules})

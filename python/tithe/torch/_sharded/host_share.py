@@ -18,6 +18,8 @@ from tithe.torch._sharded.inside import InsideState, gathered_inside
 class HostShare(ParameterViews):
     """This rank's rows. names: of the model's parameters. state: knows how the parameters are split."""
 
+    part = "attach(inside=)"
+
     def __init__(self, names: Names, state: InsideState) -> None:
         super().__init__(names)
         self.group = state._inside

@@ -157,7 +157,7 @@ class InsideState(PartState):
         exchange = ShareExchange(self._inside, splits, buffer, self._session_options()[1].patience)
         shares = [self._shares[id(p)][1] for p in parameters]
         share = _ShareBucket(bucket, [s for s in shares if s.numel() > 0], exchange.share)
-        return self._future_of(self._running.start(share, self.loss_scale, exchange))
+        return self._future_of(self._current.start(share, self.loss_scale, exchange))
 
     def _key_of(self) -> Callable[[torch.Tensor], int | None]:
         shares = self._shares

@@ -23,6 +23,13 @@ class PartState(State):
         """This rank's residuals and counters: save one per rank, or give the State to torch.distributed.checkpoint."""
         return labelled(self._whole_state(), dist.get_rank(), dist.get_world_size())
 
+    def skip(self) -> None:
+        """Refused: other ranks average with this one outside tithe."""
+        raise ValueError(
+            "skip() is for a DistributedDataParallel without inside=: here the process group averages gradients with "
+            "ranks of the same host or of other shards, which wait for this rank's backward"
+        )
+
     def gathered_state_dict(self) -> dict[str, Any]:
         """Refused: the ranks have different parts, and rank 0 would need memory for all of them."""
         raise ValueError(

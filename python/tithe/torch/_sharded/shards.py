@@ -13,6 +13,8 @@ from tithe.torch._sharded.groups import Group
 class ShardViews(ParameterViews):
     """Shards have padding in the gradients of their group, and none in the optimizer."""
 
+    part = "fully_shard()"
+
     def __init__(self, groups: Sequence[Group]) -> None:
         triples = [triple for group in groups for triple in group.stepped()]
         super().__init__({id(p): (name, p) for name, p, _ in triples})

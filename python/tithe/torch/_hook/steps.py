@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State's methods for single steps: skip(), without_residual(), propose() and undo()."""
+
+import contextlib
+import json
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tithe import _core
+from tithe._choices import Choices, add_rules, choices_text, is_lossless
+from tithe._exchange import together
+from tithe._schedule import Evaluations
+from tithe.torch._common.parameter_keys import ParameterKeys
+from tithe.torch._hook.reducer import in_backward
+from tithe.torch._hook.running_session import RunningSession
+from tithe.torch._hook.saved_state import Saved
+from tithe.torch._hook.skipped_step import SkippedSteps
+from tithe.torch._hook.weights import RULES
+
+_FEEDBACK = ("feedback", "mu", "beta", "mask", "nesterov")  # settings of error feedback in a codec's text
+_ALONE = ("trace", "schedule", "undo")  # options of the State's own rounds
+
+
+class Steps(Saved):
+    """The part of State that treats a step differently from others."""
+
+    __slots__ = ()
+    weight: Callable[[], float] | None
+    _model: weakref.ref[Any] | None
+    _plain: tuple[RunningSession, str] | None  # for rounds without residuals, with the choices that it follows
+    _plain_now: bool
+    _skipped: SkippedSteps | None
+    _adapters: Any
+    _unapplied: Any
+
+    @property
+    def _current(self) -> RunningSession:
+        """Runs the rounds that begin now."""
+        return self._plain[0] if self._plain_now and self._plain is not None else self._running
+
+    # ---- skip
+
+    def skip(self) -> None:
+        """This rank contributes nothing to the present step, and the other ranks go on: docs/guide/steps.md.
+
+        For attach(weight=...). In place of forward and backward, or after an exception in either: out of memory, a bad
+        sample, a loss that is not finite. Returns when the round is over. Then .grad holds the mean over the other
+        ranks, as it does on them: call optimizer.step() as they do.
+        If backward had handed over a bucket before the exception, all ranks drop the round: gradients are 0 on all
+        ranks, and residuals stay.
+        ValueError without weight=, inside a backward, and where a rank cannot skip.
+        """
+        if self.weight is None:
+            raise ValueError(
+                "skip() needs attach(model, weight=...), by which the ranks tell each other before a round who takes "
+                "part: give all ranks weight=lambda: 1 if their gradients count alike"
+            )
+        if in_backward():
+            raise ValueError("skip() was called inside a backward pass: call it after the pass has raised its error")
+        model = self._model() if self._model is not None else None
+        if model is None or self._skipped is None:
+            raise ValueError("skip() needs the model: attach it by tithe.torch.attach(model, weight=...)")
+        if model._join_config.enable:
+            raise ValueError("skip() inside Join: leave Join out, and skip() each step for which a rank has no data")
+        if model.skip_all_reduce_unused_params:
+            raise ValueError("skip() needs all buckets of all ranks: leave skip_all_reduce_unused_params= out")
+        self._open_session()
+        running = self._current
+        if model.static_graph and not running.keys.whole:
+            raise ValueError(
+                "DistributedDataParallel(static_graph=True) learns its graph in the first step, which cannot be "
+                "skipped: leave static_graph= out, or run the first step on every rank"
+            )
+        running.check()
+        self._skipped.skip(model, self, running)
+
+    def _with_weights(self, choices: str) -> str:
+        """Choices by which the weights of the ranks are sent as they are. Without choices small tensors are."""
+        return choices if self.weight is None or next(iter(RULES)) in choices else add_rules(RULES, choices)
+
+    # ---- without residuals
+
+    @contextlib.contextmanager
+    def without_residual(self) -> Iterator[None]:
+        """Rounds inside neither take from the residuals nor add to them: docs/guide/steps.md.
+
+        For gradients that no step applies: SAM's first backward, probes. On all ranks, around whole backward passes.
+        Each gradient is encoded with feedback=none. The first use connects the ranks a second time. Rounds inside are
+        not part of stats(), of schedules, of the trace or of what undo() takes back, and attach(optimizer=) does not
+        see them. If an exception leaves a round inside unfinished, the second connection ends on all
+        ranks.
+        """
+        if self._adapters is not None and self._adapters.local():
+            raise ValueError(
+                "without_residual() does not work with tithe.torch.optim.Muon, whose matrices are exchanged in step(): "
+                "take torch.optim.Muon"
+            )
+        running = self._running_between_steps()
+        if is_lossless(self.codec, self._choices()):
+            yield
+        else:
+            if _core.is_auto(self.codec):
+                raise ValueError(f"without_residual() needs a codec that stays, and codec={self.codec!r} changes it")
+            choices = running.session.choices
+            if self._plain is None or self._plain[1] != choices:
+                self._close_plain()
+                self._plain = self._open_plain(choices), choices
+            self._plain_now = True
+            try:
+                yield
+            except BaseException:
+                if self._plain[0].failed():
+                    self._close_plain()
+                raise
+            finally:
+                self._plain_now = False
+        if self._unapplied is not None:
+            self._unapplied.applied()
+
+    def _running_between_steps(self) -> RunningSession:
+        self.open()
+        with self._running.between_steps():
+            self._running.check()
+        return self._running
+
+    def _open_plain(self, choices: str) -> RunningSession:
+        doing = "tithe.torch.State.without_residual()"
+        rest = {name: value for name, value in self.options.items() if name not in _ALONE}
+        options = {**rest, "choices": plain_choices(choices)}
+        group = self._group()
+        patience = self._session_options()[1].patience
+        transport, made = together(
+            group, patience, doing, lambda: self._options_of(options, codec=plain_codec(self.codec))
+        )
+        rank, world = self._running.rank, self._running.world
+        session = _core.open(transport, rank, world, lambda mine: self._all_gather(mine, patience, doing), made)
+        keys = ParameterKeys(self._names, {})
+        running = RunningSession(session, Evaluations(made), keys, session.choices, made, self._running.over_round)
+        running.weigh = self._running.weigh
+        self._watch_reducer(running)
+        return running
+
+    def _close_plain(self) -> None:
+        if self._plain is not None:
+            self._plain[0].close()
+            self._plain = None
+
+    # ---- new choices, undo
+
+    def propose(self, choices: Choices, round: int = 0) -> None:
+        """Proposes new choices for all ranks from step `round` on; 0: as soon as all ranks are ready
+        (docs/guide/choices.md).
+
+        On rank 0 alone, at any time after the first step; the other ranks call nothing. choices: as in State(); None:
+        no rules. Residuals are kept, and saved states have the choices in force. ValueError for choices that a State
+        would refuse, for a step that has begun, on other ranks, and while another proposal is under way.
+        """
+        text = choices_text(choices)
+        if self._adapters is not None:
+            text = self._adapters.with_rules(text)
+        self._open_session().propose(self._with_weights(text), round)
+
+    def proposal(self) -> dict[str, Any]:
+        """The result of the last proposal: see tithe.Session.proposal()."""
+        return self._open_session().proposal()
+
+    def undo(self) -> None:
+        """Takes back the exchange of the last step, if the step is not to count: see tithe.Session.undo().
+
+        On all ranks, between backward() and the next backward(), for a State with undo=True. The gradients stay as they
+        are: do not step with them.
+        """
+        session = self._open_session()
+        with self._running.between_steps():
+            session.undo()
+            for adapter in self._adapters.all if self._adapters is not None else ():
+                adapter.undo()
+            if self._unapplied is not None:
+                self._unapplied.applied()
+
+
+def plain_codec(codec: str) -> str:
+    """The codec with feedback=none."""
+    name, _, settings = _core.check_codec(codec).partition(":")
+    kept = [each for each in settings.split(",") if each and each.partition("=")[0] not in _FEEDBACK]
+    return f"{name}:{','.join([*kept, 'feedback=none'])}"
+
+
+def plain_choices(choices: str) -> str:
+    """The choices of a session, with feedback=none for each codec."""
+    if not choices:
+        return ""
+    given = json.loads(choices)
+    for rule in given["rules"]:
+        rule.update({name: plain_codec(rule[name]) for name in ("codec", "inside") if name in rule})
+    return json.dumps(given)

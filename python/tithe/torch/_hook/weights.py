@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weighted means: attach(weight=) and State.skip().
+
+Before the first bucket of a round is encoded, the ranks exchange their weights, one float32 per rank, uncompressed.
+Each rank then multiplies its gradient by
+
+    f_r = w_r N / sum(w)
+
+and the mean over the N ranks is sum(w_r g_r) / sum(w). The factors are known before the codec runs, so residuals have
+the unit of the weighted mean in every round, and nothing has to be corrected after the exchange. A rank that skips the
+step has the weight 0.
+
+A rank that skips in the middle of backward has sent a part of its gradient. It sends NaN in the other buckets, so that
+all ranks drop the round and no residual changes. After a dropped round the ranks exchange whether one of them skipped.
+If so, the gradients are 0 instead of NaN.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from tithe import _core
+from tithe.torch._device.route import BucketRoute
+from tithe.torch._hook.job import Job
+
+RULES = {"* (step)": "fp32"}  # for the keys below
+WEIGHTS = "weights (step)"
+_VOID = "void (step)"
+_LEAST, _MOST = 2.0**-64, 2.0**64  # float32 holds a sum of such weights without overflow or underflow
+
+
+def weight_of(weight: Callable[[], float] | None) -> float:
+    """The weight of this rank's step. ValueError for anything but 0 and numbers between 2**-64 and 2**64."""
+    returned: Any = weight() if weight is not None else 1.0
+    try:
+        value = float(returned)
+    except (TypeError, ValueError, RuntimeError):
+        value = math.nan
+    if value != 0 and not _LEAST <= value <= _MOST:
+        raise ValueError(
+            f"weight() gave {returned!r}: must be a number above 0, such as the tokens of this rank's batch, or 0 to "
+            "skip the step"
+        )
+    return value
+
+
+def check_weight(weight: Any, codec: str, options: Mapping[str, Any]) -> None:
+    """ValueError if weight= is no function, or has an option beside it with which it does not work."""
+    if weight is None:
+        return
+    if not callable(weight):
+        raise ValueError(f"weight={weight!r}: must be a function, since the weight is another in each step")
+    if options.get("device", "off") != "off":
+        raise ValueError("weight= needs device='off': a bucket that stays on its GPU is encoded as it is")
+    if "without=" in str(options.get("stragglers", "")):
+        raise ValueError("weight= needs all ranks in every round: leave without= out of stragglers=")
+    if _core.is_auto(codec) and "min_values" in options:
+        raise ValueError(
+            "weight= with codec='auto' needs the default of min_values=, which leaves weights uncompressed"
+        )
+
+
+def _side(key: str, values: int) -> _core.Layout:
+    layout = _core.Layout([key], [values], "float32", [values])
+    layout.side = True
+    return layout
+
+
+class RoundWeight:
+    """The weights of one round. void: this rank skips the round after it has handed over a part of its gradient."""
+
+    def __init__(self, mine: float, average: bool) -> None:
+        self.mine = mine
+        self.void = False
+        self.dropped = False  # whether the round was dropped
+        self._average = average
+        self._factor = math.nan
+
+    def exchange(self, session: _core.Session) -> None:
+        """Computes the factor. Returns when all ranks have begun the round."""
+        weights = torch.zeros(session.world)
+        weights[session.rank] = self.mine
+        session.wait(session.sync_at(_side(WEIGHTS, session.world), weights))
+        # All values come from the exchange, this rank's too: one rounding for all, so equal weights have factor 1.
+        total = math.fsum(weights.tolist())
+        mean = total / session.world if self._average else 1.0
+        self._factor = weights[session.rank].item() / mean if self.mine else 0.0
+
+    def apply(self, values: torch.Tensor) -> None:
+        """Multiplies a bucket of this rank's gradient."""
+        if self.void:
+            values.fill_(math.nan)
+        elif self._factor == 0.0:
+            values.zero_()  # the values may be NaN
+        elif self._factor != 1.0:
+            values.mul_(self._factor)
+
+    def skipped_by_a_rank(self, session: _core.Session) -> bool:
+        """After a dropped round: whether a rank dropped it by skip(). A round of its own, the same on all ranks."""
+        self.dropped = True
+        void = torch.full((1,), float(self.void))
+        session.wait(session.sync_at(_side(_VOID, 1), void))
+        session.commit()
+        return void.item() > 0
+
+
+class WeightJob(Job):
+    """The exchange of weights. It precedes the buckets of its round on the thread that hands them over."""
+
+    __slots__ = ()
+
+    def __init__(self, number: int, weight: RoundWeight) -> None:
+        super().__init__(number, None, BucketRoute(torch.empty(0)), weight=weight)
+
+    def sync(self, session: _core.Session) -> None:
+        self.weight.exchange(session)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the optimizers of tithe.torch.optim share: torch's step without its hooks, and a warning."""
+
+import logging
+from typing import Any
+
+import torch
+
+from tithe._choices import is_lossless
+from tithe.torch._hook.adapter import parameters_of
+from tithe.torch._hook.state_registry import opened
+
+_log = logging.getLogger("tithe.torch")
+
+
+def without_hooks(step: Any) -> Any:
+    """The step without torch's wrapper: it calls the hooks, and is around a subclass's own step already."""
+    return step.__wrapped__ if getattr(step, "hooked", False) else step
+
+
+def warn_if_not_attached(optimizer: torch.optim.Optimizer) -> None:
+    """Warns if a State compresses the gradients of this optimizer and attach() did not receive it."""
+    mine = {id(p) for p in parameters_of(optimizer)}
+    for state in list(opened.values()):
+        if not mine.isdisjoint(state._names) and not is_lossless(state.codec, state._choices()):
+            if state._running.rank == 0:
+                name = type(optimizer).__name__
+                _log.warning(
+                    "tithe.torch.optim.%s steps as torch.optim.%s, since attach() was not given it: "
+                    "tithe.torch.attach(model, optimizer=optimizer)",
+                    name,
+                    name,
+                )
+            return

@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach(weight=): weighted means and skipped steps."""
+
+import contextlib
+import logging
+
+import numpy as np
+import pytest
+import standin
+import torch
+from processes import run_ranks
+from small_jobs import OPTIONS, batch, bits, gradient_of, net
+from standin_jobs import make, on_standin
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import tithe
+import tithe.torch
+
+SMALL = {"bucket_cap_mb": 0.001}  # two buckets
+LOSS = torch.nn.functional.cross_entropy
+
+
+class Failure(RuntimeError):
+    """Stands for out of memory, a bad sample or a loss that is not finite."""
+
+
+def arrays(tensors):
+    return [None if t is None else t.detach().numpy().copy() for t in tensors]
+
+
+def rows(rank, step, count):
+    inputs, targets = batch(rank, step)
+    return inputs[:count], targets[:count]
+
+
+# ---- weights
+
+COUNTS = [[16, 3, 7], [1, 16, 2], [5, 5, 5], [9, 0, 4], [0, 0, 11]]  # rows of each rank, by step
+
+
+def uneven(rank, world, codec, made):
+    """Gradients of each step, and what a single process computes from all rows of the step."""
+    model, alone = DDP(net(), **made), net()
+    count = 0
+    state = tithe.torch.attach(model, codec=codec, weight=lambda: count, **OPTIONS)
+    found = []
+    for step, counts in enumerate(COUNTS):
+        count = counts[rank]
+        gradient = gradient_of(model, rows(rank, step, count or 1))  # a weight of 0 is a skip
+        parts = [rows(r, step, n) for r, n in enumerate(counts) if n]
+        whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        found.append((bits(gradient), gradient, gradient_of(alone, whole)))
+    state.close()
+    return [(each, [torch.dist(a, b).item() / b.norm().item() for a, b in zip(g, w, strict=True)])
+            for each, g, w in found]  # fmt: skip
+
+
+@pytest.mark.parametrize("made", [{}, {**SMALL, "gradient_as_bucket_view": True}], ids=["plain", "views"])
+def test_weighted_mean_of_uneven_batches_is_that_of_one_process(made):
+    ranks = run_ranks(3, uneven, "fp32", made)
+    for step in zip(*ranks, strict=True):
+        assert len({tuple(each) for each, _ in step}) == 1
+        assert max(max(errors) for _, errors in step) < 2e-6
+
+
+def weights_and_none(rank, world):
+    """Equal weights give the bits of no weights."""
+    out = []
+    for options in ({}, {"weight": lambda: 0.3}):
+        model = DDP(net(), **SMALL)
+        state = tithe.torch.attach(model, codec="onebit", **options, **OPTIONS)
+        out.append([bits(gradient_of(model, batch(rank, step))) for step in range(4)])
+        state.close()
+    return out[0] == out[1]
+
+
+def test_equal_weights_change_no_bit():
+    assert run_ranks(3, weights_and_none) == [True] * 3
+
+
+def weighted_ledger(rank, world):
+    """Sums over steps of this rank's weighted gradients and of the results, and the residual that is left."""
+    model = DDP(net(), **SMALL)
+    weight = 1.0
+    state = tithe.torch.attach(model, codec="topk:ratio=0.05", weight=lambda: weight, **OPTIONS)
+    alone, sums = net(), [0.0, 0.0]
+    for step in range(12):
+        weights = [float((step + 1) * (r + 1) % 5) + 0.5 for r in range(world)]
+        weight = weights[rank]
+        skips = step % 4 == 3 and rank == 1
+        if skips:
+            state.skip()
+            weights[1] = 0.0
+        else:
+            gradient_of(model, batch(rank, step))
+            if step % 4 == 3:
+                weights[1] = 0.0
+        result = torch.cat([p.grad.flatten() for p in model.parameters()]).double()
+        own = torch.cat([g.flatten() for g in gradient_of(alone, batch(rank, step))]).double()
+        sums[0] = sums[0] + own * weights[rank] / sum(weights)
+        sums[1] = sums[1] + result
+    residual = torch.cat([state.residual(p).flatten() for p in model.parameters()]).double()
+    state.close()
+    return sums[0].tolist(), sums[1].tolist(), (residual / world).tolist()
+
+
+def test_ledger_holds_in_units_of_the_weighted_mean():
+    ranks = run_ranks(3, weighted_ledger)
+    given = sum(torch.tensor(each[0]) for each in ranks)
+    left = sum(torch.tensor(each[2]) for each in ranks)
+    result = torch.tensor(ranks[0][1])
+    assert left.norm() > 0.1 * given.norm()
+    assert torch.dist(given, result + left) < 1e-5 * given.norm()
+
+
+def wrong_weights(rank, world):
+    texts = []
+    for wrong in (-1, float("nan"), float("inf"), "many", None, 1e30):
+        model = DDP(net())
+        state = tithe.torch.attach(model, weight=lambda wrong=wrong: wrong, codec="fp32", **OPTIONS)
+        try:
+            gradient_of(model, batch(rank, 0))
+        except ValueError as error:
+            texts.append((repr(wrong), str(error)))
+        state.close()
+    for options in ({"weight": 3}, {"weight": lambda: 1, "device": "on"}, {"weight": lambda: 1, "inside": "auto"},
+                    {"weight": lambda: 1, "stragglers": "share=0.5,without=4"}):  # fmt: skip
+        with contextlib.suppress(tithe.Error), pytest.raises(ValueError, match="weight="):
+            tithe.torch.attach(DDP(net()), **options, **OPTIONS)
+    options = {"weight": lambda: 1} if rank == 0 else {}
+    try:
+        tithe.torch.attach(DDP(net()), **options, **OPTIONS)
+    except tithe.Error as error:
+        texts.append(("weight=True", str(error)))
+    return texts
+
+
+def test_a_wrong_weight_is_refused_with_its_value():
+    for texts in run_ranks(2, wrong_weights):
+        assert len(texts) == 7
+        for value, text in texts:
+            assert value in text
+
+
+# ---- skipped steps
+
+
+def poison(model, layer):
+    """Makes the next backward fail before it reaches a layer."""
+
+    def fail(gradient):
+        handle.remove()
+        raise Failure
+
+    handle = model.module[layer].weight.register_hook(fail)
+
+
+def fails(model, data, where):
+    """A forward and backward that fails."""
+    try:
+        if where == "instead":
+            return
+        if where == "in forward":
+            handle = model.module[1].register_forward_pre_hook(lambda *_: 1 / 0)
+            try:
+                model(data[0])
+            finally:
+                handle.remove()
+        elif where == "after forward":
+            model(data[0])
+        else:
+            poison(model, {"early in backward": 2, "late in backward": 0}[where])
+            LOSS(model(data[0]), data[1]).backward()
+    except (Failure, ZeroDivisionError):
+        return
+    assert where == "after forward"
+
+
+class Normed(torch.nn.Sequential):
+    """With buffers, which DDP sends with each forward, and a layer that no forward uses."""
+
+    def __init__(self):
+        torch.manual_seed(3)
+        super().__init__(
+            torch.nn.Linear(24, 40), torch.nn.BatchNorm1d(40), torch.nn.Linear(40, 6), torch.nn.Linear(6, 6)
+        )
+
+    def forward(self, x):
+        return self[2](self[1](self[0](x)))
+
+
+MODELS = {
+    "plain": (net, SMALL),
+    "views": (net, {**SMALL, "gradient_as_bucket_view": True}),
+    "unused": (Normed, {**SMALL, "find_unused_parameters": True}),
+    "static": (Normed, {**SMALL, "static_graph": True}),
+}
+WHOLE = ["instead", "in forward", "after forward", "early in backward"]  # no bucket has been handed over
+
+
+def skipping(rank, world, name):
+    """Rank 1 skips every other step, in each way. Each step: how, this rank's gradients, its own alone, the weights."""
+    make, made = MODELS[name]
+    model = DDP(make(), **made)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    state = tithe.torch.attach(model, codec="fp32", weight=lambda: 1, **OPTIONS)
+    ways = ["", *(way for each in [*WHOLE, "late in backward", "instead"] for way in (each, ""))]
+    if name != "static":
+        ways = ["instead", *ways]  # the first step
+    out = []
+    for step, where in enumerate(ways):
+        optimizer.zero_grad()
+        alone = make()
+        alone.load_state_dict(model.module.state_dict())
+        data = batch(rank, step)
+        if where and rank == 1:
+            fails(model, data, where)
+            state.skip()
+        else:
+            LOSS(model(data[0]), data[1]).backward()
+        gradients = [p.grad for p in model.parameters()]
+        LOSS(alone(data[0]), data[1]).backward()
+        own = [p.grad for p in alone.parameters()]
+        out.append((where, arrays(gradients), arrays(own)))
+        optimizer.step()
+        out[-1] += (bits(model.parameters()),)
+    rounds = state.stats()["rounds"], state.stats()["rounds_dropped"]
+    state.close()
+    return out, rounds
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_rank_skips_a_step_and_all_ranks_apply_the_mean_of_the_others(name):
+    (first, rounds), (second, rounds_there), (third, _) = run_ranks(3, skipping, name)
+    # DDP hands over the bucket of unused parameters with the first gradient.
+    drops = ["late in backward", *(["early in backward"] if name == "unused" else [])]
+    assert rounds == rounds_there and rounds[1] == len(drops)
+    for (where, gradients, own, weights), (_, theirs, own2, there), (_, _, own3, _) in zip(
+        first, second, third, strict=True
+    ):
+        assert weights == there, where  # the ranks stay identical
+        for g, other, *owns in zip(gradients, theirs, own, own2, own3, strict=True):
+            assert (g is None) == (other is None), where
+            if g is None:
+                assert owns[0] is None
+                continue
+            assert g.tobytes() == other.tobytes(), where
+            if where in drops:
+                assert not g.any()  # all ranks drop a round of which a part had been handed over
+            elif owns[0] is not None:
+                taking_part = [owns[0], owns[2]] if where else owns
+                np.testing.assert_allclose(g, sum(taking_part) / len(taking_part), rtol=2e-5, atol=2e-6)
+
+
+def all_skip(rank, world):
+    model = DDP(net(), **SMALL)
+    state = tithe.torch.attach(model, codec="topk:ratio=0.1", weight=lambda: 1, **OPTIONS)
+    gradient_of(model, batch(rank, 0))
+    before = torch.cat([state.residual(p).flatten() for p in model.parameters()])
+    model.zero_grad()
+    state.skip()
+    result = torch.cat([p.grad.flatten() for p in model.parameters()])
+    after = torch.cat([state.residual(p).flatten() for p in model.parameters()])
+    state.close()
+    return before.numpy(), result.numpy(), after.numpy()
+
+
+def test_if_all_ranks_skip_the_round_sends_residuals_alone():
+    ranks = run_ranks(2, all_skip)
+    before, after = (sum(each[i] for each in ranks) for i in (0, 2))
+    assert ranks[0][1].tobytes() == ranks[1][1].tobytes() and ranks[0][1].any()
+    np.testing.assert_allclose(before, 2 * ranks[0][1] + after, rtol=1e-5, atol=1e-7)
+
+
+def dropped(rank, world):
+    """A skip in the middle of backward leaves the residuals; a NaN without skip() stays a NaN on all ranks."""
+    caught = []
+    handler = logging.Handler()
+    handler.emit = caught.append
+    logging.getLogger("tithe.torch").addHandler(handler)
+    model = DDP(net(), **SMALL)
+    optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3)
+    state = tithe.torch.attach(model, codec="eden:bits=2", optimizer=optimizer, weight=lambda: 1, **OPTIONS)
+    equal = []
+    for step in range(12):
+        optimizer.zero_grad()
+        before = [state.residual(p) for p in model.parameters()] if step else []
+        inputs, targets = batch(rank, step)
+        if step == 5 and rank == 1:
+            fails(model, (inputs, targets), "late in backward")
+            state.skip()
+        elif step == 7 and rank == 1:
+            LOSS(model(inputs * float("nan")), targets).backward()
+        else:
+            LOSS(model(inputs), targets).backward()
+        if step in (5, 7):
+            equal.append(
+                all(torch.equal(a, state.residual(p)) for a, p in zip(before, model.parameters(), strict=True))
+            )
+        if step == 7:
+            equal.append(all(p.grad.isnan().all() for p in model.parameters()))
+        else:
+            optimizer.step()
+    finite = all(p.isfinite().all() for p in model.parameters())
+    state.close()
+    return equal, finite, bits(model.parameters()), [r.getMessage() for r in caught if r.levelno >= logging.WARNING]
+
+
+def test_a_dropped_round_keeps_residuals_and_is_zero_only_after_skip():
+    ranks = run_ranks(2, dropped)
+    for equal, finite, _, warnings in ranks:
+        assert equal == [True, True, True] and finite and warnings == []
+    assert ranks[0][2] == ranks[1][2]
+
+
+def refusals(rank, world):
+    texts = []
+
+    def attached(made=None, **options):
+        model = DDP(Normed() if made else net(), **(made or {}))
+        return model, tithe.torch.attach(model, codec="fp32", **options, **OPTIONS)
+
+    def ask(model, state):
+        try:
+            state.skip()
+        except ValueError as error:
+            texts.append(str(error))
+        state.close()
+
+    ask(*attached())
+    ask(*attached({"static_graph": True}, weight=lambda: 1))
+    ask(*attached({"find_unused_parameters": True, "skip_all_reduce_unused_params": True}, weight=lambda: 1))
+    ask(*attached(inside="auto", hosts="1x2"))
+    model, state = attached(weight=lambda: 1)
+    model.module[0].weight.register_hook(lambda gradient: ask(model, state))
+    with contextlib.suppress(ValueError, tithe.Error):
+        gradient_of(model, batch(rank, 0))
+    return texts
+
+
+def test_where_a_rank_cannot_skip_the_text_says_why():
+    for texts in run_ranks(2, refusals):
+        names = ["weight=lambda: 1", "static_graph", "skip_all_reduce_unused_params", "inside=", "inside a backward"]
+        assert len(texts) == len(names)
+        for text, name in zip(texts, names, strict=True):
+            assert "skip" in text and name in text, text
+
+
+def on_accelerator(rank, world):
+    """The gradients of weighted and skipped steps on the stand-in for a GPU and on the CPU."""
+    group, found = on_standin(), []
+    for device, of in (("standin:0", group), ("cpu", None)):
+        model = make(device, of)
+        state = tithe.torch.attach(model, codec="topk:ratio=0.1", weight=lambda: rank + 1, **OPTIONS)
+        results = []
+        for step in range(8):
+            model.zero_grad()
+            data = torch.randn(8, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+            if rank == 1 and step in (2, 4, 6):
+                if step > 2:
+                    handle = model.module.layers[0 if step == 4 else 3].weight.register_hook(_raise)
+                    with contextlib.suppress(Failure):
+                        model(data).pow(2).sum().backward()
+                    handle.remove()
+                state.skip()
+            else:
+                model(data).pow(2).sum().backward()
+            results.append(torch.cat([p.grad.flatten().cpu() for p in model.parameters()]))
+        found.append(bits(results))
+        dropped = state.stats()["rounds_dropped"]
+        state.close()
+    return found[0] == found[1], found[0], dropped
+
+
+def _raise(gradient):
+    raise Failure
+
+
+def test_weights_and_skips_on_an_accelerator_give_the_bits_of_the_cpu():
+    standin.build()
+    ranks = run_ranks(2, on_accelerator)
+    assert ranks[0] == ranks[1]
+    assert ranks[0][0] and ranks[0][2] == 1
+
+
+def accumulating(rank, world):
+    """skip() in the middle of an accumulation under no_sync(), and codec auto."""
+    model = DDP(net(), **SMALL)
+    state = tithe.torch.attach(model, codec="fp32", weight=lambda: 1, **OPTIONS)
+    for step in range(4):
+        model.zero_grad()
+        for part in range(3):
+            with model.no_sync() if part < 2 else contextlib.nullcontext():
+                if step == 2 and rank == 1 and part == 1:
+                    state.skip()
+                    break
+                LOSS(model(batch(rank, step)[0]), batch(rank, step)[1]).backward()
+        if step == 2:
+            result = arrays(p.grad for p in model.parameters())
+    rounds = state.stats()["rounds"]
+    state.close()
+    own = gradient_of(net(), batch(rank, 2))
+
+    model = DDP(torch.nn.Linear(100, 100))
+    options = {name: value for name, value in OPTIONS.items() if name != "min_values"}
+    state = tithe.torch.attach(model, codec="auto", weight=lambda: 1, **options)
+    for step in range(3):
+        model.zero_grad()
+        if step == 1 and rank == 1:
+            state.skip()
+        else:
+            model(torch.full((2, 100), rank + 1.0)).sum().backward()
+        if step == 1:
+            auto = model.module.weight.grad.unique().tolist()
+    state.close()
+    return rounds, result, arrays(own), auto
+
+
+def test_skip_ends_an_accumulation_and_works_with_auto():
+    (rounds, result, own, auto), (rounds_there, result_there, _, auto_there) = run_ranks(2, accumulating)
+    assert rounds == rounds_there == 4
+    for mine, there, one in zip(result, result_there, own, strict=True):
+        assert mine.tobytes() == there.tobytes()
+        np.testing.assert_allclose(mine, 3 * one, rtol=2e-5, atol=2e-6)
+    assert auto == auto_there == [2.0]
+
+
+def unweighted(rank, world):
+    """Frames and bytes of a few steps without weights, and with them."""
+    out = []
+    for options in ({}, {"weight": lambda: 1}):
+        model = DDP(net(), **SMALL)
+        state = tithe.torch.attach(model, codec="fp8", strategy="gather", timeout=20.0, **options)
+        for step in range(5):
+            gradient_of(model, batch(rank, step))
+        figures = state.stats()
+        out.append((figures["frames_sent"] / 5, figures["bytes_sent"] / 5, figures["gradient_bytes"]))
+        state.close()
+        saved = state.state_dict()
+        again = tithe.torch.attach(DDP(net(), **SMALL), codec="fp8", strategy="gather", weight=lambda: 1)
+        again.load_state_dict(saved)  # at the usual min_values, weights need no rule in the state
+        again.close()
+    return out
+
+
+def test_weights_cost_a_small_frame_per_step_and_peer():
+    for plain, weighted in run_ranks(2, unweighted):
+        assert weighted[0] == plain[0] + 1
+        assert 0 < weighted[1] - plain[1] <= 100
+        assert weighted[2] == plain[2]  # they are no gradients
