@@ -212,7 +212,8 @@ struct Codec {
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
   std::span<const Impl> impls;                   // fastest first; the last one is the readable reference
   const lang::LoadedProgram* program = nullptr;  // that it was made of; nullptr: it was written in C++
-  // CUDA source of its kernels in these settings (lang/cuda/device_program.h). nullptr: none, or those of a program.
+  // Returns the CUDA source of the codec's own kernels for these settings (lang/cuda/device_program.h). nullptr: the
+  // codec has no kernels, or a program is their source.
   std::string (*kernels)(const Settings&) = nullptr;
 
   // Where in params the one of this role is; params.size(): nowhere.
