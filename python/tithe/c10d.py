@@ -110,16 +110,22 @@ class _Work(dist.Work):
         job.future.add_done_callback(lambda _: future.complete(lambda: _result(job, tensor, divisor)))
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """tithe.Error if the all-reduce is not over within the timeout, 0 for none. It continues, and so may a wait."""
+        """Returns when the all-reduce is over.
+
+        tithe.Error after the timeout, if it is above 0. The all-reduce continues, and wait() may be called again.
+        """
+        seconds = 0.0 if timeout is None else timeout.total_seconds()
+        over = True
         try:
-            if timeout and not self._job.done.wait(timeout.total_seconds()):
-                raise error("timeout", None, f"the all-reduce was not over within {timeout.total_seconds():g} s")
-            self._job.wait()
-        except _core.Error:
-            raise
+            if seconds > 0:
+                over = self._job.done.wait(seconds)
+            if over:
+                self._job.wait()
         except BaseException as why:  # Ctrl-C
             end_session(self._rounds.session, self._rounds.causes, interrupted(why))
             raise
+        if not over:
+            raise error("timeout", None, f"the all-reduce was not over within {seconds:g} s")
         self._future.wait()  # raises the job's error
         return True
 

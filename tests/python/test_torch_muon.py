@@ -102,7 +102,7 @@ def test_unattached_it_is_torchs_and_hooks_are_called_once():
     assert bits(ours.parameters()) == bits(theirs.parameters()) and calls == [1, 1, 1]
 
 
-# ---- What the ranks have
+# ---- The same bits on all ranks
 
 
 def lossy(rank, world, codec, choices):
@@ -278,7 +278,7 @@ def test_a_rank_that_saves_alone_is_told():
     run_ranks(2, alone_in_saving)
 
 
-# ---- What is refused
+# ---- Refusals
 
 
 def refusals(rank, world):
@@ -329,3 +329,32 @@ def test_torchs_muon_gets_unbiased_gradients_without_feedback():
     assert first[2] == second[2] and first[0] == tithe._core.Options().codec
     assert "tensor 1.0.weight: 1280 values, eden:scale=unbiased,feedback=none" in first[1]
     assert "tensor 3.weight: 288 values, fp8" in first[1]
+
+
+def by_default(rank, world):
+    """As a user writes it: no codec, no options, and matrices of more than 4,096 values."""
+    torch.manual_seed(1)
+    model = DDP(torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 96)))
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    muon = tithe.torch.optim.Muon(matrices, lr=0.02)
+    adamw = torch.optim.AdamW([p for p in model.parameters() if p.dim() < 2], lr=1e-2)
+    state = tithe.torch.attach(model, optimizer=[muon, adamw])
+    losses = []
+    for _ in range(12):
+        loss = model(torch.randn(32, 64, generator=torch.Generator().manual_seed(rank))).square().mean()
+        loss.backward()
+        for each in (muon, adamw):
+            each.step()
+            each.zero_grad()
+        losses.append(loss.item())
+    plan = state.plan()
+    state.close()
+    return bits(model.parameters()), losses, plan
+
+
+def test_with_defaults_the_ranks_agree_and_the_loss_falls():
+    first, second = run_ranks(2, by_default)
+    assert first[0] == second[0]
+    assert all(losses[-1] < 0.7 * losses[0] for _, losses, _ in (first, second))
+    assert "0.weight (gradient): 6144 values, eden:scale=unbiased,feedback=none" in first[2]
+    assert "(update): 6144 values, eden:bits=2,scale=unbiased,feedback=none" in first[2]

@@ -211,8 +211,9 @@ struct Codec {
   // neither.
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
   std::span<const Impl> impls;                   // fastest first; the last one is the readable reference
-  const lang::LoadedProgram* program = nullptr;  // the program that defines it; nullptr: written in C++
-  // CUDA source of its kernels in these settings (lang/cuda/device_program.h). nullptr: none, or those of a program.
+  const lang::LoadedProgram* program = nullptr;  // the program that defines the codec; nullptr: it is written in C++
+  // Returns the CUDA source of the codec's own kernels for these settings (lang/cuda/device_program.h). nullptr: the
+  // codec has no kernels, or a program is their source.
   std::string (*kernels)(const Settings&) = nullptr;
 
   // The index in params of the parameter with this role; params.size(): none.

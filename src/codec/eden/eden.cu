@@ -32,7 +32,7 @@ struct Block {
 };
 DEV U code_bytes(U width) { return EDEN_BITS == 16 ? (width + 4) / 5 : width * EDEN_BITS / 8; }
 DEV U block_bytes(const Block& b) { return b.width == 0 ? 4 * b.values : kScaleBytes + code_bytes(b.width); }
-// The block of `remain` values and more; the same as Block::at.
+// The first block of the last `remain` values of a chunk, fewer than kBlock, as Block::at has it.
 DEV void shape(Block& b, U remain) {
   b.values = remain;
   b.width = 0;
@@ -84,6 +84,7 @@ DEV U code_of(int steps) {
   if (EDEN_BITS == 16) return steps < 0 ? 2 * number : number;
   return number | (steps < 0 ? 1U << ((EDEN_BITS - 1) & 7) : 0U);
 }
+enum { kWholeField = EDEN_BITS == 16 || EDEN_BITS == 3 ? 1 : EDEN_BITS };  // of 1, 2 and 4 bits
 // A field of kField bits stands in width kField / 8 bytes: of code i in byte i mod bytes, from bit kField (i / bytes).
 template <int kField>
 DEV U field_at(const uint8_t* codes, U width, U i) {
@@ -98,7 +99,7 @@ DEV U code_at_value(const uint8_t* codes, U width, U i) {
     return codes[i - round * bytes] / power % 3;
   }
   if (EDEN_BITS == 3) return field_at<2>(codes, width, i) | field_at<1>(codes + width / 4, width, i) << 2;
-  return field_at < EDEN_BITS == 16 || EDEN_BITS == 3 ? 1 : EDEN_BITS > (codes, width, i);
+  return field_at<kWholeField>(codes, width, i);
 }
 // The bytes of a field, from bit `from` of each code on.
 template <int kField>
@@ -123,7 +124,7 @@ DEV void pack_codes(const uint8_t* codes, U width, uint8_t* to, U thread) {
     pack_field<2>(codes, width, 0, to, thread);
     pack_field<1>(codes, width, 2, to + width / 4, thread);
   } else {
-    pack_field<EDEN_BITS == 16 || EDEN_BITS == 3 ? 1 : EDEN_BITS>(codes, width, 0, to, thread);
+    pack_field<kWholeField>(codes, width, 0, to, thread);
   }
 }
 
@@ -155,7 +156,7 @@ struct Sent {
   int64_t with_values[kGroup];
   U peaks[kGroup], with_itself[kGroup];
   D norm;
-  F lift, steps_per_unit, scale;
+  F energy, lift, steps_per_unit, scale;
   U codes_follow;  // whether the block has a scale above 0
   uint8_t codes[kBlock];
 };
@@ -196,16 +197,18 @@ DEV void judge(const Call* call, Sent& s, uint64_t, U thread) {
   for (int k = 0; k < kGroup; ++k) peak = max_(peak, s.peaks[k]);
   if (peak >= 0x7f800000U) say(call, 0);
   s.codes_follow = peak < 0x7f800000U && float_(peak) >= kDust;
-  const F energy = total_of(s.lanes);
+  s.energy = total_of(s.lanes);
   s.lift = 1;
-  if (!(energy >= kLeastEnergy && energy <= kMostEnergy) && s.codes_follow)
+  if (!(s.energy >= kLeastEnergy && s.energy <= kMostEnergy) && s.codes_follow)
     s.lift = float_(U(127 + clamp_(127 - int(peak >> 23), -120, 100)) << 23);
 }
-DEV void square_lifted(const Call*, Sent& s, uint64_t, U thread) { add_squares(s, s.lift, thread); }
+DEV void square_lifted(const Call*, Sent& s, uint64_t, U thread) {
+  if (s.lift != 1) add_squares(s, s.lift, thread);
+}
 DEV void rotate_rows(const Call* call, Sent& s, uint64_t at, U thread) {
   const Block b = block_at(call->n, at);
   if (thread == 0) {
-    const D norm = sqrt_(D(total_of(s.lanes)));
+    const D norm = sqrt_(D(s.lift == 1 ? s.energy : total_of(s.lanes)));
     s.steps_per_unit = s.codes_follow ? F(div_(kSteps, norm)) : 0;
     s.norm = div_(norm, D(s.lift));
   }

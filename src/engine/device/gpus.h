@@ -43,8 +43,8 @@ class Gpu {
   // A codec on this GPU. Lives as long as the Gpu.
   struct Program {
     lang::OnDevice on;
-    std::optional<lang::KernelSource> source;  // of its kernels; none: they are the codec's own
-    // The kernels' settings for those of the codec, which a schedule changes from round to round.
+    std::optional<lang::KernelSource> source;  // none: the codec has kernels of its own
+    // The settings of the kernels. A schedule changes the codec's settings from round to round.
     Settings settings_of(const Codec& codec, const Settings& settings) const {
       return source ? lang::kernel_settings(*source, codec, settings) : settings;
     }

@@ -40,8 +40,6 @@ Result<DeviceLane> DeviceLane::open(const device::Device& on) {
   lane.stream_ = std::move(*stream);
   TITHE_TRY(lane.grow(lane.told_, kToldBytes));
   TITHE_TRY(lane.grow(lane.plan_, sizeof(KernelPlan)));
-  // A plan is copied down whole, and a kernel writes the entries that it uses.
-  TITHE_TRY(on.fill(lane.stream_, lane.plan_.at(), 0, sizeof(KernelPlan)));
   TITHE_TRY(lane.grow(lane.back_, std::max(kToldBytes, sizeof(KernelPlan))));
   return lane;
 }

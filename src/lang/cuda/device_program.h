@@ -3,7 +3,7 @@
 // The kernels of a codec on a GPU, compiled at run time and launched behind device/device.h: those generated from a
 // phase of a program, or the codec's own (Codec::kernels).
 //
-//   same      bytes, residuals, values and verdicts are the interpreter's, or those of the codec's reference
+//   same      bytes, residuals, values and verdicts equal the interpreter's, or the reference's for own kernels
 //   held      on_device() gives a program only after a check of that, on this GPU, on seeded values (lang/run/verify.h);
 //             else its line says why the host runs it
 //   planned   what is launched is asked of a kernel of the text's own (prelude_cuda_bytes.h), once for each shape of a
@@ -107,9 +107,9 @@ class DeviceProgram {
   Result<Encoded> ask_interpreter(DeviceLane& lane, std::string_view name, const Call& call,
                                   const Values& in) const;
 
-  const Combination* const of_;  // one of the two
-  const Codec* const codec_;
-  const std::uint64_t number_;  // of all programs of the process: an address may be another one's later
+  const Combination* const of_;  // the phase of a program; nullptr: the codec has kernels of its own
+  const Codec* const codec_;     // nullptr: a program's
+  const std::uint64_t number_;   // of all programs of the process: an address may be another one's later
   device::Module module_;
   std::mutex mutex_;  // of what was found in the module
   std::map<std::string, device::Kernel, std::less<>> kernels_;

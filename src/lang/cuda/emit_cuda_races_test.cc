@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "lang/cuda/device_program.h"
+#include "lang/runtime/prelude.h"
 #include "support/kernel_programs.h"
 #include "support/pairs.h"
 #include "tithe/seam/catalogue.h"
@@ -120,11 +120,10 @@ INSTANTIATE_TEST_SUITE_P(All, Races, ::testing::ValuesIn(some()), [](const auto&
 TEST(RacesOf, EdensKernelsAreNone) {
   if (!has_thread_sanitizer()) GTEST_SKIP() << "c++ makes nothing for ThreadSanitizer here";
   const Codec& eden = *find_codec("eden");
-  const std::string text = device_text(eden, defaults(eden));
-  const std::string plans = "#define TITHE_PLANS\n";
-  ASSERT_TRUE(text.starts_with(plans));
+  const std::string text =
+      std::string(kPreludeCudaTypes) + kPreludeCuda + kPreludeCudaBytes + eden.kernels(defaults(eden));
   std::string said;
-  EXPECT_EQ(run(text.substr(plans.size()), defaults(eden), 2 * 1024 + 700, "", said), 0) << said;
+  EXPECT_EQ(run(text, defaults(eden), 2 * 1024 + 700, "", said), 0) << said;
 }
 
 // The same text without its barriers.

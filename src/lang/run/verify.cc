@@ -147,7 +147,7 @@ bool same_outcome(const VerifiedFunctions& runs, const Combination& of, const Ca
                       decodes ? std::function<bool(Payload&)>(add) : nullptr);
 }
 
-// Around the ends of a vector, and of a block of so many values.
+// Sizes around the ends of a vector and of a block of `block` values.
 std::array<std::size_t, 9> sizes_of(std::size_t block) {
   return {0, 1, 15, 16, 17, block - 1, block, block + 1, 2 * block + 39};
 }

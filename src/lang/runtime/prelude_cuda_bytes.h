@@ -21,9 +21,10 @@ struct Call {
   // Of a phase: what the one in front of it agreed on, as plain numbers: of each of its items one, one for each block,
   // or one for each value, and room for one at least (lang/run/context.h); of how many ranks; bits of a field.
   const uint32_t* agreed[32];
-  uint32_t agreed_ranks, field_bits;
-  double divide;  // of tithe_finish
-  Plan* plan;     // of the kernels that plan
+  uint32_t agreed_ranks,
+      field_bits;  // agreed_ranks: in decode by a codec's own kernels, the number of payloads
+  double divide;   // of tithe_finish
+  Plan* plan;      // of the kernels that plan
   // Within the scratch, filled in by tithe_encode.
   void* found;
   void* parts;

@@ -88,8 +88,7 @@ class Steps(Saved):
         For gradients that no step applies: SAM's first backward, probes. On all ranks, around whole backward passes.
         Each gradient is encoded with feedback=none. The first use connects the ranks a second time. Rounds inside are
         not part of stats(), of schedules, of the trace or of what undo() takes back, and attach(optimizer=) does not
-        see them. If an exception leaves a round inside unfinished, the second connection ends on all
-        ranks.
+        see them. If an exception leaves a round inside unfinished, the second connection ends on all ranks.
         """
         if self._adapters is not None and self._adapters.local():
             raise ValueError(

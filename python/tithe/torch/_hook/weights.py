@@ -15,6 +15,7 @@ all ranks drop the round and no residual changes. After a dropped round the rank
 If so, the gradients are 0 instead of NaN.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -62,6 +63,7 @@ def check_weight(weight: Any, codec: str, options: Mapping[str, Any]) -> None:
         )
 
 
+@functools.cache
 def _side(key: str, values: int) -> _core.Layout:
     layout = _core.Layout([key], [values], "float32", [values])
     layout.side = True

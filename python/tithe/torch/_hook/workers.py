@@ -60,8 +60,8 @@ def _commit(session: _core.Session, step: list[Job]) -> None:
         info = line.startswith(_INFO) and not line.startswith(_TROUBLE)
         _log.log(logging.INFO if info else logging.WARNING, "%s", line)
     dropped = session.last_round_dropped
-    weight = step[-1].weight
-    skipped = dropped and weight is not None and weight.skipped_by_a_rank(session)
+    weight = step[-1].weight if dropped else None
+    skipped = weight is not None and weight.skipped_by_a_rank(session)
     for job in step:
         job.finish_round(dropped, skipped)
 

@@ -11,7 +11,7 @@ from tithe import _core
 from tithe.torch._hook.adapter import parameters_of
 from tithe.torch._hook.parameter_views import local_of
 from tithe.torch._optimizer.squares import Squares
-from tithe.torch._optimizer.steps import warn_if_not_attached, without_hooks
+from tithe.torch._optimizer.steps import begin_step, without_hooks
 
 PART = "exp_avg_sq_part"  # this class's key in the state of a parameter
 
@@ -91,13 +91,7 @@ class AdamW(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """As torch's step(), after a backward whose gradients are averaged over all ranks."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        if not (self._stepped or self._attached):
-            warn_if_not_attached(self)
-        self._stepped = True
+        loss = begin_step(self, closure)
         self._clip()
         if self._squares is None:
             without_hooks(torch.optim.AdamW.step)(self)

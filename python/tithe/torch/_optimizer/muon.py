@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tithe.torch._optimizer.steps import warn_if_not_attached, without_hooks
+from tithe.torch._optimizer.steps import begin_step, without_hooks
 
 if TYPE_CHECKING:
     from tithe.torch._optimizer.matrix_owners import MatrixOwners
@@ -38,13 +38,7 @@ class Muon(torch.optim.Muon):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """As torch's step(). Once attached, all ranks call it; a rank that does not is named after the timeout."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        if not (self._stepped or self._attached):
-            warn_if_not_attached(self)
-        self._stepped = True
+        loss = begin_step(self, closure)
         if self._owners is None:
             without_hooks(torch.optim.Muon.step)(self)
         else:

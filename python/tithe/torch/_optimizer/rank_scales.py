@@ -34,7 +34,7 @@ _DRIFTED = (
     "muon.step(), or by a step that some rank skipped. Cure: change weights in optimizers' steps alone, on all ranks, "
     "and go on from the last checkpoint"
 )
-FIRST = 2  # numbers of a row before those of the matrices
+FIRST = 2  # the place of the first matrix in a row
 
 
 def sampled(tensor: torch.Tensor) -> torch.Tensor:

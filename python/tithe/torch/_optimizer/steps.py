@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of tithe.torch.optim share: torch's step without its hooks, and a warning."""
+"""Shared by the optimizers of tithe.torch.optim: the beginning of step(), and torch's step() without its hooks."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +19,19 @@ def without_hooks(step: Any) -> Any:
     return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 
-def warn_if_not_attached(optimizer: torch.optim.Optimizer) -> None:
+def begin_step(optimizer: Any, closure: Callable[[], Any] | None) -> Any:
+    """Runs the closure and returns its loss; warns in the first step of an optimizer that is not attached."""
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    if not (optimizer._stepped or optimizer._attached):
+        _warn_if_not_attached(optimizer)
+    optimizer._stepped = True
+    return loss
+
+
+def _warn_if_not_attached(optimizer: torch.optim.Optimizer) -> None:
     """Warns if a State compresses the gradients of this optimizer and attach() did not receive it."""
     mine = {id(p) for p in parameters_of(optimizer)}
     for state in list(opened.values()):
