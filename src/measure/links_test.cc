@@ -68,9 +68,9 @@ Found measured(std::vector<std::unique_ptr<Transport>> ranks) {
   for (std::size_t r = 0; r < world; ++r)
     threads.emplace_back([&, r] {
       const LinkOptions options{.bulk_bytes = 1 << 16, .bulk_messages = 3, .patience = 0.3};
-      const auto barrier = [&] { return barrier.wait(); };
+      const auto reach_barrier = [&] { return barrier.wait(); };
       const Status s =
-          measure_links(*ranks[r], options, {barrier, barrier}, rooms[r], found.links, found.together[r]);
+          measure_links(*ranks[r], options, {reach_barrier, reach_barrier}, rooms[r], found.links, found.together[r]);
       EXPECT_TRUE(s.ok()) << s.what();
     });
   for (std::thread& t : threads) t.join();
