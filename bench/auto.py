@@ -110,7 +110,7 @@ def run_rank(args: argparse.Namespace) -> None:
             for _ in range(asked["steps"]):
                 ms = auto.step()
                 if args.rank == 0:
-                    tell({"ms": ms, "said": auto.session.said(), "choices": auto.session.choices})
+                    tell({"ms": ms, "said": auto.session.messages(), "choices": auto.session.choices})
         else:
             choices = auto.session.choices if asked["choices"] == "auto" else None
             job = Job(args, asked["name"], codec=asked["codec"], choices=choices or None)

@@ -84,83 +84,28 @@ struct Origin {
 
 using Ticket = std::uint64_t;
 
+// The types of options in tithe/options.def.
+namespace option {
+using Text = std::string;
+using Flag = bool;
+using Count = std::size_t;
+using Number = std::uint64_t;
+using Integer = int;
+using Milliseconds = std::chrono::milliseconds;
+using ThreadCount = std::optional<int>;
+}  // namespace option
+
 struct SessionOptions {
-  // A spec string (tithe/seam/spec.h); why this one: docs/start/choosing.md. Or "auto", "auto:allow=onebit+fp8":
-  // measured and planned while the job runs (docs/guide/plan_auto.md); without choices, schedule and servers then.
-  std::string codec = "fp8";
-  std::optional<Spec> spec = {};  // instead of `codec`: a codec that no list names
-  // A name in strategies.def; or "auto": for each part the strategy with the least estimated time, given the codec, the
-  // world, the hosts and `link` (docs/reference/strategies.md). It is part of the plan, so it is the same on all
-  // ranks.
-  std::string strategy = "auto";
-  // The choices for each tensor, as JSON (tithe/choices.h, docs/guide/choices.md). Codec, strategy, min_values and
-  // part_values are the defaults for fields that a rule does not set.
-  std::string choices = {};
-  std::optional<std::vector<Rule>> rules = {};  // instead of `choices`
-  // The link between two ranks, if it is known, such as "10Gb/s" or "1Gb/s+50us" (with the cost of a frame), and the
-  // link inside a host: "25Gb/s+50us, inside 10GB/s+9us" (parse_link). If min_values and part_values have their default
-  // values, they are then derived from the link (tithe/choices.h). The same on all ranks.
-  std::string link = {};
-  // The ranks that share a host: "4x2", "3+1", "0,1,0,1" (tithe/hosts.h). Empty: as the transport finds it. The same on
-  // all ranks.
-  std::string hosts = {};
+  using Milliseconds = option::Milliseconds;
+#define TITHE_OPTION(kind, name, initial, documentation) option::kind name = initial;
+#include "tithe/options.def"
+#undef TITHE_OPTION
+
   // Permanent names of the ranks, by rank, such as names of machines or replicas; unique, 1 to 200 bytes each.
   // The same on all ranks. Empty: "0", "1" and so on. Saved states contain them.
   std::vector<std::string> members = {};
-  // How often the members have changed since the job began; the same on all ranks. Frames of another epoch are refused.
-  std::uint64_t epoch = 0;
-  // Allows undo(). The session then keeps the residuals from before the last commit until the next round begins.
-  // Without it the session may return their pages to the system between rounds (docs/reference/resources.md,
-  // "Memory").
-  bool undo = false;
-  // The last N ranks are servers: they only sum for the others, by strategy "server". They pass the same buckets, whose
-  // values are ignored, and get the same result. The mean is over the other ranks.
-  int servers = 0;
-  std::string schedule = "none";  // how the codec's ratio changes between rounds (tithe/schedule.h)
-  // Compute threads; 0: wait() does all the work on the caller's thread. Not set: this rank's share of the cores less
-  // one for the program, at least 1 and at most 8 (docs/reference/resources.md, "Lanes"). Results have the same bits
-  // with every setting.
-  std::optional<int> lanes = {};
-  bool average = true;                       // divide by the world size
-  std::size_t min_values = kUsualMinValues;  // smaller tensors that match no rule are sent uncompressed
-  std::size_t part_values = kUsualPartValues;
-  // If a peer that this rank waits for sends nothing for this long, the session fails with kTimeout and names it. Data
-  // and answers count: with lanes, a rank that evaluates or saves for minutes still answers. Without lanes it does not,
-  // so the timeout must be longer than the longest time between two of its calls.
-  std::chrono::milliseconds timeout{30'000};
-  // If a peer answers but passes no bucket for this long, the session fails with kTimeout. At least `timeout`.
-  std::chrono::milliseconds patience{1'800'000};
-  std::uint64_t seed = 0;        // of all random draws; equal on all ranks
-  std::uint64_t run = 0;         // a number that frames of this job carry
-  bool force_reference = false;  // run the reference implementation of every codec
-  // The part of a frame that its tag authenticates between processes (docs/reference/security.md): "headers",
-  // "payloads", or "auto": payloads if the frame has at most 16 kB or the codec sends at most 4 bits per value.
-  std::string authenticate = "auto";
-  // The part of a frame that its checksum covers: "frames" (header and payload) or "headers". "headers" is for network
-  // cards that round payloads, as INCEPTIONN's (docs/inside/card.md): damage to a value is then not detected, ranks end
-  // with different bits, and the rounding errors are lost. Codec fp32 only (else kInvalid). The same on all
-  // ranks.
-  std::string checksum = "frames";
-  // The most bytes of frames in flight to one peer: "off", or "window=BYTES". With ",rotation=on" frames are sent to
-  // one peer at a time, with ",rotation=N" to N peers (docs/guide/pacing.md). Results have the same bits.
-  std::string pacer = "off";
-  // The processor that runs codecs for buckets on a GPU (docs/inside/device.md): "off", the host; "on", the GPU, if the
-  // codec has kernels. The bytes are the same, so each rank may choose. "on,least=N": only chunks of N values and more.
-  // Tested on an NVIDIA H200.
-  std::string device = "off";
-  // The file of the session's trace (docs/guide/trace.md). ".rank0" and so on is inserted before its suffix, or
-  // replaces {rank} in it. Empty: the file that TITHE_TRACE names; no trace if TITHE_TRACE is not set.
-  std::string trace = {};
-  // Norms of gradients and residuals (SessionStats, tensor_stats) are measured in rounds 1, 2, 4, 8 and so on below N,
-  // then in every N-th round; 0: never. A measured round reads each gradient and each residual once more.
-  std::uint64_t measure = 100;
-  // Handling of late ranks (docs/guide/stragglers.md). "share=0.25": SessionStats and messages() name a rank that takes
-  // 25 % longer than the median of all ranks. With ",without=4,ranks=1,level=100" rounds also go on without it: at most
-  // 4 in a row, without at most 1 rank at a time, and not around every 100th round, after which states may be saved.
-  // The late gradient is added to the rank's residual and sent later. "off": late ranks are not named. kUnsupported
-  // with features that need every rank's gradient: momentum, clip, feedback=none of a lossy codec, votes, auto, a
-  // schedule, servers, undo. Buckets must then be in the host's memory and the same in each round.
-  std::string stragglers = "share=0.25";
+  std::optional<Spec> spec = {};                // instead of `codec`: a codec that no list names
+  std::optional<std::vector<Rule>> rules = {};  // instead of `choices`
   // Called ten times a second on the thread of a waiting call; if it returns true, the session is cancelled.
   std::function<bool()> interrupted = {};
   // Called once for each ticket: with ok when its bucket holds its result, or with the Status that ended the session.
@@ -169,48 +114,12 @@ struct SessionOptions {
   std::function<void(std::uint64_t ticket, const Status& how)> ended = {};
 };
 
-// Sums since open(). Times are nanoseconds of lane time, so they may add up to more than the wall clock.
+// Sums since open(), documented in tithe/stats.def. Times are nanoseconds; those of lanes are sums over lanes, so they
+// may exceed the wall clock.
 struct SessionStats {
-  std::uint64_t rounds = 0;          // committed
-  std::uint64_t rounds_dropped = 0;  // non-finite by agreement
-  // Dropped residuals of tensors, because values were beyond 2^63 (docs/guide/footguns.md, "One spike"): the number of
-  // non-zero values, and their sum.
-  std::uint64_t values_let_go = 0;
-  double sum_let_go = 0;
-  double sum_forgotten =
-      0;  // with feedback=decay: the sum that decay removed from residuals, committed rounds
-  std::uint64_t rounds_undone = 0;
-  std::uint64_t epoch = 0;  // of the last open() or reform()
-  // Ranks that were lost together with their residuals, whose values nobody has; the same on all ranks.
-  std::uint64_t ranks_lost = 0;
-  // Discarded residuals of lost ranks whose states were at hand: the number of non-zero values, and their sum.
-  // Counted on one rank only, so that sums over ranks are right.
-  std::uint64_t values_lost = 0;
-  double sum_lost = 0;
-  // The rank whose program was late in the last 32 rounds (SessionOptions::stragglers), or -1; by how much it exceeded
-  // the median, as a share; and how long the others waited for it, per round. The same on all ranks.
-  int late_rank = -1;
-  double late_share = 0;
-  std::uint64_t late_ns = 0;
-  std::uint64_t rounds_missed = 0;  // rounds that went on without this rank's program
-  std::uint64_t rounds_behind = 0;  // missed rounds whose results the program has not taken yet
-  int lanes = 0;                    // compute threads, as set or as chosen (plan_text() gives the reason)
-  std::uint64_t values = 0;         // values synchronised by this rank, including side tensors
-  std::uint64_t frames_sent = 0;
-  std::uint64_t bytes_sent = 0;  // frames, headers included
-  std::uint64_t encode_ns = 0;
-  std::uint64_t merge_ns = 0;        // merge and store: decode, add, divide
-  std::uint64_t send_ns = 0;         // from posting a frame to its completion
-  std::uint64_t wait_ns = 0;         // callers blocked in wait()
-  std::uint64_t strange = 0;         // control messages that were ignored because the job's tag was missing
-  std::uint64_t events_lost = 0;     // trace events that newer ones replaced before take_trace()
-  std::uint64_t gradient_bytes = 0;  // of the gradients passed to sync(), in their own type; no side tensors
-  std::uint64_t exchange_ns = 0;     // of committed rounds: from the first sync() to the end of commit()
-  std::uint64_t exposed_ns = 0;  // the part of exchange_ns after the last sync(), which commit() waits for
-  // This rank in the last round that was measured (SessionOptions::measure), over its gradients, without side tensors:
-  std::uint64_t measured_round = 0;  // its number, from 1; 0: none was measured yet
-  double gradient_norm = 0;          // L2 norm of the gradients passed to sync()
-  double residual_norm = 0;          // L2 norm of the residuals after the round
+#define TITHE_STAT(type, name, initial, documentation) type name = initial;
+#include "tithe/stats.def"
+#undef TITHE_STAT
 };
 
 // Facts about one tensor on this rank.

@@ -59,36 +59,23 @@ void tithe_transport_free(tithe_transport* transport);
  * call nothing of the session: write to a pipe or an eventfd that somebody polls, or post a semaphore. */
 typedef void (*tithe_ended)(void* user, uint64_t ticket, const tithe_error* how);
 
+/* The types of options in tithe/options.def, where each option is documented. */
+typedef const char* tithe_option_Text; /* NULL: the default */
+typedef int tithe_option_Flag;         /* 0 or 1 */
+typedef size_t tithe_option_Count;
+typedef uint64_t tithe_option_Number;
+typedef int tithe_option_Integer;
+typedef int64_t tithe_option_Milliseconds;
+typedef int tithe_option_ThreadCount; /* -1: chosen by tithe */
+
 typedef struct tithe_options {
-  size_t size;          /* sizeof(tithe_options); tithe_options_init fills it */
-  const char* codec;    /* a spec string, e.g. "dgc:ratio=0.01" */
-  const char* strategy; /* a name of tithe/strategies.def */
-  int lanes;            /* compute threads; 0: tithe_wait does the work; -1: by the cores that are free */
-  int average;          /* divide by the world size */
-  size_t min_values;    /* smaller tensors are sent uncompressed */
-  size_t part_values;   /* larger tensors are cut */
-  int64_t timeout_ms;   /* an awaited peer that sends nothing for this long is named */
-  uint64_t seed;
-  uint64_t run;
-  const char* schedule;     /* how the codec's ratio changes: tithe/schedule.h; NULL: it does not */
-  const char* authenticate; /* what tags cover: auto, headers, payloads; NULL: auto */
-  int64_t patience_ms;      /* a peer that answers, but gives nothing for this long is named */
-  const char* choices;      /* what happens to which tensor: docs/guide/choices.md; NULL: no rules */
-  const char* link;         /* what is known of the link, such as "10Gb/s"; NULL: nothing */
-  const char* hosts;        /* which ranks share a host, such as "4x2"; NULL: as the transport finds it */
-  const char* pacer;        /* limit of bytes in flight: docs/guide/pacing.md; NULL: off */
-  int servers;              /* so many ranks, the last ones, only sum for the others; 0: none */
-  const char* checksum;     /* what checksums cover: frames, headers (docs/inside/card.md); NULL: frames */
-  uint64_t measure; /* norms are taken in rounds 1, 2, 4, 8, ... and in every round of so many; 0: in none */
-  const char* const*
-      members;    /* a name for each rank, which outlives the job (docs/guide/elastic.md); NULL: its number */
-  uint64_t epoch; /* how often the members have changed */
-  int undo;       /* 1: tithe_undo may take back the last round */
-  const char* device; /* where codecs run for buckets on a GPU: off, on (docs/inside/device.md); NULL: off */
-  const char*
-      stragglers; /* who is late, and whether rounds go on without it (docs/guide/stragglers.md); NULL: share=0.25 */
-  tithe_ended ended; /* NULL: nobody is called */
-  void* user;        /* for it; both outlive the session */
+  size_t size; /* sizeof(tithe_options); tithe_options_init fills it */
+#define TITHE_OPTION(kind, name, initial, documentation) tithe_option_##kind name;
+#include "tithe/options.def"
+#undef TITHE_OPTION
+  const char* const* members; /* a permanent name of each rank (docs/guide/elastic.md); NULL: its number */
+  tithe_ended ended;          /* NULL: no callback */
+  void* user;                 /* passed to `ended`; both outlive the session */
 } tithe_options;
 void tithe_options_init(tithe_options* options); /* the defaults of tithe/session.h */
 
@@ -167,27 +154,9 @@ void tithe_free(void* bytes);
 
 typedef struct tithe_stats {
   size_t size; /* set by the caller to sizeof(tithe_stats) */
-  uint64_t rounds, rounds_dropped, values, frames_sent, bytes_sent;
-  uint64_t encode_ns, merge_ns, send_ns, wait_ns;
-  uint64_t gradient_bytes; /* handed over */
-  uint64_t exchange_ns,
-      exposed_ns; /* from the first, from the last tithe_sync of a round to the end of tithe_commit */
-  uint64_t measured_round; /* in which these norms were taken, from 1; 0: none was measured yet */
-  double gradient_norm, residual_norm;
-  uint64_t values_let_go; /* of residuals beyond 2^63, which no later round could send; and their sum */
-  double sum_let_go;
-  double sum_forgotten; /* by feedback=decay, of all that it took from residuals in committed rounds */
-  uint64_t rounds_undone;
-  uint64_t epoch;      /* of its members */
-  uint64_t ranks_lost; /* together with their residuals, which are unknown */
-  uint64_t
-      values_lost; /* residual values of lost ranks that were discarded, booked on this rank; and their sum */
-  double sum_lost;
-  int late_rank; /* whose program was late in the last 32 rounds; -1: nobody's (docs/guide/elastic.md) */
-  double late_share;
-  uint64_t late_ns;       /* that the others waited for it, per round */
-  uint64_t rounds_missed; /* that went on without this rank's program */
-  uint64_t rounds_behind; /* of them, those whose results wait for it */
+#define TITHE_STAT(type, name, initial, documentation) type name;
+#include "tithe/stats.def" /* documents each */
+#undef TITHE_STAT
 } tithe_stats;
 int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_error* error);
 

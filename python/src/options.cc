@@ -22,11 +22,23 @@
 namespace tithe::python {
 namespace {
 
-template <std::chrono::milliseconds SessionOptions::*kMember>
-void seconds(nb::class_<SessionOptions>& options, const char* name, const char* doc) {
+using Options = nb::class_<SessionOptions>;
+
+template <typename T>
+void bind(Options& options, const char* name, T SessionOptions::*member, const char* documentation) {
+  options.def_rw(name, member, documentation);
+}
+void bind(Options& options, const char* name, std::optional<int> SessionOptions::*member,
+          const char* documentation) {
+  options.def_rw(name, member, nb::arg().none(), documentation);
+}
+// Python gives and receives seconds.
+void bind(Options& options, const char* name, std::chrono::milliseconds SessionOptions::*member,
+          const char* documentation) {
   options.def_prop_rw(
-      name, [](const SessionOptions& o) { return std::chrono::duration<double>(o.*kMember).count(); },
-      [name](SessionOptions& o, double given) { o.*kMember = to_milliseconds(name, given); }, doc);
+      name, [member](const SessionOptions& o) { return std::chrono::duration<double>(o.*member).count(); },
+      [name, member](SessionOptions& o, double seconds) { o.*member = to_milliseconds(name, seconds); },
+      documentation);
 }
 
 }  // namespace
@@ -39,39 +51,14 @@ std::chrono::milliseconds to_milliseconds(std::string_view name, double seconds)
 }
 
 void bind_options(nb::module_& m) {
-  nb::class_<SessionOptions> options(m, "Options",
-                                     "What a session does; docs of each in include/tithe/session.h.");
+  Options options(m, "Options", "The options of a session (docs/reference/session_options.md).");
   options.def(nb::init<>())
-      .def_rw("codec", &SessionOptions::codec)
-      .def_rw("strategy", &SessionOptions::strategy)
-      .def_rw("choices", &SessionOptions::choices)
-      .def_rw("link", &SessionOptions::link)
-      .def_rw("hosts", &SessionOptions::hosts)
-      .def_rw("members", &SessionOptions::members)
-      .def_rw("epoch", &SessionOptions::epoch)
-      .def_rw("undo", &SessionOptions::undo)
-      .def_rw("servers", &SessionOptions::servers)
-      .def_rw("schedule", &SessionOptions::schedule)
-      .def_rw("lanes", &SessionOptions::lanes, nb::arg().none())
-      .def_rw("average", &SessionOptions::average)
-      .def_rw("min_values", &SessionOptions::min_values)
-      .def_rw("part_values", &SessionOptions::part_values)
-      .def_rw("seed", &SessionOptions::seed)
-      .def_rw("run", &SessionOptions::run)
-      .def_rw("force_reference", &SessionOptions::force_reference)
-      .def_rw("authenticate", &SessionOptions::authenticate)
-      .def_rw("checksum", &SessionOptions::checksum)
-      .def_rw("pacer", &SessionOptions::pacer)
-      .def_rw("device", &SessionOptions::device)
-      .def_rw("trace", &SessionOptions::trace)
-      .def_rw("measure", &SessionOptions::measure)
-      .def_rw("stragglers", &SessionOptions::stragglers);
-  seconds<&SessionOptions::timeout>(
-      options, "timeout",
-      "If an awaited peer sends nothing for this many seconds, the session ends and names the peer.");
-  seconds<&SessionOptions::patience>(
-      options, "patience",
-      "Seconds in which a peer answers, but gives nothing, after which the peer is named.");
+      .def_rw("members", &SessionOptions::members,
+              "Permanent names of the ranks, by rank (docs/guide/elastic.md).");
+#define TITHE_OPTION(kind, name, initial, documentation) \
+  bind(options, #name, &SessionOptions::name, documentation);
+#include "tithe/options.def"
+#undef TITHE_OPTION
   m.def(
       "parse_link",
       [](const std::string& text) {

@@ -162,7 +162,7 @@ void bind_session(nb::module_& m) {
       .def("propose", &PySession::propose, nb::arg("choices"), nb::arg("round") = 0)
       .def("proposal", &PySession::proposal)
       .def_prop_ro("choices", &PySession::choices)
-      .def("said", [](PySession& s) { return s.run([](Session& x) { return x.messages(); }); })
+      .def("messages", [](PySession& s) { return s.run([](Session& x) { return x.messages(); }); })
       .def_prop_ro("ratio", [](const PySession& s) { return s.get()->ratio(); })
       .def_prop_ro("last_round_dropped", [](const PySession& s) { return s.get()->last_round_dropped(); })
       .def("state", &PySession::state)

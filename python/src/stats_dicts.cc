@@ -9,37 +9,9 @@ namespace nb = nanobind;
 
 nb::dict to_dict(const SessionStats& s) {
   nb::dict d;
-  d["rounds"] = s.rounds;
-  d["rounds_dropped"] = s.rounds_dropped;
-  d["values_let_go"] = s.values_let_go;
-  d["sum_let_go"] = s.sum_let_go;
-  d["sum_forgotten"] = s.sum_forgotten;
-  d["rounds_undone"] = s.rounds_undone;
-  d["epoch"] = s.epoch;
-  d["ranks_lost"] = s.ranks_lost;
-  d["values_lost"] = s.values_lost;
-  d["sum_lost"] = s.sum_lost;
-  d["late_rank"] = s.late_rank;
-  d["late_share"] = s.late_share;
-  d["late_ns"] = s.late_ns;
-  d["rounds_missed"] = s.rounds_missed;
-  d["rounds_behind"] = s.rounds_behind;
-  d["lanes"] = s.lanes;
-  d["values"] = s.values;
-  d["frames_sent"] = s.frames_sent;
-  d["bytes_sent"] = s.bytes_sent;
-  d["encode_ns"] = s.encode_ns;
-  d["merge_ns"] = s.merge_ns;
-  d["send_ns"] = s.send_ns;
-  d["wait_ns"] = s.wait_ns;
-  d["strange"] = s.strange;
-  d["events_lost"] = s.events_lost;
-  d["gradient_bytes"] = s.gradient_bytes;
-  d["exchange_ns"] = s.exchange_ns;
-  d["exposed_ns"] = s.exposed_ns;
-  d["measured_round"] = s.measured_round;
-  d["gradient_norm"] = s.gradient_norm;
-  d["residual_norm"] = s.residual_norm;
+#define TITHE_STAT(type, name, initial, documentation) d[#name] = s.name;
+#include "tithe/stats.def"
+#undef TITHE_STAT
   return d;
 }
 

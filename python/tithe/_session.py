@@ -82,20 +82,13 @@ class Session:
 
     Open one with `from_environment` (torchrun, mpirun, Slurm), `open` (with your own exchange of addresses) or `loop`
     (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names a transport of
-    `tithe transports`. Options are those of include/tithe/session.h:
-    codec="fp8", strategy="auto", choices=None, link="", hosts="", servers=0, schedule="none",
-    lanes=None (compute threads: by the cores that the ranks of this machine leave free), average=True,
-    min_values=4096, part_values=2**22, timeout=30.0, patience=1800.0 (seconds), seed=0, run=0,
-    force_reference=False, authenticate="auto", checksum="frames" (or "headers": docs/inside/card.md),
-    pacer="off" (or "window=16384": docs/guide/pacing.md), device="off" (or "on": docs/inside/device.md),
-    members=[] (names of ranks), epoch=0, undo=False (docs/guide/elastic.md), stragglers="share=0.25" (when a rank is
-    late, and whether rounds continue without it: docs/guide/stragglers.md), trace="" (a file for the trace; TITHE_TRACE
-    otherwise), measure=100 (the rounds whose norms stats() has).
+    `tithe transports`. Other options, with their defaults: docs/reference/session_options.md. The most used are
+    codec="fp8", strategy="auto", choices=None, link="", hosts="", lanes=None, average=True and timeout=30.0 (seconds).
     choices has rules for single tensors (docs/guide/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file with either. link="10Gb/s" describes the network, from which tithe derives sizes.
     hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), if the transport cannot detect it.
     servers=2 makes the last 2 ranks sum for the others (docs/reference/strategies.md).
-    codec="auto" measures and plans while the job runs (docs/guide/plan_auto.md), and said() has its decisions.
+    codec="auto" measures and plans while the job runs (docs/guide/plan_auto.md), and messages() returns its decisions.
     "auto:allow=onebit+fp8" lists the codecs that auto may use beside fp32, bf16 and zip.
 
         with tithe.Session.from_environment(codec="dgc:ratio=0.01") as session:
@@ -219,12 +212,12 @@ class Session:
         """The rules of the next round, as JSON; "" without rules."""
         return self._core.choices
 
-    def said(self) -> list[str]:
+    def messages(self) -> list[str]:
         """The messages since the last call, a line each.
 
         On rank 0 the results and decisions of codec "auto"; on each rank its residuals that were dropped.
         """
-        return self._core.said()
+        return self._core.messages()
 
     @property
     def ratio(self) -> float | None:
@@ -296,23 +289,9 @@ class Session:
         return out
 
     def stats(self) -> dict[str, Any]:
-        """The sums of this rank since the session was opened, and the norms of its residuals.
+        """The sums of this rank since the session was opened, and the norms of its gradients and residuals.
 
-        Sums: rounds, rounds_dropped, values, frames_sent, bytes_sent, gradient_bytes (handed to sync()), dense_bytes
-        (that a ring all-reduce of them would send), bytes_saved (the difference). Times of lanes: encode_ns, merge_ns,
-        send_ns; of callers: wait_ns; of rounds: exchange_ns (from the first sync() to the end of commit()), hidden_ns
-        (its part before the last sync()), exposed_ns (its part after it). lanes: the number of compute threads.
-        Of the last measured round, this rank's L2 norms over all gradients: gradient_norm, residual_norm (of the
-        residuals after the round); measured_round is its number, from 1. Rounds 1, 2, 4, 8, ... and every hundredth
-        round are measured (measure=100 at open). groups: these norms of each codec's tensors, by the codec's name, and
-        relative_error, the residual over the gradient. relative_error alone: of all compressed tensors.
-        values_let_go, sum_let_go: dropped residuals beyond 2^63, which no later round could send
-        (docs/guide/footguns.md, "One spike"). sum_forgotten: removed from residuals by feedback=decay. rounds_undone:
-        see undo(). epoch, ranks_lost (whose residuals are unknown), values_lost and sum_lost (of known residuals that
-        were dropped, booked on this rank): docs/guide/elastic.md.
-        Of the last 32 rounds, the same on all ranks: late_rank (-1: none), late_share (its time beyond the median),
-        late_ns (the others' wait for it, per round). rounds_missed: rounds that continued without this rank's program;
-        rounds_behind: those that it has not received yet (docs/guide/stragglers.md).
+        The keys are listed in docs/reference/session_options.md. Times are nanoseconds.
         """
         return summed_up(self._core)
 

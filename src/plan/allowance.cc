@@ -39,11 +39,11 @@ std::string to_string(const Allowance& allowance) {
   return (allowance.match.empty() ? std::string() : allowance.match + ": ") + to_string(allowance.codec);
 }
 
-bool always_allowed(const Spec& spec) { return spec.codec->traits.lossless || spec.codec->name == "bf16"; }
-
-std::vector<Spec> codecs_without_a_word() {
-  return {*parse_spec("fp32"), *parse_spec("bf16"), *parse_spec("zip")};
+bool always_allowed(const Spec& spec) {
+  return spec.codec->traits.lossless || spec.codec->traits.always_allowed;
 }
+
+std::vector<Spec> default_codecs() { return {*parse_spec("fp32"), *parse_spec("bf16"), *parse_spec("zip")}; }
 
 std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_view key) {
   std::vector<Spec> named, general;
@@ -56,7 +56,7 @@ std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_vie
       named.push_back(a.codec);
     }
   }
-  std::vector<Spec> out = codecs_without_a_word();
+  std::vector<Spec> out = default_codecs();
   if (taken) std::erase_if(out, [](const Spec& s) { return !s.codec->traits.lossless; });
   for (const Spec& s : taken ? named : general)
     if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(s);

@@ -28,7 +28,7 @@ std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_vie
 // True: it loses nothing, or keeps 16 bits of a value, so that no one needs to be asked.
 bool always_allowed(const Spec& spec);
 // fp32, bf16 and zip, which plans and codec "auto" measure and try without a word.
-std::vector<Spec> codecs_without_a_word();
+std::vector<Spec> default_codecs();
 
 // Codec "auto" of a session: "auto", or "auto:allow=onebit+*.bias: fp32", what is allowed with a plus between.
 struct AutoSpec {

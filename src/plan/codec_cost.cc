@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "base/text.h"
-#include "codec/plain.h"
 #include "codec/typical.h"
 #include "plan/strategy_options.h"
 
@@ -76,7 +75,7 @@ CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place&
     hosts = at.hosts->count(at.world);
   }
   const auto together = static_cast<double>(ranks);
-  const bool plain = inside_spec == nullptr || codec::is_plain(*inside_spec->codec);
+  const bool plain = inside_spec == nullptr || inside_spec->codec->traits.uncompressed;
   double sent_by_rank = (plain ? 4 : bytes_of(*inside_spec, 0)) * cost.inside_shares;
   double crossing = 0, inside = together * sent_by_rank;
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k) {

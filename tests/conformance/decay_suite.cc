@@ -55,7 +55,7 @@ std::vector<Account> run(const Combination& c, Feedback kind, double beta) {
     account.add(account.came_out, left);
     for (const std::vector<float>& v : left)
       account.has_unsent = account.has_unsent || std::ranges::any_of(v, [](float x) { return x != 0; });
-    account.forgotten = all[r].stats().sum_forgotten;
+    account.forgotten = all[r].stats().sum_decayed;
   });
   return accounts;
 }

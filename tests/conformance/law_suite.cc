@@ -205,10 +205,10 @@ TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
       all.each([&](Rank r) {
         grads[at(r)] = gradients(kFewSizes, now, r, round);
         result[at(r)] = grads[at(r)];
-        const std::uint64_t had = all[r].stats().values_let_go;
+        const std::uint64_t had = all[r].stats().values_dropped;
         const Status s = synchronise(all[r], kFewSizes, result[at(r)]);
         EXPECT_TRUE(s.ok()) << text(s);
-        let_go[at(r)] = all[r].stats().values_let_go - had;
+        let_go[at(r)] = all[r].stats().values_dropped - had;
         dropped[at(r)] = all[r].last_round_dropped() ? 1 : 0;
         after[at(r)] = residuals(all[r], kFewSizes);
       });

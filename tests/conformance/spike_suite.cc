@@ -79,10 +79,10 @@ Round run(Ranks& all, int number, const Spike& spike) {
   all.each([&](Rank r) {
     round.before[at(r)] = residuals(all[r], kSomeSizes);
     round.grads[at(r)] = round.result[at(r)] = with_spike(all.world(), r, number, spike);
-    const double had = all[r].stats().sum_let_go;
+    const double had = all[r].stats().sum_dropped;
     const Status s = synchronise(all[r], kSomeSizes, round.result[at(r)]);
     EXPECT_TRUE(s.ok()) << text(s);
-    round.let_go[at(r)] = all[r].stats().sum_let_go - had;
+    round.let_go[at(r)] = all[r].stats().sum_dropped - had;
     round.after[at(r)] = residuals(all[r], kSomeSizes);
   });
   round.dropped = all[0].last_round_dropped();

@@ -53,9 +53,9 @@ def test_a_session_plans_and_says_so():
             rank.start()
         for rank in ranks:
             rank.join()
-        said = sessions[0].said()
+        said = sessions[0].messages()
     assert said and all(line.startswith("auto: ") for line in said)
-    assert not sessions[1].said()
+    assert not sessions[1].messages()
     with pytest.raises(ValueError, match="proposes by itself"):
         sessions[0].propose({"w": "fp32"})
 

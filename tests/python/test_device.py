@@ -55,7 +55,7 @@ def test_arrays_on_a_gpu_have_the_bits_of_those_in_host_memory():
         assert of_any_job[0] == of_any_job[1]
         assert gpu.control.problem() == b""
         print(there.plan_text())
-        print(there.said())
+        print(there.messages())
         """)
     assert "part 0: on GPU 0, a fake GPU" in said
     assert "MB for the bucket of 'w'" in said
@@ -90,7 +90,7 @@ try:
     session.commit()
 except (ValueError, tithe.Error) as error:
     print(error)
-print(session.said(), session.plan_text())
+print(session.messages(), session.plan_text())
 """
 
 

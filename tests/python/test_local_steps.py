@@ -230,7 +230,7 @@ def _forgotten(rank, world, form):
             optimizer.step()
         here = (values(network).astype("float64") - begin).sum()  # what is outer, and this window's own steps
         carry = -sum(float(local.residual(p).double().sum()) for p in network.parameters())
-        return moved, here + carry, -local.stats()["sum_forgotten"]
+        return moved, here + carry, -local.stats()["sum_decayed"]
 
 
 @pytest.mark.parametrize("form", SPARSE)

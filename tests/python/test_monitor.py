@@ -198,7 +198,7 @@ class Saying:
     def commit(self):
         pass
 
-    def said(self):
+    def messages(self):
         return ["auto: stays with bf16: of a step of 48.0 ms all communication is hidden",
                 "auto: trouble: the plan was refused: rank 1 has not the memory"]  # fmt: skip
 

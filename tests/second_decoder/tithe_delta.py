@@ -55,8 +55,8 @@ def _record(dtype, old, payload, at):
         assert start in (0, SCALE)
         tables.append(slots)
         at += 3 * count
-    states = list(struct.unpack_from("<8I", payload, at))
-    at += 32
+    states = list(struct.unpack_from("<32I", payload, at))
+    at += 128
     unit = iter(struct.unpack_from(f"<{units}H", payload, at))
     at += 2 * units
     bits = int.from_bytes(payload[at : at + extra], "little")
@@ -64,15 +64,15 @@ def _record(dtype, old, payload, at):
     top = max(b >> shift & mask for b in old)
     out = []
     for i, b in enumerate(old):
-        state = states[i % 8]
+        state = states[i % 32]
         symbol, frequency, start = tables[min(top - (b >> shift & mask), CLASSES - 1)][state % SCALE]
         state = frequency * (state // SCALE) + state % SCALE - start
-        states[i % 8] = state if state >= 2**16 else state << 16 | next(unit)
+        states[i % 32] = state if state >= 2**15 else state << 16 | next(unit)
         z = symbol
-        if symbol >= 16:
-            width = 3 + (symbol - 16) // 2
-            z = (2 | (symbol - 16) % 2) << width | bits & ((1 << width) - 1)
+        if symbol >= 32:
+            width = 4 + (symbol - 32) // 2
+            z = (2 | (symbol - 32) % 2) << width | bits & ((1 << width) - 1)
             bits >>= width
         out.append(unordered(ordered(b) + (z // 2 if z % 2 == 0 else -(z + 1) // 2)))
-    assert states == [2**16] * 8 and next(unit, None) is None and bits == 0
+    assert states == [2**15] * 32 and next(unit, None) is None and bits == 0
     return at + extra, out

@@ -51,6 +51,7 @@ part links "$python" tools/lint/check_links.py
 part glossary "$python" tools/lint/check_glossary.py
 part clang-tidy tidy
 part "codec tables" "$python" tools/lint/codec_tables.py
+part "session lists" "$python" tools/lint/session_lists.py
 part choosing "$python" tools/lint/choosing.py
 part "python docs" "$python" tools/lint/python_api.py
 part site "$python" tools/make_docs.py

@@ -34,7 +34,7 @@ std::string leaving(const LongMessages& rule) {
 Status complete(std::vector<std::string>& codecs) {
   if (codecs.empty()) return {};
   std::vector<std::string> all;
-  for (const Spec& spec : codecs_without_a_word()) all.push_back(to_string(spec));
+  for (const Spec& spec : default_codecs()) all.push_back(to_string(spec));
   for (const std::string& name : codecs) {
     const Result<Spec> spec = parse_spec(name);
     if (!spec.ok()) return spec.status();

@@ -177,6 +177,11 @@ struct Traits {
   bool exact_ledger = false;  // taken == sent + residual_out holds bit for bit
   bool lossless = false;      // sent == taken: residuals would be zeros, and none are kept
   bool fixed_size = false;    // bound() is the size of every payload
+  // The payload is the memory of the values. So values are sent without a copy, and any range of a payload is the
+  // payload of the values in that range. Implies lossless.
+  bool uncompressed = false;
+  bool always_allowed =
+      false;  // rounds so little that plans may use it without being told to; lossless codecs likewise
   // The payload is a list of indices and values (sparse/sparse.h); values that it does not name are left whole.
   // Impl::clear_sent tells momentum masking the indices.
   bool selects = false;
@@ -210,8 +215,9 @@ struct Codec {
   // ranks share. nullptr: none. The caller keeps memory with the residuals: a round that fails or is dropped changes
   // neither.
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
-  std::span<const Impl> impls;                   // fastest first; the last one is the readable reference
-  const lang::LoadedProgram* program = nullptr;  // the program that defines the codec; nullptr: it is written in C++
+  std::span<const Impl> impls;  // fastest first; the last one is the readable reference
+  const lang::LoadedProgram* program =
+      nullptr;  // the program that defines the codec; nullptr: it is written in C++
   // Returns the CUDA source of the codec's own kernels for these settings (lang/cuda/device_program.h). nullptr: the
   // codec has no kernels, or a program is their source.
   std::string (*kernels)(const Settings&) = nullptr;

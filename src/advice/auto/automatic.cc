@@ -35,7 +35,7 @@ class Automatic final : public engine::Advisor {
         watch_(plain(context_.first)),
         rules_(context_.first) {
     std::vector<std::string> may;
-    for (const Spec& codec : codecs_without_a_word()) may.push_back(to_string(codec));
+    for (const Spec& codec : default_codecs()) may.push_back(to_string(codec));
     for (const Allowance& a : spec_.allowed) may.push_back(to_string(a));
     say(fmt::format("auto: measures, and then chooses among {}", fmt::join(may, ", ")));
   }
@@ -211,7 +211,7 @@ class Automatic final : public engine::Advisor {
       if (sample_) gradients = sample_->values();
       sample_.reset();
     }
-    std::vector<Spec> codecs = codecs_without_a_word();
+    std::vector<Spec> codecs = default_codecs();
     for (const Allowance& a : spec_.allowed) codecs.push_back(a.codec);
     Result<sim::Costs> measured = measured_costs(job, codecs, gradients);
     if (!measured.ok()) return measured.status();

@@ -93,7 +93,7 @@ class Observer final : public engine::Advisor {
       return trouble(
           fmt::format("in {} steps there were no {} in turn that hand over the same tensors together",
                       kMostUnlike, kFirst));
-    std::vector<Spec> codecs = codecs_without_a_word();
+    std::vector<Spec> codecs = default_codecs();
     codecs.push_back(*parse_spec(kHint));
     const auto add = [&](const Spec& spec) {
       if (std::find(codecs.begin(), codecs.end(), spec) == codecs.end()) codecs.push_back(spec);

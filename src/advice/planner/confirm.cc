@@ -86,7 +86,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
     const Option& option = search_.options()[o];
     if (!(option.spec == spec)) continue;
     for (const bool inside : {false, true}) {
-      if (inside && (option.strategy->between == nullptr || spec.codec->name == "fp32")) continue;
+      if (inside && (option.strategy->between == nullptr || spec.codec->traits.uncompressed)) continue;
       if (!option.searched && too_many(search_.query())) continue;
       const int number = static_cast<int>(o);
       guesses.push_back({!option.symmetric, search_.judge(search_.setting(number, inside)),
@@ -246,7 +246,7 @@ std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
   if (static_cast<int>(search_.query().cluster.hosts().size()) < search_.query().cluster.world())
     out.emplace_back(", bf16 inside", [this](std::size_t t, Decision& d) {
       if (search_.option(d.option).strategy->between != nullptr && !d.grouped)
-        d.rounded_inside = search_.base(t).codec->name == "bf16";
+        d.rounded_inside = search_.base(t).codec->traits.always_allowed;
     });
   const std::size_t large = std::ranges::max(tensors, {}, &JobTensor::n).n;
   out.emplace_back(", large first", [&tensors, large](std::size_t t, Decision& d) {

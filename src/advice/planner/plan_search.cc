@@ -58,7 +58,7 @@ std::string key_rule(std::string_view key) {
 Result<PlanSearch> PlanSearch::make(const PlanQuery& query) {
   TITHE_TRY(check(query));
   PlanSearch search(query);
-  std::vector<Spec> all = codecs_without_a_word();
+  std::vector<Spec> all = default_codecs();
   if (!query.costs.of(all.back()).ok()) all.pop_back();  // an older profile does not know zip
   for (const Allowance& a : query.allowed)
     if (std::find(all.begin(), all.end(), a.codec) == all.end()) all.push_back(a.codec);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/fp32/fp32.h"
 
+#include <bit>
+
 #include "codec/shared/common/float_sums.h"
 
 namespace tithe {
@@ -55,13 +57,16 @@ const Kernels kReference = {
 
 }  // namespace fp32
 
-const Codec fp32_codec = {
-    .name = "fp32",
-    .doc = "all values as they are",
-    .params = {},
-    .phases = fp32::kPhases,
-    .traits = {.exact_ledger = true, .lossless = true, .fixed_size = true, .contraction = fp32::contraction},
-    .scratch = codec::no_scratch,
-    .impls = fp32::kImpls};
+const Codec fp32_codec = {.name = "fp32",
+                          .doc = "all values as they are",
+                          .params = {},
+                          .phases = fp32::kPhases,
+                          .traits = {.exact_ledger = true,
+                                     .lossless = true,
+                                     .fixed_size = true,
+                                     .uncompressed = std::endian::native == std::endian::little,
+                                     .contraction = fp32::contraction},
+                          .scratch = codec::no_scratch,
+                          .impls = fp32::kImpls};
 
 }  // namespace tithe

@@ -8,7 +8,6 @@
 #include "base/nearest.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "codec/plain.h"
 #include "engine/peers/control.h"
 #include "engine/program/laws.h"
 #include "plan/allowance.h"
@@ -212,8 +211,8 @@ Status check_plain(const Choices& choices, bool automatic) {
   const std::size_t rules = choices.rules().size();
   for (std::size_t i = 0; i < choices.all().size(); ++i) {
     const Choice& c = choices.all()[i];
-    const bool between = codec::is_plain(*c.spec.codec);
-    if (between && (!c.inside || codec::is_plain(*c.inside->codec))) continue;
+    const bool between = c.spec.codec->traits.uncompressed;
+    if (between && (!c.inside || c.inside->codec->traits.uncompressed)) continue;
     const std::string text = to_string(between ? *c.inside : c.spec);
     return refused(i < rules ? fmt::format("{} sends {}", label(choices.rules()[i], i + 1), text)
                              : fmt::format("codec {} has others", text));

@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 
-#include "codec/plain.h"
 #include "engine/program/laws.h"
 #include "engine/program/makers.h"
 #include "engine/program/template.h"
@@ -100,7 +99,7 @@ void Compiler::add_part(int index, const Drawn& drawn) {
                   .clips = part.spec.feedback.clip > 0,
                   .much = copied(index) || feedback::keeps_velocity(part.spec),
                   .plain = !part.inside && layout.laws.back() == Law::kSum &&
-                           codec::is_plain(*part.spec.codec) && !part.spec.feedback.mask,
+                           part.spec.codec->traits.uncompressed && !part.spec.feedback.mask,
                   .small = {}};
   Payloads payloads;
   std::vector<bool> joined;  // by exchange: a frame may hold the payloads of all ranks

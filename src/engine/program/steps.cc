@@ -40,7 +40,7 @@ StepContext Unit::context_of(const Step& step) {
       n,
       inside || std::size_t{step.phase} + 1 == layout.laws.size(),
       layout.contribution(step.chunk),
-      codec::is_plain(inside ? *plan_.parts[p].inside->codec : *plan_.parts[p].spec.codec)};
+      (inside ? *plan_.parts[p].inside : plan_.parts[p].spec).codec->traits.uncompressed};
 }
 
 Bytes Unit::scratch(int lane) const {

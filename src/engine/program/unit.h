@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "codec/plain.h"
 #include "codec/shared/common/magnitude.h"
 #include "engine/device/device_parts.h"
 #include "engine/program/bucket.h"

@@ -86,37 +86,41 @@ int give(const Result<std::vector<std::uint8_t>>& state, void** bytes, std::size
   return report({}, error);
 }
 
-constexpr int kUsualLanes = -1;
+constexpr int kAutomaticThreads = -1;
+
+// Conversions of options between C and C++, by their kind.
+void from_c(const char* given, std::string& option) {
+  if (given != nullptr) option = given;
+}
+void from_c(int given, bool& option) { option = given != 0; }
+void from_c(std::int64_t given, std::chrono::milliseconds& option) {
+  option = std::chrono::milliseconds(given);
+}
+void from_c(int given, std::optional<int>& option) {
+  if (given != kAutomaticThreads) option = given;
+}
+template <typename T>
+void from_c(T given, T& option) {
+  option = given;
+}
+
+const char* to_c(const std::string& option) { return option.c_str(); }
+std::int64_t to_c(std::chrono::milliseconds option) { return option.count(); }
+int to_c(std::optional<int> option) { return option.value_or(kAutomaticThreads); }
+template <typename T>
+T to_c(T option) {
+  return option;
+}
 
 Result<SessionOptions> read(const tithe_options& o, int world) {
   if (o.size < sizeof(tithe_options)) return Status(Code::kInvalid, "options: call tithe_options_init first");
-  SessionOptions out;
   if (o.codec == nullptr || o.strategy == nullptr)
     return Status(Code::kInvalid, "options: codec and strategy must be named");
-  out.codec = o.codec;
-  out.strategy = o.strategy;
-  if (o.choices != nullptr) out.choices = o.choices;
-  if (o.link != nullptr) out.link = o.link;
-  if (o.hosts != nullptr) out.hosts = o.hosts;
-  out.servers = o.servers;
-  if (o.schedule != nullptr) out.schedule = o.schedule;
-  if (o.authenticate != nullptr) out.authenticate = o.authenticate;
-  if (o.pacer != nullptr) out.pacer = o.pacer;
-  if (o.device != nullptr) out.device = o.device;
-  if (o.checksum != nullptr) out.checksum = o.checksum;
-  if (o.lanes != kUsualLanes) out.lanes = o.lanes;
-  out.average = o.average != 0;
-  out.min_values = o.min_values;
-  out.part_values = o.part_values;
-  out.timeout = std::chrono::milliseconds(o.timeout_ms);
-  out.patience = std::chrono::milliseconds(o.patience_ms);
-  out.seed = o.seed;
-  out.run = o.run;
-  out.measure = o.measure;
+  SessionOptions out;
+#define TITHE_OPTION(kind, name, initial, documentation) from_c(o.name, out.name);
+#include "tithe/options.def"
+#undef TITHE_OPTION
   out.members = names(o.members, world);
-  out.epoch = o.epoch;
-  out.undo = o.undo != 0;
-  if (o.stragglers != nullptr) out.stragglers = o.stragglers;
   if (o.ended != nullptr)
     out.ended = [call = o.ended, user = o.user](std::uint64_t ticket, const Status& how) {
       tithe_error error;
@@ -165,33 +169,11 @@ void tithe_transport_free(tithe_transport* transport) { delete transport; }
 
 void tithe_options_init(tithe_options* options) {
   static const tithe::SessionOptions kDefaults;
-  *options = {sizeof(tithe_options),
-              kDefaults.codec.c_str(),
-              kDefaults.strategy.c_str(),
-              tithe::kUsualLanes,
-              kDefaults.average,
-              kDefaults.min_values,
-              kDefaults.part_values,
-              kDefaults.timeout.count(),
-              kDefaults.seed,
-              kDefaults.run,
-              kDefaults.schedule.c_str(),
-              kDefaults.authenticate.c_str(),
-              kDefaults.patience.count(),
-              kDefaults.choices.c_str(),
-              kDefaults.link.c_str(),
-              kDefaults.hosts.c_str(),
-              kDefaults.pacer.c_str(),
-              kDefaults.servers,
-              kDefaults.checksum.c_str(),
-              kDefaults.measure,
-              nullptr,
-              kDefaults.epoch,
-              kDefaults.undo,
-              kDefaults.device.c_str(),
-              kDefaults.stragglers.c_str(),
-              nullptr,
-              nullptr};
+  *options = {};
+  options->size = sizeof(tithe_options);
+#define TITHE_OPTION(kind, name, initial, documentation) options->name = tithe::to_c(kDefaults.name);
+#include "tithe/options.def"
+#undef TITHE_OPTION
 }
 
 int tithe_session_open(tithe_transport* transport, const tithe_options* options, tithe_session** out,
@@ -328,34 +310,8 @@ int tithe_session_stats(const tithe_session* session, tithe_stats* out, tithe_er
   if (out == nullptr || out->size < sizeof(tithe_stats))
     return tithe::invalid("stats: set size to sizeof(tithe_stats) first", error);
   const tithe::SessionStats s = session->session->stats();
-  *out = {.size = out->size,
-          .rounds = s.rounds,
-          .rounds_dropped = s.rounds_dropped,
-          .values = s.values,
-          .frames_sent = s.frames_sent,
-          .bytes_sent = s.bytes_sent,
-          .encode_ns = s.encode_ns,
-          .merge_ns = s.merge_ns,
-          .send_ns = s.send_ns,
-          .wait_ns = s.wait_ns,
-          .gradient_bytes = s.gradient_bytes,
-          .exchange_ns = s.exchange_ns,
-          .exposed_ns = s.exposed_ns,
-          .measured_round = s.measured_round,
-          .gradient_norm = s.gradient_norm,
-          .residual_norm = s.residual_norm,
-          .values_let_go = s.values_let_go,
-          .sum_let_go = s.sum_let_go,
-          .sum_forgotten = s.sum_forgotten,
-          .rounds_undone = s.rounds_undone,
-          .epoch = s.epoch,
-          .ranks_lost = s.ranks_lost,
-          .values_lost = s.values_lost,
-          .sum_lost = s.sum_lost,
-          .late_rank = s.late_rank,
-          .late_share = s.late_share,
-          .late_ns = s.late_ns,
-          .rounds_missed = s.rounds_missed,
-          .rounds_behind = s.rounds_behind};
+#define TITHE_STAT(type, name, initial, documentation) out->name = s.name;
+#include "tithe/stats.def"
+#undef TITHE_STAT
   return report({}, error);
 }

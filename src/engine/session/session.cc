@@ -264,7 +264,7 @@ Status Session::Impl::commit_round(bool& ended) {
     e->open = false;
     if (trouble.ok()) trouble = e->job->unit->trouble();
   }
-  sum_forgotten_ += undo_.forgotten;
+  sum_decayed_ += undo_.forgotten;
   if (!options_.undo) release_undo();
   last_round_dropped_ = !finite;
   round_over_ = true;

@@ -105,8 +105,8 @@ class Session::Impl {
     std::shared_ptr<const Choices> choices = {};  // of the commit before it
     std::vector<LayoutEntry*> entries = {};
     double forgotten = 0;
-    std::uint64_t values_let_go = 0;  // of its own tensors
-    double sum_let_go = 0;
+    std::uint64_t values_dropped = 0;  // of its own tensors
+    double sum_dropped = 0;
   };
 
   // The things that a proposal needs, built while the rounds go on.
@@ -217,9 +217,9 @@ class Session::Impl {
   std::uint32_t next_part_ = 0;
   bool last_round_dropped_ = false;
   bool round_over_ = false;  // one, in this session
-  std::uint64_t values_let_go_ = 0;
-  double sum_let_go_ = 0;
-  double sum_forgotten_ = 0;
+  std::uint64_t values_dropped_ = 0;
+  double sum_dropped_ = 0;
+  double sum_decayed_ = 0;
   Undo undo_;
   SessionStats before_;  // of its lanes, in the epochs before
   std::uint64_t rounds_undone_ = 0;

@@ -24,11 +24,11 @@ void Session::Impl::drop_excessive(bool finite, bool excessive) {
     if (turn++ % kRoundsToLook != 0 && finite && !excessive) continue;
     const feedback::DroppedResidual gone = kept.drop_excessive();
     if (gone.largest == 0) continue;
-    values_let_go_ += gone.values;
-    sum_let_go_ += gone.sum;
+    values_dropped_ += gone.values;
+    sum_dropped_ += gone.sum;
     if (kept.used == round_) {
-      undo_.values_let_go += gone.values;
-      undo_.sum_let_go += gone.sum;
+      undo_.values_dropped += gone.values;
+      undo_.sum_dropped += gone.sum;
     }
     say(fmt::format(
         "round {}{}: the residual of rank {} for tensor '{}' reached {:.2g} and is dropped ({} values, "

@@ -15,9 +15,9 @@ void Session::Impl::follow(Impl& old) {
   before_ = before;
   rounds_undone_ = old.rounds_undone_;
   ranks_lost_ += old.ranks_lost_;
-  values_let_go_ = old.values_let_go_;
-  sum_let_go_ = old.sum_let_go_;
-  sum_forgotten_ = old.sum_forgotten_;
+  values_dropped_ = old.values_dropped_;
+  sum_dropped_ = old.sum_dropped_;
+  sum_decayed_ = old.sum_decayed_;
   gradient_bytes_ = old.gradient_bytes_;
   exchange_ns_ = old.exchange_ns_;
   exposed_ns_ = old.exposed_ns_;

@@ -317,9 +317,9 @@ Status Session::Impl::undo() {
     for (TensorState* kept : e->kept) kept->undo();
     e->used = e->used_before;
   }
-  sum_forgotten_ -= undo_.forgotten;
-  values_let_go_ -= undo_.values_let_go;
-  sum_let_go_ -= undo_.sum_let_go;
+  sum_decayed_ -= undo_.forgotten;
+  values_dropped_ -= undo_.values_dropped;
+  sum_dropped_ -= undo_.sum_dropped;
   last_round_dropped_ = undo_.dropped;
   committed_choices_ = undo_.choices;
   --round_;

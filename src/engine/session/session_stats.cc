@@ -29,9 +29,9 @@ SessionStats Session::Impl::stats() const {
   s.late_rank = late_.rank;
   s.late_share = late_.share;
   s.late_ns = late_.cost_ns;
-  s.values_let_go = values_let_go_;
-  s.sum_let_go = sum_let_go_;
-  s.sum_forgotten = sum_forgotten_;
+  s.values_dropped = values_dropped_;
+  s.sum_dropped = sum_dropped_;
+  s.sum_decayed = sum_decayed_;
   s.rounds_undone = rounds_undone_;
   s.ranks_lost = ranks_lost_;
   for (const auto& [key, gave] : book_) {

@@ -38,8 +38,8 @@ void Session::Impl::add_unsent(const Tensor& tensor, std::uint64_t round) {
   if (all_finite(gradient) && store_.of(tensor.key).add_unsent(gradient)) return;
   for (const float v : gradient)
     if (is_finite(v) && v != 0.0F) {
-      ++values_let_go_;
-      sum_let_go_ += double{v};
+      ++values_dropped_;
+      sum_dropped_ += double{v};
     }
   say(fmt::format(
       "round {} went on without rank {}, whose gradient of tensor '{}' is not finite, or its sum with "

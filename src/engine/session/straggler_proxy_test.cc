@@ -229,7 +229,7 @@ TEST(StragglerProxy, NothingThatIsNotFiniteIsOwed) {
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_TRUE(testing::has(lines[0], "round 3 went on without rank 1") && testing::has(lines[0], "'w'"))
       << lines[0];
-  EXPECT_GT(ranks[1].stats().values_let_go, 0U);
+  EXPECT_GT(ranks[1].stats().values_dropped, 0U);
 }
 
 // A rank that is behind when another one goes has the results of what went on, and then hears who has gone.

@@ -4,7 +4,7 @@
 // phase of a program, or the codec's own (Codec::kernels).
 //
 //   same      bytes, residuals, values and verdicts equal the interpreter's, or the reference's for own kernels
-//   held      on_device() gives a program only after a check of that, on this GPU, on seeded values (lang/run/verify.h);
+//   held      on_device() gives a program only after a check of that, on this GPU, on seeded values;
 //             else its line says why the host runs it
 //   planned   what is launched is asked of a kernel of the text's own (prelude_cuda_bytes.h), once for each shape of a
 //             call, and remembered

@@ -56,7 +56,7 @@ Jobs = queue.SimpleQueue[Work]
 
 def _commit(session: _core.Session, step: list[Job]) -> None:
     session.commit()
-    for line in session.said():
+    for line in session.messages():
         info = line.startswith(_INFO) and not line.startswith(_TROUBLE)
         _log.log(logging.INFO if info else logging.WARNING, "%s", line)
     dropped = session.last_round_dropped

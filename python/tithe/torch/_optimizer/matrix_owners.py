@@ -189,7 +189,7 @@ class MatrixOwners(OptimizerAdapter):
                     m.compute(self.optimizer.state[m.p])
             session.all_gather([(m.name + UPDATE, m.update) for m in part], self._bounds(part, UPDATE))
         session.commit()
-        for line in session.said():
+        for line in session.messages():
             _log.warning("%s", line)
         if session.last_round_dropped:
             self._warn_dropped()

@@ -236,5 +236,5 @@ def _run(session: _core.Session, job: Round) -> None:
     job.tally.rounds += 1
     job.tally.bytes_handed_over += job.handed_over
     job.tally.bytes_sent += session.stats()["bytes_sent"] - sent
-    for line in session.said():
+    for line in session.messages():
         _log.warning("%s", line)

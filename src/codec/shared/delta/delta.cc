@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The encoder makes symbols, classes and extra bits of a chunk in one pass, counts them per class, and then runs rANS
-// backward over the symbols, so that the decoder runs forward. Invariant of a state x between two symbols:
-// 2^16 <= x < 2^32. A symbol of frequency f (of 2^11) needs x < f * 2^21 before it; a 16-bit unit is moved out to reach
-// that, and moved back in by the decoder.
+// The container of weight differences: records of chunks with their tables (docs/reference/format_delta.md). The work
+// per value is in delta_passes.h.
 #include "codec/shared/delta/delta.h"
 
 #include <xxhash.h>
@@ -14,59 +12,24 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "codec/shared/delta/delta_passes.h"
 
 namespace tithe::delta {
 namespace {
 
-constexpr unsigned kScaleBits = 11, kScale = 1U << kScaleBits;
-constexpr std::uint32_t kLeastState = 1U << 16;
-constexpr std::size_t kStates = 8;
-constexpr unsigned kClasses = 12, kDirect = 16, kSymbols = kDirect + 2 * 12;
 constexpr std::size_t kFixedBytes = 9;  // mode and the two sizes
 constexpr std::uint8_t kRaw = 0, kCoded = 1;
+constexpr std::size_t kBlock = 2048;  // values whose symbols stay in the cache between two passes
+static_assert(kChunk % kBlock == 0 && kBlock % kStates == 0);
 
-// A monotonic map from the bits of a float to a signed number; its own inverse.
-std::int16_t ordered(std::uint16_t bits) {
-  const auto v = static_cast<std::int16_t>(bits);
-  return static_cast<std::int16_t>(v ^ ((v >> 15) & 0x7fff));
+Exponents exponents_of(Format format, std::span<const std::uint16_t> before) {
+  Exponents out{.shift = format == Format::kBf16 ? 7U : 10U, .mask = format == Format::kBf16 ? 0xffU : 0x1fU};
+  const auto field = static_cast<std::int16_t>(out.mask << out.shift);
+  std::int16_t largest = 0;  // 16 bits wide: a vector of them has a maximum on every machine
+  for (const std::uint16_t v : before) largest = std::max(largest, static_cast<std::int16_t>(v & field));
+  out.top = out.of(static_cast<std::uint16_t>(largest));
+  return out;
 }
-std::uint16_t zigzag(std::uint16_t before, std::uint16_t now) {
-  const auto d = static_cast<std::int16_t>(ordered(now) - ordered(before));
-  return static_cast<std::uint16_t>((static_cast<std::uint16_t>(d) << 1) ^
-                                    static_cast<std::uint16_t>(d >> 15));
-}
-std::uint16_t moved(std::uint16_t before, unsigned z) {
-  const auto d = static_cast<std::int16_t>((z >> 1) ^ (0U - (z & 1U)));
-  return static_cast<std::uint16_t>(ordered(static_cast<std::uint16_t>(ordered(before) + d)));
-}
-
-struct Symbol {
-  unsigned symbol, extra_bits, extra;
-};
-Symbol symbol_of(unsigned z) {
-  const unsigned octave = static_cast<unsigned>(std::bit_width(z | kDirect)) - 1, bits = octave - 1;
-  const bool direct = z < kDirect;
-  return {direct ? z : kDirect + 2 * (octave - 4) + (z >> bits & 1U), direct ? 0 : bits,
-          direct ? 0 : z & ((1U << bits) - 1)};
-}
-unsigned extra_bits_of(unsigned symbol) { return symbol < kDirect ? 0 : 3 + (symbol - kDirect) / 2; }
-unsigned least_of(unsigned symbol) {
-  return symbol < kDirect ? symbol : (2U | ((symbol - kDirect) & 1U)) << extra_bits_of(symbol);
-}
-
-// The classes of exponents in a chunk: the largest exponent has class 0.
-class Classes {
- public:
-  Classes(Format format, std::span<const std::uint16_t> before)
-      : shift_(format == Format::kBf16 ? 7 : 10), mask_(format == Format::kBf16 ? 0xff : 0x1f) {
-    for (const std::uint16_t v : before) top_ = std::max(top_, exponent(v));
-  }
-  unsigned of(std::uint16_t v) const { return std::min(top_ - exponent(v), kClasses - 1); }
-
- private:
-  unsigned exponent(std::uint16_t v) const { return static_cast<unsigned>(v >> shift_) & mask_; }
-  unsigned shift_, mask_, top_ = 0;
-};
 
 using Counts = std::array<std::uint32_t, kSymbols>;
 using Frequencies = std::array<std::uint16_t, kSymbols>;
@@ -93,106 +56,39 @@ Frequencies scaled(const Counts& counts) {
   return out;
 }
 
-// Division of a state by a frequency, by multiplication with a reciprocal (Granlund and Montgomery 1994).
-struct EncodeEntry {
-  std::uint64_t most = 0;  // from here on a state gives a unit away first
-  std::uint32_t frequency = 0, start = 0;
-  std::uint64_t reciprocal = 0;
-  unsigned shift = 0;
-};
-EncodeEntry entry_of(std::uint32_t frequency, std::uint32_t start) {
-  EncodeEntry e{
-      .most = std::uint64_t{frequency} << (32 - kScaleBits), .frequency = frequency, .start = start};
-  e.shift = static_cast<unsigned>(std::bit_width(frequency - 1));
-  e.reciprocal = ((std::uint64_t{1} << (32 + e.shift)) + frequency - 1) / frequency;
-  return e;
-}
-std::uint32_t quotient(const EncodeEntry& e, std::uint32_t x) {
-  // The reciprocal has at most 33 bits, so the product has at most 65; the high part is taken apart.
-  const std::uint64_t low = e.reciprocal & 0xffffffffU, high = e.reciprocal >> 32;
-  return static_cast<std::uint32_t>((high * x + (low * x >> 32)) >> e.shift);
-}
-
-// Bits from the lowest on. No branch depends on the data: each call stores 8 bytes, of which the next ones overwrite
-// those that are not complete.
-class BitWriter {
- public:
-  explicit BitWriter(std::uint8_t* at) : at_(at) {}
-  void put(unsigned value, unsigned bits) {
-    hold_ |= std::uint64_t{value} << held_;
-    held_ += bits;
-    wire::put(at_, hold_);
-    at_ += held_ / 8;
-    hold_ >>= held_ / 8 * 8;
-    held_ %= 8;
-  }
-  std::uint8_t* end() const { return at_ + (held_ != 0); }
-
- private:
-  std::uint8_t* at_;
-  std::uint64_t hold_ = 0;
-  unsigned held_ = 0;
-};
-
-class BitReader {
- public:
-  BitReader(const std::uint8_t* at, const std::uint8_t* end)
-      : at_(at), bits_(8 * static_cast<std::size_t>(end - at)) {}
-  bool has(std::size_t bits) const { return bits_ - taken_ >= bits; }
-  // `bits` is 0 to 16, and 8 bytes from the current one on are readable.
-  unsigned take(unsigned bits) {
-    const auto word = wire::get<std::uint64_t>(at_ + taken_ / 8);
-    const auto value = static_cast<unsigned>(word >> taken_ % 8) & ((1U << bits) - 1);
-    taken_ += bits;
-    return value;
-  }
-  // The same near the end. Zero if the bits end before.
-  unsigned take_last(unsigned bits) {
-    unsigned value = 0;
-    for (unsigned k = 0; k < bits; ++k, ++taken_)
-      if (taken_ < bits_) value |= (at_[taken_ / 8] >> taken_ % 8 & 1U) << k;
-    return value;
-  }
-  // All bits were taken, none too many, and those that fill the last byte are 0.
-  bool over() const {
-    return taken_ <= bits_ && bits_ - taken_ < 8 && (taken_ % 8 == 0 || at_[taken_ / 8] >> taken_ % 8 == 0);
-  }
-
- private:
-  const std::uint8_t* at_;
-  std::size_t bits_, taken_ = 0;
-};
-
 // Memory that a chunk's encoder reuses for the next chunk.
 struct Work {
-  std::vector<std::uint8_t> symbols, classes, extra;
+  std::vector<Context> contexts;
+  std::vector<std::uint8_t> extra;
   std::vector<std::uint16_t> units;
+  EncodeTables tables;
 };
 
+// Occurrences by context. Four sets of counters take turns, so that equal neighbours do not wait for each other.
+std::array<Counts, kClasses> counted(std::span<const Context> contexts) {
+  std::array<std::array<std::uint32_t, kContexts>, 4> counts{};
+  std::size_t i = 0;
+  for (; i + 4 <= contexts.size(); i += 4)
+    for (std::size_t k = 0; k < 4; ++k) ++counts[k][contexts[i + k]];
+  for (; i < contexts.size(); ++i) ++counts[0][contexts[i]];
+  std::array<Counts, kClasses> out{};
+  for (unsigned c = 0; c < kClasses; ++c)
+    for (unsigned s = 0; s < kSymbols; ++s)
+      for (const auto& set : counts) out[c][s] += set[c << kSymbolBits | s];
+  return out;
+}
+
 // The coded record, or 0 if it would not be shorter than the values.
-std::size_t encode_chunk(Format format, std::span<const std::uint16_t> before,
+std::size_t encode_chunk(const Passes& passes, Format format, std::span<const std::uint16_t> before,
                          std::span<const std::uint16_t> now, Work& work, std::uint8_t* out) {
   const std::size_t n = now.size(), most = 2 * n;
-  const Classes classes(format, before);
-  work.symbols.resize(n);
-  work.classes.resize(n);
+  work.contexts.resize(n);
   work.extra.resize(2 * n + 8);
-  std::array<std::array<Counts, kClasses>, 2> halves{};  // in turns, so that equal neighbours do not wait
   BitWriter extra(work.extra.data());
-  for (std::size_t i = 0; i < n; ++i) {
-    const Symbol of = symbol_of(zigzag(before[i], now[i]));
-    const unsigned c = classes.of(before[i]);
-    work.symbols[i] = static_cast<std::uint8_t>(of.symbol);
-    work.classes[i] = static_cast<std::uint8_t>(c);
-    ++halves[i % 2][c][of.symbol];
-    extra.put(of.extra, of.extra_bits);
-  }
+  passes.model(exponents_of(format, before), before.data(), now.data(), n, work.contexts.data(), extra);
   const auto extra_bytes = static_cast<std::size_t>(extra.end() - work.extra.data());
-  std::array<Counts, kClasses>& counts = halves[0];
-  for (unsigned c = 0; c < kClasses; ++c)
-    for (unsigned k = 0; k < kSymbols; ++k) counts[c][k] += halves[1][c][k];
+  const std::array<Counts, kClasses> counts = counted(work.contexts);
 
-  std::array<std::array<EncodeEntry, kSymbols>, kClasses> entries;
   std::uint8_t* at = out + kFixedBytes;
   // Tables are at most kClasses * (1 + 3 * kSymbols) bytes; a chunk of fewer values may be too small for its tables.
   std::size_t table_bytes = kClasses;
@@ -212,26 +108,18 @@ std::size_t encode_chunk(Format format, std::span<const std::uint16_t> before,
       *at = static_cast<std::uint8_t>(s);
       wire::put(at + 1, f[s]);
       at += 3;
-      entries[c][s] = entry_of(f[s], start);
+      work.tables.set(c << kSymbolBits | s, f[s], start);
       start += f[s];
     }
   }
 
-  work.units.resize(n + 1);  // a symbol moves out one unit at most
-  std::uint16_t* unit = work.units.data() + work.units.size();
-  std::array<std::uint32_t, kStates> states;
+  work.units.resize(n + 8);
+  States states;
   states.fill(kLeastState);
-  for (std::size_t i = n; i-- > 0;) {
-    const EncodeEntry& e = entries[work.classes[i]][work.symbols[i]];
-    std::uint32_t x = states[i % kStates];
-    unit[-1] = static_cast<std::uint16_t>(x);
-    const bool full = x >= e.most;
-    unit -= full;
-    x >>= full ? 16 : 0;
-    const std::uint32_t q = quotient(e, x);
-    states[i % kStates] = (q << kScaleBits) + (x - q * e.frequency) + e.start;
-  }
-  const auto units = static_cast<std::size_t>(work.units.data() + work.units.size() - unit);
+  const std::uint16_t* const end = work.units.data() + work.units.size();
+  const std::uint16_t* const unit =
+      passes.code(work.tables, work.contexts.data(), n, states, work.units.data() + work.units.size());
+  const auto units = static_cast<std::size_t>(end - unit);
   if (fixed + 2 * units >= most) return 0;
   for (const std::uint32_t x : states) {
     wire::put(at, x);
@@ -245,18 +133,12 @@ std::size_t encode_chunk(Format format, std::span<const std::uint16_t> before,
   return static_cast<std::size_t>(at - out);
 }
 
-struct DecodeEntry {
-  std::uint16_t frequency = 0, rest = 0;  // of the slot: its distance from the symbol's first
-  std::uint16_t least = 0;
-  std::uint8_t extra_bits = 0;
-};
-using Tables = std::array<std::array<DecodeEntry, kScale>, kClasses>;
-
 Status damaged() { return {Code::kCorrupt, "a weight difference is damaged"}; }
 
 // Reads one record from `at`; the address behind it, or nullptr.
-const std::uint8_t* decode_chunk(Format format, std::span<const std::uint16_t> before, const std::uint8_t* at,
-                                 const std::uint8_t* end, Tables& tables, std::span<std::uint16_t> now) {
+const std::uint8_t* decode_chunk(const Passes& passes, Format format, std::span<const std::uint16_t> before,
+                                 const std::uint8_t* at, const std::uint8_t* end, DecodeTables& tables,
+                                 std::span<std::uint16_t> now) {
   const std::size_t n = now.size();
   if (at == end) return nullptr;
   if (*at == kRaw) {
@@ -267,8 +149,7 @@ const std::uint8_t* decode_chunk(Format format, std::span<const std::uint16_t> b
   if (*at != kCoded || static_cast<std::size_t>(end - at) < kFixedBytes) return nullptr;
   const std::size_t units = wire::get<std::uint32_t>(at + 1), extra_bytes = wire::get<std::uint32_t>(at + 5);
   at += kFixedBytes;
-  std::array<bool, kClasses> has{};
-  for (unsigned c = 0; c < kClasses; ++c) {
+  for (auto& table : tables) {
     if (at == end) return nullptr;
     const unsigned listed = *at++;
     if (static_cast<std::size_t>(end - at) < 3 * listed) return nullptr;
@@ -276,50 +157,35 @@ const std::uint8_t* decode_chunk(Format format, std::span<const std::uint16_t> b
     for (unsigned k = 0; k < listed; ++k, at += 3) {
       const unsigned symbol = at[0], frequency = wire::get<std::uint16_t>(at + 1);
       if (symbol >= kSymbols || frequency == 0 || frequency > kScale - slot) return nullptr;
-      for (unsigned rest = 0; rest < frequency; ++rest)
-        tables[c][slot++] = {static_cast<std::uint16_t>(frequency), static_cast<std::uint16_t>(rest),
-                             static_cast<std::uint16_t>(least_of(symbol)),
-                             static_cast<std::uint8_t>(extra_bits_of(symbol))};
+      for (unsigned distance = 0; distance < frequency; ++distance)
+        table[slot++] = decode_entry(frequency, distance, symbol);
     }
-    has[c] = listed != 0;
-    if (has[c] && slot != kScale) return nullptr;
+    if (listed == 0) table.fill(decode_entry(1, 0, kNoSymbol));
+    if (listed != 0 && slot != kScale) return nullptr;
   }
   const auto rest = static_cast<std::size_t>(end - at);
   if (units > n || rest < 4 * kStates || (rest - 4 * kStates) / 2 < units ||
       rest - 4 * kStates - 2 * units < extra_bytes)
     return nullptr;
-  const Classes classes(format, before);
-  std::array<std::uint32_t, kStates> states;
+  States states;
   for (std::uint32_t& x : states) {
     x = wire::get<std::uint32_t>(at);
     at += 4;
-    if (x < kLeastState) return nullptr;
+    if (x < kLeastState || x >= kLeastState << 16) return nullptr;
   }
-  const std::uint8_t *unit = at, *const units_end = at + 2 * units;
-  BitReader extra(units_end, units_end + extra_bytes);
-  bool known = true;
-  // One value. `last`: near the end of the units or bits, where each read is tested.
-  const auto value = [&](std::size_t i, bool last) {
-    const std::uint16_t old = before[i];
-    const unsigned c = classes.of(old);
-    known = known && has[c];
-    std::uint32_t x = states[i % kStates];
-    const DecodeEntry e = tables[c][x & (kScale - 1)];
-    x = e.frequency * (x >> kScaleBits) + e.rest;
-    const bool low = x < kLeastState && (!last || unit != units_end);
-    const std::uint32_t more = last && !low ? 0 : wire::get<std::uint16_t>(unit);
-    states[i % kStates] = low ? x << 16 | more : x;
-    unit += low ? 2 : 0;
-    now[i] = moved(old, e.least + (last ? extra.take_last(e.extra_bits) : extra.take(e.extra_bits)));
-  };
-  std::size_t i = 0;
-  // 8 values take 16 bytes of units and 14 bytes of bits at most; what is read ahead lies within the payload.
-  for (; i + kStates <= n && units_end - unit >= 16 && extra.has(8 * 22); i += kStates)
-    for (std::size_t k = 0; k < kStates; ++k) value(i + k, false);
-  for (; i < n; ++i) value(i, true);
-  if (!known) return nullptr;
+  const Exponents exponents = exponents_of(format, before);
+  Units unit{at, at + 2 * units};
+  BitReader extra(unit.end, unit.end + extra_bytes);
+  std::array<std::uint16_t, kBlock> symbols;
+  for (std::size_t first = 0; first < n; first += kBlock) {
+    const std::size_t count = std::min(kBlock, n - first);
+    const std::uint16_t* const old = before.data() + first;
+    const std::size_t done = passes.decode(tables, exponents, old, count, states, unit, symbols.data());
+    kReference.decode(tables, exponents, old + done, count - done, states, unit, symbols.data() + done);
+    if (!passes.move(old, symbols.data(), count, extra, now.data() + first)) return nullptr;
+  }
   const bool whole = std::ranges::all_of(states, [](std::uint32_t x) { return x == kLeastState; });
-  return whole && unit == units_end && extra.over() ? units_end + extra_bytes : nullptr;
+  return whole && unit.at == unit.end && extra.over() ? unit.end + extra_bytes : nullptr;
 }
 
 std::uint64_t checksum(std::span<const std::uint16_t> values) {
@@ -330,15 +196,15 @@ std::uint64_t checksum(std::span<const std::uint16_t> values) {
 
 std::size_t bound(std::size_t n) { return 8 + (n + kChunk - 1) / kChunk + 2 * n; }
 
-std::size_t encode(Format format, std::span<const std::uint16_t> before, std::span<const std::uint16_t> now,
-                   Bytes out) {
+std::size_t encode_by(const Passes& passes, Format format, std::span<const std::uint16_t> before,
+                      std::span<const std::uint16_t> now, Bytes out) {
   wire::put(out.data(), checksum(before));
   std::uint8_t* at = out.data() + 8;
   Work work;
   for (std::size_t first = 0; first < now.size(); first += kChunk) {
     const std::size_t n = std::min(kChunk, now.size() - first);
     const std::span<const std::uint16_t> values = now.subspan(first, n);
-    if (const std::size_t bytes = encode_chunk(format, before.subspan(first, n), values, work, at);
+    if (const std::size_t bytes = encode_chunk(passes, format, before.subspan(first, n), values, work, at);
         bytes != 0) {
       at += bytes;
       continue;
@@ -352,18 +218,28 @@ std::size_t encode(Format format, std::span<const std::uint16_t> before, std::sp
   return static_cast<std::size_t>(at - out.data());
 }
 
-Status decode(Format format, std::span<const std::uint16_t> before, ByteView payload,
-              std::span<std::uint16_t> now) {
+Status decode_by(const Passes& passes, Format format, std::span<const std::uint16_t> before, ByteView payload,
+                 std::span<std::uint16_t> now) {
   if (payload.size() < 8) return damaged();
   if (wire::get<std::uint64_t>(payload.data()) != checksum(before))
     return {Code::kMismatch, "a weight difference belongs to other previous weights"};
   const std::uint8_t *at = payload.data() + 8, *const end = payload.data() + payload.size();
-  const auto tables = std::make_unique<Tables>();
+  const auto tables = std::make_unique<DecodeTables>();
   for (std::size_t first = 0; first < now.size() && at != nullptr; first += kChunk) {
     const std::size_t n = std::min(kChunk, now.size() - first);
-    at = decode_chunk(format, before.subspan(first, n), at, end, *tables, now.subspan(first, n));
+    at = decode_chunk(passes, format, before.subspan(first, n), at, end, *tables, now.subspan(first, n));
   }
   return at == end ? Status{} : damaged();
+}
+
+std::size_t encode(Format format, std::span<const std::uint16_t> before, std::span<const std::uint16_t> now,
+                   Bytes out) {
+  return encode_by(kSimd, format, before, now, out);
+}
+
+Status decode(Format format, std::span<const std::uint16_t> before, ByteView payload,
+              std::span<std::uint16_t> now) {
+  return decode_by(kSimd, format, before, payload, now);
 }
 
 // ---- Words

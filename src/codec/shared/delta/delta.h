@@ -9,6 +9,7 @@
 //   lossless   decode() returns the bits of encode()'s input: any pattern, NaN and infinities included
 //   bounded    a payload has at most bound(n) bytes; a chunk that does not shrink travels as it is
 //   checked    decode() accepts any bytes as input, and reads nothing outside them
+//   same bytes every machine writes the bytes of the reference (delta_passes.h)
 //   same copy  a payload carries a checksum of the previous values, so a receiver with other values refuses it
 //
 // The payload is described in docs/reference/format_delta.md. The entropy coder is rANS (Duda 2013, arXiv:1311.2540).

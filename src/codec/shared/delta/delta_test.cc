@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "codec/shared/delta/delta_passes.h"
 
 namespace tithe::delta {
 namespace {
@@ -84,6 +85,40 @@ TEST(Delta, IsLosslessForAnyBits) {
         ASSERT_EQ(out, now) << n;
       }
     }
+}
+
+TEST(Delta, SimdEqualsTheReference) {
+  for (const Format format : {Format::kBf16, Format::kFp16})
+    for (const std::size_t n : {1U, 31U, 33U, 2'000U, 70'003U, 300'000U})
+      for (const double update : {1e-5, 2e-4, 2e-3}) {
+        const auto [before, now] = step(n, 0.02, update);
+        std::vector<std::uint8_t> reference(bound(n)), simd(bound(n));
+        reference.resize(encode_by(kReference, format, before, now, reference));
+        simd.resize(encode_by(kSimd, format, before, now, simd));
+        ASSERT_EQ(simd, reference) << n << " values, updates of " << update;
+        for (const Passes* passes : {&kReference, &kSimd}) {
+          Values out(n);
+          ASSERT_TRUE(decode_by(*passes, format, before, simd, out).ok());
+          ASSERT_EQ(out, now);
+        }
+      }
+}
+
+// The encoder's division is exact for every frequency and for the states around each multiple of it.
+TEST(Delta, ReciprocalsDivideExactly) {
+  EncodeTables tables;
+  for (std::uint32_t f = 1; f <= kScale; ++f) {
+    tables.set(0, f, 0);
+    for (std::uint64_t k = 1; k <= std::uint64_t{1} << kFullBits; k = k * 5 / 4 + 1)
+      for (const std::uint64_t x : {k * f - 1, k * f}) {
+        if (x < 16 || x >= std::uint64_t{f} << kFullBits) continue;  // 2^(kFullBits - 16) at least
+        const Context context = 0;
+        States states{static_cast<std::uint32_t>(x)};
+        std::array<std::uint16_t, 9> units{};
+        kReference.code(tables, &context, 1, states, units.data() + units.size());
+        ASSERT_EQ(states[0], x / f * kScale + x % f) << "frequency " << f << ", state " << x;
+      }
+  }
 }
 
 TEST(Delta, TakesAboutTheConditionalEntropy) {

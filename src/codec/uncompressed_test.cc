@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The properties that the engine relies on where a codec is plain.
-#include "codec/plain.h"
-
+// The properties that the engine relies on if a codec has the trait `uncompressed`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <vector>
+
+#include "codec/fp32/fp32.h"
 
 namespace tithe::codec {
 namespace {
@@ -25,8 +25,8 @@ Floats some_values(std::size_t n) {
   return v;
 }
 
-TEST(Plain, PayloadsAreTheValuesAsTheyLie) {
-  ASSERT_TRUE(is_plain(fp32_codec)) << "on a machine that is little-endian";
+TEST(Uncompressed, PayloadIsTheMemoryOfTheValues) {
+  ASSERT_TRUE(fp32_codec.traits.uncompressed) << "on a machine that is little-endian";
   const Floats values = some_values(1003);
   for (const Impl& impl : fp32_codec.impls) {
     if (!impl.usable(this_machine())) continue;
@@ -36,7 +36,7 @@ TEST(Plain, PayloadsAreTheValuesAsTheyLie) {
   }
 }
 
-TEST(Plain, RunsOfAPayloadArePayloads) {
+TEST(Uncompressed, RangesOfAPayloadArePayloads) {
   const Floats values = some_values(1003);
   for (const Impl& impl : fp32_codec.impls) {
     if (!impl.usable(this_machine())) continue;
