@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file that is closed when it is left.
+// A descriptor that is closed at the end of its scope.
 struct File {
   explicit File(int descriptor) : fd(descriptor) {}
   ~File() {

@@ -10,7 +10,7 @@ namespace tithe::tcp {
 
 namespace {
 
-constexpr std::uint64_t kMostMessage = std::uint64_t{1} << 48;  // no machine holds more
+constexpr std::uint64_t kMostMessage = std::uint64_t{1} << 48;  // more memory than any machine has
 
 bool makes_sense(const Record& r) {
   const bool stream = r.kind == Kind::kPiece;
