@@ -8,7 +8,7 @@
 namespace tithe::fourier {
 namespace {
 
-// cos and sin of angles up to pi / 4, by their series: no two C libraries agree on every bit of theirs.
+// cos and sin of angles up to pi / 4 by their series, since no two C libraries agree on every bit of theirs.
 struct Sides {
   double cos, sin;
 };

@@ -9,10 +9,10 @@ namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  // 0: no UTF-8 starts here
+  std::size_t bytes = 0;  // 0: invalid UTF-8
 };
 
-// The first character of a text that is not empty (RFC 3629: shortest form, no surrogates, at most U+10FFFF).
+// The first character of a non-empty text (RFC 3629: shortest form, no surrogates, at most U+10FFFF).
 Character first_of(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint32_t lead = byte(0);

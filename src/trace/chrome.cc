@@ -10,7 +10,7 @@
 namespace tithe::trace {
 namespace {
 
-constexpr std::size_t kMostText = 1000;  // of a key or a mark
+constexpr std::size_t kMostText = 1000;  // longest text of a key or a mark
 
 }  // namespace
 

@@ -37,7 +37,7 @@ std::vector<std::string> lines_of(const Advice& a, const AutoQuery& auto_query) 
           : fmt::format(
                 "Use codec=\"{}\", or the plan as choices=FILE: {:.1f} ms, {:.2f} times as fast as now; {}.",
                 allowed_text(auto_query), a.planned * 1e3, a.step / a.planned, bf16);
-  // The word whether to compress at all goes before how.
+  // Whether to compress at all comes before how.
   if (!a.compresses && !hint) {
     out.push_back(fmt::format("Do not compress: it would not make the step shorter by 5 %. {}", use));
     out.push_back(why);
