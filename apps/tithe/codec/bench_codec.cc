@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe bench codec: how fast one codec encodes and decodes here, as a ratio to the least work that moves the same
-// bytes.
+// tithe bench codec: the speed of one codec on this machine, as a ratio to the least work that moves the same bytes.
 #include <fmt/format.h>
 
 #include "base/usable_cores.h"

@@ -38,7 +38,7 @@ bool keeps_few(const Codec& codec) {
                      [](const ParamSpec& p) { return p.name == "ratio" && p.fallback < 1; });
 }
 
-// The advice for a codec that the page does not speak of.
+// The advice for a codec that docs/start/choosing.md does not mention, from its traits.
 std::string by_traits(const Codec& codec, double bits) {
   std::string text;
   if (codec.traits.lossless)

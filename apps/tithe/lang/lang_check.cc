@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe lang check: whether a file in the codec language is in order, and what is wrong with it, line by line.
+// tithe lang check: checks a file in the codec language, and lists its errors by line.
 #include <fmt/format.h>
 
 #include <algorithm>
