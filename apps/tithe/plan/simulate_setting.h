@@ -18,8 +18,8 @@ struct SimulateArgs {
   std::vector<std::string> compare;
   SessionOptions session;
   int ranks = 0;  // 0: as in the cluster
-  int every = 0, fragments = 1,
-      delay = 0;  // local steps (simulate_windows.h); every = 0: each step is synchronised
+  // Local steps (simulate_windows.h). every = 0: each step is synchronised.
+  int every = 0, fragments = 1, delay = 0;
   double bucket_cap_mb = 25;
   bool foreign_profile = false;
 };
