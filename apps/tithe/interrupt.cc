@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The signal handler uses only async-signal-safe calls and lock-free atomics. SA_RESETHAND restores the default action,
+// so that raise() ends the process by the signal.
 #include "interrupt.h"
 
 #include <unistd.h>

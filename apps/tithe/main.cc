@@ -123,6 +123,8 @@ Result<Report> guarded(const Run& run) {
   }
 }
 
+// Parses the command line and runs one verb. find_suggestion() runs first, because its messages are better than the
+// parser's.
 int run(int argc, char** argv) {
   CLI::App root("Synchronises gradients in as few bytes as the job can bear.", "tithe");
   root.set_version_flag("--version", "tithe " TITHE_VERSION);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Conversion of Python arrays through nanobind's DLPack and buffer protocols, with tithe's own error texts.
 #include "arrays.h"
 
 #include <nanobind/stl/string.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The extension module, and the conversion of a Status to a Python exception.
 #include "core.h"
 
 #include <string>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The main thread alternates between waiting for the work and PyErr_CheckSignals(). Python code that the work needs,
+// such as the caller's exchange function, is passed to the main thread through MainThreadCalls.
 #include "interruptible.h"
 
 #include <sys/syscall.h>

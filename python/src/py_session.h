@@ -286,8 +286,7 @@ class PySession {
   };
   Ticket sync_from(std::span<const Piece> pieces, const Origin& origin) {
     // Moved out of bucket_, since another thread may call while this one does not hold the GIL.
-    std::vector<Tensor> bucket =
-        std::move(bucket_);  // lent: another thread may come while this one has no GIL
+    std::vector<Tensor> bucket = std::move(bucket_);
     bucket.clear();
     for (const auto& [layout, from] : pieces)
       for (std::size_t i = 0; i < layout->keys.size(); ++i)

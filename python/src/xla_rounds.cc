@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registered rounds are never freed, because compiled XLA programs refer to them by number. A round holds its session
+// weakly.
 #include "xla_rounds.h"
 
 #include <fmt/format.h>

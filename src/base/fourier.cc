@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// A radix-2 transform in place. Only additions and multiplications in a fixed order, and tables from series, so the
+// result has the same bits on every machine.
 #include "base/fourier.h"
 
 #include <array>

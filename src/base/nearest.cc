@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Edit distance by dynamic programming over three rows.
 #include "base/nearest.h"
 
 #include <algorithm>

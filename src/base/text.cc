@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decodes UTF-8 character by character and replaces everything that is unsafe to print.
 #include "base/text.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// A registry of all descriptors owned by UniqueFd objects. The fork handlers hold its mutex during fork(), and the
+// child's handler closes every registered descriptor.
 #include "base/unique_fd.h"
 
 #include <pthread.h>
@@ -31,9 +33,8 @@ struct Registry {
 std::atomic<unsigned> number{0};
 
 Registry& registry() {
-  // NOLINT(*-owning-memory): descriptors of static objects outlive others
-  static auto* const kRegistry =
-      new Registry;  // NOLINT(*-owning-memory): descriptors of static objects outlive others
+  // NOLINTNEXTLINE(*-owning-memory): never freed, since descriptors of static objects may outlive it otherwise
+  static auto* const kRegistry = new Registry;
   return *kRegistry;
 }
 

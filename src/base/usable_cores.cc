@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The affinity mask of the thread, limited by the CPU quotas of its control groups (versions 1 and 2).
 #include "base/usable_cores.h"
 
 #include <fmt/format.h>

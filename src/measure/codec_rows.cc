@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rows for the paired benchmark. A row creates its cases with the codec's kernels and one of several references.
 #include "measure/codec_rows.h"
 
 #include <fmt/format.h>

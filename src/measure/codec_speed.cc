@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures codecs with one phase in CPU time, with data that changes between runs.
 #include "measure/codec_speed.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures links over an open transport. Barriers separate the parts, so that only the measured messages are in flight.
 #include "measure/links.h"
 
 #include <algorithm>
@@ -256,9 +257,8 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
       others.push_back((me + k) % world);
   others = only_good(others);
   const ByteView whole = room.large;
-  const ByteView share =
-      // The same on all ranks.
-      whole.first(whole.size() / static_cast<std::size_t>(world - 1));
+  // The same size on all ranks.
+  const ByteView share = whole.first(whole.size() / static_cast<std::size_t>(world - 1));
   std::vector<double> to_right, ratios;
   for (int k = -1; k < kRoundsOfAKind; ++k) {  // the first round opens connections
     if (!barrier()) return stopped;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses model lists. Errors name the line, which is found by searching the text, since the JSON library keeps no
+// positions.
 #include "measure/model_list.h"
 
 #include <fmt/format.h>

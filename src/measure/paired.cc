@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Spinning, pinned threads run kernel and reference in pairs. A pair counts only if no thread was preempted.
 #include "measure/paired.h"
 
 #include <sched.h>
@@ -184,6 +185,7 @@ Outcome in_pairs(std::size_t n, const Options& options, Run kernel, Run referenc
 
 }  // namespace
 
+// Each thread has its own case with n / threads values. fresh() runs before every timed step.
 Outcome measure(const Row& row, const Options& options) {
   enum Step { kMake, kFresh, kKernel, kReference };
   std::vector<std::unique_ptr<Case>> cases(static_cast<std::size_t>(options.threads));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reference kernels, compiled for every Highway target and dispatched at run time.
 #include "measure/reference.h"
 
 #include <algorithm>

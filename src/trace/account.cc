@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Unions of intervals: the busy time of a rank is the length that its steps and sends cover together.
 #include "trace/account.h"
 
 #include <algorithm>

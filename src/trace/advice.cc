@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fits the cost model of advice.h to the traced buckets, then evaluates its recurrence for each candidate cap.
 #include "trace/advice.h"
 
 #include <algorithm>

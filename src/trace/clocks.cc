@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Clock alignment in three steps: match sends with receives, take the tightest bound for each pair of ranks, and solve
+// the difference constraints by shortest paths.
 #include "trace/clocks.h"
 
 #include <fmt/format.h>
@@ -173,6 +175,7 @@ Status check_ranks(std::span<const RankTrace> traces) {
   return {};
 }
 
+// Sorts sends and receives by frame and time, then merges the two lists.
 Result<Matched> match(std::span<const RankTrace> traces) {
   std::vector<End> sends, recvs;
   std::vector<std::set<std::uint32_t>> ended;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// For each round, compares the last submissions of all ranks on rank 0's clock.
 #include "trace/late.h"
 
 #include <algorithm>

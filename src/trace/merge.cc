@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the merged trace rank by rank. All times are on rank 0's clock, relative to the earliest event.
 #include "trace/merge.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The file of one rank: a first line with the origin and the number of events, then one event per line. The reader
+// checks the number, so a truncated file is detected.
 #include "trace/rank_trace.h"
 
 #include <fmt/format.h>
@@ -132,6 +134,7 @@ bool is_message(const TraceEvent& e) { return e.lane == 0; }
 bool is_step(const TraceEvent& e) { return e.lane > 0; }
 bool is_call(const TraceEvent& e) { return e.lane < 0 && (e.op == "wait" || e.op == "commit"); }
 
+// Times are relative to the earliest event, whose time is origin_ns in the first line.
 void write(const Origin& origin, const std::vector<TraceEvent>& events, const Sink& sink) {
   std::int64_t zero = events.empty() ? 0 : events.front().begin_ns;
   int lanes = 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Hosts are numbered in the order of their first rank. host_ is empty if every rank has its own host.
 #include "tithe/hosts.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads link rates from sysfs: class/net/*/speed in Mbit/s, class/infiniband/*/ports/*/rate as "100 Gb/sec".
 #include "transport/link_rate.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes, reads and exchanges PeerInfos. A reader checks in this order: magic number and version, length, checksum,
+// tag, and only then the fields.
 #include "transport/peer_info.h"
 
 #include <fmt/format.h>

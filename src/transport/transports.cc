@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of transports, and the parser of "name:option=value,...".
 #include "transport/transports.h"
 
 #include <fmt/format.h>
@@ -108,6 +109,7 @@ const TransportKind* find_transport(std::string_view name) {
   return nullptr;
 }
 
+// Options that are not given keep their defaults; each may be given once.
 Result<TransportChoice> choose_transport(std::string_view text) {
   if (text.empty() || text == "auto") return choose_first();
   const std::size_t colon = text.find(':');

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The two engines behind CardEngine. The Verilated card is a child process; frames travel over a socket pair that is
+// its standard input and output.
 #include "card_engine.h"
 
 #include <fmt/format.h>

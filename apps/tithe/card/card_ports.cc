@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The two kinds of CardPort: a TAP interface, and a packet socket on an existing interface. The packet socket uses
+// PACKET_VNET_HDR, which describes offloaded checksums, and PACKET_AUXDATA, which holds a removed VLAN tag.
 #include "card_ports.h"
 
 #include <arpa/inet.h>

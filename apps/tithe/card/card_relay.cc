@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The relay loop of `tithe card`: waits for frames on both ports and for an interrupt, and passes frames through the
+// engine.
 #include "card_relay.h"
 
 #include <fmt/format.h>

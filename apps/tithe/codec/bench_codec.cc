@@ -34,6 +34,7 @@ Result<bench::Outcome> measure(bench::Row row, const BenchCodecArgs& args) {
 
 Json spread(const bench::Outcome& o) { return Json::array({o.low, o.high}); }
 
+// Runs one encode row and one decode row of the paired benchmark (measure/paired.h).
 Result<Report> bench_codec(const BenchCodecArgs& args) {
   Result<Spec> spec = parse_spec(args.codec);
   if (!spec.ok()) return spec.status();

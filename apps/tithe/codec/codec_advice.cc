@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looks up a codec in the tables of choosing.def; without an entry, describes it by its traits.
 #include "codec_advice.h"
 
 #include <fmt/format.h>

@@ -64,6 +64,7 @@ bool is_npy(ByteView bytes) {
          std::equal(kNpyMagic.begin(), kNpyMagic.end(), reinterpret_cast<const char*>(bytes.data()));
 }
 
+// Every length of the header is checked against the file's size before it is used.
 Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t most_values) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!text.starts_with(kNpyMagic)) return bare(path, bytes, most_values);

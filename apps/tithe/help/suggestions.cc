@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Examines the raw command line before CLI11 does, since CLI11's messages name neither the nearest verb nor the cure.
 #include "suggestions.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generates damaged payloads deterministically: the draws depend only on a counter.
 #include "lang_damage.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Statistical checks of a codec program over many rounds: its claims, the scale and offset of its results, and whether
+// error feedback keeps the residual bounded.
 #include "lang_rounds.h"
 
 #include <fmt/format.h>

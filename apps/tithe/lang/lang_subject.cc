@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs a codec program outside a session, with all ranks in this process, and checks each law on the way.
 #include "lang_subject.h"
 
 #include <fmt/format.h>

@@ -120,6 +120,8 @@ std::string text_of(const Json& advice) {
   return first + text;
 }
 
+// Starts the command with TITHE_ADVISE set to a file in a temporary folder, and waits until the session writes that
+// file.
 Result<Report> run_advise(const AdviseArgs& args) {
   std::string allowed = "auto";
   for (const std::string& text : args.allow) {

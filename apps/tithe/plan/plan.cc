@@ -170,6 +170,7 @@ std::string change_text(double ms) {
   return text == "-0.000" ? "+0.000" : text;
 }
 
+// The text of --why: the bottleneck, then for each class of tensors the change of the step with another choice.
 Result<std::string> why_text(const planner::PlanQuery& q, const planner::Planned& p, Json& json) {
   const Result<planner::Bounds> bounds = planner::bounds_of(q, p);
   if (!bounds.ok()) return bounds.status();

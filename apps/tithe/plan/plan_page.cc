@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The HTML page of `tithe plan --html`: the timelines of the plan and of the best bf16 on one time scale, then the
+// rules and the buckets.
 #include "plan_page.h"
 
 #include <fmt/format.h>

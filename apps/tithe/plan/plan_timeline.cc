@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws rank 0's step as SVG: one row per kind of work, one bar per bucket and interval.
 #include "plan_timeline.h"
 
 #include <fmt/format.h>

@@ -183,6 +183,7 @@ std::string beside_the_link(const Scene& scene, const Sweep& sweep) {
          "; --profile of the hosts themselves, or --cluster with cores of their own, has other costs\n";
 }
 
+// Simulates all settings at all points of the sweep.
 Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Sweep sweep;
   set_points(scene, args, sweep);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Resolves the options of `tithe simulate` to a model, a cluster, costs and settings, and simulates one setting.
 #include "simulate_setting.h"
 
 #include <fmt/format.h>

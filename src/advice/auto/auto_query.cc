@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds a planner query from a session's context, and measures codecs at the sizes of the job.
 #include "advice/auto/auto_query.h"
 
 #include <algorithm>

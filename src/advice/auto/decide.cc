@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fits the link rate by bisection, since the simulated step falls as the rate grows, and plans for that rate.
 #include "advice/auto/decide.h"
 
 #include <fmt/format.h>
@@ -80,6 +81,8 @@ Result<sim::Cluster> cluster_at(const AutoQuery& auto_query, double bytes_per_se
   return sim::Cluster::parse(text, "hosts as found");
 }
 
+// Three outcomes: communication is hidden, so lossy rules give way to the first ones; the current rules stay; or a
+// plan.
 Result<AutoDecision> decide(const AutoQuery& auto_query) {
   const Result<planner::PlanQuery> fastest = query_at(auto_query, kFastest);
   if (!fastest.ok()) return fastest.status();

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// A ring of the last kRounds times per bucket. Invariant: ready_ has one ring per bucket of before_, and its first
+// min(rounds_, kRounds) entries are valid.
 #include "advice/auto/facts.h"
 
 #include <algorithm>

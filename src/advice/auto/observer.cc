@@ -33,6 +33,7 @@ class Observer final : public engine::Advisor {
     sample_->take(bucket);
   }
 
+  // After kFirst equal steps, or after kMostUnlike steps without them, the advice is computed in the background, once.
   std::string round_over(std::int64_t at_ns, const Proposal& /*last*/) override {
     AutoQuery auto_query;
     std::vector<float> gradients;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two buffers: one is filled during a round, the other holds the last complete round.
 #include "advice/auto/sample.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The usual order of states is kMeasuring, kPlanning, kProposed, kSettling, kWatching. kPlanning leads straight to
+// kWatching if there is no better plan; kSettling and kWatching lead back to kPlanning, or kSettling to kProposed to
+// restore earlier rules. If the buckets change, the machine returns to kMeasuring, during planning after the answer.
 #include "advice/auto/watch.h"
 
 #include <algorithm>

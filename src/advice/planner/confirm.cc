@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Simulates candidates in an order that keeps the work small: each simulation is limited by the best step so far, and
+// estimates skip candidates that are far longer. The number of simulations depends on the query only.
 #include "advice/planner/confirm.h"
 
 #include <fmt/format.h>

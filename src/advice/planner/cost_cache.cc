@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Derives the cost of a part from the engine's compiled program. The steps are assigned to stages by their hop number;
+// the sum over a stage is its cost.
 #include "advice/planner/cost_cache.h"
 
 #include <fmt/format.h>

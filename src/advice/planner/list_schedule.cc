@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Discrete-event list scheduling with one heap of events and one heap of waiting items per resource.
 #include "advice/planner/list_schedule.h"
 
 #include <algorithm>

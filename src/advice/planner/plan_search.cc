@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The options of a query, estimates of assignments, and the conversion of an assignment to rules.
 #include "advice/planner/plan_search.h"
 
 #include <fmt/format.h>

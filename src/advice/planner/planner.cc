@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Combines search, simulation and baselines into a plan, and words its verdict.
 #include "advice/planner/planner.h"
 
 #include <fmt/format.h>
@@ -49,6 +50,8 @@ bool may_lose(const PlanQuery& query) {
   return std::ranges::any_of(query.allowed, [](const Allowance& a) { return !always_allowed(a.codec); });
 }
 
+// One line. The first matching case decides: gradients stay on devices; the plan compresses with enough gain, or with
+// too little; communication is hidden; compression was not searched, not allowed, or not worth it.
 std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
   const std::string step = fmt::format("step {} ms{}", ms(p.outcome.step), p.estimated ? ", estimated" : "");
   const Seconds best = p.compressed > 0 ? std::min(p.compressed, p.outcome.step) : p.outcome.step;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reasons for a plan, by simulating variants of the cluster and of the plan.
 #include "advice/planner/why.h"
 
 #include <algorithm>

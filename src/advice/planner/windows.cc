@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plans each fragment by itself and averages the results over the iterations of a window.
 #include "advice/planner/windows.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Proves symmetry by comparing the graphs that a strategy draws for two ranks, in worlds of 3 and 5 hosts, after
+// renaming peers and chunks relative to each rank.
 #include "advice/sim/classes.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Links are numbered: up, down and inside for each host, then up and down for each switch. build() derives hosts, ranks
+// and link rates from the file's groups of hosts and switches.
 #include "advice/sim/cluster.h"
 
 #include <fmt/format.h>

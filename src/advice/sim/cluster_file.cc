@@ -158,6 +158,7 @@ class ClusterReader {
     }
     return {};
   }
+  // [costs]: times by the names of kCostFields, and four fields of other types.
   Status costs(const toml::table& top) {
     const toml::table* numbers = nullptr;
     TITHE_TRY(table(top, "costs", numbers));
@@ -302,6 +303,7 @@ class ClusterReader {
     }
     return {};
   }
+  // [[hosts]]: a group of equal hosts, connected to one switch.
   Status add_hosts(const toml::table& t) {
     TITHE_TRY(known(t, {"count", "ranks", "cores", "at", "rate", "latency", "inside", "inside_latency",
                         "device", "device_latency", "device_inside"}));

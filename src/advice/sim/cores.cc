@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two models. With a slice, each core runs one thread at a time and threads queue per core. Without one, processor
+// sharing: had_ is the time that each running thread has received, so a thread ends when had_ reaches its `until`, and
+// a heap by `until` gives the next end.
 #include "advice/sim/cores.h"
 
 #include <algorithm>

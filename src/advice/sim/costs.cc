@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prices the steps of a compiled program with the curves of its codecs.
 #include "advice/sim/costs.h"
 
 #include <fmt/format.h>

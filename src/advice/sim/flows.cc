@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// All flows of a route have one rate, so Route::sent grows equally for all of them; a flow ends when `sent` reaches its
+// `until`. Rates are recomputed only when a flow starts or ends.
 #include "advice/sim/flows.h"
 
 #include <algorithm>

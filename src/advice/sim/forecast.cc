@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sums the bytes and seconds of all parts, by link and by rank. Every bound is a necessary time, so the forecast never
+// exceeds the true end.
 #include "advice/sim/forecast.h"
 
 #include <algorithm>

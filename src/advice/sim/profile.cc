@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Profiles as JSON. The reader checks every field, and reports errors with the line of the value.
 #include "advice/sim/profile.h"
 
 #include <fmt/format.h>
@@ -141,6 +142,7 @@ class Reader {
                     printable(name, 100), where));
   }
 
+  // Reads one top-level field; an unknown one is an error.
   Status field(Profile& p, const std::string& name, const Json& json) {
     if (name == "profile") return {};
     if (name == "tithe") return text(name, json, p.tithe);
@@ -189,6 +191,7 @@ class Reader {
     }
     return unknown(name, "a profile");
   }
+  // Times by the names of kCostFields, and three fields of other types.
   Status costs(Costs& into, const Json& json) {
     TITHE_TRY(object(json, "'costs'"));
     for (const auto& item : json.items()) {

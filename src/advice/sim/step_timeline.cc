@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compiles the program of each simulated rank for a part, matches sends with receives, and prices the steps.
 #include "advice/sim/step_timeline.h"
 
 #include <fmt/format.h>

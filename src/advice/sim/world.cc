@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The discrete-event loop: timers, flows and cores each give the time of their next event, and the clock advances to
+// the earliest one.
 #include "advice/sim/world.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Messages of the TCP rendezvous. Every proof and every box key is derived from the token, both nonces and a label, so
+// none is valid in another handshake or direction.
 #include "transport/rendezvous/handshake.h"
 
 #include <fmt/format.h>

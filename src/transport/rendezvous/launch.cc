@@ -106,6 +106,8 @@ Result<TokenGiven> token_from_environment() {
   return TokenGiven{.token = std::move(*token)};
 }
 
+// Rank and world come from the launcher, the token from TITHE_TOKEN or TITHE_TOKEN_FILE, and the meeting point from
+// TITHE_FILE or MASTER_ADDR and MASTER_PORT.
 Result<Launch> launch_from_environment() {
   constexpr int kMostRanks = 1 << 16;
   const Launcher* by = nullptr;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// O_EXCL and O_NOFOLLOW keep other users from preparing the file; the reader checks owner and mode on the open
+// descriptor.
 #include "transport/rendezvous/private_file.h"
 
 #include <fcntl.h>

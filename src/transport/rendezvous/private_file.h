@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Files through which ranks exchange data. Only their user may read them. A file that another user could have written
-// is refused, since in a folder such as /tmp anybody can create one.
+// is refused, since in a folder such as /tmp any user can create one.
 #include <sys/types.h>
 
 #include <filesystem>

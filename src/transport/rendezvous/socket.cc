@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Non-blocking sockets. ready() is the only function that waits for a socket.
 #include "transport/rendezvous/socket.h"
 
 #include <fmt/format.h>

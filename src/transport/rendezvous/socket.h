@@ -17,7 +17,7 @@ namespace tithe::rendezvous {
 // The time until which to wait, and a function that ends the wait early (Launch::interrupted).
 struct Deadline {
   using Time = std::chrono::steady_clock::time_point;
-  // NOLINTNEXTLINE(google-explicit-constructor): a point in time is a deadline that nobody withdraws
+  // NOLINTNEXTLINE(google-explicit-constructor): a point in time converts to a deadline without withdrawal
   Deadline(Time when, const std::function<bool()>* asked = nullptr) : at(when), interrupted(asked) {}
   Deadline at_most(Time sooner) const { return {std::min(at, sooner), interrupted}; }
   bool withdrawn() const { return interrupted != nullptr && *interrupted && (*interrupted)(); }

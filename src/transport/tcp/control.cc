@@ -120,6 +120,7 @@ Status TcpTransport::understand(Peer& p) {
   return {};
 }
 
+// Acts on one record, whose check has been verified. Not ok: a correct rank does not send such a record now.
 Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
   if (p.left && record.kind != Kind::kAnswer) return as_no_rank("more after its farewell");
   switch (record.kind) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Creates X.509 certificates with OpenSSL: P-256 keys, a self-signed authority, and one certificate per rank that is
+// valid as server and client.
 #include "transport/tcp/keys.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Both sides of the handshake (tcp_handshake.h) as state machines on non-blocking wires.
 #include "transport/tcp/listener.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encoding of records and their chained checks. read_record() accepts only records that a correct rank can write.
 #include "transport/tcp/records.h"
 
 #include <xxhash.h>

@@ -81,8 +81,8 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
   return false;
 }
 
-// A send is complete when the kernel has taken all of its body: from then on the bytes arrive even if nobody polls this
-// transport. Returns false while TLS records wait to be written.
+// A send is complete when the kernel has taken all of its body: from then on the bytes arrive even if no thread polls
+// this transport. Returns false while TLS records wait to be written.
 bool TcpTransport::count(Outflow& flow) {
   if (flow.wire->waits() > 0) {
     flow.full = true;

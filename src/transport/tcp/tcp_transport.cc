@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Operations and the life cycle of peers; control.cc has the control connection, streams.cc the data connections.
+//
+// A peer passes through these states: connected; left (its farewell has arrived) or distrusted (its bytes were
+// damaged); broken (connections closed). `gone` has the reason from the second state on. Each operation completes
+// exactly once, by finish().
 #include "transport/tcp/tcp_transport.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// OpenSSL without sockets: a custom BIO connects it to the wire. Written records accumulate in out_ until the network
+// takes them; reads come straight from the socket.
 #include "transport/tcp/tls.h"
 
 #include <fcntl.h>
@@ -156,6 +158,8 @@ std::string certificate_name(Rank rank) { return fmt::format("rank{}.tithe", ran
 
 void Credentials::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }
 
+// Requires TLS 1.3 and verification of both sides, without tickets and sessions. The certificate must match the key and
+// the rank.
 Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& folder, Rank rank) {
   const File authority(folder + "/ca.pem", false);
   const File certificate(fmt::format("{}/rank{}.pem", folder, rank), false);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A socket in asio's event loop, with or without TLS. Invariant: at most one wait per direction is pending.
 #include "transport/tcp/wire.h"
 
 #include <fmt/format.h>

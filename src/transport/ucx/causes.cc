@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each function checks one cause and returns its text only if the cause applies.
 #include "transport/ucx/causes.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Estimates the descriptors that UCX will open, and compares them with the process' limit.
 #include "transport/ucx/descriptors.h"
 
 #include <dirent.h>
@@ -33,8 +34,8 @@ std::uint64_t open_below(std::uint64_t limit) {
   DIR* all = opendir("/proc/self/fd");
   if (all == nullptr) return limit;
   std::uint64_t n = 0;
-  while (const dirent* one =
-             readdir(all))  // NOLINT(concurrency-mt-unsafe): this directory stream is ours alone
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread uses this directory stream
+  while (const dirent* one = readdir(all))
     n += one->d_name[0] != '.' && std::strtoull(one->d_name, nullptr, 10) < limit;
   closedir(all);
   return n - 1;  // without the descriptor of the list itself

@@ -97,9 +97,8 @@ Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   }
   op->data = into.data();
   op->room = into.size();
-  const bool small =
-      // The receive goes to op->announcement first, since an announcement may come instead of the message.
-      into.size() < kAnnouncementBytes;
+  // A small receive goes to op->announcement, since an announcement may come instead of the message.
+  const bool small = into.size() < kAnnouncementBytes;
   const ucp_request_param_t param = receive_of(op, on_received);
   ucs_status_ptr_t r =
       ucp_tag_recv_nbx(worker_->handle(), small ? op->announcement.data() : into.data(),
@@ -291,6 +290,7 @@ void UcxTransport::feed(Op* op) {
   if (op->in_flight == 0) end_long(op);
 }
 
+// Posts the next piece. False: stop feeding, because the message cannot continue.
 bool UcxTransport::post_piece(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   if (free_pieces_.empty()) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// UCX does not expose its sockets, so this file finds them among all descriptors of the process, by local port or by
+// keep-alive settings. A registry of all Sockets is consulted at fork().
 #include "transport/ucx/sockets.h"
 
 #include <fcntl.h>

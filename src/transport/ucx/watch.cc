@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// pidfds in an epoll set; a pidfd is readable once its process has ended.
 #include "transport/ucx/watch.h"
 
 #include <sys/epoll.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Configures UCX: no output, no signal handlers, keep-alive by the session's `silence`, and protocols that suit the
+// links. UCX_TLS, UCX_NET_DEVICES and the UCX_RNDV_ variables of the environment stay in force.
 #include "transport/ucx/worker.h"
 
 #include <fmt/format.h>
@@ -203,9 +205,8 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   // UCX 1.13 retries a connection with a blocking call, which takes two minutes on a cut link.
   TITHE_TRY(modify(raw, "MAX_CONN_RETRIES", "1"));
   TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
-  TITHE_TRY(
-      // UCX drops the part below a second.
-      modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));
+  // UCX drops the part below a second.
+  TITHE_TRY(modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));
   const KeepAlive keep_alive{.idle = 1,
                              .interval = static_cast<int>(interval),
                              .probes = static_cast<int>((probes + interval - 1) / interval)};
@@ -217,9 +218,8 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   if (can_read_other_processes()) {
     TITHE_TRY(modify(raw, "MM_ERROR_HANDLING", "y"));
     TITHE_TRY(modify(raw, "MEMORY_INVALIDATE", "y"));
-    TITHE_TRY(
-        // A full queue makes its senders spin; UCX's default is 64.
-        modify(raw, "MM_FIFO_SIZE", "512"));
+    // A full queue makes its senders spin; UCX's default is 64.
+    TITHE_TRY(modify(raw, "MM_FIFO_SIZE", "512"));
     // System V shared memory segments outlive a killed process, so that transport is excluded.
     if (options.transports.empty() && value_of(raw, "UCX_TLS") == "all")
       TITHE_TRY(modify(raw, "TLS", "^sysv"));
@@ -303,8 +303,7 @@ bool Worker::wait(std::chrono::nanoseconds most, int also) {
                   {.fd = wake_.get(), .events = POLLIN, .revents = 0},
                   {.fd = also, .events = POLLIN, .revents = 0}};
   // An interrupted wait counts as one that found nothing.
-  const bool early =
-      ppoll(fds, 3, &limit, nullptr) > 0;  // an interrupted wait counts as one that found nothing
+  const bool early = ppoll(fds, 3, &limit, nullptr) > 0;
   if (take_wake()) return true;
   if (early)
     guard_.woken_for_nothing();
