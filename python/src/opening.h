@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Opens a session's transport, which blocks until the other ranks are there.
+// Opens a session's transport, which blocks until the other ranks have connected.
 #include <atomic>
 #include <memory>
 #include <string>

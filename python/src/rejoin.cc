@@ -126,7 +126,7 @@ Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> me
     std::vector<std::string> out;
     if (const auto open = weak.lock())
       for (const Rank r : open->missed())
-        if (static_cast<std::size_t>(r) < members.size())  // else it has reformed meanwhile
+        if (static_cast<std::size_t>(r) < members.size())  // the session may have reformed since
           out.push_back(members[static_cast<std::size_t>(r)]);
     return out;
   }};

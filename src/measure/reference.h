@@ -2,7 +2,6 @@
 #pragma once
 // The reference work for benchmarks: the least work that moves the same bytes, with the widest vectors of the
 // processor. Stores are ordinary, as in the kernels, since the values are read again soon; exceptions are stated.
-// is written is read again soon.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -11,7 +11,6 @@
 //   - bounded: a clock's error is at most error_ns(), if clocks run at the same speed.
 //   - drift: if clocks run at different speeds and the bounds contradict each other, the trace is cut into pieces of
 //     rounds until they do not. Between the middles of pieces, a clock's offset is interpolated linearly.
-//             they do not; between the middles of pieces a clock follows a straight line
 #include <cstddef>
 #include <span>
 #include <vector>

@@ -11,7 +11,6 @@
 //   - shares: without a slice, or if one rank's work represents that of all ranks, every running thread gets the same
 //     share of the cores, at most one core. There may be as many threads as messages in the kernel, so start and end
 //     cost time logarithmic in their number.
-//             and out costs the logarithm of it
 #include <cstdint>
 #include <deque>
 #include <functional>

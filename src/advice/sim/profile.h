@@ -7,8 +7,6 @@
 //   - bound: the profile names the machine, the version and the number of ranks of the measurement. It is used
 //     elsewhere only on request (belongs_here).
 //   - bounded: a file has at most 16 MiB, and no number in it is negative, NaN or infinite.
-//             elsewhere only if that is asked for (belongs_here)
-//   bounded   a file is at most 16 MiB, and no number in it is negative, NaN or infinite
 #include <string>
 #include <string_view>
 #include <vector>

@@ -14,7 +14,6 @@
 //     shared memory on the same machine; or UCX's keep-alive (1 s) fails. Its operations complete with kPeerLost.
 //   - farewell: a closing transport sends a farewell on every connection and waits for the answers, so that all its
 //     messages have arrived. Receives posted later still match those messages, and after them complete with kPeerLost.
-//              that all it had sent has arrived; receives posted later still find those messages, then kPeerLost
 #include <array>
 #include <chrono>
 #include <deque>
