@@ -98,7 +98,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
   // Symmetric settings come first: they are quick to simulate, and their times limit the slow ones.
   std::ranges::stable_sort(guesses, {}, [](const Guess& g) { return std::tie(g.differ, g.judged); });
   std::optional<std::size_t> best;
-  Seconds judged = 0;  // estimate of the best one; the estimates may share an error, so both limits apply
+  Seconds judged = 0;  // estimate of the best one: an error common to all estimates cancels out
   Status refused(Code::kInvalid, fmt::format("{}: no strategy takes it", tithe::to_string(spec)));
   for (const Guess& g : guesses) {
     const bool far = g.judged > kFar * std::max(limit, judged);

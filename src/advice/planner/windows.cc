@@ -58,7 +58,7 @@ Status simplify(Planned& mean, std::span<const PlanQuery> slices, std::span<cons
 }
 
 // A session that has seen only some fragments refuses a rule for an unknown key, but accepts a pattern without a match.
-// So each key becomes a pattern that matches only this key.
+// So each key becomes a pattern: the key with a '*' or, if other keys begin with it, with '?' as its last character.
 void as_patterns(std::vector<Rule>& rules, const std::vector<JobTensor>& tensors) {
   for (Rule& rule : rules) {
     if (rule.match.find_first_of("*?") != std::string::npos) continue;

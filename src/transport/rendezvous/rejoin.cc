@@ -208,7 +208,7 @@ class RejoinProtocol {
         r_.before, [&](const auto& n) { return contains(came_, n) || missed_.contains(n); });
     const auto ready = all ? *all_
                        : known
-                           // a member that is lost last gives the others a whole window
+                           // the member reported lost last still has a whole window
                            ? std::max(*enough_, missed_at_) + r_.window
                            : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
     const auto turn = std::ranges::find(came_, r_.me) - came_.begin();

@@ -196,7 +196,8 @@ TEST(Rejoin, WhoIsLostMeanwhileIsNotWaitedFor) {
   EXPECT_EQ(addresses.status().peer(), 2);
 }
 
-// Another loss is reported shortly before: a rank that only failed to connect registers a moment later.
+// One member has been missing for long when another one is reported lost. That one only failed to connect, and
+// registers a moment later.
 TEST(Rejoin, WhoIsMissedLastHasAWholeWindow) {
   Shared s;
   const Board board = s.board();

@@ -32,8 +32,8 @@ using Socket = UniqueFd;
 Result<Socket> listen_on(int port, int* why);
 
 // Listeners at the addresses of `host` that belong to this machine. They bind to all addresses in two cases: if none of
-// the host's addresses is this machine's (it is reached through another address); and if strangers are kept out and the
-// name resolves to the loopback here, since other machines resolve it to another address.
+// the host's addresses is this machine's (it is reached through another address); and, if `guarded` (is_guarded()), for
+// a name that resolves to the loopback here, since other machines resolve it to another address.
 Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool guarded, int* why);
 
 // True if all addresses of a host are loopback addresses; false if it has none.

@@ -173,7 +173,7 @@ class TcpTransport final : public Transport {
     bool full = false;        // the control connection accepts nothing now
     bool hears = false;       // hear() is running for this peer
     bool left = false;        // its farewell has arrived
-    bool failed = false;      // its farewell said that it failed to connect
+    bool failed = false;      // its farewell reports that it failed to connect
     bool answered = false;    // it has answered our farewell
     bool broken = false;      // nothing more can be exchanged
     bool distrusted = false;  // its bytes are discarded, since some were damaged
