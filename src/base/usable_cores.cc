@@ -24,7 +24,7 @@ std::string text_of(const std::string& path) {
 cpu_set_t allowed() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // The machine has more cores than the set can hold
+  // The machine has more cores than the set can hold.
   if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
   return set;
 }

@@ -58,7 +58,7 @@ Account account(const RankTrace& trace, std::span<const Round> rounds) {
   Account sum;
   sum.rounds = rounds.size();
   if (rounds.empty()) return sum;
-  // Compute steps and sends; sends alone
+  // Compute steps and sends; sends alone.
   std::map<std::uint32_t, std::pair<std::vector<Span>, std::vector<Span>>> busy;
   for (const Round& r : rounds) busy[r.number];
   for (const TraceEvent& e : trace.events) {

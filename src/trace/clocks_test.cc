@@ -52,7 +52,7 @@ TEST(Clocks, bounded) {
 }
 
 TEST(Clocks, OfTwoRanksAreHalfTheDifferenceOfTheLeastTransitTimes) {
-  // Equal transit times in both directions leave no error
+  // Equal transit times in both directions leave no error.
   const MadeJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};
   const std::vector<Clock> clocks = aligned(job.traces());
   EXPECT_EQ(clocks[1].ahead(0), 1'000'000);

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
-// Minimum number of bytes per call of the sink, except for the last one
+// Minimum number of bytes per call of the sink, except for the last one.
 constexpr std::size_t kPiece = 1U << 16;
 constexpr std::size_t kMostLine = 1U << 14;  // bytes
 constexpr double kMostUs = 1e15;  // thirty years; up to ten weeks a double is exact to a nanosecond

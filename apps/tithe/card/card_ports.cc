@@ -189,7 +189,7 @@ Result<std::unique_ptr<CardPort>> open_packet_socket(const std::string& interfac
     if (setsockopt(fd.get(), SOL_SOCKET, option, &kSocketBytes, sizeof kSocketBytes) != 0)
       return failed(interface, "a packet socket's queue");
   offloads_off(fd.get(), interface);
-  // Missing if the kernel has no IPv6
+  // Missing if the kernel has no IPv6.
   std::ofstream("/proc/sys/net/ipv6/conf/" + interface + "/disable_ipv6") << 1;
   ifreq r = request(interface);
   if (ioctl(fd.get(), SIOCGIFFLAGS, &r) != 0) return failed(interface, "its flags");

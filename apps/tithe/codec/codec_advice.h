@@ -12,7 +12,7 @@
 
 namespace tithe::cli {
 
-// Number of values for which bits and loss are given
+// Number of values for which bits and loss are given.
 inline constexpr std::size_t kSample = std::size_t{1} << 20;
 
 // One line of advice for these settings. If the page has the codec but not these settings, all its rows for the codec.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe man: the manual page, generated from the verbs. `tithe man > tithe.1`
+// tithe man: the manual page, generated from the verbs. Usage: `tithe man > tithe.1`
 #include <fmt/format.h>
 
 #include "verb_tree.h"

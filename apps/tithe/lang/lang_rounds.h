@@ -26,7 +26,7 @@ class Rounds {
     double deviation = 0;                                                  // standard deviation of `off`
     double off_mean() const { return along < 1 ? 1 - along : along - 1; }  // deviation from unbiasedness
     double factor() const { return along / size; }
-    // The least loss, if C(x) were scaled by factor()
+    // The least loss, if C(x) were scaled by factor().
     double least() const { return 1 - along * along / size; }
   };
   // The results for the settings that ran first.

@@ -10,7 +10,7 @@
 namespace tithe::automatic {
 namespace {
 
-// Bytes per second: lower end of the search for the rate; the upper one is kFastest
+// Bytes per second: lower end of the search for the rate; the upper one is kFastest.
 constexpr double kSlowest = 1e4;
 constexpr int kHalvings = 12;     // bisection steps on a logarithmic scale: accurate to 0.4 %
 constexpr double kHidden = 1.03;  // a step of at most this multiple of its computation counts as hidden

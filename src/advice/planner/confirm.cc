@@ -189,7 +189,7 @@ Result<bool> Confirm::better(std::size_t& of, std::string label, const Assignmen
 }
 
 Result<std::size_t> Confirm::neighbours(std::size_t of) {
-  // Asymmetric ranks: each simulation takes some seconds
+  // Asymmetric ranks: each simulation takes some seconds.
   if (seen_[of].outcome.steps > kWorthSteps / 4) return of;
   allot();
   for (bool moved = true; moved && !spent();) {

@@ -27,7 +27,7 @@ struct JobTensor {
 // A training step, the same on all ranks.
 struct Job {
   std::vector<JobTensor> tensors;  // in the order in which they become ready
-  // Tensors up to this index are exchanged when the last of them is ready
+  // Tensors up to this index are exchanged when the last of them is ready.
   std::vector<std::size_t> bucket_ends;
   Seconds compute = 0;  // forward and backward
   int lanes = 1;        // compute lanes of a rank; 0: derived from the cluster's cores

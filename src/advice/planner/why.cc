@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostRows = 10, kMostEach = 4;
 constexpr std::size_t kWorthSteps = 3'000'000;  // program steps in all alternatives
-// Times the plan's step: how much longer an alternative takes beyond this does not matter
+// Times the plan's step: how much longer an alternative takes beyond this does not matter.
 constexpr double kFar = 2;
 
 std::string name_of(const PlanSearch& search, const Decision& d) {

@@ -17,7 +17,7 @@ namespace tithe::planner {
 
 // The query of one fragment, the tensors `first` to `end` of `whole`.
 struct Windows {
-  // Iterations per window, fragments of the model, iterations of overlap
+  // Iterations per window, fragments of the model, iterations of overlap.
   double every = 1, fragments = 1, delay = 0;
 };
 PlanQuery slice_of(const PlanQuery& whole, std::size_t first, std::size_t end, const Windows& windows);

@@ -126,7 +126,7 @@ class World {
 
   Status build();
   bool step_clock();
-  // True if the step exceeds the limit whatever follows
+  // True if the step exceeds the limit whatever follows.
   bool too_long(const Forecast& forecast, Seconds limit) const;
   Seconds copied(Rank r, std::size_t bucket);  // the end of a copy that is queued now
   void hand_over(Rank r);

@@ -110,7 +110,7 @@ TEST(LongMessages, ARingOverALongWayPaysALatencyPerHop) {
 TEST(LongMessages, LeaveByTheTransportsRule) {
   const Cluster two = Cluster::flat(2, 1e12, kFar, 1);
   const auto ways = [&](Leaves leave, std::size_t above) {
-    // Without the message that ends the round
+    // Without the message that ends the round.
     return (step(two, "gather", 10'000, {leave, above}) - kFar) / kFar;
   };
   EXPECT_NEAR(ways(Leaves::kAtOnce, 0), 1, 0.01);

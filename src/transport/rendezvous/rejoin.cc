@@ -206,11 +206,10 @@ class RejoinProtocol {
     if (all && !all_) all_ = moment;
     const bool known = std::ranges::all_of(
         r_.before, [&](const auto& n) { return contains(came_, n) || missed_.contains(n); });
-    const auto ready = all ? *all_
-                       : known
-                           // the member reported lost last still has a whole window
-                           ? std::max(*enough_, missed_at_) + r_.window
-                           : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
+    // If every missing member was reported lost, the one reported last still has a whole window to register.
+    const auto ready = all     ? *all_
+                       : known ? std::max(*enough_, missed_at_) + r_.window
+                               : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
     const auto turn = std::ranges::find(came_, r_.me) - came_.begin();
     return moment >= ready + turn * r_.window;
   }

@@ -297,7 +297,7 @@ TEST_P(MeetTcp, says_when_someone_else_answers) {
       const std::vector<std::uint8_t> text(64, 'z');
       EXPECT_TRUE(rendezvous::send_all(s, text, std::chrono::steady_clock::now() + 5s).ok());
       std::uint8_t in[64];
-      // Until the other side closes
+      // Until the other side closes.
       while (rendezvous::recv_some(s, in) >= 0) std::this_thread::sleep_for(1ms);
       return;
     }

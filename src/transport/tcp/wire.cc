@@ -78,7 +78,7 @@ void Wire::readable() {
 void Wire::await_readable() {
   if (awaits_readable_ || !open()) return;
   awaits_readable_ = true;
-  // OpenSSL may hold decrypted bytes, for which epoll reports nothing
+  // OpenSSL may hold decrypted bytes, for which epoll reports nothing.
   if (tls_ != nullptr && tls_->may_have_more())
     return asio::post(descriptor_.get_executor(), [self = shared_from_this()] { self->readable(); });
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read,

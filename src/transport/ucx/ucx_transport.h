@@ -112,10 +112,10 @@ class UcxTransport final : public Transport {
 
     // A long message, after its announcement.
     bool in_pieces = false;
-    bool busy = false;         // feed() or cancel_requests() is running: callbacks must not call feed()
-    bool drains = false;       // pieces are received without a buffer
-    bool stopped = false;      // no further piece is posted
-    std::uint32_t number = 0;  // of the next piece
+    bool busy = false;     // feed() or cancel_requests() is running: nested calls of feed() return at once
+    bool drains = false;   // pieces are received without a buffer
+    bool stopped = false;  // no further piece is posted
+    std::uint32_t number = 0;               // of the next piece
     std::vector<std::uint32_t> again = {};  // pieces whose cancelled receive must be posted again
     std::size_t total = 0;                  // size of the message
     std::size_t next = 0;                   // offset of the next piece
