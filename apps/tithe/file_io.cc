@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads files with a limit, and writes them atomically: a new file in the same folder is renamed to its target, so a
+// reader never sees half a file, also after an interrupt.
 #include "file_io.h"
 
 #include <fcntl.h>
@@ -21,7 +23,7 @@
 namespace tithe::cli {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel follows
+constexpr int kMostLinks = 40;  // the kernel's limit
 
 Status io(const fs::path& path, std::string_view what, int error) {
   return {Code::kIo, fmt::format("{}: {}: {}", path.string(), what, std::strerror(error))};
@@ -36,7 +38,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
-  int close_now() { return close(std::exchange(fd_, -1)); }  // some errors of writing come only now
+  int close_now() { return close(std::exchange(fd_, -1)); }  // some write errors are reported only here
 
  private:
   int fd_;
@@ -53,8 +55,9 @@ bool write_all(int fd, ByteView bytes) {
 }
 
 Status write_into(const fs::path& path, ByteView bytes) {
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error like others
-  // Not opened by its name: a file that was redirected to would be written from its beginning, and a socket refuses.
+  std::signal(SIGPIPE, SIG_IGN);  // a closed reader is an ordinary error
+  // Standard output is not opened by name: a redirected file would be overwritten from its start, and a socket cannot
+  // be opened.
   Descriptor out(is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                                           : open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
   if (out.get() < 0) return io(path, "cannot open", errno);
@@ -63,7 +66,7 @@ Status write_into(const fs::path& path, ByteView bytes) {
   return {};
 }
 
-// The file that a link names, whether it exists or not.
+// The file that a chain of links names, whether it exists or not.
 Result<fs::path> end_of_links(const fs::path& path) {
   fs::path at = path;
   for (int links = 0; links < kMostLinks; ++links) {
@@ -76,10 +79,10 @@ Result<fs::path> end_of_links(const fs::path& path) {
   return io(path, "cannot follow", ELOOP);
 }
 
-// `old`: the file that is there, or nullptr.
+// Writes a new file and renames it to `path`. `old`: the existing file, or nullptr.
 Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
   std::string other = path.string() + ".XXXXXX";
-  // Between its creation and the note that it is to be removed, an interrupt left the file there.
+  // Interrupts are blocked until the file is registered for removal; otherwise an interrupt in between would leave it.
   std::optional<HeldInterrupts> held(std::in_place);
   Descriptor out(mkostemp(other.data(), O_CLOEXEC));
   if (out.get() < 0) return io(path, "cannot write beside it", errno);
@@ -93,7 +96,7 @@ Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
   if (!write_all(out.get(), bytes)) return give_up("cannot write");
   const mode_t mask = umask(0);
   umask(mask);
-  // Only root may give a file away; to others the new file is their own, as if they had removed the old one.
+  // Only root may change the owner. For other users the new file is their own, as if they had removed the old one.
   if (old != nullptr && fchown(out.get(), old->st_uid, old->st_gid) != 0 && geteuid() == 0)
     return give_up("cannot keep its owner");
   if (fchmod(out.get(), old != nullptr ? old->st_mode & 07777 : 0666 & ~mask) != 0)
@@ -123,7 +126,7 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t mo
   std::vector<std::uint8_t> bytes;
   std::size_t have = 0;
   for (;;) {
-    // One byte more than is allowed tells whether there is more.
+    // One byte more than allowed, to detect a longer input.
     if (have == bytes.size()) bytes.resize(std::min(most + 1, have + (std::size_t{1} << 20) + have / 2));
     const ssize_t n = read(in.get(), bytes.data() + have, bytes.size() - have);
     if (n < 0 && errno == EINTR) continue;

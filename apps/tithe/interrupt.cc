@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The signal handler uses only async-signal-safe calls and lock-free atomics. SA_RESETHAND restores the default action,
+// so that raise() ends the process by the signal.
 #include "interrupt.h"
 
 #include <unistd.h>
@@ -21,7 +23,7 @@ void end_by(int signal) {
   clear_progress();
   constexpr char kText[] = "tithe: interrupted\n";
   static_cast<void>(!write(STDERR_FILENO, kText, sizeof kText - 1));
-  raise(signal);  // pending until this handler returns; it is the default's turn then
+  raise(signal);  // pending until this handler returns, then handled by the default
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ void watch_interrupts() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int signal : kInterrupts) {
     struct sigaction before {};
-    // A signal that was ignored stays ignored: nohup, and shells that start a job in the background.
+    // An ignored signal stays ignored: nohup, and shells that start a background job.
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
       sigaction(signal, &action, nullptr);
   }

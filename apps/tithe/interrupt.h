@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ctrl-C and its like: one line on stderr, no half-written file left, and the process ends by the signal, so that a
-// shell sees 128 + its number.
+// Handles Ctrl-C and similar signals: one line on stderr, no incomplete file is left, and the process ends by the
+// signal, so that a shell sees 128 + its number.
 #include <csignal>
 
 namespace tithe::cli {
 
 void watch_interrupts();
 
-// While it lives, an interrupt of this thread waits: for what must not be cut in the middle, and takes no time.
+// Blocks interrupts of this thread during its lifetime, for short work that must not be interrupted.
 class HeldInterrupts {
  public:
   HeldInterrupts();
@@ -20,7 +20,7 @@ class HeldInterrupts {
   sigset_t before_;
 };
 
-// While it lives, the file of this name is removed if the process is interrupted. One at a time.
+// During its lifetime, an interrupt removes the file of this name. At most one at a time.
 class RemovedIfInterrupted {
  public:
   explicit RemovedIfInterrupted(const char* path);

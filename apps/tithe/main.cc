@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line: verbs come from verbs.def, each in a file of its name.
 //
-// Exit codes (docs/reference/cli.md): 0 done; 1 the data, the machine or a peer is the trouble; 2 the command line is;
-// 128 + the signal's number if interrupted.
+// Exit codes (docs/reference/cli.md): 0 success; 1 an error of the data, the machine or a peer; 2 a usage error; 128 +
+// the signal's number after an interrupt.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,7 +54,7 @@ CLI::App* subcommand(CLI::App& root, const Verb& verb) {
   return parent->add_subcommand(std::string(verb.name.substr(cut + 1)), std::string(verb.doc));
 }
 
-// The innermost subcommand on the line so far: the one whose --help answers.
+// The innermost subcommand parsed so far, whose --help applies.
 const CLI::App& innermost(const CLI::App& root) {
   const auto parsed = root.get_subcommands();
   return parsed.empty() ? root : innermost(*parsed.front());
@@ -78,21 +78,22 @@ std::string verb_needed(const CLI::App& root) {
                      path_of(root));
 }
 
-// Text that is no UTF-8 (a file's name, a peer's text) is replaced: JSON cannot hold it.
+// Invalid UTF-8 (a file's name, a peer's text) is replaced, since JSON cannot hold it.
 std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
 
-// False if standard output, or stderr in its place, does not take it, and errno says why.
+// Prints to standard output, or to stderr if standard output is used for a file. False on error, with errno set.
 bool print(std::string_view text) {
   std::FILE* to = standard_output_is_taken() ? stderr : stdout;
   return std::fwrite(text.data(), 1, text.size(), to) == text.size() && std::fflush(to) == 0;
 }
 
-void complain(std::string_view what) {  // if stderr is gone too, the exit code is all that is left
+void complain(std::string_view what) {  // if stderr is closed too, only the exit code remains
   const std::string line = fmt::format("tithe: {}\n", what);
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 
 int fail(bool json, int exit_code, std::string_view code, int peer, std::string_view what) {
+  // With --json, the output is only one JSON object, on stderr if standard output holds a file.
   if (!json || !standard_output_is_taken())
     complain(what);  // else stderr holds one object, like stdout otherwise
   if (json) {
@@ -109,7 +110,7 @@ int answer(const Report& report, bool json) {
   return kFailed;
 }
 
-// Containers throw where there is no memory; nothing else of ours does.
+// Containers throw if memory runs out; nothing else of tithe's throws.
 Result<Report> guarded(const Run& run) {
   try {
     return run();
@@ -122,6 +123,8 @@ Result<Report> guarded(const Run& run) {
   }
 }
 
+// Parses the command line and runs one verb. find_suggestion() runs first, because its messages are better than the
+// parser's.
 int run(int argc, char** argv) {
   CLI::App root("Synchronises gradients in as few bytes as the job can bear.", "tithe");
   root.set_version_flag("--version", "tithe " TITHE_VERSION);

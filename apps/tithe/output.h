@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Files that a verb writes. `-` is standard output, as for an input it is standard input; a file of that name is ./-.
+// Files that a verb writes. `-` is standard output, as it is standard input for an input; ./- is a file of that name.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <string>
 
 namespace tithe::cli {
 
-// `-`, or /dev/stdout and its like, whatever stands behind them.
+// True for `-`, and for /dev/stdout and its aliases, whatever they refer to.
 bool is_standard_output(const std::filesystem::path& path);
 
-// An option that names a file to write. Where that is standard output it holds the file alone: what the verb has to say
-// goes to stderr. Two such options with standard output are a usage error.
+// Adds an option that names an output file. If it is standard output, that holds only the file, and messages go to
+// stderr. Two such options with standard output are a usage error.
 CLI::Option* add_output(CLI::App& app, const std::string& option, std::string& path, const std::string& doc);
 
-// True as soon as an option that was parsed named it.
+// True after a parsed option has named it.
 bool standard_output_is_taken();
 
 }  // namespace tithe::cli

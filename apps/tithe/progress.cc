@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verb may fork while the line's thread runs: that thread allocates nothing, and takes no lock but its own.
+// A verb may fork while the progress thread runs, so that thread allocates no memory and takes only its own lock.
 #include "progress.h"
 
 #include <unistd.h>
@@ -51,7 +51,7 @@ ProgressLine::~ProgressLine() {
 }
 
 void ProgressLine::show() {
-  const HeldInterrupts by_the_main_thread;  // which alone knows of files that are not whole yet
+  const HeldInterrupts by_the_main_thread;  // the main thread alone removes incomplete files
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kStep, [this] { return over_; })) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A line on a terminal about what takes longer than two seconds: "tithe bench sync: 120 of 1000 rounds, 7 s". It goes
-// away when the verb is done. Where stderr is no terminal there is none.
+// A progress line on a terminal for work of more than two seconds: "tithe bench sync: 120 of 1000 rounds, 7 s". It is
+// erased when the verb ends. There is none if stderr is not a terminal.
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace tithe::cli {
 
-// From any thread, as often as one likes. `unit` lives for ever.
+// Thread-safe and cheap. `unit` must be a string literal.
 void progress(const char* unit, std::uint64_t done, std::uint64_t total);
 
-// Takes the line away, from a signal handler too.
+// Erases the line; may be called from a signal handler.
 void clear_progress();
 
 class ProgressLine {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A verb of the command line declares its options and says what to run when the user chose it. What it found comes
-// back as a Report, so that text and --json can never tell different things apart from their form; only main.cc prints.
+// A verb of the command line declares its options and returns the function to run. The result is a Report, so that text
+// and --json have the same content; only main.cc prints.
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -17,10 +17,10 @@ using Json = nlohmann::ordered_json;
 struct Report {
   std::string text;     // for people, with a newline at the end
   Json json;            // for programs; docs/reference/cli.md and docs/reference/cli_jobs.md list the fields
-  bool failed = false;  // the answer is "no": exit code 1, though nothing went wrong in finding it out
+  bool failed = false;  // the result is negative: exit code 1, although no error occurred
 };
 
-// --max-values, of the verbs that read a file.
+// Adds --max-values, for verbs that read a file.
 void add_most_values(CLI::App& app, std::size_t& most_values);
 
 using Run = std::function<Result<Report>()>;

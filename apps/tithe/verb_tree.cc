@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collects verbs and their arguments from the CLI11 application.
 #include "verb_tree.h"
 
 #include <fmt/format.h>

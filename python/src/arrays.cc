@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Conversion of Python arrays through nanobind's DLPack and buffer protocols, with tithe's own error texts.
 #include "arrays.h"
 
 #include <nanobind/stl/string.h>
@@ -39,7 +40,7 @@ bool has_strides(const nb::handle given) {
   Py_buffer view;
   if (PyObject_CheckBuffer(given.ptr()) == 0) return true;
   if (PyObject_GetBuffer(given.ptr(), &view, PyBUF_RECORDS_RO) != 0) {
-    PyErr_Clear();  // whoever asks for it in earnest is told
+    PyErr_Clear();  // the actual request reports the error
     return true;
   }
   const bool there = view.ndim == 0 || view.strides != nullptr;
@@ -56,7 +57,7 @@ AnyArray array_of(std::string_view key, const nb::handle given) {
   return array;
 }
 
-// Its values are there when the default stream comes to it: that is what __dlpack__() without a stream promises.
+// The array's values are valid once the default stream reaches this point, as __dlpack__() without a stream guarantees.
 ArrayAnywhere array_anywhere(std::string_view key, const nb::handle given, std::optional<Origin>& origin) {
   ArrayAnywhere array;
   if (!has_strides(given) || !nb::try_cast(given, array, false))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Arrays and tensors as Python hands them over. What is not as it must be raises ValueError or TypeError.
+// Arrays and tensors from Python. Invalid ones raise ValueError or TypeError.
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
@@ -20,13 +20,14 @@ using FloatsOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 DType dtype_of(std::string_view key, nb::dlpack::dtype d);
 std::string key_of(nb::handle key);
 AnyArray array_of(std::string_view key, nb::handle given);
-// The same where it may lie on a GPU. A bucket's arrays lie in one place, which `origin` says from the first one on.
+// Likewise, for arrays that may be on a GPU. All arrays of a bucket must be in one place, which the first one stores in
+// `origin`.
 using ArrayAnywhere = nb::ndarray<nb::c_contig>;
 ArrayAnywhere array_anywhere(std::string_view key, nb::handle given, std::optional<Origin>& origin);
 
-// False for memory that is handed over without strides, as NumPy's dates do it: nanobind follows the null pointer.
+// False for a buffer without strides, such as NumPy's dates: nanobind would dereference the null pointer.
 bool has_strides(nb::handle given);
-// An argument that must be such an array; TypeError otherwise.
+// Converts an argument to this array type, or raises TypeError.
 template <typename Array>
 Array array_argument(nb::handle given, bool convert) {
   Array array;
@@ -34,18 +35,18 @@ Array array_argument(nb::handle given, bool convert) {
   return array;
 }
 
-// Tensors that lie back to back at one address, as in a DDP bucket, or some of those. Made once, used every step.
+// Tensors that are contiguous in one array, as in a DDP bucket, or some of them. Created once and used in every step.
 struct Layout {
-  // rows may be empty. ValueError for a type that does not travel, or numbers that do not fit each other.
+  // `rows` may be empty. ValueError for an unsupported type, or numbers that do not match.
   Layout(std::vector<std::string> names, std::vector<std::size_t> counts, std::string_view type,
          std::vector<std::size_t> row_sizes);
-  // The same array, with the tensors of these numbers alone.
+  // The same array with only these tensors.
   Layout pick(const std::vector<std::size_t>& which) const;
   std::vector<std::string> keys;
   std::vector<std::size_t> sizes;
   std::vector<std::size_t> rows;    // Tensor::row
-  std::vector<std::size_t> firsts;  // where each begins, values
-  std::size_t values = 0;           // of the whole array
+  std::vector<std::size_t> firsts;  // offset of each tensor, in values
+  std::size_t values = 0;           // size of the whole array
   DType dtype;
   bool side = false;  // Tensor::side
 };

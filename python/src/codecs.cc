@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry, and codecs used alone: values to one frame and back.
+// The registry, and stand-alone use of codecs: values to one frame and back.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -33,7 +33,7 @@
 namespace tithe::python {
 namespace {
 
-constexpr std::size_t kUsualValues = std::size_t{1} << 20;  // at which bits per value are quoted
+constexpr std::size_t kUsualValues = std::size_t{1} << 20;  // for which bits per value are given
 
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
@@ -83,7 +83,7 @@ nb::dict describe(const Codec& codec) {
   return d;
 }
 
-// Spec of a codec that stands alone: its payload must not depend on other ranks.
+// The spec of a codec for stand-alone use: its payload must not depend on other ranks.
 Spec alone(std::string_view text) {
   Spec spec = unwrap(parse_spec(text));
   if (spec.codec->phases.size() != 1)
@@ -93,7 +93,7 @@ Spec alone(std::string_view text) {
   return spec;
 }
 
-// 64-byte aligned bytes, as Call::scratch wants them. Pages that the codec does not touch take no memory.
+// 64-byte aligned memory, as Call::scratch requires. Pages that the codec does not touch take no memory.
 struct Scratch {
   explicit Scratch(std::size_t bytes)
       : room(static_cast<std::uint8_t*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64)), std::free),
@@ -153,7 +153,7 @@ const Codec& codec_of(const FrameHeader& header) {
   return *codec;
 }
 
-// Checks what the payload can mean, before there is room for it: a claim costs its writer nothing.
+// Checks the header before memory is allocated, since a header can claim any number of values.
 Status check_claim(const ParsedFrame& frame, const Codec& codec, std::size_t most) {
   const FrameHeader& header = frame.header;
   if (header.values > std::min(most, kMostValues))
@@ -166,7 +166,7 @@ Status check_claim(const ParsedFrame& frame, const Codec& codec, std::size_t mos
   return {};
 }
 
-// The settings that the payloads take, which are those of `text` if it is there.
+// The settings of the payloads; if `text` is given, they must be those of `text`.
 Result<Settings> settings_for(const ParsedFrame& frame, const Codec& codec,
                               std::optional<std::string_view> text) {
   std::optional<Spec> spec;
@@ -196,7 +196,7 @@ std::uint64_t frame_values(const nb::bytes& data, std::optional<std::string_view
   return frame.header.values;
 }
 
-// Writes into `out`, so that the array that Python sees is the only copy.
+// Writes into `out`, so that Python's array is the only copy.
 void decode(const nb::bytes& data, const nb::handle given, std::optional<std::string_view> text) {
   const auto out = array_argument<FloatsOut>(given, false);
   const ParsedFrame frame = unwrap(parse_frame(view_of(data)));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The extension module, and the conversion of a Status to a Python exception.
 #include "core.h"
 
 #include <string>
@@ -10,7 +11,7 @@ namespace {
 
 PyObject* error_type = nullptr;  // tithe.Error, owned by the module
 
-// kTimeout has none here: the text names the option that ran out, of which there are several.
+// kTimeout has no cure here: its text names the option that expired, since there are several.
 std::string_view cure(const Status& status) {
   switch (status.code()) {
     case Code::kMismatch:
@@ -31,7 +32,7 @@ std::string_view cure(const Status& status) {
   }
 }
 
-// Text that peers and files had a say in: what is no UTF-8 becomes U+FFFD.
+// Converts text that may come from peers or files: invalid UTF-8 becomes U+FFFD.
 nb::object readable(std::string_view text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
@@ -63,9 +64,9 @@ void throw_as(PyObject* type, std::string_view text) {
 NB_MODULE(_core, m) {
   using namespace tithe::python;
 #ifdef NDEBUG
-  // An error that ends the program keeps its frames, and so sessions and layouts, until after the extension has gone:
-  // Python does not promise to destroy what lives then. Nothing is lost by it, and a report of leaks below the error
-  // only hides what happened.
+  // An uncaught exception keeps its frames, and with them sessions and layouts, until after the extension is unloaded;
+  // Python does not guarantee to destroy them. Nothing is lost, and a leak report below the exception would only hide
+  // its cause.
   nb::set_leak_warnings(false);
 #endif
   m.doc() = "The C++ engine of tithe. Use it through the package `tithe`.";

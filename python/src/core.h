@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parts that the extension's files share. This is the only place where a Status becomes a Python exception.
+// Declarations that the extension's files share. Only this file converts a Status to a Python exception.
 #include <nanobind/nanobind.h>
 
 #include <chrono>
@@ -17,11 +17,11 @@ namespace tithe::python {
 
 namespace nb = nanobind;
 
-// kInvalid, kTooSmall, kUnsupported: ValueError. The rest: tithe.Error (a RuntimeError) with `peer` (rank or
-// None), `code` and the cure at the end of its text. Needs the GIL.
+// kInvalid, kTooSmall and kUnsupported raise ValueError. All others raise tithe.Error (a RuntimeError) with `peer`
+// (rank or None), `code`, and the cure at the end of the text. Needs the GIL.
 [[noreturn]] void raise(const Status& status);
 
-// A Python exception of this type. The text may hold anything.
+// Raises a Python exception of this type. The text may contain any bytes.
 [[noreturn]] void throw_as(PyObject* type, std::string_view text);
 
 inline void check(const Status& status) {
@@ -34,10 +34,10 @@ T unwrap(Result<T> result) {
   return std::move(*result);
 }
 
-// ValueError for what is no number of seconds: NaN, or beyond 30 years.
+// ValueError for a value that is not a duration: NaN, or beyond 30 years.
 std::chrono::milliseconds to_milliseconds(std::string_view name, double seconds);
 
-// Names of the ranks that a session misses, by now; none once it is closed. From any thread.
+// Names of the ranks that a session has lost so far; empty after it is closed. Thread-safe.
 struct Watch {
   std::function<std::vector<std::string>()> lost;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C for a wait on a thread that is not Python's main one, where the main one waits in C++ for that thread: so does
-// PyTorch's backward on an accelerator. Python notes a signal and runs its handler when the main thread is back, which
-// would be when the wait is over. Between hold and release a SIGINT is therefore kept here, and who waits takes it.
+// Ctrl-C for a wait on a thread other than Python's main thread, while the main thread waits in C++ for that thread, as
+// in PyTorch's backward pass on an accelerator. Python would run the handler only after the wait. Between hold and
+// release, a SIGINT is therefore recorded here, and the waiting thread checks for it.
 #include <atomic>
 #include <csignal>
 #include <mutex>
@@ -12,15 +12,15 @@ namespace tithe::python {
 namespace {
 
 std::mutex mutex;
-int holders = 0;             // under the mutex
-struct sigaction before {};  // the handler of all others, while there are holders
+int holders = 0;             // guarded by the mutex
+struct sigaction before {};  // the previous handler, while there are holders
 std::atomic<bool> held{false}, came{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
 void note(int number, siginfo_t* info, void* context) {
   if (held)
     came = true;
-  else if ((before.sa_flags & SA_SIGINFO) != 0)  // it came while the last one released
+  else if ((before.sa_flags & SA_SIGINFO) != 0)  // it arrived during the last release
     before.sa_sigaction(number, info, context);
   else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
     before.sa_handler(number);
@@ -36,7 +36,7 @@ void hold() {
   sigaction(SIGINT, &mine, &before);
 }
 
-// True to one of the holders if a SIGINT has come.
+// True for one of the holders if a SIGINT has arrived.
 bool release() {
   const std::lock_guard lock(mutex);
   if (--holders == 0) {

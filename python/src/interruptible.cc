@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The main thread alternates between waiting for the work and PyErr_CheckSignals(). Python code that the work needs,
+// such as the caller's exchange function, is passed to the main thread through MainThreadCalls.
 #include "interruptible.h"
 
 #include <sys/syscall.h>
@@ -11,9 +13,9 @@
 namespace tithe::python {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};  // how often the main thread looks for signals
+constexpr std::chrono::milliseconds kLook{50};  // interval at which the main thread checks for signals
 
-// Python's main thread is the process's, but where an interpreter is embedded; there a call waits as it is.
+// Python's main thread is that of the process unless the interpreter is embedded; then a call blocks directly.
 bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
 bool interpreter_ends() {
@@ -65,7 +67,7 @@ void run_interruptible(const std::shared_ptr<MainThreadCalls>& calls, std::funct
     } catch (...) {
       calls->thrown_ = std::current_exception();
     }
-    work = nullptr;  // what it owns goes before the caller hears of the end
+    work = nullptr;  // releases its data before the caller is notified
     const std::lock_guard lock(calls->mutex_);
     calls->done_ = true;
     calls->changed_.notify_all();
@@ -90,7 +92,7 @@ void run_interruptible(const std::shared_ptr<MainThreadCalls>& calls, std::funct
       calls->changed_.notify_all();
     }
     if (PyErr_CheckSignals() == 0) continue;
-    const nb::python_error raised;  // takes what the handler raised
+    const nb::python_error raised;  // takes over the handler's exception
     if (give_up) {
       const WithoutGil released;
       give_up();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Calls that may wait, and Ctrl-C. Python notes a signal when it comes and runs its handler when the main thread is
-// back in Python: a call that waits in C++ would put that off until it ends. On the main thread such a call therefore
-// runs on a thread of its own, while the main thread looks for signals.
+// Makes blocking calls interruptible by Ctrl-C. Python records a signal when it arrives, and runs its handler when the
+// main thread executes Python code again; a call that blocks in C++ would delay it until the call returns. Therefore a
+// call from the main thread runs on a thread of its own, while the main thread checks for signals.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -13,8 +13,9 @@
 
 namespace tithe::python {
 
-// As nb::gil_scoped_release, but for a thread that comes back after the interpreter has begun to end: Python 3.11 ends
-// such a thread on the spot, and unwinding it through C++ ends the program. It rests here instead, as from Python 3.14.
+// Like nb::gil_scoped_release, but safe for a thread that returns while the interpreter is shutting down. Python 3.11
+// exits such a thread at once, and unwinding it through C++ aborts the program. Here the thread blocks instead, as
+// since Python 3.14.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -26,10 +27,11 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-// Where a call's own thread leaves what only the calling thread may do: Python code of the caller's.
+// Runs Python code of the caller on the calling thread, on request of the call's own thread.
 class MainThreadCalls {
  public:
-  // From the call's thread. False: the caller has gone, nothing was done. What `call` throws, the caller will see.
+  // Called from the call's thread. False: the caller is no longer waiting, and nothing was done. The caller gets
+  // exceptions of `call`.
   bool ask(const std::function<void()>& call);
 
  private:
@@ -40,12 +42,12 @@ class MainThreadCalls {
   std::condition_variable changed_;
   const std::function<void()>* call_ = nullptr;
   bool done_ = false, left_ = false;
-  std::exception_ptr thrown_;                   // by the work
-  std::optional<nb::python_error> call_error_;  // by what Python was asked
+  std::exception_ptr thrown_;                   // thrown by the work
+  std::optional<nb::python_error> call_error_;  // raised by the requested Python code
 };
 
-// Runs `work` without the GIL. When a signal's handler raises: `give_up` must bring it to an end soon; without one it
-// is left alone to end when it will, so it must own what it uses.
+// Runs `work` without the GIL. If a signal handler raises, `give_up` must make `work` return soon. Without a `give_up`
+// callback the work is detached, so it must own its data.
 void run_interruptible(const std::shared_ptr<MainThreadCalls>& calls, std::function<void()> work,
                        const std::function<void()>& give_up);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options' choices for a model's tensors, before anything is opened: include/tithe/choices.h.
+// The choices that options make for a model's tensors, without a session: include/tithe/choices.h.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -32,7 +32,7 @@ std::vector<std::string> unmet_rules(const SessionOptions& options, const Keys& 
   return used.unused(choices);
 }
 
-// The tensors that are sent uncompressed for being small, and what the others take.
+// The number of small tensors, which are sent uncompressed, and the payload bytes of the others.
 nb::dict travels_raw(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
   const Choices choices = unwrap(engine::choices_of(options, 1));
   check_sizes(keys, sizes);
@@ -55,7 +55,7 @@ nb::dict travels_raw(const SessionOptions& options, const Keys& keys, const Size
   return d;
 }
 
-// The numbers of those that share parts with others of their bucket.
+// The indices of the tensors that share parts with others of their bucket.
 std::vector<std::size_t> in_groups(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
   const Choices choices = unwrap(engine::choices_of(options, 1));
   check_sizes(keys, sizes);

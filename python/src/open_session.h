@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A session with the arrays of its rounds.
+// A session together with the arrays of its rounds.
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -12,14 +12,16 @@
 
 namespace tithe::python {
 
-struct TicketArrays {  // what a ticket's tensors point to
+// The memory that a ticket's tensors refer to.
+struct TicketArrays {
   std::vector<std::string> keys;
   std::vector<ArrayAnywhere> arrays;
-  nb::object owner;  // of memory that was given by its address
+  nb::object owner;  // owner of memory that was passed by its address
 };
 using TicketArraysMap = std::unordered_map<Ticket, TicketArrays>;
 
-// Lanes write to a round's arrays until the session has gone, so these go after it, on the thread of its last call.
+// Lanes may write to a round's arrays until the session is destroyed. So the arrays are released after it, on the
+// thread of its last call.
 struct Open {
   explicit Open(std::unique_ptr<Session> s) : session(std::move(s)) {}
   ~Open() {

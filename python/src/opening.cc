@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens a transport with the caller's exchange function. The opening work owns its data, since Ctrl-C detaches it.
 #include "opening.h"
 
 #include <string>

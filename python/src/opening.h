@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A session's transport is opened, which waits for the other ranks.
+// Opens a session's transport, which blocks until the other ranks have connected.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -11,11 +11,12 @@
 
 namespace tithe::python {
 
-// The caller's exchange, on the caller's own thread. What it raises reaches the caller as it is.
+// The caller's exchange function, run on the caller's thread. Its exceptions reach the caller unchanged.
 AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<MainThreadCalls>& calls);
-// Not ok: its ranks are threads, or there is no such transport.
+// Not ok if the transport is unknown, or if its ranks are threads.
 Status between_processes(std::string_view text);
-// Ctrl-C withdraws it. It is not waited for, since an exchange of the caller's cannot be: it owns what it uses.
+// Ctrl-C sets `withdrawn` and returns at once, because the caller's exchange cannot be interrupted. The detached work
+// owns its data.
 std::unique_ptr<Transport> open_interruptible(const std::shared_ptr<MainThreadCalls>& calls,
                                               const std::string& transport, ConnectOptions connect,
                                               const std::shared_ptr<std::atomic<bool>>& withdrawn);

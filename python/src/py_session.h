@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// tithe.Session's C++ object. Whatever can wait runs without the GIL.
+// The C++ object of tithe.Session. All blocking calls run without the GIL.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -27,8 +27,8 @@
 
 namespace tithe::python {
 
-// The Python object. close() and calls of other threads may meet: each call keeps the session alive for itself,
-// and the pointer changes only under the GIL.
+// The Python object. close() may run concurrently with calls of other threads: each call holds its own reference to the
+// session, and open_ changes only under the GIL.
 class PySession {
  public:
   PySession(std::unique_ptr<Session> session, std::string_view transport, std::chrono::milliseconds timeout)
@@ -40,22 +40,22 @@ class PySession {
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
 
-  // From any thread. Ends what other threads wait for; the state can still be taken.
+  // Thread-safe. Ends blocking calls of other threads; the state remains available.
   void cancel() {
     const std::shared_ptr<Session> session = get();
     const WithoutGil released;
     session->cancel();
   }
 
-  // The state is kept where it may be asked for later: after close() it is that of the last commit.
-  // A forked child has none of the threads that the destructor would wait for: it leaves the session alone.
+  // With `keep_state`, state() returns the state of the last commit after close(). A forked child does not have the
+  // threads that the destructor would join, so it leaks the session.
   void close(bool keep_state) {
     std::shared_ptr<Open> open = std::move(open_);
     open_ = nullptr;
     spare_.clear();
     if (!open) return;
     if (getpid() != pid_) {
-      new std::shared_ptr<Open>(std::move(open));  // NOLINT(*-owning-memory): kept for good, on purpose
+      new std::shared_ptr<Open>(std::move(open));  // NOLINT(*-owning-memory): leaked on purpose
       return;
     }
     std::optional<Result<std::vector<std::uint8_t>>> last;
@@ -67,12 +67,12 @@ class PySession {
       last_choices_ = session.choices();
       if (keep_state) last.emplace(session.state());
       traced = session.write_trace();
-      if (open.use_count() == 1) open->session.reset();  // else the last call that is in it ends it
+      if (open.use_count() == 1) open->session.reset();  // else the last running call destroys it
     }
     open.reset();
     last_state_ = std::move(last);
     if (!traced.ok() && PyErr_WarnEx(PyExc_RuntimeWarning, traced.what().c_str(), 1) != 0)
-      PyErr_WriteUnraisable(nullptr);  // warnings are errors here, and the destructor raises none
+      PyErr_WriteUnraisable(nullptr);  // warnings are errors, and a destructor must not raise
   }
 
   Watch watched(std::vector<std::string> members) const { return watch(get(), std::move(members)); }
@@ -82,13 +82,14 @@ class PySession {
   }
 
   template <typename F>
-  auto run(F&& f) const {  // f(session) without the GIL, which does not wait
+  // Runs f(session) without the GIL, for calls that do not block.
+  auto run(F&& f) const {
     const std::shared_ptr<Session> session = get();
     const WithoutGil released;
     return f(*session);
   }
 
-  // The same for what may wait: Ctrl-C ends it, and with it the session.
+  // The same for calls that may block: Ctrl-C ends the call, and with it the session.
   template <typename F>
   auto run_interruptible(F f) const {
     const std::shared_ptr<Session> session = get();
@@ -117,7 +118,7 @@ class PySession {
                         array.data(),
                         array.size(),
                         dtype_of(key, array.dtype()),
-                        matrix ? array.size() / array.shape(0) : 0,  // a flat array may be anything
+                        matrix ? array.size() / array.shape(0) : 0,  // a flat array has no known rows
                         {}});
       if (const auto found = bounds.find(key); found != bounds.end()) {
         bucket.back().bounds = found->second;
@@ -150,7 +151,8 @@ class PySession {
     return ticket;
   }
 
-  // On a GPU, where the work of a stream makes them. `owner` is kept alive until commit().
+  // For tensors on a GPU that are valid after the work already queued on this stream. `owner` is kept alive until
+  // commit().
   Ticket sync_on(const Layout& layout, std::uint64_t address, int device, std::uint64_t stream,
                  const nb::object& owner) {
     if (device < 0 || address == 0)
@@ -171,12 +173,12 @@ class PySession {
     return unwrap(run([=](Session& s) { return s.poll(ticket); }));
   }
 
-  // The result of a round is settled here, so its tensors are kept until then.
+  // commit() completes the results of a round, so the round's arrays are kept until then.
   void commit() {
     const std::shared_ptr<Open> open = get_open();
     std::vector<Ticket> tickets = std::move(tickets_);
     tickets.clear();
-    for (const auto& [ticket, kept] : open->kept) tickets.push_back(ticket);  // sync() may run beside this
+    for (const auto& [ticket, kept] : open->kept) tickets.push_back(ticket);  // sync() may run concurrently
     check(run_interruptible([](Session& s) { return s.commit(); }));
     for (const Ticket ticket : tickets)
       if (TicketArraysMap::node_type node = open->kept.extract(ticket)) {
@@ -262,7 +264,7 @@ class PySession {
   }
 
   nb::list take_trace() {
-    const std::shared_ptr<Session> session = get();  // which the events' texts belong to
+    const std::shared_ptr<Session> session = get();  // owns the texts of the events
     std::vector<TraceEvent> events;
     {
       const WithoutGil released;
@@ -283,8 +285,8 @@ class PySession {
     void* from;
   };
   Ticket sync_from(std::span<const Piece> pieces, const Origin& origin) {
-    std::vector<Tensor> bucket =
-        std::move(bucket_);  // lent: another thread may come while this one has no GIL
+    // Moved out of bucket_, since another thread may call while this one does not hold the GIL.
+    std::vector<Tensor> bucket = std::move(bucket_);
     bucket.clear();
     for (const auto& [layout, from] : pieces)
       for (std::size_t i = 0; i < layout->keys.size(); ++i)
@@ -311,14 +313,14 @@ class PySession {
 
   std::shared_ptr<Open> open_;
   pid_t pid_;
-  std::string transport_;              // its name, as `tithe transports` lists it
-  std::chrono::milliseconds timeout_;  // the session's option
-  // Memory of rounds before: the next ones need no other.
+  std::string transport_;              // as listed by `tithe transports`
+  std::chrono::milliseconds timeout_;  // the session option
+  // Memory of earlier rounds, for reuse.
   std::vector<TicketArraysMap::node_type> spare_;
   std::vector<Tensor> bucket_;
   std::vector<Ticket> tickets_;
   std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()
-  std::string last_choices_;                                     // likewise
+  std::string last_choices_;                                     // after close()
 };
 
 }  // namespace tithe::python

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boards and rejoin(): include/tithe/rejoin.h. A board of Python's is asked on the thread that called.
+// Boards and rejoin(): include/tithe/rejoin.h. A Python board is called on the thread of the caller.
 #include "tithe/rejoin.h"
 
 #include <nanobind/stl/string.h>
@@ -14,7 +14,7 @@
 namespace tithe::python {
 namespace {
 
-// A board, and whom it asks at the moment where it is Python's.
+// A board, and the current caller's MainThreadCalls for a Python board.
 struct PyBoard {
   Board board;
   std::shared_ptr<std::shared_ptr<MainThreadCalls>> calls =
@@ -31,14 +31,14 @@ Board::Text text_of(const nb::handle h) {
 
 const Status kLeft(Code::kCancelled, "the board was not asked any more");
 
-// Python's words for `board`, from the thread that may say them: whoever waits for a rejoin, or whoever calls.
+// Runs a call of a Python board on the right thread: that of the waiting rejoin, or else this one.
 bool say(const std::shared_ptr<std::shared_ptr<MainThreadCalls>>& calls, const std::function<void()>& call) {
   if (*calls) return (*calls)->ask(call);
   call();
   return true;
 }
 
-// `given` is kept by the Python object that is made of this.
+// `given` is kept alive by the Python object that is created from the result.
 PyBoard board_of(const nb::handle given) {
   PyBoard out;
   out.board.put_first = [given, calls = out.calls](const std::string& key,
@@ -60,7 +60,7 @@ PyBoard board_of(const nb::handle given) {
   return out;
 }
 
-// Calls that ask a board. Ctrl-C withdraws them.
+// Runs a call that uses a board. Ctrl-C withdraws it.
 template <typename T>
 T ask(const PyBoard& board, const std::function<Result<T>(const std::shared_ptr<std::atomic<bool>>&)>& call) {
   const auto calls = std::make_shared<MainThreadCalls>();
@@ -126,7 +126,7 @@ Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> me
     std::vector<std::string> out;
     if (const auto open = weak.lock())
       for (const Rank r : open->missed())
-        if (static_cast<std::size_t>(r) < members.size())  // else it has reformed meanwhile
+        if (static_cast<std::size_t>(r) < members.size())  // the session may have reformed since
           out.push_back(members[static_cast<std::size_t>(r)]);
     return out;
   }};

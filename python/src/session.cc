@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions. Whatever can wait runs without the GIL.
+// Sessions. All blocking calls run without the GIL.
 #include "tithe/session.h"
 
 #include <nanobind/stl/map.h>
@@ -36,12 +36,12 @@ constexpr int kMostLoopRanks = 256;
 PySession* open(const std::shared_ptr<MainThreadCalls>& calls, const std::string& transport,
                 ConnectOptions connect, const std::shared_ptr<std::atomic<bool>>& withdrawn,
                 const SessionOptions& options) {
-  // One timeout governs a session from its first word on.
+  // The session's timeout applies from the first message on.
   connect.timeout = connect.silence = options.timeout;
   auto opened = open_interruptible(calls, transport, std::move(connect), withdrawn);
   const std::string_view kind = opened->kind();
-  return new PySession(unwrap(Session::open(std::move(opened), options)), kind,
-                       options.timeout);  // Python takes it over
+  // Python takes ownership.
+  return new PySession(unwrap(Session::open(std::move(opened), options)), kind, options.timeout);
 }
 
 PySession* open_with_exchange(const std::string& transport, int rank, int world,
@@ -77,7 +77,7 @@ nb::list open_over_loop(int world, const SessionOptions& options) {
 
 }  // namespace
 
-// The old world's buckets are given up: their arrays are nobody's any more.
+// Pending buckets of the old world are dropped, and their arrays released.
 void PySession::reform(const std::string& transport, int rank, int world, const nb::callable& all_gather,
                        const std::vector<std::string>& members, std::uint64_t epoch,
                        std::optional<double> timeout) {

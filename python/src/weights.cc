@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lossless difference of 16-bit weights (codec/shared/delta/delta.h) on arrays of their bits.
+// The lossless difference of 16-bit weights (codec/shared/delta/delta.h), on arrays of their bits.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string_view.h>
 

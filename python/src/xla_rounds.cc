@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Registered rounds are never freed, because compiled XLA programs refer to them by number. A round holds its session
+// weakly.
 #include "xla_rounds.h"
 
 #include <fmt/format.h>
@@ -17,12 +19,12 @@ namespace {
 struct Round {
   std::weak_ptr<Session> session;
   std::vector<std::string> keys;
-  std::vector<Tensor> bucket;  // its data is the call's
+  std::vector<Tensor> bucket;  // its data pointers are set by each call
   pid_t pid = getpid();
   std::mutex turn;
 };
 
-std::mutex mutex;                                // of the list
+std::mutex mutex;                                // guards all_rounds
 std::vector<std::unique_ptr<Round>> all_rounds;  // by number
 
 Status run(Round& round, void* const* values, const std::size_t* sizes, std::size_t tensors) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rounds of a session that XLA begins (tithe/_jax_ffi.cc): without Python, its lock or a copy of the values.
+// Rounds of a session that XLA starts (tithe/_jax_ffi.cc), without Python, the GIL or a copy of the values.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,12 +10,14 @@
 
 namespace tithe::python {
 
-// The round of one bucket, whose tensors have these keys, sizes and types; its number, for run_round. A program that
-// XLA has compiled may name it for as long as the process lives, so it stays; it does not keep the session.
+// Registers the round of one bucket, with tensors of these keys, sizes and types, and returns its number for
+// tithe_run_round. A program compiled by XLA may use the number as long as the process lives, so the registration is
+// never removed; it does not keep the session alive.
 std::int64_t new_round(const std::shared_ptr<Session>& session, std::vector<std::string> keys,
                        const std::vector<std::size_t>& sizes, const std::vector<std::string>& types);
 
-// 0, or what went wrong as text of at most `room` bytes with its end. values: of each tensor, in place.
+// Returns 0, or the error code with a text of at most `room` bytes, including its end. `values`: one array per tensor,
+// updated in place.
 extern "C" int tithe_run_round(std::int64_t number, void* const* values, const std::size_t* sizes,
                                std::size_t tensors, char* what, std::size_t room);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Numbers and runs of bytes one after the other, little-endian: written into bytes that grow, and read from bytes that
-// anybody may have written.
+// Serializes numbers and byte strings, little-endian, into a growing buffer, and reads them from untrusted bytes.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -25,7 +24,7 @@ class ArchiveWriter {
     out_.resize(at + v.size());
     if (!v.empty()) std::memcpy(out_.data() + at, v.data(), v.size());
   }
-  void text(std::string_view s) {  // u64 length and bytes
+  void text(std::string_view s) {  // u64 length, then bytes
     number(std::uint64_t{s.size()});
     raw({reinterpret_cast<const std::uint8_t*>(s.data()), s.size()});
   }
@@ -36,7 +35,7 @@ class ArchiveWriter {
   std::vector<std::uint8_t> out_;
 };
 
-// Past the end it reads zeros and is no longer whole().
+// Beyond the end it reads zeros, and whole() returns false.
 class ArchiveReader {
  public:
   explicit ArchiveReader(ByteView in) : in_(in) {}
@@ -45,7 +44,7 @@ class ArchiveReader {
     const ByteView b = raw(1, sizeof(T));
     return b.empty() ? T{} : wire::get<T>(b.data());
   }
-  // `count` things of `each` bytes. Never more than there is, whatever the count says.
+  // Reads `count` items of `each` bytes. Never more than there are, whatever the count.
   ByteView raw(std::uint64_t count, std::size_t each = 1) {
     if (!whole_ || count > in_.size() / each) {
       whole_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Little-endian reads and writes at any address. The wire has one byte order, whatever the host has.
+// Little-endian reads and writes at any address. The wire format is little-endian on every host.
 #include <bit>
 #include <cstdint>
 #include <cstring>

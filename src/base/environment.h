@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The environment's words to the library, beside what machine.h and connect.h tell.
+// The environment variables of the library that machine.h and connect.h do not cover.
 #include <string>
 
 namespace tithe {
 
-// The file that TITHE_TRACE names (docs/guide/trace.md); empty where it names none. Looked up anew each time.
+// The file named by TITHE_TRACE (docs/guide/trace.md); empty if unset. Read on each call.
 std::string trace_asked();
 
-// The file that TITHE_ADVISE names (docs/reference/cli_jobs.md), and what TITHE_ADVISE_ALLOW says; empty where they say
-// nothing.
+// The file named by TITHE_ADVISE (docs/reference/cli_jobs.md), and the value of TITHE_ADVISE_ALLOW; empty if unset.
 std::string advice_asked();
 std::string advice_allows();
 
-// The libraries that TITHE_CUDA and TITHE_NVRTC name: a CUDA driver, and its compiler (src/device/). Empty: the
-// system's.
+// The CUDA driver and the CUDA compiler named by TITHE_CUDA and TITHE_NVRTC (src/device/). Empty: the system's.
 std::string cuda_asked();
 std::string nvrtc_asked();
 

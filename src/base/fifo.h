@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A queue that keeps its memory: once it has grown to what a program needs, it allocates no more.
+// A queue that keeps its memory: it allocates only when it grows beyond its largest size so far.
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -32,14 +32,14 @@ class Fifo {
     --size_;
     return v;
   }
-  void erase(std::size_t i) {  // keeps the order of the others
+  void erase(std::size_t i) {  // keeps the order of the other items
     for (; i + 1 < size_; ++i) (*this)[i] = std::move((*this)[i + 1]);
     --size_;
   }
   void clear() { head_ = size_ = 0; }
 
  private:
-  // The i-th one's place in the ring; i is at most the ring's size.
+  // The index of the i-th item in the ring; i is at most the size of the ring.
   std::size_t place(std::size_t i) const {
     const std::size_t at = head_ + i;
     return at < ring_.size() ? at : at - ring_.size();

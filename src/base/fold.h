@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums in one fixed shape, so that a sum has the same bits whatever the instruction set or the number of threads.
+// Sums in one fixed order, so that a sum has the same bits for every instruction set and number of threads.
 //
-// The shape: kFoldLanes running sums, value i goes to lane i % kFoldLanes; then the lanes are added pairwise,
-// lane k with lane k + half, halving until one is left. Any SIMD width that divides kFoldLanes computes it
-// directly.
+// There are kFoldLanes running sums: value i is added to lane i % kFoldLanes. Then the lanes are added pairwise, lane k
+// to lane k + half, halving until one is left. Any SIMD width that divides kFoldLanes computes this directly.
 #include <array>
 #include <cstddef>
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// A radix-2 transform in place. Only additions and multiplications in a fixed order, and tables from series, so the
+// result has the same bits on every machine.
 #include "base/fourier.h"
 
 #include <array>
@@ -8,7 +10,7 @@
 namespace tithe::fourier {
 namespace {
 
-// cos and sin of angles up to pi / 4, by their series: no two C libraries agree on every bit of theirs.
+// cos and sin of angles up to pi / 4 by their series, since no two C libraries agree on every bit of theirs.
 struct Sides {
   double cos, sin;
 };

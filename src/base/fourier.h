@@ -5,11 +5,11 @@
 //   X[f] = sum over j of x[j] e^(-2 pi i f j / 2^m)
 //
 // Stage by stage: with h = 1, 2, 4, ... 2^(m-1), the pair (a, b) at indices s + k and s + k + h, for each s that is a
-// multiple of 2h and each k < h, becomes (a + t, a - t), where t = b e^(-pi i k / h) as turned() does it.
+// multiple of 2h and each k < h, becomes (a + t, a - t), where t = b e^(-pi i k / h) as computed by turned().
 //
-// Why not a library: what travels depends on the order of operations and on every bit of the tables. One that is
+// No FFT library is used, because payloads depend on the order of operations and on every bit of the tables. A library
 // installed on each machine fixes neither, and takes its tables from the C library's sine. It also transforms one array
-// after the other, where codec/fft has one in each lane of a vector.
+// after the other, while codec/fft transforms one array per vector lane.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,16 +25,17 @@ inline constexpr int kMostLog = 15;
 
 struct Tables {
   std::size_t length = 0;                   // 2^m
-  std::vector<Complex> turn;                // e^(-pi i k / 2^m), k < 2^(m-1), to the nearest float
-  std::vector<std::uint32_t> bit_reversed;  // j with its m bits in reverse
+  std::vector<Complex> turn;                // e^(-pi i k / 2^m), k < 2^(m-1), rounded to the nearest float
+  std::vector<std::uint32_t> bit_reversed;  // j with its m bits reversed
 };
 
-// Made at first use and kept; 1 <= m <= kMostLog.
+// Created at first use and cached; 1 <= m <= kMostLog.
 const Tables& tables(int m);
 
 inline Complex times(Complex z, Complex w) { return {z.re * w.re - z.im * w.im, z.re * w.im + z.im * w.re}; }
 
-// z e^(-pi i k / half), k < half: the second half of the turns are the first ones' and a quarter turn, which is exact.
+// z e^(-pi i k / half), k < half. The second half of the factors are those of the first half times an exact quarter
+// turn.
 inline Complex turned(const Tables& tables, Complex z, std::size_t k, std::size_t half) {
   const bool quarter = 2 * k >= half && half > 1;
   if (quarter) k -= half / 2;
@@ -42,7 +43,7 @@ inline Complex turned(const Tables& tables, Complex z, std::size_t k, std::size_
   return quarter ? Complex{z.im, -z.re} : z;
 }
 
-// In place: x[j] is at index bit_reversed[j], X[f] at f.
+// In place: on input x[j] is at index bit_reversed[j], on output X[f] is at index f.
 void transform(const Tables& tables, std::span<Complex> z);
 
 }  // namespace tithe::fourier

@@ -12,10 +12,10 @@ namespace tithe {
 
 void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef MADV_HUGEPAGE
-  constexpr std::size_t kLeast = std::size_t{4}
-                                 << 20;  // at least one huge page lies in it, wherever it begins
+  // Large enough to contain at least one huge page at any alignment.
+  constexpr std::size_t kLeast = std::size_t{4} << 20;
   if (bytes < kLeast) return;
-  // To both sides, so that all of an allocation that has a mapping of its own stays one mapping.
+  // Extends the range to whole pages at both ends, so that an allocation with its own mapping stays one mapping.
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t before = reinterpret_cast<std::uintptr_t>(memory) % page;
   const std::size_t length = (before + bytes + page - 1) / page * page;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory that is large and used as a whole. The system gives it page by page as it is first touched, 4 KiB at a time
-// unless it is asked for more: then 2 MiB, where it has them, which costs a fraction in touching and in freeing.
+// Large memory that is used as a whole. The system provides it page by page on first touch: 4 KiB at a time, or 2 MiB
+// with huge pages, which costs a fraction when memory is touched and freed.
 #include <cstddef>
 #include <memory>
 #include <vector>
 
 namespace tithe {
 
-// For memory that is not touched yet. A wish: nothing depends on it.
+// For memory that has not been touched yet. A hint: nothing depends on it.
 void ask_for_huge_pages(void* memory, std::size_t bytes);
 
-// For memory whose contents nobody reads again before they are written anew: until then the system may take its pages,
-// where it lacks some, instead of swapping or ending a process. It takes whole huge pages, so that none is split. A
-// wish as well; it costs microseconds, and nothing later where no page was taken.
+// For memory whose content is not read before it is written again. Until then the system may take its pages under
+// memory pressure, instead of swapping or killing a process. It takes whole huge pages, so that none is split. A hint
+// as well; it costs microseconds, and nothing later if no page was taken.
 void lend(void* memory, std::size_t bytes);
 
 template <typename T>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables of the library. Elsewhere are those of launchers (transport/rendezvous/launch.cc), of the
-// compiler (lang/cpp/cpp_compiler.cc) and of the cache. docs/reference/environment.md has the table.
+// The environment variables of the library. Those of launchers are read in transport/rendezvous/launch.cc, those of the
+// compiler and of the cache in lang/cpp/. docs/reference/environment.md has the table.
 #include "tithe/seam/machine.h"
 
 #include <fmt/format.h>
-#define HWY_WANT_AVX3_DL  // some kernels have code for it
+#define HWY_WANT_AVX3_DL  // some kernels have code for this target
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string lower(std::string name) {
 }
 std::string name_of(std::int64_t target) { return lower(hwy::TargetName(target)); }
 
-// The targets that this processor has and that kernels are compiled for. Highway gives a better target a lower bit.
+// The targets of this processor for which kernels are compiled. In Highway a better target has a lower bit.
 std::int64_t own_targets() {
   static const std::int64_t kOwn = hwy::SupportedTargets() & HWY_TARGETS;
   return kOwn;
@@ -88,7 +88,7 @@ std::string target() {
 }
 
 Status use_target(std::string_view name) {
-  environment();  // comes first: what is asked for here replaces what it says
+  environment();  // must come first, because this call overrides the environment
   return choose(name);
 }
 

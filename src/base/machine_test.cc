@@ -31,7 +31,7 @@ TEST(Target, AWrongNameIsRefusedWithTheListAndChangesNothing) {
   EXPECT_EQ(target(), before);
 }
 
-// The best of a target's own and all lesser ones is what Highway then takes.
+// Highway then uses the best of the target and all lesser ones.
 TEST(Target, EachHoldsTheKernelsToIt) {
   const std::string before = target();
   for (const std::string& name : targets()) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Edit distance by dynamic programming over three rows.
 #include "base/nearest.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace tithe {
 namespace {
 
-// How many letters to change, add, leave out, or swap with the next one (optimal string alignment).
+// The number of letters to change, insert, delete, or swap with the next one (optimal string alignment).
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -32,7 +33,7 @@ std::string_view nearest_name(std::string_view wrong, std::span<const std::strin
   if (std::count_if(known.begin(), known.end(), begins) == 1)
     return *std::find_if(known.begin(), known.end(), begins);
   std::string_view best;
-  std::size_t least = 4;  // further away is no help
+  std::size_t least = 4;  // a larger distance is no help
   for (const std::string_view k : known)
     if (const std::size_t d = distance(wrong, k); d < least && 2 * d <= std::max(wrong.size(), k.size())) {
       least = d;

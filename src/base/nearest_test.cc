@@ -13,7 +13,7 @@ TEST(Nearest, finds_what_was_meant) {
   EXPECT_EQ(nearest_name("sever", kKnown), "server");
   EXPECT_EQ(nearest_name("topc", kKnown), "topk");
   EXPECT_EQ(nearest_name("ucxx", kKnown), "ucx");
-  EXPECT_EQ(nearest_name("serv", kKnown), "server");  // its beginning, though "ring" takes as few changes
+  EXPECT_EQ(nearest_name("serv", kKnown), "server");  // by prefix, although "ring" needs as few changes
   EXPECT_EQ(nearest_name("qt", kKnown), "qtopk");
   EXPECT_EQ(nearest_name("uxc", kKnown), "ucx");  // two letters swapped
 }

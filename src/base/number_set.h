@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A set of numbers below a bound that gives its least one: a bit for each, above them a bit for each word that is not
-// empty, and so on up to one word. It costs a few instructions whatever the bound, and allocates only when that grows.
+// A set of numbers below a bound, with fast access to its minimum: one bit per number, above it one bit per non-empty
+// word, and so on up to a single word. Operations take a few instructions for any bound; only resize() allocates
+// memory.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -13,7 +14,7 @@ namespace tithe {
 
 class NumberSet {
  public:
-  // Numbers below n from now on, at most 2^30; it is empty then.
+  // Clears the set and allows numbers below n, at most 2^30.
   void resize(std::size_t n) {
     top_ = 0;
     std::size_t words = 0;
@@ -26,7 +27,7 @@ class NumberSet {
     words_.assign(words, 0);
   }
   bool empty() const { return words_.empty() || words_.back() == 0; }
-  // The set must not be empty.
+  // The minimum. The set must not be empty.
   std::size_t least() const {
     std::size_t at = 0;
     for (std::size_t f = top_ + 1; f-- > 0;)
@@ -53,8 +54,8 @@ class NumberSet {
   void clear() { std::fill(words_.begin(), words_.end(), 0); }
 
  private:
-  std::vector<std::uint64_t> words_;     // the numbers' own first
-  std::array<std::size_t, 5> floors_{};  // where the words of each floor begin
+  std::vector<std::uint64_t> words_;     // the words of the numbers come first
+  std::array<std::size_t, 5> floors_{};  // index of the first word of each level
   std::size_t top_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Counter-based random numbers: a draw is a pure function of a key and an index, so any thread, any
-// instruction set and any backend draws the same numbers in any order, and no state is carried along.
+// Counter-based random numbers: a draw is a pure function of a key and an index. So any thread, instruction set and
+// backend draws the same numbers in any order, and there is no state.
 #include <cstdint>
 
 #include "tithe/seam/hd.h"
@@ -28,7 +28,7 @@ TITHE_HD inline std::uint32_t mix32(std::uint32_t x) {
   return x;
 }
 
-// The key of one encode: everything but the index.
+// The key of one encode: all inputs except the index.
 TITHE_HD inline std::uint64_t rng_key(std::uint64_t seed, std::uint32_t round, std::uint32_t tensor,
                                       std::uint16_t chunk, std::uint8_t phase) {
   std::uint64_t k = mix64(seed + 0x9e3779b97f4a7c15ULL);
@@ -41,8 +41,8 @@ TITHE_HD inline std::uint32_t draw32(std::uint64_t key, std::uint32_t index) {
   return mix32(static_cast<std::uint32_t>(key) ^ mix32(index ^ static_cast<std::uint32_t>(key >> 32)));
 }
 
-// As draw32, at half the price, for kernels that draw for every value: random in its upper 16 bits, and nearly so
-// in the 8 below them. For each key a bijection of the index.
+// Like draw32() at half the cost, for kernels that draw for every value: the upper 16 bits are random, the 8 bits below
+// them nearly so. For each key a bijection of the index.
 inline constexpr std::uint32_t kHighFirst = 0x7feb352dU;
 inline constexpr std::uint32_t kHighSecond = 0x846ca68bU;
 TITHE_HD inline std::uint32_t draw_high(std::uint64_t key, std::uint32_t index) {
@@ -53,9 +53,10 @@ TITHE_HD inline std::uint32_t draw_high(std::uint64_t key, std::uint32_t index) 
   return x * kHighSecond;
 }
 
-// Half a price again: two draws of up to 23 bits from one word, for kernels that are as fast as memory. Values i and
-// i + 16 of each 32 share a word, so that vectors of 4, 8 or 16 lanes take it as it is. Each draw for itself is even in
-// all its bits; the two share 2 bits - 32 of them, the upper one's last with the lower one's first, mixed.
+// Half the cost again: two draws of up to 23 bits from one word, for kernels that run at memory speed. Values i and i +
+// 16 of each 32 share a word, so vectors of 4, 8 or 16 lanes can use it directly. Each draw by itself is uniform in all
+// its bits. The two draws share 2 bits - 32 of the word's bits: the last ones of the upper draw are mixed with the
+// first ones of the lower draw.
 TITHE_HD inline std::uint32_t draw_word(std::uint64_t key, std::uint32_t j) {
   std::uint32_t x = j + static_cast<std::uint32_t>(key);
   x ^= x >> 16;

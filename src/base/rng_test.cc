@@ -11,9 +11,9 @@ namespace tithe {
 namespace {
 
 constexpr std::uint32_t kDraws = 1U << 20;
-constexpr std::uint32_t kUpper = 16;  // the bits below are not promised
+constexpr std::uint32_t kUpper = 16;  // the lower bits are not guaranteed
 
-// Chi-square of `cell(index)` over `cells`, in standard deviations from what is expected.
+// Chi-square of `cell(index)` over `cells`, in standard deviations from the expectation.
 template <typename Cell>
 double stray(std::uint32_t cells, Cell cell) {
   std::vector<double> count(cells);
@@ -33,7 +33,7 @@ TEST(DrawHigh, EqualShares) {
   }
 }
 
-// Neighbours, and draws of the next round at the same place, know nothing of each other.
+// Neighbouring draws, and draws of the next round at the same index, are independent.
 TEST(DrawHigh, PairsFillASquareEvenly) {
   const std::uint64_t key = rng_key(7, 1, 2, 0, 0);
   const std::uint64_t next = rng_key(7, 2, 2, 0, 0);
@@ -50,7 +50,7 @@ TEST(DrawHigh, PairsFillASquareEvenly) {
       6);
 }
 
-// Both halves, and one beside the other, for the bits that kernels take.
+// Each half by itself, and both halves together, for the numbers of bits that kernels use.
 TEST(DrawHalf, EqualShares) {
   for (std::uint32_t round = 0; round < 20; ++round)
     for (const int bits : {15, 19, 21, 23}) {
@@ -78,7 +78,7 @@ TEST(DrawHalf, EqualShares) {
     }
 }
 
-// A Weyl sequence is too even to be random: the measure tells.
+// A Weyl sequence is too even to be random, and the test detects it.
 TEST(DrawHigh, AWeakGeneratorFails) {
   EXPECT_GT(std::fabs(stray(1024, [](std::uint32_t i) { return i * 0x9e3779b9U >> 22; })), 6);
 }

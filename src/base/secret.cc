@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Random bytes from getrandom(), and HMAC-SHA256 from libcrypto.
 #include "base/secret.h"
 
 #include <openssl/crypto.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decodes UTF-8 character by character and replaces everything that is unsafe to print.
 #include "base/text.h"
 
 #include <algorithm>
@@ -9,10 +10,10 @@ namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  // 0: no UTF-8 starts here
+  std::size_t bytes = 0;  // 0: invalid UTF-8
 };
 
-// The first character of a text that is not empty (RFC 3629: shortest form, no surrogates, at most U+10FFFF).
+// The first character of a non-empty text (RFC 3629: shortest form, no surrogates, at most U+10FFFF).
 Character first_of(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint32_t lead = byte(0);

@@ -17,10 +17,10 @@ TEST(Printable, replaces_what_is_no_text) {
   EXPECT_EQ(printable(std::string("\0\x7f", 2), 100), "??");
   EXPECT_EQ(printable("\xc2\x9b", 100), "?");             // a C1 control
   EXPECT_EQ(printable("\u202eabc", 100), "?abc");         // right to left
-  EXPECT_EQ(printable("\xff\xc0\xaf", 100), "???");       // no UTF-8
+  EXPECT_EQ(printable("\xff\xc0\xaf", 100), "???");       // invalid UTF-8
   EXPECT_EQ(printable("\xed\xa0\x80", 100), "???");       // a surrogate
-  EXPECT_EQ(printable("\xf4\x90\x80\x80", 100), "????");  // past the last character
-  EXPECT_EQ(printable("x\xe6\x97", 100), "x??");          // cut
+  EXPECT_EQ(printable("\xf4\x90\x80\x80", 100), "????");  // beyond the last code point
+  EXPECT_EQ(printable("x\xe6\x97", 100), "x??");          // truncated
 }
 
 TEST(Printable, cuts_between_characters) {

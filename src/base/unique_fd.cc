@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// A registry of all descriptors owned by UniqueFd objects. The fork handlers hold its mutex during fork(), and the
+// child's handler closes every registered descriptor.
 #include "base/unique_fd.h"
 
 #include <pthread.h>
@@ -14,8 +16,8 @@
 namespace tithe::forks {
 namespace {
 
-// fork() takes the mutex, so a child finds `owned` as it is between two changes. The child's handler allocates nothing
-// and calls close() alone: other threads may have held any other lock when the process was copied.
+// fork() takes the mutex, so `owned` is consistent in a child. The child's handler allocates no memory and calls only
+// close(), since other threads may have held any other lock at the fork.
 struct Registry {
   std::mutex mutex;
   std::vector<bool> owned;  // by descriptor
@@ -31,8 +33,8 @@ struct Registry {
 std::atomic<unsigned> number{0};
 
 Registry& registry() {
-  static auto* const kRegistry =
-      new Registry;  // NOLINT(*-owning-memory): descriptors of static objects outlive others
+  // NOLINTNEXTLINE(*-owning-memory): never freed, since descriptors of static objects may outlive it otherwise
+  static auto* const kRegistry = new Registry;
   return *kRegistry;
 }
 
@@ -62,7 +64,7 @@ void own(int fd) {
   owned[at] = true;
 }
 
-// In one step for fork(): a child neither keeps the descriptor nor closes one that has its number next.
+// Atomic with respect to fork(): a child neither keeps the descriptor nor closes a new one with the same number.
 void close_owned(int fd) {
   const Hold hold;
   registry().owned[static_cast<std::size_t>(fd)] = false;

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// File descriptors that no child process keeps.
+// File descriptors that child processes do not keep.
 //
 // A child made by fork() has a copy of every descriptor. While the copy is open, a connection does not end with the
-// parent, a file stays locked, and a descriptor that the parent has closed stays in its epoll sets. So a child closes
-// each UniqueFd of its parent before fork() returns there (pthread_atfork), by close() alone, which the parent does not
-// notice. A UniqueFd that a child has inherited is empty: its number may be another file's by then.
+// parent, a file stays locked, and a descriptor closed by the parent stays in its epoll sets. So a child closes each
+// UniqueFd of its parent before fork() returns in the child (pthread_atfork), by close() alone, which does not affect
+// the parent. An inherited UniqueFd is empty in the child, since its number may belong to another file by then.
 //
-// fork() is the only way to a child that is seen: clone() and vfork() run no such code, which is why an epoll set is
-// always told before a descriptor of it is closed, and why all descriptors are close-on-exec.
+// Only fork() runs this code; clone() and vfork() do not. Therefore a descriptor is always removed from an epoll set
+// before it is closed, and all descriptors are close-on-exec.
 #include <utility>
 
 namespace tithe {
 
 namespace forks {
 
-// While one lives, no fork() of this process begins. Its destructor leaves errno as it is.
+// While a Hold exists, no fork() of this process begins. Its destructor preserves errno.
 struct Hold {
   Hold();
   ~Hold();
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 };
-void own(int fd);  // under a Hold
+void own(int fd);  // the caller must have a Hold
 void close_owned(int fd);
-unsigned count();  // of the forks between the first process and this one
+unsigned count();  // number of forks between the first process and this one
 
 }  // namespace forks
 
 class UniqueFd {
  public:
   UniqueFd() = default;
-  // `open` returns a new descriptor, or -1 with errno set. No fork() begins before it returns, so it does not wait.
+  // `open` returns a new descriptor, or -1 with errno set. It must not block, since no fork() begins before it returns.
   template <typename Open>
   static UniqueFd from(const Open& open) {
     UniqueFd made;

@@ -59,16 +59,16 @@ TEST(UniqueFd, a_forked_child_has_none_and_its_parent_keeps_it) {
   EXPECT_TRUE(is_open(fd));
 }
 
-// A peer waited for as long as a forked child of a process that had ended lived.
+// A connection must end with its process, although a forked child is still alive.
 TEST(UniqueFd, a_connection_ends_with_its_process_though_a_child_lives) {
   auto [mine, its] = pair();
-  const pid_t child = fork();  // had copies of both ends until fork() returned
+  const pid_t child = fork();  // has copies of both ends until fork() returns
   if (child == 0) {
     pause();
     _exit(0);
   }
   its.close();
-  const timeval most{.tv_sec = 20, .tv_usec = 0};  // only a failing test waits this long
+  const timeval most{.tv_sec = 20, .tv_usec = 0};  // limit for a failing test
   setsockopt(mine.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
   std::uint8_t byte = 0;
   EXPECT_EQ(recv(mine.get(), &byte, 1, 0), 0) << "the other end is open in the child";
@@ -76,19 +76,20 @@ TEST(UniqueFd, a_connection_ends_with_its_process_though_a_child_lives) {
   waitpid(child, nullptr, 0);
 }
 
-// The number of a closed descriptor may be another file's in the child: what was inherited must not touch it.
+// In the child, the number of a closed descriptor may belong to another file, which an inherited UniqueFd must not
+// touch.
 TEST(UniqueFd, what_a_child_inherited_leaves_later_files_of_that_number_alone) {
   UniqueFd one = UniqueFd::from([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); });
   const int fd = one.get();
   EXPECT_EQ(in_a_child([&] {
-              if (dup2(0, fd) != fd) return 1;  // a file of the child's own
+              if (dup2(0, fd) != fd) return 1;  // a file of the child
               UniqueFd moved = std::move(one);
               if (moved.get() != -1) return 2;
               moved.close();
               return is_open(fd) ? 0 : 3;
             }),
             0);
-  EXPECT_EQ(in_a_child([&] {  // a descriptor of the child's own goes with its own children
+  EXPECT_EQ(in_a_child([&] {  // a descriptor opened by the child is closed in its own children
               UniqueFd own = UniqueFd::from([&] { return dup2(0, fd); });
               one.close();
               if (!is_open(fd)) return 1;
@@ -97,8 +98,8 @@ TEST(UniqueFd, what_a_child_inherited_leaves_later_files_of_that_number_alone) {
             0);
 }
 
-// Descriptors come and go on other threads while the process forks: a child has none of them, and none of its own
-// files is closed.
+// Threads open and close descriptors while the process forks: a child has none of them, and none of its own files is
+// closed.
 TEST(UniqueFd, forks_beside_threads_that_open_and_close) {
   std::atomic<bool> over = false;
   std::vector<std::thread> threads;
@@ -107,7 +108,7 @@ TEST(UniqueFd, forks_beside_threads_that_open_and_close) {
     threads.emplace_back([&] {
       while (!over) {
         UniqueFd socket = UniqueFd::from([] { return ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
-        const int plain = open("/dev/zero", O_RDONLY | O_CLOEXEC);  // may get the number of a socket before
+        const int plain = open("/dev/zero", O_RDONLY | O_CLOEXEC);  // may reuse the number of a closed socket
         ::close(plain);
       }
     });

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The affinity mask of the thread, limited by the CPU quotas of its control groups (versions 1 and 2).
 #include "base/usable_cores.h"
 
 #include <fmt/format.h>
@@ -23,12 +24,13 @@ std::string text_of(const std::string& path) {
 cpu_set_t allowed() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);  // more of them than the set has room for
+  // The machine has more cores than the set can hold.
+  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
   return set;
 }
 
-// The cores that one group grants, 0 for no bound: "200000 100000" or "max 100000" in version 2; two files in version
-// 1, where -1 is no bound.
+// The cores that one group grants, 0 for no limit. Version 2 has "200000 100000" or "max 100000"; version 1 has two
+// files, in which -1 means no limit.
 double grant_of(const std::string& group) {
   double quota = 0, period = 0;
   std::ifstream both(group + "/cpu.max");
@@ -40,7 +42,7 @@ double grant_of(const std::string& group) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// The least that a group and those above it grant.
+// The minimum of a group and its ancestors.
 double least_grant(const std::string& root, std::string path) {
   double least = 0;
   for (;;) {
@@ -55,7 +57,7 @@ double least_grant(const std::string& root, std::string path) {
 
 double granted_cores(const std::string& root, std::string_view own) {
   double least = 0;
-  while (!own.empty()) {  // lines of "number:controllers:/path"; version 2 names no controllers
+  while (!own.empty()) {  // lines of "number:controllers:/path"; version 2 has no controllers
     const std::string_view line = own.substr(0, own.find('\n'));
     own.remove_prefix(std::min(own.size(), line.size() + 1));
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -83,7 +85,7 @@ std::string which_cores() {
   std::string out;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &set)) out += fmt::format("{},", cpu);
-  // Two containers have cores in common and each its own grant: their groups differ, or how these are seen.
+  // Two containers may share cores but have separate limits. Then their groups differ, or their cgroup namespaces.
   if (const std::string own = text_of("/proc/self/cgroup"); granted_cores(kGroups, own) > 0) {
     struct stat space {};
     out += own;

@@ -35,7 +35,7 @@ TEST(Cores, a_group_grants_what_the_least_of_those_above_it_does) {
   groups.write("job/rank/cpu.max", "200000 100000\n");
   EXPECT_EQ(groups.granted("0::/job/rank\n"), 2);
   EXPECT_EQ(groups.granted("0::/other\n"), 0);
-  groups.write("cpu.max", "50000 100000\n");  // as a container sees its own
+  groups.write("cpu.max", "50000 100000\n");  // as a container sees its own group
   EXPECT_EQ(groups.granted("0::/\n"), 0.5);
 }
 
@@ -51,7 +51,7 @@ TEST(Cores, groups_of_version_1_are_read_as_well) {
   EXPECT_EQ(groups.granted("nonsense\n::\n"), 0);
 }
 
-// A thread that is held to one core has one, whatever the machine has; and shares it with whom it is told.
+// A thread that is bound to one core has one usable core, and shares it with threads bound to the same core.
 TEST(Cores, count_where_the_thread_may_run) {
   const std::string here = which_cores();
   EXPECT_FALSE(here.empty());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The kernels of a codec, made from a spec: what rows derive from to set another reference beside them.
+// Benchmark cases for the kernels of a codec, created from a spec. Rows derive from them to use another reference.
 #include <vector>
 
 #include "measure/codec_rows.h"
@@ -9,10 +9,10 @@
 
 namespace tithe::bench {
 
-[[noreturn]] void fail(const Status& why);  // prints it and ends the process
+[[noreturn]] void fail(const Status& why);  // prints the error and ends the process
 Spec spec_of(const std::string& text);      // or fail()
 
-// The last phase of the codec's fastest impl.
+// The base: uses the last phase of the codec's fastest implementation.
 class CodecCase : public Case {
  public:
   CodecCase(const Spec& spec, std::size_t n)
@@ -33,7 +33,7 @@ class CodecCase : public Case {
   }
 
   std::size_t bound() const { return codec_.phases.back().bound(call_.settings, grad_.size()); }
-  // Runs the phases before the last one, as if no other worker took part.
+  // Runs the phases before the last one, as if there were no other rank.
   void agree(const EncodeInput& input) {
     call_.context = {};
     for (call_.phase = 0; call_.phase + 1U < codec_.phases.size(); ++call_.phase) {
@@ -98,7 +98,7 @@ class EncodeCase : public CodecCase {
   Buffer<std::uint8_t> payload_;
 
  private:
-  std::size_t sent_bytes_ = 0;  // of the last encode; the first run of a row is a kernel's
+  std::size_t sent_bytes_ = 0;  // of the last encode; a row runs the kernel before the reference
 };
 
 class DecodeCase : public CodecCase {
@@ -109,12 +109,13 @@ class DecodeCase : public CodecCase {
       views_.emplace_back();
     }
   }
-  // New payloads need encodes; a new one in turn is enough to keep the others' branches unlearnt.
+  // Encodes one payload per call, in turn, since encoding all of them takes too long. That is enough to keep the branch
+  // predictor from learning the others.
   void fresh(std::uint64_t draw) override {
     const EncodeInput input{grad_.data(), nullptr, nullptr, grad_.size()};
     do {
       fill_values(grad_.span(), 1e-3F, draw++);
-      if (views_[next_].empty() && next_ == 0) agree(input);  // all payloads share what was agreed on
+      if (views_[next_].empty() && next_ == 0) agree(input);  // all payloads use the same agreed context
       const std::size_t bytes = encode(input, payloads_[next_].span());
       views_[next_] = {payloads_[next_].data(), bytes};
       next_ = (next_ + 1) % payloads_.size();

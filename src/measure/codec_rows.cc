@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rows for the paired benchmark. A row creates its cases with the codec's kernels and one of several references.
 #include "measure/codec_rows.h"
 
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ namespace {
 
 constexpr double kInCacheGoal = 0.6;
 
-// The same kernels beside the least traffic of one side.
+// Reads or writes `values` once, the least traffic of one side.
 void move_one_side(Beside beside, std::span<float> values) {
   if (beside == Beside::kFill)
     fill_past_caches(values.data(), values.size(), 0.75F);
@@ -65,10 +66,10 @@ class DecodeBeside final : public DecodeCase {
   const Beside beside_;
 };
 
-// Beside the bytes that a merge of sparse payloads cannot do without: each payload read once, each line of the output
-// that some pair falls on read and written once. Of P payloads with a share q of the values, spread evenly, a share
-// t = 1 - (1 - q)^(16 P) of the lines is named: per value 8 q P + 4 t bytes are read and 4 t written, at 16 peers and
-// 1 % 4.97 and 3.69. The reference moves as many bytes, with the lines it rewrites lying together.
+// The reference for a merge of sparse payloads: each payload is read once, and each cache line of the output that some
+// pair touches is read and written once. With P payloads and a share q of the values, evenly spread, a share t = 1 - (1
+// - q)^(16 P) of the lines is touched: per value 8 q P + 4 t bytes are read and 4 t written; with 16 peers and q = 1 %,
+// that is 4.97 and 3.69. The reference moves as many bytes, but its rewritten lines are contiguous.
 class SparseMerge final : public DecodeCase {
  public:
   using DecodeCase::DecodeCase;
@@ -92,7 +93,7 @@ class SparseMerge final : public DecodeCase {
   }
 
  private:
-  static constexpr std::size_t kLine = 16;  // values in a line of the cache
+  static constexpr std::size_t kLine = 16;  // values per cache line
   std::size_t lines_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rows made from a spec string: what `tithe bench codec` runs one of, and bench_codecs many.
+// Benchmark rows created from a spec: `tithe bench codec` runs one, bench_codecs many.
 #include <string>
 #include <vector>
 
@@ -8,31 +8,32 @@
 
 namespace tithe::bench {
 
-inline constexpr std::size_t kFromMemory = 24'997'888;  // 100 MB: no cache holds it
+inline constexpr std::size_t kFromMemory = 24'997'888;  // 100 MB: larger than any cache
 inline constexpr std::size_t kInCache = 999'424;
 
-// How the carry keeps what is left: not at all; in the residual itself, r += g being the reference; in a second
-// buffer as the engine does until commit, out = r + g being the reference.
+// Where error feedback stores the residual: nowhere (kNone); in place, with r += g as the reference (kInPlace); or in a
+// second buffer until commit, as in the engine, with out = r + g as the reference (kApart).
 enum class Residual { kNone, kInPlace, kApart };
 
-// Encode with the fastest impl against the same traffic without the codec. goal holds for kFromMemory values;
-// in cache the goal is 0.6, or none if goal is 0. Appends both sizes.
+// Encoding with the fastest implementation, compared with the same memory traffic without the codec. `goal` holds for
+// kFromMemory values; in cache the goal is 0.6, or none if `goal` is 0. Appends both sizes.
 void add_encode(std::vector<Row>& rows, const std::string& spec, Residual residual, double goal);
 
-// Decode of `peers` payloads onto out in place, against scaling out in place and reading the payloads.
+// Decoding of `peers` payloads into `out` in place, compared with scaling `out` in place and reading the payloads.
 void add_decode(std::vector<Row>& rows, const std::string& spec, int peers, double goal);
 
-// Encode with feedback of a codec that sends as many bytes as it takes, against one pass that reads and writes the same
-// streams: out = r + g, r = g. `r += g` writes one stream less, the payload.
+// Encoding with feedback of a codec whose payload is as large as its input, compared with one pass over the same
+// streams: out = r + g, r = g. (`r += g` writes one stream less, the payload.)
 void add_encode_onward(std::vector<Row>& rows, const std::string& spec, double goal);
 
-// Against the least traffic of one side: reading the values once, or writing them once past the caches.
+// Comparison with the least traffic of one side: reading the values once (kSum), or writing them once past the caches
+// (kFill).
 enum class Beside { kSum, kFill };
 void add_encode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);
-// Decode of one payload without a base.
+// Decoding of one payload without a base.
 void add_decode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);
 
-// Decode of sparse payloads in place, against the bytes that it cannot do without.
+// Decoding of sparse payloads in place, compared with the memory traffic that every implementation needs.
 void add_sparse_merge(std::vector<Row>& rows, const std::string& spec, int peers, double goal);
 
 }  // namespace tithe::bench

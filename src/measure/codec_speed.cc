@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures codecs with one phase in CPU time, with data that changes between runs.
 #include "measure/codec_speed.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ namespace tithe::sim {
 namespace {
 
 constexpr std::size_t kLeast = 256;
-constexpr double kLeastRun = 200e-6;  // seconds of a run: many encodes of a small tensor
+constexpr double kLeastRun = 200e-6;  // seconds per run: small tensors are encoded many times
 constexpr std::size_t kMostPlaces = 64;
 
 }  // namespace
@@ -43,6 +44,7 @@ std::vector<float> usual_gradients(std::size_t n, std::uint64_t seed) {
   return values;
 }
 
+// An odd seed starts in the middle, so two seeds give different values.
 std::vector<float> gradients_like(std::span<const float> own, std::size_t n, std::uint64_t seed) {
   if (own.empty()) return usual_gradients(n, seed);
   std::vector<float> values(n);
@@ -80,8 +82,8 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
   if (codec.phases.size() != 1) return measure_phases(spec, sizes, spread, own);
   const Impl& impl = codec.best(this_machine());
   const std::size_t most = sizes.back();
-  // As in a step of training, no gradient is met twice in a row: places along these arrays take turns. Two gradients,
-  // so that no branch learns one by heart; two residuals, one that is read and one that is written.
+  // As in training, consecutive runs use different gradients: they cycle through places along these arrays. Two
+  // gradients keep the branch predictor from learning one. Two residuals: one is read and one is written.
   const std::vector<float> gradients[] = {gradients_like(own, most, 1), gradients_like(own, most, 2)};
   std::vector<float> residuals[2] = {std::vector<float>(most), std::vector<float>(most)}, out(most);
   CodecCosts costs;
@@ -97,7 +99,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
     std::vector<std::size_t> bytes(places);
     Call call{.settings = spec.settings, .scratch = scratch.all()};
     const bool feedback = !codec.traits.lossless && spec.feedback.kind != Feedback::kNone;
-    std::size_t turn = 0;  // which place, and how often all had theirs
+    std::size_t turn = 0;  // selects the place, and counts the passes over all places
     Status status;
     const auto encode = [&] {
       const std::size_t place = turn % places, round = turn++ / places;
@@ -119,13 +121,13 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
       call.memory = memories[place];
       call.next_memory = merge ? Bytes{} : Bytes(next_memory);
       Merge into{.base = merge ? values.data() : nullptr};
-      if (!merge) into.divide = 2;  // a result: the mean, and looked at
+      if (!merge) into.divide = 2;  // a result of a round: the mean, with the check for finite values
       Status s = impl.decode(call, std::span(&whole, 1), into, values);
       if (s.ok() && !merge && !all_finite(values)) s = Status(Code::kCorrupt, "a result that is not finite");
       if (!s.ok() && status.ok()) status = s;
       call.next_memory = {};
     };
-    // A short piece of work is done often enough that the clock can tell.
+    // Short work is repeated until the clock's resolution suffices.
     const auto timed = [&](const auto& what) {
       double begin = thread_seconds();
       what();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs of several phases, for a profile. A phase starts from what the one before gave to all ranks, so two ranks meet
-// here, as in the engine: both encode, their payloads become one, and that is what the next phase is given.
+// Measures codecs with several phases. A phase starts from the result of the previous phase on all ranks. So this
+// simulates two ranks: both encode, their payloads are combined, and the next phase gets the combined payload.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tithe::sim {
 namespace {
 
-constexpr double kLeastPhaseRun = 200e-6;  // seconds of a run: many encodes of a small tensor
+constexpr double kLeastPhaseRun = 200e-6;  // seconds per run: small tensors are encoded many times
 constexpr std::size_t kRanks = 2;
 
 class RankPair {
@@ -34,7 +34,7 @@ class RankPair {
     }
   }
 
-  // One more point of each phase's curves. `costs` has a phase's at its number.
+  // Adds one point to the curves of each phase. `costs` is indexed by phase.
   Status add(std::span<CodecCosts> costs, std::span<double> bytes, std::span<double> bounds) {
     for (std::size_t p = 0; p < codec_.phases.size() && status_.ok(); ++p) {
       begin(p);
@@ -69,7 +69,7 @@ class RankPair {
 
   void encode(std::size_t r) {
     call_.seed = r;
-    // The residual that is left is known where the last phase has been encoded (feedback/error_feedback.h).
+    // The residual is known only after the last phase (feedback/error_feedback.h).
     const bool feedback = !codec_.traits.lossless && spec_.feedback.kind != Feedback::kNone;
     const EncodeInput in{gradient_[r].data(), feedback ? residual_[r].data() : nullptr,
                          feedback && last_ ? left_[r].data() : nullptr, n_};
@@ -92,24 +92,24 @@ class RankPair {
     if (!done.ok()) keep(done.status());
   }
 
-  // The cost of another rank's payload where it comes to this one's.
+  // The cost of merging another rank's payload into this rank's.
   double merging() {
     if (phase_->combines()) {
       const double both = timed([&] {
-        copy_own();  // a payload takes another in once
+        copy_own();  // combine() changes the payload, so it starts from a copy
         combine();
       });
       return std::max(0.0, both - timed([&] { copy_own(); }));
     }
-    return last_ ? timed([&] { decode(true); }) : 0;  // one rank's payload is everybody's
+    return last_ ? timed([&] { decode(true); }) : 0;  // one rank's payload is the result for all
   }
   void exchange() {
     copy_own();
     if (phase_->combines()) combine();
-    if (!last_) context_ = met_;  // the next phase's; this one's stays as it is
+    if (!last_) context_ = met_;  // becomes the context of the next phase
   }
 
-  // Seconds of one, of as many as the clock can tell.
+  // Seconds per call, repeated until the clock's resolution suffices.
   double timed(const std::function<void()>& what) {
     const auto seconds = [&](int times) {
       const double begin = thread_seconds();

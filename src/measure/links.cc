@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures links over an open transport. Barriers separate the parts, so that only the measured messages are in flight.
 #include "measure/links.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace tithe::bench {
 namespace {
 
-// That this thread has computed.
+// The CPU time of this thread.
 double thread_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -23,9 +24,9 @@ double median(std::vector<double>& of) {
 
 constexpr Channel kAlone = 1, kTogether = 2, kRounds = 3;
 constexpr int kRoundsOfAKind = 5;
-constexpr double kPause = 0.03;     // seconds before a round: what the one before left in queues is gone
-constexpr double kShortest = 1e-6;  // seconds: a latency below is noise
-constexpr int kTurns = 30;          // of a small message, there and back
+constexpr double kPause = 0.03;     // seconds before a round, so that queues of the previous round drain
+constexpr double kShortest = 1e-6;  // seconds: a lower latency is noise
+constexpr int kTurns = 30;          // round trips of a small message
 
 class Probe {
  public:
@@ -40,10 +41,11 @@ class Probe {
     return wait(last_, from);
   }
 
-  // Bytes per second that come from `from` while as many go to `to`, peer by peer `count` messages. Two to each are
-  // under way, so that none waits for the one before; or, in step, one, and the next when it and the one that comes
-  // from there are through, as ranks do that wait for each other's results. The first two fill what links let
-  // through at once, and do not count. 0: one of them failed. `room` holds two messages per peer.
+  // Bytes per second received from `from` while the same amount goes to `to`, `count` messages per peer. Two messages
+  // per peer are in flight, so that none waits for the previous one. With `in_step`, only one is, and the next one
+  // starts when it and its counterpart have completed, as with ranks that wait for each other's results. The first two
+  // messages per peer fill the links' buffers and are not counted. 0: a message failed. `room` holds two messages per
+  // peer.
   double flood(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room, int count,
                bool in_step) {
     constexpr std::size_t kFirst = 2;
@@ -92,7 +94,8 @@ class Probe {
     return rate;
   }
 
-  // A message to each of `to` while one comes from each of `from`: seconds until all are through. 0: one failed.
+  // Sends a message to each of `to` while one comes from each of `from`. Returns the seconds until all are complete; 0:
+  // one failed.
   double round(std::span<const Rank> to, ByteView message, std::span<const Rank> from, Bytes room) {
     const double begin = seconds();
     const OpId base = last_ + 1;
@@ -118,7 +121,7 @@ class Probe {
     return 0;
   }
 
-  // Looks at the transport for so long: what comes unasked for is taken in meanwhile.
+  // Polls the transport for the given time, so that it accepts unexpected messages.
   void idle(double for_seconds) {
     const double begin = seconds();
     while (seconds() - begin < for_seconds) {
@@ -132,7 +135,7 @@ class Probe {
   }
 
  private:
-  // Until the operation has its answer. One that has none in time is withdrawn.
+  // Waits until the operation completes. After `patience` it is cancelled.
   Status wait(OpId op, Rank peer) {
     const double begin = seconds();
     for (bool withdrawn = false;;) {
@@ -154,7 +157,7 @@ class Probe {
   OpId last_ = 0;
 };
 
-// From rank 0 to `far`, `alone` as measured before.
+// Measures FoundTogether::late between rank 0 and `far`. `alone` is their measured link.
 Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& barrier, LinkRoom& room,
             const FoundLink& alone, FoundTogether& together) {
   std::vector<double> shares;
@@ -186,6 +189,7 @@ LinkOptions options_for(double bytes_per_second) {
   return options;
 }
 
+// Three parts: pairs alone; alternating rounds to the right and to all; then all to all, and the late receive.
 Status measure_links(Transport& transport, const LinkOptions& options, const Meetings& meetings,
                      LinkRoom& room, std::span<FoundLink> links, FoundTogether& together) {
   const std::function<bool()>& barrier = meetings.barrier;
@@ -236,13 +240,13 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
   if (!meetings.share()) return stopped;
   if (world == 1) return {};
   together.turn = median(own_turns);
-  // Where either direction failed, neither is used again.
+  // If either direction of a link failed, neither is used again.
   const auto good = [&](Rank x, Rank y) { return !link(x, y).failed() && !link(y, x).failed(); };
   const auto only_good = [&](std::vector<Rank> ranks) {
     std::erase_if(ranks, [&](Rank r) { return r == me || !good(me, r); });
     return ranks;
   };
-  // To the right is the same place on the next host; where hosts differ, the next rank.
+  // The right neighbour is the same position on the next host; if hosts differ in size, the next rank.
   const Hosts hosts = transport.hosts();
   const int count = hosts.count(world), each = count > 1 && world % count == 0 ? world / count : 1;
   const std::vector<Rank> right = only_good({(me + each) % world}),
@@ -253,10 +257,10 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
       others.push_back((me + k) % world);
   others = only_good(others);
   const ByteView whole = room.large;
-  const ByteView share =
-      whole.first(whole.size() / static_cast<std::size_t>(world - 1));  // alike on all ranks
+  // The same size on all ranks.
+  const ByteView share = whole.first(whole.size() / static_cast<std::size_t>(world - 1));
   std::vector<double> to_right, ratios;
-  for (int k = -1; k < kRoundsOfAKind; ++k) {  // the first opens connections
+  for (int k = -1; k < kRoundsOfAKind; ++k) {  // the first round opens connections
     if (!barrier()) return stopped;
     probe.idle(kPause);
     if (!barrier()) return stopped;
@@ -275,7 +279,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
   if (others.size() > 1 && !ratios.empty()) together.crowded = median(ratios);
   if (!barrier()) return stopped;
   if (!others.empty()) together.mutual = probe.flood(others, share, others, in, options.bulk_messages, true);
-  Rank far = 1;  // on another host, where there is one
+  Rank far = 1;  // on another host, if there is one
   while (count > 1 && hosts.of_rank(far) == hosts.of_rank(0)) ++far;
   TITHE_TRY(late(probe, me, far, good(0, far), barrier, room, link(0, far), together));
   return barrier() ? Status{} : stopped;

@@ -13,7 +13,7 @@
 namespace tithe::bench {
 namespace {
 
-// Between two of its ranks nothing gets through: refused at once, or never heard of again.
+// A transport with a broken link between two ranks: messages are refused at once, or never arrive.
 class Broken : public tithe::testing::ForwardingTransport {
  public:
   Broken(std::unique_ptr<Transport> inner, Rank other, bool refuses)
@@ -126,7 +126,7 @@ TEST_P(LinksThatFail, AreToldWithTheReasonAndTheOthersKept) {
         EXPECT_EQ(static_cast<Code>(static_cast<int>(l.code)), refuses ? Code::kPeerLost : Code::kTimeout);
       }
     }
-  EXPECT_GT(found.together[0].rate, 0);  // from 3 and to 1: links that work
+  EXPECT_GT(found.together[0].rate, 0);  // from rank 3 and to rank 1, over working links
   EXPECT_GT(found.together[3].rate, 0);
 }
 

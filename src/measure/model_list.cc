@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses model lists. Errors name the line, which is found by searching the text, since the JSON library keeps no
+// positions.
 #include "measure/model_list.h"
 
 #include <fmt/format.h>
@@ -19,7 +21,7 @@ namespace tithe::bench {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file
-constexpr std::size_t kMostShown = 100;                    // bytes of a text that is wrong
+constexpr std::size_t kMostShown = 100;                    // bytes of an invalid text shown in an error
 constexpr double kMostMs = 1e9;                            // eleven days
 
 struct Asked {
@@ -27,7 +29,7 @@ struct Asked {
   double scale = 1;
 };
 
-// "FILE:scale=0.1"; a colon without an option of ours belongs to the path.
+// "FILE:scale=0.1"; a colon without such an option is part of the path.
 Result<Asked> parse_asked(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return Asked{text};
@@ -57,7 +59,7 @@ Result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
-// Where a text stops being JSON, counted from 1 in bytes; 0: nowhere.
+// Finds the byte at which a text stops being JSON, counted from 1; 0: it is valid.
 class WhereTorn : public nlohmann::json_sax<nlohmann::json> {
  public:
   static std::size_t of(std::string_view text) {
@@ -91,7 +93,7 @@ std::ptrdiff_t line_at(std::string_view text, std::size_t byte) {
                         '\n');
 }
 
-// Where tensor k begins, or the list where its tensors are no objects.
+// The position of tensor k; of the list if its tensors are no objects.
 std::size_t tensor_at(std::string_view text, std::size_t k) {
   std::size_t at = std::min(text.find("\"tensors\""), text.size());
   for (std::size_t left = k + 1; left > 0; --left) {
@@ -133,7 +135,7 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   std::set<std::string> names;
   std::size_t values = 0;
   for (const nlohmann::json& t : json["tensors"]) {
-    // An error of a tensor, with its name and the line where that stands, the last one if it stands several times.
+    // An error about a tensor, with its name and the line of the name (the last one, for a duplicate).
     const auto wrong_tensor = [&](const std::string& name, std::string_view what) {
       const std::string quoted = nlohmann::json(name).dump();
       const std::size_t at = names.contains(name) ? text.rfind(quoted) : text.find(quoted);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Spinning, pinned threads run kernel and reference in pairs. A pair counts only if no thread was preempted.
 #include "measure/paired.h"
 
 #include <sched.h>
@@ -21,7 +22,7 @@ namespace tithe::bench {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr int kMostTries = 6;  // pairs tried per pair asked for, on a machine that others use too
+constexpr int kMostTries = 6;  // pairs tried per kept pair, since other processes may disturb some
 
 long involuntary_switches() {
   rusage use{};
@@ -47,14 +48,14 @@ void pin(int thread) {
     }
 }
 
-// Threads that run one step together; the caller is thread 0. A step is timed from the common start to the
-// last end.
+// Threads that run a step together; the caller is thread 0. A step is timed from the common start to the last end.
 class Crew {
  public:
   Crew(int threads, std::function<void(int thread, int step)> work) : size_(threads), work_(std::move(work)) {
     pin(0);
     for (int t = 1; t < threads; ++t) others_.emplace_back([this, t] { loop(t); });
-    // They begin on this thread's processor, and at a real-time priority get to leave it only while this one yields.
+    // New threads start on this thread's core. With a real-time priority they can leave it only while this thread
+    // yields.
     while (pinned_.load() != threads - 1) std::this_thread::yield();
   }
   ~Crew() {
@@ -104,7 +105,7 @@ class Crew {
   const int size_;
   std::function<void(int, int)> work_;
   std::vector<std::thread> others_;
-  int step_ = 0;  // written before go_ rises
+  int step_ = 0;  // written before go_ is incremented
   std::atomic<int> pinned_{0};
   std::atomic<int> go_{0};
   std::atomic<int> done_{0};
@@ -133,7 +134,7 @@ template class Buffer<std::uint8_t>;
 
 void fill_values(std::span<float> out, float scale, std::uint64_t draw) {
   constexpr std::size_t kPool = std::size_t{1} << 21;
-  constexpr std::size_t kRun = 2000;  // values copied in one go; no multiple of any block
+  constexpr std::size_t kRun = 2000;  // values copied at once; not a multiple of any block size
   static const std::vector<float> kValues = [] {
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;
@@ -152,7 +153,7 @@ void fill_values(std::span<float> out, float scale, std::uint64_t draw) {
 
 namespace {
 
-// Pairs of two timed runs, in turn which is first, until enough of them were left alone.
+// Runs pairs, with alternating order, until enough of them were undisturbed.
 template <typename Run>
 Outcome in_pairs(std::size_t n, const Options& options, Run kernel, Run reference) {
   kernel();  // first touch of code and payload pages
@@ -184,6 +185,7 @@ Outcome in_pairs(std::size_t n, const Options& options, Run kernel, Run referenc
 
 }  // namespace
 
+// Each thread has its own case with n / threads values. fresh() runs before every timed step.
 Outcome measure(const Row& row, const Options& options) {
   enum Step { kMake, kFresh, kKernel, kReference };
   std::vector<std::unique_ptr<Case>> cases(static_cast<std::size_t>(options.threads));
@@ -223,7 +225,7 @@ Outcome measure_scaling(const Row& row, const Options& options, Side side) {
   std::unique_ptr<Case> whole;
   std::atomic<std::uint64_t> draw{1};
   const auto run_side = [side](Case& c) { side == Side::kKernel ? c.kernel() : c.reference(); };
-  // Some references move as many bytes as the kernel wrote, so it runs before them.
+  // Some references move as many bytes as the kernel has written, so the kernel runs first.
   const auto make = [&](std::size_t n) {
     std::unique_ptr<Case> made = row.make(n);
     made->fresh(0);

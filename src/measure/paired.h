@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Speed as a ratio: a kernel and a reference that moves the same bytes run in turn, in one process, on the same
-// buffers; what counts is the median of the ratios of each pair.
+// Measures speed as a ratio. A kernel and a reference that moves the same bytes run alternately, in one process, on the
+// same buffers; the result is the median of the ratios of the pairs.
 //
-//   fresh    the data change before every timed run (untimed), so that branch predictors learn nothing
-//   alike    both start from the same state of the caches: both come right after fresh()
-//   in turn  kernel first in even rounds, reference first in odd ones
-//   alone    a pair with an involuntary context switch in either half is thrown away
-//   pinned   thread i stays on the i-th processor this process may use; buffers start at 2 MiB, huge pages asked for
+//   - fresh: the data changes before every timed run (untimed), so that branch predictors cannot learn it.
+//   - alike: both start from the same cache state, right after fresh().
+//   - in turn: the kernel runs first in even rounds, the reference in odd ones.
+//   - alone: a pair with an involuntary context switch in either half is dropped.
+//   - pinned: thread i stays on the i-th core that this process may use. Buffers are aligned to 2 MiB and ask for huge
+//     pages.
+//
 // GB/s are gradient bytes (4 n) per second, whatever else is moved.
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +39,7 @@ class Buffer {
   std::size_t n_;
 };
 
-// Gradient-like values: products of two Gaussians times scale, heavy-tailed. `draw` picks which ones.
+// Gradient-like, heavy-tailed values: products of two Gaussians times `scale`. `draw` selects them.
 void fill_values(std::span<float> out, float scale, std::uint64_t draw);
 
 // One thread's share of a row.
@@ -47,17 +49,17 @@ class Case {
   virtual void fresh(std::uint64_t draw) = 0;
   virtual void kernel() = 0;
   virtual void reference() = 0;
-  virtual std::string note() const { return {}; }  // after the runs: what else there is to know of them
+  virtual std::string note() const { return {}; }  // further results of the runs
 };
 
 struct Row {
   std::string name;       // "onebit encode, feedback in place"
   std::string reference;  // "r += g"
   std::size_t n = 0;      // values over all threads
-  double goal = 0;        // ratio to reach on one thread; 0: none
+  double goal = 0;        // target ratio on one thread; 0: none
   std::function<std::unique_ptr<Case>(std::size_t n)> make;
-  bool bound_by_traffic = true;  // the reference moves the bytes that the kernel must, and does no more
-  bool of_every_codec = false;   // one that each codec of the list has
+  bool bound_by_traffic = true;  // the reference moves only the bytes that the kernel must move
+  bool of_every_codec = false;   // a row that exists for every codec
 };
 
 struct Options {
@@ -73,14 +75,14 @@ struct Outcome {
   double low = 0;    // its quartiles
   double high = 0;
   int kept = 0;
-  int tried = 0;  // at most 6 x rounds
+  int tried = 0;  // at most 6 times `rounds`
   std::string note;
 };
 
 Outcome measure(const Row& row, const Options& options);
 
-// The same work on options.threads threads and on one, in turn: the ratio is how many times faster more threads are;
-// reference_gbs is one thread's speed. `side` is what runs: the row's kernel or its reference.
+// The same work on options.threads threads and on one thread, alternately. The ratio is the speedup; reference_gbs is
+// the speed of one thread. `side` selects the row's kernel or its reference.
 enum class Side { kKernel, kReference };
 Outcome measure_scaling(const Row& row, const Options& options, Side side);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reference kernels, compiled for every Highway target and dispatched at run time.
 #include "measure/reference.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ void move_on(float* r, const float* g, float* out, std::size_t n) {
   }
 }
 
-// Whole vectors only: what is left over is less than one of them.
+// Reads whole vectors only; the rest is smaller than one step.
 Sum read(const std::uint8_t* p, std::size_t bytes, Sum sum) {
   const std::size_t step = 4 * hn::Lanes(kW);
   for (std::size_t i = 0; i + step <= bytes; i += step)
@@ -62,7 +63,7 @@ Sum read(const std::uint8_t* p, std::size_t bytes, Sum sum) {
 
 std::uint32_t fold(Sum sum) { return hn::GetLane(hn::SumOfLanes(kW, sum)); }
 
-// Both in chunks: the same share of each stream at a time, as a kernel would.
+// copy() and scale() work in chunks: the same share of each stream at a time, as a kernel does.
 constexpr std::size_t kChunk = 4096;  // values
 
 void copy(const float* from, std::size_t n, std::uint8_t* to, std::size_t bytes) {
@@ -74,7 +75,7 @@ void copy(const float* from, std::size_t n, std::uint8_t* to, std::size_t bytes)
     const auto* source = reinterpret_cast<const std::uint8_t*>(from + i);
     const std::size_t target = (i + len) * bytes / n;
     const std::size_t share = std::min(target - written, 4 * len);
-    // The first bytes of the chunk are copied, the others are read.
+    // The first bytes of the chunk are copied; the others are only read.
     std::size_t b = 0;
     for (; b + step <= share; b += step)
       hn::StoreU(hn::LoadU(kW, reinterpret_cast<const std::uint32_t*>(source + b)), kW,

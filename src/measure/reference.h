@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The reference that kernels are held against: the least work that moves the same bytes, written with the widest
-// vectors that the processor has. Stores are ordinary ones (no streaming stores) unless said, as in the kernels: what
-// is written is read again soon.
+// The reference work for benchmarks: the least work that moves the same bytes, with the widest vectors of the
+// processor. Stores are ordinary, as in the kernels, since the values are read again soon; exceptions are stated.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,7 +20,7 @@ std::uint32_t scale(float* v, std::size_t n, float s, std::span<const ByteView> 
 
 // Reads n values, no more. The return value keeps the reads alive.
 std::uint32_t read_values(const float* from, std::size_t n);
-// Writes n values past the caches, the one streaming store here; out lies at a multiple of 64 bytes.
+// Writes n values past the caches, with the only streaming stores here. `out` must be aligned to 64 bytes.
 void fill_past_caches(float* out, std::size_t n, float value);
 
 }  // namespace tithe::bench

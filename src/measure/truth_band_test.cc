@@ -10,7 +10,7 @@ namespace {
 
 TEST(TruthBand, HoldsTheMiddleEightOfTen) {
   std::vector<TruthCase> cases;
-  for (int k = 0; k <= 10; ++k) cases.push_back({90.0 + 2 * k, 100});  // 0.90 to 1.10 of what was predicted
+  for (int k = 0; k <= 10; ++k) cases.push_back({90.0 + 2 * k, 100});  // 0.90 to 1.10 times the prediction
   const TruthBand band = truth_band(cases);
   EXPECT_DOUBLE_EQ(band.low, 0.92);
   EXPECT_DOUBLE_EQ(band.high, 1.08);
@@ -18,7 +18,7 @@ TEST(TruthBand, HoldsTheMiddleEightOfTen) {
   EXPECT_EQ(truth_band({}).cases, 0U);
 }
 
-// The table that is committed can be read: as many cases as it says that it has.
+// The committed table can be parsed and has as many cases as its text states.
 TEST(TruthBand, ReadsTheCommittedTable) {
   EXPECT_GE(truth_cases().size(), 20U);
   for (const TruthCase& c : truth_cases()) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Unions of intervals: the busy time of a rank is the length that its steps and sends cover together.
 #include "trace/account.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ constexpr std::size_t kCold = 2;  // rounds
 
 using Span = std::pair<std::int64_t, std::int64_t>;
 
-// How much of [low, high] they cover together.
+// The length of [low, high] that the spans cover together.
 std::int64_t covered(std::vector<Span>& all, std::int64_t low, std::int64_t high) {
   std::sort(all.begin(), all.end());
   std::int64_t sum = 0, from = low;
@@ -52,11 +53,13 @@ std::vector<Round> rounds_of(const RankTrace& trace) {
   return whole;
 }
 
+// Steps and messages of a round belong to lanes >= 0; receives are ignored, since their time includes waiting.
 Account account(const RankTrace& trace, std::span<const Round> rounds) {
   Account sum;
   sum.rounds = rounds.size();
   if (rounds.empty()) return sum;
-  std::map<std::uint32_t, std::pair<std::vector<Span>, std::vector<Span>>> busy;  // steps and sends; sends
+  // Compute steps and sends; sends alone.
+  std::map<std::uint32_t, std::pair<std::vector<Span>, std::vector<Span>>> busy;
   for (const Round& r : rounds) busy[r.number];
   for (const TraceEvent& e : trace.events) {
     const auto found = busy.find(e.round);

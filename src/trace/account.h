@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where a rank's step went, from its trace alone: means over its whole rounds.
+// Where the time of a rank's step goes, from its own trace: means over its complete rounds.
 //
-//   span      from the hand-over of a round's first bucket to the end of its commit
-//   hidden    that part of the span which lies before the end of the backward pass: before the last hand-over, where no
-//             caller marked one. The rest is not hidden: hidden + open == span
-//   warm      the first two rounds are left out where there are more than four: connections, layouts, buckets that DDP
-//             forms anew
+//   - span: from the submission of a round's first bucket to the end of its commit.
+//   - hidden: the part of the span before the end of the backward pass, or before the last submission if the caller
+//     marked no backward pass. The rest is open: hidden + open == span.
+//   - warm: with more than four rounds, the first two are dropped, since they include connections, layouts and the
+//     buckets that DDP rebuilds.
 #include <optional>
 #include <span>
 #include <vector>
@@ -15,32 +15,33 @@
 
 namespace tithe::trace {
 
-struct Account {  // all in ns, per round
+// All values in ns, per round.
+struct Account {
   std::size_t rounds = 0;
   double step = 0;     // from commit to commit
   double encode = 0;   // lane time
   double merge = 0;    // lane time of merge and store
   double other = 0;    // lane time of load, check
-  double send = 0;     // some frame of this rank is under way
-  double queue = 0;    // steps of computing wait for a lane, added up
-  double waiting = 0;  // within the span: no step runs and no frame of this rank is under way
+  double send = 0;     // time with a frame of this rank in flight
+  double queue = 0;    // sum of the times that compute steps wait for a lane
+  double waiting = 0;  // time in the span without a running step and without a frame of this rank in flight
   double hidden = 0, open = 0;
 };
 
-// A round of one rank, as advice wants it.
+// A bucket and a round of one rank, as input for the advice.
 struct Bucket {
   std::int64_t handed = 0, done = 0;
   std::uint64_t bytes = 0;
 };
 struct Round {
   std::uint32_t number = 0;
-  std::int64_t begin = 0;                                         // the commit before
-  std::int64_t end = 0;                                           // its own
-  std::optional<std::pair<std::int64_t, std::int64_t>> backward;  // where a caller marked it
-  std::vector<Bucket> buckets;                                    // by hand-over
+  std::int64_t begin = 0;                                         // the end of the previous commit
+  std::int64_t end = 0;                                           // the end of its own commit
+  std::optional<std::pair<std::int64_t, std::int64_t>> backward;  // if the caller marked it
+  std::vector<Bucket> buckets;                                    // in the order of submission
 };
 
-// The whole rounds of a trace, warm ones. One whose commit before is not there begins with its first hand-over.
+// The complete, warm rounds of a trace. If the previous commit is missing, a round begins with its first submission.
 std::vector<Round> rounds_of(const RankTrace& trace);
 Account account(const RankTrace& trace, std::span<const Round> rounds);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a made-up rank's time went.
+// The account of a made-up trace.
 #include "trace/account.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ TraceEvent event(std::string_view op, std::uint32_t round, int lane, std::int64_
   return e;
 }
 
-// Rounds of 1000 ns: handed over at 100 and 300, commit until 900.
+// Rounds of 1000 ns: buckets are submitted at 100 and 300, and the commit ends at 900.
 RankTrace made(std::uint32_t rounds, bool marked) {
   RankTrace t;
   for (std::uint32_t r = 0; r < rounds; ++r) {
@@ -47,9 +47,9 @@ TEST(Account, TellsWhereAStepWent) {
   EXPECT_EQ(a.encode, 50);
   EXPECT_EQ(a.merge, 90);
   EXPECT_EQ(a.other, 10);
-  EXPECT_EQ(a.send, 195) << "155 to 350";
+  EXPECT_EQ(a.send, 195) << "from 155 to 350";
   EXPECT_EQ(a.queue, 10);
-  EXPECT_EQ(a.waiting, 800 - (350 - 110) - (700 - 600)) << "within 100 to 900";
+  EXPECT_EQ(a.waiting, 800 - (350 - 110) - (700 - 600)) << "in the span from 100 to 900";
   EXPECT_EQ(a.hidden, 300);
   EXPECT_EQ(a.open, 500);
 }
@@ -57,7 +57,7 @@ TEST(Account, TellsWhereAStepWent) {
 TEST(Account, hidden) {
   const RankTrace trace = made(6, false);
   const Account a = account(trace, rounds_of(trace));
-  EXPECT_EQ(a.hidden, 200) << "until the last hand-over";
+  EXPECT_EQ(a.hidden, 200) << "from the first to the last submission";
   EXPECT_EQ(a.hidden + a.open, 800);
 }
 
@@ -66,7 +66,7 @@ TEST(Account, warm) {
   const std::vector<Round> five = rounds_of(made(5, true));
   ASSERT_EQ(five.size(), 3U);
   EXPECT_EQ(five[0].number, 2U);
-  EXPECT_EQ(five[0].begin, 2900) << "the end of the commit before";
+  EXPECT_EQ(five[0].begin, 2900) << "the end of the previous commit";
 }
 
 TEST(Account, OfNothingIsNothing) {
@@ -75,7 +75,7 @@ TEST(Account, OfNothingIsNothing) {
   EXPECT_EQ(account(empty, {}).rounds, 0U);
   RankTrace open = made(1, true);
   std::erase_if(open.events, [](const TraceEvent& e) { return e.op == "commit"; });
-  EXPECT_TRUE(rounds_of(open).empty()) << "a round that did not end";
+  EXPECT_TRUE(rounds_of(open).empty()) << "the round did not end";
 }
 
 }  // namespace

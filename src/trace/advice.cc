@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fits the cost model of advice.h to the traced buckets, then evaluates its recurrence for each candidate cap.
 #include "trace/advice.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@ namespace {
 
 constexpr double kMb = 1024.0 * 1024.0;
 constexpr double kCaps[] = {1, 2, 5, 10, 25, 50, 100, 200, 400};  // MB
-constexpr double kFirstMb = 1;                                    // DDP's first bucket is no larger
-constexpr double kWorthIt = 0.05;                                 // of the step
+constexpr double kFirstMb = 1;                                    // DDP's first bucket is at most this large
+constexpr double kWorthIt = 0.05;  // of the step: a smaller gain gives no advice
 constexpr double kAsGood = 0.01;
 constexpr double kSpread = 4;
 
@@ -18,23 +19,25 @@ struct Cost {
   double bucket = 0, byte = 0;  // o, c
 };
 
-struct Ready {  // a bucket: when it is handed over
+// A bucket and the time of its submission.
+struct Ready {
   double at = 0, bytes = 0;
 };
 
-// The time that the recurrence leaves after the end of backward.
+// The open time of the recurrence in advice.h.
 double open_time(std::span<const Ready> buckets, const Cost& cost, double backward_end) {
   double done = 0;
   for (const Ready& b : buckets) done = std::max(done, b.at) + cost.bucket + cost.byte * b.bytes;
   return std::max(0.0, done - backward_end);
 }
 
-// Times of a round count from the beginning of its backward pass.
+// The buckets of one round, with times since the start of backward.
 struct Steps {
-  std::vector<Ready> handed;  // by hand-over, bytes of its own
+  std::vector<Ready> handed;  // in the order of submission
   double backward = 0;
 };
 
+// Cuts the bytes of a round into buckets of `cap` bytes, with interpolated ready times.
 std::vector<Ready> cut(const Steps& s, double cap) {
   double all = 0;
   for (const Ready& b : s.handed) all += b.bytes;
@@ -43,7 +46,7 @@ std::vector<Ready> cut(const Steps& s, double cap) {
   while (from < all) {
     const double size = std::min(out.empty() ? std::min(cap, kFirstMb * kMb) : cap, all - from);
     const double to = from + size;
-    double begin = 0, at = 0, ready = s.handed.back().at;  // of the straight line's piece
+    double begin = 0, at = 0, ready = s.handed.back().at;  // segment of the interpolation
     for (const Ready& b : s.handed) {
       if (to <= begin + b.bytes && b.bytes > 0) {
         ready = at + (b.at - at) * (to - begin) / b.bytes;
@@ -63,6 +66,7 @@ double median(std::vector<double> all) {
   return all[all.size() / 2];
 }
 
+// Fits o and c (advice.h).
 Cost fit(std::span<const Round> rounds, double least_frame_ns) {
   double n = 0, x = 0, y = 0, xx = 0, xy = 0, low = HUGE_VAL, high = 0;
   for (const Round& r : rounds) {
@@ -109,7 +113,7 @@ std::optional<Advice> advise(std::span<const Round> rounds, double least_frame_n
   if (steps.empty()) return {};
   const Cost cost = fit(rounds, least_frame_ns);
   const double step = median(whole);
-  const auto open_with = [&](double cap) {  // 0: with the buckets as they were
+  const auto open_with = [&](double cap) {  // 0: the traced buckets
     std::vector<double> all;
     for (const Steps& s : steps) all.push_back(open_time(cap > 0 ? cut(s, cap) : s.handed, cost, s.backward));
     return median(std::move(all));

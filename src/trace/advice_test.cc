@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Made-up steps, and what buckets would suit them.
+// Made-up steps, and the bucket size that suits them.
 #include "trace/advice.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@ namespace {
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kMb = 1 << 20;
 
-// A model of so many MB whose gradients come evenly through backward, in buckets as DDP cuts them; each keeps the
-// session busy for bucket_ns + ns_per_mb for each MB.
+// A model of `mb` MB whose gradients become ready evenly during backward, with DDP's buckets. Each bucket occupies the
+// session for bucket_ns plus ns_per_mb per MB.
 struct MadeSteps {
   std::int64_t mb = 100, cap_mb = 25, first_mb = 1;
   std::int64_t backward_ns = 100 * kMs, forward_ns = 50 * kMs;
@@ -45,8 +45,8 @@ TEST(Advice, OneBucketThatHoldsAllIsTooLarge) {
   ASSERT_TRUE(a.has_value());
   EXPECT_LT(a->bucket_cap_mb, 25);
   EXPECT_EQ(a->largest_mb, 100);
-  EXPECT_GT(a->spared_ns, 40 * kMs) << "50 ms of transfer were open";
-  EXPECT_EQ(a->bucket_ns, 100'000) << "there and back of the fastest frame";
+  EXPECT_GT(a->spared_ns, 40 * kMs) << "the open time was 50 ms";
+  EXPECT_EQ(a->bucket_ns, 100'000) << "the round trip of the fastest frame";
 }
 
 TEST(Advice, ManyBucketsThatEachCostAsMuchAreTooSmall) {
@@ -60,15 +60,15 @@ TEST(Advice, ManyBucketsThatEachCostAsMuchAreTooSmall) {
 
 TEST(Advice, SaysNothingWhereNothingIsPlain) {
   EXPECT_FALSE(advise(MadeSteps{.cap_mb = 5}.rounds(), 50'000).has_value());
-  // A link that takes longer than the whole step is not mended by buckets of another size.
+  // Other buckets do not help if the link needs longer than the whole step.
   EXPECT_FALSE(advise(MadeSteps{.cap_mb = 5, .ns_per_mb = 20 * kMs}.rounds(), 50'000).has_value());
   EXPECT_FALSE(advise({}, 50'000).has_value());
   std::vector<Round> unmarked = MadeSteps{.cap_mb = 100, .first_mb = 100}.rounds();
   for (Round& r : unmarked) r.backward.reset();
-  EXPECT_FALSE(advise(unmarked, 50'000).has_value()) << "where backward is, nobody knows";
+  EXPECT_FALSE(advise(unmarked, 50'000).has_value()) << "the backward pass is not marked";
 }
 
-// The costs are those of the line through buckets of different sizes.
+// The costs come from a line through buckets of different sizes.
 TEST(Advice, FindsWhatABucketCosts) {
   const MadeSteps steps{.cap_mb = 50, .first_mb = 1, .bucket_ns = 3 * kMs, .ns_per_mb = kMs};
   const std::optional<Advice> a = advise(steps.rounds(), 0);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes Chrome trace events as text, one per line. Times are in microseconds with three decimals, which keeps
+// nanoseconds exact.
 #include "trace/chrome.h"
 
 #include <fmt/format.h>
@@ -10,7 +12,7 @@
 namespace tithe::trace {
 namespace {
 
-constexpr std::size_t kMostText = 1000;  // of a key or a mark
+constexpr std::size_t kMostText = 1000;  // longest text of a key or a mark
 
 }  // namespace
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Events in the form that Chrome's tracing and Perfetto read: one JSON object per line.
+// Writes events in the format of Chrome's tracing and Perfetto, one JSON object per line.
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
 //
-//   nested    slices of one thread lie inside each other or apart
-//   escaped   whatever a key holds, the line is JSON
-//   positive  no time and no duration is negative: times count from the first one
+// Slices of one thread are nested or disjoint. Each line is valid JSON, whatever a key contains. No time or duration is
+// negative, because times count from the first one.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,24 +13,24 @@
 
 namespace tithe::trace {
 
-// Threads of a rank, as it is shown. Compute lanes follow.
+// The threads of a rank in the display. Compute lanes follow.
 enum Thread : int { kCaller = 1, kNetwork = 2, kFirstLane = 3 };
 
 class Chrome {
  public:
   explicit Chrome(std::string& out) : out_(out) {}
 
-  // args: the members of an object, with a comma before each; may be empty.
+  // `args`: the members of a JSON object, each with a leading comma; may be empty.
   void slice(int rank, int thread, std::string_view name, std::int64_t begin, std::int64_t end,
              std::string_view category, std::string_view args);
-  // Any number of these at once; `id` is that of both ends.
+  // The ends of an asynchronous slice; slices may overlap. `id` is the same for both ends.
   void begin(int rank, std::uint64_t id, std::string_view name, std::int64_t at, std::string_view category,
              std::string_view args);
   void end(int rank, std::uint64_t id, std::string_view name, std::int64_t at, std::string_view category);
-  // From the slice that begins there on that thread to another one.
+  // An arrow from the slice that begins there to another one (`out`), or its end.
   void flow(int rank, int thread, std::uint64_t id, bool out, std::int64_t at);
   void counter(int rank, std::string_view name, std::int64_t at, std::int64_t value);
-  // "rank 0, host a" and its threads. The last line of all has no comma behind it.
+  // "rank 0, host a" and its threads. last() writes the final line, which has no comma.
   void process(int rank, std::string_view host, int lanes);
   void last(int rank);
 
@@ -41,12 +40,12 @@ class Chrome {
   std::string& out_;
 };
 
-// Everything of an event that is not elsewhere in its line: what a file is read back from. `zero` is where times
-// count from.
+// All fields of an event that are not elsewhere in its line, so that a file can be read back. `zero` is the time from
+// which times count.
 std::string args_of(const TraceEvent& event, std::int64_t zero);
 std::string title_of(const TraceEvent& event);  // "encode layer.weight"
 
-void put_text(std::string& out, std::string_view text);  // as JSON, with its quotes
+void put_text(std::string& out, std::string_view text);  // as a quoted JSON string
 void put_us(std::string& out, std::int64_t ns);          // as microseconds, exactly
 
 }  // namespace tithe::trace

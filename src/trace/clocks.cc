@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Clock alignment in three steps: match sends with receives, take the tightest bound for each pair of ranks, and solve
+// the difference constraints by shortest paths.
 #include "trace/clocks.h"
 
 #include <fmt/format.h>
@@ -18,9 +20,10 @@ constexpr std::size_t kMostPieces = 4096;
 
 std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
-// ---- Who belongs to whom
+// ---- Matching sends and receives
 
-struct End {  // of a frame: its sender's event or its receiver's
+// One end of a frame: the sender's event or the receiver's.
+struct End {
   std::uint32_t round, part;
   int chunk, phase, from, to;
   std::int64_t time;
@@ -62,15 +65,15 @@ Status not_one_job(const End& e, std::string_view why) {
 
 struct Bound {
   int from, to;
-  std::int64_t most;  // clock of `to` minus clock of `from`
+  std::int64_t most;  // upper bound of clock of `to` minus clock of `from`
 };
 
 struct Interval {
   std::int64_t ahead = 0, error = 0;
 };
 
-// The least sum of bounds from rank 0 to each rank; or, backwards, from each rank to rank 0. False where the bounds
-// contradict each other: a way round that ends before it began.
+// Bellman-Ford: the least sum of bounds from rank 0 to each rank or, with `backwards`, from each rank to rank 0. False
+// if the bounds contradict each other, that is, if there is a cycle with a negative sum.
 bool shortest(std::span<const Bound> bounds, bool backwards, std::vector<std::int64_t>& least) {
   std::fill(least.begin(), least.end(), kNone);
   least[0] = 0;
@@ -91,7 +94,7 @@ bool shortest(std::span<const Bound> bounds, bool backwards, std::vector<std::in
 struct Solved {
   std::vector<Interval> ranks;
   bool agree = true;                  // false: the bounds contradict each other
-  std::optional<int> unreached = {};  // a rank that no way leads to, or from
+  std::optional<int> unreached = {};  // a rank without a path from or to rank 0
 };
 
 Solved solve(std::span<const Bound> bounds, std::size_t world) {
@@ -109,7 +112,7 @@ Solved solve(std::span<const Bound> bounds, std::size_t world) {
   return solved;
 }
 
-// The tightest bound of each pair, in one of so many pieces; and when that piece was, by each rank's clock.
+// The tightest bound of each pair in one piece of the trace, and the time of the piece by each rank's clock.
 struct Piece {
   std::map<std::pair<int, int>, std::int64_t> least;
   std::vector<std::int64_t> first, last;
@@ -172,6 +175,7 @@ Status check_ranks(std::span<const RankTrace> traces) {
   return {};
 }
 
+// Sorts sends and receives by frame and time, then merges the two lists.
 Result<Matched> match(std::span<const RankTrace> traces) {
   std::vector<End> sends, recvs;
   std::vector<std::set<std::uint32_t>> ended;
@@ -220,6 +224,7 @@ std::int64_t Clock::ahead(std::int64_t own_ns) const {
   return a.ahead_ns + static_cast<std::int64_t>(slope * static_cast<double>(own_ns - a.at_ns));
 }
 
+// Starts with one piece, and halves the pieces while their bounds contradict each other.
 Result<std::vector<Clock>> align(std::span<const RankTrace> traces, std::span<const Message> messages) {
   const std::size_t world = traces.size();
   if (world == 1) return std::vector<Clock>(1);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The clocks of ranks on other hosts differ. Frames are what they have in common: none arrives before it was sent.
-// So a frame from i to j bounds by how much j's clock is ahead of i's: arrival - send, each by its own clock. The
-// tightest bounds along any way from rank 0 and back to it (shortest paths: difference constraints) leave an interval
-// for each rank; its middle is taken. Between two ranks that send to each other this is half the difference of the
-// least transit times there and back, wrong by at most half their sum; but where frames go one way round, as in a ring,
-// there is no way back between two neighbours, and the whole round is it.
+// Aligns the clocks of ranks on different hosts, using frames: no frame arrives before it was sent. For a frame from
+// rank i to rank j, arrival - send, each by its own clock, is an upper bound of how far j's clock is ahead of i's. The
+// tightest bounds along all paths from rank 0 and back (shortest paths in a system of difference constraints) give an
+// interval for each rank, and its middle is taken. For two ranks that send to each other, this is half the difference
+// of the shortest transit times in both directions, with an error of at most half their sum. If frames travel in one
+// direction only, as in a ring, the path back is the rest of the ring.
 //
-//   causal    by the aligned clocks no frame arrives before it was sent, where clocks run alike
-//   bounded   a clock is wrong by no more than it says, where clocks run alike
-//   drift     where they do not, and the bounds contradict each other, the trace is cut into pieces of rounds until
-//             they do not; between the middles of pieces a clock follows a straight line
+//   - causal: by the aligned clocks, no frame arrives before it was sent, if clocks run at the same speed.
+//   - bounded: a clock's error is at most error_ns(), if clocks run at the same speed.
+//   - drift: if clocks run at different speeds and the bounds contradict each other, the trace is cut into pieces of
+//     rounds until they do not. Between the middles of pieces, a clock's offset is interpolated linearly.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -19,7 +19,7 @@
 
 namespace tithe::trace {
 
-// A frame: events of traces[from] and traces[to].
+// A frame, as events of traces[from] and traces[to].
 struct Message {
   int from = 0, to = 0;
   std::size_t send = 0, recv = 0;
@@ -27,17 +27,17 @@ struct Message {
 
 struct Matched {
   std::vector<Message> messages;
-  std::size_t alone = 0;  // sends and receives of rounds that did not end everywhere
+  std::size_t alone = 0;  // unmatched sends and receives of rounds that did not end on all ranks
 };
 
-// kInvalid: a rank is missing or there twice, or the files are not of one job.
+// kInvalid: a rank is missing or duplicated, or the files belong to different jobs.
 Status check_ranks(std::span<const RankTrace> traces);
 
-// By rank: traces[r] is rank r's. kInvalid where a round that both ranks committed has a frame that one of them does
-// not know: the files are not of one job.
+// `traces` by rank. kInvalid if a round that both ranks committed has a frame in only one of the traces: the files
+// belong to different jobs.
 Result<Matched> match(std::span<const RankTrace> traces);
 
-// How much a rank's clock is ahead of rank 0's.
+// The offset of a rank's clock from rank 0's.
 class Clock {
  public:
   struct Point {
@@ -56,7 +56,7 @@ class Clock {
   std::int64_t error_ns_ = 0;
 };
 
-// kInvalid where frames do not go from rank 0 to some rank, on whatever way, and back.
+// kInvalid if there is no path of frames from rank 0 to some rank and back.
 Result<std::vector<Clock>> align(std::span<const RankTrace> traces, std::span<const Message> messages);
 
 }  // namespace tithe::trace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clocks whose differences are known, and jobs that do not fit together.
+// Clocks with known differences, and files of different jobs.
 #include "trace/clocks.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::vector<Clock> aligned(const std::vector<RankTrace>& traces) {
   return std::move(*clocks);
 }
 
-// Every frame, by the aligned clocks.
+// Checks that no frame arrives before it was sent, by the aligned clocks.
 void expect_causal(const std::vector<RankTrace>& traces, const std::vector<Clock>& clocks,
                    std::int64_t slack = 0) {
   const Result<Matched> matched = match(traces);
@@ -52,7 +52,8 @@ TEST(Clocks, bounded) {
 }
 
 TEST(Clocks, OfTwoRanksAreHalfTheDifferenceOfTheLeastTransitTimes) {
-  const MadeJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};  // the same both ways: nothing is left to guess
+  // Equal transit times in both directions leave no error.
+  const MadeJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};
   const std::vector<Clock> clocks = aligned(job.traces());
   EXPECT_EQ(clocks[1].ahead(0), 1'000'000);
   EXPECT_EQ(clocks[1].error_ns(), job.least_ns);
@@ -66,7 +67,7 @@ TEST(Clocks, causal) {
   }
 }
 
-// Neighbours of a ring have no way back between them; the whole round is one.
+// Neighbours in a ring have no direct path back; the rest of the ring is the path.
 TEST(Clocks, AreAlignedAlongARing) {
   const MadeJob job{.world = 4, .ahead = {0, 40'000'000, -7'000'000, 1'000'000'000}, .one_way = true};
   const std::vector<Clock> clocks = aligned(job.traces());
@@ -77,7 +78,7 @@ TEST(Clocks, AreAlignedAlongARing) {
 }
 
 TEST(Clocks, drift) {
-  // 40 ppm over a minute are 2.4 ms, a frame takes some 0.05 ms.
+  // 40 ppm over a minute are 2.4 ms; a frame takes some 0.05 ms.
   const MadeJob job{.world = 3,
                     .ahead = {0, 2'000'000, -1'000'000},
                     .drift = {0, 40e-6, -25e-6},
@@ -144,7 +145,7 @@ TEST(Clocks, RefuseWhatIsNotOneJob) {
   expect_refused(traces, "arrived and was not sent");
 }
 
-// A job that failed, or whose trace was full: its last round has ends that stand alone.
+// A failed job, or a full trace: sends and receives of the last round may be unmatched.
 TEST(Clocks, RoundsThatDidNotEndMayHaveLooseEnds) {
   std::vector<RankTrace> traces = MadeJob{}.traces();
   std::erase_if(traces[1].events,
@@ -156,7 +157,7 @@ TEST(Clocks, RoundsThatDidNotEndMayHaveLooseEnds) {
   EXPECT_TRUE(align(traces, matched->messages).ok());
 }
 
-// After restore() a session counts rounds anew.
+// After restore() a session counts rounds from the restored state.
 TEST(Clocks, FramesThatAreAlikeAreMatchedInTheirOrder) {
   std::vector<RankTrace> traces = MadeJob{.ahead = {0, 1'000'000}}.traces();
   for (RankTrace& t : traces)

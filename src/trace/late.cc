@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// For each round, compares the last submissions of all ranks on rank 0's clock.
 #include "trace/late.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace tithe::trace {
 
 std::vector<Late> late(std::span<const std::vector<Round>> rounds, std::span<const Clock> clocks) {
-  std::map<std::uint32_t, std::vector<const Round*>> common;  // by number, of all ranks
+  std::map<std::uint32_t, std::vector<const Round*>> common;  // the rounds of all ranks, by number
   for (const std::vector<Round>& of_rank : rounds)
     for (const Round& r : of_rank) common[r.number].push_back(&r);
   std::erase_if(common, [&](const auto& one) { return one.second.size() != rounds.size(); });

@@ -10,10 +10,10 @@ namespace {
 
 struct Told {
   std::vector<Late> late;
-  std::int64_t error = 0;  // of all clocks, at most
+  std::int64_t error = 0;  // maximum over all clocks
 };
 
-// A job in which a rank hands over so much later, by its own clock, in these rounds.
+// A job in which one rank submits later by this time, by its own clock, in every `every`-th round.
 Told told(const testing::MadeJob& job, int rank, std::int64_t later, std::uint32_t every = 1) {
   std::vector<RankTrace> traces = job.traces();
   for (TraceEvent& e : traces[static_cast<std::size_t>(rank)].events)
@@ -40,7 +40,7 @@ TEST(Late, TheRankThatTheOthersWaitForIsFoundWhateverItsClockSays) {
       EXPECT_EQ(of.late[r].cost_ns, 0) << r;
     }
   }
-  EXPECT_LE(of.late[2].cost_ns, 3'000'000) << "no more than is certain";
+  EXPECT_LE(of.late[2].cost_ns, 3'000'000) << "the clocks' error is subtracted";
   EXPECT_GE(of.late[2].cost_ns, 3'000'000 - 3 * static_cast<double>(of.error));
   EXPECT_NEAR(of.late[2].share(), of.late[2].cost_ns / 10'000'000, 0.01);
 }
@@ -52,7 +52,7 @@ TEST(Late, ItCostsWhatItCostsInTheRoundsInWhichItDoes) {
   EXPECT_GE(of.late[1].cost_ns, 1'500'000 - 2 * static_cast<double>(of.error));
 }
 
-// A difference that the clocks cannot tell makes nobody late.
+// No rank is late by a difference below the clocks' error.
 TEST(Late, NobodyIsLateByLessThanTheClocksAreWrong) {
   for (const Late& one : told({.world = 3, .rounds = 12, .least_ns = 500'000}, 1, 100'000).late) {
     EXPECT_EQ(one.last_in, 0U);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the merged trace rank by rank. All times are on rank 0's clock, relative to the earliest event.
 #include "trace/merge.h"
 
 #include <algorithm>
@@ -11,18 +12,19 @@ namespace tithe::trace {
 namespace {
 
 constexpr std::size_t kMergedPiece = 1U << 16;
-constexpr std::int64_t kTickNs = 1000;  // how long the moment of a hand-over or an arrival is drawn, at most
+constexpr std::int64_t kTickNs = 1000;  // longest drawn duration of a submission or an arrival
 
 std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
-// A moment on a rank's network thread: arrows begin and end at slices.
+// A point on a rank's network thread, at which an arrow begins or ends.
 struct Tick {
   std::int64_t when = 0;
   std::size_t event = 0;
   std::uint64_t arrow = 0;  // 0: none
 };
 
-struct Change {  // of the bytes under way
+// A change of the bytes in flight.
+struct Change {
   std::int64_t when = 0, bytes = 0;
 };
 
@@ -139,10 +141,9 @@ class Merger {
   const Sink& sink_;
   std::int64_t zero_ = 0;
   std::uint64_t id_ = 0;
-  std::vector<std::vector<std::optional<std::int64_t>>>
-      sent_;                                  // by rank and event: when the frame was handed over
-  std::vector<std::vector<Tick>> ticks_;      // by rank
-  std::vector<std::vector<Change>> changes_;  // by rank
+  std::vector<std::vector<std::optional<std::int64_t>>> sent_;  // by rank and event: submission of the frame
+  std::vector<std::vector<Tick>> ticks_;                        // by rank
+  std::vector<std::vector<Change>> changes_;                    // by rank
   std::string out_;
 };
 

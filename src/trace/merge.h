@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The traces of all ranks as one, by rank 0's clock, for Perfetto: a process per rank with its lanes as threads;
-// buckets, messages and what callers marked as slices of their own beside them; an arrow from each send to its receive;
-// and how many bytes a rank has under way.
+// Merges the traces of all ranks, by rank 0's clock, for Perfetto. Each rank is a process with its lanes as threads.
+// Buckets, messages and marks of callers are asynchronous slices; an arrow leads from each send to its receive; a
+// counter shows the bytes that a rank has in flight.
 //
-//   whole     every event of every rank is there, and every receive of a matched frame has an arrow from its send
-//   transfer  a receive is drawn from the moment in which its sender handed the frame over, by the aligned clocks
+// Every event of every rank is included, and every receive of a matched frame has an arrow from its send. A receive is
+// drawn from the time at which its sender submitted the frame, by the aligned clocks.
 #include <span>
 
 #include "trace/clocks.h"
 
 namespace tithe::trace {
 
-// traces and clocks by rank.
+// `traces` and `clocks` by rank.
 void merge(std::span<const RankTrace> traces, std::span<const Message> messages,
            std::span<const Clock> clocks, const Sink& sink);
 

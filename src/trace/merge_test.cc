@@ -28,12 +28,12 @@ Json merged(const std::vector<RankTrace>& traces) {
 
 std::int64_t ns(const Json& e, const char* name) { return std::llround(e.at(name).get<double>() * 1000); }
 
-// The promises of chrome.h and merge.h, of any trace.
+// Checks the promises of chrome.h and merge.h for any trace.
 void expect_sound(const Json& json) {
   using Slice = std::pair<std::int64_t, std::int64_t>;
   std::map<std::pair<int, int>, std::vector<Slice>> threads;
   std::map<std::string, std::pair<int, std::int64_t>> open;      // by id: rank, begin
-  std::map<std::uint64_t, std::pair<int, std::int64_t>> arrows;  // begun
+  std::map<std::uint64_t, std::pair<int, std::int64_t>> arrows;  // begun arrows
   std::map<int, std::int64_t> under_way;
   std::size_t ended = 0;
   for (const Json& e : json.at("traceEvents")) {
@@ -81,7 +81,7 @@ void expect_sound(const Json& json) {
     if (e.at("ph") != "f") continue;
     ++arrived;
     const auto begun = arrows.find(e.at("id"));
-    ASSERT_NE(begun, arrows.end()) << "a receive without its send";
+    ASSERT_NE(begun, arrows.end()) << "the receive has no send";
     EXPECT_LE(begun->second.second, ns(e, "ts"));
     EXPECT_NE(begun->second.first, e.at("pid"));
   }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The file of one rank: a first line with the origin and the number of events, then one event per line. The reader
+// checks the number, so a truncated file is detected.
 #include "trace/rank_trace.h"
 
 #include <fmt/format.h>
@@ -17,9 +19,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr std::size_t kPiece = 1U << 16;     // bytes that a sink gets at least, but for the last piece
+// Minimum number of bytes per call of the sink, except for the last one.
+constexpr std::size_t kPiece = 1U << 16;
 constexpr std::size_t kMostLine = 1U << 14;  // bytes
-constexpr double kMostUs = 1e15;  // thirty years, and exact as a double to a nanosecond of ten weeks
+constexpr double kMostUs = 1e15;  // thirty years; up to ten weeks a double is exact to a nanosecond
 constexpr std::string_view kNotOne =
     "this is no trace of a tithe session: give the files that TITHE_TRACE=FILE leaves, one of each rank";
 constexpr std::string_view kCut =
@@ -30,7 +33,7 @@ Status wrong(std::size_t line, std::string_view why) {
   return {Code::kCorrupt, fmt::format("line {}: {}", line, why)};
 }
 
-// An integer member in [low, high]; false where there is none.
+// Reads an integer member in [low, high]; false if there is none.
 template <typename T>
 bool take(const Json& from, const char* name, T low, T high, T& out) {
   const auto found = from.find(name);
@@ -114,7 +117,7 @@ Status take_head(const Json& line, Origin& o, std::int64_t& origin, std::uint64_
   return {};
 }
 
-// A line without the comma that ends it; false at the end of the file, or of a line that no session writes.
+// Reads a line. False at the end of the file, or if the line is longer than any that a session writes.
 bool next(std::istream& in, std::string& line) {
   line.clear();
   for (char c = 0; in.get(c);) {
@@ -131,6 +134,7 @@ bool is_message(const TraceEvent& e) { return e.lane == 0; }
 bool is_step(const TraceEvent& e) { return e.lane > 0; }
 bool is_call(const TraceEvent& e) { return e.lane < 0 && (e.op == "wait" || e.op == "commit"); }
 
+// Times are relative to the earliest event, whose time is origin_ns in the first line.
 void write(const Origin& origin, const std::vector<TraceEvent>& events, const Sink& sink) {
   std::int64_t zero = events.empty() ? 0 : events.front().begin_ns;
   int lanes = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a rank: written, read back, cut, changed.
+// The file of a rank: written, read back, truncated and changed.
 #include "trace/rank_trace.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST(RankTrace, whole) {
   const Status cut = read_text(text.substr(0, text.size() - 4)).status();
   EXPECT_EQ(cut.code(), Code::kCorrupt);
   EXPECT_NE(cut.what().find("trace anew"), std::string::npos) << cut.what();
-  std::string shorter = text;  // a line is missing in the middle
+  std::string shorter = text;  // a line in the middle is missing
   const std::size_t line = shorter.find("\n{\"name\":\"encode");
   shorter.erase(line, shorter.find('\n', line + 1) - line);
   EXPECT_EQ(read_text(shorter).status().code(), Code::kCorrupt);
@@ -137,7 +137,7 @@ TEST(RankTrace, honest) {
     }
     std::string again;
     write(trace->origin, trace->events, [&](std::string_view piece) { again += piece; });
-    ASSERT_TRUE(read_text(again).ok()) << "what was read can be written";
+    ASSERT_TRUE(read_text(again).ok()) << "a trace that was read can be written and read again";
   }
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Hosts are numbered in the order of their first rank. host_ is empty if every rank has its own host.
 #include "tithe/hosts.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostShown = 80;
 
-// Numbers with one separator between each two; empty where the text is anything else.
+// The numbers in `text`, with one separator between two of them; empty if the text has any other form.
 std::vector<std::uint64_t> numbers(std::string_view text, char separator) {
   std::vector<std::uint64_t> out;
   for (const char *at = text.data(), *end = at + text.size();; ++at) {
@@ -28,7 +29,7 @@ std::vector<std::uint64_t> numbers(std::string_view text, char separator) {
   }
 }
 
-// The number of each rank's host, from the ranks of each host.
+// The host number of each rank, from the number of ranks of each host. Empty if there are more than `most` ranks.
 std::vector<std::uint64_t> in_a_row(const std::vector<std::uint64_t>& ranks_of_host, std::size_t most) {
   std::vector<std::uint64_t> out;
   for (std::size_t h = 0; h < ranks_of_host.size(); ++h) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads link rates from sysfs: class/net/*/speed in Mbit/s, class/infiniband/*/ports/*/rate as "100 Gb/sec".
 #include "transport/link_rate.h"
 
 #include <fmt/format.h>
@@ -13,13 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kMostMbit = 1e7;  // a link that is down says -1, older kernels 2^32 - 1
-constexpr int kMostFloors = 4;     // a VLAN above a bridge above a bond above its devices
+constexpr double kMostMbit = 1e7;  // a link that is down reports -1, on older kernels 2^32 - 1
+constexpr int kMostFloors = 4;     // VLAN above bridge above bond above device
 
 std::uint64_t whole_bytes(double mbit) {
   return mbit > 0 && mbit <= kMostMbit ? static_cast<std::uint64_t>(std::llround(mbit * 1e6 / 8)) : 0;
 }
 
+// True if the interface is a device, or if one of the interfaces below it is, `floors` levels down at most.
 bool stands_on_a_device(const fs::path& interfaces, const std::string& name, int floors) {
   std::error_code none;
   if (fs::exists(interfaces / name / "device", none)) return true;

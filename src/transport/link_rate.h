@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The rate of this machine's links, as their drivers tell it. No clock is read and nothing is sent, so that all runs on
-// one machine are told the same.
+// The rate of this machine's links, as their drivers report it in sysfs. No clock is read and nothing is sent, so every
+// process on a machine gets the same result.
 //
-//   device     an interface is asked that is a device, or lies above one, as a bond, a bridge or a VLAN does. Others,
-//              such as a veth or a TUN, have no known rate: the number that they give is made up
-//   plain      a rate is a whole number of bytes per second
+// Only an interface that is a device, or that lies above one (a bond, a bridge, a VLAN), has a known rate. A veth or a
+// TUN interface reports an invented number, so its rate counts as unknown. A rate is a whole number of bytes per
+// second.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,11 +13,12 @@
 
 namespace tithe {
 
-// Bytes per second of "eth0"; 0: not known.
+// The rate of an interface such as "eth0", in bytes per second; 0: unknown.
 std::uint64_t interface_rate(std::string_view name, const std::string& sys = "/sys");
-// The same of a port of a card with RDMA, "mlx5_0:1".
+// The rate of a port of an RDMA card, such as "mlx5_0:1", in bytes per second; 0: unknown.
 std::uint64_t rdma_rate(std::string_view port, const std::string& sys = "/sys");
-// The same of the fastest of "tcp/eth0", "rc_mlx5/mlx5_0:1" and so on, as UCX names them: it takes that one.
+// The rate of the fastest of the given transports and devices, which have UCX's form: "tcp/eth0", "rc_mlx5/mlx5_0:1".
+// UCX prefers the fastest one.
 std::uint64_t fastest_rate(std::span<const std::string> ways, const std::string& sys = "/sys");
 
 }  // namespace tithe

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rates that drivers tell in a made-up /sys.
+// Link rates from a simulated /sys.
 #include "transport/link_rate.h"
 
 #include <gtest/gtest.h>
@@ -42,14 +42,14 @@ TEST_F(LinkRate, device) {
   interface("eth0", "10000", true);
   EXPECT_EQ(interface_rate("eth0", sys_), 1'250'000'000U);
   interface("veth0", "10000", false);
-  EXPECT_EQ(interface_rate("veth0", sys_), 0U) << "a number that nobody measured";
+  EXPECT_EQ(interface_rate("veth0", sys_), 0U) << "a veth reports an invented number";
   interface("bond0", "20000", false, {"eth0", "eth1"});
   interface("vlan7", "20000", false, {"bond0"});
-  EXPECT_EQ(interface_rate("vlan7", sys_), 2'500'000'000U) << "above a bond above a device";
+  EXPECT_EQ(interface_rate("vlan7", sys_), 2'500'000'000U) << "a VLAN above a bond above a device";
   interface("bridge0", "10000", false, {"veth0"});
   EXPECT_EQ(interface_rate("bridge0", sys_), 0U);
   interface("ring", "10000", false, {"ring"});
-  EXPECT_EQ(interface_rate("ring", sys_), 0U) << "a circle ends";
+  EXPECT_EQ(interface_rate("ring", sys_), 0U) << "a cycle of interfaces terminates";
 }
 
 TEST_F(LinkRate, what_is_down_or_silent_is_not_known) {
@@ -59,7 +59,7 @@ TEST_F(LinkRate, what_is_down_or_silent_is_not_known) {
   interface("none", "0", true);
   for (const char* name : {"down", "old", "strange", "none", "absent", "", "..", "a/b"})
     EXPECT_EQ(interface_rate(name, sys_), 0U) << name;
-  EXPECT_EQ(interface_rate("lo"), 0U) << "this machine's own";
+  EXPECT_EQ(interface_rate("lo"), 0U) << "the loopback has no rate";
 }
 
 TEST_F(LinkRate, the_fastest_of_ucx_ways) {

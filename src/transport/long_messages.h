@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// When a transport's long messages leave their sender: for those who predict how long messages take.
+// When a transport puts a long message on the link, for code that predicts how long messages take.
 //
-//   stated     each line of transports.def has a `<name>_long_messages` in its folder: between hosts, over TCP where
-//              the transport has several ways. `tithe profile` measures whether it is so
+// Each line of transports.def has a constant `<name>_long_messages` in its folder. The constant holds between hosts;
+// for a transport that can use several networks (UCX), it holds over TCP. `tithe profile` measures whether it is true.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -11,9 +11,10 @@
 namespace tithe {
 
 enum class Leaves : std::uint8_t {
-  kAtOnce,  // whatever their receiver does
-  kPosted,  // once word has come that their receive is posted: at once, where that word was there before
-  kAsked,   // once their receiver was asked and has answered: a way there and one back
+  kAtOnce,  // without waiting for the receiver
+  // after the sender is informed that the receive is posted; immediately if that information came earlier
+  kPosted,
+  kAsked,  // after the sender has asked the receiver and got the answer: one round trip
 };
 inline constexpr Leaves kAllLeaves[] = {Leaves::kAtOnce, Leaves::kPosted, Leaves::kAsked};
 std::string_view name(Leaves leaves);  // "at once", "posted", "asked"
@@ -24,7 +25,7 @@ struct LongMessages {
   friend bool operator==(const LongMessages&, const LongMessages&) = default;
 };
 
-// A transport's long messages, by its name, without options. Those of one that is not in the list leave at once.
+// A transport's long messages, by its name without options. A transport that is not in the list sends at once.
 LongMessages long_messages_of(std::string_view transport);
 
 #define TITHE_TRANSPORT(name) extern const LongMessages name##_long_messages;

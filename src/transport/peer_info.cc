@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes, reads and exchanges PeerInfos. A reader checks in this order: magic number and version, length, checksum,
+// tag, and only then the fields.
 #include "transport/peer_info.h"
 
 #include <fmt/format.h>
@@ -32,7 +34,7 @@ Secret tag_of(std::span<const std::uint8_t> covered, const Token& token) {
 }  // namespace
 
 ProcessId own_process_id() {
-  // The kernel's boot and a namespace, hashed together. Kernels that say nothing of a boot have names at least.
+  // Hashes the kernel's boot id together with a namespace. A kernel without a boot id contributes its host name.
   std::string machine;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
   char name[256] = {};
@@ -127,7 +129,7 @@ Result<ReceivedPeerInfo> read_peer_info(std::span<const std::uint8_t> blob, Rank
 Secret session_key(const Token& token, std::span<const ReceivedPeerInfo> infos) {
   std::vector<std::uint8_t> nonces;
   for (const ReceivedPeerInfo& h : infos) nonces.insert(nonces.end(), h.nonce.begin(), h.nonce.end());
-  // A process without the token or without the PeerInfos lacks one of the two.
+  // The key needs both: the token, and the nonces from the PeerInfos.
   return derive(derive(token, "tithe token", {}), "tithe job", {nonces});
 }
 

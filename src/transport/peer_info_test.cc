@@ -14,7 +14,7 @@ const Token kToken(32, 7);
 constexpr TransportVersion kTransportVersion{.magic = 0x54534554, .name = "UCX", .major = 1, .minor = 13};
 const PeerInfo kRank2{.rank = 2, .world = 4, .trouble = {}, .address = {1, 2, 3}, .link_rate = 1'250'000'000};
 
-// Checksum and tag as they should be.
+// Recomputes the checksum and the tag.
 void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
   const std::size_t body = blob.size() - 8 - kSecretBytes;
   wire::put(&blob[body], static_cast<std::uint64_t>(XXH3_64bits(blob.data(), body)));
@@ -61,7 +61,7 @@ TEST(PeerInfo, cut_ones_are_refused) {
     EXPECT_FALSE(read_peer_info(std::span(blob).first(n), 2, 4, kToken, kTransportVersion).ok()) << n;
 }
 
-// UCX takes an address at its word: a damaged one ended the process inside ucp_ep_create.
+// UCX trusts an address: a damaged one would end the process inside ucp_ep_create().
 TEST(PeerInfo, a_damaged_address_never_reaches_ucx) {
   const auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
   for (std::size_t byte = 0; byte < blob.size(); ++byte) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Keeps a loop that waits for events from spinning. A source that stays ready without work to do wakes the loop without
-// end: a closed descriptor in an epoll set, or a shared-memory queue whose writer was preempted in the middle of a
-// message. After kMost such turns in a row the loop pauses for 1 ms per turn until something moves. It then uses a few
-// percent of a core and still meets its deadlines. If nothing moves for about 10 s, one line reports it.
+// Keeps an event loop from spinning. Two kinds of source stay ready without any work and wake the loop again and again:
+// a closed descriptor in an epoll set, and a shared-memory queue whose writer was preempted in the middle of a message.
+// After kMost such turns in a row, the loop pauses for 1 ms per turn until a byte moves. It then uses a few percent of
+// a core and still meets its deadlines. If nothing moves for about 10 s, one log line reports it.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -20,13 +20,13 @@ class SpinGuard {
   explicit SpinGuard(int pauses_before_line = 10'000) : pauses_before_line_(pauses_before_line) {}
 
   void moved() { turns_ = 0; }
-  // Called after a wait that ended early although nothing moved.
+  // Call after a wait that returned early although nothing moved.
   void woken_for_nothing() {
     if (++turns_ <= kMost) return;
     std::this_thread::sleep_for(kPause);
     if (turns_ - kMost >= pauses_before_line_) spins_.store(true, std::memory_order_relaxed);
   }
-  // The line, once. Any thread may call it.
+  // The log line, once. Any thread may call it.
   std::vector<std::string> messages() {
     if (!spins_.load(std::memory_order_relaxed) || said_.exchange(true)) return {};
     return {

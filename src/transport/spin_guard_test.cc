@@ -18,7 +18,7 @@ TEST(SpinGuard, turns_become_few_and_a_line_says_so_once) {
   EXPECT_TRUE(guard.messages().empty());
 }
 
-// A peer that was preempted in the middle of a message leaves the queue ready for as long as it does not run.
+// A peer that is preempted in the middle of a message leaves the queue ready until it runs again.
 TEST(SpinGuard, a_pause_that_ends_is_not_reported) {
   SpinGuard guard(100);
   for (int round = 0; round < 3; ++round) {
@@ -28,7 +28,7 @@ TEST(SpinGuard, a_pause_that_ends_is_not_reported) {
   EXPECT_TRUE(guard.messages().empty());
 }
 
-// A loop that now and then has something to do is not held up.
+// A loop with occasional work is not delayed.
 TEST(SpinGuard, movement_ends_the_pauses) {
   SpinGuard guard;
   for (int k = 0; k < 100 * SpinGuard::kMost; ++k) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of transports, and the parser of "name:option=value,...".
 #include "transport/transports.h"
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ Result<TransportChoice> choose_first() {
   return Status(Code::kUnsupported, fmt::format("no transport between processes: {}", passed_over));
 }
 
-// Up to the comma behind which the next `name=` begins.
+// Splits off the first item of a list `a=1,b=2,3`: an item ends at the comma before the next `name=`.
 std::string_view next_item(std::string_view& rest) {
   std::size_t comma = rest.find(',');
   while (comma != std::string_view::npos) {
@@ -49,7 +50,7 @@ std::string_view next_item(std::string_view& rest) {
   return item;
 }
 
-// All ranks must open the same transport: the name goes in front of what they exchange.
+// All ranks must open the same transport, so each rank's blob starts with the name of its transport.
 //
 // Layout   u8 bytes of the name | name | the transport's own blob
 std::vector<std::uint8_t> with_name(std::string_view name, ByteView blob) {
@@ -108,6 +109,7 @@ const TransportKind* find_transport(std::string_view name) {
   return nullptr;
 }
 
+// Options that are not given keep their defaults; each may be given once.
 Result<TransportChoice> choose_transport(std::string_view text) {
   if (text.empty() || text == "auto") return choose_first();
   const std::size_t colon = text.find(':');

@@ -28,7 +28,7 @@ std::string refusal(std::string_view text) {
 TEST(Transports, each_line_is_a_whole_transport) {
   std::set<std::string_view> names;
   for (const TransportKind* kind : all_transports()) {
-    EXPECT_TRUE(names.insert(kind->name).second) << kind->name << " is there twice";
+    EXPECT_TRUE(names.insert(kind->name).second) << kind->name << " is duplicated";
     EXPECT_EQ(find_transport(kind->name), kind);
     EXPECT_FALSE(kind->doc.empty());
     EXPECT_TRUE((kind->open == nullptr) != (kind->open_threads == nullptr)) << kind->name;
@@ -43,7 +43,7 @@ TEST(Transports, each_line_is_a_whole_transport) {
   }
 }
 
-// A rank 0 that gave up connecting was gone "in good order".
+// If rank 0 fails to connect, the other ranks must get its reason and not "closed in good order".
 TEST(Transports, who_cannot_connect_says_why) {
   for (const TransportKind* kind : all_transports()) {
     if (kind->open == nullptr || !kind->usable().ok()) continue;
@@ -52,7 +52,7 @@ TEST(Transports, who_cannot_connect_says_why) {
     testing::run_ranks(3, [&](Rank me) {
       ConnectOptions options{.rank = me, .world = 3, .all_gather = gather.of(me)};
       options.timeout = me == 0 ? 2s : 8s;
-      if (me == 1)  // it has met the others, and stands still before it connects
+      if (me == 1)  // rank 1 takes part in the exchange, then blocks before it connects
         options.all_gather = [&, me](ByteView mine) {
           auto all = gather.of(me)(mine);
           std::this_thread::sleep_for(4s);
@@ -69,7 +69,7 @@ TEST(Transports, who_cannot_connect_says_why) {
   }
 }
 
-// If a rank cannot open its end, the others get its error, not that it left.
+// If a rank fails to open its transport, the others get its error.
 TEST(Transports, who_cannot_open_says_why) {
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
   for (const Rank odd : {0, 2}) {
@@ -132,7 +132,7 @@ TEST(Transports, threads_alone_are_refused_between_processes) {
 
 TEST(Transports, an_impossible_place_is_refused_before_anything_is_exchanged) {
   ConnectOptions o{.world = 2, .all_gather = [](ByteView) -> Result<Blobs> {
-                     ADD_FAILURE() << "nothing should be exchanged";
+                     ADD_FAILURE() << "there must be no exchange";
                      return Status(Code::kInvalid, "");
                    }};
   for (const auto& [rank, world] : {std::pair(2, 2), std::pair(-1, 2), std::pair(0, 0)}) {
@@ -147,7 +147,7 @@ TEST(Transports, an_impossible_place_is_refused_before_anything_is_exchanged) {
   EXPECT_EQ(open_transport("auto", {.world = 2}).status().code(), Code::kInvalid);
 }
 
-// Ranks that were told different transports would read each other's addresses as damaged ones.
+// Without the check, ranks with different transports would report each other's addresses as damaged.
 TEST(Transports, a_rank_that_opens_another_transport_is_named) {
   const auto with = [](std::vector<std::uint8_t> other) {
     const AllGather gather = [&](ByteView mine) -> Result<Blobs> {

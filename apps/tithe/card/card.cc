@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe card: INCEPTIONN's network card (docs/inside/card.md), between two interfaces or over a capture.
+// tithe card: INCEPTIONN's network card (docs/inside/card.md), between two interfaces or on a capture file.
 #include <fmt/format.h>
 
 #include "card/capture.h"
@@ -82,7 +82,7 @@ Result<Report> over_capture(const CardArgs& args, CardEngine& engine) {
 
 Result<Report> between_interfaces(const CardArgs& args, CardEngine& engine) {
   if (args.host == args.wire) return Status(Code::kInvalid, "--host and --wire are the same interface");
-  // The wire first: a host whose interface is there finds a link behind it.
+  // The wire is opened first, so that the host side has a link when its interface comes up.
   Result<std::unique_ptr<CardPort>> wire = open_port(args.wire);
   if (!wire.ok()) return wire.status();
   Result<std::unique_ptr<CardPort>> host = open_port(args.host);

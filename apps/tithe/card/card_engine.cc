@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The two engines behind CardEngine. The Verilated card is a child process; frames travel over a socket pair that is
+// its standard input and output.
 #include "card_engine.h"
 
 #include <fmt/format.h>
@@ -33,7 +35,7 @@ class Model final : public CardEngine {
   card::Card card_;
 };
 
-// The other end, and what is said between the two: rtl/bench/serve.h.
+// The protocol and the other end: rtl/bench/serve.h.
 class Rtl final : public CardEngine {
  public:
   Rtl(int socket, pid_t child, std::string program)
@@ -70,7 +72,7 @@ class Rtl final : public CardEngine {
     if (came == 0) return ByteView{};
     std::array<std::uint8_t, 4> bytes{};
     TITHE_TRY(read(bytes));
-    // A frame that passes is as long as it came, one that is restored at most kMostFrameBytes and its headers.
+    // A frame that passes keeps its length; a restored frame has at most kMostFrameBytes plus headers.
     const std::size_t n = wire::get<std::uint32_t>(bytes.data());
     if (n > std::max(frame.size(), card::kMostFrameBytes + card::kMostHeaderBytes))
       return gone("says what no card says");

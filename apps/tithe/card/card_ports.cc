@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The two kinds of CardPort: a TAP interface, and a packet socket on an existing interface. The packet socket uses
+// PACKET_VNET_HDR, which describes offloaded checksums, and PACKET_AUXDATA, which holds a removed VLAN tag.
 #include "card_ports.h"
 
 #include <arpa/inet.h>
@@ -25,16 +27,16 @@
 namespace tithe::cli {
 namespace {
 
-// A queue of the kernel's that is larger than any in front of a link: it is the link's that shall drop.
+// A kernel queue larger than any before a link, so that drops happen at the link and not here.
 constexpr int kSocketBytes = 16 << 20;
 constexpr std::size_t kTagAt = 12, kTagBytes = 4;
 
-// The header that PACKET_VNET_HDR puts in front of a frame; linux/virtio_net.h, which names it, is no C++.
+// The header that PACKET_VNET_HDR puts before a frame. linux/virtio_net.h, which defines it, is not valid C++.
 struct Offload {
   std::uint8_t flags = 0, kind = 0;
   std::uint16_t header_bytes = 0, segment_bytes = 0;
-  std::uint16_t sum_start = 0,
-                sum_at = 0;  // with kNeedsSum: of what the checksum is, and where it goes from there
+  // With kNeedsSum: the start of the summed bytes, and the offset of the checksum from there.
+  std::uint16_t sum_start = 0, sum_at = 0;
 };
 static_assert(sizeof(Offload) == 10);
 constexpr std::uint8_t kNeedsSum = 1;
@@ -90,7 +92,7 @@ class PacketSocket final : public CardPort {
 
   Result<std::size_t> read(Bytes room) override {
     Offload offload;
-    // Room for a tag that was taken aside.
+    // Leaves room for a VLAN tag that the kernel has removed.
     std::array<iovec, 2> parts{iovec{&offload, sizeof offload},
                                iovec{room.data() + kTagBytes, room.size() - kTagBytes}};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(tpacket_auxdata))> aside{};
@@ -133,12 +135,12 @@ class PacketSocket final : public CardPort {
   }
 
  private:
-  // The checksum's field holds the sum of the pseudo header, to which the rest is added.
+  // The checksum field holds the sum of the pseudo header, to which the rest is added.
   static void complete(Bytes frame, const Offload& offload) {
     const std::size_t start = offload.sum_start, at = start + offload.sum_at;
     if ((offload.flags & kNeedsSum) == 0 || at + 2 > frame.size()) return;
     const unsigned sum = ~card::sum_of(frame.subspan(start)) & 0xffffU;
-    constexpr unsigned kOfUdp = 6;  // 0 is no checksum there
+    constexpr unsigned kOfUdp = 6;  // in UDP, 0 means no checksum
     card::set_word(frame, at, sum == 0 && offload.sum_at == kOfUdp ? 0xffffU : sum);
   }
 
@@ -146,7 +148,7 @@ class PacketSocket final : public CardPort {
   Fd fd_;
 };
 
-// Some are not offered by some interfaces, and what is off already may be refused.
+// Some interfaces lack some offloads, and disabling one that is off may fail; errors are ignored.
 void offloads_off(int socket, const std::string& interface) {
   for (const std::uint32_t what :
        {ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO, ETHTOOL_STXCSUM, ETHTOOL_SRXCSUM}) {
@@ -157,7 +159,7 @@ void offloads_off(int socket, const std::string& interface) {
   }
 }
 
-// One that somebody made before, to stay.
+// A persistent TAP interface that was created earlier.
 bool is_tap(const std::string& interface) {
   const Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ethtool_drvinfo driver{};
@@ -187,7 +189,8 @@ Result<std::unique_ptr<CardPort>> open_packet_socket(const std::string& interfac
     if (setsockopt(fd.get(), SOL_SOCKET, option, &kSocketBytes, sizeof kSocketBytes) != 0)
       return failed(interface, "a packet socket's queue");
   offloads_off(fd.get(), interface);
-  std::ofstream("/proc/sys/net/ipv6/conf/" + interface + "/disable_ipv6") << 1;  // not there without IPv6
+  // Missing if the kernel has no IPv6.
+  std::ofstream("/proc/sys/net/ipv6/conf/" + interface + "/disable_ipv6") << 1;
   ifreq r = request(interface);
   if (ioctl(fd.get(), SIOCGIFFLAGS, &r) != 0) return failed(interface, "its flags");
   r.ifr_flags = static_cast<short>(r.ifr_flags | IFF_UP | IFF_NOARP | IFF_PROMISC);

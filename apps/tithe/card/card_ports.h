@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Network interfaces as ends of a card: whole Ethernet frames, without their check sequence.
+// Network interfaces as ports of a card: whole Ethernet frames, without frame check sequence.
 //
-//   TAP      an interface that is not there is made, and goes with this process; its host's stack cuts segments and
-//            sums them itself, as for a card that does neither
-//   packet   an interface that is there belongs to the card from then on: it is up, promiscuous, without ARP and IPv6,
-//            its offloads off, and what the stack would send there passes by the card. What comes with a checksum that
-//            was left to hardware is completed, a VLAN tag that was taken aside is put back
+//   - TAP: an interface that does not exist is created, and removed when this process ends. The host's stack segments
+//     packets and computes checksums itself, as for a card without offloads.
+//   - packet socket: an existing interface belongs to the card from then on. It is up, promiscuous, without ARP, IPv6
+//     and offloads; frames that the host's stack sends there bypass the card. A checksum that was left to hardware is
+//     completed, and a VLAN tag that the kernel has removed is restored.
 #include <memory>
 #include <string>
 
@@ -15,16 +15,16 @@
 
 namespace tithe::cli {
 
-inline constexpr std::size_t kMostPortFrame = 65536 + 64;  // a train of segments that nobody cut, and headers
+inline constexpr std::size_t kMostPortFrame = 65536 + 64;  // an unsegmented GSO packet, with headers
 
 class CardPort {
  public:
   virtual ~CardPort() = default;
   virtual int descriptor() const = 0;
-  // One frame into `room`, of kMostPortFrame bytes. Bytes of it; 0: there is none now, or the link is down. kIo: the
-  // interface is gone.
+  // Reads one frame into `room`, of kMostPortFrame bytes. Returns its size; 0: there is none, or the link is down. kIo:
+  // the interface has disappeared.
   virtual Result<std::size_t> read(Bytes room) = 0;
-  // False where the interface does not take it now: it is down, its queue is full, or the frame is none.
+  // False if the interface does not accept the frame: it is down, its queue is full, or the frame is invalid.
   virtual bool write(ByteView frame) = 0;
 };
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The relay loop of `tithe card`: waits for frames on both ports and for an interrupt, and passes frames through the
+// engine.
 #include "card_relay.h"
 
 #include <fmt/format.h>
@@ -21,12 +23,12 @@
 namespace tithe::cli {
 namespace {
 
-// Frames that one side gets before it is the other's turn.
+// Frames from one side before the other side gets its turn.
 constexpr int kTurn = 64;
 
 using Clock = std::chrono::steady_clock;
 
-// A way that takes as long for each frame: they leave in the order in which they came.
+// A port with a fixed delay for each frame; frames keep their order.
 class LongWay : public CardPort {
  public:
   LongWay(CardPort& port, double seconds)
@@ -39,14 +41,14 @@ class LongWay : public CardPort {
     frames_.emplace_back(Clock::now() + seconds_, std::vector<std::uint8_t>(frame.begin(), frame.end()));
     return true;
   }
-  // Sends the frames whose time has come; returns how many the port did not take.
+  // Sends the frames that are due; returns how many the port did not accept.
   std::uint64_t let_go() {
     std::uint64_t lost = 0;
     for (; !frames_.empty() && frames_.front().first <= Clock::now(); frames_.pop_front())
       lost += !port_.write(frames_.front().second);
     return lost;
   }
-  // Until the next one's time; nothing where there is none.
+  // Time until the next frame is due; empty if there is none.
   std::optional<timespec> wait() const {
     if (frames_.empty()) return std::nullopt;
     const auto left = std::max<Clock::duration>(frames_.front().first - Clock::now(), Clock::duration{});
@@ -60,7 +62,7 @@ class LongWay : public CardPort {
   std::deque<std::pair<Clock::time_point, std::vector<std::uint8_t>>> frames_;
 };
 
-// True if the side has more. A frame that is dropped, or that the other side does not take, is gone: as in a card.
+// True if the side may have more frames. A frame that the card drops, or that the other side does not accept, is lost.
 Result<bool> turn(CardEngine& engine, card::Direction direction, CardPort& from, CardPort& to, Bytes room,
                   std::uint64_t& lost) {
   for (int i = 0; i < kTurn; ++i) {
@@ -109,7 +111,7 @@ Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& port, do
     }
     more = *sent || *received;
   }
-  // The interrupt has been answered: it does not end the process as well.
+  // The interrupt has ended the relay; consume it, so that it does not also end the process.
   if (ends[2].revents != 0) {
     signalfd_siginfo which{};
     static_cast<void>(!read(signals, &which, sizeof which));

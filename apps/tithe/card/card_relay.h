@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A card at work between two interfaces, until it is interrupted.
+// Runs a card between two interfaces until an interrupt.
 #include <array>
 
 #include "card_engine.h"
@@ -9,13 +9,13 @@
 namespace tithe::cli {
 
 struct RelayCounts {
-  std::array<std::uint64_t, 2> lost = {};  // frames that the interface behind did not take, by way
+  std::array<std::uint64_t, 2> lost = {};  // frames that the output interface did not accept, by direction
   double seconds = 0;
   double processor_seconds = 0;
 };
 
-// kIo where an interface is gone or the engine has ended. `host` and `wire` are what the card stands between. What goes
-// to the wire leaves so many seconds later.
+// kIo if an interface has disappeared or the engine has ended. The card is between `host` and `wire`; frames to the
+// wire leave `delay_seconds` later.
 Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& wire, double delay_seconds);
 
 }  // namespace tithe::cli

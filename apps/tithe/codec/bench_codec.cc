@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe bench codec: how fast one codec encodes and decodes here, as a ratio to the least work that moves the same
-// bytes.
+// tithe bench codec: the speed of one codec on this machine, as a ratio to the least work that moves the same bytes.
 #include <fmt/format.h>
 
 #include "base/usable_cores.h"
@@ -35,6 +34,7 @@ Result<bench::Outcome> measure(bench::Row row, const BenchCodecArgs& args) {
 
 Json spread(const bench::Outcome& o) { return Json::array({o.low, o.high}); }
 
+// Runs one encode row and one decode row of the paired benchmark (measure/paired.h).
 Result<Report> bench_codec(const BenchCodecArgs& args) {
   Result<Spec> spec = parse_spec(args.codec);
   if (!spec.ok()) return spec.status();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looks up a codec in the tables of choosing.def; without an entry, describes it by its traits.
 #include "codec_advice.h"
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ bool keeps_few(const Codec& codec) {
                      [](const ParamSpec& p) { return p.name == "ratio" && p.fallback < 1; });
 }
 
-// The advice for a codec that the page does not speak of.
+// The advice for a codec that docs/start/choosing.md does not mention, from its traits.
 std::string by_traits(const Codec& codec, double bits) {
   std::string text;
   if (codec.traits.lossless)

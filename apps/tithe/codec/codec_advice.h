@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// When to take a codec, as docs/start/choosing.md says it: its words come through choosing.def, which
-// tools/lint/choosing.py writes. A codec that the page does not speak of is described by its traits.
+// When to use a codec, from docs/start/choosing.md: tools/lint/choosing.py copies its text to choosing.def. A codec
+// that the page does not mention is described by its traits.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -12,24 +12,25 @@
 
 namespace tithe::cli {
 
-inline constexpr std::size_t kSample = std::size_t{1} << 20;  // values over which bits and loss are told
+// Number of values for which bits and loss are given.
+inline constexpr std::size_t kSample = std::size_t{1} << 20;
 
-// One line: for these settings; for those that the page does not name, the rows of all settings that it names. bits:
-// per value, as the spec stands.
+// One line of advice for these settings. If the page has the codec but not these settings, all its rows for the codec.
+// `bits`: per value, for these settings.
 std::string when_to_use(const Spec& spec, double bits);
 
-// The study of optimizers' findings: (optimizer, "yes" or "no: by how much").
+// The results of the study of optimizers: (optimizer, "yes" or "no: by how much").
 struct StudyFindings {
   std::vector<std::pair<std::string_view, std::string_view>> by_optimizer;
-  bool of_defaults = false;  // these settings were not run: of the codec's defaults
+  bool of_defaults = false;  // the study did not run these settings: the results are for the codec's defaults
 };
 StudyFindings studied(const Spec& spec);
 
-// Codecs that this study found within noise of fp32 under an optimizer, but for those that change the step's momentum.
-// kInvalid for an optimizer that it did not look at, with those that it did.
+// The codecs that the study found within noise of fp32 under an optimizer, without those that change the step's
+// momentum. kInvalid for an optimizer that is not in the study, with those that are.
 Result<std::vector<std::string_view>> within_noise(std::string_view optimizer);
 
-// The part of the energy that one round may lose.
+// The share of the energy that one round may lose.
 double contraction(const Codec& codec, const Settings& settings);
 double contraction(const Codec& codec);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe codecs: what can be chosen, and what each sends.
+// tithe codecs: the available codecs, and the size of their payloads.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string param_text(const ParamSpec& p) {
                            : fmt::format("{}={}", p.name, p.choices[static_cast<std::size_t>(p.fallback)]);
 }
 
-// The bits of the sample's payload where the first phase can stand alone, else of the bounds.
+// For a codec with one phase, from the sample's payload; otherwise from the bounds of all phases.
 Result<double> bits_per_value(const Spec& spec, std::span<const float> sample) {
   const Codec& codec = *spec.codec;
   if (codec.phases.size() == 1) {
@@ -47,14 +47,14 @@ Result<double> bits_per_value(const Spec& spec, std::span<const float> sample) {
   return 8 * bytes / static_cast<double>(sample.size());
 }
 
-// Says whether what is not sent must wait in the residual, or training suffers.
+// Whether the codec needs error feedback for training to work.
 const char* needs_feedback(const Codec& codec) {
   if (codec.traits.lossless) return "nothing is lost";
   if (codec.traits.unbiased) return "no";
   return contraction(codec) < 1e-3 ? "hardly" : "yes";
 }
 
-// Lines of at most 100 columns, each after the first indented as the text is.
+// Wraps text to 100 columns; continuation lines are indented to the start of the text.
 std::string wrapped(std::string_view label, std::string_view text) {
   constexpr std::size_t kColumns = 100, kIndent = 14;
   std::string out = fmt::format("{:<{}}", label, kIndent);
@@ -149,7 +149,7 @@ Result<Report> one_codec(const std::string& text) {
   Report report;
   report.json = codec_json(*spec, *bits);
   report.json["spec"] = to_string(*spec);
-  // Bytes of a payload of kSample gradients: the most, and what the simulator expects (codec/typical.h).
+  // Bytes of a payload for kSample gradients: the maximum, and the simulator's expectation (codec/typical.h).
   double most = 0, expected = 0;
   for (std::size_t k = 0; k < codec.phases.size(); ++k) {
     most += static_cast<double>(codec.phases[k].bound(spec->settings, kSample));
@@ -197,7 +197,7 @@ Result<Report> one_codec(const std::string& text) {
   return report;
 }
 
-// Four decimals; beyond them or above 100 a bound.
+// Four decimals; values below 0.0001 or above 100 are shown as a bound.
 std::string share_text(double share) {
   if (share > 100) return "> 100";
   return share > 0 && share < 1e-4 ? "< 0.0001" : fmt::format("{:.4f}", share);

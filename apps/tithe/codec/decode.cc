@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe decode: a frame to a file of values. The frame says by which codec.
+// tithe decode: decodes a frame to a file of values. The frame names its codec.
 #include <fmt/format.h>
 
 #include "frame_file.h"

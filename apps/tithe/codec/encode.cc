@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe encode: a file of values to a frame.
+// tithe encode: encodes a file of values as a frame.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 namespace tithe::cli {
 namespace {
 
-// Empty, or what is wrong: the parser's own conversion takes -1, and cuts what is too large.
+// Empty if the text is a whole number, else an error. The parser's own conversion accepts -1 and truncates large
+// numbers.
 std::string whole_number(const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

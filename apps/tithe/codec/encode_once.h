@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A codec used once, outside any session: what encode, decode, inspect and codecs need.
+// Uses a codec once, without a session, for encode, decode, inspect and codecs.
 #include <span>
 #include <vector>
 
@@ -13,13 +13,13 @@ using sim::bell_values, sim::Scratch;
 
 struct Lossy {
   std::vector<std::uint8_t> payload;
-  std::vector<float> left;  // values - what was sent
+  std::vector<float> left;  // values minus the decoded payload
 };
 
-// The first phase's payload of these values, no residual from before. kInvalid names the first value not finite.
+// The payload of the first phase, without a previous residual. kInvalid names the first value that is not finite.
 Result<Lossy> encode_once(const Spec& spec, std::span<const float> values, std::uint64_t seed);
 
-// The values of payloads that may have been written under any settings. kCorrupt as the codec says.
+// Decodes payloads that may have been written under any settings. kCorrupt as the codec reports.
 Result<std::vector<float>> decode_once(const Codec& codec, std::span<const ByteView> payloads, std::size_t n);
 
 // ||a||

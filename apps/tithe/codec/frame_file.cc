@@ -18,7 +18,7 @@ bool looks_like_frame(ByteView bytes) {
 Result<FrameFile> open_frame(ByteView bytes) {
   Result<ParsedFrame> parsed = parse_frame(bytes);
   if (!parsed.ok())
-    return Status(parsed.status().code(), parsed.status().what());  // the file is to blame, no peer
+    return Status(parsed.status().code(), parsed.status().what());  // without the peer: the file is wrong
   const FrameHeader& header = parsed->header;
   FrameFile file{*parsed, find_codec(header.codec), {}};
   if ((header.flags & (kFlagNonFinite | kFlagEmpty)) == 0) {

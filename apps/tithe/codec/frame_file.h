@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A frame in a file: no job expects it, so what it says about itself is all there is.
+// A frame in a file. No job expects it, so only its own header describes it.
 #include <string>
 #include <vector>
 
@@ -12,16 +12,17 @@ namespace tithe::cli {
 
 struct FrameFile {
   ParsedFrame frame;
-  const Codec* codec;           // nullptr: an id that this build does not know
-  std::vector<ByteView> parts;  // none where the frame is flagged non-finite or empty
+  const Codec* codec;           // nullptr: this build does not have the codec id
+  std::vector<ByteView> parts;  // empty if the frame is flagged non-finite or empty
 };
 
 bool looks_like_frame(ByteView bytes);
 
-// kCorrupt, kMismatch as parse_frame.
+// kCorrupt and kMismatch as in parse_frame().
 Result<FrameFile> open_frame(ByteView bytes);
 
-// kUnsupported: unknown codec, a phase that means nothing alone, more than `most_values`; kCorrupt as the codec says.
+// kUnsupported: an unknown codec, a phase that cannot be decoded alone, or more than `most_values`; kCorrupt as the
+// codec reports.
 Result<std::vector<float>> values_of(const FrameFile& file, std::size_t most_values);
 
 }  // namespace tithe::cli

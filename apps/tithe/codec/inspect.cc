@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe inspect: what a file of values or a frame holds; for values, also what each codec would make of them.
+// tithe inspect: shows the content of a file of values or a frame; for values, also the payload size of each codec.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ struct InspectArgs {
   std::size_t most_values = kUsualMostValues;
 };
 
-// A double that JSON can hold.
+// JSON has no NaN and no infinity.
 Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 
-// How much of the squared norm the largest 1% and 0.1% of the values hold: what a sparsifier lives on.
+// The share of the squared norm in the largest values, `ratio` of them: the more, the better sparsifiers work.
 double share_of_largest(std::vector<float> values, double ratio) {
   const auto k = static_cast<std::ptrdiff_t>(std::ceil(ratio * static_cast<double>(values.size())));
   const double whole = norm(values);

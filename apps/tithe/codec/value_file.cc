@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy: numpy.lib.format, versions 1.0 to 3.0:
+// Reads .npy files: numpy.lib.format, versions 1.0 to 3.0:
 //   "\x93NUMPY" | u8 major | u8 minor | u16 or (from 2.0) u32 header bytes | header, a Python dict as text | values
 #include "value_file.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-// The text behind 'key': in the header's dict, up to the comma that ends it.
+// The text after 'key': in the header's dict, up to the comma that ends it.
 std::string_view entry(std::string_view dict, std::string_view key) {
   const std::size_t at = dict.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return {};
@@ -36,7 +36,7 @@ Result<std::vector<float>> bare(const fs::path& path, ByteView bytes, std::size_
   return values;
 }
 
-// Product of a shape as numpy writes it: "()", "(3,)", "(3, 4)". False for any other text, and on overflow.
+// The product of a shape in numpy's notation: "()", "(3,)", "(3, 4)". False for any other text, and on overflow.
 bool count_of(std::string_view shape, std::size_t* count) {
   *count = 1;
   if (!shape.starts_with('(') || !shape.ends_with(')') || shape.size() < 2) return false;
@@ -49,7 +49,7 @@ bool count_of(std::string_view shape, std::size_t* count) {
         return false;
     if (digits == 0 || __builtin_mul_overflow(*count, number, count)) return false;
     shape.remove_prefix(digits);
-    if (shape.empty()) return !first;  // one number alone needs its comma
+    if (shape.empty()) return !first;  // a single number needs its comma
     if (shape.front() != ',') return false;
     shape.remove_prefix(1);
     if (shape.starts_with(' ')) shape.remove_prefix(1);
@@ -64,6 +64,7 @@ bool is_npy(ByteView bytes) {
          std::equal(kNpyMagic.begin(), kNpyMagic.end(), reinterpret_cast<const char*>(bytes.data()));
 }
 
+// Every length of the header is checked against the file's size before it is used.
 Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t most_values) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!text.starts_with(kNpyMagic)) return bare(path, bytes, most_values);

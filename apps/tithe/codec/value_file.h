@@ -10,11 +10,11 @@ namespace tithe::cli {
 
 bool is_npy(ByteView bytes);  // by its first bytes
 
-// .npy (told by its first bytes; float32, little-endian, in C order, any shape: flattened), all else is bare float32.
-// kInvalid says what the file holds instead, and how to convert it; kUnsupported: more than `most_values`.
+// A .npy file, recognized by its first bytes (float32, little-endian, C order; any shape, flattened); any other file is
+// bare float32. kInvalid describes the actual content and how to convert it; kUnsupported: more than `most_values`.
 Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t most_values);
 
-// One-dimensional .npy where the name ends so, bare float32 otherwise.
+// Writes a one-dimensional .npy file if the name ends in .npy, else bare float32.
 Status write_values(const fs::path& path, std::span<const float> values);
 
 }  // namespace tithe::cli

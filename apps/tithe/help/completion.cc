@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe completion: a script for the shell, made from the verbs and the names of codecs, strategies and transports.
+// tithe completion: generates a shell script from the verbs and the names of codecs, strategies and transports.
 #include <fmt/format.h>
 
 #include <set>
@@ -16,7 +16,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// The words that may follow `path` as a verb: "" gives the first ones, "bench" those under it.
+// The words that may follow `path` as a verb: the first words for "", the verbs under it for "bench".
 std::vector<std::string> words_after(const std::vector<VerbInfo>& verbs, const std::string& path) {
   std::vector<std::string> words;
   for (const VerbInfo& verb : verbs) {
@@ -37,7 +37,7 @@ std::set<std::string> groups(const std::vector<VerbInfo>& verbs) {
 }
 
 std::string bash(const std::vector<VerbInfo>& verbs) {
-  std::string known = "''";  // the words of the line that are verbs, joined with what came before them
+  std::string known = "''";  // case patterns of verb prefixes
   std::string values, arguments;
   const auto offer = [](const std::vector<std::string>& words, bool files) {
     return fmt::format("COMPREPLY=($(compgen {}-W \"{}\" -- \"$cur\"))", files ? "-f " : "", joined(words));
@@ -88,8 +88,8 @@ std::string bash(const std::vector<VerbInfo>& verbs) {
       known, values, offer(first, false), arguments);
 }
 
-// The same through zsh's bashcompinit: no variable of the script may be one of zsh's own, such as `path`. As a file
-// in $fpath it is first run as the function _tithe, for a completion.
+// zsh uses the bash script through bashcompinit, so the script must not use zsh's own variables, such as `path`. As a
+// file in $fpath it is first executed as the function _tithe, for a completion.
 std::string zsh(const std::vector<VerbInfo>& verbs) {
   return "#compdef tithe\nautoload -U +X bashcompinit && bashcompinit\n" + bash(verbs) +
          "if [[ $funcstack[1] = _tithe ]]; then _bash_complete -o filenames -F _tithe_words; fi\n";

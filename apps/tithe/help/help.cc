@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe help: all verbs in a page, or one of them.
+// tithe help: lists all verbs on a page, or describes one.
 #include <fmt/format.h>
 
 #include "base/nearest.h"

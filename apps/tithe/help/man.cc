@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe man: the manual page, made from the verbs. `tithe man > tithe.1`
+// tithe man: the manual page, generated from the verbs. Usage: `tithe man > tithe.1`
 #include <fmt/format.h>
 
 #include "verb_tree.h"
@@ -7,7 +7,7 @@
 namespace tithe::cli {
 namespace {
 
-// Text as roff takes it: no minus that becomes a hyphen, no line that begins a request.
+// Escapes text for roff: a minus does not become a hyphen, and no line begins a request.
 std::string roff(std::string_view text) {
   std::string out;
   for (const char c : text) {

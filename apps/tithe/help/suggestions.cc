@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Examines the raw command line before CLI11 does, since CLI11's messages name neither the nearest verb nor the cure.
 #include "suggestions.h"
 
 #include <fmt/format.h>
@@ -14,14 +15,14 @@
 namespace tithe::cli {
 namespace {
 
-constexpr std::size_t kMostShown = 100;  // bytes of a word that is wrong
+constexpr std::size_t kMostShown = 100;  // bytes of an invalid word that are shown
 
 std::string unknown(std::string_view what, std::string_view wrong, const std::vector<std::string>& known) {
   const std::vector<std::string_view> names(known.begin(), known.end());
   return fmt::format("{} '{}': {}", what, printable(wrong, kMostShown), suggest(wrong, names));
 }
 
-// The verb that the line gets to, and how many words that takes. A word that is no verb goes to *mistake.
+// The verb on the command line, and the number of its words. An unknown verb is stored in *mistake.
 const CLI::App* verb_of(const CLI::App& root, int argc, char** argv, int* words, std::string* mistake) {
   const CLI::App* app = &root;
   for (*words = 1; *words < argc; ++*words) {
@@ -43,7 +44,7 @@ const CLI::App* verb_of(const CLI::App& root, int argc, char** argv, int* words,
   return app;
 }
 
-// `topk ratio=0.01` where `topk:ratio=0.01` was meant.
+// `topk ratio=0.01` instead of `topk:ratio=0.01`.
 std::string forgotten_colon(std::string_view codec, std::string_view next) {
   const Codec* known = find_codec(codec);
   const std::size_t equals = next.find('=');
@@ -58,7 +59,7 @@ std::string forgotten_colon(std::string_view codec, std::string_view next) {
                      printable(next, kMostShown));
 }
 
-// `bench sync bf16` where `bench sync --codec bf16` was meant.
+// `bench sync bf16` instead of `bench sync --codec bf16`.
 std::string forgotten_flag(const std::vector<std::string>& flags, std::string_view word) {
   for (const std::string& flag : flags)
     for (const std::string& value : values_for(flag))

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A guess at what somebody meant who wrote a command line that is wrong.
+// Guesses the intention behind an invalid command line.
 #include <string>
 
 #include "verb.h"
 
 namespace tithe::cli {
 
-// "unknown verb 'encod': did you mean 'encode'? known: ...", likewise for flags; where a parameter stands behind a
-// blank instead of a colon, or a codec without its flag, that. Empty: nothing is known to be wrong.
+// "unknown verb 'encod': did you mean 'encode'? known: ...", likewise for options; a parameter after a blank instead of
+// a colon; a codec without its option. Empty if no mistake is found.
 std::string find_suggestion(const CLI::App& root, int argc, char** argv);
 
 }  // namespace tithe::cli

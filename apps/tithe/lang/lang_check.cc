@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe lang check: whether a file in the codec language is in order, and what is wrong with it, line by line.
+// tithe lang check: checks a file in the codec language, and lists its errors by line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct LangCheckArgs {
 
 Json problem_json(const lang::Source& source, const lang::Problem& problem) {
   const std::string_view before = std::string_view(source.text).substr(0, problem.at.first);
-  const std::size_t start = before.rfind('\n') + 1;  // 0 where there is none
+  const std::size_t start = before.rfind('\n') + 1;  // 0 if there is none
   return {{"line", std::count(before.begin(), before.end(), '\n') + 1},
           {"column", problem.at.first - start + 1},
           {"what", problem.what},

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generates damaged payloads deterministically: the draws depend only on a counter.
 #include "lang_damage.h"
 
 #include <fmt/format.h>
@@ -19,16 +20,16 @@ using lang::Coding;
 using lang::Item;
 
 constexpr std::uint32_t kTurns = 200;
-constexpr std::size_t kScanned = 64;  // bytes at either end of a payload in which each place is tried
+constexpr std::size_t kScanned = 64;  // bytes at each end of a payload at which every position is tried
 
-// The ends of floats, and what is none.
+// The limits of floats, and values that are not finite.
 constexpr std::uint32_t kOdd[] = {0x00000000U, 0x80000000U, 0x00000001U, 0x00800000U, 0x7f7fffffU,
                                   0xff7fffffU, 0x7f000000U, 0x7f800000U, 0xff800000U, 0x7fc00000U};
 
 struct Field {
   const Item* item;
   std::size_t at;
-  std::size_t count;  // of an array its codes; of a number 0
+  std::size_t count;  // array: number of codes; number: 0
 };
 
 std::vector<std::uint32_t> ends_of(const Item& item) {
@@ -37,8 +38,8 @@ std::vector<std::uint32_t> ends_of(const Item& item) {
   return {0, 1, most / 2, most / 2 + 1, most - std::min(most, 1U), most};
 }
 
-// The fields whose places follow from n. Where payloads differ in length, these are the fields in front of the first
-// one that differs.
+// The fields whose positions follow from n. If payloads vary in length, these are the fields before the first one with
+// variable length.
 std::vector<Field> fields_of(const Checked& program, std::size_t n) {
   std::vector<Field> fields;
   if (program.sends_pairs || program.sends_values || program.adds() || n == 0) return fields;

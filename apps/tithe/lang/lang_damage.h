@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Payloads as they may arrive and as nobody sends them.
+// Payloads that no codec writes but that may arrive.
 #include <functional>
 
 #include "lang_subject.h"
 
 namespace tithe::cli {
 
-// Calls each(payload, what was done to it) of some 1500 payloads that come of a good one, the same ones every time:
+// Calls each(payload, description) for some 1500 damaged versions of a valid payload, the same ones every time:
 //
-//   bits     one to three are flipped; some payloads are cut, or longer
-//   bytes    all are 0, ones, drawn; a number's four bytes are those of odd floats, wherever it stands
-//   fields   each number and array of the first block and of the last one, as `program` lays them out, holds the ends
-//            of its type, alone and with others
+//   - bits: one to three flipped bits; some payloads are truncated or extended.
+//   - bytes: all bytes 0, all ones, random; four bytes at each position replaced by those of unusual floats.
+//   - fields: each number and array of the first and the last block, in the layout of `program`, set to the limits of
+//     its type, alone and combined.
 void each_damage(const lang::Checked& program, std::size_t n, const Payload& good,
                  const std::function<void(const Payload&, const std::string&)>& each);
 

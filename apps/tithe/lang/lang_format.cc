@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe lang format: files in the codec language in the one form that their text should have.
+// tithe lang format: formats files in the codec language.
 #include <fmt/format.h>
 
 #include "file_io.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe lang new: a first codec in the codec language, to be changed into one's own.
+// tithe lang new: writes a first codec in the codec language, as a start.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Statistical checks of a codec program over many rounds: its claims, the scale and offset of its results, and whether
+// error feedback keeps the residual bounded.
 #include "lang_rounds.h"
 
 #include <fmt/format.h>
@@ -14,7 +16,7 @@ namespace tithe::cli {
 namespace {
 
 constexpr std::size_t kValues = 1500;
-// Gradients of several sizes: what is sent under a threshold that all know suits one of them and not the others.
+// Gradients of several sizes, since a fixed threshold known to all ranks suits only some of them.
 constexpr float kSizes[] = {1.0F, 1000.0F, 1e-4F};
 
 Floats times(Floats v, float by) {
@@ -34,15 +36,15 @@ void Rounds::run() {
   first_ = false;
 }
 
-// ---- What is claimed
+// ---- Claims
 
-// Infinity: nothing is claimed in these settings.
+// The claimed contraction; infinity if nothing is claimed in these settings.
 double Rounds::contraction() const {
   const auto stated = subject_.codec().traits.contraction;
   return stated == nullptr ? std::numeric_limits<double>::infinity() : stated(subject_.settings(), kValues);
 }
 
-// Means over rounds, to within six of their own deviations; energies over the same rounds.
+// Means over rounds must hold within six standard deviations; energies are compared over the same rounds.
 void Rounds::claims() {
   constexpr std::uint32_t kRounds = 200;
   const Traits& traits = subject_.codec().traits;
@@ -70,7 +72,7 @@ void Rounds::claims() {
   }
 }
 
-// Takes all values together: the sum of each mean's error, in units of its deviation, is nearly normal.
+// A test over all values: the sum of the errors of the means, in units of its standard deviation, is nearly normal.
 bool Rounds::is_unbiased(const Floats& grad, const std::vector<double>& sum,
                          const std::vector<double>& squares, double rounds) const {
   double off = 0, variance = 0;
@@ -82,7 +84,7 @@ bool Rounds::is_unbiased(const Floats& grad, const std::vector<double>& sum,
   return std::fabs(off) <= 6 * std::sqrt(variance) + 1e-6 * std::fabs(off + 1);
 }
 
-// ---- How large what is sent is, and whether anything is added to it
+// ---- Scale and offset of the decoded values
 
 Rounds::Measure Rounds::measure(const Floats& grad) {
   constexpr std::uint32_t kRounds = 16;
@@ -113,9 +115,9 @@ Rounds::Measure Rounds::measure(const Floats& grad) {
   return m;
 }
 
-// A codec may aim at the mean (it is unbiased, and `along` is 1) or at the least loss (`factor` is 1). What is far from
-// both is sent in a wrong size: by how much follows from the extremes that are published, a threshold's 1.5 and 3LC's
-// 0.6, with room.
+// A codec may aim at the mean (it is unbiased, and `along` is 1) or at the least loss (`factor` is 1). A codec far from
+// both has a wrong scale. The limits follow from published extremes, the 1.5 of a threshold codec and the 0.6 of 3LC,
+// with a margin.
 void Rounds::scale() {
   constexpr double kLow = 0.4, kHigh = 2.5, kGain = 0.6, kUnbiased = 0.1, kCentred = 1e-3;
   bool fits = false;
@@ -138,15 +140,17 @@ void Rounds::scale() {
   if (first_) told_.values[kHeavy] = measure(values(kHeavy, kValues, 1));
 }
 
-// ---- With feedback
+// ---- Error feedback
 
-// If a codec loses the part c < 1 of the energy, what is left stays below 2 / (1 - c) gradients (Stich et al., 2018). c
-// is not known here, so growth is looked for instead, in up to kMost rounds: what is sent late settles late.
-//   steady   what is left of the sum of R gradients is the residual. Bounded, it is half as much of the sum when R is
-//            doubled; as much, if a value is never sent. One sign bit under one mean lies between, at 0.7: what is left
-//            of the largest values grows until the mean has become as large as they are
-//   random   the residual's energy, averaged over the last and over the second quarter of the rounds: alike if bounded,
-//            as 2.3 to 1 if a value is never sent
+// If a codec loses a share c < 1 of the energy, the residual stays below 2 / (1 - c) gradients (Stich et al., 2018).
+// Since c is unknown here, the test looks for growth, over up to kMost rounds, because a value that is sent late
+// settles late.
+//   - steady: all gradients are equal, so the residual is the sum of R gradients minus the sum of the decoded values.
+//     If the residual is bounded, its share of the sum halves when R doubles; it stays the same if some value is never
+//     sent. Sign codecs with one mean lie between, at 0.7: the residual of the largest values grows until the mean has
+//     become as large as they are.
+//   - random: compares the residual's mean energy over the last quarter of the rounds with that over the second
+//     quarter: about equal if bounded, 2.3 to 1 if some value is never sent.
 Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
   constexpr std::uint32_t kLeast = 128, kMost = 4096;
   constexpr double kGrowth = 1.5, kCloser = 0.75, kEnough = 1e-3, kTooMuch = 1e12;
@@ -154,7 +158,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
   const double all = energy(same);
   Floats residual(kValues), left(kValues), out(kValues);
   std::vector<double> sum(kValues), energies;
-  double closer = 0;  // what the mean was off by at half the rounds
+  double closer = 0;  // the error of the mean at half the rounds
   Feedback f;
   for (std::uint32_t r = 0; r < kMost; ++r) {
     const Floats grad = steady ? same : times(values(kind, kValues, 100 + r), size);
@@ -169,7 +173,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
     f.why = fmt::format("after {} rounds {:.3g} gradients are left, and it grows", f.rounds, f.left);
     if (!(energies.back() <= kTooMuch * all)) return f;
     for (std::size_t i = 0; i < kValues; ++i) sum[i] += double{out[i]};
-    if (f.rounds < kLeast / 2 || (f.rounds & r) != 0) continue;  // a power of two
+    if (f.rounds < kLeast / 2 || (f.rounds & r) != 0) continue;  // checks only at powers of two
     double off = 0;
     for (std::size_t i = 0; i < kValues; ++i) {
       const double d = sum[i] / f.rounds - double{same[i]};
@@ -197,7 +201,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
 }
 
 void Rounds::feedback() {
-  // A session refuses these settings with feedback.
+  // Sessions refuse feedback with these settings.
   if (const auto policy = feedback::policy_of(subject_.settings(), feedback::fallbacks()); !policy.ok()) {
     if (first_) told_.refused = policy.status().what();
     return;
@@ -214,8 +218,8 @@ void Rounds::feedback() {
         told_.left = f.left;
         told_.rounds = f.rounds;
       }
-      // An unbiased codec needs no feedback. With feedback its residual may grow where it adds as much noise as there
-      // is to send: that is told, not failed.
+      // An unbiased codec needs no feedback. With feedback its residual may grow, because it adds as much noise as
+      // there is signal. This is reported and does not fail the test.
       if (!f.settled && no_bound && (traits.unbiased || is_random_and_unbiased(kind))) {
         told_.grows = told_.grows || first_;
         continue;
@@ -231,7 +235,7 @@ bool Rounds::is_random_and_unbiased(unsigned kind) {
   return m.had && std::fabs(m.along - 1) <= kUnbiased && m.lost >= kNoise;
 }
 
-// ---- What is told
+// ---- Report
 
 std::string Rounds::Told::text() const {
   std::string line = claims.empty() ? "nothing claimed" : fmt::format("claimed: {}", fmt::join(claims, ", "));

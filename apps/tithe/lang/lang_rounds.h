@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Measures what a codec program loses over rounds, with and without feedback. A claim of its author must hold; what
-// nobody claims is told.
+// Measures the loss of a codec program over rounds, with and without error feedback. Claims of the program's author are
+// verified; other results are only reported.
 #include <map>
 
 #include "lang_subject.h"
@@ -12,29 +12,32 @@ class Rounds {
  public:
   Rounds(Subject& subject, Laws& laws) : subject_(subject), laws_(laws) {}
 
-  // In the subject's settings.
+  // Runs in the subject's settings.
   void run();
 
-  // Shares of the values' energy, over some rounds.
+  // Measurements over some rounds, as shares of the values' energy.
   struct Measure {
-    bool had = false;      // it encodes and decodes them
-    double lost = 0;       // |x - C(x)|^2
-    double along = 0;      // C(x) times x: 1 of what is unbiased
-    double size = 0;       // |C(x)|^2
-    double off = 0;        // what C(x) + C(-x) is on average, of one value, in the values' size; half of it
-    double deviation = 0;  // of that mean
-    double off_mean() const { return along < 1 ? 1 - along : along - 1; }  // of what is sent, from the value
+    bool had = false;  // the codec encodes and decodes these values
+    double lost = 0;   // |x - C(x)|^2
+    double along = 0;  // dot product of C(x) and x: 1 if unbiased
+    double size = 0;   // |C(x)|^2
+    // Half the mean of C(x) + C(-x) per value, relative to the size of the values.
+    double off = 0;
+    double deviation = 0;                                                  // standard deviation of `off`
+    double off_mean() const { return along < 1 ? 1 - along : along - 1; }  // deviation from unbiasedness
     double factor() const { return along / size; }
-    double least() const { return 1 - along * along / size; }  // lost, were it sent `factor` times as large
+    // The least loss, if C(x) were scaled by factor().
+    double least() const { return 1 - along * along / size; }
   };
-  // The findings of the settings that were run first.
+  // The results for the settings that ran first.
   struct Told {
     std::vector<std::string> claims;
     std::map<unsigned, Measure> values;  // by kind
     double left = 0;                     // with feedback: the residual's size in gradients
-    std::uint32_t rounds = 0;            // after so many
-    bool grows = false;                  // it is unbiased, and feedback is not for it
-    std::string refused = {};  // why sessions refuse feedback with these settings; empty: they do not
+    std::uint32_t rounds = 0;            // number of rounds for `left`
+    bool grows = false;  // the residual grows: the codec is unbiased and does not need feedback
+    // Why sessions refuse feedback with these settings; empty: they accept it.
+    std::string refused = {};
     // "nothing claimed; bell-shaped values lose 0.34 of their energy, their mean is off by 0.34; ..."
     std::string text() const;
   };
@@ -45,7 +48,7 @@ class Rounds {
     bool settled = false;
     std::uint32_t rounds = 0;
     double left = 0;  // the residual's size in gradients
-    std::string why;  // it did not settle
+    std::string why;  // why it did not settle
   };
   Measure measure(const Floats& grad);
   Feedback feed(unsigned kind, float size, bool steady);

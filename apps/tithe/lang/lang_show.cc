@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe lang show: what follows from a program in the codec language without being written in it: the layout of a
-// payload, its size, how often memory is read, and the C++ and the CUDA kernels that are made of it.
+// tithe lang show: shows properties that follow from a program in the codec language: the layout and the size of a
+// payload, the number of memory passes, and the generated C++ and CUDA kernels.
 #include <fmt/format.h>
 
 #include <vector>
@@ -51,13 +51,13 @@ std::string bytes_of(const lang::Item& item) {
   }
 }
 
-// As written in the file.
+// The item's condition as written in the file.
 std::string where_of(const lang::LoadedProgram& program, std::size_t phase, std::size_t k) {
   const lang::SendItem& item = program.file.phases[phase].send[k];
   return item.where ? std::string(program.source.of(item.where->at)) : "";
 }
 
-// Shows items that are not in blocks. False: the rest is.
+// Shows items without block structure. False if there are block items to show.
 bool show_whole(const lang::Checked& checked, Report& report) {
   if (checked.sends_values)
     report.text +=
@@ -148,7 +148,7 @@ void show_passes(const lang::Combination& of, Report& report) {
   report.json["nodes"] = of.program.nodes.size();
 }
 
-// The C++ that this processor's compiler is given, phase by phase; of phases that have none it says why.
+// The C++ that is compiled on this machine, phase by phase, with the reason for phases without C++.
 Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
   std::vector<lang::CppBody> bodies;
   std::string without, why;
@@ -172,7 +172,7 @@ Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
   return report;
 }
 
-// The kernels that nvcc is given, phase by phase; of phases that have none it says why.
+// The kernels that nvcc compiles, phase by phase, with the reason for phases without kernels.
 Result<Report> show_cuda(const lang::LoadedProgram& program, const Spec& spec) {
   std::vector<lang::NamedPhase> phases;
   std::string without, why;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs a codec program outside a session, with all ranks in this process, and checks each law on the way.
 #include "lang_subject.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 namespace tithe::cli {
 
 namespace {
-constexpr std::size_t kMostShown = 3;  // failures of one law
+constexpr std::size_t kMostShown = 3;  // reported failures per law
 }  // namespace
 
 const char* name(Kind kind) {
@@ -21,7 +22,7 @@ const char* name(Kind kind) {
   return kNames[kind];
 }
 
-// Sums of draws are near enough to a bell.
+// A sum of three uniform draws approximates a bell curve.
 Floats values(unsigned kind, std::size_t n, unsigned seed) {
   Floats v(n);
   const std::uint64_t key = rng_key(seed, kind, 0, 0, 0);
@@ -111,7 +112,7 @@ std::string Subject::phase_text(std::size_t phase) const {
   return fmt::format("phase {}", codec_.phases[phase].name);
 }
 
-// Into the first of them, and from the last one on: the same bytes.
+// Combines all payloads into the first one, and again in reverse order: the bytes must be equal.
 bool Subject::combine(const Call& told, std::size_t n, std::vector<Payload>& sent) {
   Payload other = sent.back();
   bool ok = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A codec in the codec language at work, in some settings: what `tithe lang test` holds to the laws.
+// A codec program with settings, as `tithe lang test` checks it against the laws.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,7 +16,7 @@ using Payload = std::vector<std::uint8_t>;
 enum Kind : unsigned { kBell, kHeavy, kConstant, kSparse, kZeros, kTiny, kHuge, kTies, kKinds };
 const char* name(Kind kind);
 
-// Bell-shaped ones are about 1e-3 in size.
+// Test values; bell-shaped ones have a size of about 1e-3.
 Floats values(unsigned kind, std::size_t n, unsigned seed);
 
 double energy(std::span<const float> v);
@@ -66,23 +66,23 @@ class Subject {
   const Impl& impl() const { return impl_; }
   const Settings& settings() const { return settings_; }
   void set(const Settings& settings) { settings_ = settings; }
-  std::uint8_t last() const { return last_; }  // phase
+  std::uint8_t last() const { return last_; }  // index of the last phase
   const Phase& last_phase() const { return codec_.phases[last_]; }
   const Payload& context() const { return context_; }
   void set_context(Payload context) { context_ = std::move(context); }
 
   Call call(std::uint32_t round = 3) const;
 
-  // All ranks through the phases in front of the last one; the first leads. False: something is not as promised, and
-  // the last phase has nothing to go by.
+  // Runs all ranks through the phases before the last one; the first rank leads. False if a law was broken and the last
+  // phase has no context.
   bool agree(std::span<const Floats> ranks, const Floats& residual, std::uint32_t round = 3);
   Sent encode(const Floats& grad, const Floats& residual, std::uint32_t round = 3) const;
   Status decode(std::span<const ByteView> payloads, Floats& out, std::uint32_t round = 3) const;
-  // Decodes what one rank sends; a phased codec agrees with itself alone. False where that cannot be had.
+  // Decodes the payload of one rank; a codec with several phases agrees with itself alone. False if this fails.
   bool sends(const Floats& grad, const Floats& residual, std::uint32_t round, Floats& out,
              Floats* left = nullptr);
 
-  // Names the values and the settings; and the reason, where something was not ok since the last call.
+  // Describes the values and the settings, and the last error noted since the previous call.
   std::string where(std::size_t n, unsigned kind) const;
   void note(const Status& why) const { why_ = why.what(); }
 
@@ -96,7 +96,7 @@ class Subject {
   const std::uint8_t last_;
   Laws& laws_;
   Settings settings_;
-  Payload context_;  // what was agreed on in front of the last phase
+  Payload context_;  // the agreed context of the last phase
   mutable std::string why_;
 };
 

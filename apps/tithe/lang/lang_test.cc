@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe lang test: the promises at the top of codec.h, held against a codec in the codec language, and what its
-// author claims.
+// tithe lang test: checks a program in the codec language against the promises at the top of codec.h, and against the
+// claims of its author.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class Trial {
   const Rounds& rounds() const { return rounds_; }
 
  private:
-  // The defaults, and each other word or whole number of each parameter.
+  // The defaults, and variants with one other choice or whole number of one parameter.
   std::vector<Settings> settings() const {
     const Codec& codec = subject_.codec();
     std::vector<Settings> all = {defaults(codec)};
@@ -62,7 +62,7 @@ class Trial {
     return all;
   }
 
-  // Long checks run with every word of a parameter, and with the least and the largest of its whole numbers.
+  // Long checks run with every choice of a parameter, but only with the least and the largest of its whole numbers.
   bool at_an_end(const Settings& s) const {
     const auto& params = subject_.program().file.params;
     for (std::size_t p = 0; p < params.size(); ++p) {
@@ -111,9 +111,9 @@ class Trial {
     if (subject_.last_phase().combines()) added(n, kind, sent.payload, other.payload, out);
   }
 
-  // The combination of two payloads stands for their sum, up to rounding.
+  // The combination of two payloads must decode to their sum, up to rounding.
   void added(std::size_t n, unsigned kind, const Payload& a, const Payload& b, const Floats& want) {
-    if (!all_finite(want)) return;  // nor is the sum
+    if (!all_finite(want)) return;  // the sum is not finite either
     Payload sum = a;
     Floats rounding(n), out(n);
     const Call call = subject_.call();
@@ -127,7 +127,7 @@ class Trial {
     laws_.agreed.expect(ok, subject_.where(n, kind));
   }
 
-  // Damaged payloads: refused, or read as finite values; never half of it.
+  // Damaged payloads must be refused, or decode to finite values. A refused payload must leave the output unchanged.
   void damaged(std::size_t n) {
     const Floats heavy = values(kHeavy, n, 1), none(n);
     if (!subject_.agree(std::span(&heavy, 1), none)) return;
@@ -150,7 +150,7 @@ class Trial {
       Floats out(n, 99.0F);
       const Status s = subject_.decode(std::vector<ByteView>{bad}, out);
       const bool untouched = std::all_of(out.begin(), out.end(), [](float v) { return v == 99.0F; });
-      // With what the phases in front agreed on, decode knows more than check.
+      // With the agreed context, decode() can detect more than check().
       const bool checked = subject_.impl().check(subject_.call(), n, bad).ok();
       const bool agrees = last == 0 ? s.ok() == checked : checked || !s.ok();
       if (agrees && (s.ok() || untouched))
@@ -160,7 +160,7 @@ class Trial {
       if (s.ok()) is_sound(out, what);
     });
     if (last == 0 || lang::by_kernels(subject_.program().of(subject_.settings()))) return;
-    // The payload that the phase in front agreed on is damaged: what is then sent decodes to finite values, too.
+    // Damages the agreed payload of the previous phase: payloads encoded with it must decode to finite values, too.
     const Payload agreed = subject_.context();
     Call front = subject_.call();
     --front.phase;

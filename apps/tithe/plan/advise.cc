@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe advise: runs a training command as it is until its session has seen enough steps, and says what would make them
-// shorter. The session finds that itself (src/advice/auto/step_advice.h); this starts it, waits, and prints.
+// tithe advise: runs a training command until its session has observed enough steps, and prints how to make them
+// shorter. The session computes the advice (src/advice/auto/step_advice.h); this verb starts the command, waits, and
+// prints.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -35,7 +36,7 @@ struct AdviseArgs {
   bool keep = false;
 };
 
-// The command, in a process group of its own. It ends when this one does, and when this process ends.
+// The command, in its own process group. It is terminated with this object, and when this process ends.
 class Job {
  public:
   ~Job() { stop(); }
@@ -46,14 +47,14 @@ class Job {
     std::vector<char*> words;
     for (const std::string& word : args.command) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
-    int failed[2];  // an errno, where the command cannot be started
+    int failed[2];  // receives errno if the command cannot be started
     if (pipe2(failed, O_CLOEXEC) != 0)
       return {Code::kIo, fmt::format("{}: {}", args.command[0], std::strerror(errno))};
     pid_ = fork();
     if (pid_ == 0) {
       setpgid(0, 0);
       prctl(PR_SET_PDEATHSIG, SIGTERM);
-      dup2(STDERR_FILENO, STDOUT_FILENO);  // stdout is the advice's
+      dup2(STDERR_FILENO, STDOUT_FILENO);  // stdout is reserved for the advice
       execvp(words[0], words.data());
       const int error = errno;
       static_cast<void>(!write(failed[1], &error, sizeof error));
@@ -70,7 +71,7 @@ class Job {
     return {};
   }
 
-  // Its exit status, as a shell counts; -1: it runs.
+  // Its exit status as a shell reports it; -1: it is running.
   int ended() {
     int status = 0;
     if (pid_ <= 0 || waitpid(pid_, &status, WNOHANG) != pid_) return -1;
@@ -109,7 +110,7 @@ std::string text_of(const Json& advice) {
         advice.at("hint").at("step_ms"));
   row("without a network", advice.at("no_network_ms"));
   std::vector<std::string> lines = advice.at("lines");
-  std::string first;  // whether to compress at all is said before all else
+  std::string first;  // whether to compress at all comes first
   if (!lines.empty() && lines[0].starts_with("Do not compress")) {
     first = lines[0] + "\n";
     lines.erase(lines.begin());
@@ -119,6 +120,8 @@ std::string text_of(const Json& advice) {
   return first + text;
 }
 
+// Starts the command with TITHE_ADVISE set to a file in a temporary folder, and waits until the session writes that
+// file.
 Result<Report> run_advise(const AdviseArgs& args) {
   std::string allowed = "auto";
   for (const std::string& text : args.allow) {

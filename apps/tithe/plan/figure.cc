@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Renders a Figure as SVG.
 #include "figure.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe plan: what to compress, with what, by whom and in which parts, decided from measured costs.
+// tithe plan: decides what to compress, with which codec, strategy and part size, from measured costs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,7 +26,7 @@ struct PlanArgs {
   bool why = false;
 };
 
-// Buckets as DistributedDataParallel fills them.
+// The job with buckets as DistributedDataParallel fills them.
 planner::Job job_of(const Scene& scene, double bucket_cap_mb, int lanes) {
   planner::Job job;
   const double speed = speed_of(scene, scene.cluster), forward = scene.model.forward_ms / 1e3 / speed;
@@ -61,7 +61,7 @@ Result<planner::PlanQuery> question_of(const PlanArgs& args, const Scene& scene)
   return q;
 }
 
-// One for each fragment of local steps; none without --every.
+// One query per fragment of local steps; none without --every.
 std::vector<planner::PlanQuery> slices_of(const planner::PlanQuery& whole, const planner::Windows& windows,
                                           const Scene& scene, const SimulateArgs& args) {
   std::vector<planner::PlanQuery> out;
@@ -74,10 +74,10 @@ std::vector<planner::PlanQuery> slices_of(const planner::PlanQuery& whole, const
   return out;
 }
 
-// The plans of each policy, the first one in front.
+// The plans of all policies; --policy comes first.
 struct Plans {
   std::vector<planner::Planned> of;
-  std::vector<planner::WindowsPlan> windows;  // with --every: what these are the means of
+  std::vector<planner::WindowsPlan> windows;  // with --every: the plans that these are the means of
 };
 Result<Plans> plans_of(const PlanArgs& args, const planner::PlanQuery& query,
                        std::span<const planner::PlanQuery> slices, const planner::Windows& windows) {
@@ -164,12 +164,13 @@ std::string members_text(const planner::PlanQuery& q, const std::vector<std::siz
                      least == most ? "" : fmt::format(" to {}", most), first);
 }
 
-// "+0.014"; what rounds to nothing has no sign of its own.
+// "+0.014"; a change that rounds to zero is shown as "+0.000".
 std::string change_text(double ms) {
   const std::string text = fmt::format("{:+.3f}", ms);
   return text == "-0.000" ? "+0.000" : text;
 }
 
+// The text of --why: the bottleneck, then for each class of tensors the change of the step with another choice.
 Result<std::string> why_text(const planner::PlanQuery& q, const planner::Planned& p, Json& json) {
   const Result<planner::Bounds> bounds = planner::bounds_of(q, p);
   if (!bounds.ok()) return bounds.status();
@@ -238,7 +239,7 @@ Result<Report> run_plan(const PlanArgs& args) {
   if (!made.ok()) return made.status();
   const std::vector<planner::Planned>& plans = made->of;
   const planner::Planned& best = plans[0];
-  // Pictures and reasons are of one exchange: of a window, where there are windows.
+  // Pictures and reasons show one exchange: with --every, that of one window.
   const planner::PlanQuery& shown_question = slices.empty() ? *query : slices[0];
   const planner::Planned& shown = slices.empty() ? best : made->windows[0].slices[0];
   Report report;

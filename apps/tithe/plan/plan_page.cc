@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The HTML page of `tithe plan --html`: the timelines of the plan and of the best bf16 on one time scale, then the
+// rules and the buckets.
 #include "plan_page.h"
 
 #include <fmt/format.h>
@@ -22,7 +24,7 @@ Result<std::string> plan_page(const std::string& title, const planner::PlanQuery
   const Seconds longest = std::max(planned.outcome.step, planned.bf16.step);
   for (const Step& s : {Step{fmt::format("planned by {}", planned.policy), &planned.rules},
                         Step{planned.bf16.name + ", the best bf16 here", &planned.bf16.rules}}) {
-    if (s.rules == &planned.bf16.rules && planned.bf16.on_devices) continue;  // it is no session's
+    if (s.rules == &planned.bf16.rules && planned.bf16.on_devices) continue;  // no session can run it
     const Result<sim::Outcome> out = planner::simulate(query, *s.rules, true);
     if (!out.ok()) return out.status();
     body += fmt::format("<h2>{}: {:.3f} ms, {:.3f} MB sent</h2>\n{}", escaped(s.title), out->step * 1e3,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws rank 0's step as SVG: one row per kind of work, one bar per bucket and interval.
 #include "plan_timeline.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 using sim::Seconds;
 
 constexpr double kWidth = 1000, kLeft = 90, kRight = 60, kRow = 26, kGap = 8, kAxis = 40;
-constexpr double kLetter = 6.2;  // about the width of one
+constexpr double kLetter = 6.2;  // approximate width of a character
 
 struct Row {
   std::string_view name, color, doc;
@@ -48,7 +49,7 @@ Seconds ready_of(const planner::Job& job, std::size_t bucket) {
   return job.tensors[job.bucket_ends[bucket] - 1].ready;
 }
 
-// One picture while it is drawn.
+// A picture under construction.
 class Timeline {
  public:
   explicit Timeline(double last) : last_(last) {}
@@ -56,7 +57,8 @@ class Timeline {
   double x(Seconds t) const { return kLeft + ms(t) / last_ * (kWidth - kLeft - kRight); }
   static double y(std::size_t row) { return static_cast<double>(row) * (kRow + kGap); }
 
-  // Neighbours of one row belong to different buckets: one is dark, the next one light. A number stands where it fits.
+  // Adjacent bars of a row belong to different buckets: one is dark, the next one light. The number is shown if it
+  // fits.
   void bar(std::size_t row, std::size_t bucket, Seconds begin, Seconds end, std::string_view doing) {
     const double from = x(begin), width = std::max(0.2, x(end) - from);
     svg_ += fmt::format(
@@ -84,13 +86,14 @@ class Timeline {
   }
 
  private:
-  double last_;  // of the axis, ms
+  double last_;  // end of the axis, ms
   std::string svg_;
-  std::string texts_;                             // above all bars
-  std::array<double, kRows.size()> free_from_{};  // of labels
+  std::string texts_;                             // drawn above all bars
+  std::array<double, kRows.size()> free_from_{};  // end of the last label in each row
 };
 
-// When a row was at work for a bucket, in order. Pieces that nearly touch are one: a page of a large model stays small.
+// The intervals in which a row works on a bucket, in order. Intervals that nearly touch are merged, to keep the page of
+// a large model small.
 struct Span {
   Seconds begin, end;
   std::size_t bucket;
@@ -124,7 +127,7 @@ std::string timeline_svg(const planner::PlanQuery& q, const sim::Outcome& out, S
   t.text((kLeft + kWidth - kRight) / 2, kDown + 32, "middle", "ms since the step began");
   for (std::size_t r = 0; r < kRows.size(); ++r)
     t.text(kLeft - 8, Timeline::y(r) + kRow * 0.65, "end", kRows[r].name);
-  // A bucket's share of computing ends where its last gradient is ready; forward belongs to the first.
+  // A bucket's share of the computation ends when its last gradient is ready; forward is part of the first one.
   Seconds from = 0;
   for (std::size_t b = 0; b < q.job.bucket_ends.size(); ++b) {
     const Seconds to = b + 1 == q.job.bucket_ends.size() ? q.job.compute : ready_of(q.job, b);

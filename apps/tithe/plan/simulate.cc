@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe simulate: what a training step would take on a cluster that need not exist, by the engine's own steps.
+// tithe simulate: predicts a training step on a cluster that need not exist, with the engine's own programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,7 +25,7 @@ constexpr double kBitsPerByte = 8;
 std::pair<double, double> band_ms(const Answer& answer) {
   static const bench::TruthBand band = bench::truth_band(bench::truth_cases());
   const sim::Seconds step = answer.outcome.step;
-  // A step is never shorter than its computing, which is given.
+  // A step is never shorter than its computation, which is given.
   return {std::max(answer.compute, step * band.low) * 1e3, step * band.high * 1e3};
 }
 
@@ -46,7 +46,7 @@ Json json_of(const Answer& a) {
           {"cpu_s_per_rank", a.outcome.processor},
           {"busiest_link", a.outcome.busiest},
           {"busiest_link_ms", a.outcome.carried_most * 1e3},
-          {"lanes", a.outcome.lanes},  // of a rank, for computing
+          {"lanes", a.outcome.lanes},  // compute lanes of a rank
           {"ranks_simulated", a.outcome.ranks},
           {"exchange_ms", a.exchange > 0 ? Json(a.exchange * 1e3) : Json()}};  // of local steps
 }
@@ -73,7 +73,7 @@ std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
                      cluster.hosts().size(), cluster.name(), scene.source);
 }
 
-// The sizes that nobody measured, and where the bands come from.
+// Notes on assumed payload sizes, and on the origin of the ranges.
 std::string notes(const Scene& scene, std::span<const Answer> answers) {
   std::string text;
   if (const std::vector<std::string> sizes = assumed_sizes(scene, answers); !sizes.empty())
@@ -86,7 +86,7 @@ std::string notes(const Scene& scene, std::span<const Answer> answers) {
                     band.low, band.high, band.cases);
 }
 
-// The same on one line.
+// The same text on one line.
 std::string scene_line(std::string text) {
   text.pop_back();
   text.replace(text.find('\n'), 1, "; ");
@@ -125,7 +125,7 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
   return report;
 }
 
-// Where the points of a sweep lie.
+// Sets the points of a sweep.
 void set_points(const Scene& scene, const SimulateArgs& args, Sweep& sweep) {
   if (args.sweep == "bandwidth") {
     sweep.at = {0.1, 0.3, 1, 3, 10, 30, 100};
@@ -154,10 +154,10 @@ Result<Answer> simulate_point(const Scene& scene, Setting setting, const Simulat
   return simulate_one(scene, setting, cluster, args, false);
 }
 
-// One line for each setting whose step no faster link would shorten much.
+// A warning for each setting whose step a faster link would hardly shorten.
 std::string beside_the_link(const Scene& scene, const Sweep& sweep) {
-  constexpr double kBound = 0.5;    // of the exposed time: the link works for less of it
-  constexpr double kLittle = 0.05;  // of the computing
+  constexpr double kBound = 0.5;    // of the exposed time: the link is busy for less
+  constexpr double kLittle = 0.05;  // of the computation
   const auto bound = [&](const Answer& a) {
     return a.outcome.exposed > kLittle * a.compute && a.outcome.carried_most < kBound * a.outcome.exposed;
   };
@@ -183,6 +183,7 @@ std::string beside_the_link(const Scene& scene, const Sweep& sweep) {
          "; --profile of the hosts themselves, or --cluster with cores of their own, has other costs\n";
 }
 
+// Simulates all settings at all points of the sweep.
 Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Sweep sweep;
   set_points(scene, args, sweep);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures and pages of `tithe simulate`: curves of a sweep, and where the time of settings goes.
+// The figures and pages of `tithe simulate`: curves of a sweep, and bars with the time of settings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::string color(std::size_t k) { return std::string(kColors[k % std::size(kCol
 
 double to_ms(sim::Seconds s) { return s * 1e3; }
 
-// The part of an axis that is shown, and where along it a value stands: 0 to 1.
+// The range of an axis; maps a value to its position, 0 to 1.
 class Axis {
  public:
   Axis(double low, double high, bool log) : log_(log), low_(at(low)), high_(at(high)) {
@@ -32,7 +32,7 @@ class Axis {
   double low_, high_;
 };
 
-// Powers of ten from below `least` to beyond `most`.
+// Powers of ten from below `least` to above `most`.
 std::vector<double> decades(double least, double most) {
   std::vector<double> out{std::pow(10, std::floor(std::log10(least)))};
   while (out.back() < most) out.push_back(10 * out.back());
@@ -58,7 +58,7 @@ Figure sweep_figure(const Sweep& sweep) {
       least = std::min(least, to_ms(a.outcome.step));
       most = std::max(most, to_ms(a.outcome.step));
     }
-  constexpr double kManyTimes = 20;  // what is so far apart stands on a logarithmic axis
+  constexpr double kManyTimes = 20;  // a larger ratio uses a logarithmic axis
   const bool log = most > kManyTimes * least;
   const std::vector<double> ticks = log ? decades(least, most) : round_ticks(most);
   const Axis across(sweep.at.front(), sweep.at.back(), true), up(ticks.front(), ticks.back(), log);
@@ -91,7 +91,7 @@ Figure sweep_figure(const Sweep& sweep) {
   return f;
 }
 
-// Each setting's step as computing and what is exposed after it; below, what went on meanwhile.
+// Each setting's step as computation and exposed time; below it, concurrent costs.
 Figure compare_figure(const std::vector<Answer>& answers) {
   constexpr double kPlotLeft = 230, kPlotRight = 110, kPlotTop = 36, kPlotBottom = 30, kPlotAcross = 520,
                    kThick = 16, kThin = 6, kEach = 62;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Resolves the options of `tithe simulate` to a model, a cluster, costs and settings, and simulates one setting.
 #include "simulate_setting.h"
 
 #include <fmt/format.h>
@@ -34,7 +35,7 @@ Result<sim::Cluster> open_cluster(const std::string& name) {
                                             suggest(name, names)));
 }
 
-// "4x8": hosts, and ranks on each. Without it each rank has a host of its own.
+// --hosts "4x8": hosts, and ranks per host. Without it, each rank has its own host.
 Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
                              const std::optional<sim::Profile>& profile) {
   int hosts = args.ranks, each = 1;
@@ -61,7 +62,7 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
       .with_name(args.link);
 }
 
-// A plan is a list of parts, and the time that their steps take grows with the square of how many there are.
+// The simulation's time grows with the square of the number of parts.
 Status check_parts(const Scene& scene, const Choices& choices) {
   constexpr std::size_t kMostParts = 1 << 14;  // some twenty seconds
   double parts = 0;
@@ -113,7 +114,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   if (!cluster.ok()) return cluster.status();
   if (args.ranks > 0) cluster = cluster->sized(args.ranks);
   if (!cluster.ok()) return cluster.status();
-  TITHE_TRY(sim::check_ranks(*cluster));  // before a strategy is looked for
+  TITHE_TRY(sim::check_ranks(*cluster));  // before strategies are examined
   scene.cluster = std::move(*cluster);
   scene.source = "assumed, not measured here: give a --profile (tithe profile) of the machines";
   if (profile) {
@@ -154,6 +155,7 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
   return out;
 }
 
+// Codecs with data-dependent sizes for which the costs have no measured share.
 std::vector<std::string> assumed_sizes(const Scene& scene, std::span<const Answer> answers) {
   std::vector<std::string> out;
   for (const Answer& a : answers)

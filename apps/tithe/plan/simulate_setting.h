@@ -17,35 +17,35 @@ struct SimulateArgs {
   std::string model, cluster, link, hosts, tell_link, transport, profile, choices_file, sweep, trace, html;
   std::vector<std::string> compare;
   SessionOptions session;
-  int ranks = 0;  // 0: those of the cluster
-  int every = 0, fragments = 1,
-      delay = 0;  // of local steps (simulate_windows.h); 0: every step is synchronised
+  int ranks = 0;  // 0: as in the cluster
+  // Local steps (simulate_windows.h). every = 0: each step is synchronised.
+  int every = 0, fragments = 1, delay = 0;
   double bucket_cap_mb = 25;
   bool foreign_profile = false;
 };
 
-// The model, cluster and costs that the options name, read and checked once.
+// The model, cluster and costs that the options name.
 struct Scene {
   bench::ModelList model;
   sim::Cluster cluster;
   sim::Costs costs;
-  std::string source;     // of the costs, in words
-  bool measured = false;  // they are a profile's
+  std::string source;     // description of the costs' origin
+  bool measured = false;  // from a profile
 };
 Result<Scene> scene_of(const SimulateArgs& args);
 
-// One setting: "onebit", "dgc:ratio=0.01@gather"; or the options' own.
+// One setting: "onebit", "dgc:ratio=0.01@gather"; or that of the options.
 struct Setting {
   std::string label;
   SessionOptions session;
 };
 Result<std::vector<Setting>> settings_of(const SimulateArgs& args);
 
-// How many times as fast as its file says the cluster's devices compute the model: the cluster may know its step.
+// The speed of the cluster's devices relative to the model's file; the cluster may state the model's step.
 double speed_of(const Scene& scene, const sim::Cluster& cluster);
 
-// The step that a model makes of a setting, bucket by bucket as DistributedDataParallel fills them. Its sessions are
-// told `tell_link` as their link; empty: the cluster's; "none": nothing.
+// The workload of a step under a setting, with buckets as DistributedDataParallel fills them. The sessions' link option
+// is `tell_link`; empty: the cluster's link; "none": no link.
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                   double bucket_cap_mb, const std::string& tell_link);
 
@@ -55,32 +55,32 @@ struct Answer {
   double rate = 0;     // bytes per second of the first host's link
   double compute = 0;  // seconds
   sim::Outcome outcome;
-  std::vector<Spec> specs = {};  // of its parts, each once
-  double exchange = 0;           // of local steps: seconds that the longest exchange takes
+  std::vector<Spec> specs = {};  // of its parts, without duplicates
+  double exchange = 0;           // local steps: seconds of the longest exchange
   double efficiency() const { return outcome.step > 0 ? compute / outcome.step : 1; }
 };
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                             const SimulateArgs& args, bool events);
 
-// Codecs among these whose payloads depend on the gradients, and whose sizes nobody measured: those of codec/typical.h
-// stand for them.
+// The codecs among these whose payload size depends on the gradients and was not measured; the sizes of codec/typical.h
+// are used for them.
 std::vector<std::string> assumed_sizes(const Scene& scene, std::span<const Answer> answers);
 
-// Milliseconds between which 8 of 10 such steps are to be expected (bench/results/truth.md).
+// The range in milliseconds that contains 8 of 10 such steps (bench/results/truth.md).
 std::pair<double, double> band_ms(const Answer& answer);
 
 // The trace of rank 0's step in Chrome's format.
 std::string chrome_trace(const Answer& answer);
 
-// Settings over something: a row of answers for each point.
+// Results of all settings for each value of a swept quantity.
 struct Sweep {
   std::string unit;
   std::vector<double> at;
   std::vector<std::vector<Answer>> answers;
 };
 
-// simulate_figure.cc: HTML pages that refer to nothing outside. A sweep's page has a curve per setting; a comparison's
-// page has bars of where each setting's time goes.
+// Self-contained HTML pages (simulate_figure.cc). A sweep's page has one curve per setting; a comparison's page has
+// bars with the time of each setting.
 std::string sweep_page(const std::string& title, const std::string& about, const Sweep& sweep);
 std::string compare_page(const std::string& title, const std::string& about,
                          const std::vector<Answer>& answers);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Local steps in the simulator: each fragment's exchange is simulated alone, and the time that `delay` iterations of
+// computation do not hide is spread over the window.
 #include "simulate_windows.h"
 
 #include <fmt/format.h>

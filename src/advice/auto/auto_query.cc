@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds a planner query from a session's context, and measures codecs at the sizes of the job.
 #include "advice/auto/auto_query.h"
 
 #include <algorithm>
@@ -11,7 +12,8 @@ namespace {
 
 constexpr std::size_t kSizes[] = {std::size_t{1} << 12, std::size_t{1} << 16, std::size_t{1} << 20};
 
-// These rules, then the default for tensors that match none. Small tensors need no rule: they are uncompressed.
+// The rules, then the session's default for tensors that match none. Small tensors need no rule: they are sent
+// uncompressed.
 std::vector<Rule> in_full(std::vector<Rule> rules, const Usual& usual) {
   const auto takes_all = [](const Rule& r) {
     return r.match == "*" && r.least == 0 && r.most == kMostValues;

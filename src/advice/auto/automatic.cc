@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advisor of a session with codec "auto": facts of its rounds, when to plan (watch.h), what to plan (decide.h).
+// The advisor of a session with codec "auto": it collects facts about rounds, and decides when (watch.h) and what
+// (decide.h) to plan.
 //
-// Threads: handed() on the thread of sync(); round_over(), not_proposed() and restored() on that of commit(); planning
-//          aside; messages() and decided() on any.
-// Locks    mutex_, then facts_mutex_. None is held while a plan is made.
+// Threads: handed() runs on the thread of sync(); round_over(), not_proposed() and restored() on that of commit();
+// planning in the background; messages() and decided() on any thread.
+// Locks: mutex_ before facts_mutex_. Neither is held while a plan is made.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,7 +26,7 @@
 namespace tithe::automatic {
 namespace {
 
-constexpr std::size_t kMostText = 300;  // of what is said in one line
+constexpr std::size_t kMostText = 300;  // longest text in one log line
 
 class Automatic final : public engine::Advisor {
  public:
@@ -62,7 +63,7 @@ class Automatic final : public engine::Advisor {
     if (next == Watch::Next::kPlan) {
       AutoQuery auto_query = make_auto_query();
       lock.unlock();
-      plan_aside(std::move(auto_query));  // without lanes it is made before this returns
+      plan_aside(std::move(auto_query));  // without lanes the plan is made before this returns
       return {};
     }
     if (next != Watch::Next::kPropose) return {};
@@ -70,8 +71,8 @@ class Automatic final : public engine::Advisor {
       say(fmt::format("auto: a step takes {:.1f} ms with this plan, more than before: goes back",
                       1e3 * watch_.measured()));
     proposed_ = true;
-    return watch_.wanted() == plain(planned_) ? to_json(planned_)
-                                              : watch_.wanted();  // with reasons, or without
+    // Watch has the rules without reasons; planned_ has them with reasons.
+    return watch_.wanted() == plain(planned_) ? to_json(planned_) : watch_.wanted();
   }
 
   void not_proposed(const Status& why) override {
@@ -117,18 +118,18 @@ class Automatic final : public engine::Advisor {
     std::int64_t began_ns = 0, ended_ns = 0;
   };
 
-  // As Watch compares them.
+  // The form in which Watch compares rules: without reasons.
   static std::string plain(std::vector<Rule> rules) {
     for (Rule& r : rules) r.why.clear();
     return to_json(rules);
   }
   static std::string printed(const std::string& text) { return printable(text, kMostText); }
   void say(std::string line) {
-    constexpr std::size_t kMostLines = 100;  // that nobody asks for
+    constexpr std::size_t kMostLines = 100;  // maximum if nobody reads them
     if (said_.size() < kMostLines) said_.push_back(std::move(line));
   }
 
-  // On which hosts a decision holds.
+  // A description of the hosts for which a decision is valid.
   std::string where() const {
     return fmt::format("{} ranks on hosts {} of {}", context_.usual.world,
                        context_.usual.hosts.text(context_.usual.world), sim::machine_name());
@@ -140,7 +141,7 @@ class Automatic final : public engine::Advisor {
     return facts_.over(at_ns);
   }
 
-  // Takes the outcome of what was proposed.
+  // Handles the outcome of the last proposal.
   void hear(const Proposal& last) {
     if (last.state == Proposal::State::kSwitched) {
       proposed_ = false;
@@ -221,19 +222,19 @@ class Automatic final : public engine::Advisor {
 
   const AutoSpec spec_;
   const engine::AdvisorContext context_;
-  std::optional<sim::Costs> costs_;  // of the background task alone: measured once in a session
+  std::optional<sim::Costs> costs_;  // only used by the background task; measured once per session
 
-  std::mutex facts_mutex_;  // taken by sync(), so held for a moment
+  std::mutex facts_mutex_;  // taken by sync(), so held only briefly
   Facts facts_;
-  std::optional<Sample> sample_{std::in_place};  // until codecs have been measured
+  std::optional<Sample> sample_{std::in_place};  // until the codecs are measured
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all members below
   Watch watch_;
   std::vector<Rule> rules_;    // in force
-  std::vector<Rule> planned_;  // by the last plan
+  std::vector<Rule> planned_;  // of the last plan
   std::optional<Plan> plan_;
   bool proposed_ = false;
-  std::string trouble_;  // that was said last
+  std::string trouble_;  // the last reported error
   std::vector<std::string> said_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions with codec "auto", on links whose rate the test sets: a rank's bytes leave one after the other, at that
-// rate. Which round it happens in depends on the machine; what happens does not.
+// Sessions with codec "auto" on links with a rate that the test sets: a rank's bytes are sent one after the other at
+// that rate. The round of each event depends on the machine; the events do not.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -40,7 +40,7 @@ std::vector<std::unique_ptr<Transport>> slow(int world, const std::atomic<double
   return out;
 }
 
-// Rank r's gradient is r + 1 in every value of "body", so that the mean is known to any codec that keeps one scale.
+// Every value of "body" in rank r's gradient is r + 1, so the mean is exact with any codec that has one scale.
 struct Gradients {
   std::vector<float> body = std::vector<float>(kValues), head = std::vector<float>(100);
 };
@@ -62,7 +62,7 @@ std::string joined(const std::vector<std::string>& lines) {
   return out;
 }
 
-// Steps until rank 0 has said so, or there were `most`; all that it said.
+// Runs steps until `over` accepts rank 0's messages, at most `most` steps. Returns all messages.
 std::string steps_until(Ranks& ranks, const std::function<bool(const std::string&)>& over, int most,
                         std::vector<Gradients>& last) {
   std::string said;
@@ -96,7 +96,7 @@ TEST(SessionAuto, CompressesOnASlowLinkOnAllRanksAlike) {
     EXPECT_EQ(ranks[0].choices(), ranks[1].choices());
     EXPECT_NEAR(last[0].body[7], 1.5, 0.5);
 
-    // A job that starts again begins with the plan.
+    // A restarted job begins with the plan.
     std::vector<std::vector<std::uint8_t>> states;
     for (Rank r = 0; r < 2; ++r) states.push_back(*ranks[r].state());
     Ranks again(slow(2, rate), with("auto:allow=onebit", lanes));
@@ -109,7 +109,7 @@ TEST(SessionAuto, CompressesOnASlowLinkOnAllRanksAlike) {
         again, [](const std::string&) { return false; }, 2, last);
     EXPECT_EQ(last[0].body, last[1].body);
 
-    // Not where its codec is not allowed any longer.
+    // The plan is refused if its codec is no longer allowed.
     Ranks strict(slow(2, rate), with("auto", lanes));
     const Status refused = strict[0].restore(states[0]);
     EXPECT_EQ(refused.code(), Code::kInvalid);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fits the link rate by bisection, since the simulated step falls as the rate grows, and plans for that rate.
 #include "advice/auto/decide.h"
 
 #include <fmt/format.h>
@@ -9,13 +10,14 @@
 namespace tithe::automatic {
 namespace {
 
-constexpr double kSlowest = 1e4;  // bytes per second: from here to kFastest a rate is looked for
-constexpr int kHalvings = 12;     // of its logarithm: to 0.4 %
-constexpr double kHidden = 1.03;  // a step of at most so many times its computing
+// Bytes per second: lower end of the search for the rate; the upper one is kFastest.
+constexpr double kSlowest = 1e4;
+constexpr int kHalvings = 12;     // bisection steps on a logarithmic scale: accurate to 0.4 %
+constexpr double kHidden = 1.03;  // a step of at most this multiple of its computation counts as hidden
 constexpr double kInside = 1e10;  // bytes per second between ranks of one host: assumed
 constexpr Seconds kInsideLatency = 2e-6;
 
-// But for their reasons.
+// True if the rules are equal except for their reasons.
 bool same(std::vector<Rule> a, std::vector<Rule> b) {
   for (std::vector<Rule>* rules : {&a, &b})
     for (Rule& r : *rules) r.why.clear();
@@ -64,7 +66,7 @@ bool loses(std::span<const Rule> rules) {
 Result<sim::Cluster> cluster_at(const AutoQuery& auto_query, double bytes_per_second) {
   const int hosts = auto_query.hosts.count(auto_query.world);
   const int cores = std::max(1, auto_query.cores);
-  // One machine: what ranks send each other is what there is of links.
+  // On one machine, the exchange between its ranks is the only link.
   if (hosts == 1)
     return sim::Cluster::flat(auto_query.world, bytes_per_second, auto_query.latency, cores, true);
   if (hosts == auto_query.world)
@@ -79,6 +81,8 @@ Result<sim::Cluster> cluster_at(const AutoQuery& auto_query, double bytes_per_se
   return sim::Cluster::parse(text, "hosts as found");
 }
 
+// Three outcomes: communication is hidden, so lossy rules give way to the first ones; the current rules stay; or a
+// plan.
 Result<AutoDecision> decide(const AutoQuery& auto_query) {
   const Result<planner::PlanQuery> fastest = query_at(auto_query, kFastest);
   if (!fastest.ok()) return fastest.status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world whose numbers are known: steps are what the simulator says for links of a rate that decide() is not told.
+// A world with known numbers: step times come from the simulator, for links with a rate that decide() does not get.
 #include "advice/auto/decide.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ AutoQuery auto_query(std::initializer_list<const char*> allowed, std::vector<Rul
   return a;
 }
 
-// The time of a step under these rules on such links.
+// The step under these rules on links with this rate.
 Seconds step_of(const AutoQuery& a, std::span<const Rule> rules, double rate) {
   const planner::PlanQuery q{a.job, *cluster_at(a, rate), a.costs, a.allowed};
   const Result<sim::Outcome> out = planner::simulate(q, rules);
@@ -61,7 +61,7 @@ TEST(Decide, TheRateIsFoundUnderAPlanAsWell) {
   AutoQuery a = auto_query({"onebit"});
   const AutoDecision at_first = answer(a, 125e6);
   a.rules = a.in_full = at_first.rules;
-  const AutoDecision slower = answer(a, 12.5e6);  // the link has become ten times as slow
+  const AutoDecision slower = answer(a, 12.5e6);  // the link is ten times slower now
   EXPECT_NEAR(slower.bytes_per_second, 12.5e6, 0.05 * 12.5e6);
 }
 
@@ -90,7 +90,7 @@ TEST(Decide, StaysWhereNothingIsGained) {
   EXPECT_EQ(fast.rules, a.rules);
   EXPECT_NE(fast.verdict.find("stays with bf16"), std::string::npos) << fast.verdict;
 
-  AutoQuery dear = auto_query({"onebit"});  // a codec that takes a second for a million values
+  AutoQuery dear = auto_query({"onebit"});  // a codec that takes a second per million values
   for (auto& [name, codec] : dear.costs.codecs)
     if (name != "fp32" && name != "bf16")
       codec.encode.points = codec.store.points = codec.merge.points = {{1e6, 1.0}};

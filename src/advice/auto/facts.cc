@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// A ring of the last kRounds times per bucket. Invariant: ready_ has one ring per bucket of before_, and its first
+// min(rounds_, kRounds) entries are valid.
 #include "advice/auto/facts.h"
 
 #include <algorithm>
@@ -6,7 +8,7 @@
 namespace tithe::automatic {
 namespace {
 
-constexpr std::size_t kMostLayouts = 64;  // a job that regroups its tensors has left the others for good
+constexpr std::size_t kMostLayouts = 64;  // if there are more, old layouts are dropped
 
 }  // namespace
 
@@ -49,7 +51,7 @@ planner::Job Facts::job(int lanes) const {
   if (known == 0) return job;
   for (std::size_t b = 0; b < before_.size(); ++b) {
     const auto end = ready_[b].begin() + static_cast<std::ptrdiff_t>(known);
-    // A bucket is not ready before the one that was handed over before it.
+    // A bucket is not ready before the bucket submitted before it.
     job.compute = std::max(job.compute, median({ready_[b].begin(), end}));
     for (planner::JobTensor t : layouts_.at(before_[b])) {
       t.ready = job.compute;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The facts that a session's rounds tell of a training step: which tensors are handed over together and when, and what
-// a step takes. A step begins where the one before was committed, so computing is what lies between that and the last
-// bucket.
+// Facts about the training step, observed from a session's rounds: which tensors are submitted together, when, and how
+// long a step takes. A step begins when the previous one is committed, so the compute time is the time from then to the
+// last bucket.
 //
-//   recent    medians over the last kRounds alike
-//   alike     rounds that hand over the same buckets in the same order; where they do not, they are counted anew
-//   steady    once a layout is known, a round allocates nothing
+//   - recent: values are medians over the last kRounds equal rounds.
+//   - alike: rounds are equal if they submit the same buckets in the same order; the count restarts otherwise.
+//   - steady: once a layout is known, a round allocates no memory.
 #include <cstdint>
 #include <map>
 #include <span>
@@ -22,16 +22,16 @@ class Facts {
   static constexpr std::size_t kRounds = 15;
   struct Step {
     Seconds seconds = 0;
-    bool same = false;   // buckets as in the round before
-    bool whole = false;  // its beginning is known
+    bool same = false;   // the same buckets as in the previous round
+    bool whole = false;  // its start is known
   };
-  // `layout`: of keys, sizes and types, in order.
+  // `layout`: a hash of keys, sizes and types, in order.
   void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns);
   Step over(std::int64_t at_ns);
-  // No median reaches back over this: other rules are in force.
+  // Drops all medians, because the rules have changed.
   void forget() { rounds_ = 0; }
 
-  // The job of the rounds that were alike; no tensors where there was none.
+  // The job of the equal rounds; without tensors if there were none.
   planner::Job job(int lanes) const;
 
  private:
@@ -41,9 +41,9 @@ class Facts {
   };
   std::map<std::uint64_t, std::vector<planner::JobTensor>> layouts_;
   std::vector<BucketArrival> now_;           // this round's buckets, in order
-  std::vector<std::uint64_t> before_;        // of the last one
-  std::vector<std::vector<Seconds>> ready_;  // by bucket: of the last rounds, a ring
-  std::size_t rounds_ = 0;                   // alike, so far
+  std::vector<std::uint64_t> before_;        // of the previous round
+  std::vector<std::vector<Seconds>> ready_;  // by bucket: a ring of the last rounds
+  std::size_t rounds_ = 0;                   // number of equal rounds so far
   std::int64_t began_ns_ = -1;
 };
 

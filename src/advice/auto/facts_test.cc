@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-// Rounds of 100 ms; the buckets come 60 and 80 ms after the last commit, and every fifth time 10 ms later.
+// Rounds of 100 ms. Buckets are submitted 60 and 80 ms after the last commit, and 10 ms later in every fifth round.
 void rounds(Facts& facts, int n, std::int64_t& now) {
   const Tensor head{.key = "head", .n = 100, .row = 10}, bias{.key = "bias", .n = 10},
       body{.key = "body", .n = 500};
@@ -27,7 +27,7 @@ TEST(Facts, AreMediansOfStepsAlike) {
   Facts facts;
   std::int64_t now = 5000 * kMs;
   rounds(facts, 1, now);
-  EXPECT_TRUE(facts.job(1).tensors.empty()) << "the first step has no beginning";
+  EXPECT_TRUE(facts.job(1).tensors.empty()) << "the start of the first step is unknown";
   rounds(facts, 30, now);
   const planner::Job job = facts.job(2);
   EXPECT_EQ(job.lanes, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advisor of a session that goes on as it is while TITHE_ADVISE names a file: after kFirst steps alike, what
-// step_advice.h has to say of them goes there, whole. The first of a process's sessions that knows writes.
+// The advisor of a session while TITHE_ADVISE names a file. It changes nothing: after kFirst equal steps it writes the
+// advice of step_advice.h to that file. If a process has several sessions, the first one with a result writes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,6 +33,7 @@ class Observer final : public engine::Advisor {
     sample_->take(bucket);
   }
 
+  // After kFirst equal steps, or after kMostUnlike steps without them, the advice is computed in the background, once.
   std::string round_over(std::int64_t at_ns, const Proposal& /*last*/) override {
     AutoQuery auto_query;
     std::vector<float> gradients;
@@ -74,7 +75,8 @@ class Observer final : public engine::Advisor {
   std::vector<std::string> messages() override { return {}; }
 
  private:
-  // The user has allowed what the job uses now, but for a momentum, which a plan cannot mix with other codecs.
+  // The user has allowed the codec that the job uses now. Exception: momentum, which a plan cannot mix with other
+  // codecs.
   std::vector<Allowance> allowed() const {
     std::vector<Allowance> out = what_.allowed.allowed;
     const auto add = [&](const Spec& spec) {
@@ -112,7 +114,7 @@ class Observer final : public engine::Advisor {
     const std::string beside = what_.path + ".part";
     std::ofstream file(beside);
     file << text << "\n" << std::flush;
-    int why = errno;  // where it failed, before anything else can
+    int why = errno;  // errno of the failed write, before another call changes it
     const bool good = file.good();
     file.close();
     if (good && file && std::rename(beside.c_str(), what_.path.c_str()) == 0) return;
@@ -124,10 +126,10 @@ class Observer final : public engine::Advisor {
 
   const engine::AdviceRequest what_;
   engine::AdvisorContext context_;
-  std::mutex mutex_;  // of all below, and of context_.first
+  std::mutex mutex_;  // guards all members below, and context_.first
   Facts facts_;
   std::optional<Sample> sample_{std::in_place};
-  std::vector<Seconds> steps_;  // alike, in turn
+  std::vector<Seconds> steps_;  // consecutive equal ones
   std::size_t seen_ = 0;
   bool over_ = false;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two buffers: one is filled during a round, the other holds the last complete round.
 #include "advice/auto/sample.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ void Sample::take(std::span<const Tensor> bucket) {
   for (const Tensor& t : bucket) {
     if (t.dtype != DType::kF32) continue;
     seen_ += t.n;
-    if (total_ == 0) continue;  // how many there are is known after a round
+    if (total_ == 0) continue;  // the total is known only after one round
     const double part = std::min(1.0, static_cast<double>(kMost) / static_cast<double>(total_));
     const auto wanted = static_cast<std::size_t>(part * static_cast<double>(t.n));
     const std::size_t n = std::min({(wanted + kBlock - 1) / kBlock * kBlock, t.n, kMost - count_});

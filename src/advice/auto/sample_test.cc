@@ -26,7 +26,7 @@ TEST(AutoSample, HasItsPartOfEveryTensor) {
     sample.take(first);
     sample.take(second);
     sample.round_over();
-    EXPECT_EQ(sample.values().empty(), round == 0);  // when it was not known how many there are
+    EXPECT_EQ(sample.values().empty(), round == 0);  // in the first round the total size is unknown
   }
   const std::vector<float> values = sample.values();
   ASSERT_GT(values.size(), Sample::kMost * 9 / 10);
@@ -57,8 +57,8 @@ TEST(AutoSample, LeavesOutRoundsThatAreNotFiniteAndOtherTypes) {
   EXPECT_EQ(sample.values().back(), 3.0F);
 }
 
-// Gradients that are bf16 values: zip makes less of them than half of what it makes of usual ones, which the cost of a
-// codec that is measured with them has to say.
+// Gradients with bf16 values: zip reduces them to less than half of its result for typical ones, and the measured cost
+// must show this.
 TEST(AutoSample, SizesAreThoseOfTheJob) {
   planner::Job job;
   job.tensors.push_back({"x", 1 << 16, 1 << 16, 0});

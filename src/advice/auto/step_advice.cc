@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Advice for a running job: a plan like decide()'s, plus one with kHint allowed, as numbers and as text.
 #include "advice/auto/step_advice.h"
 
 #include <fmt/format.h>
@@ -37,7 +38,7 @@ std::vector<std::string> lines_of(const Advice& a, const AutoQuery& auto_query) 
           : fmt::format(
                 "Use codec=\"{}\", or the plan as choices=FILE: {:.1f} ms, {:.2f} times as fast as now; {}.",
                 allowed_text(auto_query), a.planned * 1e3, a.step / a.planned, bf16);
-  // The word whether to compress at all goes before how.
+  // Whether to compress at all comes before how.
   if (!a.compresses && !hint) {
     out.push_back(fmt::format("Do not compress: it would not make the step shorter by 5 %. {}", use));
     out.push_back(why);
@@ -54,6 +55,7 @@ std::vector<std::string> lines_of(const Advice& a, const AutoQuery& auto_query) 
 
 }  // namespace
 
+// Like decide(): fits the link rate, then plans for it. Plans once more with kHint allowed, unless it already is.
 Result<Advice> advise(const AutoQuery& auto_query) {
   const Result<planner::PlanQuery> fastest = query_at(auto_query, kFastest);
   if (!fastest.ok()) return fastest.status();

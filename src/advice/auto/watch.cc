@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The usual order of states is kMeasuring, kPlanning, kProposed, kSettling, kWatching. kPlanning leads straight to
+// kWatching if there is no better plan; kSettling and kWatching lead back to kPlanning, or kSettling to kProposed to
+// restore earlier rules. If the buckets change, the machine returns to kMeasuring, during planning after the answer.
 #include "advice/auto/watch.h"
 
 #include <algorithm>
@@ -68,11 +71,11 @@ Watch::Next Watch::step(Seconds seconds, bool same) {
   }
 }
 
-// The first steps under new rules.
+// Evaluates the first steps under new rules.
 Watch::Next Watch::settled() {
   measured_ = median_from(steps_, kSkipNew);
   tried_[rules_] = measured_;
-  if (back_) {  // the best that was tried, once more
+  if (back_) {  // the best earlier rules, restored
     back_ = false;
     watch(measured_);
     return Next::kNothing;
@@ -87,7 +90,7 @@ Watch::Next Watch::settled() {
     return Next::kPropose;
   }
   const bool off = measured_ > (1 + kOff) * predicted_ || measured_ < predicted_ / (1 + kOff);
-  if (off && !replanned_) {  // these steps say more of the links than those before
+  if (off && !replanned_) {  // these steps say more about the links than earlier ones
     replanned_ = true;
     state_ = State::kPlanning;
     return Next::kPlan;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// When codec "auto" plans, and what becomes of a plan: a state machine fed with what steps took. It measures, plans and
-// sends nothing itself, so the same numbers have the same decisions everywhere.
+// Decides when codec "auto" plans, and whether it keeps a plan: a state machine driven by step times. It measures,
+// plans and sends nothing itself, so the same numbers give the same decisions everywhere.
 //
-//   measure   the first steps are measured as they are; then a plan is asked for
-//   settle    the first steps under a plan are measured too. One that lasts longer than what was tried before it gives
-//             way to the best of that; what is measured goes before what was predicted
-//   watch     what these steps took is what is expected from then on. Where kLeave steps but a fifth are off by kOff to
-//             the same side, a plan is asked for again, and what was tried before counts no longer
-//   ends      between two such changes every set of rules is tried once: rules that were slower are not taken again
+//   - measure: the first steps run with the initial rules. Then the machine asks for a plan.
+//   - settle: the first steps under a plan are measured too. If a step takes longer than under an earlier set of rules,
+//     the machine returns to the best one. Measurements override predictions.
+//   - watch: the measured step becomes the expected one. If, of the last kLeave steps, at least four fifths deviate by
+//     kOff to the same side, the machine asks for a new plan and forgets earlier results.
+//   - ends: between two such changes each set of rules is tried at most once: slower rules are not taken again.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,48 +18,48 @@ namespace tithe::automatic {
 
 using Seconds = double;
 
-inline constexpr std::size_t kFirst = 20;  // steps that are measured before a plan
-inline constexpr std::size_t kSkip =
-    5;  // of these, whose times do not count: connections, pages, new buckets
-inline constexpr std::size_t kSettle = 12;  // steps under a plan
-inline constexpr std::size_t kSkipNew = 2;  // of these: what was owed goes out
+inline constexpr std::size_t kFirst = 20;  // steps measured before a plan
+inline constexpr std::size_t kSkip = 5;  // of these, not counted: connections, first page faults, new buckets
+inline constexpr std::size_t kSettle = 12;  // steps measured under a plan
+inline constexpr std::size_t kSkipNew = 2;  // of these, not counted: residuals of the old rules are sent
 inline constexpr std::size_t kLeave = 50;
-inline constexpr std::size_t kMostUnlike = 200;  // steps in which buckets were never the same for kFirst
+// Give up after this number of steps if kFirst equal steps in a row did not occur.
+inline constexpr std::size_t kMostUnlike = 200;
 inline constexpr double kOff = 0.2;
-inline constexpr double kWorse = 1.02;  // of a step that was measured: what lasts longer gives way
+inline constexpr double kWorse = 1.02;  // of a measured step: a longer step loses against it
 
-Seconds median(std::vector<Seconds> of);  // 0 for none
+Seconds median(std::vector<Seconds> of);  // 0 for an empty list
 
 class Watch {
  public:
   enum class State : std::uint8_t { kMeasuring, kPlanning, kProposed, kSettling, kWatching };
   enum class Next : std::uint8_t {
     kNothing,
-    kPlan,     // planned() or failed() is the answer; the step to plan for is measured()
-    kPropose,  // wanted(); switched() or refused() is the answer
-    kUnlike    // no two steps hand over the same buckets: said once
+    kPlan,     // answer with planned() or failed(); measured() is the step to plan for
+    kPropose,  // propose wanted(); answer with switched() or refused()
+    kUnlike    // no kFirst equal steps in a row; returned once
   };
 
   explicit Watch(std::string rules) : rules_(std::move(rules)) {}
-  // From a state: rules in force, and what a step took under them.
+  // Restores from a saved state: the current rules and the step under them.
   void resume(std::string rules, Seconds expected);
-  // The same, but nothing is known of a step: measures.
+  // The same without a known step: measures again.
   void restart(std::string rules);
 
-  // A step is over. `same`: it handed over what the one before did.
+  // A step has ended. `same`: it submitted the same buckets as the previous one.
   Next step(Seconds seconds, bool same);
-  // A plan: rules, and what a step should take under them.
+  // A plan: its rules and the predicted step.
   Next planned(std::string rules, Seconds predicted);
-  void failed();  // there is none: the rules stay
+  void failed();  // there is no plan: the rules stay
   void switched();
   void refused();
 
   State state() const { return state_; }
   const std::string& rules() const { return rules_; }    // in force
   const std::string& wanted() const { return wanted_; }  // to be proposed
-  Seconds measured() const { return measured_; }  // a step under rules(), the last time that it counted
-  Seconds expected() const { return expected_; }  // 0: not known yet
-  bool gave_way() const { return back_; }         // wanted() was measured before, and is to come back
+  Seconds measured() const { return measured_; }         // the last measured step under rules()
+  Seconds expected() const { return expected_; }         // 0: not known yet
+  bool gave_way() const { return back_; }                // wanted() was measured before and is to be restored
 
  private:
   void measure();
@@ -70,10 +70,10 @@ class Watch {
   State state_ = State::kMeasuring;
   std::string rules_, wanted_;
   Seconds measured_ = 0, predicted_ = 0, expected_ = 0;
-  std::vector<Seconds> steps_;            // of this state; of kWatching the last kLeave, oldest first
-  std::map<std::string, Seconds> tried_;  // by rules: a step, since the world changed
-  std::size_t unlike_ = 0;                // steps of kMeasuring that did not come to a plan
-  bool again_ = false;                    // buckets changed while a plan was made: it is of no use
+  std::vector<Seconds> steps_;            // of this state; in kWatching the last kLeave, oldest first
+  std::map<std::string, Seconds> tried_;  // measured step by rules, since the last change of the environment
+  std::size_t unlike_ = 0;                // steps in kMeasuring without a plan
+  bool again_ = false;                    // the buckets changed while a plan was made, so the plan is useless
   bool replanned_ = false, back_ = false;
 };
 

@@ -9,12 +9,12 @@ namespace {
 using Next = Watch::Next;
 using State = Watch::State;
 
-// A job whose step takes so long under each set of rules, with one in seven late. What it asks for is answered as the
-// engine and a planner would, at once.
+// A job with a fixed step time per set of rules; one step in seven is slow. It answers the requests of Watch at once,
+// like the engine and a planner.
 struct Job {
-  std::map<std::string, Seconds> steps;      // by rules
-  std::map<std::string, Seconds> predicted;  // by rules; as it is where none is said
-  std::string plan = "plan";                 // what the planner says
+  std::map<std::string, Seconds> steps;      // step time by rules
+  std::map<std::string, Seconds> predicted;  // predicted step time by rules; default: the true one
+  std::string plan = "plan";                 // the planner's answer
   Watch watch{"raw"};
   int plans = 0, switches = 0;
   int number = 0;
@@ -44,12 +44,12 @@ TEST(Watch, MeasuresPlansAndSwitches) {
   EXPECT_EQ(job.plans, 0);
   job.step();
   EXPECT_EQ(job.watch.rules(), "plan");
-  EXPECT_DOUBLE_EQ(job.watch.measured(), 0.1);  // late ones do not count
+  EXPECT_DOUBLE_EQ(job.watch.measured(), 0.1);  // slow steps do not count
   job.run(kSettle + kSkipNew);
   EXPECT_EQ(job.watch.state(), State::kWatching);
   EXPECT_DOUBLE_EQ(job.watch.expected(), 0.05);
   job.run(1000);
-  EXPECT_EQ(job.plans, 1) << "nothing has changed";
+  EXPECT_EQ(job.plans, 1) << "the step time has not changed";
 }
 
 TEST(Watch, FirstStepsDoNotCount) {
@@ -88,11 +88,11 @@ TEST(Watch, ALinkThatChangesIsAnswered) {
 TEST(Watch, StepsThatWanderAreNoChange) {
   Job job{.steps = {{"raw", 0.1}, {"plan", 0.05}}, .predicted = {}};
   job.run(200);
-  for (int k = 0; k < 500; ++k) {  // half of them late by two thirds
+  for (int k = 0; k < 500; ++k) {  // every second step takes two thirds longer
     job.steps["plan"] = k % 2 == 0 ? 0.05 : 0.083;
     job.step();
   }
-  job.steps["plan"] = 0.059;  // and 18 % are within what is expected
+  job.steps["plan"] = 0.059;  // a deviation of 18 % is accepted
   job.run(500);
   EXPECT_EQ(job.plans, 1);
 }
@@ -132,7 +132,7 @@ TEST(Watch, OtherBucketsAreMeasuredAnew) {
   for (std::size_t k = 0; k + 2 < kFirst; ++k) EXPECT_EQ(watch.step(0.2, true), Next::kNothing);
   EXPECT_EQ(watch.step(0.2, true), Next::kPlan);
   EXPECT_DOUBLE_EQ(watch.measured(), 0.2);
-  EXPECT_EQ(watch.step(0.2, false), Next::kNothing);  // while it is planned: the plan is for other buckets
+  EXPECT_EQ(watch.step(0.2, false), Next::kNothing);  // during planning: the plan is for other buckets
   EXPECT_EQ(watch.planned("plan", 0.1), Next::kNothing);
   EXPECT_EQ(watch.state(), State::kMeasuring);
 }
@@ -171,7 +171,7 @@ TEST(Watch, GoesOnFromAState) {
   watch.resume("plan", 0.05);
   int plans = 0;
   for (int k = 0; k < 500; ++k) plans += watch.step(0.052, true) == Next::kPlan ? 1 : 0;
-  EXPECT_EQ(plans, 0) << "it begins with what was decided";
+  EXPECT_EQ(plans, 0) << "the restored rules and step are used";
   EXPECT_EQ(watch.rules(), "plan");
   for (std::size_t k = 0; k < kLeave && plans == 0; ++k)
     plans += watch.step(0.2, true) == Next::kPlan ? 1 : 0;

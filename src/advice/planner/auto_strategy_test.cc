@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategy "auto" beside every strategy that it may take, in the simulator: clusters x models x codecs.
+// Compares strategy "auto" with every strategy that it may choose, in the simulator: clusters x models x codecs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ struct Model {
   std::vector<std::size_t> sizes;
 };
 
-// Few large tensors; blocks of a transformer; many small ones between those of a convnet.
+// A model with few large tensors, one with transformer blocks, and one with many small tensors, as in a convnet.
 std::vector<Model> models() {
   Model mlp{"mlp", {4'000'000, 2000, 4'000'000, 2000, 20'000, 10}};
   Model blocks{"blocks", {}}, convnet{"convnet", {}};
@@ -47,7 +47,7 @@ std::vector<Model> models() {
 
 constexpr std::size_t kBucketValues = 6'250'000;
 
-// The step without computing, in which all is ready at once: what is left is what strategies differ in.
+// A step without computation, with all tensors ready at once, so that only the strategies differ.
 Result<Seconds> step(const Net& net, const Model& model, const char* codec, std::string_view strategy,
                      bool link, int lanes) {
   const double rate = net.gbit * 1e9 / 8;
@@ -57,7 +57,7 @@ Result<Seconds> step(const Net& net, const Model& model, const char* codec, std:
               .strategy = find_strategy(strategy),
               .world = cluster.world(),
               .hosts = cluster.shared()};
-  if (link) usual.link = {rate, net.latency + 25e-6};  // and what ranks do with a frame
+  if (link) usual.link = {rate, net.latency + 25e-6};  // plus the ranks' work for a frame
   const Choices choices = Choices::of(usual);
   sim::Workload work;
   work.lanes = lanes;
@@ -78,7 +78,7 @@ Result<Seconds> step(const Net& net, const Model& model, const char* codec, std:
   return out->step;
 }
 
-// How much longer it takes than the best of the strategies that it may take, by cell of the grid, in order.
+// The step of "auto" relative to the best strategy that it may choose, for each cell of the grid, in order.
 std::vector<double> ratios(std::span<const Net> nets, bool link, int lanes = 1) {
   std::vector<double> out;
   for (const char* codec : {"fp32", "fp8", "onebit", "topk:ratio=0.01"})
@@ -122,7 +122,7 @@ TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
   EXPECT_FALSE(rings("fp8:format=e5m2", 4));
 }
 
-// Sums in a tree of four to seven ranks are rounded three times; `server` rounds twice, `gather` once.
+// In a tree of four to seven ranks, sums are rounded three times; `server` rounds twice, `gather` once.
 TEST(AutoStrategy, NoTreeRoundsSumsOfFewBitsThreeTimes) {
   for (const char* codec : {"onebit", "eden:bits=2", "topk:ratio=0.01"})
     for (const int world : {4, 5, 6, 7}) {
@@ -146,7 +146,7 @@ TEST(AutoStrategy, OfWaysThatTakeAsLongOneThatAddsInTheOrderOfRanksIsTaken) {
   EXPECT_EQ(plan::best_option(std::span(options).first(1), 1'000'000).strategy->name, "tree");
 }
 
-// A tree has few frames, so parts were cut off for it which `server` then took with many.
+// Part sizes must suit the strategy that is chosen: a tree has few frames per part, `server` many.
 TEST(AutoStrategy, TensorsHaveFramesOfTheirOwnWhereTheWayThatIsTakenIsWorthThem) {
   const Choices choices = Choices::of({.spec = *parse_spec("fp32"), .world = 16, .link = {3.125e9, 50e-6}});
   EXPECT_GT(choices.min_values(), 100'000U);
@@ -156,8 +156,8 @@ TEST(AutoStrategy, IsNearTheBestWhereTheLinkIsSaid) {
   EXPECT_LE(ratios(nets({0.1, 1, 10, 25}), true).back(), 1.1);
 }
 
-// Nobody tells it how many lanes ranks have: it takes them to have one, as a session has that is not told.
-// hosts sent fp32 inside hosts of eight ranks, which took twice as long as a ring of fp8 over all ranks.
+// The number of lanes is not given, so one lane is assumed, as in a session without the option. With fp32 inside hosts
+// of eight ranks, `hosts` would take twice as long as a ring of fp8 over all ranks.
 TEST(AutoStrategy, TakesACodecInsideHostsWhereTheLinkThereIsSlow) {
   const auto inside = [](std::string_view codec, std::string_view link) {
     const Choices choices = Choices::of({.spec = *parse_spec(codec),
@@ -172,10 +172,10 @@ TEST(AutoStrategy, TakesACodecInsideHostsWhereTheLinkThereIsSlow) {
                              kFast = "1Gb/s+30us, inside 120GB/s+9us";
   EXPECT_EQ(inside("fp8", kSlow), "fp8");
   EXPECT_EQ(inside("eden:bits=3", kSlow), "fp8");
-  EXPECT_EQ(inside("bf16", kSlow), "none") << "a strategy that does not treat hosts apart";
+  EXPECT_EQ(inside("bf16", kSlow), "none") << "the strategy has one level";
   EXPECT_EQ(inside("fp32", kSlow), "none");
-  EXPECT_EQ(inside("fp8:feedback=none", kSlow), "fp32") << "the residual keeps what is lost inside";
-  EXPECT_EQ(inside("fp8", kFast), "fp32") << "no loss that brings nothing";
+  EXPECT_EQ(inside("fp8:feedback=none", kSlow), "fp32") << "loss inside a host needs a residual";
+  EXPECT_EQ(inside("fp8", kFast), "fp32") << "no loss without a gain";
 }
 
 TEST(AutoStrategy, IsNearTheBestWithMoreLanesThanItKnowsOf) {
@@ -193,7 +193,7 @@ TEST(AutoStrategy, IsNearTheBestOverLongWays) {
   EXPECT_GE(share_within(all, 1.1), 0.9);
 }
 
-// Nobody has said what the link is: it is taken to be one of 1 Gbit/s or of a tenth of it.
+// The link is unknown: links of 1 Gbit/s and of a tenth of it are assumed.
 TEST(AutoStrategy, IsNearTheBestOnSlowLinksWhereNothingIsSaid) {
   const std::vector<double> slow = ratios(nets({0.1, 0.3, 1}), false);
   EXPECT_LE(slow.back(), 1.2);

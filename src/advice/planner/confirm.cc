@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Simulates candidates in an order that keeps the work small: each simulation is limited by the best step so far, and
+// estimates skip candidates that are far longer. The number of simulations depends on the query only.
 #include "advice/planner/confirm.h"
 
 #include <fmt/format.h>
@@ -12,11 +14,11 @@
 namespace tithe::planner {
 namespace {
 
-constexpr double kWorthRules = 0.995;  // of a step: what is less of an improvement is not worth further rules
-constexpr double kFar = 1.3;           // times as long, as estimated: what is so far off is not simulated
-constexpr int kFew = 64;               // ranks of which every setting is simulated, however it is estimated
-constexpr std::size_t kWorthSteps = 1'500'000;  // of programs that neighbours are tried with: some seconds
-constexpr std::size_t kRows = 6, kEach = 2;     // of tensors that are alike, and other choices for each
+constexpr double kWorthRules = 0.995;  // of a step: a smaller improvement does not justify further rules
+constexpr double kFar = 1.3;  // an assignment estimated to take longer by this factor is not simulated
+constexpr int kFew = 64;      // up to this number of ranks, every setting is simulated whatever its estimate
+constexpr std::size_t kWorthSteps = 1'500'000;  // program steps simulated for neighbours: some seconds
+constexpr std::size_t kRows = 6, kEach = 2;     // classes of tensors, and other choices for each
 
 }  // namespace
 
@@ -34,7 +36,7 @@ Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, S
 }
 
 Confirm::Confirm(PlanSearch& search) : search_(search) {
-  constexpr std::size_t kWorth = 12'000;  // tensors that are simulated in all
+  constexpr std::size_t kWorth = 12'000;  // tensors simulated in all
   most_ = std::clamp<std::size_t>(kWorth / search.query().job.tensors.size(), 12, 40);
 }
 
@@ -76,7 +78,7 @@ std::size_t Confirm::shortest(bool lossy_too) const {
 
 Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
   struct Guess {
-    bool differ;  // ranks do, so that many are to be simulated
+    bool differ;  // ranks are not symmetric, so many must be simulated
     Seconds judged, least;
     int option;
     bool inside;
@@ -93,17 +95,17 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
                          search_.least_step(number, inside), number, inside});
     }
   }
-  // Settings where one rank stands for all come first: they are quick, and long ones are then not followed far.
+  // Symmetric settings come first: they are quick to simulate, and their times limit the slow ones.
   std::ranges::stable_sort(guesses, {}, [](const Guess& g) { return std::tie(g.differ, g.judged); });
   std::optional<std::size_t> best;
-  Seconds judged = 0;  // of the best: the estimate may be off for all of them alike
+  Seconds judged = 0;  // estimate of the best one: an error common to all estimates cancels out
   Status refused(Code::kInvalid, fmt::format("{}: no strategy takes it", tithe::to_string(spec)));
   for (const Guess& g : guesses) {
     const bool far = g.judged > kFar * std::max(limit, judged);
     if (g.least >= limit || (far && g.differ && search_.query().cluster.world() > kFew)) continue;
     const Assignment all = search_.setting(g.option, g.inside);
     Result<sim::Outcome> out = step_of(search_, all, limit);
-    if (!out.ok()) {  // what no session takes, such as a codec that masks momentum where hosts are shared
+    if (!out.ok()) {  // refused by every session, e.g. a codec that masks momentum with shared hosts
       refused = out.status();
       continue;
     }
@@ -147,6 +149,7 @@ Status Confirm::others() {
   return {};
 }
 
+// The number of simulations is bounded by most_; the settings are tried in the order of their estimates.
 Status Confirm::uniform() {
   struct Guess {
     Seconds step;
@@ -160,7 +163,7 @@ Status Confirm::uniform() {
     Assignment a = search_.uniform(static_cast<int>(o), kUsualPartValues);
     guesses.push_back({search_.judge(a), o, std::move(a)});
   }
-  // As in setting(): those where one rank stands for all come first.
+  // Symmetric settings come first, as in setting().
   std::ranges::stable_sort(guesses, {}, [&](const Guess& g) {
     return std::tuple(!search_.options()[g.option].symmetric, g.step);
   });
@@ -186,7 +189,8 @@ Result<bool> Confirm::better(std::size_t& of, std::string label, const Assignmen
 }
 
 Result<std::size_t> Confirm::neighbours(std::size_t of) {
-  if (seen_[of].outcome.steps > kWorthSteps / 4) return of;  // where ranks differ: some seconds for each
+  // Asymmetric ranks: each simulation takes some seconds.
+  if (seen_[of].outcome.steps > kWorthSteps / 4) return of;
   allot();
   for (bool moved = true; moved && !spent();) {
     moved = false;
@@ -200,7 +204,7 @@ Result<std::size_t> Confirm::neighbours(std::size_t of) {
     }
   }
   if (too_many(search_.query())) return of;
-  // The best choice for some tensors depends on what others have, so each change asks for another look at all.
+  // The best choice for one class depends on the others, so after a change all classes are examined again.
   for (bool moved = true; moved;) {
     moved = false;
     const std::vector<TensorClass> rows = tensor_classes(search_, seen_[of].assignment);
@@ -242,7 +246,7 @@ std::vector<std::pair<std::string, Confirm::Change>> Confirm::changes() {
       if (!d.grouped) d.part_values = part;
     });
   const std::vector<JobTensor>& tensors = search_.query().job.tensors;
-  // Tensors for which 16 bits are enough between hosts need no more inside of one.
+  // Tensors that need only 16 bits between hosts need no more inside a host.
   if (static_cast<int>(search_.query().cluster.hosts().size()) < search_.query().cluster.world())
     out.emplace_back(", bf16 inside", [this](std::size_t t, Decision& d) {
       if (search_.option(d.option).strategy->between != nullptr && !d.grouped)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Assignments that are tried in the simulator, and which of them is shortest.
+// Runs assignments in the simulator and keeps the shortest.
 //
-//   stopped    a step that is longer than the best before it is not followed to its end; one that the estimate says is
-//              longer by far is not begun
-//   baseline   one codec by one strategy for all tensors, as `tithe simulate --codec C --strategy S` has it: of each
-//              codec the best over all strategies, ring and tree of a network library among them (docs/guide/plan.md)
-//   same       the same calls give the same candidates on every machine
+//   - stopped: a step that is longer than the best one so far is not simulated to its end; an assignment whose estimate
+//     is far longer is not simulated at all.
+//   - baseline: one codec with one strategy for all tensors, like `tithe simulate --codec C --strategy S`. For each
+//     codec it is the best over all strategies, including the ring and the tree of a network library
+//     (docs/guide/plan.md).
+//   - same: the same calls give the same candidates on every machine.
 #include <functional>
 #include <set>
 #include <string>
@@ -22,60 +23,62 @@ bool too_many(const PlanQuery& query);               // for the simulator
 struct Candidate {
   std::string label;
   Assignment assignment;
-  sim::Outcome outcome;  // as simulated; of an estimate step, exposed and bytes alone
+  sim::Outcome outcome;  // from the simulator; of an estimate only step, exposed and bytes
   bool compresses = false, allowed = true;
-  Seconds step() const { return outcome.step; }  // kNever: longer than another one
+  Seconds step() const { return outcome.step; }  // kNever: longer than another candidate
 };
 
 struct Baseline {
   std::string name;  // "bf16@hosts", "bf16@hosts with bf16 inside"
   Seconds step = 0;
   std::vector<Rule> rules;
-  bool on_devices = false;  // gradients stay there: a network library's
+  bool on_devices = false;  // a network library's, which leaves gradients on the devices
 };
 
-// A step under an assignment: simulated, or estimated where tensors are too many.
+// The step under an assignment: simulated, or estimated if there are too many tensors.
 Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, Seconds limit = sim::kNever);
 
 class Confirm {
  public:
   explicit Confirm(PlanSearch& search);
 
-  // The number of the candidate; of one that is there already, that one's. `whole`: it is followed to its end.
+  // The index of the new candidate, or of the equal one that exists. `whole`: the step is simulated to its end.
   Result<std::size_t> add(std::string label, const Assignment& assignment, bool whole = false);
   const std::vector<Candidate>& seen() const { return seen_; }
   std::vector<Candidate>& seen() { return seen_; }
-  // The shortest of those that are allowed; `lossy_too`: else of those that do not compress.
+  // The shortest allowed candidate. Without `lossy_too`, only candidates that do not compress count.
   std::size_t shortest(bool lossy_too) const;
 
-  // The best that one codec does for all tensors, however allowed it is; seen().size() where none is below `limit`.
+  // The best setting that uses one codec for all tensors, whether it is allowed or not; seen().size() if none is below
+  // `limit`.
   Result<std::size_t> setting(const Spec& spec, Seconds limit = sim::kNever);
   Baseline baseline(std::size_t candidate) const;
 
-  // Adds what the other policies would do, so that none of them has the shorter step.
+  // Adds the decisions of the other policies, so that none of them has a shorter step than the plan.
   Status others();
-  // Settings that are the same for all but small tensors: those that are quick to simulate, the best of the estimate
-  // first.
+  // Adds settings that are the same for all tensors except small ones: first the settings that are quick to simulate,
+  // in the order of their estimates.
   Status uniform();
-  // One change at a time, as long as that makes the step shorter by what is worth further rules: for all of its
-  // tensors, then for those that are alike. The last one that did.
+  // Local search: applies one change at a time, first to all of its tensors, then to each class of similar tensors, as
+  // long as the step gets shorter by enough to justify further rules. Returns the last improvement.
   Result<std::size_t> neighbours(std::size_t of);
-  // The one that compresses less, if that takes as long.
+  // The variant that compresses less, if its step is as short; else `of`.
   Result<std::size_t> less(std::size_t of);
 
  private:
   using Change = std::function<void(std::size_t, Decision&)>;
   std::vector<std::pair<std::string, Change>> changes();
-  void allot();  // how much may be simulated from now on
+  void allot();  // sets the budget for the simulations that follow
   bool spent() const { return seen_.size() >= until_ || steps_ >= worth_; }
   Result<bool> better(std::size_t& of, std::string label, const Assignment& other);
 
   PlanSearch& search_;
   std::size_t most_, until_ = 0;
-  std::size_t steps_ = 0, worth_ = 0;  // of programs: so far, and when it is enough
+  std::size_t steps_ = 0, worth_ = 0;  // program steps: simulated so far, and the number at which to stop
   std::vector<Candidate> seen_;
-  std::set<int> beaten_;                                // options whose setting is longer than another one
-  std::vector<std::pair<Assignment, Seconds>> longer_;  // settings, and what their steps are longer than
+  std::set<int> beaten_;  // options whose setting is longer than another one
+  // Settings, and a time that is shorter than their step.
+  std::vector<std::pair<Assignment, Seconds>> longer_;
 };
 
 }  // namespace tithe::planner

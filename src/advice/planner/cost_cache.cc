@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Derives the cost of a part from the engine's compiled program. The steps are assigned to stages by their hop number;
+// the sum over a stage is its cost.
 #include "advice/planner/cost_cache.h"
 
 #include <fmt/format.h>
@@ -17,8 +19,8 @@ using engine::StepKind;
 
 constexpr std::size_t kMostStages = 12;
 
-// By simulated rank and step: the longest chain of messages before it. The loop visits steps in an order in which they
-// can run, so a ring of very many hosts costs no more than its steps.
+// The hop number of each step, by simulated rank: the longest chain of messages before it. A topological traversal, so
+// a ring of many hosts costs time proportional to its steps.
 std::vector<std::vector<int>> hops_of(const sim::StepTimeline& timeline) {
   std::vector<std::vector<int>> hops, waits;
   std::vector<sim::MatchedStep> ready;
@@ -27,7 +29,7 @@ std::vector<std::vector<int>> hops_of(const sim::StepTimeline& timeline) {
     hops.emplace_back(p.steps.size());
     waits.push_back(p.waits);
     for (std::size_t s = 0; s < p.steps.size(); ++s) {
-      if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for what is sent
+      if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for the matching send
       if (waits[r][s] == 0) ready.push_back({static_cast<int>(r), static_cast<int>(s)});
     }
   }
@@ -49,8 +51,8 @@ std::vector<std::vector<int>> hops_of(const sim::StepTimeline& timeline) {
   return hops;
 }
 
-// `share`: a core's work takes so much longer where lanes share cores. `senders`: ranks of its host that share the
-// link, `inside` that inside it.
+// The stages of one rank's program. `share`: the factor by which shared cores slow down computation. `senders` and
+// `inside`: the ranks that share the host's link and the link inside the host.
 std::vector<CostStage> stages_of(const PlanQuery& query, const sim::Role& rank, const std::vector<int>& hops,
                                  Rank me, double share, int senders, int inside) {
   const sim::Cluster& cluster = query.cluster;
@@ -84,7 +86,7 @@ std::vector<CostStage> stages_of(const PlanQuery& query, const sim::Role& rank, 
   return stages;
 }
 
-// The load of each link, in seconds of its rate. Where few ranks stand for all, of the links of host 0 alone.
+// The load of each link, in seconds at its rate. If few ranks represent all, only the links of host 0 count.
 class Loads {
  public:
   Loads(const sim::Cluster& cluster, const sim::Classes& classes)
@@ -113,7 +115,7 @@ class Loads {
     if (in) ++inside_[host];
   }
   Seconds most() const { return *std::max_element(seconds_.begin(), seconds_.end()); }
-  // Ranks of its host that send to other hosts; inside it.
+  // The ranks of its host that send to other hosts, and to ranks of the same host.
   int senders(Rank me) const { return of(sending_, me); }
   int inside(Rank me) const { return of(inside_, me); }
 
@@ -126,8 +128,8 @@ class Loads {
   const sim::Cluster& cluster_;
   const sim::Classes& classes_;
   std::vector<double> seconds_;  // by link
-  std::vector<int> sending_;     // by host: ranks that send to another
-  std::vector<int> inside_;      // likewise, to one of their own
+  std::vector<int> sending_;     // by host: ranks that send to another host
+  std::vector<int> inside_;      // by host: ranks that send to a rank of the same host
   std::vector<int> links_;
 };
 
@@ -139,7 +141,7 @@ void add(CostStage& to, const CostStage& more) {
   to.delay += more.delay;
 }
 
-// Stages beyond the most are joined, from the first on: what is one after the other stays so.
+// Merges consecutive stages until at most kMostStages are left; the order of work is kept.
 void shorten(std::vector<CostStage>& stages) {
   if (stages.size() <= kMostStages) return;
   std::vector<CostStage> few;
@@ -180,6 +182,8 @@ Result<const PartCost*> CostCache::of(const Option& option, std::size_t n, std::
   return known.get();
 }
 
+// Compiles a bucket with this one part, assigns its steps to stages by hop number, and takes the rank with the most
+// work. Delays are the mean over ranks.
 Result<PartCost> CostCache::work_out(const Option& option, std::size_t n, std::size_t row,
                                      bool rounded_inside) {
   const sim::Cluster& cluster = query_.cluster;
@@ -197,9 +201,9 @@ Result<PartCost> CostCache::work_out(const Option& option, std::size_t n, std::s
   TITHE_TRY(writer->timelines.draw(*part.strategy));
   const Result<std::shared_ptr<const sim::StepTimeline>> timeline = writer->timelines.of(part, false);
   if (!timeline.ok()) return timeline.status();
-  writer->timelines.forget();  // each is asked for once, and thousands of sizes would fill memory
+  writer->timelines.forget();  // each timeline is needed once, and thousands of sizes would fill the memory
   const std::vector<std::vector<int>> hops = hops_of(**timeline);
-  // Cores that ranks share are shared; a lane is one core at most.
+  // A lane uses at most one core; if ranks have fewer cores than lanes, computation takes longer in proportion.
   double share = 1;
   if (const auto cores = cluster.machine_cores(); !cores.empty()) {
     const int of_machine = cores.size() == 1 ? cluster.world() : cluster.hosts()[0].ranks;
@@ -209,8 +213,8 @@ Result<PartCost> CostCache::work_out(const Option& option, std::size_t n, std::s
   for (std::size_t r = 0; r < hops.size(); ++r) loads.add(static_cast<Rank>(r), (*timeline)->roles[r]);
   PartCost most{.stages = {}, .link = loads.most()};
   Seconds longest = -1;
-  std::vector<Seconds>
-      delays;  // by stage, of all ranks: a chunk that goes round meets near and far neighbours
+  // By stage, summed over ranks: in a ring, a chunk passes near and far neighbours.
+  std::vector<Seconds> delays;
   for (std::size_t r = 0; r < hops.size(); ++r) {
     const auto me = static_cast<Rank>(r);
     std::vector<CostStage> stages =

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Discrete-event list scheduling with one heap of events and one heap of waiting items per resource.
 #include "advice/planner/list_schedule.h"
 
 #include <algorithm>
@@ -16,6 +17,7 @@ void ListSchedule::wait_for(Resource resource, std::uint32_t item) {
   std::push_heap(queues_[resource].begin(), queues_[resource].end(), std::greater<>());
 }
 
+// Handles the end of a computation, of a transfer, or of a delay: the item waits for its next resources.
 void ListSchedule::over(const Event& e) {
   Item& item = items_[e.item];
   if (e.what == kCompute) {
@@ -42,6 +44,8 @@ void ListSchedule::over(const Event& e) {
     wait_for(kCompute, e.item);
 }
 
+// Event-driven list scheduling. At each time, all due events are handled, then each free resource takes its first
+// waiting item.
 Times ListSchedule::run(const std::vector<Batch>& batches, int lanes) {
   items_.clear();
   events_.clear();
@@ -78,7 +82,7 @@ Times ListSchedule::run(const std::vector<Batch>& batches, int lanes) {
         *busy[r] += takes;
         --free[r];
         later(now + takes, i, r);
-        if (r == kUp) wait_for(kDown, i);  // what goes up comes down elsewhere meanwhile
+        if (r == kUp) wait_for(kDown, i);  // the receiver gets the bytes while they are sent
       }
   }
   return times_;

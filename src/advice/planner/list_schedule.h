@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A quick answer to "how long would the step be": list scheduling of parts on four resources of one rank, its compute
-// lane, its uplink, its downlink and the link inside its host (Graham 1969, Bounds on multiprocessing timing
-// anomalies). What is ready first in the order of parts goes first; a resource does one thing at a time.
+// A fast estimate of the step time: list scheduling of parts on four resources of one rank, namely its compute lanes,
+// its uplink, its downlink and the link inside its host (Graham 1969, Bounds on multiprocessing timing anomalies).
+// Among ready items, a resource takes the first one in the order of parts. A resource handles one item at a time.
 //
-//   quick      about 0.1 us per stage of a part; the simulator has the last word
-//   hidden     what ends before computing does costs nothing: the step is the later of both
+// An estimate takes about 0.1 us per stage of a part; the simulator confirms the result. Communication that ends before
+// the computation costs nothing: the step ends when both have ended.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -14,7 +14,8 @@
 
 namespace tithe::planner {
 
-struct Batch {  // a part, or several that are alike, one behind the other
+// One part, or several equal ones in sequence.
+struct Batch {
   Seconds ready = 0;
   int priority = 0;
   int count = 1;
@@ -22,32 +23,27 @@ struct Batch {  // a part, or several that are alike, one behind the other
 };
 
 struct Times {
-  Seconds end = 0;                                    // of the last part; 0: there is none
-  Seconds compute = 0, up = 0, down = 0, inside = 0;  // for which each resource was busy
+  Seconds end = 0;                                    // of the last part; 0: there are no parts
+  Seconds compute = 0, up = 0, down = 0, inside = 0;  // busy time of each resource
 };
 
-// Parts in the order of the list where their priorities are equal.
+// Parts with equal priority run in the order of the list.
 class ListSchedule {
  public:
   Times run(const std::vector<Batch>& batches, int lanes);
 
  private:
-  enum Resource : std::uint8_t {
-    kCompute,
-    kUp,
-    kDown,
-    kInside,
-    kStage
-  };  // the resources; and a stage that may begin
+  // The resources; kStage is the event that a stage may begin.
+  enum Resource : std::uint8_t { kCompute, kUp, kDown, kInside, kStage };
   struct Item {
     const PartCost* work = nullptr;
     std::size_t stage = 0;
-    int left = 0;  // of the stage: up, down and inside
+    int left = 0;  // unfinished of the stage's up, down and inside
   };
   struct Event {
     Seconds at;
     std::uint32_t item;
-    Resource what;  // kStage: it may begin; else that resource has done its share of the stage
+    Resource what;  // kStage: the stage may begin; else the resource has finished its share of it
     bool operator>(const Event& o) const {
       return at != o.at ? at > o.at : std::pair(item, what) > std::pair(o.item, o.what);
     }
@@ -56,9 +52,9 @@ class ListSchedule {
   void wait_for(Resource resource, std::uint32_t item);
   void over(const Event& event);
 
-  std::vector<Item> items_;                    // in the order in which they go first
-  std::vector<Event> events_;                  // a heap: the earliest on top
-  std::vector<std::uint32_t> queues_[kStage];  // heaps: the first of the items on top
+  std::vector<Item> items_;                    // in order of precedence
+  std::vector<Event> events_;                  // a heap with the earliest event on top
+  std::vector<std::uint32_t> queues_[kStage];  // heaps with the first item on top
   Times times_;
 };
 

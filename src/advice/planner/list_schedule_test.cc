@@ -6,7 +6,7 @@
 namespace tithe::planner {
 namespace {
 
-// Compute 1, up 2, down 2, then compute 1 again: alone, what goes up comes down at the same time.
+// Compute 1, up 2, down 2, then compute 1. Alone, up and down overlap.
 const PartCost kOne{{{1, 2, 2, 0}, {1, 0, 0, 0}}};
 
 TEST(ListSchedule, APartAloneTakesItsStagesOneAfterTheOther) {
@@ -18,8 +18,8 @@ TEST(ListSchedule, APartAloneTakesItsStagesOneAfterTheOther) {
 }
 
 TEST(ListSchedule, PartsOverlapOnDifferentResources) {
-  // The second computes while the first is on the wire; its stage on the wire begins when the first has left, at 3,
-  // and ends at 5; its last computing at 6.
+  // The second item computes while the first is on the link. Its transfer begins when the first one has left, at 3, and
+  // ends at 5; its last computation ends at 6.
   const Times t = ListSchedule().run({{0, 0, 2, &kOne}}, 1);
   EXPECT_DOUBLE_EQ(t.end, 6);
 }
@@ -27,13 +27,13 @@ TEST(ListSchedule, PartsOverlapOnDifferentResources) {
 TEST(ListSchedule, DelayIsWaitedForAndHoldsNothing) {
   const PartCost far{{{0, 1, 1, 10}, {1, 0, 0, 0}}};
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &far}}, 1).end, 12);
-  // Ten of them share the link, and wait at the same time.
+  // Ten items share the link, but their delays overlap.
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 10, &far}}, 1).end, 21);
 }
 
-// Graham's anomaly: A's message comes at 1 or, with half the delay, at 0.5; at 0.6 B is there to be encoded. Late, it
-// finds the lane encoding B, and is merged for 10 while B is on the wire. Soon, it takes the lane first, and B's 10 on
-// the wire begin when it is over.
+// Graham's anomaly. B becomes ready to encode at 0.6; A's message arrives at 1 or, with half the delay, at 0.5. If it
+// arrives late, the lane encodes B first, and merging A (10) overlaps B's transfer (10). If it arrives early, the lane
+// merges A first, and B's transfer begins only afterwards.
 TEST(ListSchedule, HalfTheDelayMayTakeLonger) {
   const PartCost b{{{1, 10, 10, 0}}};
   const PartCost late{{{0, 0, 0, 1}, {10, 0, 0, 0}}}, soon{{{0, 0, 0, 0.5}, {10, 0, 0, 0}}};
@@ -43,7 +43,7 @@ TEST(ListSchedule, HalfTheDelayMayTakeLonger) {
 
 TEST(ListSchedule, PriorityGoesFirstWhereSeveralAreReady) {
   const PartCost long_one{{{0, 5, 5, 0}}};
-  // Ready together: the later one in the list has priority, so it is over at 1, and all at 6 as without.
+  // Both are ready at once. The later one in the list has priority, so it ends at 1.
   const PartCost after{{{0, 1, 1, 0}, {10, 0, 0, 0}}};
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &long_one}, {0, 0, 1, &after}}, 1).end, 16);
   EXPECT_DOUBLE_EQ(ListSchedule().run({{0, 0, 1, &long_one}, {0, 1, 1, &after}}, 1).end, 11);

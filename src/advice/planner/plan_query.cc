@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Validates queries, and turns rules into a workload for the simulator.
 #include "advice/planner/plan_query.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The options of a query, estimates of assignments, and the conversion of an assignment to rules.
 #include "advice/planner/plan_search.h"
 
 #include <fmt/format.h>
@@ -15,16 +16,16 @@
 namespace tithe::planner {
 namespace {
 
-constexpr int kMostSeats = 64;  // ranks that a simulation has to look at: of more, a search takes minutes
-constexpr double kMostMessages = 1e5;  // of all ranks that a simulation of one setting has to look at
+constexpr int kMostSeats = 64;         // simulated ranks; with more, a search takes minutes
+constexpr double kMostMessages = 1e5;  // messages of all simulated ranks in one setting
 
 struct CandidateStrategy {
   const Strategy* strategy;
   bool searched, symmetric;
 };
 
-// By whom a tensor may be exchanged: those that treat hosts apart where hosts have several ranks; and to search, none
-// by which so many ranks differ that nobody can simulate a search. `server` is always there.
+// The strategies for a query. Two-level strategies count only if hosts have several ranks. Strategies under which too
+// many ranks must be simulated are not searched. `server` is always included.
 std::vector<CandidateStrategy> candidate_strategies(const PlanQuery& query) {
   std::vector<CandidateStrategy> out;
   const sim::Cluster& cluster = query.cluster;
@@ -40,7 +41,7 @@ std::vector<CandidateStrategy> candidate_strategies(const PlanQuery& query) {
     const bool plain = s.name != "tree" && s.name != "aggregator";
     const bool searched = out.empty() || (plain && simulated <= kMostSeats);
     const Place place{.world = cluster.world(), .hosts = &cluster.shared()};
-    // At an aggregator one rank sends to all, and they to it alone.
+    // With an aggregator, one rank sends to all others, and they send to it alone.
     const double frames = s.name == "aggregator" ? 2 : s.cost(place).frames_sent;
     if (searched || simulated * parts * frames <= kMostMessages)
       out.push_back({&s, searched, simulated == 1});
@@ -59,7 +60,7 @@ Result<PlanSearch> PlanSearch::make(const PlanQuery& query) {
   TITHE_TRY(check(query));
   PlanSearch search(query);
   std::vector<Spec> all = default_codecs();
-  if (!query.costs.of(all.back()).ok()) all.pop_back();  // an older profile does not know zip
+  if (!query.costs.of(all.back()).ok()) all.pop_back();  // an older profile does not have zip
   for (const Allowance& a : query.allowed)
     if (std::find(all.begin(), all.end(), a.codec) == all.end()) all.push_back(a.codec);
   const std::vector<CandidateStrategy> candidates = candidate_strategies(query);
@@ -86,7 +87,7 @@ Result<PlanSearch> PlanSearch::make(const PlanQuery& query) {
       may.push_back(std::find(list.begin(), list.end(), o.spec) != list.end());
     search.allowed_.push_back(std::move(may));
   }
-  // An option that cannot be judged is refused now, not in the midst of a search.
+  // Checks the costs of every option now, so that no estimate fails during a search.
   for (const Option& o : search.options_)
     if (const auto known = search.costs_->of(o, 1, 1); !known.ok()) return known.status();
   return search;
@@ -172,7 +173,7 @@ std::size_t PlanSearch::pieces(const Decision& d, std::size_t n) {
 Assignment PlanSearch::setting(int option, bool rounded_inside) {
   const Decision small{find(*parse_spec("fp32"), "server"), kUsualPartValues, true};
   const std::size_t least =
-      rounded_inside ? kUsualMinValues : session(option).min_values();  // a rule says it
+      rounded_inside ? kUsualMinValues : session(option).min_values();  // a rule sets it
   Assignment out;
   for (const JobTensor& t : query_->job.tensors)
     out.push_back(t.n < least ? small : Decision{option, 0, false, rounded_inside, false});
@@ -195,7 +196,7 @@ bool PlanSearch::like_settings(double share) const {
 
 Seconds PlanSearch::least_step(int option, bool rounded_inside) {
   constexpr std::size_t kPart = std::size_t{1} << 20;
-  constexpr double kRounding = 0.99;  // of what a small part takes in proportion to a large one
+  constexpr double kRounding = 0.99;  // a small part costs up to 1 % less in proportion than a large one
   Seconds ready = query_->job.compute;
   double values = 0;
   for (const JobTensor& t : query_->job.tensors) {
@@ -211,12 +212,12 @@ const PartCost* PlanSearch::work(int o, std::size_t n, std::size_t row, bool rou
   const auto [at, fresh] = asked_.try_emplace({o, n, rounded_inside});
   if (fresh) {
     const Result<const PartCost*> found = costs_->of(option(o), n, row, rounded_inside);
-    if (found.ok()) at->second = *found;  // all its costs were known for one value: make() has seen to that
+    if (found.ok()) at->second = *found;  // make() has checked that all its costs are known
   }
   return at->second;
 }
 
-// The parts of a bucket, as tithe/seam/plan.h cuts them.
+// Adds the parts of a bucket, cut as in tithe/seam/plan.h.
 void PlanSearch::add_batches(const Assignment& assignment, std::size_t first, std::size_t end) {
   const Seconds ready = query_->job.tensors[end - 1].ready;
   std::map<int, std::size_t> groups;
@@ -236,8 +237,8 @@ void PlanSearch::add_batches(const Assignment& assignment, std::size_t first, st
     if (n > 0) batches_.push_back({ready, 0, 1, work(o, n, n)});
 }
 
-// A resource runs the work of its batches, none of it before they are ready. Batches are in the order of buckets,
-// which are ready one after the other.
+// Lower bound: each resource must handle all its batches, none before it is ready. Batches are ordered by bucket, and
+// buckets become ready in sequence, so the bound is a suffix sum.
 Seconds PlanSearch::least() const {
   const double lanes = query_->lanes();
   CostStage behind;
@@ -268,9 +269,11 @@ Seconds PlanSearch::judge(const Assignment& assignment, Seconds limit) {
   return std::max(times_.end, query_->job.compute);
 }
 
+// Writes the assignment as rules. For each size, the most frequent decision becomes the rule of that size; tensors that
+// deviate get rules by key, which come first. Neighbouring sizes with one decision share a rule.
 std::vector<Rule> PlanSearch::rules(const Assignment& assignment, const std::vector<std::string>& why) {
   const std::vector<JobTensor>& tensors = query_->job.tensors;
-  std::map<std::size_t, std::map<Decision, std::size_t>> by_size;  // how many tensors have it
+  std::map<std::size_t, std::map<Decision, std::size_t>> by_size;  // number of tensors
   for (std::size_t t = 0; t < tensors.size(); ++t) ++by_size[tensors[t].n][assignment[t]];
   const auto rule_of = [&](const Decision& d, std::size_t part_values, const std::string& reason) {
     Rule rule;
@@ -283,7 +286,7 @@ std::vector<Rule> PlanSearch::rules(const Assignment& assignment, const std::vec
     rule.why = reason;
     return rule;
   };
-  // Parts of at most `from` to `to` values are as many as are decided.
+  // The largest and smallest part_values that give the decided number of parts.
   struct Sizes {
     std::size_t from = 1, to = kMostValues;
   };
@@ -292,7 +295,7 @@ std::vector<Rule> PlanSearch::rules(const Assignment& assignment, const std::vec
     const std::size_t count = pieces(d, n);
     return {(n + count - 1) / count, count == 1 ? kMostValues : (n - 1) / (count - 1)};
   };
-  std::map<std::size_t, Decision> usual;  // by size: what most tensors of it have
+  std::map<std::size_t, Decision> usual;  // by size: the most frequent decision
   for (const auto& [n, decisions] : by_size)
     usual[n] = std::max_element(decisions.begin(), decisions.end(), [](const auto& a, const auto& b) {
                  return a.second < b.second;
@@ -304,7 +307,8 @@ std::vector<Rule> PlanSearch::rules(const Assignment& assignment, const std::vec
       rules.push_back(rule_of(assignment[t], part, why.empty() ? std::string() : why[t]));
       rules.back().match = key_rule(tensors[t].key);
     }
-  // Sizes side by side with the same decision, and parts that suit all of them, are one rule; it reaches to the next.
+  // Neighbouring sizes share a rule if the decision is the same and one part size suits all of them. The rule reaches
+  // up to the next size.
   for (auto at = usual.begin(); at != usual.end();) {
     auto end = at;
     Sizes all;

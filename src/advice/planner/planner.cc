@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Combines search, simulation and baselines into a plan, and words its verdict.
 #include "advice/planner/planner.h"
 
 #include <fmt/format.h>
@@ -10,10 +11,10 @@
 namespace tithe::planner {
 namespace {
 
-constexpr double kHidden = 0.01;  // of a step: what is exposed of it is nothing
-constexpr double kNoMore = 1.02;  // times as fast: a plan that brings no more is not worth a file
+constexpr double kHidden = 0.01;  // of a step: less exposed communication counts as none
+constexpr double kNoMore = 1.02;  // a plan with a smaller speedup is not worth a file
 
-// Long steps without digits that no cost is known to.
+// Milliseconds, without digits beyond the accuracy of the costs.
 std::string ms(Seconds seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 3 : 1); }
 
 // "2.27 times as fast as bf16@hosts, the best bf16 here; 3.90 of fp32@ring, the best fp32; ..."
@@ -25,7 +26,7 @@ std::string compared(const Planned& p) {
   if (p.single.name != p.bf16.name && p.single.name != p.fp32.name)
     text += fmt::format("; {:.2f} of {}, the best single setting{}", times(p.single.step), p.single.name,
                         times(p.single.step) < kNoMore ? ", which needs no plan" : "");
-  // A plan of fp32, bf16 and zip alone may be better than either.
+  // A plan that mixes fp32, bf16 and zip may be better than both baselines.
   if (p.lossless < kWorthIt * std::min(p.bf16.step, p.fp32.step))
     text += fmt::format("; {:.2f} of the best plan that loses nothing", times(p.lossless));
   return text;
@@ -36,8 +37,8 @@ std::string beside(const Planned& p) {
                      p.fp32.name, ms(p.fp32.step));
 }
 
-// The shortest step of a network library that leaves gradients on the devices; kNever: there are none, or it is no
-// better.
+// The shortest step of a network library that leaves gradients on the devices; kNever if there are no devices, or if
+// the library is not faster.
 Seconds without_tithe(const Planned& p) {
   Seconds least = sim::kNever;
   for (const Baseline* base : {&p.fp32, &p.bf16})
@@ -49,6 +50,8 @@ bool may_lose(const PlanQuery& query) {
   return std::ranges::any_of(query.allowed, [](const Allowance& a) { return !always_allowed(a.codec); });
 }
 
+// One line. The first matching case decides: gradients stay on devices; the plan compresses with enough gain, or with
+// too little; communication is hidden; compression was not searched, not allowed, or not worth it.
 std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
   const std::string step = fmt::format("step {} ms{}", ms(p.outcome.step), p.estimated ? ", estimated" : "");
   const Seconds best = p.compressed > 0 ? std::min(p.compressed, p.outcome.step) : p.outcome.step;
@@ -80,12 +83,12 @@ std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
                      step, beside(p));
 }
 
-// Without tithe, people with devices run a network library, which sums on the devices. It sends by ring, or by
-// something at least as fast as its tree (docs/guide/plan.md).
+// The baseline without tithe on hosts with devices: a network library that sums on the devices. It sends by ring, or by
+// an algorithm at least as fast as its tree (docs/guide/plan.md).
 Result<Baseline> on_devices(const PlanQuery& query, const Spec& spec) {
   PlanQuery q{query.job, query.cluster.on_devices(), query.costs, {}};
-  // To send a value it is read and written; to add one there is the sum to be read too. In memory like a V100's
-  // (NVIDIA's data sheet); that of later devices is faster.
+  // Memory traffic: sending a value reads and writes it, and adding a value also reads the sum. The bandwidth is that
+  // of a V100 (NVIDIA's data sheet); later devices are faster.
   const auto line = [](double bytes) {
     constexpr double kBytesPerSecond = 900e9, kValues = 1 << 20;
     return sim::Curve{{{kValues, bytes * kValues / kBytesPerSecond}}};
@@ -104,7 +107,7 @@ Result<Baseline> on_devices(const PlanQuery& query, const Spec& spec) {
   return out;
 }
 
-// The baselines, as candidates.
+// Indices of the baselines among the candidates.
 struct Bases {
   std::size_t fp32, bf16, single;
 };
@@ -141,6 +144,8 @@ std::string verdict_of(const Planned& planned, const PlanQuery& query, std::stri
   return verdict_of(planned, found.ok() && *found == &timeline_policy, may_lose(query));
 }
 
+// Runs the policy, simulates the baselines, and for `timeline` also the other policies, the best lossless plan and the
+// neighbours of the best. The shortest step wins, unless compression gains less than 5 %.
 Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Planned* beside) {
   std::string_view argument;
   const Result<const Policy*> found = find_policy(policy, argument);
@@ -189,7 +194,7 @@ Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Plan
   }
   if (searches) {
     TITHE_TRY(confirm.others());
-    // Plans that lose nothing are searched as well: what compression brings is counted from there.
+    // Lossless plans are searched as well, since the gain of compression is measured against the best of them.
     if (may) {
       search.without_loss(true);
       const Result<Assignment> none = timeline_policy.decide(search, {});
@@ -205,7 +210,7 @@ Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Plan
     const Result<std::size_t> less = confirm.less(*at_best);
     if (!less.ok()) return less.status();
     best = *less;
-    // The plan that loses nothing stays, unless compressing is worth it.
+    // The lossless plan stays unless compression is worth its loss.
     const std::size_t lossless = confirm.shortest(false);
     const Seconds without = std::min(confirm.seen()[lossless].step(), without_tithe(out));
     if (confirm.seen()[best].compresses && confirm.seen()[best].step() > kWorthLosing * without)

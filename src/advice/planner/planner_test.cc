@@ -9,7 +9,7 @@
 namespace tithe::planner {
 namespace {
 
-// A model that is all sizes, in the order of a backward pass: small tensors stand between large ones.
+// A model with tensors of all sizes in the order of a backward pass: small tensors between large ones.
 PlanQuery query(double bits_per_second, int hosts = 4, Seconds compute = 50e-3) {
   PlanQuery q;
   q.cluster = sim::Cluster::flat(hosts, bits_per_second / 8, 50e-6, 8);
@@ -71,7 +71,7 @@ TEST(Planner, RulesSayForEveryTensorWhatWasDecided) {
   allow(q, {"onebit", "dgc:ratio=0.01"});
   Result<PlanSearch> made = PlanSearch::make(q);
   PlanSearch& search = *made;
-  // Each tensor another one: sizes decide nothing.
+  // Each tensor has another decision, so sizes decide nothing.
   Assignment assignment;
   for (std::size_t t = 0; t < q.job.tensors.size(); ++t)
     assignment.push_back(
@@ -110,8 +110,8 @@ TEST(Planner, NoOtherPolicyIsShorterThanTimeline) {
     }
 }
 
-// Hosts with several ranks: not all of them can be drawn where there are many, and strategies that treat hosts apart
-// are among the options.
+// Hosts with several ranks: large worlds are represented by a few ranks, and two-level strategies are among the
+// options.
 TEST(Planner, HostsWithSeveralRanksAreServed) {
   for (const int hosts : {2, 6}) {
     PlanQuery q = query(1e9);
@@ -129,7 +129,7 @@ TEST(Planner, HostsWithSeveralRanksAreServed) {
   }
 }
 
-// Where a host's own ways are slow, 16 bits travel on them; but a tensor that is to stay fp32 stays so there too.
+// If the links inside a host are slow, bf16 is used there; a tensor that must stay fp32 stays fp32 there too.
 TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
   for (const bool exception : {false, true}) {
     PlanQuery q = query(1e9);
@@ -149,8 +149,7 @@ TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
   }
 }
 
-// Too many tensors for the simulator: the plan is the estimate's, says so, and is the same each time.
-// A search asks with the best so far, and may be told of a longer one only that it is longer.
+// judge() with a limit may return a lower bound above the limit, and must be exact below it.
 TEST(Planner, ALimitHidesHowLongALongerStepIsAndNothingElse) {
   PlanQuery q = query(1e8, 8);
   allow(q, {"onebit"});
@@ -204,7 +203,8 @@ TEST(Planner, WhereALinkIsSlowWhatIsAllowedIsUsed) {
                           [](const Rule& r) { return r.codec->codec->name == "onebit"; }));
 }
 
-// A first bucket that is over long before the last one begins gains nothing from compression, and keeps its values.
+// A first bucket whose exchange ends long before the last one begins gains nothing from compression, and stays
+// uncompressed.
 TEST(Planner, WhatIsHiddenIsNotCompressed) {
   PlanQuery q = query(1e9, 4, 500e-3);
   allow(q, {"onebit"});
@@ -227,19 +227,19 @@ TEST(Planner, ThresholdCompressesFromItsBytesOn) {
     EXPECT_EQ(choices.choice(t.key, t.n).spec.codec->name == "onebit", 4 * t.n >= 4'000'000) << t.key;
 }
 
-// Both judge by (2 / K) d A / B against the payload: without latency and without cost of computing, a payload by
-// gather pays only where it is less than 2 / K of the tensor.
+// Without latency and compute costs, DRAGONN's rule compresses a tensor if its payload by gather is smaller than 2 / K
+// of the tensor.
 TEST(Planner, DragonnComparesTwoOverKWithThePayload) {
   for (const int hosts : {2, 8}) {
     PlanQuery q = query(1e9, hosts);
     q.cluster = sim::Cluster::flat(hosts, 1e9 / 8, 0, 8);
     q.costs.post = q.costs.complete = 0;
     for (auto& [name, c] : q.costs.codecs) c = {};
-    allow(q, {"fp8"});  // half of bf16
+    allow(q, {"fp8"});  // half the size of bf16
     const Planned p = *plan(q, "dragonn");
     const bool compresses = std::any_of(p.rules.begin(), p.rules.end(),
                                         [](const Rule& r) { return r.codec->codec->name == "fp8"; });
-    EXPECT_EQ(compresses, hosts == 2);  // 1/2 < 2/2, and not < 2/8
+    EXPECT_EQ(compresses, hosts == 2);  // 1/2 < 2/2, but not < 2/8
   }
 }
 
@@ -250,8 +250,8 @@ TEST(Planner, WhatBoundsTheStepIsWhatHelps) {
   EXPECT_EQ(bounds_of(hidden, *plan(hidden, "raw"))->by, "compute");
 }
 
-// An alternative is the plan with one change, in the simulator: the step that a file of its rules would have. None of
-// them is better than the plan by what the plan would have taken.
+// An alternative is the plan with one change, simulated as if a file had its rules. No alternative may be much shorter
+// than the plan.
 TEST(Planner, ReasonsAreSimulatedInTheWhole) {
   for (const double rate : {1e8, 1e9, 1e10}) {
     PlanQuery q = query(rate);
@@ -276,7 +276,7 @@ TEST(Planner, ReasonsAreSimulatedInTheWhole) {
       }
     }
     EXPECT_EQ(tensors, q.job.tensors.size());
-    // The largest tensor is in the first row, and whether to compress it at all is among what is asked.
+    // The largest tensor is in the first row, and its alternatives include compressing it or not.
     EXPECT_NE(std::ranges::find(reasons.rows[0].tensors, 8U), reasons.rows[0].tensors.end());
     const auto lossy = [&](const Assignment& all) { return search->option(all[8].option).lossy; };
     EXPECT_TRUE(std::ranges::any_of(reasons.rows[0].alternatives, [&](const Alternative& a) {
@@ -299,7 +299,7 @@ sim::Cluster cluster_of(const std::string& hosts) {
   return *cluster;
 }
 
-// A session without a plan, which is told the link: the least step of all strategies, simulated.
+// The shortest simulated step over all strategies, of a session that has the link's rate and no plan.
 Seconds least_of(const PlanQuery& q, const std::string& codec) {
   Seconds least = sim::kNever;
   const Link link = *parse_link(q.cluster.link_text(q.costs));
@@ -347,13 +347,13 @@ TEST(Planner, BaselinesAreTheBestOverAllStrategies) {
     if (p.compresses) {
       EXPECT_NE(p.verdict.find("times as fast as " + p.bf16.name + ", the best bf16"), std::string::npos);
     }
-    const Seconds policy = plan(q, "bf16", &p)->outcome.step;  // small tensors as bf16 too
+    const Seconds policy = plan(q, "bf16", &p)->outcome.step;  // the policy sends small tensors as bf16 too
     EXPECT_LE(policy, p.bf16.step);
     EXPECT_GT(policy, 0.98 * p.bf16.step);
   }
 }
 
-// bf16 was called 2.61 times as fast as bf16.
+// Without permission for loss, the plan must not claim a gain over itself.
 TEST(Planner, WithoutAWordAPlanIsNotFasterThanItself) {
   for (const double rate : {1e8, 1e9, 1e10}) {
     const Planned p = *plan(query(rate), "timeline");

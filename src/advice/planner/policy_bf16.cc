@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16: all values in 16 bits, by the strategy that the estimate says is best: plan() puts the best setting of all
-// tensors beside it (confirm.h).
+// bf16: all values in 16 bits, with the strategy that has the best estimate. plan() also tries the best setting for all
+// tensors (confirm.h).
 #include "advice/planner/policies.h"
 #include "tithe/seam/catalogue.h"
 

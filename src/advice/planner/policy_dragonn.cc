@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// dragonn: DRAGONN's tensor selection (Wang et al., ICML 2022, 3.3). A tensor of d values over K ranks is compressed
-// where
+// dragonn: DRAGONN's tensor selection (Wang et al., ICML 2022, 3.3). A tensor of d values over K ranks is compressed if
 //   T_comp(d) < T_full(d) - T_spr(d)
-//   T_full = 2 (K - 1) (latency + d A / (K B))       a ring of what is not compressed, A bytes per value
+//   T_full = 2 (K - 1) (latency + d A / (K B))       a ring of uncompressed values, A bytes per value
 //   T_spr  = (K - 1) (latency + payload(d) / B)      every payload to every rank
 //   T_comp = T_enc(d) + T_dec(d), both as profiled
-// The difference of the two is (K - 1) (latency + (2 / K) d A / B - payload / B); the paper prints 1 / K.
+// T_full - T_spr is (K - 1) (latency + (2 / K) d A / B - payload / B); the paper prints 1 / K.
 #include "advice/planner/policies.h"
 #include "advice/planner/tensor_costs.h"
 #include "tithe/seam/catalogue.h"

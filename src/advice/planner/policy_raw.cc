@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// raw: all values as they are, fp32, by the strategy that the estimate says is best. What compression is compared with
-// where nothing else is known.
+// raw: all values uncompressed as fp32, with the strategy that has the best estimate. The reference for compression if
+// nothing else is known.
 #include "advice/planner/policies.h"
 #include "tithe/seam/catalogue.h"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // secopa: HiPress' selective compression and partitioning (Bai et al., SOSP 2021, 3.3). A tensor of m bytes in K
-// partitions, over N ranks, r what compression leaves of it:
+// partitions, over N ranks, where r is the compressed share of its bytes:
 //   raw         a T_send(m / K)                                               (1)
 //   compressed  a T_send(r m / K) + b T_enc(m / K) + c T_dec(m / K)           (2)
 //   ring        a = 2 (N - 1), b = N, c = N
 //   server      a = 2 (N - 1), b = K, c = N   (each rank is one, as they measured)
-// Compressed where the least of (2) over K = 1..N and both strategies is below the least of (1).
+// The tensor is compressed if the minimum of (2) over K = 1..N and both strategies is below the minimum of (1).
 //
-// The public code differs, and this does not: T_dec is of the values that are decoded, not of the bytes that came;
-// curves are measured, not written down; and (1) is least at the largest K whatever the tensor, so K cuts nothing here:
-// the strategies cut each part into N chunks as they are.
+// Differences from the public code: T_dec depends on the decoded values, not on the received bytes; the curves are
+// measured, not fixed. Since (1) has its minimum at the largest K for every tensor, K sets no part size here: the
+// strategies cut each part into N chunks anyway.
 #include <limits>
 
 #include "advice/planner/policies.h"

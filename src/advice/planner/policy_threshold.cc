@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// threshold: a tensor of at least so many bytes is compressed by the first codec that is allowed for it, whatever it
-// costs. What BytePS does (BYTEPS_MIN_COMPRESS_BYTES), and what HiPress was released with (1 MiB).
+// threshold: a tensor of at least the given number of bytes is compressed with the first codec that is allowed for it,
+// whatever the cost. BytePS has this rule (BYTEPS_MIN_COMPRESS_BYTES), and so does the release of HiPress (1 MiB).
 #include <fmt/format.h>
 
 #include <charconv>

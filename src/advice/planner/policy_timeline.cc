@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// timeline: what counts is the time that computing does not hide. All tensors are judged together, by a list schedule
-// of compute lane, uplink and downlink (list_schedule.h).
+// timeline: minimizes the communication that computation does not hide. All tensors are judged together, by a list
+// schedule of the compute lanes and the links (list_schedule.h).
 //
-//   1  starts: each option for all tensors of at least so many values, the base below, over the sizes that there are
-//   2  descent: sizes from the largest on (of equals those that are ready first), each option and cut that makes the
-//      step shorter is taken; twice
-//   3  back: what is sent before a gap of the links gains nothing from compression (Espresso, EuroSys 2023), so each
-//      bucket, first to last, returns to what needs no permission where the step stays as short
-// The number of judgements follows from the number of tensors alone: no clock decides.
+//   1  starts: for each option and each size limit, all tensors above the limit use the option, the others their base
+//   2  descent: from the largest size class to the smallest, each option and part size that makes the step shorter is
+//      taken; twice
+//   3  back: a payload that is followed by an idle period of the links gains nothing from compression (Espresso,
+//      EuroSys 2023), so each bucket, first to last, returns to its base codec if the step stays as short
+// The number of estimates follows from the number of tensors alone: no clock decides.
 #include <algorithm>
 #include <set>
 
@@ -16,13 +16,13 @@
 namespace tithe::planner {
 namespace {
 
-constexpr double kBetter = 0.9995;  // of a step: what is less of an improvement is none
+constexpr double kBetter = 0.9995;  // of a step: a smaller improvement counts as none
 constexpr std::size_t kParts[] = {kUsualPartValues, std::size_t{1} << 20, std::size_t{1} << 18};
 
 class Search {
  public:
   explicit Search(PlanSearch& search) : search_(search), tensors_(search.query().job.tensors) {
-    constexpr std::size_t kWorth = 800'000;  // tensors that are looked at in all
+    constexpr std::size_t kWorth = 800'000;  // tensors examined in all
     most_judged_ = std::clamp<std::size_t>(kWorth / tensors_.size(), 60, 4000);
   }
 
@@ -43,7 +43,7 @@ class Search {
     return true;
   }
 
-  // At most `most` sizes, from among those that there are, evenly.
+  // At most `most` of the sizes that occur, evenly chosen.
   std::vector<std::size_t> sizes(std::size_t most) const {
     std::set<std::size_t> all;
     for (const JobTensor& t : tensors_) all.insert(t.n);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Groups tensors by decision, size class and allowed options.
 #include "advice/planner/tensor_class.h"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ std::vector<TensorClass> tensor_classes(const PlanSearch& search, const Assignme
   return out;
 }
 
+// One alternative per searched option, each with its best part size by estimate, and groups for small tensors.
 std::vector<Assignment> alternatives(PlanSearch& search, const Assignment& plan, const TensorClass& tensors) {
   struct Guess {
     Seconds step = sim::kNever;

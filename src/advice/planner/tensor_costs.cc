@@ -9,7 +9,7 @@ TensorCosts::TensorCosts(const PlanQuery& query) {
   const sim::Cluster& cluster = query.cluster;
   ranks = cluster.world();
   std::vector<int> links;
-  // The route from the first host to the last one represents all.
+  // The route from the first host to the last one represents all routes.
   const Rank far = cluster.hosts().back().first_rank;
   latency = cluster.route(0, far, links) + query.costs.post + query.costs.complete;
   bytes_per_second = cluster.rates()[static_cast<std::size_t>(links[0])];

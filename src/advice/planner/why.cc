@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reasons for a plan, by simulating variants of the cluster and of the plan.
 #include "advice/planner/why.h"
 
 #include <algorithm>
@@ -9,8 +10,9 @@ namespace tithe::planner {
 namespace {
 
 constexpr std::size_t kMostRows = 10, kMostEach = 4;
-constexpr std::size_t kWorthSteps = 3'000'000;  // of programs, in all alternatives
-constexpr double kFar = 2;                      // times as long as the plan: how much longer plays no part
+constexpr std::size_t kWorthSteps = 3'000'000;  // program steps in all alternatives
+// Times the plan's step: how much longer an alternative takes beyond this does not matter.
+constexpr double kFar = 2;
 
 std::string name_of(const PlanSearch& search, const Decision& d) {
   if (d.grouped) return tithe::to_string(search.option(d.option).spec) + " in a group";
@@ -19,6 +21,8 @@ std::string name_of(const PlanSearch& search, const Decision& d) {
 
 }  // namespace
 
+// Simulates the plan with twice the bandwidth, half the latency and twice the cores. The resource whose change helps
+// most is the bottleneck.
 Result<Bounds> bounds_of(const PlanQuery& query, const Planned& planned) {
   Bounds out;
   out.step = planned.outcome.step;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Why a plan is as it is: what bounds its step, and what the step would be with another choice for some of its tensors.
+// The reasons for a plan: the resource that bounds its step, and the step with another choice for some of its tensors.
 //
-//   whole     an alternative is the plan with that one change, simulated to the end of its step
-//   alike     tensors of the same choice, about the same size and with the same codecs to choose from are one row
-//   bounded   so many alternatives are simulated as take a few seconds together, of the rows with most values; how many
-//             follows from the steps of the plan's programs, never from a clock
+//   - Each alternative is the plan with one change, simulated to the end of the step.
+//   - One row covers a class of similar tensors: same choice, about the same size, same allowed codecs.
+//   - The number of simulated alternatives is limited to some seconds of work, for the rows with the most values. It
+//     follows from the number of program steps and never from a clock.
 #include <string>
 #include <vector>
 
@@ -13,10 +13,10 @@
 
 namespace tithe::planner {
 
-// The bottleneck of the step, and what would help.
+// The bottleneck of the step, and the step with more of each resource.
 struct Bounds {
-  std::string
-      by;  // "compute", "uplink", "downlink", "latency", "links inside hosts", "the lanes", "the engine"
+  // "compute", "uplink", "downlink", "latency", "links inside hosts", "the lanes" or "the engine"
+  std::string by;
   Seconds step = 0;
   Seconds twice_bandwidth = 0, half_latency = 0, twice_cores = 0, no_communication = 0;
 };
@@ -28,13 +28,13 @@ struct Alternative {
   Seconds step = 0;  // kNever: more than twice as long as the plan
 };
 struct Reason {
-  std::vector<std::size_t> tensors;       // by number
-  std::string choice;                     // what the plan has for them
+  std::vector<std::size_t> tensors;       // indices of tensors
+  std::string choice;                     // the plan's choice for them
   std::vector<Alternative> alternatives;  // shortest step first
 };
 struct Reasons {
   std::vector<Reason> rows;  // most values first
-  std::size_t left_out = 0;  // tensors of rows for which nothing was simulated
+  std::size_t left_out = 0;  // tensors of rows without simulated alternatives
 };
 Result<Reasons> reasons_of(const PlanQuery& query, const Planned& planned);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plans each fragment by itself and averages the results over the iterations of a window.
 #include "advice/planner/windows.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 namespace tithe::planner {
 namespace {
 
-// Named by what the slices have: "fp32@ring", or "fp32@ring and fp32@server".
+// Adds one slice's baseline. The name lists the distinct names of the slices: "fp32@ring and fp32@server".
 void add(Baseline& to, const Baseline& one, double every) {
   to.step += one.step / every;
   to.on_devices = to.on_devices || one.on_devices;
@@ -16,7 +17,7 @@ void add(Baseline& to, const Baseline& one, double every) {
     to.name += " and " + one.name;
 }
 
-// The decisions of a slice, with the numbers that the options have on another plan search.
+// Appends the decisions of a slice, with option indices converted from plan search `of` to `on`.
 void append(Assignment& to, const Assignment& from, const PlanSearch& of, const PlanSearch& on) {
   for (Decision d : from) {
     const Option& option = of.option(d.option);
@@ -25,7 +26,7 @@ void append(Assignment& to, const Assignment& from, const PlanSearch& of, const 
   }
 }
 
-// To the mean iteration's.
+// Adds one slice's outcome to the mean iteration.
 void add(sim::Outcome& to, const sim::Outcome& one, double every) {
   to.bytes.resize(1);
   to.step += one.step / every;
@@ -33,8 +34,8 @@ void add(sim::Outcome& to, const sim::Outcome& one, double every) {
   to.bytes[0] += one.bytes[0] / every;
 }
 
-// One fragment's rules for all of them, where that takes as long: a rule for each size, and none by key for tensors
-// that the plans of two fragments treat otherwise.
+// Uses one fragment's rules for all fragments if the step takes as long. This gives one rule per size, and none by key
+// for tensors that two fragments' plans treat differently.
 Status simplify(Planned& mean, std::span<const PlanQuery> slices, std::span<const Planned> plans,
                 double every) {
   constexpr double kAsLong = 1.002;
@@ -56,7 +57,8 @@ Status simplify(Planned& mean, std::span<const PlanQuery> slices, std::span<cons
   return {};
 }
 
-// A session that has met some fragments alone refuses a rule for a key that none of them has: a pattern it keeps.
+// A session that has seen only some fragments refuses a rule for an unknown key, but accepts a pattern without a match.
+// So each key becomes a pattern: the key with a '*' or, if other keys begin with it, with '?' as its last character.
 void as_patterns(std::vector<Rule>& rules, const std::vector<JobTensor>& tensors) {
   for (Rule& rule : rules) {
     if (rule.match.find_first_of("*?") != std::string::npos) continue;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A plan for many local steps (docs/guide/local_steps.md): a fragment of the model is exchanged once in a window, and
-// what the computing of some iterations does not hide of that is waited for.
+// Planning for many local steps (docs/guide/local_steps.md): each fragment of the model is exchanged once per window,
+// and only the part of the exchange that the computation of some iterations does not hide delays training.
 //
-//   slices   a query for each fragment. Its step is the part of a window that ends with the exchange: the fragment's
-//            tensors are ready together, and the iterations that the exchange runs behind follow
-//   mean     a step of the whole is the mean iteration of a window, and so are its bytes and baselines
-//   whole    one list of rules for all fragments: what tithe.torch.LocalSteps takes as `choices`
+//   - slices: one query per fragment. Its step is the part of a window that ends with the exchange: the fragment's
+//     tensors become ready together, followed by the iterations that overlap the exchange.
+//   - mean: the step, bytes and baselines of the whole plan are means per iteration of a window.
+//   - whole: one list of rules for all fragments, which tithe.torch.LocalSteps takes as `choices`.
 #include <span>
 #include <string_view>
 #include <vector>
@@ -15,17 +15,18 @@
 
 namespace tithe::planner {
 
-// `whole` with the tensors of one fragment, `first` to `end`, of which there are `fragments`.
+// The query of one fragment, the tensors `first` to `end` of `whole`.
 struct Windows {
-  double every = 1, fragments = 1, delay = 0;  // iterations, parts of the model, iterations
+  // Iterations per window, fragments of the model, iterations of overlap.
+  double every = 1, fragments = 1, delay = 0;
 };
 PlanQuery slice_of(const PlanQuery& whole, std::size_t first, std::size_t end, const Windows& windows);
 
 struct WindowsPlan {
-  Planned mean;  // its assignment is empty where one fragment's rules serve all
+  Planned mean;  // its assignment is empty if one fragment's rules apply to all
   std::vector<Planned> slices;
 };
-// The slices are all of `whole`, in order. `beside`: as plan() has it.
+// The slices cover `whole`, in order. `beside`: as in plan().
 Result<WindowsPlan> plan_windows(const PlanQuery& whole, std::span<const PlanQuery> slices,
                                  const Windows& windows, std::string_view policy,
                                  const WindowsPlan* beside = nullptr);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Proves symmetry by comparing the graphs that a strategy draws for two ranks, in worlds of 3 and 5 hosts, after
+// renaming peers and chunks relative to each rank.
 #include "advice/sim/classes.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 namespace tithe::sim {
 namespace {
 
-// So many hosts of so many ranks each.
+// A world of equal hosts.
 struct Small {
   int hosts, ranks;
   int world() const { return hosts * ranks; }
@@ -25,7 +27,8 @@ Graph draw(const Strategy& strategy, Small world, Rank me) {
 
 int modulo(int k, int n) { return (k % n + n) % n; }
 
-// A rank as `me` counts it: round the world; round the hosts and round each; or round the hosts alone.
+// How `me` numbers the other ranks: relative to itself in the world; relative by host and inside the host; or relative
+// by host only.
 enum class Count { kWorld, kHostsAndInside, kHosts };
 Rank counted(Count count, Small world, Rank me, Rank r) {
   if (count == Count::kWorld) return modulo(r - me, world.world());
@@ -34,7 +37,7 @@ Rank counted(Count count, Small world, Rank me, Rank r) {
   return host * world.ranks + inside;
 }
 
-// A chunk is a rank's, or a share's: of those of a host, or of these and a host.
+// The owner of a chunk: none, a rank, or a share, that is one rank inside a host together with a host.
 enum class Chunks { kOne, kOfRanks, kOfShares };
 int counted(Count count, Chunks chunks, Small world, int of_all, Rank me, Chunk c) {
   if (chunks == Chunks::kOne) return 0;
@@ -43,10 +46,10 @@ int counted(Count count, Chunks chunks, Small world, int of_all, Rank me, Chunk 
   return counted(count, {hosts, world.ranks}, me, c % hosts * world.ranks + c / hosts);
 }
 
-// What, with whom, about which chunk, and of what is passed on from whom it came (-1: nobody): counted from this rank.
+// One operation in relative numbers: kind, peer, chunk, and for a forwarded frame its sender (-1: not forwarded).
 using Verb = std::tuple<Op, int, int, int>;
 
-// Sends in their order; the rest sorted, because sums are in the order of ranks.
+// The operations of a rank: sends in their order; the others sorted, since sums are taken in rank order.
 std::vector<Verb> verbs(const Strategy& strategy, Count count, Chunks chunks, Small world, Rank me) {
   const Graph graph = draw(strategy, world, me);
   std::vector<Verb> sends, others;
@@ -70,7 +73,8 @@ std::vector<Verb> verbs(const Strategy& strategy, Count count, Chunks chunks, Sm
   return sends;
 }
 
-// Hosts of so many ranks: whether ranks do the same under the strategy, as they count.
+// True if ranks of hosts with `ranks` ranks do the same under the strategy. Compares pairs of ranks in worlds of 3 and
+// 5 hosts.
 bool alike(const Strategy& strategy, Count count, int ranks) {
   const Small few{3, ranks}, more{5, ranks};
   const auto same = [&](Small world, Rank a, Rank b) {
@@ -86,7 +90,8 @@ bool alike(const Strategy& strategy, Count count, int ranks) {
   return true;
 }
 
-// True if a rank sends as much to each other one, so that it does not matter which of them are on its host.
+// True if a rank sends equally many messages to every other rank, so that the placement of ranks on hosts does not
+// matter.
 bool talks_to_all(const Strategy& strategy, int ranks) {
   const Small world{3, ranks};
   std::vector<int> sends(static_cast<std::size_t>(world.world()));

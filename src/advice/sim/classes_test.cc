@@ -34,7 +34,7 @@ TEST(Classes, OneRankStandsForAllWhereHostsAreTreatedApart) {
     EXPECT_EQ(simulated(hosts_of(16, 4), {strategy}), 1) << strategy;
 }
 
-// The last rank of a host sends to the next one, the others do not.
+// Only the last rank of a host sends to the next host.
 TEST(Classes, TheRanksOfOneHostStandForAllOfARing) {
   EXPECT_EQ(simulated(hosts_of(16, 4), {"ring"}), 4);
   EXPECT_EQ(simulated(hosts_of(16, 4), {"server", "ring"}), 4);
@@ -50,10 +50,10 @@ TEST(Classes, NobodyStandsForWhoIsNotAlike) {
   EXPECT_EQ(simulated(*uneven, {"server"}), 3);
   const Result<Cluster> cut = hosts_of(4, 4).sized(14);
   ASSERT_TRUE(cut.ok());
-  EXPECT_EQ(simulated(*cut, {"server"}), 14) << "the last host has two ranks";
+  EXPECT_EQ(simulated(*cut, {"server"}), 14) << "no symmetry: the last host has two ranks";
 }
 
-// Each message to a simulated rank mirrors one that a simulated rank sends.
+// Each message to a simulated rank mirrors a message of a simulated rank.
 TEST(Classes, WhatComesIsLikeWhatLeaves) {
   const Cluster cluster = hosts_of(4, 2);
   const Strategy &server = *find_strategy("server"), &hosts = *find_strategy("hosts"),
@@ -64,9 +64,10 @@ TEST(Classes, WhatComesIsLikeWhatLeaves) {
     return std::pair(path.rank, path.to);
   };
   EXPECT_EQ(path_of(server, 3, 0), std::pair(0, 5));
-  EXPECT_EQ(path_of(hosts, 3, 0), std::pair(0, 7)) << "host 1 to host 0, place 1 to place 0";
+  EXPECT_EQ(path_of(hosts, 3, 0), std::pair(0, 7)) << "host 1 to host 0, position 1 to position 0";
   EXPECT_EQ(path_of(hosts, 1, 0), std::pair(0, 1));
-  EXPECT_EQ(path_of(ring, 7, 0), std::pair(1, 2)) << "the last rank of host 3 to the first one of host 0";
+  EXPECT_EQ(path_of(ring, 7, 0), std::pair(1, 2))
+      << "from the last rank of host 3 to the first rank of host 0";
   EXPECT_EQ(path_of(ring, 0, 1), std::pair(0, 1));
 }
 

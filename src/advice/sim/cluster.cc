@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Links are numbered: up, down and inside for each host, then up and down for each switch. build() derives hosts, ranks
+// and link rates from the file's groups of hosts and switches.
 #include "advice/sim/cluster.h"
 
 #include <fmt/format.h>
@@ -42,7 +44,7 @@ Cluster Cluster::with_name(std::string name) const {
   return other;
 }
 
-// Hosts, in the order of the file, until there are so many ranks.
+// Lays out hosts in the order of the file until there are `most_ranks` ranks.
 void Cluster::build(int most_ranks) {
   hosts_.clear();
   kind_of_.clear();
@@ -72,7 +74,7 @@ void Cluster::build(int most_ranks) {
     shared_ = tithe::Hosts::of(numbers);
   }
   for (const Switch& s : switches_) {
-    // The top has nothing above it; its links are never used.
+    // The top switch has no switch above it, so its links are never used.
     const double rate = s.up < 0 ? 1 : s.rate;
     rates_.insert(rates_.end(), {rate, rate});
   }
@@ -123,7 +125,7 @@ Result<Cluster> Cluster::sized(int ranks) const {
     for (const Kind& k : c.kinds_) sum += static_cast<long long>(k.count) * k.ranks;
     return sum;
   };
-  // More than the file has: as many of each kind again.
+  // If the file has too few ranks, its hosts are repeated.
   const long long turns = (ranks + per_turn() - 1) / per_turn();
   for (Kind& k : c.kinds_) k.count = static_cast<int>(k.count * turns);
   c.build(ranks);
@@ -145,7 +147,7 @@ Seconds Cluster::compute(std::string_view model) const {
 
 Costs Cluster::costs(Costs others) const {
   for (const auto& [number, seconds] : numbers_) others.*number = seconds;
-  // A size alone is that up to which nobody is asked.
+  // A size alone means the rendezvous protocol: messages up to this size are sent without asking.
   if (eager_bytes_) others.long_messages = {Leaves::kAsked, *eager_bytes_};
   if (many_to_one_) others.many_to_one = *many_to_one_;
   if (leave_) others.long_messages.leave = *leave_;
@@ -184,6 +186,7 @@ std::string Cluster::link_text(const Costs& costs) const {
   return text;
 }
 
+// Climbs from both hosts to their common switch.
 Seconds Cluster::route(Rank from, Rank to, std::vector<int>& links) const {
   links.clear();
   const int a = host_of(from), b = host_of(to);

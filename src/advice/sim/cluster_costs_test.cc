@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The costs that a cluster's file states of its devices and its network.
+// Costs that a cluster's file states for its devices and its network.
 #include <gtest/gtest.h>
 
 #include "advice/sim/cluster.h"
@@ -44,7 +44,7 @@ typical = 0.5
   EXPECT_EQ(costs.long_messages, (LongMessages{Leaves::kAsked, 4096}));
   EXPECT_EQ(costs.post, before.post);
   for (const auto& [name, assumed] : before.codecs) {
-    if (name == "topk") continue;  // it has its own: 0.01 is its usual ratio
+    if (name == "topk") continue;  // has costs of its own: its default ratio is 0.01
     const CodecCosts& found = **costs.of(*parse_spec(name));
     EXPECT_DOUBLE_EQ(found.encode.at(1e6), 204e-6) << name;
     EXPECT_DOUBLE_EQ(found.merge.at(1e6), 50e-6) << name;

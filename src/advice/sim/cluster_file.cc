@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cluster's file, in TOML (docs/guide/simulate_clusters.md).
+// Reads a cluster's file, in TOML (docs/guide/simulate_clusters.md).
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 
 namespace tithe::sim {
 
-// Reads one file; the first thing that is wrong ends it.
+// Reads one file and stops at the first error.
 class ClusterReader {
  public:
   explicit ClusterReader(const std::string& file) : file_(file) {}
@@ -110,7 +110,7 @@ class ClusterReader {
     into = *v;
     return {};
   }
-  // "10Gb/s": what is no rate, or a rate of zero, is refused.
+  // "10Gb/s"; refuses any other text and a rate of zero.
   Status rate(const toml::table& t, std::string_view key, bool needed, double& into) const {
     const toml::node* found = t.get(key);
     if (found == nullptr)
@@ -139,7 +139,7 @@ class ClusterReader {
     return {};
   }
 
-  // ---- What is known of devices and network
+  // ---- Costs of devices and network
 
   Status table(const toml::table& top, std::string_view name, const toml::table*& into) const {
     const toml::node* found = top.get(name);
@@ -158,6 +158,7 @@ class ClusterReader {
     }
     return {};
   }
+  // [costs]: times by the names of kCostFields, and four fields of other types.
   Status costs(const toml::table& top) {
     const toml::table* numbers = nullptr;
     TITHE_TRY(table(top, "costs", numbers));
@@ -278,7 +279,7 @@ class ClusterReader {
     return {};
   }
   Status one_tree() {
-    if (out_.switches_.empty()) out_.switches_.push_back({});  // all hosts are on one
+    if (out_.switches_.empty()) out_.switches_.push_back({});  // all hosts are on one switch
     int top = -1;
     for (std::size_t s = 0; s < out_.switches_.size(); ++s) {
       int at_switch = static_cast<int>(s);
@@ -302,6 +303,7 @@ class ClusterReader {
     }
     return {};
   }
+  // [[hosts]]: a group of equal hosts, connected to one switch.
   Status add_hosts(const toml::table& t) {
     TITHE_TRY(known(t, {"count", "ranks", "cores", "at", "rate", "latency", "inside", "inside_latency",
                         "device", "device_latency", "device_inside"}));

@@ -58,17 +58,17 @@ TEST(Cluster, LanesAreThoseOfASessionThatIsNotTold) {
   const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
   ASSERT_TRUE(c.ok());
   EXPECT_EQ(c->lanes(0), 3);  // 8 cores, 2 ranks
-  EXPECT_EQ(c->lanes(6), 1);  // one core of its own
+  EXPECT_EQ(c->lanes(6), 1);  // a single core
   EXPECT_EQ(c->with_cores(4).lanes(6), 3);
   EXPECT_EQ(Cluster::flat(4, 1e9, 0, 8).lanes(3), 7);
-  EXPECT_EQ(Cluster::flat(4, 1e9, 0, 4, true).lanes(3), 1);  // one machine
+  EXPECT_EQ(Cluster::flat(4, 1e9, 0, 4, true).lanes(3), 1);  // one machine, shared by 4 ranks
   const Result<Cluster> testbed = Cluster::parse(
       "name = \"t\"\n[[hosts]]\ncount = 2\ncores = 96\nrate = \"1Gb/s\"\n"
       "[[codec]]\nname = \"*\"\nencode = [[1000, \"1us\"]]\nstore = [[1000, \"1us\"]]\nmerge = [[1000, "
       "\"1us\"]]\n",
       "f");
   ASSERT_TRUE(testbed.ok()) << testbed.status().what();
-  EXPECT_EQ(testbed->lanes(0), 1) << "its codecs run on devices";
+  EXPECT_EQ(testbed->lanes(0), 1) << "the file states codec costs, so codecs run on devices";
 }
 
 TEST(Cluster, SizedTakesTheFirstOrAsManyAgain) {
@@ -149,8 +149,9 @@ TEST(Cluster, SaysWhatASessionIsToldOfItsLink) {
   const Result<Link> link = parse_link(Cluster::flat(4, 1.25e9, 30e-6, 8).link_text(costs));
   ASSERT_TRUE(link.ok()) << link.status().what();
   EXPECT_DOUBLE_EQ(link->bytes_per_second, 1.25e9);
-  EXPECT_NEAR(link->seconds_per_frame, 50e-6, 1e-9) << "the way, and what both ranks do";
-  EXPECT_EQ(Cluster::flat(1, 1.25e9, 30e-6, 8).link_text(costs), "") << "one host has no link to others";
+  EXPECT_NEAR(link->seconds_per_frame, 50e-6, 1e-9) << "the latency and the work of both ranks";
+  EXPECT_EQ(Cluster::flat(1, 1.25e9, 30e-6, 8).link_text(costs), "")
+      << "with one host there is no link between hosts";
   const Link shared =
       *parse_link(Cluster::flat(4, {.ranks = 8, .bytes_per_second = 5e9, .latency = 4e-6}, 1.25e9, 30e-6, 8)
                       .link_text(costs));
@@ -159,13 +160,14 @@ TEST(Cluster, SaysWhatASessionIsToldOfItsLink) {
   EXPECT_GT(shared.inside_seconds_per_frame, 4e-6);
   const Result<Cluster> slow =
       Cluster::parse("name = \"t\"\n[[hosts]]\nrate = \"10Gb/s\"\n[[hosts]]\nrate = \"1Gb/s\"\n", "t.toml");
-  EXPECT_DOUBLE_EQ(parse_link(slow->link_text(costs))->bytes_per_second, 1.25e8) << "the slowest";
+  EXPECT_DOUBLE_EQ(parse_link(slow->link_text(costs))->bytes_per_second, 1.25e8)
+      << "the rate of the slowest host";
   const Result<Cluster> several = Cluster::parse(
       "name = \"t\"\n[[switch]]\nname = \"top\"\n[[switch]]\nname = \"a\"\nup = \"top\"\nrate = \"1Gb/s\"\n"
       "[[hosts]]\nat = \"a\"\nrate = \"1Gb/s\"\n[[hosts]]\nat = \"top\"\nrate = \"1Gb/s\"\n",
       "t.toml");
   ASSERT_TRUE(several.ok()) << several.status().what();
-  EXPECT_EQ(several->link_text(costs), "") << "links differ";
+  EXPECT_EQ(several->link_text(costs), "") << "hosts are on several switches";
 }
 
 }  // namespace

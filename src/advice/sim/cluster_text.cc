@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A profile as a cluster's file. 17 digits: what is read back is what was measured.
+// Writes a profile as a cluster's file. Numbers have 17 digits, so reading them gives the measured values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 std::string seconds(Seconds s) { return fmt::format("\"{:.17g}s\"", s); }
 
-// Times never fall: what was measured for more values took no less.
+// Times never fall with the number of values: a lower one is replaced by the maximum before it.
 std::string curve(const Curve& c) {
   std::string out;
   Seconds most = 0;

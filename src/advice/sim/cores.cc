@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two models. With a slice, each core runs one thread at a time and threads queue per core. Without one, processor
+// sharing: had_ is the time that each running thread has received, so a thread ends when had_ reaches its `until`, and
+// a heap by `until` gives the next end.
 #include "advice/sim/cores.h"
 
 #include <algorithm>
@@ -9,8 +12,8 @@
 namespace tithe::sim {
 namespace {
 
-constexpr Seconds kNothing = 1e-12;  // what rounding leaves of work that has ended
-constexpr double kRounding = 1e-14;  // of what all work has had
+constexpr Seconds kNothing = 1e-12;  // rounding error of finished work
+constexpr double kRounding = 1e-14;  // relative, of had_
 
 }  // namespace
 
@@ -33,7 +36,7 @@ void Cores::start(Seconds work, std::uint64_t tag, Seconds now) {
   pass(now);
   looked_ = false;
   if (slice_ <= 0) {
-    if (sharing_.empty()) had_ = 0;  // so that sums stay small, and exact
+    if (sharing_.empty()) had_ = 0;  // keeps sums small and exact
     sharing_.push({had_ + work, order_++, tag});
     return;
   }
@@ -61,7 +64,7 @@ std::span<const std::uint64_t> Cores::advance(Seconds now) {
   ended_.clear();
   if (slice_ <= 0) {
     pass(now);
-    // The next work ends at the computed end, in spite of rounding.
+    // If the clock has reached the computed end, the next work ends in spite of rounding.
     if (at_end && !sharing_.empty()) had_ = std::max(had_, sharing_.top().until);
     while (!sharing_.empty() && sharing_.top().until - had_ <= kNothing + had_ * kRounding) {
       ended_.push_back(sharing_.top().tag);
@@ -72,7 +75,7 @@ std::span<const std::uint64_t> Cores::advance(Seconds now) {
   }
   Seconds least = kNever;
   for (const Work& w : work_) least = std::min(least, w.left);
-  // The next work ends at the computed end, in spite of rounding.
+  // As above.
   const bool work_ends = at_end && !work_.empty() && now_ + least / rate() <= end_;
   pass(now);
   const Seconds over = work_ends ? std::max(kNothing, least * 1e-12) : kNothing;
@@ -112,8 +115,8 @@ void Cores::place(const Work& work) {
   core_[best].fresh.back().since = now_;
 }
 
-// Work that waits takes its core if that is free; work that has had its slice gives way, if other work still waits for
-// its core; and cores that are free take over work that has waited for long.
+// First, waiting work takes its core if the core is free. Then work whose slice is over yields if other work waits for
+// its core. Last, free cores take over work that has waited longer than move_.
 void Cores::dispatch() {
   over_.clear();
   if (slice_ <= 0) return;
@@ -123,7 +126,7 @@ void Cores::dispatch() {
   std::erase_if(work_, [&](Work& w) {
     if (w.slice_end > now_ + kNothing) return false;
     Core& c = core_[w.core];
-    if (c.waiting() == 0) {  // it goes on, slice after slice
+    if (c.waiting() == 0) {  // it continues, slice after slice
       w.slice_end += slice_ * (1 + std::floor((now_ + kNothing - w.slice_end) / slice_));
       return false;
     }

@@ -2,16 +2,15 @@
 #pragma once
 // Threads on the cores of one machine.
 //
-//   turns     a thread that runs keeps its core for at least a slice; then it gives way to those that wait for that
-//             core, who take turns. A thread that has just begun goes before those that have had
-//             theirs
-//   placed    a thread that wakes takes a core that is free, else it waits for one: that with the fewest that wait. A
-//             core that comes free later takes it over once it has waited for a while (Linux leaves a thread where its
-//             memory is near, until its clock's next tick)
-//   same      work with the tag of work that has ended at this moment is the same thread's: it goes on where that was
-//   shares    without a slice, or where one rank's work stands for that of all: each that runs gets the same share of
-//             the cores, and at most one. As many then run as there are messages whose bytes a kernel moves: work in
-//             and out costs the logarithm of it
+//   - turns: a running thread keeps its core for at least one slice. Then it yields to the threads that wait for that
+//     core, which take turns. A thread that has just been woken precedes threads that have had a slice.
+//   - placed: a woken thread takes a free core, or else waits for the core with the fewest waiting threads. A core that
+//     becomes free takes over a thread that has waited for `move` (Linux leaves a thread near its memory until the next
+//     tick).
+//   - same: if new work has the tag of work that has just ended, it is the same thread and continues on its core.
+//   - shares: without a slice, or if one rank's work represents that of all ranks, every running thread gets the same
+//     share of the cores, at most one core. There may be as many threads as messages in the kernel, so start and end
+//     cost time logarithmic in their number.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -25,35 +24,35 @@ namespace tithe::sim {
 
 class Cores {
  public:
-  // `alike`: so many ranks do the same at the same time, of which this work is one's. `move`: how long work waits for
-  // its core before a free one takes it.
+  // `alike`: the number of ranks that this work represents. `move`: the time that a thread waits for its core before a
+  // free core takes it over.
   explicit Cores(int cores, int alike = 1, Seconds slice = 0, Seconds move = 0);
 
-  // Work of so many seconds of one core, from now on. `tag` is the caller's.
+  // Starts work of this many seconds of one core. `tag` is the caller's.
   void start(Seconds work, std::uint64_t tag, Seconds now);
-  // When something changes by itself: work ends, a slice, or a wait; kNever if there is no work.
+  // The time of the next change: the end of work, of a slice or of a wait; kNever if there is no work.
   Seconds next_end();
-  // Moves to `now`, at most next_end(), and takes the tags of the work that has ended: core by core; where it is
-  // shared, in the order in which it began. They stay until the next advance().
+  // Advances to `now`, at most next_end(), and returns the tags of the finished work: core by core; with sharing, in
+  // the order of starting. The span is valid until the next advance().
   std::span<const std::uint64_t> advance(Seconds now);
-  double used() const { return used_; }  // core seconds so far, of this work
+  double used() const { return used_; }  // core seconds used so far
 
  private:
   struct Work {
     std::uint64_t tag;
     Seconds left;
     Seconds slice_end = 0;
-    Seconds since = 0;     // it waits
-    std::size_t core = 0;  // that it is on
+    Seconds since = 0;     // start of its wait
+    std::size_t core = 0;  // its core
   };
   struct Sharing {
-    Seconds until;  // what all work has had when it ends
+    Seconds until;  // value of had_ at which it ends
     std::uint64_t order, tag;
     bool operator>(const Sharing& o) const { return until != o.until ? until > o.until : order > o.order; }
   };
   struct Core {
     bool busy = false;
-    std::deque<Work> fresh, later;  // that wait for it: have just begun; have had a slice
+    std::deque<Work> fresh, later;  // waiting threads: just woken; after a slice
     std::size_t waiting() const { return fresh.size() + later.size(); }
   };
   double rate() const;
@@ -68,13 +67,14 @@ class Cores {
   int cores_, alike_;
   Seconds slice_, move_;
   std::vector<Core> core_;
-  std::vector<Work> work_;     // that runs
-  std::vector<Work> arrived_;  // has no core yet
-  std::vector<Work> over_;     // has ended at this moment
-  std::priority_queue<Sharing, std::vector<Sharing>, std::greater<>>
-      sharing_;  // without a slice: all that runs
+  std::vector<Work> work_;     // running
+  std::vector<Work> arrived_;  // without a core yet
+  std::vector<Work> over_;     // ended at this moment
+  // Without a slice: all running work.
+  std::priority_queue<Sharing, std::vector<Sharing>, std::greater<>> sharing_;
   std::uint64_t order_ = 0;
-  Seconds had_ = 0;  // by work that began when the cores were idle last, and never ends
+  // Seconds that each work has got since the cores were idle last.
+  Seconds had_ = 0;
   std::vector<std::uint64_t> ended_;
   Seconds now_ = 0, end_ = kNever;
   bool looked_ = true;

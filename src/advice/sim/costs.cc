@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prices the steps of a compiled program with the curves of its codecs.
 #include "advice/sim/costs.h"
 
 #include <fmt/format.h>
@@ -19,6 +20,8 @@ using engine::Program;
 using engine::Step;
 using engine::StepKind;
 
+// Prices each step of a program from the codec's curves. A step that reads frames pays for their checksums unless a
+// step of its own checks them.
 class Pricer {
  public:
   Pricer(const Costs& costs, const Plan& plan, const Program& program, bool copies,
@@ -35,7 +38,7 @@ class Pricer {
       inside_.push_back(*inside);
     }
     out_.bytes.resize(program_.slots.size());
-    // Frames first: what a step reads is as long as what somebody wrote.
+    // Frame sizes first, since the cost of reading a frame depends on its size.
     for (const Step& s : program_.steps)
       if (s.kind == StepKind::kEncode || s.kind == StepKind::kOwn || s.kind == StepKind::kCheck) frame(s);
     for (const Step& s : program_.checks) frame(s);
@@ -65,7 +68,7 @@ class Pricer {
     out_.bytes[static_cast<std::size_t>(s.slot)] = static_cast<double>(kFrameHeaderBytes) + payloads * each;
   }
 
-  // The payloads that a step reads: a frame under a law that joins holds several.
+  // The number of payloads that a step reads: a frame holds several under a law that joins payloads.
   double payloads(const Step& s) const {
     double count = 0;
     for (std::uint32_t k = 0; k < s.frames.count; ++k)
@@ -75,7 +78,7 @@ class Pricer {
   double joined(int slot) const {
     return payloads_.empty() ? 1.0 : static_cast<double>(payloads_[static_cast<std::size_t>(slot)]);
   }
-  // Frames that no step of their own has checked are checked by who reads them.
+  // The checksum time of frames that have no kCheck step.
   Seconds checks(const Step& s) const {
     double bytes = 0;
     for (std::uint32_t k = 0; k < s.frames.count; ++k) {
@@ -85,7 +88,7 @@ class Pricer {
     return bytes * costs_.check_byte;
   }
 
-  // In by whoever touches a chunk first, out by the last store.
+  // The first access to a chunk copies it in; the last store copies it out.
   Seconds copying(const Step& s) const {
     if (!copies_) return 0;
     if (s.chunk == engine::kWholePart) return static_cast<double>(part(s).n) * costs_.copy_value;
@@ -103,14 +106,14 @@ class Pricer {
         return costs_.step + codec(s).encode.at(n);
       case StepKind::kEncode: {
         const double bytes = out_.bytes[static_cast<std::size_t>(s.slot)];
-        // After kOwn the payload is there, and is sealed.
+        // After kOwn the payload exists and only needs its checksum.
         const bool made = law(s).own_first && !s.direct;
         return costs_.step + (made ? 0 : codec(s).encode.at(n)) + bytes * costs_.check_byte;
       }
       case StepKind::kCheck:
         return costs_.step + out_.bytes[static_cast<std::size_t>(s.slot)] * costs_.check_byte;
       case StepKind::kMerge:
-        // Under a law that joins, a merge keeps what came; the store decodes it.
+        // Under a law that joins payloads, a merge only collects them; the store decodes them.
         return costs_.step + checks(s) + (law(s).joins ? 0 : payloads(s) * codec(s).merge.at(n));
       case StepKind::kStore:
         return costs_.step + checks(s) + codec(s).store.at(n) +
@@ -185,7 +188,7 @@ Costs usual_costs() {
   return costs;
 }
 
-// bench/results/engine.md has the step, src/plan/codec_cost.h what choices assume of a frame.
+// The step is from bench/results/engine.md, the costs of a frame are those of src/plan/codec_cost.h.
 Costs assumed_costs() {
   Costs costs = usual_costs();
   costs.step = 0.5e-6;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The costs of a step of the engine on a machine: the numbers that a profile holds (docs/guide/simulate.md).
+// The costs of the engine's steps on a machine: the numbers of a profile (docs/guide/simulate.md).
 //
-//   curves     time over values: linear between measured points, through the origin below the first one, in proportion
-//              beyond the last one
-//   expected   payloads of codecs whose size depends on the data: the bound times what was measured (`typical`); else
-//              what the codec itself expects of gradients (codec/typical.h)
-//   complete   a codec that a profile does not know is refused where it is asked for, by name
+//   - curves: time as a function of the number of values: linear between measured points, and proportional to the
+//     number of values below the first point and beyond the last one.
+//   - expected: if a codec's payload size depends on the data, its bound times the measured share (`typical`); without
+//     a measurement, the size that the codec itself expects for gradients (codec/typical.h).
+//   - complete: a codec without costs is refused by name.
 #include <map>
 #include <span>
 #include <string>
@@ -28,44 +28,46 @@ struct Curve {
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 
-// The costs of one codec at one setting, feedback included; of its first phase, where it has several.
+// The costs of one codec at one setting, including error feedback; of its first phase, if it has several.
 struct CodecCosts {
-  Curve encode;                        // n values into a payload
-  Curve store;                         // a payload into n values
-  Curve merge;                         // a further payload into n values
-  double typical = 0;                  // bytes of a payload over its bound; 0: as the codec expects
-  std::vector<CodecCosts> later = {};  // by phase, of those after the first; none: each is like the first
+  Curve encode;        // n values into a payload
+  Curve store;         // a payload into n values
+  Curve merge;         // a further payload into n values
+  double typical = 0;  // payload bytes divided by the bound; 0: the codec's own expectation
+  // The phases after the first one; empty: each costs as much as the first.
+  std::vector<CodecCosts> later = {};
   const CodecCosts& of_phase(std::size_t phase) const;
   double payload_bytes(const Spec& spec, std::size_t phase, std::size_t n) const;  // expected
   friend bool operator==(const CodecCosts&, const CodecCosts&) = default;
 };
 
 struct Costs {
-  Seconds step = 1e-6;      // a step of computing that has nothing to do
-  Seconds post = 2e-6;      // to hand a message to the transport
-  Seconds complete = 2e-6;  // to take one that has come
-  Seconds wake = 5e-6;      // of a lane that sleeps
-  Seconds turn = 5e-6;      // of the communication lane: to wake, to ask the transport, to sleep again
-  Seconds slice = 0;        // how long a thread keeps a core that others want; 0: they share it at any moment
-  Seconds move = 0;         // how long one that wakes waits for a busy core before a free one takes it
-  Seconds bucket = 5e-6;    // to begin a bucket
-  Seconds check_byte = 0;   // checksum of a frame, per byte
-  Seconds copy_value = 0;   // to and from where gradients lie, per value that cannot be used in place
-  Seconds send_byte = 0;    // the kernel's work and the transport's, beside the lanes
+  Seconds step = 1e-6;      // overhead of a computation step
+  Seconds post = 2e-6;      // to give a message to the transport
+  Seconds complete = 2e-6;  // to take a received message
+  Seconds wake = 5e-6;      // to wake a sleeping lane
+  Seconds turn = 5e-6;      // the communication lane: to wake, to poll the transport, to sleep again
+  Seconds slice = 0;       // minimum time that a thread keeps a contended core; 0: threads share cores evenly
+  Seconds move = 0;        // time that a woken thread waits for a busy core before a free one takes it
+  Seconds bucket = 5e-6;   // to begin a bucket
+  Seconds check_byte = 0;  // checksum of a frame, per byte
+  Seconds copy_value = 0;  // to copy a value to or from the gradients, if codecs cannot use them in place
+  Seconds send_byte = 0;   // work of kernel and transport, outside the lanes
   Seconds receive_byte = 0;
-  LongMessages long_messages = {};  // when they leave: a trait of the transport
-  double many_to_one = 1;  // of a link's rate, what arrives where several send to one at the same time
-  std::map<std::string, CodecCosts, std::less<>>
-      codecs;  // by spec string, or by a codec's name: its usual settings
+  LongMessages long_messages = {};  // when they are sent: a property of the transport
+  // The share of a link's rate that arrives while several ranks send to one.
+  double many_to_one = 1;
+  // By spec, or by a codec's name for its default settings.
+  std::map<std::string, CodecCosts, std::less<>> codecs;
 
-  // kInvalid: the profile knows nothing of this codec.
+  // kInvalid: there are no costs for this codec.
   Result<const CodecCosts*> of(const Spec& spec) const;
-  // kInvalid, naming all codecs of which the profile knows nothing.
+  // kInvalid, with the names of all codecs without costs.
   Status know(std::span<const Spec> specs) const;
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
-// The numbers of Costs by name: in a cluster's file, and in a profile.
+// The numbers of Costs by their names in a cluster's file and in a profile.
 struct CostField {
   const char *name, *in_profile;
   Seconds Costs::*number;
@@ -85,22 +87,22 @@ inline constexpr CostField kCostFields[] = {
     {"receive_byte", "receive_s_per_byte", &Costs::receive_byte},
 };
 
-// The paces that planning uses where nothing was measured (src/plan/codec_cost.def), for all codecs that it lists.
+// The costs that planning uses without a measurement (src/plan/codec_cost.def), for all codecs in that list.
 Costs usual_costs();
-// The same with what is assumed of steps, messages and frames (docs/guide/simulate.md): messages are those of ucx over
+// Likewise, with default costs of steps, messages and frames (docs/guide/simulate.md); messages are those of UCX over
 // TCP.
 inline constexpr std::string_view kUsualTransport = "ucx";
-inline constexpr double kUsualManyToOne =
-    0.9;  // bench/results/truth.md: `server` beside `ring`, fp32 and bf16
+// From bench/results/truth.md: `server` compared with `ring`, fp32 and bf16.
+inline constexpr double kUsualManyToOne = 0.9;
 Costs assumed_costs();
 
-// The costs of one rank's program of one bucket, by step and by slot.
+// The costs of one rank's program for one bucket, by step and by slot.
 struct Priced {
-  std::vector<Seconds> seconds;  // by step of computing; 0 for sends and receives
-  std::vector<double> bytes;     // by slot: the whole frame
+  std::vector<Seconds> seconds;  // by computation step; 0 for sends and receives
+  std::vector<double> bytes;     // by slot: the size of the frame
 };
-// `copies`: gradients do not lie where the codec can use them. `payloads`, by slot: of how many ranks the frame there
-// holds payloads; empty: of one.
+// `copies`: codecs cannot use the gradients in place. `payloads`: by slot, the number of ranks whose payloads the frame
+// holds; empty: one.
 Result<Priced> price(const Costs& costs, const Plan& plan, const engine::Program& program, bool copies,
                      std::span<const int> payloads = {});
 

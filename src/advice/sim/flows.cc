@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// All flows of a route have one rate, so Route::sent grows equally for all of them; a flow ends when `sent` reaches its
+// `until`. Rates are recomputed only when a flow starts or ends.
 #include "advice/sim/flows.h"
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 namespace tithe::sim {
 namespace {
 
-// The rest that rounding leaves of a flow that has ended: a part of its bytes, and of a byte.
+// Tolerance for the rounding error of a finished flow: relative, and in bytes.
 constexpr double kRounding = 1e-12, kNothing = 1e-6;
 bool over(double until, double sent) { return until - sent <= kNothing + until * kRounding; }
 
@@ -48,7 +50,7 @@ void Flows::start(int route, double bytes, std::uint64_t tag, Seconds now) {
   Route& r = routes_[static_cast<std::size_t>(route)];
   if (!r.listed) {
     r.listed = true;
-    r.sent = 0;  // so that sums stay small, and exact
+    r.sent = 0;  // keeps sums small and exact
     busy_.insert(std::lower_bound(busy_.begin(), busy_.end(), route), route);
   }
   r.flows.push({r.sent + (r.links.empty() ? 0 : bytes), order_++, tag});
@@ -69,7 +71,7 @@ std::span<const std::uint64_t> Flows::advance(Seconds now) {
   ended_.clear();
   for (const int b : busy_) {
     Route& r = routes_[static_cast<std::size_t>(b)];
-    // The flow that was to end now ends, in spite of rounding.
+    // If the clock has reached the computed end, the next flow ends in spite of rounding.
     const double reach = at_end ? r.sent + r.rate * now * kRounding : r.sent;
     while (!r.flows.empty() && over(r.flows.top().until, reach)) {
       ended_.push_back(r.flows.top().tag);
@@ -100,7 +102,8 @@ void Flows::move(Seconds now) {
   }
 }
 
-// Progressive filling: the link that gives its flows least fixes their rate, and so on with what is left.
+// Progressive filling: the link with the smallest fair share fixes the rate of its flows; then the same with the
+// remaining flows and rates.
 void Flows::share() {
   if (shared_) return;
   shared_ = true;
@@ -137,7 +140,7 @@ void Flows::share() {
       const Link& link = links_[static_cast<std::size_t>(l)];
       if (link.open > 0) least = std::min(least, link.left / link.open);
     }
-    // A route over a link of that share gets it. Several links may give the same.
+    // All routes over a link with this share get it; several links may have the same share.
     const double reach = least * (1 + kRounding);
     const auto meets = [&](const Route& r) {
       return std::any_of(r.links.begin(), r.links.end(), [&](int l) {

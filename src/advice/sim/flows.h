@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Flows over links that they share fairly, on a clock that its user moves: what moves bytes in the simulator.
+// Flows over links that they share fairly, on a clock that the caller advances. This model moves all bytes in the
+// simulator.
 //
-//   fair       at any moment each link is shared so that no flow can get more without one that has less losing some
-//              (max-min, by progressive filling; Bertsekas and Gallager, Data Networks, 6.5.2). TCP comes close over
-//              some round trips; it does not where queues are so short that they drop (docs/guide/simulate.md)
-//   exact      between two changes rates are constant, so the time of the next end is computed, not stepped to
-//   mutual     where a link's flows have a flow of the opposite route, it carries but a share of its rate
-//   crowded    where flows of several first links meet on a link that is said to mind, it carries but a share of its
-//              rate: what TCP loses where several senders come to one receiver. Flows of one sender's link wait there
-//   conserved  what a link carried is the sum of what its flows sent, to rounding
-//   same       the same calls in the same order give the same times on all machines: fp64, sums in the order of routes
-//   cheap      flows of one route have one rate: a change costs as many routes as have flows, and not as many flows
+//   - fair: rates are max-min fair at any moment, by progressive filling (Bertsekas and Gallager, Data Networks,
+//     6.5.2). TCP comes close to this over some round trips, except where queues are so short that they drop packets
+//     (docs/guide/simulate.md).
+//   - exact: rates are constant between two changes, so the time of the next end is computed.
+//   - mutual: a link whose flows have opposite flows has only a share of its rate.
+//   - crowded: a link for which crowd() was called has only a share of its rate while flows of several senders meet
+//     there, since TCP loses throughput when several senders send to one receiver. Flows of one sender already queue on
+//     the sender's link.
+//   - conserved: the bytes that a link carried equal the bytes that its flows sent, up to rounding.
+//   - same: the same calls in the same order give the same times on all machines: fp64 sums in the order of routes.
+//   - cheap: all flows of one route have one rate, so a change costs time in proportion to the busy routes, not to the
+//     flows.
 #include <cstdint>
 #include <limits>
 #include <queue>
@@ -25,47 +28,48 @@ inline constexpr Seconds kNever = std::numeric_limits<double>::infinity();
 
 class Flows {
  public:
-  // Bytes per second of each link, all positive; and what a link carries of it if all its flows meet others.
+  // The rate of each link in bytes per second, all positive. `mutual`: the share of its rate that a link has if all its
+  // flows have opposite flows.
   explicit Flows(std::vector<double> bytes_per_second, double mutual = 1);
 
-  // A way over these links, for flows to come. Over no link, bytes take no time.
+  // Adds a route over these links. Over no link, bytes take no time.
   int route(std::span<const int> links);
-  // Two routes that lead opposite ways.
+  // Declares two routes as opposite.
   void oppose(int route, int other);
-  // With flows of two first links or more this link carries `share` of its rate, above 0 and at most 1. `any`: with two
-  // flows or more, wherever they come from: where one route stands for those of several senders.
+  // While flows with different first links use this link, it has `share` of its rate, above 0 and at most 1. `any`:
+  // with any two flows, if one route represents those of several senders.
   void crowd(int link, double share, bool any = false);
-  // A flow of `bytes`, at least 0, from now on. `tag` is the caller's.
+  // Starts a flow of `bytes`, at least 0. `tag` is the caller's.
   void start(int route, double bytes, std::uint64_t tag, Seconds now);
-  // When the next flow ends, if nothing else starts; kNever if there is none.
+  // The time at which the next flow ends if no other one starts; kNever if there is none.
   Seconds next_end();
-  // Moves to `now`, at most next_end(), and takes the tags of the flows that have ended: route by route, in each those
-  // that had least left first, and of equals the one that began first. They stay until the next advance().
+  // Advances to `now`, at most next_end(), and returns the tags of the finished flows: route by route, then by
+  // remaining bytes, then by start. The span is valid until the next advance().
   std::span<const std::uint64_t> advance(Seconds now);
 
   std::size_t active() const { return active_; }
   double carried(int link) const { return carried_[static_cast<std::size_t>(link)]; }  // bytes until now()
-  Seconds now() const { return now_; }                                                 // when they moved last
+  Seconds now() const { return now_; }  // time of the last advance()
 
  private:
   struct Flow {
-    double until;  // what each flow of its route has sent when it ends
+    double until;  // value of Route::sent at which it ends
     std::uint64_t order, tag;
     bool operator>(const Flow& o) const { return until != o.until ? until > o.until : order > o.order; }
   };
   struct Route {
     std::vector<int> links;
     std::priority_queue<Flow, std::vector<Flow>, std::greater<>> flows;
-    double sent = 0;  // by a flow that began with the route's first one and never ends
+    double sent = 0;  // bytes of each flow since the route became busy
     double rate = 0;  // of each of its flows
     bool fixed = false, listed = false;
     int opposite = -1;
   };
   struct Link {
-    double left = 0;  // of its rate, while rates are computed
+    double left = 0;  // unassigned rate, while rates are computed
     double open = 0;  // flows whose rate is not fixed yet
-    double meet = 0;  // of all, those with a flow of the opposite route
-    int first = -1;   // link of a flow here; kSeveral: flows have several
+    double meet = 0;  // of all flows, the number with an opposite flow
+    int first = -1;   // first link of its flows; kSeveral: they differ
   };
   void share();
   void move(Seconds now);

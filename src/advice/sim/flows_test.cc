@@ -29,10 +29,10 @@ TEST(Flows, OfTwoOnALinkEachGetsHalfUntilOneEnds) {
   flows.start(flows.route(link), 200, 2, 0);
   EXPECT_DOUBLE_EQ(flows.next_end(), 2.0);
   EXPECT_EQ(tags(flows.advance(2.0)), Tags{1});
-  EXPECT_DOUBLE_EQ(flows.next_end(), 3.0);  // 100 bytes are left, at the whole rate
+  EXPECT_DOUBLE_EQ(flows.next_end(), 3.0);  // 100 bytes are left, at the full rate
 }
 
-// Links A (100) and B (30): the flow over both gets what B's share is, and the one that meets A alone all that is left.
+// Links A (100) and B (30): the flow over both gets B's share, and the flow over A alone gets the rest of A.
 TEST(Flows, FairIsMaxMin) {
   Flows flows({100.0, 30.0});
   const int both[] = {0, 1}, b[] = {1}, a[] = {0};
@@ -84,7 +84,7 @@ TEST(Flows, ConservedOverManyChanges) {
   EXPECT_EQ(flows.active(), 0U);
 }
 
-// Two that send to each other over the links of two hosts get less of them than one that sends alone.
+// Two hosts that send to each other get a smaller rate than a single sender.
 TEST(Flows, WhatGoesBothWaysGetsItsShare) {
   Flows flows({100, 100, 100, 100}, 0.75);
   const int there[] = {0, 3}, back[] = {2, 1};
@@ -109,7 +109,7 @@ TEST(Cores, MoreWorkThanCoresSharesThem) {
   EXPECT_EQ(cores.next_end(), kNever);
 }
 
-// Two that compute on one core take turns; what wakes meanwhile waits for the end of a slice, and goes first.
+// Two threads on one core alternate. A woken thread waits for the end of the slice and then runs first.
 TEST(Cores, WhoWakesWaitsForTheEndOfASlice) {
   Cores cores(1, 1, 0.25);
   const auto step = [&] {
@@ -121,7 +121,7 @@ TEST(Cores, WhoWakesWaitsForTheEndOfASlice) {
   cores.start(0.5, 1, 0);
   cores.start(0.5, 2, 0);
   EXPECT_EQ(step(), End(0.25, 0));
-  static_cast<void>(cores.next_end());  // 2 has the core
+  static_cast<void>(cores.next_end());  // work 2 runs now
   static_cast<void>(cores.advance(0.375));
   cores.start(0.125, 3, 0.375);
   EXPECT_EQ(step(), End(0.5, 0));
@@ -132,26 +132,26 @@ TEST(Cores, WhoWakesWaitsForTheEndOfASlice) {
   EXPECT_DOUBLE_EQ(cores.used(), 1.125);
 }
 
-// Work that waits for a busy core is taken over by one that came free, but not at once.
+// Work that waits for a busy core moves to a free core, but only after a wait.
 TEST(Cores, AFreeCoreTakesWhoHasWaited) {
   Cores cores(2, 1, 1.0, 0.5);
   cores.start(0.25, 1, 0);
   cores.start(2.0, 2, 0);
   EXPECT_DOUBLE_EQ(cores.next_end(), 0.25);
   static_cast<void>(cores.advance(0.125));
-  cores.start(0.25, 3, 0.125);  // behind 1
-  cores.start(0.25, 4, 0.125);  // behind 2
+  cores.start(0.25, 3, 0.125);  // waits behind 1
+  cores.start(0.25, 4, 0.125);  // waits behind 2
   EXPECT_DOUBLE_EQ(cores.next_end(), 0.25);
   EXPECT_EQ(cores.advance(0.25)[0], 1U);
   EXPECT_DOUBLE_EQ(cores.next_end(), 0.5);
   EXPECT_EQ(cores.advance(0.5)[0], 3U);
   EXPECT_DOUBLE_EQ(cores.next_end(), 0.625);
-  EXPECT_TRUE(cores.advance(0.625).empty());  // 4 moves
+  EXPECT_TRUE(cores.advance(0.625).empty());  // 4 moves to the free core
   EXPECT_DOUBLE_EQ(cores.next_end(), 0.875);
   EXPECT_EQ(cores.advance(0.875)[0], 4U);
 }
 
-// A thread's next work, begun when its last one ended, is of the same slice.
+// Work that a thread starts when its previous work ends continues the same slice.
 TEST(Cores, TheSameThreadGoesOn) {
   Cores cores(1, 1, 1.0);
   cores.start(0.25, 1, 0);
@@ -181,7 +181,7 @@ TEST(Cores, WorkOfNothingEndsAtOnce) {
 }
 
 TEST(Flows, OnlySeveralSendersCrowdALink) {
-  // Two uplinks into one downlink that minds.
+  // Two uplinks lead to one downlink with a crowding share.
   const auto seconds = [](std::initializer_list<int> from, bool any) {
     Flows flows({1e9, 1e9, 1e9});
     flows.crowd(2, 0.5, any);
@@ -194,9 +194,9 @@ TEST(Flows, OnlySeveralSendersCrowdALink) {
     return end;
   };
   EXPECT_DOUBLE_EQ(seconds({0}, false), 1);
-  EXPECT_DOUBLE_EQ(seconds({0, 0}, false), 2) << "of one sender they have shared its own link already";
-  EXPECT_DOUBLE_EQ(seconds({0, 1}, false), 4) << "of two they crowd";
-  EXPECT_DOUBLE_EQ(seconds({0, 0}, true), 4) << "where one route stands for several senders";
+  EXPECT_DOUBLE_EQ(seconds({0, 0}, false), 2) << "flows of one sender share its uplink and do not crowd";
+  EXPECT_DOUBLE_EQ(seconds({0, 1}, false), 4) << "flows of two senders crowd";
+  EXPECT_DOUBLE_EQ(seconds({0, 0}, true), 4) << "one route represents several senders";
 }
 
 }  // namespace

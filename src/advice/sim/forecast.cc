@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sums the bytes and seconds of all parts, by link and by rank. Every bound is a necessary time, so the forecast never
+// exceeds the true end.
 #include "advice/sim/forecast.h"
 
 #include <algorithm>
@@ -8,7 +10,7 @@ namespace tithe::sim {
 Seconds route_of(const Cluster& cluster, const Classes& classes, Rank from, Rank to,
                  std::vector<int>& links) {
   const Seconds latency = cluster.route(from, to, links);
-  // Where few stand for all, what others send to them goes down where they send up.
+  // If few ranks represent all, the messages that others send to them use the links on which they send.
   if (classes.simulated() < classes.world())
     links = links.size() == 1 ? std::vector{kInsideOfFew} : std::vector{kUpOfFew, kDownOfFew};
   return latency;
@@ -49,6 +51,7 @@ void Forecast::add(const StepTimeline& timeline, Seconds ready) {
   parts_.push_back({&load, ready});
 }
 
+// Work of later buckets, at the bucket's ready time: a suffix sum over parts.
 Seconds Forecast::at_start() const {
   Load behind{std::vector<double>(rates_.size()), std::vector<Seconds>(all_.computing.size()),
               std::vector<Seconds>(all_.computing.size())};

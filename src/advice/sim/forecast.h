@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Part of world.h: a lower bound of a step's time, so that the simulator stops at once if a step cannot end in time.
+// Part of world.h: a lower bound of a step's time, so that the simulator can stop as soon as a step cannot end in time.
 //
-//   at least   each link needs the time of its remaining bytes at full rate, each rank's lanes that of its remaining
-//              computing, and its communication lane that of its remaining messages: the step does not end before
-//              the largest of these
-//   ready      the work of a bucket cannot begin before the bucket is ready
+// Each link needs at least the time of its remaining bytes at full rate. Each rank's lanes need the time of the
+// remaining computation, and its communication lane the time of its remaining messages. The step cannot end before the
+// largest of these. The work of a bucket cannot begin before the bucket is ready.
 #include <map>
 #include <vector>
 
@@ -14,9 +13,9 @@
 
 namespace tithe::sim {
 
-// Links of host 0, where few ranks stand for all.
+// The links of host 0, if few ranks represent all.
 inline constexpr int kUpOfFew = 0, kDownOfFew = 1, kInsideOfFew = 2;
-// The links of a message from a rank that is simulated, as the world counts them, and its latency.
+// Stores the links of a message from a simulated rank, as the world numbers them, and returns its latency.
 Seconds route_of(const Cluster& cluster, const Classes& classes, Rank from, Rank to, std::vector<int>& links);
 
 class Forecast {
@@ -32,12 +31,12 @@ class Forecast {
              std::vector<Seconds>(static_cast<std::size_t>(classes.simulated())),
              std::vector<Seconds>(static_cast<std::size_t>(classes.simulated()))} {}
 
-  // Parts in the order in which their buckets are ready.
+  // Adds a part. Parts must come in the order in which their buckets become ready.
   void add(const StepTimeline& timeline, Seconds ready);
-  // When the step ends at the earliest, before it has begun.
+  // The earliest end of the step, before it has begun.
   Seconds at_start() const;
-  // The earliest end by what is left at `now`: for a link that has carried so many bytes; for a rank that has begun so
-  // many seconds of its computing and of handling messages.
+  // The earliest end given the remaining work at `now`: for a link with `carried` bytes done; for a rank with the given
+  // seconds of computation and message handling done.
   Seconds of_link(int link, double carried, Seconds now) const;
   Seconds of_rank(Rank rank, Seconds computed, Seconds handled, Seconds now) const;
 
@@ -45,14 +44,14 @@ class Forecast {
   struct Load {
     std::vector<double> bytes;       // by link
     std::vector<Seconds> computing;  // by simulated rank
-    std::vector<Seconds> handling;   // likewise, of messages
+    std::vector<Seconds> handling;   // by simulated rank: messages
   };
   struct Waiting {
     const Load* load;
     Seconds ready;
   };
   const Load& of(const StepTimeline& timeline);
-  // The light steps of a rank run on its communication lane.
+  // Light steps of a rank run on its communication lane, hence 1 +.
   double lanes(std::size_t rank) const { return 1 + cluster_.lanes(static_cast<Rank>(rank), lanes_); }
 
   const Cluster& cluster_;

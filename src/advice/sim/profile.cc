@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Profiles as JSON. The reader checks every field, and reports errors with the line of the value.
 #include "advice/sim/profile.h"
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ Json codec_json(const CodecCosts& c) {
   return json;
 }
 
-// A step of the way to a value of the file.
+// One step of the path to a value in the file: a field or an item of a list.
 struct Step {
   std::string field;  // empty: an item of a list
   std::size_t item;
@@ -72,7 +73,7 @@ class Reader {
   }
 
  private:
-  // While it lives, what is wrong is wrong within this field, or this item of a list.
+  // Adds a field or an item of a list to the path while it is in scope, for error messages.
   class Within {
    public:
     Within(std::vector<Step>& path, const std::string& field) : path_(path) { path_.push_back({field, 0}); }
@@ -85,7 +86,7 @@ class Reader {
     std::vector<Step>& path_;
   };
 
-  // The line of what is looked at, as far as its way is found: names in turn, and objects of a list.
+  // The line of the current value: finds the names of the path in turn, and counts the objects of a list.
   std::ptrdiff_t line() const {
     std::size_t at = 0;
     for (const Step& step : path_) {
@@ -141,6 +142,7 @@ class Reader {
                     printable(name, 100), where));
   }
 
+  // Reads one top-level field; an unknown one is an error.
   Status field(Profile& p, const std::string& name, const Json& json) {
     if (name == "profile") return {};
     if (name == "tithe") return text(name, json, p.tithe);
@@ -189,6 +191,7 @@ class Reader {
     }
     return unknown(name, "a profile");
   }
+  // Times by the names of kCostFields, and three fields of other types.
   Status costs(Costs& into, const Json& json) {
     TITHE_TRY(object(json, "'costs'"));
     for (const auto& item : json.items()) {
@@ -347,7 +350,8 @@ Status belongs_here(const Profile& p, const std::string& file) {
 
 namespace {
 
-struct Found {  // of links of one kind
+// Statistics of the links of one kind.
+struct Found {
   double slowest = 0;
   Seconds latency = 0;
   int good = 0;
@@ -381,7 +385,7 @@ Result<Cluster> cluster_of(const Profile& p) {
     return Status(Code::kInvalid,
                   "the profile has no link: make it between ranks (tithe profile --ranks 4), or "
                   "give --cluster or --link");
-  // Each rank has its part of what a host sends while all do.
+  // The rate of a host is the sum over its ranks, measured while all ranks send.
   const double rate = p.together_bytes_per_second > 0 ? p.together_bytes_per_second * each
                       : between.good > 0              ? between.slowest
                                                       : inside.slowest;

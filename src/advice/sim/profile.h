@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A profile: what `tithe profile` measured of a machine and its links, as a JSON file (fields:
+// A profile: the measurements of `tithe profile` for a machine and its links, as a JSON file (fields:
 // docs/guide/simulate_clusters.md).
 //
-//   whole     parse_profile(to_json(p)) gives the same profile; a file that is torn, or has a field that nobody
-//             knows, is refused with file and cure
-//   bound     it says on which machine, with which version and by how many ranks at once it was made: used
-//             elsewhere only if that is asked for (belongs_here)
-//   bounded   a file is at most 16 MiB, and no number in it is negative, NaN or infinite
+//   - whole: parse_profile(to_json(p)) equals p. A truncated file or an unknown field is refused, with file and cure.
+//   - bound: the profile names the machine, the version and the number of ranks of the measurement. It is used
+//     elsewhere only on request (belongs_here).
+//   - bounded: a file has at most 16 MiB, and no number in it is negative, NaN or infinite.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,12 +16,12 @@
 
 namespace tithe::sim {
 
-// Between two ranks.
+// A link between two ranks.
 struct MeasuredLink {
   Rank from = 0, to = 0;
   Seconds latency = 0;          // of a small message, one way
-  double bytes_per_second = 0;  // alone
-  std::string failed = {};      // why there are no numbers; empty: there are
+  double bytes_per_second = 0;  // without other traffic
+  std::string failed = {};      // why it was not measured; empty: it was
   friend bool operator==(const MeasuredLink&, const MeasuredLink&) = default;
 };
 
@@ -33,19 +32,18 @@ struct Profile {
   std::string date;     // YYYY-MM-DD
   std::string transport;
   int cores = 1;  // of the machine
-  int ranks = 1;  // that measured at once
+  int ranks = 1;  // that measured at the same time
   int lanes = 1;
-  bool one_machine = false;  // all ranks share it, and its cores
-  std::string hosts = {};    // which ranks share a host, as Hosts has it ("2x2"); empty: each has its own
-  std::vector<std::string> assumed =
-      {};             // numbers of `costs` that were not measured, by their names in the file
-  double spread = 0;  // of the numbers: median over rows of (third quartile - first) / median
+  bool one_machine = false;               // all ranks share one machine and its cores
+  std::string hosts = {};                 // which ranks share a host, as in Hosts ("2x2"); empty: none do
+  std::vector<std::string> assumed = {};  // names of the numbers in `costs` that were not measured
+  // Dispersion of the numbers: the median over rows of (third quartile - first quartile) / median.
+  double spread = 0;
   Costs costs;
   std::vector<MeasuredLink> links;
-  double together_bytes_per_second = 0;  // that a rank sends while all do, each to one; 0: not measured
-  double mutual_bytes_per_second =
-      0;  // while all send to all, so that what goes to a rank and what comes from it
-          // meet; 0: not measured
+  double together_bytes_per_second = 0;  // per rank while every rank sends to one other rank; 0: not measured
+  // Per rank while all ranks send to all, so that every link is busy in both directions; 0: not measured.
+  double mutual_bytes_per_second = 0;
 
   friend bool operator==(const Profile&, const Profile&) = default;
 };
@@ -58,11 +56,10 @@ Result<Profile> read_profile(const std::string& path);
 Status belongs_here(const Profile& profile, const std::string& file);
 std::string machine_name();  // of this processor
 
-// The cluster that was measured: a host per rank, each with the rate and the latency of its links, all on one switch.
-// kInvalid where no link was measured.
+// The measured cluster: one switch, and hosts with the measured rate and latency. kInvalid if no link was measured.
 Result<Cluster> cluster_of(const Profile& profile);
-// The same with its costs as a file that Cluster::parse takes (docs/guide/simulate_clusters.md), to be kept and edited.
-// kInvalid as above. Phases of a codec after the first are not in it: each is then like the first.
+// Likewise, with its costs, as a file for Cluster::parse (docs/guide/simulate_clusters.md) that can be edited. kInvalid
+// as above. The file has only the first phase of each codec; later phases then cost the same.
 Result<std::string> cluster_text(const Profile& profile, const std::string& name);
 
 }  // namespace tithe::sim

@@ -65,7 +65,7 @@ TEST(Profile, WholeThroughAFile) {
   EXPECT_EQ(read_profile("/no such folder/p.json").status().code(), Code::kIo);
 }
 
-// Cut anywhere, it is refused: no length of it is a profile.
+// A file truncated at any length is refused.
 TEST(Profile, TornIsRefused) {
   const std::string text = to_json(some());
   for (std::size_t n = 0; n + 2 < text.size(); n += 37) {
@@ -130,7 +130,7 @@ TEST(Profile, EachPhaseHasItsOwnCosts) {
   EXPECT_DOUBLE_EQ(two.of_phase(1).encode.at(256), 2e-6);
   EXPECT_DOUBLE_EQ(two.of_phase(1).typical, 0.5);
   const CodecCosts& one = read->costs.codecs.at("dgc:ratio=0.01");
-  EXPECT_EQ(&one.of_phase(1), &one) << "where nothing else is known";
+  EXPECT_EQ(&one.of_phase(1), &one) << "later phases default to the first one";
 }
 
 TEST(Profile, OfAnotherMachineOrVersionIsNotTakenForThisOne) {
@@ -169,7 +169,7 @@ TEST(Profile, ClusterFileOfWhatWasMeasuredIsTheSameCluster) {
     const Result<Cluster> direct = cluster_of(p);
     ASSERT_EQ(read->rates().size(), direct->rates().size());
     for (std::size_t l = 0; l < read->rates().size(); ++l)
-      if (p.hosts == "2x2" || l % 3 < 2) {  // a host of one rank has nothing inside
+      if (p.hosts == "2x2" || l % 3 < 2) {  // a host with one rank has no link inside
         EXPECT_DOUBLE_EQ(read->rates()[l], direct->rates()[l]) << l;
       }
     EXPECT_TRUE(std::ranges::equal(read->machine_cores(), direct->machine_cores()));

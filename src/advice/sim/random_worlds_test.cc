@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds that nobody made up: what holds in all of them. A world is its seed: the test's message has it.
+// Properties of random worlds. The seed defines the world and is part of each failure message.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -108,7 +108,7 @@ TEST(RandomWorlds, StepsAreFiniteAndNoShorterThanComputing) {
   }
 }
 
-// A step is given up early only where it is certain that it lasts longer (advice/sim/forecast.h).
+// The simulation stops early only if the step certainly exceeds the limit (advice/sim/forecast.h).
 TEST(RandomWorlds, ALimitChangesNothingButWhetherAStepIsFollowed) {
   for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
     const RandomWorld w = draw(seed, seed % 2 == 0);
@@ -127,7 +127,7 @@ TEST(RandomWorlds, ALimitChangesNothingButWhetherAStepIsFollowed) {
   }
 }
 
-// How many times as long a step is where a cluster is better by `improve`; the most over so many worlds.
+// The largest ratio of a step after and before `improve`, over a number of worlds.
 template <typename Improve>
 double worst(bool one_part, std::uint64_t worlds, const Improve& improve) {
   double most = 0;
@@ -143,15 +143,15 @@ double worst(bool one_part, std::uint64_t worlds, const Improve& improve) {
 Cluster half_latency(const Cluster& c) { return c.with_latency(0.5); }
 Cluster twice_cores(const Cluster& c) { return c.with_cores(2); }
 
-// One part: nothing can go before anything else, and what is quicker is over sooner.
+// With one part there is no choice of order, so a better cluster is never slower.
 TEST(RandomWorlds, WhereThereIsNoChoiceHalfTheLatencyIsNoLonger) {
   EXPECT_GT(worst(true, seeds(60), half_latency), 0);
   EXPECT_GT(worst(true, seeds(60), twice_cores), 0);
 }
 
-// Several parts: a lane takes what is there first, and half the latency may change what that is. So a step may get
-// longer, as in any list schedule (Graham 1969): ListSchedule.HalfTheDelayMayTakeLonger shows one by hand. It is
-// seldom, and little.
+// With several parts, a lane takes the first ready step, and half the latency may change which one that is. So a step
+// may get longer, as in any list schedule (Graham 1969; example: ListSchedule.HalfTheDelayMayTakeLonger). It is rare,
+// and the increase is small.
 TEST(RandomWorlds, HalfTheLatencyIsSeldomLongerAndLittle) { worst(false, seeds(60), half_latency); }
 TEST(RandomWorlds, TwiceTheRateOrTheCoresIsSeldomLongerAndLittle) {
   worst(false, seeds(60), [](const Cluster& c) { return c.with_rate(2 * c.rates()[0]); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of a world's ranks: lanes of computing, the communication lane, messages.
+// The work of simulated ranks: compute lanes, the communication lane, and messages.
 #include "advice/sim/rank_model.h"
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 namespace tithe::sim {
 namespace {
 
-constexpr std::size_t kMostPosts =
-    64;  // that a communication lane hands over at once (engine/run/message_io.cc)
-constexpr std::size_t kMostCompleted = 64;  // that one look at the transport brings
+// Messages that a communication lane posts at once (engine/run/message_io.cc).
+constexpr std::size_t kMostPosts = 64;
+constexpr std::size_t kMostCompleted = 64;  // completions of one poll of the transport
 
 }  // namespace
 
-// One stream of a device carries all its copies, to the host and back, in the order in which they are asked for
+// One stream of a device runs all its copies, in both directions, in the order of their requests
 // (python/tithe/torch/_device/device.py).
 Seconds World::copied(Rank r, std::size_t bucket) {
   const Cluster::Device& device = cluster_.device(cluster_.host_of(r));
@@ -38,7 +38,8 @@ void World::hand_over(Rank r) {
   look_if_done(r);
 }
 
-// All whose turn it is (engine/program/program.h, "Window").
+// Begins all jobs of the bucket that may begin (engine/program/program.h, "Window"). When all have ended, the results
+// are copied to the device.
 void World::begin_parts(Rank r, std::size_t bucket) {
   RankModel& rank = at(r);
   Begun& b = rank.begun[bucket];
@@ -52,7 +53,7 @@ void World::begin_parts(Rank r, std::size_t bucket) {
   }
 }
 
-// Lanes that have nothing to do take what is there. One that is asleep is not woken for what weighs little.
+// Idle lanes take ready steps. A sleeping lane is not woken for light steps.
 void World::wake(Rank r, bool asleep) {
   RankModel& rank = at(r);
   if (asleep && rank.queue.light()) return;
@@ -88,13 +89,13 @@ void World::ran(Rank r, Lane& lane, int number) {
   Seconds sum = 0, so_far = 0;
   for (std::size_t k = 0; k < lane.count; ++k) sum += lane.each[k];
   for (std::size_t k = 0; events_ && k < lane.count; ++k) {
-    // Within a batch, steps take their share of the time that all of it took.
+    // Events of a batch divide its measured time in proportion to their cost.
     const double from = sum > 0 ? so_far / sum : 1, to = sum > 0 ? (so_far + lane.each[k]) / sum : 1;
     so_far += lane.each[k];
     note(r, lane.taken[k], number, lane.began + from * (now_ - lane.began),
          lane.began + to * (now_ - lane.began));
   }
-  // No step that this makes ready is taken before all of them are through.
+  // Steps that become ready are taken only after the whole batch has ended.
   for (std::size_t k = 0; k < lane.count; ++k) finish(r, lane.taken[k]);
   lane.count = 0;
 }
@@ -106,7 +107,7 @@ void World::lane_done(Rank r, std::size_t l) {
   look_if_done(r);
 }
 
-// The communication lane: what is to be handed over first, then steps that weigh little, then what has come.
+// The communication lane first posts messages, then runs light steps, then processes completions.
 void World::communicate(Rank r, bool asleep) {
   RankModel& rank = at(r);
   if (rank.busy) return;
@@ -159,12 +160,14 @@ void World::post_recv(const Task& task, MatchedStep send) {
   m.matched = true;
   if (m.arrived) return take(mail);
   if (m.granted) return;
-  // The receiver's word travels back to the sender; where that asks, not before its question has come.
+  // The grant travels back to the sender. Under kAsked it is not sent before the question has arrived.
   const Seconds latency = pair_of(m).latency;
   const bool asked = costs_.long_messages.leave == Leaves::kAsked;
   later((asked ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, mail);
 }
 
+// Posts a message. It is sent at once if it is short or needs no grant; if the receive is already posted, after the
+// grant has travelled; else post_recv() grants it later.
 void World::post_send(Rank r, const Task& task, MatchedStep recv) {
   const engine::Step& step = task.what();
   RankModel& rank = at(r);
@@ -215,7 +218,8 @@ std::uint32_t World::pair(Rank from, Rank to) {
   if (!fresh) return at->second;
   Pair p;
   p.latency = route_of(cluster_, classes_, from, to, links_);
-  // The cost of a byte was measured between hosts. Inside of one neither end spends longer on it than it takes there.
+  // The cost per byte was measured between hosts. Inside a host, neither end spends more time on a byte than its link
+  // does.
   if (cluster_.host_of(from) == cluster_.host_of(to))
     p.of_byte = 1 / cluster_.rates()[static_cast<std::size_t>(links_[0])];
   const auto route = routes_.find(links_);
@@ -265,7 +269,7 @@ void World::part_done(std::uint32_t number) {
   const Rank from = m.from;
   note(from, m.send, 0, m.posted, now_);
   finish(from, m.send);
-  // The last send of a part lets parts begin that waited for it.
+  // After the last send of a part, waiting parts may begin.
   wake(from, true);
   communicate(from, true);
   look_if_done(from);
@@ -280,7 +284,7 @@ void World::arrive(std::uint32_t number) {
   communicate(to, true);
 }
 
-// It has come, and somebody waits for it.
+// The message has arrived and its receive is posted.
 void World::take(std::uint32_t number) {
   Message& m = messages_[number];
   at(m.to).come.push_back(m.recv);
@@ -294,7 +298,7 @@ void World::finish(Rank r, const Task& task) {
   Job& job = *task.job;
   Run& run = runs_[job.number];
   rank.ended[job.number] = true;
-  static_cast<void>(rank.queue.forget(job));  // its memory: a world may have many jobs
+  static_cast<void>(rank.queue.forget(job));  // frees its memory: a world may have many jobs
   if (--run.left == 0) {
     run.mail = {};
     run.posted = {};

@@ -21,10 +21,10 @@ using engine::Job;
 using engine::StepKind;
 using engine::Task;
 
-inline constexpr std::size_t kMostTaken =
-    64;  // steps that a compute lane takes at once (engine/run/runner.cc)
+// The maximum number of steps that a compute lane takes at once (engine/run/runner.cc).
+inline constexpr std::size_t kMostTaken = 64;
 
-// The world while it runs. world.cc sets it up and moves its clock; rank_model.cc has the ranks' steps and messages.
+// A running world. world.cc sets it up and advances its clock; rank_model.cc has the ranks' steps and messages.
 class World {
  public:
   World(const Cluster& cluster, const Costs& costs, const Workload& work, bool events, const Classes& classes,
@@ -35,65 +35,66 @@ class World {
   struct Lane {
     std::array<Task, kMostTaken> taken{};
     std::array<Seconds, kMostTaken> each{};
-    std::size_t count = 0;  // of those that are taken
+    std::size_t count = 0;  // steps in `taken`
     Seconds began = 0;
     bool busy() const { return count > 0; }
   };
-  // A bucket's jobs, counted from the first one.
+  // The jobs of a bucket: numbers of jobs begun and finished, in order.
   struct Begun {
     std::size_t begun = 0, over = 0;
-    bool back = false;  // its results are on their way to the device
+    bool back = false;  // its results are being copied to the device
   };
   struct RankModel {
     engine::Queue queue;
-    std::vector<Lane> lanes;    // of computing
+    std::vector<Lane> lanes;    // compute lanes
     Lane light;                 // steps that the communication lane runs itself
-    std::vector<Task> posting;  // that the communication lane hands over now
-    std::deque<Task> come;      // messages that it has not looked at yet
+    std::vector<Task> posting;  // messages that the communication lane posts now
+    std::deque<Task> come;      // completions that it has not processed yet
     std::vector<Task> completing;
     bool busy = false;            // the communication lane
     std::size_t handed_over = 0;  // buckets
     std::vector<Begun> begun;     // by bucket
     std::vector<bool> ended;      // by job
-    std::size_t filled = 0;       // buckets whose gradients the device has made
+    std::size_t filled = 0;       // buckets whose gradients the device has computed
     std::size_t copied_back = 0;  // buckets
-    Seconds copying = 0;          // until then its device's copies have work
-    Seconds over = 0;             // when its work for the round was complete
+    Seconds copying = 0;          // end of the last copy that its device has queued
+    Seconds over = 0;             // time at which its work for the round was complete
     bool done = false;
     double bytes = 0;
     Seconds computed = 0, encoded = 0, merged = 0;
-    Seconds handled = 0;  // messages, by the communication lane
+    Seconds handled = 0;  // time of messages on the communication lane
   };
-  // A part of a bucket: one job of each simulated rank, of the same number.
+  // A part of a bucket: one job with the same number on each simulated rank.
   struct Run {
     std::shared_ptr<const StepTimeline> timeline;
     int bucket = 0, part = 0;
-    std::size_t after = 0;  // so many jobs of the bucket, the first ones, are over before it begins
-    std::vector<std::vector<std::uint32_t>>
-        mail;  // by simulated rank and step of sending: kNone, kAwaited, or its message
-    std::vector<std::vector<Seconds>>
-        posted;            // likewise, when the receive was posted: where messages leave then
-    std::size_t left = 0;  // simulated ranks
+    std::size_t after = 0;  // number of leading jobs of the bucket that must end before it begins
+    // By simulated rank and sending step: kNone, kAwaited, or the index of its message.
+    std::vector<std::vector<std::uint32_t>> mail;
+    // Likewise: the time at which the receive was posted, if messages wait for it (Leaves::kPosted).
+    std::vector<std::vector<Seconds>> posted;
+    std::size_t left = 0;  // simulated ranks that have not finished it
   };
   static constexpr std::uint32_t kNone = 0xffffffff, kAwaited = kNone - 1;
   struct Message {
     Rank from = 0, to = 0;       // simulated ranks
-    std::uint32_t pair = 0;      // of pairs_
-    std::uint32_t next = kNone;  // behind it, of those of its pair that wait; or free
+    std::uint32_t pair = 0;      // index in pairs_
+    std::uint32_t next = kNone;  // the next waiting message of its pair, or the next free one
     Task send, recv;
     double bytes = 0;
-    bool granted = false;  // may leave
+    bool granted = false;  // may be sent
     bool matched = false;  // its receive is posted
     bool arrived = false;
-    int parts_left = 0;  // of: the flow, the sender's kernel, the receiver's
+    int parts_left = 0;  // unfinished: the flow, the sender's kernel, the receiver's kernel
     Seconds posted = 0;
   };
-  struct Pair {  // from one rank to another: messages travel one after the other
-    std::uint32_t first = kNone, last = kNone;  // that wait
+  // A sender and a receiver; their messages travel one after the other.
+  struct Pair {
+    std::uint32_t first = kNone, last = kNone;  // waiting messages
     bool busy = false;
     int route = 0;
     Seconds latency = 0;
-    Seconds of_byte = kNever;  // the most that a core spends on a byte, at either end
+    Seconds of_byte = kNever;  // upper bound of the core time per byte, at either end
   };
   enum class TimerKind : std::uint8_t { kFilled, kBucket, kBack, kGrant, kArrive };
   struct Timer {
@@ -103,7 +104,7 @@ class World {
     std::uint32_t number;  // simulated rank, or message
     bool operator>(const Timer& o) const { return std::tie(at, order) > std::tie(o.at, o.order); }
   };
-  // The owner of work that is over on a core: a lane, a kernel for a message, or the caller, who hands a bucket over.
+  // The owner of finished core work: a lane, the kernel for a message, or the caller that submits a bucket.
   enum class WorkOwner : std::uint64_t { kLane, kMessage, kCaller };
   static std::uint64_t tag(WorkOwner owner, std::uint64_t number, std::uint64_t lane = 0) {
     return static_cast<std::uint64_t>(owner) << 60 | lane << 40 | number;
@@ -125,12 +126,13 @@ class World {
 
   Status build();
   bool step_clock();
-  bool too_long(const Forecast& forecast, Seconds limit) const;  // whatever comes, it lasts longer
-  Seconds copied(Rank r, std::size_t bucket);                    // when a copy that is asked for now is over
+  // True if the step exceeds the limit whatever follows.
+  bool too_long(const Forecast& forecast, Seconds limit) const;
+  Seconds copied(Rank r, std::size_t bucket);  // the end of a copy that is queued now
   void hand_over(Rank r);
   void begin_parts(Rank r, std::size_t bucket);
   void wake(Rank r, bool asleep);
-  Seconds take(Rank r, Lane& lane);  // steps for a lane; how long they take
+  Seconds take(Rank r, Lane& lane);  // takes steps for a lane and returns their time
   void ran(Rank r, Lane& lane, int number);
   void lane_done(Rank r, std::size_t lane);
   void communicate(Rank r, bool asleep);
@@ -150,7 +152,7 @@ class World {
   const Costs& costs_;
   const Workload& work_;
   const bool events_;
-  const bool devices_;  // gradients lie in their memory
+  const bool devices_;  // gradients are in device memory
   const Classes& classes_;
   TimelineBuilder& timelines_;
   const std::vector<double> rates_;  // of links
@@ -158,14 +160,14 @@ class World {
   std::vector<Cores> cores_;
   std::vector<RankModel> ranks_;
   std::vector<Run> runs_;               // by job
-  std::vector<std::size_t> first_job_;  // by bucket, and the end
+  std::vector<std::size_t> first_job_;  // by bucket, plus the end
   std::vector<Pair> pairs_;
   std::unordered_map<std::uint64_t, std::uint32_t> pair_numbers_;
   std::map<std::vector<int>, int> routes_;  // by links
   std::vector<Message> messages_;
   std::uint32_t free_ = kNone;  // of messages_
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
-  std::vector<int> links_;  // of a way that is asked for
+  std::vector<int> links_;  // scratch for routes
   std::uint64_t order_ = 0;
   Seconds now_ = 0;
   std::size_t left_ = 0;  // simulated ranks whose work is not complete

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compiles the program of each simulated rank for a part, matches sends with receives, and prices the steps.
 #include "advice/sim/step_timeline.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ using engine::StepKind;
 
 namespace {
 
-constexpr std::size_t kMostNodes = 20'000'000;  // some hundred bytes each, and as much again when compiled
+constexpr std::size_t kMostNodes = 20'000'000;  // some hundred bytes each, and as many when compiled
 
 Status too_many(const Strategy& strategy, int world) {
   return {Code::kInvalid,
@@ -28,8 +29,8 @@ Status too_many(const Strategy& strategy, int world) {
 
 }  // namespace
 
-// Three ranks tell at once what all of them would come to. The least counts: one that serves the others has far more
-// steps than they have.
+// Estimates the total number of nodes from three ranks before all are drawn. The minimum counts, since a serving rank
+// has far more steps than the others.
 Status TimelineBuilder::foresee(const Strategy& strategy) const {
   const int simulated = classes_.simulated();
   std::size_t least = kMostNodes + 1;
@@ -95,7 +96,7 @@ Result<std::shared_ptr<const StepTimeline>> TimelineBuilder::of(const Part& part
   return known_.emplace(key, timeline).first->second;
 }
 
-// The k-th send from one rank to another meets the k-th receive there.
+// Matches the k-th send from one rank to another with the k-th receive there.
 void TimelineBuilder::match(StepTimeline& timeline, const Strategy& strategy) const {
   struct End {
     int from;  // simulated rank
@@ -130,8 +131,8 @@ void TimelineBuilder::match(StepTimeline& timeline, const Strategy& strategy) co
   }
 }
 
-// By simulated rank and slot: the number of ranks' payloads in the frame there, for laws that join them. The loop
-// visits steps in an order in which they can run.
+// The number of ranks' payloads in each frame, by simulated rank and slot, for laws that join payloads. A topological
+// traversal.
 std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& timeline) const {
   std::vector<std::vector<int>> out(timeline.roles.size());
   const std::vector<Law>& laws = timeline.roles[0].program.parts[0].laws;
@@ -143,7 +144,7 @@ std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& time
     out[r].assign(p.slots.size(), 1);
     waits.push_back(p.waits);
     for (std::size_t s = 0; s < p.steps.size(); ++s) {
-      if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for what is sent
+      if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for the matching send
       if (waits[r][s] == 0) ready.push_back({static_cast<int>(r), static_cast<int>(s)});
     }
   }

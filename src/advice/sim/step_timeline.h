@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Part of world.h: the steps of the simulated ranks for one part, with their costs, and with each message's sender and
-// receiver. Equal parts share one.
+// Part of world.h: the programs of the simulated ranks for one part, with costs, and with the matching sends and
+// receives. Equal parts share one.
 //
-//   shared     between worlds too, if they are of the same cluster and costs: a search simulates many that are alike
-//   matched    each send has the number of its receive, and each receive that of its send (graph.h, "matched"), so no
-//              lookup is needed while the world runs
-//   unverified programs do not record the maker of a frame: the simulator does not need it
+//   - shared: worlds with the same cluster and costs share them too, since a search simulates many similar worlds.
+//   - matched: each send has its receive and each receive its send (graph.h, "matched"), so the running world needs no
+//     lookup.
+//   - unverified: these programs do not record the maker of a frame, which the simulator does not need.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -28,20 +28,21 @@ struct MatchedStep {
   int rank = -1, step = -1;
 };
 
-struct Role {  // of one simulated rank
+// The program of one simulated rank.
+struct Role {
   engine::Program program;
   Priced price;
-  std::vector<MatchedStep> match;  // by step: of a send, its receive; of a receive, its send
+  std::vector<MatchedStep> match;  // by step: a send's receive, a receive's send
 };
 
 struct StepTimeline {
   std::vector<Role> roles;  // by simulated rank
 };
 
-// Writes them, and remembers what strategies draw.
+// Builds timelines, and caches the graphs of strategies.
 class TimelineBuilder {
  public:
-  // `servers`: as in Workload.
+  // `servers` as in Workload.
   TimelineBuilder(const Cluster& cluster, const Costs& costs, const Classes& classes, int servers)
       : cluster_(cluster),
         costs_(costs),
@@ -49,15 +50,15 @@ class TimelineBuilder {
         servers_(servers),
         templates_(static_cast<std::size_t>(classes.simulated())) {}
 
-  // Draws a strategy for all simulated ranks, once. kInvalid: they have more steps than memory can hold.
+  // Draws a strategy for all simulated ranks, once. kInvalid: their steps would not fit into memory.
   Status draw(const Strategy& strategy);
-  // kInvalid: a codec whose costs nobody knows. The part has passed choose_laws, its strategy is drawn.
+  // kInvalid: a codec with unknown costs. The part must have passed choose_laws, and its strategy must be drawn.
   Result<std::shared_ptr<const StepTimeline>> of(const Part& part, bool copies);
-  // Drops cached timelines; the drawn strategies stay.
+  // Drops the cached timelines; the drawn strategies stay.
   void forget() { known_.clear(); }
-  std::size_t nodes() const { return nodes_; }  // of all that was ever drawn and written
-  // By part of a bucket, whose strategies are drawn: all parts up to this one are over before it begins
-  // (engine/program/window.h).
+  std::size_t nodes() const { return nodes_; }  // of all graphs and programs built so far
+  // By part of a bucket: all parts up to this index must end before it begins (engine/program/window.h). The parts'
+  // strategies must be drawn.
   std::vector<int> begins_after(const Plan& plan, bool copies);
 
  private:
@@ -82,7 +83,7 @@ class TimelineBuilder {
   std::size_t nodes_ = 0;
 };
 
-// TimelineBuilders for worlds of one cluster with the same costs, which are simulated one after the other.
+// TimelineBuilders for consecutive worlds of one cluster with the same costs.
 class TimelineCache {
  public:
   struct Entry {
@@ -91,8 +92,8 @@ class TimelineCache {
     const Classes classes;
     TimelineBuilder timelines;
   };
-  // Returns what worlds share whose parts go by these strategies; it holds until the next call. `all`: every rank is
-  // simulated; else those alone that stand for all.
+  // The shared entry of worlds whose parts use these strategies; valid until the next call. `all`: every rank is
+  // simulated; else only the ranks that represent all.
   Entry& of(const Cluster& cluster, const Costs& costs, std::set<const Strategy*> strategies, int servers,
             bool all);
 

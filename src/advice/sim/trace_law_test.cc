@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of the simulator: for the same plan its steps are those of the engine's trace. What time decides may differ:
-// whose message comes first, which lane is free. What it does not decide is the same on every rank: which steps there
-// are, what happens to a chunk in which order; and nothing begins
-// before what it waits for has ended.
+// For the same plan, the simulator's steps must be those of the engine's trace. Timing may differ: the order of
+// messages from different ranks, and the choice of a lane. Everything else is equal on every rank: the set of steps,
+// the order of the steps of a chunk, and no step begins before its predecessors have ended.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +21,7 @@ using engine::StepKind;
 using ::tithe::testing::Ranks;
 using ::tithe::testing::text;
 
-// The sizes of each bucket's tensors: some of one part, some of several, one that is small.
+// The sizes of each bucket's tensors: with one part, with several parts, and small.
 constexpr std::size_t kBuckets[2][2] = {{50'000, 700}, {9'000, 20'001}};
 constexpr std::size_t kPart = 20'000;
 
@@ -30,13 +29,13 @@ struct Happening {
   std::string_view op;
   int part = 0, chunk = 0, phase = 0, peer = -1;
   double begin = 0, end = 0;
-  double order = 0;  // among those that are called alike
+  double order = 0;  // among steps with the same name
   std::string line() const {
     return std::string(op) + " " + std::to_string(part) + "." + std::to_string(chunk) + " phase " +
            std::to_string(phase) + " peer " + std::to_string(peer);
   }
 };
-using Happenings = std::vector<Happening>;  // of a rank, in the order of their ends
+using Happenings = std::vector<Happening>;  // of one rank, in the order of their ends
 
 std::string_view name_of(StepKind kind) {
   constexpr std::string_view kNames[] = {"load", "own", "encode", "send", "recv", "check", "merge", "store"};
@@ -88,7 +87,7 @@ std::vector<Happenings> traced(const SessionOptions& options, int world, DType d
   return out;
 }
 
-// The same, of the simulator; and by rank the steps that wait for others: pairs of numbers in its list.
+// The same for the simulator; with each rank's dependencies as pairs of indices in its list.
 struct Simulated {
   std::vector<Happenings> ranks;
   std::vector<std::vector<std::pair<std::size_t, std::size_t>>> waits;
@@ -133,8 +132,9 @@ Simulated simulated(const SessionOptions& options, const Cluster& cluster, bool 
   return all;
 }
 
-// The steps whose order time does not decide: a chunk's own. Long messages wait for their receiver and short ones do
-// not, so time decides which ends first. That they are handed over in order, expect_same() finds by who waits for whom.
+// The steps of each chunk, whose order does not depend on timing. Messages are left out: long ones wait for their
+// receiver and short ones do not, so the order of their ends depends on timing. expect_same() checks the order of
+// posting by dependencies.
 std::map<std::string, std::vector<std::string>> orders(const Happenings& all) {
   std::map<std::string, std::vector<std::string>> out;
   for (const Happening& h : all) {
@@ -145,7 +145,7 @@ std::map<std::string, std::vector<std::string>> orders(const Happenings& all) {
   return out;
 }
 
-// By happening of the simulator, the trace's. The k-th of several that are called alike is the k-th there.
+// For each step of the simulator, the index in the trace. Among steps with the same name, the k-th matches the k-th.
 std::vector<std::size_t> matched(const Happenings& from, const Happenings& in) {
   const auto by_name = [](const Happenings& all) {
     std::map<std::string, std::vector<std::size_t>> out;
@@ -168,12 +168,12 @@ void expect_same(const SessionOptions& options, const Cluster& cluster, DType dt
   for (std::size_t r = 0; r < engine.size(); ++r) {
     SCOPED_TRACE(::testing::Message() << "rank " << r);
     ASSERT_GE(engine[r].size(), 6U);
-    ASSERT_EQ(orders(engine[r]), orders(sim.ranks[r]));  // so the same steps, as often
+    ASSERT_EQ(orders(engine[r]), orders(sim.ranks[r]));  // implies equal sets of steps
     const std::vector<std::size_t> at = matched(sim.ranks[r], engine[r]);
     for (const auto& [before, after] : sim.waits[r]) {
       const Happening &a = engine[r][at[before]], &b = engine[r][at[after]];
       if (b.op == "recv") continue;  // posted long before
-      // A step that follows a send waits for its posting alone.
+      // A step after a send only depends on its posting.
       EXPECT_LE(a.op == "send" ? a.begin : a.end, b.begin) << a.line() << ", then " << b.line();
     }
   }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The discrete-event loop: timers, flows and cores each give the time of their next event, and the clock advances to
+// the earliest one.
 #include "advice/sim/world.h"
 
 #include <fmt/format.h>
@@ -13,10 +15,10 @@
 namespace tithe::sim {
 namespace {
 
-constexpr std::size_t kClockSteps = 512;  // between two looks at what is left
+constexpr std::size_t kClockSteps = 512;  // clock steps between two checks of the forecast
 
-// Links: where one rank stands for all, those of host 0, as much of them as is a rank's when all of the host send;
-// where the ranks of a host do, those of host 0.
+// The rates of the simulated links. If one rank represents all: the links of host 0, with a rank's share of their
+// rates. If the ranks of a host represent all: the links of host 0.
 std::vector<double> link_rates(const Cluster& cluster, const Classes& classes) {
   std::vector<double> out(cluster.rates().begin(), cluster.rates().end());
   if (classes.simulated() == classes.world()) return out;
@@ -41,8 +43,8 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
       rates_(link_rates(cluster, classes_)),
       flows_(rates_, cluster.mutual()),
       ranks_(static_cast<std::size_t>(classes_.simulated())) {
-  // Where opposite flows are looked at, what they lose is not lost twice: many_to_one was measured among such.
-  // Where one rank stands for all, its flows come from all hosts that it hears from.
+  // If opposite flows are modelled, the many-to-one share is corrected for their loss, which its measurement included.
+  // If one rank represents all, its flows stand for those of all hosts that send to it.
   const bool all = classes_.simulated() == classes_.world();
   const double share = std::min(1.0, costs.many_to_one / (all ? cluster.mutual() : 1));
   for (std::size_t h = 0; h < (all ? cluster.hosts().size() : 1); ++h)
@@ -56,8 +58,8 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
   }
 }
 
-// One job per part, where the engine has one per bucket: so parts that are equal share a program, and what is over
-// gives its memory back. The order in which steps are taken is that of the engine: jobs begin in the order of parts.
+// Creates one job per part, where the engine has one per bucket. So equal parts share a program, and finished parts
+// free their memory. Jobs begin in the order of parts, so the order of steps is the engine's.
 Status World::build() {
   for (const Exchange& e : work_.buckets)
     for (const Part& p : e.plan.parts) {
@@ -128,13 +130,14 @@ Result<Outcome> World::run(Seconds limit) {
                     "nothing more would happen, and the round is not over: a mistake of the simulator");
     if (limit < kNever && k % look_each == 0) longer = too_long(forecast, limit);
   }
-  if (!events_) out_.timelines_.clear();  // nobody asks for what they are of
+  if (!events_) out_.timelines_.clear();  // only events refer to them
   if (left_ > 0) {
     out_.step = out_.exposed = kNever;
     return std::move(out_);
   }
-  // Every rank tells every other one that its work is complete, and waits for their word: the lane wakes the caller,
-  // who has it tell the others; and again, when all have.
+  // End of the round: every rank tells all others that its work is complete, and waits for their messages. The
+  // communication lane wakes the caller, the caller has it send the messages, and it wakes the caller again when all
+  // others have answered.
   Seconds last = work_.compute;
   for (Rank a = 0; a < classes_.simulated() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);
@@ -179,7 +182,7 @@ bool World::too_long(const Forecast& forecast, Seconds limit) const {
   return false;
 }
 
-// Moves to what happens next. Events at the same time come as timers, then flows, then cores, each in order.
+// Advances to the next event. At equal times, timers precede flows, and flows precede cores, each in order.
 bool World::step_clock() {
   Seconds next = timers_.empty() ? kNever : timers_.top().at;
   const Seconds flow = flows_.next_end();
@@ -260,7 +263,7 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   TITHE_TRY(check_ranks(cluster));
   constexpr int kSmall = 16;
   const bool small = cluster.world() <= kSmall;
-  // Hosts that share a machine get its cores one after the other, so they are alike only on the average.
+  // Hosts that share a machine get its cores one after the other, so they are alike only on average.
   const bool one_machine = cluster.machine_cores().size() == 1 && cluster.hosts().size() > 1;
   const bool all = extent == Extent::kAll || work.servers > 0 ||
                    (extent == Extent::kNeeded && small && (events || one_machine));
@@ -271,7 +274,7 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   TimelineCache::Entry& entry =
       (library != nullptr ? *library : own).of(cluster, costs, std::move(strategies), work.servers, all);
   const Classes& classes = entry.classes;
-  constexpr int kMostSeats = 4096;  // flows of links that are shared cost as many ranks as have any
+  constexpr int kMostSeats = 4096;  // the cost of shared links grows with the number of simulated ranks
   if (classes.simulated() > kMostSeats)
     return Status(
         Code::kInvalid,

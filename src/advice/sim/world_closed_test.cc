@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulator beside what pencil and paper say: steps of a chain times latency, bytes over the rate, where nothing
-// else costs. And when long messages leave, by the transport's rule.
+// Compares the simulator with closed formulas: chain length times latency plus bytes over rate, without other costs.
+// Also checks when long messages are sent, by the transport's rule.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -50,18 +50,18 @@ Seconds step(const Cluster& cluster, const char* strategy, std::size_t values, L
 
 constexpr double kHeader = kFrameHeaderBytes;
 
-// The step's time with one host per rank; `bytes`: of a payload. Each ends with a word to all.
+// The expected step with one host per rank and payloads of `bytes`. Each step ends with a message to all ranks.
 Seconds by_hand(std::string_view strategy, int world, double bytes) {
   const double n = world, chunk = (bytes / n + kHeader) / kRate, whole = (bytes + kHeader) / kRate;
   if (strategy == "ring") return 2 * (n - 1) * (kFar + chunk) + kFar;
   if (strategy == "server") return 2 * (kFar + (n - 1) * chunk) + kFar;
   if (strategy == "gather") return kFar + (n - 1) * whole + kFar;
-  // tree, of 2^k - 1 ranks: two children share their parent's link, both ways.
+  // tree, with 2^k - 1 ranks: two children share their parent's link in both directions.
   const int depth = std::bit_width(static_cast<unsigned>(world)) - 1;
   return 2 * depth * (kFar + 2 * whole) + kFar;
 }
 
-// Sizes at which latency decides, at which both do, and at which bytes do.
+// Sizes for which latency dominates, for which both matter, and for which bytes dominate.
 class ClosedForms : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(ClosedForms, RingServerAndGatherFrom2To1024Ranks) {
@@ -82,8 +82,8 @@ TEST_P(ClosedForms, TreeFrom3To1023Ranks) {
   }
 }
 
-// Sums inside, server between hosts, results inside. The first chunks cross while others are still summed: of what goes
-// on inside at least half counts.
+// Sums inside hosts, `server` between hosts, results inside hosts. The first chunks overlap the summing of later ones,
+// so at least half of the inside time counts.
 TEST_P(ClosedForms, HostsFrom2To1024Ranks) {
   for (const auto& [hosts, ranks] :
        {std::pair{2, 1}, std::pair{2, 2}, std::pair{4, 4}, std::pair{8, 8}, std::pair{128, 8}}) {
@@ -99,27 +99,28 @@ TEST_P(ClosedForms, HostsFrom2To1024Ranks) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ClosedForms, ::testing::Values(1 << 14, 1 << 20, 1 << 24));
 
-// A rendezvous that no transport of ours makes over TCP was charged for each message above 8 KiB: 2 latencies per hop.
+// Over TCP no transport uses a rendezvous protocol, so long messages must not cost two more latencies per hop.
 TEST(LongMessages, ARingOverALongWayPaysALatencyPerHop) {
   const Seconds hand = by_hand("ring", 8, 4 << 20);
   EXPECT_NEAR(step(Cluster::flat(8, kRate, kFar, 1), "ring", 1 << 20), hand, kWithin * hand);
   EXPECT_EQ(assumed_costs().long_messages.leave, Leaves::kAtOnce);
 }
 
-// Two ranks that both send at once: a way; the receiver's word first; question, answer and message.
+// Two ranks send to each other at once: one latency; with a grant first, two; with question, answer and message, three.
 TEST(LongMessages, LeaveByTheTransportsRule) {
   const Cluster two = Cluster::flat(2, 1e12, kFar, 1);
   const auto ways = [&](Leaves leave, std::size_t above) {
-    return (step(two, "gather", 10'000, {leave, above}) - kFar) / kFar;  // less the word that ends the round
+    // Without the message that ends the round.
+    return (step(two, "gather", 10'000, {leave, above}) - kFar) / kFar;
   };
   EXPECT_NEAR(ways(Leaves::kAtOnce, 0), 1, 0.01);
   EXPECT_NEAR(ways(Leaves::kPosted, 4096), 2, 0.01);
   EXPECT_NEAR(ways(Leaves::kAsked, 4096), 3, 0.01);
-  EXPECT_NEAR(ways(Leaves::kPosted, 1 << 20), 1, 0.01) << "a message of 40 kB is short here";
+  EXPECT_NEAR(ways(Leaves::kPosted, 1 << 20), 1, 0.01) << "a message of 40 kB is below the limit";
   EXPECT_NEAR(ways(Leaves::kAsked, 1 << 20), 1, 0.01);
 }
 
-// In a ring of many hops receives are posted long before: their word is there, so it costs once and not per hop.
+// In a ring with many hops, receives are posted early and grants arrive early, so the grant costs one latency in total.
 TEST(LongMessages, AWordThatCameBeforeCostsNothing) {
   const Cluster cluster = Cluster::flat(8, kRate, kFar, 1);
   const Seconds at_once = step(cluster, "ring", 1 << 20);
@@ -127,7 +128,7 @@ TEST(LongMessages, AWordThatCameBeforeCostsNothing) {
   EXPECT_NEAR(step(cluster, "ring", 1 << 20, {Leaves::kAsked, 4096}), at_once + 14 * 2 * kFar, 0.1 * kFar);
 }
 
-// Where several ranks send to one at the same time its link brings less; one sender has all of it.
+// If several ranks send to one, its link has a lower rate; a single sender gets the full rate.
 TEST(ManyToOne, SeveralSendersGetLessOfALinkAndOneDoesNot) {
   constexpr double kShare = 0.8;
   constexpr std::size_t kValues = 1 << 22;
@@ -144,7 +145,7 @@ TEST(ManyToOne, SeveralSendersGetLessOfALinkAndOneDoesNot) {
   }
 }
 
-// A core's work for a byte is measured between hosts: behind a slow link it is far more than inside of one.
+// The CPU cost of a byte is measured between hosts. Behind a slow link it is far more than inside a host.
 TEST(InsideOfAHost, NoEndSpendsLongerOnAByteThanTheByteTakes) {
   const auto seconds = [](const Cluster& cluster, double of_byte) {
     const Choices choices = Choices::of({.spec = *parse_spec("fp32"),
@@ -158,7 +159,7 @@ TEST(InsideOfAHost, NoEndSpendsLongerOnAByteThanTheByteTakes) {
     costs.send_byte = costs.receive_byte = of_byte;
     return run(cluster, costs, work, false)->step;
   };
-  constexpr double kSlow = 1e-6;  // seconds for a byte: a hundred times what the link takes
+  constexpr double kSlow = 1e-6;  // seconds per byte: a hundred times the link's
   const Cluster together = hosts_of(1, 2), apart = hosts_of(2, 1);
   EXPECT_LE(seconds(together, kSlow), 3 * seconds(together, 0));
   EXPECT_GT(seconds(together, kSlow), seconds(together, 0.1 / kInside));

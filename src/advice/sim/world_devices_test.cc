@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients in a device's memory: copies to the host and back, one after the other.
+// Gradients in device memory: copies to the host and back, one after the other.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -48,9 +48,9 @@ TEST(WorldDevices, ABucketTravelsToTheHostAndBack) {
 
 TEST(WorldDevices, CopiesOfADeviceTakeTurns) {
   const Seconds one = step(hosts(kDevice), {0});
-  // The link is fast: all that is left is the stream of copies, four of them.
+  // The link is fast, so the stream of four copies determines the step.
   EXPECT_NEAR(step(hosts(kDevice), {0, 0}), one + 2 * (kLatency + kCopy), 0.1 * one);
-  // A tensor that comes much later waits for nobody.
+  // A tensor that is ready much later does not wait.
   EXPECT_NEAR(step(hosts(kDevice), {0, 1.0}), 1.0 + one, 1e-9);
 }
 
@@ -65,7 +65,7 @@ TEST(WorldDevices, ANetworkLibraryLeavesThemThere) {
   EXPECT_TRUE(with.has_devices());
   const Cluster on = with.on_devices();
   EXPECT_FALSE(on.has_devices());
-  EXPECT_DOUBLE_EQ(on.rates()[2], 100e9) << "between the devices of a host";
+  EXPECT_DOUBLE_EQ(on.rates()[2], 100e9) << "the rate between devices of one host";
   EXPECT_DOUBLE_EQ(with.rates()[2], 10e9);
   EXPECT_LT(step(on, {0}), step(with, {0}));
   EXPECT_EQ(hosts("").on_devices().rates()[2], hosts("").rates()[2]);

@@ -32,7 +32,7 @@ TEST(WorldServers, AServersLinkCarriesEverybodysValuesInAndOut) {
   const double payload = 4.0 * kValues;
   for (int r = 0; r < kWorkers; ++r) EXPECT_NEAR(out->bytes[static_cast<std::size_t>(r)], payload, 100);
   EXPECT_NEAR(out->bytes[kWorkers], kWorkers * payload, 400);
-  // In, then out: no value can be summed before the last worker's has come.
+  // All payloads arrive, then all results leave: no value can be summed before the last worker's payload has arrived.
   EXPECT_NEAR(out->step, 2 * kWorkers * payload / kRate, 0.02 * payload / kRate);
 }
 

@@ -30,7 +30,7 @@ Costs free() {
   return costs;
 }
 
-// Where nothing costs but the wire, a step is what the strategy's cost says: shares of a payload over the rate.
+// If only the link costs time, the step follows from the strategy's cost: shares of a payload over the rate.
 TEST(World, AWireAloneTakesTheSharesOfTheStrategy) {
   constexpr double kRate = 1e8;
   for (const char* strategy : {"ring", "server", "gather", "aggregator"})
@@ -44,7 +44,7 @@ TEST(World, AWireAloneTakesTheSharesOfTheStrategy) {
       ASSERT_TRUE(out.ok()) << out.status().what();
       const StrategyCost cost = find_strategy(strategy)->cost({.world = world});
       const double payload = 4.0 * static_cast<double>(n) / kRate;
-      // One link is what bounds it; the aggregator's is used once in each direction, one after the other.
+      // One link is the bottleneck; the aggregator's link is used in both directions, one after the other.
       const double shares =
           std::string_view(strategy) == "aggregator" ? 2 * cost.wire_shares : cost.wire_shares;
       EXPECT_NEAR(out->step, shares * payload, 0.01 * payload);
@@ -62,7 +62,7 @@ TEST(World, LatencyIsPaidOncePerStepOfTheChain) {
     const Result<Outcome> out = run(cluster, free(), work, false);
     ASSERT_TRUE(out.ok());
     const int steps = find_strategy(strategy)->cost({.world = world}).steps;
-    EXPECT_NEAR(out->step, (steps + 1) * 1e-3, 1e-5) << strategy;  // and one for the end of the round
+    EXPECT_NEAR(out->step, (steps + 1) * 1e-3, 1e-5) << strategy;  // one more for the end of the round
   }
 }
 
@@ -77,7 +77,7 @@ TEST(World, WhatIsHiddenUnderComputeCostsNothing) {
   EXPECT_NEAR(out->exposed, 4e-3, 1e-4);
 }
 
-// Every step runs once, and none before those that it waits for.
+// Every step runs once, and none before its predecessors.
 TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
   for (const char* codec : {"fp32", "onebit", "topk:ratio=0.01", "qsgd_shared"})
     for (const char* strategy : {"ring", "server", "gather"}) {
@@ -97,7 +97,7 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
       for (const Event& e : out->events) {
         if (e.rank != 0) continue;
         Seconds& end = ended.at({e.bucket, e.part})[static_cast<std::size_t>(e.step)];
-        EXPECT_LT(end, 0) << "it ran before";
+        EXPECT_LT(end, 0) << "the step ran twice";
         end = e.end;
         EXPECT_LE(e.begin, e.end);
       }
@@ -107,7 +107,7 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
           EXPECT_GE(ends[s], 0) << "step " << s << " never ran";
           for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
             const auto after = static_cast<std::size_t>(p.indices[p.steps[s].next.first + k]);
-            // A step that follows a send waits for its posting alone.
+            // A step after a send only depends on its posting.
             if (p.steps[s].kind == engine::StepKind::kSend) continue;
             EXPECT_LE(ends[s], ends[after]);
           }
@@ -116,7 +116,7 @@ TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
     }
 }
 
-// The ranks that stand for all give what all give, to 1 %, with costs for everything.
+// The ranks that represent all must give the same result as all ranks, within 1 %, with every cost set.
 void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t simulated,
                    std::size_t part, Leaves leave = Leaves::kAtOnce) {
   SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);
@@ -212,7 +212,7 @@ TEST(World, LanesShareTheCoresOfTheirMachine) {
   EXPECT_NEAR(shared->step, 2.0, 0.01);
 }
 
-// Each host's ranks have lanes by that host's cores: the step is that of the slowest.
+// The ranks of each host have the default number of lanes for its cores, so the slowest host determines the step.
 TEST(World, LanesThatNobodyNamesAreThoseOfTheHostsCores) {
   const auto step = [](int cores, int lanes) {
     const Cluster cluster = Cluster::flat(2, 1e12, 0, cores);
@@ -236,7 +236,7 @@ TEST(World, ABucketTakesItsTimeToBegin) {
   EXPECT_NEAR(out->step, 0.5, 1e-6);
 }
 
-// Alone, with one lane, time decides nothing: what runs after what is the queue's word, here and in the engine.
+// Alone and with one lane, timing decides nothing: the queue decides the order, here and in the engine.
 TEST(World, StepsAreThoseOfTheEnginesTraceInItsOrder) {
   constexpr std::size_t kValues = 100'000, kPart = 30'000;
   std::vector<std::string> traced, simulated;
@@ -280,7 +280,7 @@ TEST(World, SameInputSameTimes) {
   for (std::size_t k = 0; k < a->events.size(); ++k) EXPECT_EQ(a->events[k].end, b->events[k].end);
 }
 
-// Where ranks stand for all, and where they are those of a host; parts that are known from before, and others.
+// A world that reuses cached timelines takes the same time, whether one rank or the ranks of a host represent all.
 TEST(World, WhatWorldsLeaveEachOtherChangesNoTime) {
   const Cluster cluster = Cluster::flat(5, {.ranks = 4}, 1e8, 1e-5, 4);
   TimelineCache library;

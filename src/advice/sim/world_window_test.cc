@@ -8,7 +8,7 @@
 namespace tithe::sim {
 namespace {
 
-// Where computing costs next to nothing, what a part does last is to send: that too lets the next ones begin.
+// If computation is nearly free, a part ends with a send; its end lets the next parts begin.
 TEST(WorldWindow, PartsBeginAfterTheLastSendOfOthers) {
   constexpr std::size_t kValues = std::size_t{1} << 26, kPart = std::size_t{1} << 22;
   const PlanTensor tensor{"w", kValues, kValues};

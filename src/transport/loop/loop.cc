@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// loop: ranks as threads of one process.
+// loop: a transport whose ranks are threads of one process.
 //
-// A small message is copied when it is sent, a large one when both sides have met, by the receiver and outside
-// the lock. So a send of a large message completes only after its receive was posted, as on a real network. One that is
-// withdrawn leaves an empty message in its place, which tells the receiver so.
+// A small message is copied by send(). A large one is copied by the receiver, outside the lock, once both send and
+// receive are posted. So the send of a large message completes only after its receive was posted, as on a real network.
+// A withdrawn message leaves an empty message in its lane, which tells the receiver of the withdrawal.
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -22,18 +22,18 @@ namespace loop {
 namespace {
 
 constexpr std::size_t kEagerBytes = 4096;
-// Buffers of eager messages that are made at a time: how many are needed at once depends on the ranks' speeds.
+// Eager buffers are allocated in batches of this size, since the number in use depends on the ranks' speeds.
 constexpr std::size_t kBuffers = 16;
-// Completions of a rank, and lanes, that may wait without an allocation.
+// Completions of a rank, and lanes with a match, that can be queued without an allocation.
 constexpr std::size_t kCompletions = 256, kMatched = 64;
 constexpr std::chrono::nanoseconds kLongestWait = std::chrono::hours(1);
 
 struct Message {
   ByteView bytes;
   OpId op = 0;
-  std::vector<std::uint8_t> copy;  // eager: holds the bytes; its send is already complete
+  std::vector<std::uint8_t> copy;  // eager: holds the bytes; the send is already complete
   bool eager = false;
-  bool withdrawn = false;  // nothing but its place is left, and its send is answered
+  bool withdrawn = false;  // an empty message in the lane; its send is already complete
   void withdraw() {
     bytes = {};
     eager = withdrawn = true;
@@ -52,7 +52,8 @@ struct Lane {
   bool listed = false;
 };
 
-struct Place {  // one rank's end
+// The state of one rank.
+struct Place {
   explicit Place(std::size_t world) : received(world) {
     done.reserve(kCompletions);
     matched.reserve(kMatched);
@@ -63,7 +64,7 @@ struct Place {  // one rank's end
   Fifo<Completion> done;
   bool woken = false;
   bool closed = false;
-  int being_read = 0;  // of this rank's send buffers
+  int being_read = 0;  // number of this rank's send buffers that other ranks are copying from
   std::uint64_t sent = 0;
   std::vector<std::uint64_t> received;  // by rank
 };
@@ -87,7 +88,7 @@ struct Hub {
     return buffer;
   }
   std::vector<std::vector<std::uint8_t>> spare;  // buffers of eager messages
-  std::size_t buffers = 0;                       // that there are
+  std::size_t buffers = 0;                       // buffers allocated so far
 };
 
 Status gone(Rank peer) { return {Code::kPeerLost, "it closed in good order", peer}; }
@@ -110,7 +111,7 @@ class Loop final : public Transport {
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;
   void wake() override;
-  void window(std::size_t) override {}  // what is not small waits for its receive anyway
+  void window(std::size_t) override {}  // a large message waits for its receive anyway
   void cancel(OpId op) override;
   Status peer_status(Rank peer) const override;
   std::uint64_t bytes_sent() const override;
@@ -174,7 +175,7 @@ Status Loop::recv(Rank peer, Channel channel, Bytes into, OpId op) {
   return {};
 }
 
-// Moves one message of a matched lane; lets go of the lock while it copies.
+// Delivers one message of a lane that has a message and a receive. Releases the lock during the copy.
 void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
   if (lane.messages.empty() || lane.receives.empty()) {  // the receive was withdrawn
     lane.listed = false;
@@ -214,7 +215,7 @@ void Loop::deliver(std::unique_lock<std::mutex>& lock, Rank from, Lane& lane) {
   go_on(mine, from, lane);
 }
 
-// With what is next on the lane.
+// Lists the lane again if it has another match. If the sender has closed and no message is left, fails the receives.
 void Loop::go_on(Place& mine, Rank from, Lane& lane) {
   lane.listed = false;
   list(mine, from, lane);
@@ -248,6 +249,7 @@ void Loop::wake() {
   hub_->at(me_).changed.notify_all();
 }
 
+// Receives are in this rank's lanes, sends in the lanes of their destination.
 void Loop::cancel(OpId op) {
   const std::lock_guard lock(hub_->mutex);
   Place& mine = hub_->at(me_);
@@ -293,10 +295,11 @@ Loop::~Loop() {
   for (Rank r = 0; r < world(); ++r) {
     if (r == me_) continue;
     Place& peer = hub_->at(r);
-    for (auto& [key, lane] : peer.in) {  // what was copied can still be read
+    // Eager messages stay readable after this rank has closed; all others become withdrawn messages.
+    for (auto& [key, lane] : peer.in) {
       if (key.first != me_) continue;
       for (std::size_t i = 0; i < lane.messages.size(); ++i)
-        if (!lane.messages[i].eager) lane.messages[i].withdraw();  // of the rest only its place is left
+        if (!lane.messages[i].eager) lane.messages[i].withdraw();
       if (lane.messages.empty())
         while (!lane.receives.empty()) peer.done.push({lane.receives.pop().op, 0, gone(me_)});
     }

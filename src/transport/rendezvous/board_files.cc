@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A board as a folder: a file for each key, written whole under another name and then linked to its own, which fails
-// where one stands: the first counts, on network file systems as well.
+// A Board stored in a folder, one file per key. A value is written to a file with another name and then hard-linked to
+// its own name. link() fails if that name exists, so the first writer wins, on network file systems too.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,9 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 using rendezvous::Blob;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // of a state, which may stand there too
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // a saved state may be stored there too
 
-// A key as the name of a file: what is no letter, digit, dot or dash as its number.
+// A key as a file name. Every character other than a letter, digit, dot or dash is replaced by its number.
 fs::path path_of(const fs::path& folder, const std::string& key) {
   std::string name = "tithe.";
   for (const char c : key) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendezvous over files: each rank keeps one file, replaced by rename, and reads those of the others. The files
-// are private, since the job's key is made of what they hold.
+// Rendezvous over files: each rank writes one file, replaces it by rename, and reads the files of the other ranks. The
+// files are private, since the job's key is derived from their content.
 //
 // Layout   u32 magic | u32 world | u32 rank | u8 done | u64 nonce | u64 seen | blob
-// seen is a hash over (nonce, blob) of all ranks as this rank read them. A rank is through when all files
-// show the hash that it computed itself: files that an earlier job left behind have other nonces, so nobody
-// is taken in by them. Then it says done, and removes its file when all others said so too.
+//
+// `seen` is a hash over (nonce, blob) of all ranks as this rank has read them. A rank is finished when all files have
+// the hash that it computed itself. Files of an earlier job have other nonces, so their hash differs. A finished rank
+// sets `done`, and removes its file once all other ranks have set `done`.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -30,7 +31,7 @@ constexpr std::chrono::seconds kLongestFarewell{10};
 struct Note {
   bool there = false;
   bool done = false;
-  Status refused = {};  // why the file that is there was not read
+  Status refused = {};  // why the existing file was not read
   std::uint32_t world = 0;
   std::uint64_t nonce = 0;
   std::uint64_t seen = 0;
@@ -44,7 +45,7 @@ fs::path path_of(const Launch& launch, Rank rank) {
   return fs::path(launch.file + fmt::format(".{}", rank));
 }
 
-// `owner` is whom this rank's own file belongs to: on some network file systems not who wrote it.
+// `owner` is the owner of this rank's own file, which on some network file systems is not the writing user.
 Note read_note(const fs::path& path, Rank rank, uid_t owner) {
   Note note;
   const Result<std::optional<Blob>> there = read_private(path, kHeaderBytes + kMaxBlobBytes, owner);
@@ -94,10 +95,10 @@ std::uint64_t hash_of(const std::vector<Note>& notes) {
     h = mix64(h ^ n.nonce) + n.blob.size();
     for (const std::uint8_t b : n.blob) h = mix64(h + b);
   }
-  return h | 1;  // never the 0 of a rank that has not seen all
+  return h | 1;  // 0 means that a rank has not read all files
 }
 
-// Why ranks did not agree in time. Ranks that came and gave up earlier than this one are not to blame.
+// The reason why the ranks did not agree in time. Ranks that came and gave up earlier are not reported.
 Status who_differs(const Launch& launch, const std::vector<std::uint32_t>& worlds,
                    const std::vector<fs::path>& paths) {
   std::vector<Rank> missing;
@@ -139,7 +140,7 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
   TITHE_TRY(write_note(paths[me], launch.rank, notes[me], &owner));
 
   std::uint64_t agreed = 0;
-  std::vector<std::uint32_t> worlds(world);  // as each rank last said; 0: it never came
+  std::vector<std::uint32_t> worlds(world);  // the world size in each rank's last file; 0: none was read
   for (; agreed == 0; std::this_thread::sleep_for(kFilePause)) {
     bool all = true;
     for (std::size_t r = 0; r < world; ++r) {
@@ -154,8 +155,8 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
     }
     const std::uint64_t hash = all ? hash_of(notes) : 0;
     std::error_code ignored;
-    if (hash != notes[me].seen ||
-        !fs::exists(paths[me], ignored)) {  // an earlier meeting may have removed it
+    // An earlier rendezvous may have removed the file.
+    if (hash != notes[me].seen || !fs::exists(paths[me], ignored)) {
       notes[me].seen = hash;
       TITHE_TRY(write_note(paths[me], launch.rank, notes[me]));
     }

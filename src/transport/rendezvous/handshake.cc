@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Messages of the TCP rendezvous. Every proof and every box key is derived from the token, both nonces and a label, so
+// none is valid in another handshake or direction.
 #include "transport/rendezvous/handshake.h"
 
 #include <fmt/format.h>
@@ -50,7 +52,7 @@ struct FreeContext {
   void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
 };
 using Context = std::unique_ptr<EVP_CIPHER_CTX, FreeContext>;
-constexpr std::uint8_t kNonce[12] = {};  // each key seals one box
+constexpr std::uint8_t kNonce[12] = {};  // constant, since each key encrypts one box
 
 Blob seal_box(const Secret& key, ByteView plain) {
   const Context context(EVP_CIPHER_CTX_new());

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The messages by which a visitor (another rank) and rank 0 authenticate each other over TCP, between bytes and values.
-// Little-endian:
+// The messages by which rank 0 and a visitor (any other rank) authenticate each other over TCP, as functions between
+// bytes and values. Little-endian:
 //
 //   request     visitor:  u32 magic | u32 version | nonce, 32 bytes
 //   challenge   rank 0:   u32 magic | u32 version | u32 milliseconds for which rank 0 will still wait |
 //                         nonce, 32 bytes | proof, 32 bytes: rank 0 has the token
-//   claim       visitor:  u32 magic | u32 version | u32 world | u32 rank | u32 bytes | proof, 32 bytes: so has it
-//               and a box of that many bytes: its blob
-//   answer      rank 0:   u32 magic | u32 version | u32 bytes | proof, 32 bytes: rank 0 says so
-//               and a box of that many bytes: u32 status code | u32 peer + 1 | u32 items | items x (u32 bytes, item)
-//               status ok: the blobs in rank order; else one item, the text of what went wrong
-//   thanks      visitor:  a byte, whatever it is: the answer came whole. One who goes without it comes again
+//   claim       visitor:  u32 magic | u32 version | u32 world | u32 rank | u32 bytes | proof, 32 bytes: the visitor has
+//               the token, then a box of `bytes` bytes: the visitor's blob
+//   answer      rank 0:   u32 magic | u32 version | u32 bytes | proof, 32 bytes: the answer is rank 0's,
+//               then a box of `bytes` bytes: u32 status code | u32 peer + 1 | u32 items | items x (u32 bytes, item)
+//               status ok: the blobs in rank order; else one item, the text of the error
+//   thanks      visitor:  one byte of any value: the answer arrived complete. A visitor without an answer returns
 // Proofs are HMAC-SHA256 by the token over both nonces and the numbers before them. A box is sealed with AES-256-GCM
 // under a key from the token, the nonces and its direction, used once; its last 16 bytes are the tag.
 #include <chrono>
@@ -28,42 +28,42 @@ inline constexpr std::size_t kClaimBytes = 20 + kSecretBytes;
 inline constexpr std::size_t kAnswerBytes = 12 + kSecretBytes;
 inline constexpr std::size_t kBoxTagBytes = 16;
 
-// All that both sides know once they have each other's nonce.
+// The state of a handshake after both nonces are exchanged.
 struct Handshake {
   Token token;
   Secret visitor = {};
   Secret host = {};
-  std::chrono::milliseconds left = {};  // for which rank 0 will wait, from its challenge on
+  std::chrono::milliseconds left = {};  // time for which rank 0 still waits, counted from its challenge
 };
 
 struct Claim {
   std::uint32_t world = 0;
   std::uint32_t rank = 0;
-  std::uint32_t bytes = 0;  // of the box that follows
+  std::uint32_t bytes = 0;  // size of the box that follows
 };
 
 Blob write_request(const Secret& nonce);
 std::optional<Secret> read_request(ByteView bytes);
 
-// True if the first four bytes of an answer are tithe's.
+// True if the first four bytes of an answer are tithe's magic number.
 bool begins_as_ours(ByteView bytes);
 
 Blob write_challenge(const Handshake& shake);
-// Puts rank 0's nonce and its time into `shake`. kMismatch for what is not tithe's, for another version, and for
-// another token.
+// Stores rank 0's nonce and its remaining time in `shake`. kMismatch if the bytes are not tithe's, for another version,
+// and for another token.
 Status read_challenge(ByteView bytes, Handshake& shake);
 
 Blob write_claim(const Handshake& shake, std::uint32_t world, Rank rank, ByteView blob);
-// nullopt if the visitor does not have the token, or claims more bytes than a blob may have.
+// Empty if the visitor does not have the token, or claims more bytes than a blob may have.
 std::optional<Claim> read_claim(ByteView bytes, const Handshake& shake);
 std::optional<Blob> open_claim(ByteView box, const Handshake& shake);
 
 Blob write_answer(const Handshake& shake, const Status& status, std::span<const Blob> items);
-// Any bytes in a box as rank 0 would seal it.
+// Encrypts any bytes for the visitor, as rank 0 does.
 Blob seal_for_visitor(const Handshake& shake, ByteView plain);
-// The bytes of the box that follows; nothing where it is no answer of rank 0's, or too long for `world` ranks.
+// The size of the box that follows. Empty if the answer is not rank 0's, or too long for `world` ranks.
 std::optional<std::size_t> read_answer(ByteView bytes, const Handshake& shake, int world);
-// *whole, if asked for: the box is rank 0's, whatever it holds.
+// Sets *whole, if not null, once the box is verified as rank 0's, even if its content is invalid.
 Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world, bool* whole = nullptr);
 
 }  // namespace tithe::rendezvous

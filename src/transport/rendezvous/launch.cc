@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment that launchers leave behind. No other file of the library reads it for this purpose.
+// Reads the environment variables that launchers set. No other file of the library reads them for this purpose.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -22,8 +22,8 @@ struct Launcher {
   const char* world;
 };
 
-// The first whose rank variable is set is believed. mpirun stands before Slurm, since it often runs inside
-// it.
+// The first launcher whose rank variable is set counts. mpirun comes before Slurm, since it often runs inside a Slurm
+// job.
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -49,7 +49,7 @@ Result<int> number(const char* name, int low, int high) {
 
 constexpr const char* kMakeOne = "openssl rand -hex 32 makes one";
 
-// From hexadecimal digits. The text itself is in no error: it is a secret.
+// A token from hexadecimal digits. Error texts do not contain the digits, which are secret.
 Result<Token> token_from(std::string_view digits, const std::string& where) {
   const auto value = [](char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -106,6 +106,8 @@ Result<TokenGiven> token_from_environment() {
   return TokenGiven{.token = std::move(*token)};
 }
 
+// Rank and world come from the launcher, the token from TITHE_TOKEN or TITHE_TOKEN_FILE, and the meeting point from
+// TITHE_FILE or MASTER_ADDR and MASTER_PORT.
 Result<Launch> launch_from_environment() {
   constexpr int kMostRanks = 1 << 16;
   const Launcher* by = nullptr;

@@ -12,7 +12,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-// The launch that these variables give, with all others of the kind unset.
+// The launch for these variables, with all other launcher variables unset.
 Result<Launch> launch_under(const Variables& variables) {
   constexpr const char* kAll[] = {
       "RANK",       "WORLD_SIZE",   "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// O_EXCL and O_NOFOLLOW keep other users from preparing the file; the reader checks owner and mode on the open
+// descriptor.
 #include "transport/rendezvous/private_file.h"
 
 #include <fcntl.h>
@@ -15,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file that is closed when it is left.
+// A descriptor that is closed at the end of its scope.
 struct File {
   explicit File(int descriptor) : fd(descriptor) {}
   ~File() {

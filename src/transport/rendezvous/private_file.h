@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Files that ranks leave for each other: nobody but their user may read them, and one that somebody else could have
-// written is refused, since in a folder such as /tmp anybody can put one.
+// Files through which ranks exchange data. Only their user may read them. A file that another user could have written
+// is refused, since in a folder such as /tmp any user can create one.
 #include <sys/types.h>
 
 #include <filesystem>
@@ -11,11 +11,11 @@
 
 namespace tithe::rendezvous {
 
-// Writes a file that is not there yet, whole; `owner`: whom it then belongs to, which on some network file systems is
-// not who wrote it.
+// Writes a whole new file; fails if the file exists. `owner` receives the owner of the new file, which on some network
+// file systems is not the writing user.
 Status write_private(const std::filesystem::path& path, ByteView bytes, uid_t* owner = nullptr);
 
-// nullopt: none is there, or it is longer than `most`. kIo for one that is not of `owner` alone.
+// Empty if there is no such file, or it is longer than `most`. kIo if the file is not private to `owner`.
 Result<std::optional<Blob>> read_private(const std::filesystem::path& path, std::size_t most, uid_t owner);
 
 }  // namespace tithe::rendezvous

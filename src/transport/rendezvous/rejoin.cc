@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of a board, with the epoch in front of each: `come.NAME` of who was there before, and whom it misses; `new.K` of
-// who is new, in the order in which they came; `members` of who goes on: how many of them were there before, then a
-// name a line, those first; and `address.RANK` of what all_gather exchanges.
+// Ranks agree on the members of the next epoch through a Board, which keeps the first value of each key.
+//
+// Keys, each with the epoch as its prefix: `come.NAME` is written by a member of the previous epoch, with the names of
+// the members that it lost. `new.K` holds the name of the K-th new rank. `members` holds the decision: the number of
+// members that stay, then one name per line, staying members first. `address.RANK` is used by all_gather. Since only
+// the first `members` counts, all ranks read the same decision.
 #include "tithe/rejoin.h"
 
 #include <fmt/format.h>
@@ -23,7 +26,7 @@ using Text = Board::Text;
 using Names = std::vector<std::string>;
 
 constexpr std::chrono::milliseconds kLookPause{5};
-// A member of a later epoch that has come is there and says its address at once, or has been lost meanwhile.
+// A member of a later epoch writes its address at once; if it does not within this time, it was lost.
 constexpr std::chrono::milliseconds kMostGathering{5'000};
 constexpr std::size_t kMostNameBytes = 200;
 constexpr std::size_t kMostNewcomers = 1 << 16;
@@ -57,7 +60,7 @@ Names lines_of(const std::string& text) {
   return out;
 }
 
-// All of the text; nothing where it is no number.
+// The text as a number; empty if any part of it is no number.
 std::optional<std::size_t> number_in(const std::string& text) {
   std::size_t n = 0;
   const char* const end = text.data() + text.size();
@@ -75,6 +78,7 @@ bool contains(const Names& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
+// More than half of the previous members, or exactly half of them with the first one.
 bool is_quorum(const Names& came, const Names& before) {
   if (2 * came.size() != before.size()) return 2 * came.size() > before.size();
   return contains(came, before.front());
@@ -100,7 +104,7 @@ Status check(const RejoinOptions& r) {
   return {};
 }
 
-// Two ranks that ask at once may be told different things; the decision is the same for both.
+// Two ranks that decide at once may see different members. The board keeps one decision, which holds for both.
 class RejoinProtocol {
  public:
   explicit RejoinProtocol(const RejoinOptions& r) : r_(r), deadline_(now(r) + r.timeout), epoch_(r.epoch) {}
@@ -125,7 +129,7 @@ class RejoinProtocol {
         const std::optional<std::size_t> stay = number_in(members.front());
         members.erase(members.begin());
         if (!stay || *stay > members.size()) return no_members(members);
-        // A new process may have the name of a member that stays: the two are told apart by where they stand.
+        // A new rank may have the name of a member that stays. Their positions in the list tell them apart.
         const auto new_ones = members.begin() + static_cast<std::ptrdiff_t>(*stay);
         const auto mine = r_.before.empty() ? std::find(new_ones, members.end(), r_.me)
                                             : std::find(members.begin(), new_ones, r_.me);
@@ -144,7 +148,7 @@ class RejoinProtocol {
   }
 
  private:
-  // A new rank comes to the first epoch that is not decided.
+  // A new rank registers in the first epoch without a decision.
   Status find_epoch() {
     for (;; ++epoch_) {
       const Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
@@ -165,10 +169,10 @@ class RejoinProtocol {
     return {Code::kInvalid, "rejoin: too many are new"};
   }
 
-  // Finds the ranks that are there.
+  // Reads the members that have registered, and the new ranks.
   Status look() {
     came_.clear();
-    missed_ = gone(r_);  // before it looks at who came: who comes may be gone right behind it
+    missed_ = gone(r_);  // before reading the members: a member may register and then be lost
     for (const std::string& name : r_.before) {
       const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, "come." + name));
       if (!there.ok()) return there.status();
@@ -188,7 +192,7 @@ class RejoinProtocol {
     return {};
   }
 
-  // The first of those that are there does it; should it die meanwhile, the next one does, a window later.
+  // The first registered member decides. If it dies, the next one decides, one window later.
   bool may_decide() {
     const auto moment = now(r_);
     if (!is_quorum(came_, r_.before) || members_.size() < static_cast<std::size_t>(r_.min_world)) {
@@ -202,10 +206,10 @@ class RejoinProtocol {
     if (all && !all_) all_ = moment;
     const bool known = std::ranges::all_of(
         r_.before, [&](const auto& n) { return contains(came_, n) || missed_.contains(n); });
-    const auto ready = all ? *all_
-                       : known
-                           ? std::max(*enough_, missed_at_) + r_.window  // the last one has a whole window
-                           : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
+    // If every missing member was reported lost, the one reported last still has a whole window to register.
+    const auto ready = all     ? *all_
+                       : known ? std::max(*enough_, missed_at_) + r_.window
+                               : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
     const auto turn = std::ranges::find(came_, r_.me) - came_.begin();
     return moment >= ready + turn * r_.window;
   }
@@ -229,7 +233,7 @@ class RejoinProtocol {
                   std::ranges::any_of(members, [&](const auto& n) { return !contains(r_.before, n); })};
   }
 
-  // Members of before that have been lost meanwhile. Another process may have the name of one of an epoch before that.
+  // Members of the previous epoch that were lost since. Another process may reuse the name of an older epoch's member.
   static std::set<std::string> gone(const RejoinOptions& r) {
     std::set<std::string> out;
     if (r.lost)
@@ -247,7 +251,8 @@ class RejoinProtocol {
         now(options) + (epoch == 0 ? options.timeout : std::min(options.timeout, kMostGathering));
     std::vector<Text> all(members.size());
     for (std::size_t r = 0; r < members.size();) {
-      // Asked first: who goes on leaves what it was in. Who was missed before, and came, was no more than suspected.
+      // The loss is read before the address, because a member that goes on closes its old session. A member that was
+      // reported lost and still registered was only suspected.
       const bool left = gone(options).contains(members[r]) && !contains(options.missed, members[r]);
       Result<std::optional<Text>> there = options.board.get(key(r));
       if (!there.ok()) return there.status();
@@ -290,10 +295,10 @@ class RejoinProtocol {
   const RejoinOptions& r_;
   const Clock::time_point deadline_;
   std::uint64_t epoch_;
-  Names came_, members_;  // of those of before; and with them who is new
+  Names came_, members_;  // registered previous members; with the new ranks
   std::set<std::string> missed_;
-  std::set<std::string> known_missed_;  // as of the look before
-  Clock::time_point missed_at_;         // when it last changed
+  std::set<std::string> known_missed_;  // as of the previous look()
+  Clock::time_point missed_at_;         // time of the last change of known_missed_
   std::optional<Clock::time_point> enough_, all_;
 };
 

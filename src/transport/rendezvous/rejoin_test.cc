@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using testing::text;
 using Names = std::vector<std::string>;
 
-// Shared memory as a board.
+// A board in shared memory.
 struct Shared {
   std::mutex mutex;
   std::map<std::string, Board::Text> texts;
@@ -45,7 +45,7 @@ std::vector<Result<RejoinResult>> rejoin_all(const std::vector<RejoinOptions>& a
   return out;
 }
 
-// Everybody misses everybody, so nobody is waited for longer than the window.
+// Every rank reports all others as missed, so no rank is waited for longer than the window.
 RejoinOptions of(const Board& board, std::string me, const Names& before, std::uint64_t epoch = 1) {
   return {.board = board,
           .me = std::move(me),
@@ -68,7 +68,7 @@ TEST(Rejoin, AllOfTheFirstEpochMeet) {
   EXPECT_EQ(met[0]->rank, 2);
 }
 
-// Also where the first is among the lost, and nobody was told who is.
+// Also if the first member is lost, and ranks do not know which members are lost.
 TEST(Rejoin, SurvivorsGoOnInTheirOrder) {
   Shared s;
   const Names before = {"a", "b", "c", "d", "e"};
@@ -93,7 +93,7 @@ TEST(Rejoin, SurvivorsGoOnInTheirOrder) {
 TEST(Rejoin, WhoIsNewComesBehindThem) {
   Shared s;
   const Names before = {"a", "b", "c"};
-  (void)s.board().put_first("0.members", {});  // epoch 0 is over
+  (void)s.board().put_first("0.members", {});  // epoch 0 is decided
   std::vector<Result<RejoinResult>> met;
   std::thread visitor([&] { met.push_back(rejoin(of(s.board(), "new", {}, 0))); });
   while (!*somebody_waits(s.board(), 1, before)) std::this_thread::sleep_for(1ms);
@@ -107,7 +107,7 @@ TEST(Rejoin, WhoIsNewComesBehindThem) {
   EXPECT_FALSE(*somebody_waits(s.board(), 2, old[0]->members));
 }
 
-// Two halves that do not see each other: never both.
+// Two halves without a connection: at most one of them continues.
 TEST(Rejoin, OfTwoHalvesOneGoesOn) {
   for (const std::size_t ranks : {2U, 3U, 4U, 5U})
     for (unsigned halves = 0; halves < 1U << ranks; ++halves) {
@@ -119,7 +119,7 @@ TEST(Rejoin, OfTwoHalvesOneGoesOn) {
         const bool here = (halves >> r & 1U) != 0;
         all.push_back(of((here ? left : right).board(), before[r], before));
         all.back().window = 10ms;
-        all.back().timeout = 150ms;  // of those that may not go on; the others are told before
+        all.back().timeout = 150ms;  // for ranks that may not continue; the others get their result earlier
       }
       const auto met = rejoin_all(all);
       std::set<Names> went;
@@ -141,7 +141,7 @@ TEST(Rejoin, OfTwoHalvesOneGoesOn) {
     }
 }
 
-// A rank that computes knows of nothing yet; one that somebody misses is not waited for.
+// A rank that is computing has not registered yet and is waited for; a rank that was reported lost is not.
 TEST(Rejoin, WhomNobodyMissesIsWaitedFor) {
   Shared s;
   const Names before = {"a", "b", "c", "d"};
@@ -162,7 +162,7 @@ TEST(Rejoin, WhomNobodyMissesIsWaitedFor) {
   }
 }
 
-// Nobody missed them as the others came: they are lost meanwhile.
+// No rank was reported lost at registration; the loss is reported later.
 TEST(Rejoin, WhoIsLostMeanwhileIsNotWaitedFor) {
   Shared s;
   const Names before = {"a", "b", "c", "d", "e"};
@@ -178,8 +178,8 @@ TEST(Rejoin, WhoIsLostMeanwhileIsNotWaitedFor) {
     ASSERT_TRUE(m.ok()) << text(m.status());
     EXPECT_EQ(m->members, (Names{"a", "b", "c"}));
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "half of the timeout is 30 s";
-  // Now c has come, and is lost before it says its address. A new one may have the name of who was lost long ago.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s) << "without the report the wait would be 30 s";
+  // Now c registers and is lost before it writes its address. A new rank may reuse the name of a rank lost long ago.
   RejoinOptions again = of(s.board(), "a", {"a", "b", "c"}, 2);
   again.missed = {};
   again.lost = [] { return Names{"c", "old"}; };
@@ -196,7 +196,8 @@ TEST(Rejoin, WhoIsLostMeanwhileIsNotWaitedFor) {
   EXPECT_EQ(addresses.status().peer(), 2);
 }
 
-// One is missed for long when another one is seen to go, which has failed to connect and comes a moment later.
+// One member has been missing for long when another one is reported lost. That one only failed to connect, and
+// registers a moment later.
 TEST(Rejoin, WhoIsMissedLastHasAWholeWindow) {
   Shared s;
   const Board board = s.board();
@@ -244,7 +245,7 @@ TEST(Rejoin, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
   for (const auto& m : rejoin_all(all)) EXPECT_EQ(m->members, (Names{"a", "b", "c", "x"}));
 }
 
-// A process that is started anew, while the others have not missed the old one: it is taken in an epoch later.
+// A restarted process whose old instance has not been reported lost: it joins one epoch later.
 TEST(Rejoin, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
   Shared s;
   const Names before = {"a", "b", "c"};
@@ -254,7 +255,7 @@ TEST(Rejoin, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
   EXPECT_TRUE(*somebody_waits(s.board(), 1, {"a", "c"}));
   (void)s.board().put_first("1.new.1", x);
   EXPECT_TRUE(*somebody_waits(s.board(), 1, before));
-  EXPECT_FALSE(*somebody_waits(s.board(), 1, before, 3)) << "there is no room";
+  EXPECT_FALSE(*somebody_waits(s.board(), 1, before, 3)) << "the world is full";
   for (const auto& m : rejoin_all({of(s.board(), "a", before), of(s.board(), "c", before)}))
     EXPECT_EQ(m->members, (Names{"a", "c", "x"}));
   (void)s.board().put_first("2.new.0", b);
@@ -306,7 +307,7 @@ TEST(Rejoin, AFolderIsABoard) {
   EXPECT_EQ(files, 1U);
   std::filesystem::permissions(std::filesystem::directory_iterator(folder)->path(),
                                std::filesystem::perms::others_read, std::filesystem::perm_options::add);
-  EXPECT_EQ(board.get("1.come.a/b ä").status().code(), Code::kIo) << "somebody else may have read it";
+  EXPECT_EQ(board.get("1.come.a/b ä").status().code(), Code::kIo) << "another user may have written it";
   std::filesystem::remove_all(folder);
   EXPECT_EQ(board_in("/nowhere/at/all").put_first("k", one).status().code(), Code::kIo);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Functions that the rendezvous over files and over TCP share.
+// Functions that the rendezvous over files and the one over TCP share.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,19 +11,19 @@ namespace tithe::rendezvous {
 
 using Blob = std::vector<std::uint8_t>;
 
-// No rank may make another allocate more than this for its address.
+// Upper bound of a rank's blob, so that no rank can make another one allocate more.
 inline constexpr std::size_t kMaxBlobBytes = 1U << 20;
 
-// "1, 2 and 5"; at most ten ranks are spelled out.
+// "1, 2 and 5"; names at most ten ranks.
 std::string name_ranks(const std::vector<Rank>& ranks);
 
-// kTimeout, naming the ranks that did not come; the first of them is the peer.
+// kTimeout that names the missing ranks; its peer is the first of them.
 Status nobody_from(const std::vector<Rank>& missing, const Launch& launch);
 
-// True if strangers are kept out by a token, or are let in on purpose.
+// True if the job has a token, or runs without one on purpose.
 inline bool is_guarded(const Launch& launch) { return !launch.token.empty() || launch.unguarded; }
 
-// Where Launch::interrupted said so.
+// The status after Launch::interrupted returned true.
 inline Status given_up() { return {Code::kCancelled, "the rendezvous was cancelled"}; }
 
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine);

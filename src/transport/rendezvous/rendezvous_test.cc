@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 using Gathered = Result<std::vector<std::vector<std::uint8_t>>>;
 
-// A port that was free a moment ago.
+// A port that is probably free.
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in any{};
@@ -35,7 +35,8 @@ int free_port() {
   return ntohs(any.sin_port);
 }
 
-class Meet : public ::testing::TestWithParam<bool> {  // true: over files
+// The parameter is true for files.
+class Meet : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     std::string path = (std::filesystem::temp_directory_path() / "tithe-meet-XXXXXX").string();
@@ -61,7 +62,7 @@ class Meet : public ::testing::TestWithParam<bool> {  // true: over files
     return std::vector<std::uint8_t>(static_cast<std::size_t>(r) * 1000, static_cast<std::uint8_t>(r));
   }
 
-  // All ranks in threads; those in `absent` do not come.
+  // Runs all ranks in threads, except those in `absent`.
   std::vector<std::optional<Gathered>> gather(int world, const std::vector<Rank>& absent = {},
                                               std::chrono::milliseconds timeout = 30s) const {
     std::vector<std::optional<Gathered>> out(static_cast<std::size_t>(world));
@@ -71,7 +72,7 @@ class Meet : public ::testing::TestWithParam<bool> {  // true: over files
       threads.emplace_back([&, r] {
         out[static_cast<std::size_t>(r)] = open_rendezvous(launch(r, world, timeout))(blob_of(r));
       });
-      if (r == world - 1) std::this_thread::sleep_for(30ms);  // rank 0 is not there first
+      if (r == world - 1) std::this_thread::sleep_for(30ms);  // so that rank 0 is not always the first
     }
     for (std::thread& t : threads) t.join();
     return out;
@@ -121,7 +122,7 @@ TEST_P(Meet, refuses_a_blob_without_measure) {
   EXPECT_EQ(open_rendezvous(launch(0, 2))(huge).status().code(), Code::kInvalid);
 }
 
-// Ctrl-C while peers are missing ended the process, or waited for the timeout.
+// Ctrl-C while peers are missing must end the wait before the timeout, and not the process.
 TEST_P(Meet, can_be_withdrawn) {
   for (const Rank me : {0, 1}) {
     std::atomic<bool> withdrawn = false;
@@ -138,9 +139,9 @@ TEST_P(Meet, can_be_withdrawn) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-// The others learn that rank 0 gave up: their own wait is not theirs to end.
+// If rank 0 withdraws, the others must get its name before their own timeout.
 TEST_P(Meet, a_withdrawn_rank_0_is_named) {
-  if (GetParam()) GTEST_SKIP() << "over files no rank hears of it";
+  if (GetParam()) GTEST_SKIP() << "over files a withdrawn rank is not reported";
   std::atomic<bool> came = false;
   Gathered seen = Status(Code::kInvalid, "");
   Launch mine = launch(0, 3, 10min);
@@ -163,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(ways, Meet, ::testing::Bool(),
 using MeetTcp = Meet;
 INSTANTIATE_TEST_SUITE_P(tcp, MeetTcp, ::testing::Values(false));
 
-// Visitors gave up first, and rank 0 then named them beside the one that had not come.
+// Visitors whose own timeout ends first must not be reported as missing.
 TEST_P(MeetTcp, a_rank_0_that_comes_later_names_the_same_ranks_as_its_visitors) {
   std::vector<Gathered> got(4, Status(Code::kInvalid, "not run"));
   std::vector<std::thread> ranks;
@@ -203,8 +204,8 @@ TEST_P(MeetTcp, a_visitor_that_came_and_left_did_come) {
   EXPECT_NE(s.what().find("rank 1 connected and left again"), std::string::npos) << s.what();
 }
 
-// A bit that flips on the way, anywhere in what a visitor and rank 0 say: the conversation is held again. Some of them
-// made one of the two wait for bytes that never came, until its timeout.
+// A flipped bit, anywhere in the messages, causes another conversation. Without checks, some bits would make one side
+// wait for bytes that never come, until its timeout.
 TEST_P(MeetTcp, a_flipped_bit_costs_another_conversation) {
   std::map<testing::Relay::Place, std::uint64_t> passed{{{0, 0, false}, 1}};
   int struck = 0;
@@ -228,7 +229,7 @@ TEST_P(MeetTcp, a_flipped_bit_costs_another_conversation) {
   EXPECT_GT(struck, 100);
 }
 
-// Port scanners and lost clients: garbage, a huge length, silence, a hang-up.
+// Port scanners and lost clients: garbage, a huge length, silence, a closed connection.
 TEST_P(MeetTcp, strangers_do_not_break_it) {
   std::vector<std::optional<Gathered>> got(3);
   std::vector<std::thread> ranks;
@@ -245,7 +246,7 @@ TEST_P(MeetTcp, strangers_do_not_break_it) {
     EXPECT_TRUE(
         rendezvous::send_all(*s, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, deadline)
             .ok());
-    if (text != "x") strangers.push_back(std::move(*s));  // "x" hangs up
+    if (text != "x") strangers.push_back(std::move(*s));  // "x" closes its connection
   }
   for (const Rank r : {1, 2})
     ranks.emplace_back(
@@ -254,7 +255,7 @@ TEST_P(MeetTcp, strangers_do_not_break_it) {
   expect_all(got);
 }
 
-// As in front of a port, where an address without brackets could not be told from it.
+// As before a port: without brackets, an IPv6 address and a port are ambiguous.
 TEST_P(MeetTcp, an_address_may_stand_in_brackets) {
   std::vector<std::optional<Gathered>> out(2);
   const auto at = [&](const std::string& host) {
@@ -296,7 +297,8 @@ TEST_P(MeetTcp, says_when_someone_else_answers) {
       const std::vector<std::uint8_t> text(64, 'z');
       EXPECT_TRUE(rendezvous::send_all(s, text, std::chrono::steady_clock::now() + 5s).ok());
       std::uint8_t in[64];
-      while (rendezvous::recv_some(s, in) >= 0) std::this_thread::sleep_for(1ms);  // until it hangs up
+      // Until the other side closes.
+      while (rendezvous::recv_some(s, in) >= 0) std::this_thread::sleep_for(1ms);
       return;
     }
   });
@@ -308,12 +310,13 @@ TEST_P(MeetTcp, says_when_someone_else_answers) {
 using MeetFiles = Meet;
 INSTANTIATE_TEST_SUITE_P(files, MeetFiles, ::testing::Values(true));
 
-// Files of a job that was killed: the same ranks, other addresses.
+// Files left by a killed job: the same ranks, other addresses.
 TEST_P(MeetFiles, leftovers_fool_nobody) {
   std::set<Rank> kept;
   {
-    // Copies of the files, taken while the two meet, stand in for a job that died there. The ranks take them: each asks
-    // whether it was interrupted before it agrees, and neither removes its file before the other has agreed.
+    // Copies of the files of a first rendezvous simulate those of a killed job. The copies are taken in the
+    // `interrupted` callbacks: each rank calls it before it agrees, and neither rank removes its file before the other
+    // has agreed.
     std::mutex mutex;
     const auto copy = [&] {
       const std::lock_guard lock(mutex);

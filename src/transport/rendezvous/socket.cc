@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Non-blocking sockets. ready() is the only function that waits for a socket.
 #include "transport/rendezvous/socket.h"
 
 #include <fmt/format.h>
@@ -20,12 +21,12 @@ Status failed(std::string_view doing, int why) {
   return {Code::kIo, fmt::format("{}: {}", doing, std::strerror(why))};
 }
 
-constexpr int kLook = 100;  // ms: how often a caller is asked whether it still wants to wait
+constexpr int kLook = 100;  // ms: interval at which a wait checks whether it was withdrawn
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// An IPv6 address may stand in brackets, as in front of a port: [fd77::1].
+// Resolves a host name. An IPv6 address may have brackets, as before a port: [fd77::1].
 Result<Addresses> resolve(const std::string& host, int port, int flags = 0) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   const std::string plain = bracketed ? host.substr(1, host.size() - 2) : host;
@@ -142,7 +143,7 @@ Result<Socket> connect_to(const std::string& host, int port, Deadline deadline) 
     if (connect(s.get(), a->ai_addr, a->ai_addrlen) != 0) {
       why = errno;
       if (why != EINPROGRESS) continue;
-      // An address that swallows packets must not use up the time of the others.
+      // An address that drops packets must not use up the time of the other addresses.
       const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(3);
       why = ETIMEDOUT;
       const Status there = ready(s, true, deadline.at_most(soon));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers, who come to a meeting and do not belong there.
+// Visitors that do not belong to the job.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -59,7 +59,7 @@ Socket visit(int port) {
   return {};
 }
 
-// All that comes within `most` or until the other side hangs up.
+// The bytes that arrive within `most`, or until the other side closes.
 Blob hear(const Socket& s, std::chrono::milliseconds most) {
   Blob out;
   std::uint8_t some[4096];
@@ -72,7 +72,7 @@ Blob hear(const Socket& s, std::chrono::milliseconds most) {
   return out;
 }
 
-// Two ranks that meet, while `stranger` does what it does at rank 0's port. Rank 1 comes after it.
+// Two ranks rendezvous while `stranger` uses rank 0's port. Rank 1 starts after the stranger.
 void meet_beside(const std::function<void(int port)>& stranger, std::chrono::milliseconds most = 20s) {
   const int port = free_port();
   Gathered got[2] = {Status(Code::kIo, "not run"), Status(Code::kIo, "not run")};
@@ -89,7 +89,7 @@ void meet_beside(const std::function<void(int port)>& stranger, std::chrono::mil
   }
 }
 
-// A header of 20 bytes was all that it took to be given the address of every rank.
+// A visitor without a proof must not get any rank's address.
 TEST(MeetStrangers, a_visitor_with_the_old_header_learns_nothing) {
   Blob heard;
   meet_beside([&](int port) {
@@ -111,7 +111,7 @@ TEST(MeetStrangers, who_does_not_prove_the_token_learns_nothing) {
     EXPECT_TRUE(send_all(s, write_request(shake.visitor), Clock::now() + 5s).ok());
     Blob challenge(kChallengeBytes);
     ASSERT_TRUE(recv_all(s, challenge, Clock::now() + 5s).ok());
-    EXPECT_FALSE(read_challenge(challenge, shake).ok());  // and it sees that rank 0 has another
+    EXPECT_FALSE(read_challenge(challenge, shake).ok());  // rank 0 has another token
     EXPECT_TRUE(send_all(s, write_claim(shake, 2, 1, Blob(10)), Clock::now() + 5s).ok());
     heard = hear(s, 2s);
   });
@@ -132,7 +132,7 @@ TEST(MeetStrangers, two_hundred_idle_visitors_do_not_keep_ranks_from_meeting) {
   std::thread more;
   meet_beside([&](int port) {
     for (int k = 0; k < 200; ++k) idle.push_back(visit(port));
-    more = std::thread([&, port] {  // and they keep coming
+    more = std::thread([&, port] {  // more strangers keep connecting
       while (!stop) {
         Result<Socket> s = connect_to("127.0.0.1", port, Clock::now() + 1s);
         if (s.ok()) idle.push_back(std::move(*s));
@@ -171,7 +171,7 @@ TEST(MeetStrangers, a_rank_with_another_token_is_told_so_at_once) {
   EXPECT_NE(zero.status().what().find("TITHE_TOKEN"), std::string::npos) << zero.status().what();
 }
 
-// One that had gone before rank 0 read its request was not counted, and rank 0 said nothing of tokens.
+// A visitor that leaves before rank 0 reads its request still counts, so that rank 0's error mentions tokens.
 TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
   const int port = free_port();
   Gathered zero = Status(Code::kIo, "not run");
@@ -184,7 +184,7 @@ TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
   EXPECT_NE(zero.status().what().find("20 visitors connected"), std::string::npos) << zero.status().what();
 }
 
-// Somebody else listens where rank 0 should: at once, not after the timeout.
+// Another program listens at rank 0's address: detected without waiting for the timeout.
 TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
   for (const bool silent : {false, true}) {
     const int port = free_port();
@@ -202,7 +202,7 @@ TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
     });
     const auto begin = Clock::now();
     const Status s = open_rendezvous(launch(1, 2, port, silent ? 4s : 60s))(kAddress1).status();
-    EXPECT_LT(Clock::now() - begin, 30s);  // the timeout of the one that hangs up is a minute
+    EXPECT_LT(Clock::now() - begin, 30s);  // the timeout is a minute if it closes connections
     EXPECT_EQ(s.code(), silent ? Code::kTimeout : Code::kMismatch) << s.what();
     EXPECT_NE(s.what().find("not tithe's rank 0"), std::string::npos) << s.what();
     stop = true;
@@ -213,7 +213,7 @@ TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
 TEST(MeetStrangers, without_a_token_only_this_machine_may_come) {
   Launch l = launch(0, 2, free_port(), 300ms);
   l.token.clear();
-  l.host = "192.0.2.1";  // an address for documentation
+  l.host = "192.0.2.1";  // a documentation address (RFC 5737)
   for (const Rank r : {0, 1}) {
     l.rank = r;
     const Status s = open_rendezvous(l)(kAddress0).status();
@@ -283,7 +283,7 @@ TEST_F(MeetFileStrangers, a_file_that_others_can_write_is_refused) {
   EXPECT_NE(s.what().find("not of this user alone"), std::string::npos) << s.what();
 }
 
-// ---- Where a token comes from
+// ---- Origin of the token
 
 class TokenFrom : public MeetFileStrangers {
  protected:
@@ -315,7 +315,7 @@ TEST_F(TokenFrom, the_environment) {
     const Status s = given(odd.c_str()).status();
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_NE(s.what().find("TITHE_TOKEN"), std::string::npos);
-    EXPECT_EQ(s.what().find(odd), std::string::npos) << "a secret in an error: " << s.what();
+    EXPECT_EQ(s.what().find(odd), std::string::npos) << "the error contains the secret: " << s.what();
   }
 }
 

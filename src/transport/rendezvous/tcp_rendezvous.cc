@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendezvous over TCP: rank 0 collects a blob from each rank and answers all of them (handshake.h has the messages).
+// Rendezvous over TCP: rank 0 collects a blob from each rank and sends all blobs to every rank (messages: handshake.h).
 //
-// Rank 0's clock decides how long ranks wait: a visitor that it heard waits for its answer, however much earlier it
-// came, so that all ranks hear the same of who is missing. A visitor whose conversation came damaged, or broke, comes
-// again; rank 0 stays until each one has thanked for its answer.
+// Rank 0's clock decides how long ranks wait. A visitor that reached rank 0 waits for its answer even if the visitor
+// started earlier, so that all ranks get the same list of missing ranks. If a conversation breaks or is damaged, the
+// visitor starts a new one. Rank 0 stays until each visitor has confirmed its answer ("thanks").
 //
-// A visitor that does not prove the token learns nothing, takes a place for a few seconds at most, and makes rank 0
-// keep no more than a claim's bytes. Places are few; where they run out, the visitor that has waited longest without a
-// proof goes, since a rank proves itself at once.
+// A visitor without proof of the token learns nothing, occupies a slot for at most a few seconds, and makes rank 0
+// store no more than a claim. The number of slots is limited. If all are used, rank 0 drops the unproved visitor that
+// has waited longest, since a real rank proves itself at once.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -26,14 +26,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kProveTime{5};  // a visitor has this long to prove the token
-constexpr std::chrono::seconds kAnswerTime{
-    10};  // rank 0 answers a request at once; what does not is not rank 0
-constexpr std::chrono::seconds kHangUpTime{3};  // what hangs up on every request for this long neither
+constexpr std::chrono::seconds kProveTime{5};  // a visitor must prove the token within this time
+// Rank 0 answers a request at once. A process that does not answer within this time is not rank 0.
+constexpr std::chrono::seconds kAnswerTime{10};
+// A process that closes every connection for this long is not rank 0 either.
+constexpr std::chrono::seconds kHangUpTime{3};
 constexpr milliseconds kPause{50};
-constexpr int kTries = 3;  // of conversations that end in what may be damage on the way
+constexpr int kTries = 3;  // conversations that may fail because of damage in transit
 
-// Rank 0's answer about who is missing may come this much later than this rank's own deadline.
+// Rank 0's answer about missing ranks may come this much later than this rank's own deadline.
 milliseconds grace(const Launch& launch) {
   return std::clamp<milliseconds>(launch.timeout / 10, milliseconds(500), milliseconds(5000));
 }
@@ -44,12 +45,12 @@ std::string taken_text() {
          "does, or give tithe another port";
 }
 
-// One connection on rank 0, while its messages arrive.
+// A connection on rank 0 while its messages arrive.
 struct Visitor {
   enum class Said : std::uint8_t { kNothing, kRequest, kClaim, kAll };
   Socket socket;
   Clock::time_point since;
-  Blob bytes = Blob(kRequestBytes);  // of the message that is due
+  Blob bytes = Blob(kRequestBytes);  // of the expected message
   std::size_t have = 0;
   Said said = Said::kNothing;
   Handshake shake = {};
@@ -109,7 +110,8 @@ class Host {
     const auto all_thanked = [this] {
       return std::count(thanked_.begin() + 1, thanked_.end(), char{1}) + 1 == std::ssize(thanked_);
     };
-    // Where all came, one that left without thanks comes again; where not, nobody else is waited for.
+    // If all ranks came, a visitor that left without confirming will return, so rank 0 waits for it. If not, rank 0
+    // waits only for visitors that are connected.
     while (Clock::now() < deadline && !all_thanked() &&
            (status.ok() || std::any_of(visitors_.begin(), visitors_.end(), waits)))
       (void)step(listeners, deadline);
@@ -153,7 +155,7 @@ class Host {
         s.peer()};
   }
 
-  // Waits for something to happen and takes it in. Not ok: a rank that proved the token and is of another world.
+  // Waits for the next event and handles it. Not ok: a rank that proved the token belongs to another world.
   Status step(const std::vector<Socket>& listeners, Clock::time_point deadline) {
     std::vector<pollfd> fds;
     for (const Socket& s : listeners) fds.push_back({.fd = s.get(), .events = POLLIN, .revents = 0});
@@ -171,12 +173,12 @@ class Host {
         visitors_.push_back({.socket = std::move(s), .since = Clock::now()});
         bool stays = true;
         TITHE_TRY(read(visitors_.back(), &stays));
-        if (!stays) drop(std::prev(visitors_.end()));  // it may have knocked, and gone at our answer
+        if (!stays) drop(std::prev(visitors_.end()));  // it may have closed after our challenge
       }
     return {};
   }
 
-  // Visitors stand in the order in which they came.
+  // Drops the oldest unproved visitor if the limit is reached; visitors are in order of arrival.
   void make_place() {
     const std::size_t capacity = 4 * blobs_.size() + 16;
     std::size_t strange = 0;
@@ -194,7 +196,8 @@ class Host {
 
   Status read(Visitor& v, bool* stays) {
     for (;;) {
-      if (v.whole()) {  // readable means gone, and its rank must come again; or its thanks for the answer
+      // A byte is the visitor's confirmation. An end of the connection means that its rank must return.
+      if (v.whole()) {
         std::uint8_t more;
         const std::ptrdiff_t n = recv_some(v.socket, {&more, 1});
         *stays = n == 0;
@@ -213,7 +216,7 @@ class Host {
     }
   }
 
-  // A message is whole.
+  // Handles a complete message.
   Status take(Visitor& v, bool* stays) {
     *stays = false;
     switch (v.said) {
@@ -256,7 +259,7 @@ class Host {
         *stays = true;
         came_[static_cast<std::size_t>(v.rank)] = 1;
         v.said = Visitor::Said::kAll;
-        if (answer_)  // it comes again, for what others were told
+        if (answer_)  // a returning visitor; the others got their answers already
           answer(v);
         else
           blobs_[static_cast<std::size_t>(v.rank)] = std::move(*blob);
@@ -272,12 +275,12 @@ class Host {
   std::vector<Blob> blobs_;
   std::list<Visitor> visitors_;
   std::vector<char> came_, thanked_;  // by rank
-  std::optional<Status> answer_;      // what all visitors are told from now on
+  std::optional<Status> answer_;      // set: the answer for all visitors from now on
   Clock::time_point until_ = {};
-  int strangers_ = 0;  // that knocked as ranks do and went without a proof
+  int strangers_ = 0;  // visitors that sent a valid request and no proof
 };
 
-// One conversation with rank 0. kIo: it can be tried again. *whole: what comes of it is what rank 0 says.
+// One conversation with rank 0. kIo: it can be retried. *whole: the result is rank 0's own answer.
 Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const Socket& socket,
                                    Deadline deadline, bool* whole) {
   const auto here = [&](const Status& s) {
@@ -289,7 +292,7 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   Blob challenge(kChallengeBytes);
   const auto attention = std::min<milliseconds>(kAnswerTime, launch.timeout / 2);
   const Deadline soon = deadline.at_most(Clock::now() + attention);
-  // The first bytes tell whether the other end is tithe's: if not, it may never send so many more.
+  // The first bytes tell whether the other end is tithe's rank 0. Another program may never send the full length.
   const std::size_t first = 4;
   Status s = recv_all(socket, std::span(challenge).first(first), soon);
   if (s.ok() && !begins_as_ours(challenge))
@@ -333,11 +336,13 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
 
 Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
   const Deadline deadline(Clock::now() + launch.timeout, &launch.interrupted);
-  // Until it answers, rank 0 may not have started yet, or someone else may have stood in its place.
+  // Until rank 0 answers, it may not have started yet, or another program may listen at its address for a while.
   Status last;
   int tries = 0;
-  Status first;                 // what was wrong with a conversation: damage, if the next one goes well
-  Clock::time_point hung_up{};  // since when every connection was closed without an answer
+  // The error of a failed conversation. If a later conversation succeeds, the error was damage in transit.
+  Status first;
+  // The time since which every connection was closed without an answer.
+  Clock::time_point hung_up{};
   while (Clock::now() < deadline.at) {
     if (deadline.withdrawn()) return given_up();
     Result<Socket> socket = connect_to(launch.host, launch.port, deadline);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Limits the bytes in flight on a data connection to the amount that the link took lately, and a little more. TCP alone
-// fills the queue before a slow link, and messages of other connections, such as this rank's control connection,
-// would wait behind it for seconds.
+// Limits the bytes in flight on a data connection to slightly more than the link delivered recently. TCP alone fills
+// the queue before a slow link, and messages of other connections, such as this rank's control connection, would wait
+// behind that queue for seconds.
 //
-//   at most   kAlways, and what was acknowledged within the last kLately (or twice the link's delay, if that is more)
-//   a pause   of up to kRemembered leaves the most that the link took within such a time, until as much time has shown
-//             what it takes now (RFC 7661 lets TCP keep its window as long). Else each step would begin anew, over a
-//             long way several round trips. A link that has not taken all within a pause has become slow
-//   losses    from a queue halve what may be under way, down to kAlways and what the link took within a round trip. It
-//             doubles again where the link runs dry for want of it, kCareful later at the earliest. Else, where several
-//             ranks send to one behind a shallow queue, each round would lose packets and wait for timers of 200 ms
-//
-// So what is under way may double with each round trip, and a fast link is not held back.
+// Three terms set the limit:
+//   - delivery: kAlways plus the bytes acknowledged within the last kLately (or within twice the round trip time, if
+//     that is longer). So the bytes in flight can double with each round trip, and a fast link is not limited.
+//   - pauses: after a pause of up to kRemembered, the largest delivery before the pause still counts until one more
+//     such interval has measured the link again (RFC 7661 lets TCP keep its window for as long). Without this, each
+//     training step would start from kAlways, which costs several round trips on a long path. If bytes are still
+//     unacknowledged at the end of the pause, the link has become slow and the old value is dropped.
+//   - losses: losses at a full queue halve the limit, at least to kAlways plus the bytes of one round trip. kCareful
+//     later, the limit doubles whenever it leaves the link idle. Without this, several ranks that send to one rank
+//     behind a shallow queue would lose packets in each round and wait for retransmission timers of 200 ms.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -28,19 +29,20 @@ class Congestion {
   static constexpr std::chrono::minutes kRemembered{5};
   static constexpr std::chrono::seconds kCareful{10};
 
-  struct Look {                        // at a connection
+  // The state of a connection, from the kernel.
+  struct Look {
     std::size_t under_way = 0;         // bytes that have not been acknowledged
-    bool dry = false;                  // nothing is under way to anybody
-    std::chrono::microseconds trip{};  // a round trip takes so long just now
-    std::uint32_t sent_again = 0;      // packets, since it began
+    bool dry = false;                  // no byte is in flight to any rank
+    std::chrono::microseconds trip{};  // the current round trip time
+    std::uint32_t sent_again = 0;      // retransmitted packets since the connection began
   };
 
   void wrote(std::size_t bytes) { written_ += bytes; }
-  // There was no room when it was asked last, for fear of losses.
+  // True if the last room() returned 0 because of earlier losses.
   bool fears() const { return fears_; }
 
-  // Bytes that may be written now, where no more than `limit` may be under way. Once they are used up, `wait` says when
-  // to ask again.
+  // The bytes that may be written now if at most `limit` bytes may be in flight. After a 0, ask again once wait() has
+  // passed.
   std::size_t room(Time now, const Look& look, std::size_t limit) {
     shortest_ = asked_ == Time{} ? look.trip : std::min(shortest_, look.trip);
     const auto half = std::max<std::chrono::nanoseconds>(kLately / 2, shortest_);
@@ -54,7 +56,8 @@ class Congestion {
     const bool held_back = look.under_way + (may < took ? may / kShare : 1) > may;
     fears_ = held_back && may == safe;
     if (!held_back) return may - look.under_way;
-    if (const std::uint64_t lately = before_ + lately_; lately > 0) {  // until the link has made room
+    // Wait until the link has delivered the excess.
+    if (const std::uint64_t lately = before_ + lately_; lately > 0) {
       const std::uint64_t excess = look.under_way + may / kShare - may;
       const auto due = std::chrono::duration_cast<std::chrono::microseconds>(
           static_cast<double>(excess) / static_cast<double>(lately) * kLately);
@@ -66,14 +69,17 @@ class Congestion {
 
  private:
   static constexpr std::chrono::microseconds kLeastWait{100}, kMostWait{16'000};
-  static constexpr int kQueueShare = 8;  // of the shortest round trip: a queue that is none
-  // At least kLost retransmissions within kLately, and at least one packet in kLostShare. Cubic loses fewer when it
-  // reaches the end of a queue: these cost little, while one connection that slows down among others costs a fifth.
+  // The round trip time must exceed the shortest one by this part before a queue is assumed.
+  static constexpr int kQueueShare = 8;
+  // A loss counts if at least kLost packets were retransmitted within kLately, and at least one packet in kLostShare.
+  // CUBIC loses fewer than that when it reaches the end of a queue. Such losses cost little, while one connection that
+  // slows down among others costs a fifth.
   static constexpr std::uint64_t kLost = 32, kLostShare = 64, kPacket = 1448;
-  static constexpr std::uint64_t kShare = 4;  // of what may be under way: less is not worth a write
+  // A write of less than this part of the limit is not worth a system call.
+  static constexpr std::uint64_t kShare = 4;
   static constexpr std::uint64_t kNoEnd = std::uint64_t{1} << 40;
 
-  // Losses halve what may be under way; a link that runs dry for want of it doubles it again.
+  // Halves the limit `safe_` after losses, and doubles it again if it leaves the link idle.
   void adapt(Time now, const Look& look) {
     if (now - counted_ > kLately) {
       const std::uint64_t lost = look.sent_again - sent_again_, bytes = acknowledged_ - counted_from_;
@@ -90,9 +96,10 @@ class Congestion {
     if (fears_ && look.dry && now >= careful_until_) safe_ = std::min(2 * safe_, kNoEnd);
   }
 
+  // Counts acknowledged bytes in two intervals of `half` each: the current one (lately_) and the one before (before_).
   void count(Time now, std::size_t under_way, std::chrono::nanoseconds half) {
     const std::uint64_t acknowledged = written_ - std::min<std::uint64_t>(written_, under_way);
-    if (now - asked_ > 2 * half) {  // what was acknowledged meanwhile: nobody knows when
+    if (now - asked_ > 2 * half) {  // a pause: the times of the acknowledgements are unknown
       const bool slow = under_way > 0 || now - asked_ > kRemembered;
       remembered_ = slow ? 0 : std::max(remembered_, most_);
       resumed_ = now;
@@ -119,19 +126,20 @@ class Congestion {
 
   std::uint64_t written_ = 0, acknowledged_ = 0;
   Time asked_ = {};
-  Time began_ = {};                        // of the span that lately_ is of; before_ is of the span before it
+  // Start of the interval that lately_ counts; before_ counts the interval before it.
+  Time began_ = {};
   std::uint64_t before_ = 0, lately_ = 0;  // acknowledged bytes
-  Time resumed_ = {};                      // after the last pause
-  std::uint64_t most_ = 0;                 // of both since then
-  std::uint64_t remembered_ = 0;           // of both before that
+  Time resumed_ = {};                      // end of the last pause
+  std::uint64_t most_ = 0;                 // maximum of before_ + lately_ since resumed_
+  std::uint64_t remembered_ = 0;           // the same maximum before the pause; 0: none counts
   std::chrono::microseconds wait_ = kLeastWait;
   std::chrono::microseconds shortest_ = {};  // round trip
-  std::uint64_t safe_ = kNoEnd;              // so much may be under way and nothing is lost
+  std::uint64_t safe_ = kNoEnd;              // the limit on bytes in flight that losses have set
   bool fears_ = false;
   Time careful_until_ = {};
   Time counted_ = {};
-  std::uint64_t counted_from_ = 0;  // acknowledged_ then
-  std::uint32_t sent_again_ = 0;    // then
+  std::uint64_t counted_from_ = 0;  // acknowledged_ at counted_
+  std::uint32_t sent_again_ = 0;    // retransmissions at counted_
 };
 
 }  // namespace tithe::tcp

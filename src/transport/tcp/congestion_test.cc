@@ -13,8 +13,9 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-// A link that takes `rate` bytes a second and says so after `delay`; what is under way after a second of writing
-// whenever there is room. With a queue before it, which takes longer by so much, a packet is lost every millisecond.
+// Simulates a link that delivers `rate` bytes per second and acknowledges them after `delay`. Returns the bytes in
+// flight after a second of writing whenever there is room. A `queue` adds its delay to the round trip time, and loses a
+// packet every millisecond.
 std::size_t under_way_after(Congestion& congestion, Congestion::Time begin, double rate,
                             std::chrono::milliseconds delay, std::chrono::milliseconds queue = 0ms) {
   double written = 0;
@@ -35,11 +36,11 @@ std::size_t under_way_after(Congestion& congestion, Congestion::Time begin, doub
 TEST(TcpPace, a_slow_link_has_a_short_queue) {
   Congestion congestion;
   const std::size_t under_way = under_way_after(congestion, Congestion::Time{} + 1h, 125'000, 1ms);
-  EXPECT_GE(under_way, 16'384U);            // it is never idle
+  EXPECT_GE(under_way, 16'384U);            // the link is never idle
   EXPECT_LE(under_way, 16'384U + 32'000U);  // a quarter of a second
 }
 
-// Enough is under way to fill such a link, however far it goes.
+// Enough bytes are in flight to fill the link at any distance.
 TEST(TcpPace, a_fast_link_is_not_held_back) {
   for (const auto delay : {1ms, 80ms, 200ms}) {
     Congestion congestion;
@@ -50,21 +51,22 @@ TEST(TcpPace, a_fast_link_is_not_held_back) {
   }
 }
 
-// Rounds of a job whose steps compute for a while began with 16 KiB: over 40 ms they took 2.0 to 2.4 times as long.
+// Without the memory of a pause, each round after a computation would start with 16 KiB, and take 2.0 to 2.4 times as
+// long over a round trip of 40 ms.
 TEST(TcpPace, a_pause_leaves_what_the_link_took) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 125e6, 40ms);
   const std::size_t room = congestion.room(begin + 3s, {.trip = 40ms}, kNoLimit);
   EXPECT_GT(room, 20'000'000U);
-  EXPECT_LT(room, 50'000'000U) << "more than within a quarter of a second";
+  EXPECT_LT(room, 50'000'000U) << "at most what the link delivers in a quarter of a second";
   congestion.wrote(room);
   EXPECT_GT(congestion.room(begin + 3s + 60ms, {.under_way = room, .trip = 40ms}, kNoLimit) + room,
             20'000'000U)
-      << "before a round trip is over";
+      << "more room before a round trip has passed";
 }
 
-// Bytes that were acknowledged while nobody asked counted as if the link had taken them just now.
+// Bytes acknowledged during a pause must not count as delivered at its end.
 TEST(TcpPace, a_long_pause_forgets_what_the_link_took) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
@@ -79,24 +81,24 @@ TEST(TcpPace, a_link_that_has_become_slow_has_a_short_queue) {
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 1ms);
   const std::size_t under_way = under_way_after(congestion, begin + 2s, 125'000, 1ms);
-  EXPECT_LE(under_way, 3'200'000U) << "it was filled once, and no further";
+  EXPECT_LE(under_way, 3'200'000U) << "the limit is used once and not exceeded";
   EXPECT_EQ(congestion.room(begin + 4s, {.under_way = under_way, .trip = 1ms}, kNoLimit), 0U)
-      << "what it has not taken is more than it may have";
+      << "the unacknowledged bytes exceed the limit";
   const std::size_t later = under_way_after(congestion, begin + 60s, 125'000, 1ms);
   EXPECT_LE(later, 16'384U + 40'000U);
 }
 
-// Three ranks that sent to a fourth behind a queue of 64 KB lost packets in every round.
+// Three ranks that send to a fourth behind a queue of 64 KB would lose packets in every round.
 TEST(TcpPace, losses_from_a_queue_leave_less_under_way) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 1ms);
   std::size_t under_way = 0;
   for (int k = 1; k < 5; ++k) under_way = under_way_after(congestion, begin + k * 1s, 12.5e6, 1ms, 5ms);
-  EXPECT_LE(under_way, 60'000U) << "3 MB without losses";
+  EXPECT_LE(under_way, 60'000U) << "without losses it would be 3 MB";
 }
 
-// The link was through before this rank came to ask: so it may have more again, but not at once.
+// If the link runs dry, the limit doubles again, but not soon after losses.
 TEST(TcpPace, a_link_that_runs_dry_has_more_once_the_losses_are_long_ago) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
@@ -113,7 +115,7 @@ TEST(TcpPace, a_link_that_runs_dry_has_more_once_the_losses_are_long_ago) {
   }
 }
 
-// TCP sends a packet again to find out whether the last one arrived, and a way may lose some without any queue.
+// TCP also retransmits to probe for lost acknowledgements, and a path may lose some packets without any queue.
 TEST(TcpPace, few_losses_and_those_without_a_queue_change_nothing) {
   const auto begin = Congestion::Time{} + 1h;
   for (const Congestion::Look& look :
@@ -129,21 +131,21 @@ TEST(TcpPace, a_long_way_stays_full_after_losses) {
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 80ms);
   EXPECT_GE(under_way_after(congestion, begin + 1s, 12.5e6, 80ms, 100ms), 1'000'000U)
-      << "what it takes within 80 ms";
+      << "the bytes that the link delivers in 80 ms";
 }
 
-// The wait doubled each time that nothing was acknowledged, past the time at which the link had room, and left it idle.
+// The wait must not exceed the time at which the link has room again, or the link would be idle.
 TEST(TcpPace, it_asks_again_once_the_link_has_made_room) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 4e6, 1ms);
   for (auto t = 1'000'000us; t < 1'001'000us; t += 100us) {
     EXPECT_EQ(congestion.room(begin + t, {.under_way = 16'384, .trip = 1ms}, 16'384), 0U);
-    EXPECT_LE(congestion.wait(), 1200us) << "a quarter of 16 KiB takes 1 ms";
+    EXPECT_LE(congestion.wait(), 1200us) << "the link delivers a quarter of 16 KiB in 1 ms";
   }
 }
 
-// A window of the engine's is filled up once a quarter of it is free.
+// The engine's window is refilled once a quarter of it is free.
 TEST(TcpPace, a_limit_holds) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;

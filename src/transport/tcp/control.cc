@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control connection: records out and in, and which receive takes which message.
+// The control connection: writing and parsing records, and matching messages with receives.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace tithe::tcp {
 namespace {
 
 constexpr std::size_t kInBytes = 64 * 1024;
-constexpr std::size_t kUnreadCost = 256;  // of a message beside its bytes, at most
+// Upper bound of the memory that an unread message costs in addition to its bytes.
+constexpr std::size_t kUnreadCost = 256;
 
 Status as_no_rank(std::string_view what) {
   return {Code::kCorrupt, fmt::format("its control connection said {} as no rank does", what)};
@@ -37,15 +38,15 @@ void TcpTransport::flush(Peer& p) {
       p.full = true;
       p.control->await_writable();
     } else if (p.left) {
-      p.control->close();  // it waits for nothing any more
+      p.control->close();  // the peer has closed and reads nothing more
       p.out_sent = p.out.size();
     } else {
       p.full = true;
-      hear(p);  // what it said before it went, a farewell for one
+      hear(p);  // reads records that came before the connection closed, such as a farewell
       if (p.gone.ok()) break_off(p, p.control->why());
     }
   }
-  const bool waits = p.control && p.control->waits() > 0;  // a send is done once the kernel has it
+  const bool waits = p.control && p.control->waits() > 0;  // a send is complete once the kernel has its bytes
   if (waits && !p.broken) {
     p.full = true;
     p.control->await_writable();
@@ -87,7 +88,7 @@ void TcpTransport::hear(Peer& p) {
   flush(p);
 }
 
-// Takes in all records that are whole, and moves what is left to the front.
+// Acts on all complete records in `in`, and moves the incomplete rest to the front.
 Status TcpTransport::understand(Peer& p) {
   constexpr std::size_t kHead = kRecordBytes + kCheckBytes;
   while (p.in_have - p.in_read >= kHead && !p.broken && !p.distrusted) {
@@ -119,6 +120,7 @@ Status TcpTransport::understand(Peer& p) {
   return {};
 }
 
+// Acts on one record, whose check has been verified. Not ok: a correct rank does not send such a record now.
 Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
   if (p.left && record.kind != Kind::kAnswer) return as_no_rank("more after its farewell");
   switch (record.kind) {
@@ -189,7 +191,8 @@ void TcpTransport::farewell_heard(Peer& p, ByteView why) {
   flush(p);
 }
 
-// Grants go out with the next poll, or with what is sent before it: receives are posted many at a time.
+// Grants are sent with the next poll, or before the next record: callers post many receives at a time, which one grant
+// covers.
 void TcpTransport::owe_grant(Peer& p, Channel channel, Lane& lane) {
   if (std::exchange(lane.owes_grant, true)) return;
   p.to_grant.push_back(&lane);
@@ -229,6 +232,8 @@ void TcpTransport::take_whole(Peer& p, Op* op, ByteView bytes) {
   finish(op, bytes.size(), {});
 }
 
+// Pairs receives with messages in order. For a long message it copies the edge, and the body if it was stored
+// meanwhile; later pieces are read straight into the receive's buffer.
 void TcpTransport::match(Peer& p, Channel channel, Lane& lane) {
   while (!lane.receives.empty() && !lane.waiting.empty()) {
     Op* op = lane.receives.pop();

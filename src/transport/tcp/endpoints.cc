@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Two ranks share a loopback interface if boot id and network namespace are equal, which my_network() hashes.
 #include "transport/tcp/endpoints.h"
 
 #include <fmt/format.h>

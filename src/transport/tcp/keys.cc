@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Creates X.509 certificates with OpenSSL: P-256 keys, a self-signed authority, and one certificate per rank that is
+// valid as server and client.
 #include "transport/tcp/keys.h"
 
 #include <fcntl.h>
@@ -50,7 +52,7 @@ struct Holder {
   Certificate certificate;
 };
 
-// Signed by `issuer`, or by itself.
+// Fills in and signs a certificate. `issuer` is the holder itself for the authority.
 bool issue(Holder& holder, const Holder& issuer, const std::string& name, bool authority,
            std::chrono::seconds lasting) {
   X509* const c = holder.certificate.get();
@@ -111,7 +113,8 @@ Status write(const std::string& path, EVP_PKEY* key) {
 }
 
 Status fill(const std::string& folder, int world, std::chrono::seconds lasting) {
-  // A name that no other job has, so that who comes from one is told that, and not of a signature that fails.
+  // The authority's name is unique to the job, so that a certificate of another job is refused as "unknown issuer" and
+  // not for an invalid signature.
   std::uint64_t number = 0;
   TITHE_TRY(fill_random({reinterpret_cast<std::uint8_t*>(&number), sizeof number}));
   Holder authority = new_holder();
@@ -137,7 +140,7 @@ Status make_keys(const std::string& folder, int world, std::chrono::seconds last
     return {Code::kInvalid, fmt::format("{}: {}", folder, std::strerror(errno))};
   const Status s = fill(folder, world, lasting);
   std::error_code ignored;
-  if (!s.ok()) std::filesystem::remove_all(folder, ignored);  // half of a job's keys serve nobody
+  if (!s.ok()) std::filesystem::remove_all(folder, ignored);  // an incomplete set of keys is useless
   return s;
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Both sides of the handshake (tcp_handshake.h) as state machines on non-blocking wires.
 #include "transport/tcp/listener.h"
 
 #include <fmt/format.h>
@@ -11,10 +12,10 @@ namespace {
 
 constexpr std::chrono::seconds kGreetingTime{5};
 
-// A listener is a wire that is only waited for.
+// True if the last accept() failed for lack of file descriptors.
 bool out_of_descriptors() { return errno == EMFILE || errno == ENFILE; }
 
-// Handshakes are small and come first: if the socket does not take one at once, it never will.
+// Handshake messages are the first bytes on a connection and small, so the socket's buffer has room for all of one.
 bool say(Wire& wire, ByteView bytes) {
   return wire.write(bytes) == static_cast<std::ptrdiff_t>(bytes.size());
 }
@@ -56,10 +57,11 @@ void Listener::accept(Wire& listener) {
     pending->wire->on_readable = [this, pending] { hear(pending); };
     pending->wire->await_readable();
   }
-  full_ = out_of_descriptors();  // tried again later: a waiting caller would make this rank spin
+  full_ = out_of_descriptors();  // retried later: waiting for readability now would make this rank spin
   if (!full_) listener.await_readable();
 }
 
+// Reads the request and then the claim of a pending connection.
 void Listener::hear(PendingConnections::iterator pending) {
   PendingConnection& v = *pending;
   for (;;) {
@@ -78,7 +80,7 @@ void Listener::hear(PendingConnections::iterator pending) {
       continue;
     if (!take(v)) return remove(pending);
     if (v.have == kConnectRequestBytes + kClaimBytes) {
-      pending_.erase(pending);  // the wire is its new owner's
+      pending_.erase(pending);  // on_accept_ owns the wire now
       return;
     }
   }
@@ -121,7 +123,7 @@ void Connector::close() {
   wire_.reset();
 }
 
-// The endpoint before failed so.
+// Starts the next attempt; `why` is the error of the previous one.
 void Connector::next(Status why) {
   close();
   if (next_ == at_.size() && next_ > 0 && tries_ < kTries) {
@@ -186,7 +188,8 @@ void Connector::hear() {
         return next({Code::kPeerLost, "its connection broke"});
       continue;
     }
-    // Its challenge has shown the key, so these bytes were changed on their way; and it may have taken this rank in.
+    // The challenge proved that the other end has the key, so the welcome was damaged in transit. The other end may
+    // have accepted this rank already, so the connection is not retried.
     Status status;
     if (!equal_secrets(welcome(job_.key, said_, nonce_), heard.last(kWelcomeBytes)))
       status = {Code::kCorrupt, "its handshake was damaged on the way", request_.to};

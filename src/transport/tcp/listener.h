@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// New connections: a Listener accepts those of other ranks, a Connector opens one. Each results in a wire whose other
+// New connections: a Listener accepts those of other ranks, a Connector opens one. Each results in a Wire whose other
 // end has proved that it is a rank of this job.
 //
-// For a stranger, the listener stores a request's bytes for a few seconds, and reads no more than request and
-// claim. The number of pending connections is limited; beyond it the listener closes the oldest one.
+// The listener bounds the cost of unauthenticated connections. It reads at most a request and a claim from each, stores
+// them for a few seconds, and limits the number of pending connections; beyond that number it closes the oldest one.
 #include <chrono>
 #include <list>
 #include <memory>
@@ -17,18 +17,18 @@ namespace tithe::tcp {
 
 using Clock = std::chrono::steady_clock;
 
-// The job as a connection's ends must know it.
+// The facts about the job that both ends of a connection need.
 struct Job {
   Rank rank = 0;
   int world = 1;
   Secret key = {};
-  int tos = 0;                                               // of data connections
-  std::shared_ptr<const Credentials> credentials = nullptr;  // all connections are TLS
+  int tos = 0;                                               // IP type of service of data connections
+  std::shared_ptr<const Credentials> credentials = nullptr;  // not null: all connections use TLS
 };
 
 class Listener {
  public:
-  // Takes the connection over, or returns false: this rank accepts no such connection now.
+  // Takes over the connection, or returns false: this rank does not accept such a connection now.
   using OnAccept = std::function<bool(const ConnectRequest&, const std::shared_ptr<Wire>&)>;
 
   Listener(asio::io_context& context, const Job& job) : context_(context), job_(job) {}
@@ -36,13 +36,13 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Listens at each of these; their ports are known afterwards.
+  // Listens at each endpoint and stores the port that the system chose in it.
   Status listen(std::vector<Endpoint>& at);
-  void open(OnAccept welcome);  // accepts callers from now on
+  void open(OnAccept welcome);  // accepts connections from now on
   void tend(Clock::time_point now);
   bool busy() const { return !pending_.empty() || full_; }
   std::size_t pending() const { return pending_.size(); }
-  // Why the last caller was refused for invalid bytes; empty: none was.
+  // The reason for the last refusal because of an invalid certificate; empty: none was refused.
   const std::string& refused() const { return refused_; }
 
  private:
@@ -51,31 +51,32 @@ class Listener {
     Clock::time_point since;
     std::array<std::uint8_t, kConnectRequestBytes> request = {};
     std::array<std::uint8_t, kClaimBytes> claim = {};
-    std::size_t have = 0;  // bytes of the two
+    std::size_t have = 0;  // bytes of `request` and `claim` received so far
     Secret nonce = {};
   };
   using PendingConnections = std::list<PendingConnection>;
 
   void accept(Wire& listener);
   void hear(PendingConnections::iterator pending);
-  bool take(PendingConnection& pending);  // false: it goes
+  bool take(PendingConnection& pending);  // false: close the connection
   void remove(PendingConnections::iterator pending);
 
   asio::io_context& context_;
   const Job& job_;
   OnAccept on_accept_;
   std::vector<std::shared_ptr<Wire>> listeners_;
-  PendingConnections pending_;  // in the order in which they came
-  bool full_ = false;           // no descriptor was left for a caller
+  PendingConnections pending_;  // oldest first
+  bool full_ = false;           // the process had no free file descriptor for a new connection
   std::string refused_;
 };
 
-// Tries a rank's endpoints in order until one accepts this rank, kTries times in all: to both sides, a damaged
-// handshake looks like a stranger's.
+// Tries a rank's endpoints in order, kTries times in all, until one accepts this rank. The attempts are repeated
+// because a damaged handshake looks like the handshake of an unknown process, on both sides.
 class Connector {
  public:
   static constexpr int kTries = 3;
-  // Once; may destroy the call. A wire that comes with kCorrupt ends at a rank, of which nothing counts.
+  // Called once; may destroy the Connector. With kCorrupt and a Wire, the other end is a rank, but its bytes must not
+  // be used.
   using Done = std::function<void(Status, std::shared_ptr<Wire>)>;
 
   Connector(asio::io_context& context, const Job& job, const ConnectRequest& request,
@@ -96,7 +97,7 @@ class Connector {
   asio::io_context& context_;
   const Job& job_;
   ConnectRequest request_;
-  std::vector<Endpoint> at_;  // from next_ on: not yet tried
+  std::vector<Endpoint> at_;  // from next_ on: not tried in this pass
   Done done_;
   std::size_t next_ = 0;
   int tries_ = 1;

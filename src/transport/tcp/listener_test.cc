@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Callers at a rank's listener.
+// Tests the listener with callers of several kinds.
 #include "transport/tcp/listener.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class TcpDoor : public ::testing::Test {
       return true;
     });
   }
-  // Runs everything that can be run.
+  // Runs the context until `until` returns true.
   template <typename Until>
   void run(Until until) {
     const auto deadline = Clock::now() + 20s;
@@ -39,7 +39,7 @@ class TcpDoor : public ::testing::Test {
     end_operations();
     return wire;
   }
-  // All that has come, and whether the listener hung up.
+  // The number of bytes that arrived, and whether the listener closed the connection.
   static std::pair<std::size_t, bool> heard(Wire& wire) {
     std::uint8_t some[4096];
     std::size_t all = 0;
@@ -49,7 +49,7 @@ class TcpDoor : public ::testing::Test {
       all += static_cast<std::size_t>(n);
     }
   }
-  // Calls as this job; the Status, and the wire where that is ok.
+  // Connects to the listener as this job; returns the Status, and the wire if it is ok.
   std::pair<Status, std::shared_ptr<Wire>> call(const Job& job, const ConnectRequest& request) {
     std::optional<std::pair<Status, std::shared_ptr<Wire>>> done;
     Connector one(context_, job, request, at_,
@@ -114,7 +114,7 @@ TEST_F(TcpDoor, a_stranger_learns_nothing_but_a_challenge) {
   EXPECT_EQ(heard(*other), std::pair(std::size_t{0}, true));
 }
 
-// A request that was recorded, with its claim, meets another challenge.
+// A recorded request and its claim do not match the new challenge.
 TEST_F(TcpDoor, what_was_recorded_is_worth_nothing) {
   const auto request = write_request(kKnock);
   std::vector<std::uint8_t> claimed;
@@ -134,7 +134,7 @@ TEST_F(TcpDoor, what_was_recorded_is_worth_nothing) {
   }
 }
 
-// Hundreds of callers that say nothing, or half a word: places are few, and a rank comes in all the same.
+// Hundreds of callers that send nothing, or an incomplete message: slots are limited, and a real rank still connects.
 TEST_F(TcpDoor, a_crowd_holds_no_memory_and_no_place) {
   std::vector<std::shared_ptr<Wire>> crowd;
   for (int i = 0; i < 300; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges addresses, then connects. A rank that cannot open its end takes part in the exchange all the same, so that
-// nobody waits for it.
+// Exchanges addresses, then connects. A rank that fails to open its transport takes part in the exchange as well, so
+// that no rank waits for it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,7 +61,8 @@ Result<Options> options_of(Rank rank, std::span<const std::string> values) {
   return options;
 }
 
-// The rate of the first interface that others are told of, beside the loopback: they call there first.
+// The rate of this rank's first listening interface other than the loopback: the other hosts connect to its address
+// first.
 std::uint64_t link_rate_of(const std::vector<Endpoint>& at) {
   for (const Local& l : local_addresses())
     if (!l.address.is_loopback() &&
@@ -92,7 +93,7 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
     auto transport = std::make_unique<TcpTransport>(connect.rank, connect.world, *options, connect.silence);
     if (connect.world > 1) TITHE_TRY(transport->listen(at));
     return transport;
-  } catch (const std::system_error& error) {  // asio's, where a descriptor is refused
+  } catch (const std::system_error& error) {  // thrown by asio if the system refuses a descriptor
     return Status(Code::kIo, fmt::format("tcp: {}; does `ulimit -n` allow enough?", error.what()));
   }
 }
@@ -125,7 +126,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
           r);
   }
   (*transport)->learn(*all);
-  // The time that the exchange left, and a tenth of all of it where the exchange took nearly everything.
+  // The time left after the exchange, but at least a tenth of the timeout.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY((*transport)
                 ->connect(all->key, std::move(endpoints), std::max(left, connect.timeout / 10),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encoding of records and their chained checks. read_record() accepts only records that a correct rank can write.
 #include "transport/tcp/records.h"
 
 #include <xxhash.h>
@@ -10,7 +11,7 @@ namespace tithe::tcp {
 
 namespace {
 
-constexpr std::uint64_t kMostMessage = std::uint64_t{1} << 48;  // no machine holds more
+constexpr std::uint64_t kMostMessage = std::uint64_t{1} << 48;  // more memory than any machine has
 
 bool makes_sense(const Record& r) {
   const bool stream = r.kind == Kind::kPiece;

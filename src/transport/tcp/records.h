@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The records that travel on a control connection: 16 bytes and a check each, some with bytes behind and a check of
-// these.
+// The records of a control connection. A record has 16 bytes and a check; some records are followed by bytes with a
+// check of their own. Little-endian:
 //
-//   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n | u64 check   [bytes | u64 check]    little-endian
+//   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n | u64 check   [bytes | u64 check]
 //
-// A check is XXH3-64 of what stands before it, seeded with the check before; the first seed is made from the job's key
-// and the direction. So a bit that changes on its way is noticed before anything is made of it, also in a length, and
-// so is a record that is missing or comes twice. Damage on purpose, without the key, is noticed too; tags of frames are
-// what keeps out who tries harder.
+// A check is the XXH3-64 of the bytes before it, seeded with the previous check; the first seed is derived from the
+// job's key and the direction. So a changed bit, also in a length, a missing record and a repeated record are all
+// detected before the receiver acts on the record. Deliberate damage by a party without the key is detected too, but
+// XXH3 is not a cryptographic code: the frame tags protect against a serious attacker.
 //
-// A message of up to kWholeBytes follows its record. A longer one's edge follows it: the first 64 bytes, which are a
-// frame's header, and what is left of its end when the trailer of 24 bytes is cut off and 32 bytes (8 floats) divide
-// the middle. The middle is its body, which travels on data connections and alone there, in pieces: a record says on
-// which connection the next bytes belong to which message. Long messages between two ranks are numbered from 0, and
-// pieces of one follow each other.
+// A message of up to kWholeBytes follows its record. A longer message is split into an edge and a body. The edge
+// follows the record. It holds the first 64 bytes, which are a frame's header, and the end: the trailer of 24 bytes and
+// the bytes before it that do not fill a unit of 32 bytes (8 floats). The body travels on data connections only, in
+// pieces; a record says which connection carries the next bytes of which message. Long messages between two ranks are
+// numbered from 0. The pieces of one message are sent in order.
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -30,10 +30,10 @@ enum class Kind : std::uint8_t {
   kWhole = 1,  // a message on a channel, n bytes, which follow
   kLong,       // a message on a channel, n bytes; its edge follows
   kPiece,      // on a stream, n bytes of a long message's body
-  kGrant,      // on a channel, room is posted for the first n messages: their bodies may come
-  kEnd,        // a long message was withdrawn: no further piece of it comes
-  kFarewell,   // nothing more comes; n bytes of text say why, where this rank could not connect
-  kAnswer,     // a farewell was heard
+  kGrant,      // on a channel: receives are posted for the first n messages, so their bodies may be sent
+  kEnd,        // a long message was withdrawn: no further piece of it follows
+  kFarewell,   // the sender closes; n bytes of text give the reason if it failed to connect
+  kAnswer,     // acknowledges a farewell
 };
 
 struct Record {
@@ -57,16 +57,16 @@ constexpr std::size_t body_bytes(std::size_t bytes) {
 }
 
 void write_record(const Record& record, std::uint8_t* to);
-// Nothing where no rank would write it: an unknown kind, a field that is not of that kind, a length without measure.
+// Empty if no rank writes such a record: an unknown kind, a field that this kind does not use, or an impossible length.
 std::optional<Record> read_record(ByteView bytes);
-// The bytes that follow a record.
+// The number of bytes that follow a record.
 std::size_t bytes_behind(const Record& record);
 
-// The checks of one direction of a control connection.
+// The checksums of one direction of a control connection.
 using Check = std::uint64_t;
 Check first_check(const Secret& key, Rank from, Rank to);
 Check next_check(Check last, ByteView bytes);
-// Appends the record, its bytes in up to two pieces, and the checks; moves `last` on.
+// Appends the record, its bytes in up to two parts, and the checks. Updates `last`.
 void append_record(const Record& record, ByteView first, ByteView second, Check& last,
                    std::vector<std::uint8_t>& out);
 

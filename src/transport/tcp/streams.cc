@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data connections: the bodies of long messages, and nothing else.
+// Data connections: they carry the bodies of long messages and nothing else.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 namespace tithe::tcp {
 namespace {
 
-// Large enough that what a piece costs beside its bytes is little, small enough that streams share a message.
+// Large enough that the overhead of a piece is small, and small enough that several connections share a message.
 constexpr int kPieceBytes = 256 * 1024;
-// One connection hands on at most so much before others have their turn.
+// pull() reads at most this many bytes from one connection before the event loop serves the others.
 constexpr std::size_t kTurnBytes = 4 * 1024 * 1024;
 constexpr std::size_t kNowhereBytes = 64 * 1024;
-// The kernel is asked so often what it knows of a connection, which stands still while it answers.
+// The kernel's statistics of a connection are read at most this often, because reading them locks the connection.
 constexpr std::chrono::milliseconds kLook{10};
 
 }  // namespace
@@ -43,7 +43,7 @@ void TcpTransport::open_streams(Peer& p) {
   }
 }
 
-// Streams take pieces in turn, as long as they take any.
+// Offers pieces to the connections in turn until none of them accepts more.
 void TcpTransport::pump(Peer& p) {
   for (bool any = true; any && !p.broken;) {
     any = false;
@@ -51,7 +51,7 @@ void TcpTransport::pump(Peer& p) {
   }
 }
 
-// True if pushing again may bring more.
+// True if another push() may write more.
 bool TcpTransport::push(Peer& p, Outflow& flow) {
   if (!flow.wire || flow.full || p.broken || flow.pauses || !count(flow)) return false;
   if (flow.left == 0 && p.ready.empty()) return false;
@@ -65,7 +65,7 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
   const std::ptrdiff_t n = flow.wire->write({flow.at, most});
   if (n < 0) {
     flow.full = true;
-    hear(p);  // what it said before it went, a farewell for one
+    hear(p);  // reads records that came before the connection closed, such as a farewell
     if (p.gone.ok()) break_off(p, flow.wire->why());
     return false;
   }
@@ -81,8 +81,8 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
   return false;
 }
 
-// A send is done once the kernel has all of it: from then on nobody need run this transport for it to arrive. False:
-// what TLS has not got rid of comes first.
+// A send is complete when the kernel has taken all of its body: from then on the bytes arrive even if no thread polls
+// this transport. Returns false while TLS records wait to be written.
 bool TcpTransport::count(Outflow& flow) {
   if (flow.wire->waits() > 0) {
     flow.full = true;
@@ -97,8 +97,8 @@ bool TcpTransport::count(Outflow& flow) {
   return true;
 }
 
-// Bytes that the stream may write now. Streams have equal shares of a window, but none so little that every packet
-// would be a write.
+// Bytes that the connection may write now. The connections have equal shares of the window, but each at least kAlways,
+// so that a write is more than a packet.
 std::size_t TcpTransport::room(Outflow& flow) {
   const auto now = Clock::now();
   if (now - flow.looked > kLook) {
@@ -112,7 +112,7 @@ std::size_t TcpTransport::room(Outflow& flow) {
                               window_ == 0 ? SIZE_MAX : std::max(Congestion::kAlways, window_ / streams));
 }
 
-// Nothing is under way to anybody.
+// True if no byte is in flight to any peer.
 bool TcpTransport::is_idle() const {
   for (const Peer& p : peers_)
     for (const Outflow& flow : p.outflows)
@@ -130,6 +130,7 @@ void TcpTransport::pause(Peer& p, Outflow& flow) {
   });
 }
 
+// Announces the next piece of the first ready message, and assigns the piece to this connection.
 void TcpTransport::give_piece(Peer& p, Outflow& flow) {
   Op* op = p.ready.front();
   flow.op = op;
@@ -141,9 +142,10 @@ void TcpTransport::give_piece(Peer& p, Outflow& flow) {
           .stream = static_cast<int>(&flow - p.outflows.data()),
           .about = op->number,
           .n = flow.left});
-  flush(p);  // before its bytes: the receiver can do nothing with them until it knows whose they are
+  flush(p);  // before the piece itself: the receiver reads no bytes before it has the record
 }
 
+// Removes a cancelled send. A piece that was announced must still be sent, so its bytes are copied.
 void TcpTransport::forget(Peer& p, Op* op) {
   for (Peer::Mark& mark : p.marks)
     if (mark.op == op) {
@@ -158,7 +160,7 @@ void TcpTransport::forget(Peer& p, Op* op) {
   drop(p.lanes[op->channel].held);
   for (Outflow& flow : p.outflows) {
     if (flow.op != op) continue;
-    flow.copy.assign(flow.at, flow.at + flow.left);  // its piece was announced
+    flow.copy.assign(flow.at, flow.at + flow.left);  // the piece was announced
     flow.at = flow.copy.data();
     flow.op = nullptr;
   }
@@ -171,6 +173,8 @@ TcpTransport::Inflow& TcpTransport::inflow(Peer& p, int stream) {
   return p.inflows[static_cast<std::size_t>(stream)];
 }
 
+// Reads the announced pieces of a data connection into the receive's buffer. If the message has no receive yet, its
+// body is stored; if the receive is too small or withdrawn, the bytes are discarded.
 void TcpTransport::pull(Peer& p, Inflow& flow) {
   std::size_t taken = 0;
   while (flow.wire && !p.broken && !p.distrusted && !flow.pieces.empty()) {
@@ -202,7 +206,7 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
   }
 }
 
-// Its receive was granted, and withdrawn before it came.
+// Allocates memory for a body whose receive was granted and then withdrawn before the message arrived.
 bool TcpTransport::keep(Peer& p, Incoming& incoming) {
   if (!incoming.kept.empty()) return true;
   if (incoming.body > p.unread_room) {
@@ -218,7 +222,7 @@ void TcpTransport::resume(Peer& p) {
   for (Inflow& flow : p.inflows) pull(p, flow);
 }
 
-// Ends the message if nothing more of it comes.
+// Completes the message if it is whole, or if no further piece of it follows.
 void TcpTransport::conclude(Peer& p, Incoming& incoming) {
   const bool whole = incoming.arrived == incoming.body;
   if (!incoming.matched || (!whole && (!incoming.ended || incoming.arrived < incoming.given))) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several data connections, and ranks far from each other.
+// Several data connections, and ranks at a distance.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Pieces of a message overtake each other on their connections, and come together as they were.
+// Pieces of a message overtake each other on their connections, and are reassembled correctly.
 TEST(TcpStreams, messages_are_whole_over_a_long_way) {
   testing::FarRanks far({.streams = 4}, 5ms, 100'000);
   ASSERT_TRUE(far.opened().ok()) << far.opened().what();
@@ -31,7 +31,7 @@ TEST(TcpStreams, messages_are_whole_over_a_long_way) {
   EXPECT_EQ(got, sent);
 }
 
-// Its message comes to a data connection all the same, and others behind it; the next receive takes it.
+// The message still arrives on a data connection, before other messages; the next receive takes it.
 TEST(TcpStreams, a_granted_receive_that_is_withdrawn_stops_nobody) {
   testing::FarRanks far({}, 1ms, 4 << 20);
   ASSERT_TRUE(far.opened().ok()) << far.opened().what();
@@ -39,11 +39,11 @@ TEST(TcpStreams, a_granted_receive_that_is_withdrawn_stops_nobody) {
   std::vector<std::uint8_t> in(first.size()), other(second.size());
   Completion c;
   ASSERT_TRUE(far[1].recv(0, 5, in, 1).ok());
-  for (int k = 0; k < 50; ++k) {  // the grant is there
+  for (int k = 0; k < 50; ++k) {  // until the grant has arrived
     EXPECT_EQ(far[1].poll({&c, 1}, 0ns), 0U);
     EXPECT_EQ(far[0].poll({&c, 1}, 1ms), 0U);
   }
-  far[1].cancel(1);  // and that it holds no longer is not
+  far[1].cancel(1);  // the sender does not learn that the receive is withdrawn
   ASSERT_TRUE(far[0].send(1, 5, first, 2).ok());
   ASSERT_TRUE(far[0].send(1, 6, second, 3).ok());
   ASSERT_TRUE(far[1].recv(0, 6, other, 4).ok());
@@ -64,7 +64,8 @@ TEST(TcpStreams, a_granted_receive_that_is_withdrawn_stops_nobody) {
   EXPECT_EQ(in, first);
 }
 
-// A send that is done needs its sender no more, under TLS too, whose records wait here while the kernel is full.
+// A completed send does not need its sender any more. This holds under TLS too, whose records wait in the sender while
+// the kernel's buffer is full.
 void arrives_by_itself(const std::string& how, std::size_t bytes) {
   constexpr std::size_t kMost = 3000;
   const auto world = testing::open_world(how, 2);
@@ -80,13 +81,13 @@ void arrives_by_itself(const std::string& how, std::size_t bytes) {
   for (std::size_t k = 0; k < kMost; ++k) ASSERT_TRUE(world[1]->recv(0, 3, got, k).ok());
   const auto deadline = std::chrono::steady_clock::now() + 20s;
   std::size_t done = 0, here = 0;
-  ASSERT_TRUE(world[0]->send(1, 3, sent, 0).ok());  // connections are made, and all receives granted
+  ASSERT_TRUE(world[0]->send(1, 3, sent, 0).ok());  // opens the connections and waits for all grants
   while (done + here < 2 && std::chrono::steady_clock::now() < deadline) {
     done += poll(0, 1ms);
     here += poll(1, 1ms);
   }
   for (int k = 0; k < 20; ++k) poll(0, 0ns);
-  while (done < kMost) {  // until the kernel is full
+  while (done < kMost) {  // until the kernel's buffers are full
     ASSERT_TRUE(world[0]->send(1, 3, sent, done).ok());
     if (poll(0, 200ms) == 0) break;
     ++done;
@@ -98,7 +99,7 @@ void arrives_by_itself(const std::string& how, std::size_t bytes) {
 }
 
 TEST(TcpStreams, what_was_sent_arrives_though_its_sender_does_nothing_more) {
-  arrives_by_itself("tcp:tls=KEYS", 4096);  // the control connection alone
+  arrives_by_itself("tcp:tls=KEYS", 4096);  // only the control connection
   arrives_by_itself("tcp:streams=2,tls=KEYS", 100'000);
 }
 

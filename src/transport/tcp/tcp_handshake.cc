@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fixed-size messages. Each of the three proofs has its own label, so one cannot be replayed as another.
 #include "transport/tcp/tcp_handshake.h"
 
 #include <algorithm>

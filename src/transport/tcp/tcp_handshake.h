@@ -9,7 +9,8 @@
 //   claim      caller:  proof, 32 bytes
 //   welcome    host:    proof, 32 bytes
 //
-// Proofs are HMAC-SHA256 by the key of the job over the request and the host's nonce, each for its own purpose.
+// Proofs are HMAC-SHA256 with the job's key over the request and the host's nonce. Each kind of proof has its own
+// label.
 #include <array>
 #include <optional>
 
@@ -24,11 +25,12 @@ inline constexpr std::size_t kClaimBytes = kSecretBytes;
 inline constexpr std::size_t kWelcomeBytes = kSecretBytes;
 inline constexpr int kMostStreams = 64;
 
-enum class Purpose : std::uint8_t { kControl, kData };  // kData: from the caller to the host alone
+// A kData connection carries bytes only from the caller to the host.
+enum class Purpose : std::uint8_t { kControl, kData };
 
 struct ConnectRequest {
   Purpose purpose = Purpose::kControl;
-  int stream = 0;  // which of the caller's data connections
+  int stream = 0;  // the index of the caller's data connection
   Rank from = 0;
   Rank to = 0;
   Secret nonce = {};
@@ -36,12 +38,12 @@ struct ConnectRequest {
 };
 
 std::array<std::uint8_t, kConnectRequestBytes> write_request(const ConnectRequest& request);
-// Nothing where no rank of this version would say it.
+// Empty if no rank of this version writes such a request.
 std::optional<ConnectRequest> read_request(ByteView bytes);
 
 std::array<std::uint8_t, kChallengeBytes> write_challenge(const Secret& key, ByteView request,
                                                           const Secret& nonce);
-// The host's nonce, where it has the key.
+// The host's nonce; empty if the host's proof shows another key.
 std::optional<Secret> read_challenge(const Secret& key, ByteView request, ByteView challenge);
 
 Secret claim(const Secret& key, ByteView request, const Secret& nonce);

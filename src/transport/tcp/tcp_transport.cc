@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Operations and the life cycle of peers; control.cc has the control connection, streams.cc the data connections.
+//
+// A peer passes through these states: connected; left (its farewell has arrived) or distrusted (its bytes were
+// damaged); broken (connections closed). `gone` has the reason from the second state on. Each operation completes
+// exactly once, by finish().
 #include "transport/tcp/tcp_transport.h"
 
 #include <fmt/format.h>
@@ -13,9 +18,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A closing transport waits this long for peers that are alive but do not poll.
+// A closing transport waits this long for the answers of peers that are alive but do not poll.
 constexpr auto kFarewellTime = 2s;
-// Deadlines are looked at this often while a poll waits.
+// While a poll waits, deadlines are checked at this interval.
 constexpr auto kLongestNap = std::chrono::nanoseconds(500ms);
 
 }  // namespace
@@ -32,7 +37,7 @@ TcpTransport::TcpTransport(Rank rank, int world, const Options& options, std::ch
 }
 
 TcpTransport::~TcpTransport() {
-  if (forks_ == forks::count()) close_now();  // a child of fork() has none of the connections
+  if (forks_ == forks::count()) close_now();  // a child of fork() does not own the connections
 }
 
 Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint>> ways,
@@ -67,7 +72,8 @@ Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
   const auto deadline = Clock::now() + timeout;
   for (Peer& p : peers_)
     while (p.rank != rank() && !p.control) {
-      for (const Peer& other : peers_)  // one that only closed may have been through before this rank
+      // A peer that only closed may have connected successfully before this rank did; a peer that failed ends the wait.
+      for (const Peer& other : peers_)
         if (!other.gone.ok() && (other.failed || other.rank == p.rank)) return other.gone;
       if (Clock::now() >= deadline) {
         std::string text = fmt::format("rank {} did not connect within {:.3g} s", p.rank,
@@ -113,6 +119,9 @@ void TcpTransport::attach_control(Peer& p, std::shared_ptr<Wire> wire) {
   p.call.reset();
 }
 
+// A small message goes out whole on the control connection. A long one sends its edge there; its body waits in `held`
+// until the peer has granted the message's turn. A distrusted peer still gets small messages, so that it receives the
+// reason.
 Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
   Peer& p = at(peer);
@@ -158,10 +167,12 @@ Status TcpTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   lane.receives.push(op);
   if (op->size > kWholeBytes) owe_grant(p, channel, lane);
   match(p, channel, lane);
-  if (p.left) must_tend_ = true;  // nothing of it is still under way but what has begun to arrive
+  if (p.left) must_tend_ = true;  // only messages that have begun to arrive can complete
   return {};
 }
 
+// Cancelling a granted receive does not revoke the grant: the peer may already be sending, so unread_room grows by its
+// size.
 void TcpTransport::cancel(OpId id) {
   const auto it = std::find_if(active_.begin(), active_.end(), [&](const Op* op) { return op->id == id; });
   if (it == active_.end()) return;
@@ -249,10 +260,10 @@ void TcpTransport::progress() {
       if (!p.to_grant.empty()) say_grants(p);
   };
   grant();
-  // Bounded, so that a fast sender cannot keep the caller here for ever.
+  // Bounded, so that a fast sender cannot keep the caller here forever.
   for (int i = 0; i < 256 && context_.poll_one() > 0; ++i) {
   }
-  grant();  // what was met just now
+  grant();  // for receives matched by the events above
   tend();
 }
 
@@ -276,7 +287,8 @@ void TcpTransport::break_off(Peer& p, const Status& why) {
     if (flow.wire) flow.wire->close();
 }
 
-// The peer whose bytes came damaged shall hear why this rank goes: its words still go there.
+// Stops using the bytes of a peer after damage. The control connection stays open for this rank's small messages, so
+// that the peer receives the reason; without one the connection is closed.
 void TcpTransport::distrust(Peer& p, const Status& why) {
   if (why.code() != Code::kCorrupt || !p.control || !p.control->open() || p.left) return break_off(p, why);
   p.distrusted = must_tend_ = true;
@@ -296,7 +308,7 @@ void TcpTransport::tend() {
       if (!p.gone.ok()) end_operations(p);
 }
 
-// Answers what cannot end well any more.
+// Completes the operations that can no longer succeed.
 void TcpTransport::end_operations(Peer& p) {
   if (p.broken && std::exchange(p.ended, true)) return;
   const auto end = [&](auto hopeless) {
@@ -328,7 +340,7 @@ void TcpTransport::end_operations(Peer& p) {
     p.to_grant.clear();
     return end([](const Op* op) { return op->is_recv || op->body > 0; });
   }
-  // It left: what it sent and this rank receives goes on.
+  // The peer closed in good order: only receives whose message has begun to arrive can complete.
   for (auto& [channel, lane] : p.lanes) {
     lane.receives.clear();
     lane.held.clear();
@@ -354,7 +366,7 @@ void TcpTransport::listen_for_silence(Clock::time_point now) {
                                                 std::chrono::duration<double>(silence_).count())});
 }
 
-// Says farewell and waits for the answers, so that what was sent has arrived; then closes.
+// Sends a farewell and waits for the answers, so that all sent messages have arrived; then closes.
 void TcpTransport::close_now() {
   const std::vector<Op*> now(active_);
   for (Op* op : now) cancel(op->id);
@@ -365,7 +377,7 @@ void TcpTransport::close_now() {
     flush(p);
   }
   const auto deadline = Clock::now() + kFarewellTime;
-  // One that is distrusted has heard all once it closes its connection; no answer of it counts.
+  // A distrusted peer has read everything once it closes the connection, and its answers are discarded.
   const auto waits = [](const Peer& p) {
     return p.control && !p.broken && (p.distrusted || (p.gone.ok() && !p.answered));
   };

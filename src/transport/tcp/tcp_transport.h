@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// TCP without a library in between. Between two ranks stand a control connection, made when they open, and data
-// connections, made by the first long message: `streams` of them for each direction.
+// A transport over plain TCP sockets. Two ranks have one control connection, made when they open, and data connections,
+// made by the first long message: `streams` of them in each direction.
 //
-// A message of up to kWholeBytes travels on the control connection. So does a longer one but for its body (records.h).
-// The body does not travel before its receive is posted, which the receiver grants: so bytes on a data connection
-// always have a place to go, straight into the caller's buffer, and no message waits behind one that nobody receives. A
-// grant of a receive that was posted early is there before the message is sent, and costs it nothing. A piece of a body
-// goes to whichever data connection takes it first.
+// A message of up to kWholeBytes travels on the control connection. A longer message sends its edge there and its body
+// on the data connections (records.h). The sender holds a body back until the receiver grants it, which the receiver
+// does when the receive is posted. So bytes on a data connection always have a destination, the caller's buffer, and no
+// message blocks another one behind it. The grant of a receive that was posted early arrives before the send, so it
+// costs no time. A piece of a body uses whichever data connection has room first.
 //
-// Messages that nobody receives are bounded: small ones and edges of long ones by kMostUnread for each peer, and who
-// sends more is named. Bodies come for granted receives alone. Where one of these was withdrawn meanwhile, its
-// message's body is kept aside, so that what is behind it on that connection goes on; these are bounded too, by as much
-// and by what was withdrawn.
+// The memory for messages without a receive is bounded. For small messages and edges of long ones the bound is
+// kMostUnread per peer; a peer that exceeds it is reported. Bodies are sent for granted receives only. If such a
+// receive was withdrawn in the meantime, the body is stored, so that the bytes behind it on that connection can be
+// read; the bound is kMostUnread plus the size of withdrawn receives.
 //
-// How a peer's end is learnt:
-//   killed     its kernel closes the connections: its operations complete with kPeerLost
-//   silent     its kernel acknowledges nothing for as long as `silence`: kTimeout. The kernels ask each other every
-//              second where nothing travels. A process that stands still has a kernel that answers: that is for those
-//              above to judge
-//   damaged    bytes on the control connection, or on any with TLS, are not those that it sent: kCorrupt. Nothing more
-//              of it counts; small messages to it still go, so that it learns why
-//   farewell   a closing transport says goodbye on every control connection and waits until that was answered; data
-//              that is still on its way arrives all the same
+// How the end of a peer is detected:
+//   - killed: its kernel closes the connections. Its operations complete with kPeerLost.
+//   - silent: its kernel acknowledges nothing for `silence`. Its operations complete with kTimeout. TCP keepalive
+//     probes an idle connection every second. The kernel of a stopped process still answers, so the caller must detect
+//     that case.
+//   - damaged: bytes on the control connection, or on any connection with TLS, fail their check: kCorrupt. Later bytes
+//     of that peer are discarded; small messages are still sent to it, so that it receives the reason.
+//   - farewell: a closing transport sends a farewell on every control connection and waits for the answers. Data still
+//     in flight is delivered.
 #include <asio/executor_work_guard.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
@@ -47,9 +47,9 @@ inline constexpr std::size_t kMostUnread = 64 * 1024 * 1024;
 
 struct Options {
   int streams = 1;
-  int tos = 0;                                               // of data connections
-  Networks trust = {};                                       // where to listen beside the loopback
-  std::shared_ptr<const Credentials> credentials = nullptr;  // of TLS; nullptr: connections are plain
+  int tos = 0;          // IP type of service of data connections
+  Networks trust = {};  // networks in which to listen in addition to the loopback
+  std::shared_ptr<const Credentials> credentials = nullptr;  // for TLS; nullptr: connections are plain
 };
 
 class TcpTransport final : public Transport {
@@ -63,8 +63,8 @@ class TcpTransport final : public Transport {
     cores_ = all.cores;
   }
   Status listen(std::vector<Endpoint>& at) { return listener_.listen(at); }
-  // Makes the control connections: to higher ranks this one calls, lower ones call here. kTimeout names the first
-  // that is missing, kCancelled where `interrupted` said so.
+  // Makes the control connections: this rank connects to higher ranks and accepts lower ones. kTimeout names the first
+  // missing rank; kCancelled if `interrupted` returned true.
   Status connect(const Secret& key, std::vector<std::vector<Endpoint>> ways,
                  std::chrono::milliseconds timeout, const std::function<bool()>& interrupted);
 
@@ -92,72 +92,75 @@ class TcpTransport final : public Transport {
     Rank peer = 0;
     Channel channel = 0;
     bool is_recv = false;
-    std::uint8_t* data = nullptr;  // the caller's bytes; only read where this sends
+    std::uint8_t* data = nullptr;  // the caller's bytes; a send only reads them
     std::size_t size = 0;
-    std::size_t place = 0;  // in active_
-    // A long message to be sent:
+    std::size_t place = 0;  // index in active_
+    // Only for a long message to be sent:
     std::uint32_t number = 0;
-    std::uint64_t turn = 0;   // among the messages of its channel
-    std::size_t body = 0;     // bytes of its body, of these
-    std::size_t given = 0;    // that were put on streams
-    std::size_t written = 0;  // that the kernel has
+    std::uint64_t turn = 0;   // its index among the messages of its channel
+    std::size_t body = 0;     // size of its body
+    std::size_t given = 0;    // bytes of the body assigned to streams
+    std::size_t written = 0;  // bytes of the body that the kernel has taken
   };
 
-  // A long message whose edge has come.
+  // A long message whose edge has arrived.
   struct Incoming {
     std::uint32_t number = 0;
     std::uint64_t turn = 0;
     std::size_t bytes = 0, body = 0;
     std::array<std::uint8_t, kMostEdgeBytes> edge = {};
-    std::size_t given = 0;                // of the body: announced pieces
-    std::size_t arrived = 0;              // of these
-    bool matched = false;                 // a receive took it ...
-    Op* op = nullptr;                     // ... this one; nullptr: it was withdrawn
-    bool drains = false;                  // what comes is read into nothing
-    bool ended = false;                   // no further piece comes
-    std::vector<std::uint8_t> kept = {};  // the body, where no receive has taken it yet and pieces came
+    std::size_t given = 0;                // bytes of the body in pieces announced so far
+    std::size_t arrived = 0;              // bytes of the body read so far
+    bool matched = false;                 // a receive has taken it
+    Op* op = nullptr;                     // that receive; nullptr: it was withdrawn
+    bool drains = false;                  // its bytes are read and discarded
+    bool ended = false;                   // no further piece follows
+    std::vector<std::uint8_t> kept = {};  // the body, if pieces arrived before a receive took the message
   };
 
-  struct Waiting {  // a message that no receive has taken
+  // A message that no receive has taken.
+  struct Waiting {
     std::vector<std::uint8_t> whole = {};
-    Incoming* incoming = nullptr;  // a long one
+    Incoming* incoming = nullptr;  // for a long message
   };
 
   // Messages with one peer on one channel.
   struct Lane {
     Fifo<Op*> receives;
     Fifo<Waiting> waiting;
-    std::uint64_t posted = 0;   // receives, less those that were cancelled before a message came
+    std::uint64_t posted = 0;   // receives, without those cancelled before a message arrived
     std::uint64_t arrived = 0;  // messages
-    std::uint64_t granted = 0;  // what the peer was told of `posted`
+    std::uint64_t granted = 0;  // the last `posted` that was sent to the peer
     bool owes_grant = false;
     std::uint64_t sent = 0;  // messages
-    std::uint64_t may = 0;   // what the peer granted
-    Fifo<Op*> held = {};     // long messages whose turn it is not
+    std::uint64_t may = 0;   // messages that the peer has granted
+    Fifo<Op*> held = {};     // long messages that wait for a grant
   };
 
-  struct Outflow {  // a data connection from here
+  // A data connection from this rank.
+  struct Outflow {
     std::unique_ptr<Connector> call;
     std::shared_ptr<Wire> wire;
-    bool full = false;  // it takes nothing just now
+    bool full = false;  // the socket accepts nothing now
     Congestion congestion = {};
     Congestion::Look look = {};
     Clock::time_point looked = {};
     std::unique_ptr<asio::steady_timer> pause = {};
-    bool pauses = false;               // its link has enough until then
-    Op* op = nullptr;                  // of the piece under way; nullptr: it was cancelled
-    const std::uint8_t* at = nullptr;  // what is left of it
+    bool pauses = false;               // the connection waits for `pause` because its link has enough bytes
+    Op* op = nullptr;                  // the operation of the current piece; nullptr: it was cancelled
+    const std::uint8_t* at = nullptr;  // unsent rest of the piece
     std::size_t left = 0;
     std::size_t uncounted = 0;            // bytes of op that the wire took and the kernel may not have yet
-    std::vector<std::uint8_t> copy = {};  // of a piece whose operation was cancelled
+    std::vector<std::uint8_t> copy = {};  // the rest of a piece whose operation was cancelled
   };
 
   struct Piece {
     Incoming* incoming = nullptr;
-    std::size_t offset = 0;  // in its body
+    std::size_t offset = 0;  // in the message's body
     std::size_t left = 0;
   };
-  struct Inflow {  // a data connection to here
+  // A data connection to this rank.
+  struct Inflow {
     std::shared_ptr<Wire> wire;
     Fifo<Piece> pieces;
   };
@@ -167,38 +170,38 @@ class TcpTransport final : public Transport {
     std::vector<Endpoint> ways;
     std::unique_ptr<Connector> call;
     std::shared_ptr<Wire> control;
-    bool full = false;        // the control connection takes nothing just now
-    bool hears = false;       // what it said is being taken in
-    bool left = false;        // its farewell has come
-    bool failed = false;      // and said that it could not connect
-    bool answered = false;    // it has heard ours
+    bool full = false;        // the control connection accepts nothing now
+    bool hears = false;       // hear() is running for this peer
+    bool left = false;        // its farewell has arrived
+    bool failed = false;      // its farewell reports that it failed to connect
+    bool answered = false;    // it has answered our farewell
     bool broken = false;      // nothing more can be exchanged
-    bool distrusted = false;  // what comes from it is read and forgotten
-    bool ended = false;       // and everybody who waited knows
+    bool distrusted = false;  // its bytes are discarded, since some were damaged
+    bool ended = false;       // all its operations are complete
     std::uint64_t bytes_received = 0;
     std::size_t unread = 0;  // memory of messages that wait for a receive
-    std::size_t unread_room =
-        kMostUnread;  // room for bodies that no receive takes; more with each one withdrawn
+    // Room for bodies that no receive takes; grows with each withdrawn receive.
+    std::size_t unread_room = kMostUnread;
     Status gone = {};
 
     std::vector<std::uint8_t> out;  // control: from out_sent on, not written yet
     std::size_t out_sent = 0;
-    std::uint64_t out_begin = 0;  // bytes that went before out
+    std::uint64_t out_begin = 0;  // bytes sent before the first byte of `out`
     struct Mark {
-      std::uint64_t end = 0;  // where in all that is sent its operation ends
+      std::uint64_t end = 0;  // position in the sent bytes at which its operation ends
       Op* op = nullptr;       // nullptr: it was cancelled
     };
     std::deque<Mark> marks;
-    std::vector<std::uint8_t> in;  // control: from in_read up to in_have, not understood yet
+    std::vector<std::uint8_t> in;  // control: from in_read up to in_have, not parsed yet
     std::size_t in_read = 0, in_have = 0;
-    Check out_check = 0, in_check = 0;  // the last ones
+    Check out_check = 0, in_check = 0;  // the last checks
 
     std::unordered_map<Channel, Lane> lanes;
-    std::vector<Lane*> to_grant;  // lanes whose grant is not sent
+    std::vector<Lane*> to_grant;  // lanes whose grant has not been sent
     std::vector<Channel> owed_channels;
     std::uint32_t numbers_out = 0, numbers_in = 0;
     std::map<std::uint32_t, Incoming> incoming;
-    Fifo<Op*> ready;  // long messages that may go, of which something is not on a stream yet
+    Fifo<Op*> ready;  // granted long messages with bytes that no stream has yet
     std::vector<Outflow> outflows;
     std::deque<Inflow> inflows;  // by stream
   };
@@ -243,11 +246,13 @@ class TcpTransport final : public Transport {
   bool is_idle() const;
   void pause(Peer& peer, Outflow& flow);
   void give_piece(Peer& peer, Outflow& flow);
-  void forget(Peer& peer, Op* op);  // of a send that is cancelled
+  void forget(Peer& peer, Op* op);  // for a send that is cancelled
   Inflow& inflow(Peer& peer, int stream);
   void pull(Peer& peer, Inflow& flow);
-  bool keep(Peer& peer, Incoming& incoming);  // what no receive takes; false: it may not come
-  void resume(Peer& peer);                    // streams that waited for a receive
+  // Stores a body that no receive takes; false: the peer exceeded its bound.
+  bool keep(Peer& peer, Incoming& incoming);
+  // Continues the streams that waited for a receive.
+  void resume(Peer& peer);
   void conclude(Peer& peer, Incoming& incoming);
 
   const unsigned forks_ = forks::count();
@@ -261,18 +266,18 @@ class TcpTransport final : public Transport {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   Listener listener_;
   std::vector<Peer> peers_;
-  std::deque<Op> ops_;  // storage; addresses stay
+  std::deque<Op> ops_;  // storage; addresses are stable
   std::vector<Op*> free_;
   std::vector<Op*> active_;
   Fifo<Completion> done_;
-  std::vector<std::uint8_t> nowhere_;  // for bytes that nobody wants
+  std::vector<std::uint8_t> nowhere_;  // destination of discarded bytes
   std::atomic<bool> woken_{false};
   bool must_tend_ = false;
   SpinGuard guard_;
-  std::string last_words_;         // why this rank could not connect
-  Clock::time_point looked_ = {};  // for silence
+  std::string last_words_;         // why this rank failed to connect
+  Clock::time_point looked_ = {};  // time of the last check for silence
   std::uint64_t bytes_sent_ = 0;
-  std::size_t window_ = 0;  // of bytes in flight to one peer; 0: as Congestion says
+  std::size_t window_ = 0;  // limit on bytes in flight to one peer; 0: only Congestion limits them
 };
 
 }  // namespace tithe::tcp

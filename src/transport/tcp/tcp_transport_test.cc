@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of each message: rank 0 is a transport, rank 1 is played by hand.
+// Tests the bytes of each message: rank 0 is a transport, and the test plays rank 1.
 #include "transport/tcp/tcp_transport.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class ByHand : public ::testing::Test {
     control_.reset();
     rank0_.reset();
   }
-  // Until `done`, or for as long as a failing test waits.
+  // Runs until `done` returns true, with a limit that only a failing test reaches.
   template <typename Done>
   void run(Done done) {
     const auto deadline = Clock::now() + 20s;
@@ -80,7 +80,7 @@ class ByHand : public ::testing::Test {
     append_record(record, behind, {}, said_last_, bytes);
     ASSERT_EQ(control_->write(bytes), static_cast<std::ptrdiff_t>(bytes.size()));
   }
-  // The next record, and what is behind it.
+  // The next record, and the bytes that follow it.
   std::pair<Record, std::vector<std::uint8_t>> next_record() {
     const auto record = read_record(ByteView(said_).first(kRecordBytes));
     EXPECT_TRUE(record.has_value());
@@ -105,7 +105,7 @@ class ByHand : public ::testing::Test {
   std::unique_ptr<TcpTransport> rank0_;
 };
 
-// A body, which a card on the way may touch, is floats from the first byte on, in whole groups of 8.
+// A body, which a network card may change, consists of floats only, in whole groups of 8.
 TEST_F(ByHand, payloads_travel_apart_from_headers) {
   open({.streams = 3, .tos = 0x28});
   std::uint64_t granted = 0;
@@ -116,7 +116,7 @@ TEST_F(ByHand, payloads_travel_apart_from_headers) {
     const auto frame = content(kFrameHeaderBytes + 4 * floats + kFrameTrailerBytes);
     ASSERT_TRUE(rank0_->send(1, 5, frame, 1).ok());
     end_operations();
-    EXPECT_TRUE(bodies_[0].empty() && bodies_[1].empty() && bodies_[2].empty()) << "nobody granted it";
+    EXPECT_TRUE(bodies_[0].empty() && bodies_[1].empty() && bodies_[2].empty()) << "no receive was granted";
     const auto [head, edge] = next_record();
     EXPECT_EQ(head.kind, Kind::kLong);
     EXPECT_EQ(head.n, frame.size());
@@ -149,10 +149,10 @@ TEST_F(ByHand, payloads_travel_apart_from_headers) {
     socklen_t size = sizeof tos;
     marked += getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &size) == 0 && tos == 0x28;
   }
-  EXPECT_EQ(marked, 3) << "the data connections, and no other";
+  EXPECT_EQ(marked, 3) << "only the data connections";
 }
 
-// Records after which nothing that it says counts; the last one of each is what no rank says there.
+// Sequences of records after which the peer is distrusted: the last record of each is invalid at its place.
 using Records = std::vector<Record>;
 class ByHandWrongly : public ByHand, public ::testing::WithParamInterface<Records> {};
 
@@ -170,8 +170,8 @@ INSTANTIATE_TEST_SUITE_P(records, ByHandWrongly,
                                            Records{{.kind = Kind::kEnd, .about = 7}},
                                            Records{{.kind = Kind::kAnswer, .n = 1}}));
 
-// Every bit of a record and of what is behind it: without checks some of them moved a message to a channel where nobody
-// received it, or made a rank wait for bytes that never came.
+// Every bit of a record and of the bytes after it. Without checks, some flipped bits would move a message to a channel
+// without a receive, or make a rank wait for bytes that never come.
 TEST_F(ByHand, a_bit_that_changes_on_the_control_connection_is_noticed_at_once) {
   const auto message = content(40);
   std::vector<std::uint8_t> whole;
@@ -190,14 +190,14 @@ TEST_F(ByHand, a_bit_that_changes_on_the_control_connection_is_noticed_at_once) 
     ASSERT_EQ(done_.size(), 1U) << bit;
     EXPECT_EQ(done_[0].status.code(), Code::kCorrupt) << bit << ": " << done_[0].status.what();
     EXPECT_EQ(done_[0].status.peer(), 1) << bit;
-    said_.clear();  // and it is told what this rank found
+    said_.clear();  // rank 0 still sends small messages, such as its reason
     ASSERT_TRUE(rank0_->send(1, 0, message, 2).ok());
     run([&] { return said_.size() >= whole.size(); });
     EXPECT_EQ(next_record().second, message) << bit;
   }
 }
 
-// A piece that is longer than what is left of its message is not written anywhere.
+// A piece that exceeds its message is not written anywhere.
 TEST_F(ByHand, a_piece_past_the_end_of_its_message_is_refused) {
   open({});
   std::vector<std::uint8_t> in(6000, 0xAA);
@@ -211,7 +211,7 @@ TEST_F(ByHand, a_piece_past_the_end_of_its_message_is_refused) {
   EXPECT_EQ(std::vector<std::uint8_t>(1000, 0xAA), std::vector<std::uint8_t>(in.end() - 1000, in.end()));
 }
 
-// Messages that nobody receives are kept, up to a measure.
+// Messages without a receive are stored, up to a limit.
 TEST_F(ByHand, who_sends_without_measure_what_nobody_receives_is_named) {
   open({});
   const std::vector<std::uint8_t> bytes(kWholeBytes, 7);
@@ -234,7 +234,7 @@ TEST_F(ByHand, who_sends_without_measure_what_nobody_receives_is_named) {
   EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt);
   EXPECT_NE(rank0_->peer_status(1).what().find("nobody receives"), std::string::npos)
       << rank0_->peer_status(1).what();
-  EXPECT_GT(said, kMostUnread / 2) << "what a rank may well send is kept";
+  EXPECT_GT(said, kMostUnread / 2) << "a valid amount of messages is stored";
 }
 
 TEST_F(ByHand, a_body_that_nobody_granted_is_not_kept_without_measure) {
@@ -250,7 +250,7 @@ TEST_F(ByHand, a_body_that_nobody_granted_is_not_kept_without_measure) {
   EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt) << rank0_->peer_status(1).what();
 }
 
-// A process that is killed is missed at once, whatever the timeout.
+// The end of a killed process is detected at once, whatever the timeout.
 TEST_F(ByHand, a_connection_that_ends_is_noticed_at_once) {
   open({});
   std::vector<std::uint8_t> in(10);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// OpenSSL without sockets: a custom BIO connects it to the wire. Written records accumulate in out_ until the network
+// takes them; reads come straight from the socket.
 #include "transport/tcp/tls.h"
 
 #include <fcntl.h>
@@ -17,11 +19,11 @@
 
 namespace tithe::tcp {
 
-// OpenSSL's view of the network: its records go into out_, and what it wants comes from take_.
+// The network side of OpenSSL: written records go to out_, and reads call take_.
 struct Network {
   static TlsEnd* of(BIO* bio) { return static_cast<TlsEnd*>(BIO_get_data(bio)); }
 
-  // Records gather until what write() was given is through, so that the kernel is asked once for many.
+  // Records accumulate until write() returns, so that one system call sends several.
   static int write(BIO* bio, const char* bytes, std::size_t n, std::size_t* done) {
     TlsEnd& end = *of(bio);
     end.out_.insert(end.out_.end(), bytes, bytes + n);
@@ -44,7 +46,7 @@ struct Network {
     return 0;
   }
   static long control(BIO*, int what, long, void*) {
-    return what == BIO_CTRL_FLUSH ? 1 : 0;  // nothing else concerns it
+    return what == BIO_CTRL_FLUSH ? 1 : 0;  // no other control applies
   }
   static BIO_METHOD* method() {
     static BIO_METHOD* const kMethod = [] {
@@ -60,14 +62,14 @@ struct Network {
 
 namespace {
 
-constexpr std::size_t kReadBytes = 128 * 1024;   // asked of the kernel at once
-constexpr std::size_t kWriteBytes = 128 * 1024;  // encrypted before the kernel is asked
+constexpr std::size_t kReadBytes = 128 * 1024;   // per read from the kernel
+constexpr std::size_t kWriteBytes = 128 * 1024;  // encrypted before a write to the kernel
 constexpr long kMostCertificates = 32 * 1024;
 constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
 
-// The blame for an error after which nothing more travels. Something that the other end was not given, or shows
-// wrongly, is a matter of how ranks were started; everything else is bytes that changed on their way. Until the first
-// message of the other end was understood, bytes that make no sense may be those of something else than a rank.
+// Classifies an error after which the connection is unusable. A missing or wrong certificate is a mistake in how the
+// ranks were started; every other error means that bytes changed in transit. Before the first message of the other end
+// was understood, invalid bytes may also come from a process that is not a rank.
 enum class Blame : std::uint8_t { kStarted, kCameDamaged, kWentDamaged };
 Blame blame(unsigned long error, bool understood) {
   const int reason = ERR_GET_REASON(error);
@@ -81,7 +83,7 @@ Blame blame(unsigned long error, bool understood) {
     default:
       break;
   }
-  switch (const int alert = reason - SSL_AD_REASON_OFFSET; alert) {  // the other end's reason
+  switch (const int alert = reason - SSL_AD_REASON_OFFSET; alert) {  // an alert from the other end
     case SSL_AD_BAD_CERTIFICATE:
     case SSL_AD_UNSUPPORTED_CERTIFICATE:
     case SSL_AD_CERTIFICATE_REVOKED:
@@ -104,7 +106,7 @@ Blame blame(unsigned long error, bool understood) {
   }
 }
 
-// OpenSSL's last words, and nothing of before.
+// The text of OpenSSL's last error. Clears the error queue.
 std::string last_words() {
   const unsigned long error = ERR_peek_last_error();
   ERR_clear_error();
@@ -114,8 +116,8 @@ std::string last_words() {
 
 Status wrong(std::string text) { return {Code::kInvalid, std::move(text)}; }
 
-// A file of the folder, open: OpenSSL reads it at `path`, by its descriptor. So it is the file that was looked at, and
-// one that is no regular file, such as a pipe, cannot make the rank wait.
+// An open file of the folder. OpenSSL reads it through its descriptor (`path`), so it reads the file that was checked.
+// O_NONBLOCK keeps a FIFO from blocking the rank.
 struct File {
   std::string name;
   UniqueFd fd = {};
@@ -136,7 +138,7 @@ struct File {
   std::string path() const { return fmt::format("/proc/self/fd/{}", fd.get()); }
 };
 
-// A rank is a server on connections that others make, and a client on its own.
+// A rank is a server on connections from lower ranks and a client on its own, so its certificate must allow both.
 Status fits(X509* certificate, const std::string& path) {
   const bool server = X509_check_purpose(certificate, X509_PURPOSE_SSL_SERVER, 0) == 1;
   const bool client = X509_check_purpose(certificate, X509_PURPOSE_SSL_CLIENT, 0) == 1;
@@ -156,6 +158,8 @@ std::string certificate_name(Rank rank) { return fmt::format("rank{}.tithe", ran
 
 void Credentials::Free::operator()(ssl_ctx_st* context) const { SSL_CTX_free(context); }
 
+// Requires TLS 1.3 and verification of both sides, without tickets and sessions. The certificate must match the key and
+// the rank.
 Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& folder, Rank rank) {
   const File authority(folder + "/ca.pem", false);
   const File certificate(fmt::format("{}/rank{}.pem", folder, rank), false);
@@ -237,10 +241,10 @@ Status TlsEnd::failed() const {
   return {Code::kCorrupt, fmt::format("what came from it was damaged on the way (TLS: {})", words)};
 }
 
-// The outcome of a call, where nothing moved.
+// The result of an OpenSSL call that moved no bytes: 0 to wait for the network, -1 with why_ set.
 std::ptrdiff_t TlsEnd::told(int result) {
   const int error = SSL_get_error(ssl_, result);
-  const bool left = flush();  // what the handshake says, or the reason for a refusal
+  const bool left = flush();  // sends handshake messages, or the alert for a refusal
   if (!why_.ok()) return -1;
   if (error == SSL_ERROR_WANT_READ && !ended_ && left) {
     drained_ = true;
@@ -269,7 +273,7 @@ std::ptrdiff_t TlsEnd::shake() {
 std::ptrdiff_t TlsEnd::read(Bytes into) {
   if (!why_.ok()) return -1;
   std::size_t all = 0;
-  while (all < into.size()) {  // OpenSSL gives a record at a time
+  while (all < into.size()) {  // SSL_read_ex() returns one record at a time
     ERR_clear_error();
     std::size_t n = 0;
     const int done = SSL_read_ex(ssl_, &into[all], into.size() - all, &n);
@@ -289,7 +293,7 @@ std::ptrdiff_t TlsEnd::write(ByteView from) {
   for (;;) {
     if (!flush()) {
       std::uint8_t nothing = 0;
-      read({&nothing, 1});  // why it hung up, where it said so
+      read({&nothing, 1});  // reads the alert that the other end may have sent before it closed
       if (why_.ok()) why_ = {Code::kPeerLost, "its connection was closed"};
       return -1;
     }

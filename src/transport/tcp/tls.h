@@ -2,14 +2,14 @@
 #pragma once
 // TLS 1.3 on a connection, with certificates on both sides (OpenSSL).
 //
-//   both       each end shows a certificate of the job's authority, made for its rank; nothing is said before both
-//              have passed
-//   named      who is refused is refused with the reason: expired, of another authority, of another rank, missing
-//   no_less    no older version of TLS, no session is resumed, nothing is renegotiated
-//   bounded    what a stranger says is read into at most one record and 32 KiB of certificates
+//   - Each end shows a certificate that the job's authority has issued for its rank. No payload is sent before both
+//     certificates are verified.
+//   - A refusal gives the reason: expired, another authority, another rank, or missing.
+//   - Older TLS versions, session resumption and renegotiation are disabled.
+//   - Bytes of an unauthenticated peer take at most one record and 32 KiB of certificates.
 //
-// The files come from a folder that `tithe keys new` made: ca.pem, rank<R>.pem, rank<R>.key. Keys of your own authority
-// do, under the same names, if the certificate of rank 3 is for the name rank3.tithe.
+// The files come from a folder that `tithe keys new` creates: ca.pem, rank<R>.pem, rank<R>.key. Keys of your own
+// authority work under the same names if the certificate of rank 3 is issued for the name rank3.tithe.
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,11 +26,11 @@ namespace tithe::tcp {
 
 std::string certificate_name(Rank rank);  // "rank3.tithe"
 
-// The credentials that a rank shows, and the authority that it believes.
+// The certificate that a rank shows, and the authority that it trusts.
 class Credentials {
  public:
-  // kInvalid: a file that is missing, no regular file, readable by others, or not for this rank as a server and as a
-  // client; with its name and the cure.
+  // kInvalid, with the file's name and the cure, if a file is missing, is not a regular file, is readable by others, or
+  // is not valid for this rank as both server and client.
   static Result<std::shared_ptr<const Credentials>> load(const std::string& folder, Rank rank);
   ssl_ctx_st* context() const { return context_.get(); }
 
@@ -41,27 +41,27 @@ class Credentials {
   std::unique_ptr<ssl_ctx_st, Free> context_;
 };
 
-// One end of one connection: bytes of the caller's on one side, of the network on the other. Calls give how many bytes
-// moved, 0 where the network must do something first, -1 where nothing moves any more and why() says why.
+// One end of a TLS connection, between the caller's bytes and the network's. Calls return the number of bytes moved; 0
+// if the network must make progress first; -1 if nothing can move any more, with the reason in why().
 class TlsEnd {
  public:
-  // How bytes go to the network and come from it: as send() and recv() that do not block.
+  // Sends bytes to the network or receives bytes from it, like send() and recv() on a non-blocking socket.
   using Move = std::function<std::ptrdiff_t(std::uint8_t* bytes, std::size_t n)>;
 
-  // A caller names the rank that it calls; a host passes -1, and asks is_rank() once that has named itself. `met`: the
-  // other end has passed on another connection, so bytes that make no sense are damage from the first one on.
+  // A client passes the rank that it connects to. A server passes -1 and calls is_rank() after the client has named its
+  // rank. `met`: the other end was verified on another connection, so even its first invalid bytes count as damage.
   TlsEnd(const Credentials& credentials, Rank calls, Move give, Move take, bool met = false);
   ~TlsEnd();
   TlsEnd(const TlsEnd&) = delete;
   TlsEnd& operator=(const TlsEnd&) = delete;
 
-  std::ptrdiff_t shake();  // 1: both ends have passed, as far as this one can tell
+  std::ptrdiff_t shake();  // 1: the handshake is complete, as far as this end can tell
   std::ptrdiff_t read(Bytes into);
   std::ptrdiff_t write(ByteView from);
-  // Bytes that write() took and that have not left yet.
+  // Bytes that write() accepted and the network has not.
   std::size_t waits() const { return out_.size() - gone_; }
-  bool flush();  // false: the network took nothing more and never will
-  // True if read() may give something though nothing comes from the network.
+  bool flush();  // false: the network can take nothing more
+  // True if read() can return bytes without any new bytes from the network.
   bool may_have_more() const { return !drained_; }
   bool is_rank(Rank rank) const;
   const Status& why() const { return why_; }
@@ -73,11 +73,11 @@ class TlsEnd {
 
   Move give_, take_;
   ssl_st* ssl_ = nullptr;
-  std::vector<std::uint8_t> out_;  // from gone_ on: not with the network yet
+  std::vector<std::uint8_t> out_;  // from gone_ on: not given to the network yet
   std::size_t gone_ = 0;
   const bool met_;
   bool drained_ = false;
-  bool ended_ = false;  // the network has
+  bool ended_ = false;  // the network reported the end of the connection
   Status why_ = {};
 };
 

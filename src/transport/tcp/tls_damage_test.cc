@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates for one side alone, and bytes that change on their way: each has its own words.
+// Certificates that are valid for one role only, and bytes damaged in transit: each has its own error.
 #include <gtest/gtest.h>
 #include <openssl/ec.h>
 #include <openssl/pem.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace tls_ends;
 
-// A certificate of rank 0, signed by itself, for this use.
+// Writes a self-signed certificate of rank 0 with this extended key usage.
 void write_certificate(const std::string& to, const char* usage) {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const c = X509_new();
@@ -39,7 +39,7 @@ void write_certificate(const std::string& to, const char* usage) {
   EVP_PKEY_free(key);
 }
 
-// A rank with such a certificate was lost in its first round, when it was a client first, and no text had the reason.
+// Without the check at load time, such a rank would fail in its first round, without a reason.
 TEST(Tls, a_certificate_for_one_side_alone_is_refused_with_the_reason) {
   const std::string job = folder().job("usage");
   for (const auto& [usage, words] :
@@ -56,7 +56,7 @@ TEST(Tls, a_certificate_for_one_side_alone_is_refused_with_the_reason) {
   EXPECT_TRUE(Credentials::load(job, 0).ok());
 }
 
-// Such damage was called a mismatch, with the advice to give all ranks the same options.
+// Damage must not be reported as a mismatch, whose cure is to give all ranks the same options.
 TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
   const std::string job = folder().job("header");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
@@ -68,7 +68,7 @@ TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
       ASSERT_EQ(c.caller.write(text(1000)), 1000);
       c.there.bytes[at] ^= static_cast<std::uint8_t>(flip);
       std::vector<std::uint8_t> in(2000);
-      if (c.host.read(in) == 0) continue;  // a length that has grown: more may come
+      if (c.host.read(in) == 0) continue;  // the length has grown: the record is incomplete
       ++damaged;
       EXPECT_EQ(c.host.why().code(), Code::kCorrupt) << at << "^" << flip << ": " << c.host.why().what();
       EXPECT_EQ(c.caller.read(in), -1);
@@ -78,7 +78,7 @@ TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
   EXPECT_GT(damaged, 25);
 }
 
-// The same for the caller's last words of a handshake, and for all of it where the other end is known already.
+// Likewise for the caller's last message of a handshake, and for the whole handshake if the other end is known already.
 TEST(Tls, damage_in_a_handshake_with_a_known_rank_is_no_mismatch) {
   const std::string job = folder().job("greeting");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
@@ -106,7 +106,8 @@ TEST(Tls, damage_in_a_handshake_with_a_known_rank_is_no_mismatch) {
   caller.shake();
   there.bytes[1] ^= 0x40;
   EXPECT_EQ(host.shake(), -1);
-  EXPECT_EQ(host.why().code(), Code::kMismatch) << "of who comes nothing is known: " << host.why().what();
+  EXPECT_EQ(host.why().code(), Code::kMismatch)
+      << "the caller has not been verified yet: " << host.why().what();
 }
 
 }  // namespace

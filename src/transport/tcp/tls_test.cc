@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of a connection with the network between them played by hand, and what a listener makes of certificates.
+// Two ends of a TLS connection with the test as the network, and the certificate checks of a listener.
 #include "transport/tcp/tls.h"
 
 #include <gtest/gtest.h>
@@ -59,11 +59,11 @@ TEST(Tls, what_travels_cannot_be_changed) {
     std::vector<std::uint8_t> in(1000);
     EXPECT_EQ(c.host.read(in), -1) << at;
     EXPECT_FALSE(c.host.why().ok());
-    EXPECT_EQ(std::count(in.begin(), in.end(), 0), 1000) << "nothing of it is handed on";
+    EXPECT_EQ(std::count(in.begin(), in.end(), 0), 1000) << "no byte of the damaged record is returned";
   }
 }
 
-// Half a record is no byte, and the rest of it is not forgotten.
+// An incomplete record returns no bytes and is not lost.
 TEST(Tls, records_that_come_in_parts_are_read_when_they_are_whole) {
   const std::string job = folder().job("parts");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
@@ -75,7 +75,7 @@ TEST(Tls, records_that_come_in_parts_are_read_when_they_are_whole) {
   std::vector<std::uint8_t> in(1000);
   c.there.bytes.assign(whole.begin(), whole.begin() + 500);
   EXPECT_EQ(c.host.read(in), 0);
-  EXPECT_FALSE(c.host.may_have_more()) << "the network must say that there is more";
+  EXPECT_FALSE(c.host.may_have_more()) << "more bytes must come from the network first";
   c.there.bytes.assign(whole.begin() + 500, whole.end());
   EXPECT_EQ(c.host.read(Bytes(in).first(10)), 10);
   EXPECT_TRUE(c.host.may_have_more());
@@ -148,9 +148,8 @@ TEST(Tls, files_that_do_not_fit_are_named) {
   says(swapped, 0, "rank0.key");
   fs::copy_file(job + "/rank1.key", swapped + "/rank0.key", fs::copy_options::overwrite_existing);
   says(swapped, 0, "is not for rank0.tithe");
-  EXPECT_EQ(make_keys(job, 3, 1h).code(), Code::kInvalid) << "a folder that is there stays as it is";
-  for (const std::string file :
-       {"ca.pem", "rank0.pem", "rank0.key"}) {  // opening a pipe waited for its other end
+  EXPECT_EQ(make_keys(job, 3, 1h).code(), Code::kInvalid) << "an existing folder is not changed";
+  for (const std::string file : {"ca.pem", "rank0.pem", "rank0.key"}) {  // opening a FIFO must not block
     const std::string piped = folder().copy(job, "piped " + file);
     fs::remove(piped + "/" + file);
     ASSERT_EQ(mkfifo((piped + "/" + file).c_str(), 0600), 0);
@@ -161,11 +160,11 @@ TEST(Tls, files_that_do_not_fit_are_named) {
   }
 }
 
-// ---- At a listener
+// ---- Certificates at a listener
 
 class TlsDoor : public ::testing::Test {
  protected:
-  // Rank `from`, with these credentials, calls rank 0 with those; what the caller learns.
+  // Rank `from` connects to rank 0; both have the given credentials. Returns the caller's status.
   Status call(const std::string& caller, const std::string& host, Rank from = 1, Rank shown = 1) {
     asio::io_context context{1};
     const Job host_job{
@@ -194,7 +193,7 @@ class TlsDoor : public ::testing::Test {
   std::string host_says_;
 };
 
-// A disk without room, as a limit on the size of files.
+// A full disk, simulated by a limit on the size of files.
 TEST(Tls, a_full_disk_is_named_and_keeps_no_keys) {
   const std::string folder =
       (std::filesystem::temp_directory_path() / ("tithe_full_" + std::to_string(getpid()))).string();
@@ -227,12 +226,12 @@ TEST_F(TlsDoor, who_has_a_wrong_certificate_is_refused_with_the_reason) {
     EXPECT_NE(host_says_.find(host), std::string::npos) << host_says_;
     EXPECT_NE(s.what().find(caller), std::string::npos) << s.what();
   };
-  // A certificate of another authority, though its rank believes this one.
+  // A rank with a certificate of another authority, which trusts this job's authority.
   const std::string foreign = folder().copy(other, "foreign");
   fs::copy_file(job + "/ca.pem", foreign + "/ca.pem", fs::copy_options::overwrite_existing);
   host_refuses(call(foreign, job), "unable to get local issuer certificate", "unknown ca");
   host_refuses(call(job, job, 1, 2), "not for rank1.tithe", "connection");  // of another rank
-  host_refuses(call("", job), "TLS failed", "connection");                  // none, and no TLS at all
+  host_refuses(call("", job), "TLS failed", "connection");                  // no TLS at all
   const std::string believes = folder().copy(job, "believes the expired");
   fs::copy_file(expired + "/ca.pem", believes + "/ca.pem", fs::copy_options::overwrite_existing);
   EXPECT_EQ(call(believes, expired).what(), "its certificate is refused: certificate has expired");
@@ -243,7 +242,7 @@ TEST_F(TlsDoor, who_has_a_wrong_certificate_is_refused_with_the_reason) {
 
 TEST_F(TlsDoor, an_expired_caller_is_refused_with_the_reason) {
   const std::string job = folder().job("in time"), late = folder().job("late", -60s);
-  // Both of one authority cannot be had from make_keys, so the host believes the late one's.
+  // make_keys() cannot create both certificates under one authority, so the host trusts the late one's authority.
   const std::string host = folder().copy(job, "believes");
   fs::copy_file(late + "/ca.pem", host + "/ca.pem", fs::copy_options::overwrite_existing);
   const std::string caller = folder().copy(late, "caller");

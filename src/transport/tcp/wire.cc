@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A socket in asio's event loop, with or without TLS. Invariant: at most one wait per direction is pending.
 #include "transport/tcp/wire.h"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@
 namespace tithe::tcp {
 namespace {
 
-constexpr std::int64_t kMostProbes = 120;  // the kernel takes up to 127
+constexpr std::int64_t kMostProbes = 120;  // the kernel's limit is 127
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 template <typename Value>
@@ -70,14 +71,15 @@ std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, con
 void Wire::readable() {
   awaits_readable_ = false;
   if (!open()) return;
-  const auto act = on_readable;  // which may put another one in its place
+  const auto act = on_readable;  // the callback may replace itself
   act();
 }
 
 void Wire::await_readable() {
   if (awaits_readable_ || !open()) return;
   awaits_readable_ = true;
-  if (tls_ != nullptr && tls_->may_have_more())  // what came with the last record tells the system nothing
+  // OpenSSL may hold decrypted bytes, for which epoll reports nothing.
+  if (tls_ != nullptr && tls_->may_have_more())
     return asio::post(descriptor_.get_executor(), [self = shared_from_this()] { self->readable(); });
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read,
                          [self = shared_from_this()](const asio::error_code& error) {
@@ -99,7 +101,7 @@ void Wire::wait_for_room() {
                          [self = shared_from_this()](const asio::error_code& error) {
                            self->awaits_writable_ = false;
                            if (error || !self->open()) return;
-                           // Where that fails, the owner learns it of the next byte.
+                           // If flush() fails, the owner gets the error from its next read or write.
                            if (self->tls_ != nullptr && self->tls_->flush() && self->tls_->waits() > 0)
                              return self->wait_for_room();
                            if (!std::exchange(self->wants_writable_, false)) return;
@@ -147,8 +149,8 @@ std::ptrdiff_t Wire::write(ByteView from) {
   return ended(n);
 }
 
-// release() takes the socket out of asio's epoll set, which asio's close() leaves to the kernel: that does so only once
-// no process has a copy.
+// release() removes the socket from asio's epoll set. asio's close() would leave that to the kernel, which removes the
+// socket only after every process has closed its copy.
 void Wire::close() {
   if (descriptor_.is_open()) descriptor_.release();
   socket_.close();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One connection: reads and writes bytes, and calls back when it is ready. Nothing here ever blocks. With credentials,
-// the connection is TLS.
+// One connection: reads and writes bytes, and calls back when it is ready. No function blocks. With credentials, the
+// connection uses TLS.
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/posix/stream_descriptor.hpp>
@@ -23,8 +23,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
  public:
   static constexpr std::ptrdiff_t kGone = -1;
 
-  // Takes over a socket that does not block. Empty where the process may not wait for another one. `calls`: whom this
-  // end expects at the other one; -1: it finds out (is_rank). `met`: that rank has shown its certificate already, on
+  // Takes over a non-blocking socket. Null if the system refuses to watch one more socket. `calls`: the rank expected
+  // at the other end; -1: the caller checks with is_rank() later. `met`: that rank's certificate was verified on
   // another connection.
   static std::shared_ptr<Wire> take(asio::io_context& context, UniqueFd socket,
                                     const Credentials* credentials = nullptr, Rank calls = -1,
@@ -33,20 +33,20 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
 
-  // The context calls these after await_*(), once for each; whoever owns the wire sets them anew.
+  // The context calls these once after each await_*(). The owner of the wire sets them.
   std::function<void()> on_readable, on_writable;
   void await_readable();
   void await_writable();
 
-  // How many bytes moved; 0: none just now; kGone: none ever, and why() says why.
+  // The number of bytes moved; 0: none now; kGone: no more at all, with the reason in why().
   std::ptrdiff_t read(Bytes into);
   std::ptrdiff_t write(ByteView from);
   const Status& why() const { return why_; }
-  // Bytes that write() took and that the kernel does not have yet: they go while somebody runs the context.
+  // Bytes that write() accepted and the kernel has not. They are sent while the context runs.
   std::size_t waits() const { return tls_ == nullptr ? 0 : tls_->waits(); }
 
-  std::ptrdiff_t shake();         // as write(), until it gives 1: then bytes of the caller's may go
-  bool is_rank(Rank rank) const;  // as far as a certificate says; true without credentials
+  std::ptrdiff_t shake();         // returns like write(); after a 1 the caller's bytes may be sent
+  bool is_rank(Rank rank) const;  // checks the certificate; true without credentials
 
   int socket() const { return socket_.get(); }
   bool open() const { return descriptor_.is_open(); }
@@ -60,36 +60,37 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void wait_for_room();
 
   UniqueFd socket_;
-  asio::posix::stream_descriptor descriptor_;  // borrows it
+  asio::posix::stream_descriptor descriptor_;  // borrows socket_
   bool awaits_readable_ = false, awaits_writable_ = false;
-  bool wants_writable_ = false;  // the owner does; else what TLS has not got rid of
+  // The owner has called await_writable(); if false, the wire itself waits to send TLS records.
+  bool wants_writable_ = false;
   std::unique_ptr<TlsEnd> tls_ = {};
   Status why_ = {};
 };
 
-// How often a socket took or gave bytes on this thread.
+// The number of times a socket on this thread sent or received bytes.
 std::uint64_t moved();
 
-// kTimeout where nothing says that the other side has ended, else kPeerLost.
+// kTimeout if the kernel gave up waiting for the other side, else kPeerLost.
 Status how_it_ended(int error);
 
-// A listening socket at an address of this machine, at a port that the system chooses; what it got is in `at`.
+// A listening socket at an address of this machine. The system chooses the port, which is stored in `at`.
 Result<UniqueFd> listen_at(Endpoint& at);
-// The next connection that waits there; not open: none, errno says whether that is for want of descriptors.
+// The next pending connection. Not open if there is none; errno then says whether file descriptors ran out.
 UniqueFd accept_from(int listener);
-// A socket that is about to connect; what `wire.connected()` says after it could be written is what came of it.
+// A socket with a connection attempt in progress. Once it is writable, connected() gives the result.
 Result<UniqueFd> connect_to(const Endpoint& to, int tos);
 Status connected(int socket);
-// The other end is asked once a second while nothing travels. Nothing waits for more to send.
+// Enables keepalive probes, one per second on an idle connection, and disables Nagle's algorithm.
 void keep_alive(int socket, std::chrono::milliseconds silence);
 void set_tos(int socket, int tos);
-// How long the other end's kernel has said nothing at all.
+// The time since the last byte or acknowledgement from the other end's kernel.
 std::chrono::milliseconds unheard(int socket);
-// Bytes that it has not acknowledged.
+// Bytes in flight: sent and not acknowledged.
 std::size_t under_way(int socket);
-// How long a round trip takes just now, and what had to be sent again; `under_way` and `dry` are left out.
+// The round trip time and the retransmissions; `under_way` and `dry` are not set.
 Congestion::Look look_at(int socket);
-// The kernel takes this much that it cannot send yet, and no more: so what is sent where is decided late.
+// Limits the unsent bytes that the kernel buffers, so that the choice of the connection for each piece is made late.
 void hold_back(int socket, int bytes);
 
 }  // namespace tithe::tcp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ucx in a build without UCX (TITHE_UCX=OFF): why it cannot be had.
+// The ucx transport in a build without UCX (TITHE_UCX=OFF): it reports why it is unavailable.
 #include "transport/ucx/open.h"
 
 namespace tithe::ucx {

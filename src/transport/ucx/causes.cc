@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each function checks one cause and returns its text only if the cause applies.
 #include "transport/ucx/causes.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@
 namespace tithe::ucx {
 namespace {
 
-constexpr std::uint64_t kOfOneWorker = 9'000'000;  // measured: 8.7 MB
+constexpr std::uint64_t kOfOneWorker = 9'000'000;  // bytes of shared memory per worker; measured: 8.7 MB
 
 }  // namespace
 
@@ -25,7 +26,7 @@ std::string little_shared_memory(int world, const char* folder) {
   const bool read_only = (shm.f_flag & ST_RDONLY) != 0;
   const std::uint64_t all = std::uint64_t{shm.f_blocks} * shm.f_frsize;
   const std::uint64_t free = std::uint64_t{shm.f_bavail} * shm.f_frsize;
-  // Ranks that fail beside this one give back what they took, so that what is free now says little.
+  // Ranks that fail at the same time release their memory, so the free space alone is not a reliable sign.
   if (!read_only && free >= kOfOneWorker && all >= static_cast<std::uint64_t>(world) * kOfOneWorker)
     return {};
   return fmt::format(

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Estimates the descriptors that UCX will open, and compares them with the process' limit.
 #include "transport/ucx/descriptors.h"
 
 #include <dirent.h>
@@ -12,11 +13,11 @@
 namespace tithe::ucx {
 namespace {
 
-// As counted with UCX 1.13: 12 over TCP with two interfaces, 16 with shared memory, two more of our own, and a few
-// while it looks for devices.
+// Counted with UCX 1.13: 12 descriptors over TCP with two interfaces, 16 with shared memory, 2 of tithe's own, and a
+// few while UCX looks for devices.
 constexpr std::uint64_t kOfWorker = 16;
 constexpr std::uint64_t kOfInterface = 4;
-// A connection, another one for a moment where both sides connect at once, and the process' own descriptor.
+// One connection, a second one for a moment if both sides connect at once, and the peer's pidfd.
 constexpr std::uint64_t kOfPeer = 3;
 
 std::uint64_t interfaces() {
@@ -28,16 +29,16 @@ std::uint64_t interfaces() {
   return n;
 }
 
-// Open descriptors below `limit`, `limit` where not even the list of them can be opened.
+// The number of open descriptors below `limit`; `limit` if even their list cannot be opened.
 std::uint64_t open_below(std::uint64_t limit) {
   DIR* all = opendir("/proc/self/fd");
   if (all == nullptr) return limit;
   std::uint64_t n = 0;
-  while (const dirent* one =
-             readdir(all))  // NOLINT(concurrency-mt-unsafe): this directory stream is ours alone
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread uses this directory stream
+  while (const dirent* one = readdir(all))
     n += one->d_name[0] != '.' && std::strtoull(one->d_name, nullptr, 10) < limit;
   closedir(all);
-  return n - 1;  // that of the list itself
+  return n - 1;  // without the descriptor of the list itself
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// UCX ends the process where it cannot open a file: so tithe looks before UCX does.
+// UCX ends the process if it cannot open a file, so tithe checks the limit first.
 #include "tithe/status.h"
 
 namespace tithe::ucx {
 
-// kIo where this process may not open as many files as UCX will among `world` ranks: how many that is, how many it
-// has, and what to do.
+// kIo if this process may open fewer files than UCX needs among `world` ranks. The error has both numbers and the cure.
 Status check_descriptors(int world);
 
 }  // namespace tithe::ucx

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that is known of ucx in every build, also in one without the library.
+// The description of the ucx transport, in every build, including builds without the library.
 #include "transport/long_messages.h"
 #include "transport/transports.h"
 #include "transport/ucx/open.h"
@@ -26,6 +26,6 @@ const TransportKind ucx_transport = {.name = "ucx",
                                      .open = ucx::open_with,
                                      .open_threads = nullptr};
 
-const LongMessages ucx_long_messages = {};  // over TCP nobody is asked (worker.cc)
+const LongMessages ucx_long_messages = {};  // over TCP UCX sends without asking the receiver (worker.cc)
 
 }  // namespace tithe

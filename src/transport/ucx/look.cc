@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UCX's findings here, under the variables that are set: the same context and worker that a rank would open.
+// The transports that UCX finds on this machine under the present environment, from the same context and worker that a
+// rank opens.
 #include <algorithm>
 
 #include "transport/ucx/open.h"

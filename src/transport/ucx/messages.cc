@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives of UcxTransport, whole and in pieces.
+// Sends and receives of UcxTransport, as one UCX message or in pieces.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,17 +14,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A cancelled operation whose buffer UCX still uses after this long costs the connection.
+// If UCX still uses the buffer of a cancelled operation after this time, the connection is closed.
 constexpr auto kLetGoTime = 1s;
-// Longer messages travel in pieces. Over a network a piece is half a second of a link of 1 Mbit/s, since only whole
-// pieces show that the link moves. Where peers may share memory, messages of 1 MB took up to a tenth longer in pieces
-// of half the size than in one.
+// Longer messages travel in pieces. Over a network a piece takes half a second on a link of 1 Mbit/s; only complete
+// pieces show that the link makes progress. If peers may share memory, pieces are larger: messages of 1 MB took up to
+// 10 % longer in pieces of 256 KiB than in one.
 constexpr std::size_t kNetworkPiece = 64 * 1024, kMemoryPiece = 512 * 1024;
-// The piece under a window that holds few of the former.
+// The size of a piece if the window holds fewer than four network pieces.
 constexpr std::size_t kWindowPiece = 16 * 1024;
-// Bytes of one message that may be under way: more than a fast link over a long way holds.
+// Bytes of one message in flight: more than the bandwidth-delay product of a fast link over a long distance.
 constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;
-// Nobody wants to know when messages of up to this size have arrived.
+// Sends up to this size complete without an acknowledgement.
 constexpr std::size_t kSmallMessage = 4096;
 
 // Announcement: u64 mark | u64 bytes of the message | u32 number of its first piece | u32 bytes of a piece
@@ -39,8 +39,8 @@ ucp_request_param_t request_of(void* user_data) {
   return param;
 }
 
-// A message that is here already completes at once; UCX 1.13 tells its length only to the callback, hence
-// NO_IMM_CMPL, under which the callback may run before the call returns.
+// A receive whose message is already here completes at once. UCX 1.13 reports its length only to the callback, so
+// NO_IMM_CMPL forces the callback, which may run before the call returns.
 ucp_request_param_t receive_of(void* user_data, ucp_tag_recv_nbx_callback_t callback) {
   ucp_request_param_t param = request_of(user_data);
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
@@ -55,8 +55,8 @@ std::size_t UcxTransport::piece_bytes(const Peer& peer) const {
   return window_ < 4 * kNetworkPiece ? kWindowPiece : kNetworkPiece;
 }
 
-// A send that UCX calls complete may lie in a socket's buffer, which holds megabytes. One that is synchronous completes
-// once the receiver's UCX has matched it and said so.
+// True if the send must be synchronous. An ordinary UCX send may complete while megabytes of it are in a socket buffer.
+// A synchronous send completes once the receiver's UCX has matched it and acknowledged the match.
 bool UcxTransport::acknowledged(std::size_t bytes) const { return window_ > 0 && bytes > kSmallMessage; }
 
 Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
@@ -97,8 +97,8 @@ Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   }
   op->data = into.data();
   op->room = into.size();
-  const bool small =
-      into.size() < kAnnouncementBytes;  // the message is copied: an announcement may come instead
+  // A small receive goes to op->announcement, since an announcement may come instead of the message.
+  const bool small = into.size() < kAnnouncementBytes;
   const ucp_request_param_t param = receive_of(op, on_received);
   ucs_status_ptr_t r =
       ucp_tag_recv_nbx(worker_->handle(), small ? op->announcement.data() : into.data(),
@@ -109,7 +109,7 @@ Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
     return {};
   }
   if (!op->in_pieces) op->request = r;
-  if (p.left) {  // nothing of a peer that left is still under way
+  if (p.left) {  // nothing of a peer that has left is still in flight
     cancel_requests(op);
     must_tend_ = true;
   }
@@ -127,10 +127,10 @@ void UcxTransport::withdraw(Op* op) {
   op->let_go = Clock::now() + kLetGoTime;
   ++withdrawn_;
   op->drains = op->is_recv;
-  if (op->is_recv || !op->in_pieces) cancel_requests(op);  // UCX cannot take back a piece that was sent
+  if (op->is_recv || !op->in_pieces) cancel_requests(op);  // UCX cannot cancel a piece that was sent
 }
 
-// They complete through their callbacks, now or later.
+// Cancels the UCX requests of an operation. Their callbacks run during the call or later.
 void UcxTransport::cancel_requests(Op* op) {
   if (is_over_) return;
   if (!op->in_pieces) {
@@ -179,7 +179,7 @@ Status UcxTransport::why_not(const Op& op) const {
   return p.gone.ok() ? Status(Code::kCancelled, "this transport was closed", op.peer) : p.gone;
 }
 
-// UCX is done with the message, which travelled whole.
+// UCX has completed a message that travelled as one.
 void UcxTransport::finish(Op* op, std::size_t bytes, ucs_status_t status) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   if (status == UCS_OK) {
@@ -250,7 +250,7 @@ void UcxTransport::on_announced(void* request, ucs_status_t status, void* arg) {
   ucp_request_free(request);
 }
 
-// The announcement is of the message that this receive has met.
+// `announcement` belongs to the message that this receive has matched.
 void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
   const auto total = wire::get<std::uint64_t>(announcement + 8);
   op->in_pieces = true;
@@ -273,14 +273,16 @@ void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
   feed(op);
 }
 
+// Posts pieces up to the window, and ends the message when none is in flight. `busy` guards against recursion: a piece
+// that has already arrived completes inside post_piece().
 void UcxTransport::feed(Op* op) {
   if (op->busy || op->ended) return;
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
-  op->busy = true;  // pieces that are here already end while they are posted
+  op->busy = true;  // pieces that have already arrived complete while they are posted
   const std::size_t most = op->is_recv || window_ == 0 ? kMostUnderWay : std::max(window_, op->piece);
   while (op->left > 0 && op->in_flight * op->piece < most && !is_over_ && !op->stopped) {
     if (op->is_recv ? !p.gone.ok() && !p.left : !p.gone.ok() || op->withdrawn) break;
-    must_tend_ = must_tend_ || p.left;  // of a peer that left, nothing is still under way
+    must_tend_ = must_tend_ || p.left;  // nothing of a peer that has left is still in flight
     if (!post_piece(op)) break;
   }
   op->busy = false;
@@ -288,6 +290,7 @@ void UcxTransport::feed(Op* op) {
   if (op->in_flight == 0) end_long(op);
 }
 
+// Posts the next piece. False: stop feeding, because the message cannot continue.
 bool UcxTransport::post_piece(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   if (free_pieces_.empty()) {
@@ -337,6 +340,9 @@ void UcxTransport::on_piece_received(void* request, ucs_status_t status, const u
   ucp_request_free(request);
 }
 
+// Classifies the result of a piece. An empty piece means that the sender withdrew the message. A receive without a
+// buffer is truncated on purpose. A cancelled piece of a draining receive is posted again without a buffer, since the
+// sender may still send it.
 void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes) {
   Op* op = std::exchange(piece->op, nullptr);
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
@@ -354,21 +360,21 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
   } else if (status == UCS_OK && bytes == piece->bytes) {
     if (op->is_recv) p.bytes_received += bytes;
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED && piece->drains) {
-    // as intended
+    // intended: the bytes are discarded
   } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
     stop({Code::kCorrupt, "it cut its message as no rank does", p.rank});
   } else if (status == UCS_ERR_CANCELED && op->drains && p.gone.ok() && !is_over_) {
-    ++op->left;  // again, into nothing
+    ++op->left;  // post it again, without a buffer
     op->again.push_back(piece->number);
   } else {
     if (p.gone.ok() && !op->stopped) break_off(p, how_it_ended(status));
     stop(p.gone);
   }
-  if (op->stopped && !was_stopped && op->is_recv) cancel_requests(op);  // nothing will meet them
+  if (op->stopped && !was_stopped && op->is_recv) cancel_requests(op);  // no piece will match them
   feed(op);
 }
 
-// Tells the receiver of a message that no further piece comes.
+// Sends an empty piece, which tells the receiver that no further piece follows.
 void UcxTransport::end_early(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   ucp_request_param_t param = request_of(&p);
@@ -378,7 +384,7 @@ void UcxTransport::end_early(Op* op) {
   if (UCS_PTR_IS_ERR(r)) break_off(p, how_it_ended(UCS_PTR_STATUS(r)));
 }
 
-// UCX is done with the message, which travelled in pieces.
+// UCX has completed a message that travelled in pieces.
 void UcxTransport::end_long(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   const bool whole = op->left == 0 && !op->stopped;

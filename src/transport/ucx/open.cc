@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges addresses, then connects. A rank that cannot open UCX takes part in the exchange all the same, so that
-// nobody waits for it.
+// Exchanges addresses, then connects. A rank that fails to open UCX takes part in the exchange as well, so that no rank
+// waits for it.
 #include "transport/ucx/open.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace tithe::ucx {
 
 using Clock = std::chrono::steady_clock;
 
-// UCX promises no wire compatibility between versions.
+// UCX guarantees no wire compatibility between versions.
 TransportVersion version() {
   TransportVersion ucx{.magic = 0x58555454, .name = "UCX"};  // "TTUX" in file order
   unsigned release = 0;
@@ -41,7 +41,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   if (!all.ok()) return all.status();
   auto transport = std::make_unique<UcxTransport>(connect.rank, connect.world, std::move(*worker), all->key);
   transport->learn(*all);
-  // The time that the exchange left, and a tenth of all of it where the exchange took nearly everything.
+  // The time left after the exchange, but at least a tenth of the timeout.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   TITHE_TRY(transport->connect(all->infos, std::max(left, connect.timeout / 10), connect.interrupted));
   return std::unique_ptr<Transport>(std::move(transport));

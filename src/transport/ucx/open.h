@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The options that ucx is given, and how a rank of it is opened.
+// The options of the ucx transport, and the functions that open it.
 #include <memory>
 #include <string>
 
@@ -10,19 +10,19 @@
 namespace tithe::ucx {
 
 struct Options {
-  std::string transports;  // UCX_TLS, e.g. "tcp"; empty: the environment's or UCX's own choice
-  std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty likewise
+  std::string transports;  // UCX_TLS, e.g. "tcp"; empty: the environment's value, or UCX's default
+  std::string devices;     // UCX_NET_DEVICES, e.g. "eth0"; empty: as above
 };
 
-TransportVersion version();  // what UCX is here
+TransportVersion version();  // the version of the loaded UCX library
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Options& options);
 
-// As TransportKind has them, with the values of kind.cc's options.
+// The functions of TransportKind; `values` are the values of kind.cc's options.
 Status usable();
 Result<std::unique_ptr<Transport>> open_with(const ConnectOptions& connect,
                                              std::span<const std::string> values);
-// Transports and devices of all memory domains that UCX can open here: "tcp/eth0".
+// The transports and devices of all memory domains that UCX can open here, such as "tcp/eth0".
 TransportLook look();
 
 }  // namespace tithe::ucx

@@ -17,7 +17,7 @@
 namespace tithe::ucx {
 namespace {
 
-// Checksum and tag as they should be.
+// Recomputes the checksum and the tag.
 void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
   const std::size_t body = blob.size() - 8 - kSecretBytes;
   wire::put(&blob[body], static_cast<std::uint64_t>(XXH3_64bits(blob.data(), body)));
@@ -25,7 +25,7 @@ void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
   std::copy(tag.begin(), tag.end(), blob.begin() + static_cast<std::ptrdiff_t>(body + 8));
 }
 
-// A rank that cannot open UCX still takes part in the exchange, so that the others learn why at once.
+// A rank that fails to open UCX takes part in the exchange, so that the others get the reason at once.
 TEST(OpenUcx, shares_what_went_wrong) {
   std::vector<std::uint8_t> shown;
   const AllGather exchange = [&](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
@@ -41,7 +41,7 @@ TEST(OpenUcx, shares_what_went_wrong) {
   EXPECT_NE(heard.what().find("no_such_device"), std::string::npos) << heard.what();
 }
 
-// The exchange is the caller's: a blob that it damages gives a Status.
+// The exchange is the caller's: a damaged blob gives a Status.
 TEST(OpenUcx, a_damaged_address_blob_gives_a_status) {
   for (const std::size_t from_end : {41UL, 60UL, 100UL}) {
     const AllGather exchange = [&](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
@@ -58,12 +58,12 @@ TEST(OpenUcx, a_damaged_address_blob_gives_a_status) {
   }
 }
 
-// A peer that never connects costs the timeout that was given, not a fixed minute.
+// A peer that never connects costs the given timeout.
 TEST(OpenUcx, one_timeout_governs_connecting) {
   const AllGather exchange = [&](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     std::vector<std::vector<std::uint8_t>> all(2, {mine.begin(), mine.end()});
     wire::put(&all[1][12], std::uint32_t{1});
-    seal_again(all[1], {});  // an address that works, of a rank that is not there: this rank's own
+    seal_again(all[1], {});  // a valid address of a rank that does not exist: this rank's own
     return all;
   };
   const auto begin = std::chrono::steady_clock::now();
@@ -75,7 +75,7 @@ TEST(OpenUcx, one_timeout_governs_connecting) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
-// Connecting to a rank that never comes ran into its timeout, whoever had given up meanwhile.
+// Withdrawing ends the wait for a missing rank before the timeout.
 TEST(OpenUcx, connecting_can_be_withdrawn) {
   const AllGather exchange = [&](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     std::vector<std::vector<std::uint8_t>> all(2, {mine.begin(), mine.end()});
@@ -100,7 +100,7 @@ TEST(OpenUcx, connecting_can_be_withdrawn) {
   EXPECT_GT(asked, 0);
 }
 
-// MPI for Python brings a UCX of its own, and UCX said no more than "Invalid parameter".
+// MPI for Python brings its own UCX, for which UCX itself reports only "Invalid parameter".
 TEST(CausesOfUcx, name_another_ucx_of_this_process_and_the_cure) {
   EXPECT_EQ(another_ucx(), "");
   const std::string said = another_ucx(UCP_API_MAJOR, UCP_API_MINOR + 1);
@@ -108,7 +108,7 @@ TEST(CausesOfUcx, name_another_ucx_of_this_process_and_the_cure) {
   EXPECT_NE(said.find("transport=\"tcp\""), std::string::npos) << said;
 }
 
-// A pod's 64 MiB are too few for eight ranks, and each of them sees room again when the others have failed.
+// A pod's 64 MiB are too small for eight ranks, but each rank may see free space after the others have failed.
 TEST(CausesOfUcx, count_shared_memory_for_all_ranks) {
   struct statvfs shm {};
   ASSERT_EQ(statvfs("/dev/shm", &shm), 0);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// UCX does not expose its sockets, so this file finds them among all descriptors of the process, by local port or by
+// keep-alive settings. A registry of all Sockets is consulted at fork().
 #include "transport/ucx/sockets.h"
 
 #include <fcntl.h>
@@ -17,11 +19,11 @@
 
 namespace tithe::ucx {
 
-// All that stand. fork() takes the mutex, so a child finds the list whole.
+// The list of all live Sockets. fork() takes the mutex, so the list is consistent in a child.
 struct Known {
   std::mutex mutex;
   std::vector<const Sockets*> all;
-  std::atomic<bool> inherited = false;  // this process is a child of one that had UCX open
+  std::atomic<bool> inherited = false;  // this process was forked while its parent had UCX open
 
   Known();
   void close_all();
@@ -30,12 +32,12 @@ struct Known {
 namespace {
 
 Known& known() {
-  static auto* const kKnown = new Known;  // NOLINT(*-owning-memory): for good
+  static auto* const kKnown = new Known;  // NOLINT(*-owning-memory): never freed
   return *kKnown;
 }
 
-// Calls each(fd) for all descriptors of this process, with system calls alone: a child of a process with threads may
-// not allocate.
+// Calls each(fd) for all descriptors of this process. Uses system calls only, since a forked child of a process with
+// threads must not allocate memory.
 template <typename Each>
 void for_each_descriptor(const Each& each) {
   struct Entry {  // linux_dirent64
@@ -66,7 +68,7 @@ int option(int fd, int level, int which) {
   return getsockopt(fd, level, which, &value, &size) == 0 ? value : -1;
 }
 
-// Of a TCP socket; 0 for everything else.
+// The local port of a TCP socket; 0 for any other descriptor.
 std::uint16_t local_port(int fd) {
   sockaddr_storage at{};
   socklen_t size = sizeof at;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// UCX's own TCP sockets, which UCX opens without telling which they are.
+// Finds UCX's own TCP sockets, since UCX does not report which sockets it opens.
 //
-// A child made by fork() has a copy of each, and so has a program that this process starts: the connections would not
-// end with the process, and peers on other hosts would not notice its end. So children close them, and connected
-// sockets become close-on-exec. A socket is known as UCX's by its local port, if UCX listens there (the listener, and
-// connections that others made to it), and by the keep-alive that this library has UCX ask for (connections that UCX
-// made).
+// A child made by fork() and a program started by this process inherit a copy of each socket. The connections would
+// then outlive this process, and peers on other hosts would not detect its end. So a child closes the sockets, and
+// connected sockets become close-on-exec. A socket is UCX's if its local port is one on which UCX listens (the listener
+// and accepted connections), or if it has the keep-alive settings that tithe passes to UCX (connections that UCX
+// opened).
 //
-// UCX itself does not work in such a child: its helper thread is not there.
+// UCX itself does not work in such a child, because fork() does not copy its helper thread.
 #include <ucp/api/ucp.h>
 
 #include <cstdint>
@@ -18,22 +18,22 @@
 
 namespace tithe::ucx {
 
-// The keep-alive of connections that UCX makes, in seconds, as the kernel has it.
+// The keep-alive settings of connections that UCX opens, in seconds, as getsockopt() returns them.
 struct KeepAlive {
   int idle = 0, interval = 0, probes = 0;
 };
 
 class Sockets {
  public:
-  // Before the worker is created: sockets that listen already are not UCX's.
+  // Construct before the worker: sockets that already listen then are not UCX's.
   explicit Sockets(const KeepAlive& keep_alive);
   ~Sockets();
   Sockets(const Sockets&) = delete;
   Sockets& operator=(const Sockets&) = delete;
 
-  // The worker is created, and this is its address: UCX's new listeners are those whose port it names.
+  // Call after the worker was created, with its address: the new listeners whose port is in the address are UCX's.
   void created(const std::vector<std::uint8_t>& address);
-  // Once connections stand: programs that this process starts do not get them.
+  // Call once all connections exist: programs started by this process do not inherit them.
   void close_on_exec() const;
 
   // kUnsupported in a child whose parent had UCX open at the fork.
@@ -44,8 +44,8 @@ class Sockets {
   friend struct Known;
 
   const KeepAlive keep_alive_;
-  const std::vector<std::uint16_t> before_;  // ports of listeners that were there first
-  std::vector<std::uint16_t> ports_ = {};    // of UCX's
+  const std::vector<std::uint16_t> before_;  // ports of earlier listeners
+  std::vector<std::uint16_t> ports_ = {};    // ports of UCX's listeners
 };
 
 }  // namespace tithe::ucx

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Connecting, control words, and the end of peers; messages.cc has sends and receives.
+//
+// Callbacks for peers (on_error, on_said, on_heard, on_closed) only set flags; tend() acts on the flags. Each operation
+// completes exactly once (`answered`), but its memory is reused only after UCX has finished with it (`ended`).
 #include "transport/ucx/ucx_transport.h"
 
 #include <fmt/format.h>
@@ -15,11 +19,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A closing transport waits this long for peers that are alive but do not poll.
+// A closing transport waits this long for the answers of peers that are alive but do not poll.
 constexpr auto kFarewellTime = 2s;
-// UCX has this long to close connections.
+// The time that UCX has to close connections.
 constexpr auto kCloseTime = 1s;
-// Keep-alive and deadlines run at least this often while a poll waits.
+// While a poll waits, UCX's keep-alive and the deadlines run at least this often.
 constexpr auto kLongestNap = std::chrono::nanoseconds(500ms);
 
 }  // namespace
@@ -37,7 +41,8 @@ UcxTransport::UcxTransport(Rank rank, int world, std::unique_ptr<Worker> worker,
   }
 }
 
-// A stranger cannot say farewell for a rank; a word that was recorded says nothing new to whom it was said.
+// Only a rank of this job can compute a proof, so a stranger cannot send a farewell in a rank's name. Replaying a
+// recorded word has no effect.
 Secret UcxTransport::proof(Word word, Rank from, Rank to, ByteView text) const {
   std::uint8_t what[12];
   wire::put(what, static_cast<std::uint32_t>(word));
@@ -46,7 +51,7 @@ Secret UcxTransport::proof(Word word, Rank from, Rank to, ByteView text) const {
   return derive(key_, "tithe word", {what, text});
 }
 
-// In a child of fork() UCX and its memory are left alone: what this process sends would be its parent's words.
+// In a child of fork(), UCX is not closed: its messages would appear to come from the parent.
 UcxTransport::~UcxTransport() {
   if (forks_ == forks::count())
     close_now();
@@ -89,7 +94,7 @@ Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
                       p.rank, ucs_status_string(s), p.same_host ? "" : several_interfaces()),
           p.rank};
   }
-  TITHE_TRY(unreachable);  // those that can be reached are told
+  TITHE_TRY(unreachable);  // after sending kHello to all ranks that can be reached
   const auto deadline = Clock::now() + timeout;
   const auto late = [&](const Peer& p) {
     return Status(
@@ -101,7 +106,8 @@ Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
   };
   for (Peer& p : peers_) {
     while (p.rank != rank_ && (!p.greeted || p.words_in_flight > 0)) {
-      for (const Peer& other : peers_)  // one that only closed may have been through before this rank
+      // A peer that only closed may have connected successfully before this rank did; a peer that failed ends the wait.
+      for (const Peer& other : peers_)
         if (!other.gone.ok() && (other.failed || other.rank == p.rank))
           return {other.gone.code(),
                   other.gone.what() + (other.failed || other.same_host ? "" : several_interfaces()),
@@ -112,7 +118,7 @@ Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
       tend();
     }
   }
-  // Nobody hears this rank's word before it has left for the wire, which needs this rank's progress.
+  // The peers receive this rank's kHello only after it has left the send queue, which needs this rank's progress.
   ucp_request_param_t param{};
   ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker_->handle(), &param);
   while (UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS) {
@@ -191,7 +197,7 @@ void UcxTransport::on_said(void* request, ucs_status_t status, void* arg) {
   ucp_request_free(request);
 }
 
-// One receive for the words of all peers stands at any time.
+// Keeps one receive posted for the control words of all peers.
 void UcxTransport::listen() {
   ucp_request_param_t param{};
   param.op_attr_mask =
@@ -199,7 +205,7 @@ void UcxTransport::listen() {
   param.cb.recv = on_heard;
   param.user_data = this;
   for (listening_ = false; !listening_;) {
-    listening_ = true;  // until on_heard
+    listening_ = true;  // until on_heard() runs
     ucs_status_ptr_t r =
         ucp_tag_recv_nbx(worker_->handle(), heard_.data(), heard_.size(), kWordBit, kWordBit, &param);
     if (UCS_PTR_IS_ERR(r)) return;
@@ -263,7 +269,7 @@ void UcxTransport::break_off(Peer& peer, const Status& why) {
   if (peer.gone.ok()) peer.gone = {why.code(), why.what(), peer.rank};
 }
 
-// Ends receives that no message has met; those that one has met end with the connection.
+// Cancels receives that no message has matched; matched ones end when the connection closes.
 void UcxTransport::give_up_receives(Peer& peer) {
   const std::vector<Op*> now(active_);
   for (Op* op : now)
@@ -273,7 +279,7 @@ void UcxTransport::give_up_receives(Peer& peer) {
 bool UcxTransport::nap(std::chrono::nanoseconds most) {
   const bool woken = worker_->wait(most, watch_.descriptor());
   for (Rank r = watch_.ended(); r >= 0; r = watch_.ended()) {
-    worker_->progress();  // a farewell that it sent before it ended comes first
+    worker_->progress();  // first processes a farewell that the process sent before it ended
     break_off(peers_[static_cast<std::size_t>(r)], {Code::kPeerLost, "its process ended"});
   }
   return woken;
@@ -295,6 +301,7 @@ void UcxTransport::tend() {
   }
 }
 
+// Advances the shutdown of a peer: answers its farewell, closes its endpoint, then completes its remaining operations.
 void UcxTransport::tend(Peer& p) {
   if (std::exchange(p.waits_for_answer, false)) {
     if (!p.broken) say(p, Word::kAnswer);
@@ -313,7 +320,8 @@ void UcxTransport::tend(Peer& p) {
   }
   if (p.closed && !p.closing) {
     give_up_receives(p);
-    // UCX forgets a receive whose message had begun to arrive: no byte can follow, so it ends here.
+    // UCX never completes a receive whose message had only begun to arrive. No byte can follow, so the receive ends
+    // here.
     for (Op* op : active_)
       if (op->peer == p.rank) answer(op, 0, why_not(*op));
   }
@@ -326,7 +334,7 @@ void UcxTransport::on_closed(void* request, ucs_status_t, void* arg) {
   ucp_request_free(request);
 }
 
-// Says farewell and waits for the answers, so that what was sent has arrived; then lets UCX go.
+// Sends a farewell and waits for the answers, so that all sent messages have arrived; then closes UCX.
 void UcxTransport::close_now() {
   const auto pump = [&](auto pending, Clock::time_point deadline) {
     while (std::any_of(peers_.begin(), peers_.end(), pending) && Clock::now() < deadline) {
@@ -347,7 +355,7 @@ void UcxTransport::close_now() {
   pump([](const Peer& p) { return p.closing; }, Clock::now() + kCloseTime);
   is_over_ = true;
   if (listening_) ucp_request_cancel(worker_->handle(), word_);
-  worker_.reset();  // the last callbacks come from here: the operations must still exist
+  worker_.reset();  // the last callbacks run here, so the operations must still exist
 }
 
 }  // namespace tithe::ucx

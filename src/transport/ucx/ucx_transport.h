@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tag matching over UCX: a message's tag is (channel, source rank).
+// A transport over UCX with tag matching: a message's tag is (channel, source rank).
 //
-// UCX says nothing of a message before it is whole, and over a slow link that takes minutes. So a long message
-// travels in pieces: an announcement under the message's tag says how long it is and which number its first piece has
-// among all pieces to this rank, and the pieces follow, each under a tag that is made of its number: UCX does not keep
-// the order of what is posted from its callbacks. The receiver posts for them once it has the announcement, straight
-// into the caller's buffer; where that is too small, or was withdrawn, it receives the pieces into nothing. A sender
-// that withdraws a message in the middle ends it with an empty piece.
+// UCX reports nothing about a message before it is complete, which takes minutes over a slow link. So a long message
+// travels in pieces. An announcement under the message's tag has its length and the number of its first piece; pieces
+// to one rank are numbered consecutively. Each piece has a tag of its own, because UCX does not keep the order of
+// operations posted from its callbacks. Once the receiver has the announcement, it posts receives for the pieces,
+// straight into the caller's buffer; if the buffer is too small or was withdrawn, it receives the pieces without a
+// buffer. A sender that withdraws a message between two pieces ends it with an empty piece.
 //
-// How a peer's end is learnt:
-//   killed     the connection breaks, or the process' descriptor says that it ended (on this machine: over
-//              shared memory UCX would not know), or UCX's keep-alive (1 s) finds it gone: its operations
-//              complete with kPeerLost
-//   farewell   a closing transport says goodbye on every connection and waits until that was answered, so
-//              that all it had sent has arrived; receives posted later still find those messages, then kPeerLost
+// How the end of a peer is detected:
+//   - killed: the connection breaks; or the peer's pidfd reports the end of the process, which UCX would miss over
+//     shared memory on the same machine; or UCX's keep-alive (1 s) fails. Its operations complete with kPeerLost.
+//   - farewell: a closing transport sends a farewell on every connection and waits for the answers, so that all its
+//     messages have arrived. Receives posted later still match those messages, and after them complete with kPeerLost.
 #include <array>
 #include <chrono>
 #include <deque>
@@ -40,8 +39,8 @@ class UcxTransport final : public Transport {
   }
   ~UcxTransport() override;
 
-  // Connects to all peers, whose addresses are given in rank order, and waits until each of them has
-  // connected to this rank. kTimeout names the first that did not, kCancelled where `interrupted` said so.
+  // Connects to all peers, whose addresses are in rank order, and waits until each of them has connected to this rank.
+  // kTimeout names the first missing peer; kCancelled if `interrupted` returned true.
   Status connect(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                  const std::function<bool()>& interrupted);
 
@@ -66,35 +65,35 @@ class UcxTransport final : public Transport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // The words that transports say to each other: a proof, and behind that of kFailed a text.
+  // Control words between transports: a proof; kFailed adds a text after its proof.
   enum class Word : std::uint32_t { kHello, kFarewell, kAnswer, kFailed };
-  static constexpr int kWords = 3;  // that are nothing but a proof
+  static constexpr int kWords = 3;  // the words that consist of a proof only
   static constexpr std::size_t kMostLastWords = 300;
 
   struct Peer {
     UcxTransport* self = nullptr;
     Rank rank = 0;
     ucp_ep_h ep = nullptr;
-    bool greeted = false;           // its kHello has come
-    bool left = false;              // its kFarewell has come
-    bool failed = false;            // its kFailed has come, in the place of that
-    bool waits_for_answer = false;  // to its kFarewell
-    bool answered = false;          // kAnswer, or its own kFarewell, has come
+    bool greeted = false;           // its kHello has arrived
+    bool left = false;              // its kFarewell has arrived
+    bool failed = false;            // its kFailed has arrived instead of kFarewell
+    bool waits_for_answer = false;  // its kFarewell has not been answered yet
+    bool answered = false;          // its kAnswer, or its own kFarewell, has arrived
     bool broken = false;            // its connection failed
-    bool closed = false;            // our endpoint is being closed ...
-    bool closing = false;           // ... and UCX still works on it
+    bool closed = false;            // our endpoint is closed or being closed
+    bool closing = false;           // UCX is still closing it
     int words_in_flight = 0;
     bool same_host = false;
     bool shares_memory = false;  // it is on this machine, and UCX may use its memory
-    std::uint32_t pieces = 0;    // of long messages to it: the next one's number
+    std::uint32_t pieces = 0;    // the number of the next piece to it
     std::uint64_t bytes_received = 0;
-    std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it ...
-    std::array<Secret, kWords> shall = {};  // ... and of its own
-    std::vector<std::uint8_t> why = {};     // this rank's kFailed, while it is said
-    Status gone = {};                       // not ok: why nothing more can be exchanged
+    std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it
+    std::array<Secret, kWords> shall = {};  // the expected proofs of its words
+    std::vector<std::uint8_t> why = {};     // the kFailed message, while it is being sent
+    Status gone = {};                       // not ok: the reason why nothing more can be exchanged
   };
 
-  // An announcement goes before the pieces of a long message. Little-endian, like everything that travels.
+  // The announcement precedes the pieces of a long message. Little-endian, like all messages.
   static constexpr std::size_t kAnnouncementBytes = 24;
 
   struct Op {
@@ -103,54 +102,54 @@ class UcxTransport final : public Transport {
     Rank peer = 0;
     bool is_recv = false;
     bool withdrawn = false;  // cancel() was called
-    bool answered = false;   // its completion was stored; UCX may still hold the request
-    bool ended = false;      // UCX is done with it
+    bool answered = false;   // its completion was stored; UCX may still use the request
+    bool ended = false;      // UCX no longer uses the request
     void* request = nullptr;
-    std::size_t place = 0;  // in active_
+    std::size_t place = 0;  // index in active_
     Clock::time_point let_go = {};
-    std::uint8_t* data = nullptr;  // the caller's bytes; only read where this sends
-    std::size_t room = 0;          // for so many
+    std::uint8_t* data = nullptr;  // the caller's bytes; a send only reads them
+    std::size_t room = 0;          // size of data
 
-    // A long message, once it is announced.
+    // A long message, after its announcement.
     bool in_pieces = false;
-    bool busy = false;         // its pieces are being posted or cancelled just now: callbacks leave it alone
-    bool drains = false;       // what comes is received into nothing
-    bool stopped = false;      // nothing more comes or goes
-    std::uint32_t number = 0;  // of the next piece
-    std::vector<std::uint32_t> again = {};  // pieces that were withdrawn and come all the same
-    std::size_t total = 0;                  // its bytes
-    std::size_t next = 0;                   // where the next piece begins
-    std::size_t piece = 0;                  // bytes of each but the last
+    bool busy = false;     // feed() or cancel_requests() is running: nested calls of feed() return at once
+    bool drains = false;   // pieces are received without a buffer
+    bool stopped = false;  // no further piece is posted
+    std::uint32_t number = 0;               // of the next piece
+    std::vector<std::uint32_t> again = {};  // pieces whose cancelled receive must be posted again
+    std::size_t total = 0;                  // size of the message
+    std::size_t next = 0;                   // offset of the next piece
+    std::size_t piece = 0;                  // size of every piece except the last
     std::size_t left = 0;                   // pieces not yet posted
     std::size_t in_flight = 0;              // requests that UCX holds
-    std::size_t in_use = 0;                 // of these, such as touch the caller's bytes
-    Status trouble = {};                    // why it will not end well
+    std::size_t in_use = 0;                 // of these, requests on the caller's bytes
+    Status trouble = {};                    // why it cannot succeed
     std::array<std::uint8_t, kAnnouncementBytes> announcement = {};
   };
 
   struct Piece {
     Op* op = nullptr;
     void* request = nullptr;
-    std::size_t bytes = 0;  // what it must hold
+    std::size_t bytes = 0;  // expected size
     std::uint32_t number = 0;
     bool drains = false;
     bool ended = false;
   };
 
-  std::size_t piece_bytes(const Peer& peer) const;  // of messages to it
-  bool acknowledged(
-      std::size_t bytes) const;  // a message or piece of so many ends when it has met its receive
+  // The size of the pieces of messages to this peer.
+  std::size_t piece_bytes(const Peer& peer) const;
+  bool acknowledged(std::size_t bytes) const;  // whether a send of this size must be acknowledged
   Op* take_op(Rank peer, OpId id, bool is_recv);
   void release(Op* op);
   void finish(Op* op, std::size_t bytes, ucs_status_t status);
   void answer(Op* op, std::size_t bytes, Status status);
   void withdraw(Op* op);
-  Status why_not(const Op& op) const;  // of one that did not come to its end
+  Status why_not(const Op& op) const;  // the error of an operation that did not succeed
   void cancel_requests(Op* op);
 
   void send_long(Peer& peer, Channel channel, Op* op);
   void announced(Op* op, const std::uint8_t* announcement);
-  void feed(Op* op);  // posts pieces, as many as may be in flight, and ends the message after the last
+  void feed(Op* op);  // posts pieces up to the window; ends the message after the last one
   bool post_piece(Op* op);
   void piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes);
   void end_long(Op* op);
@@ -162,13 +161,13 @@ class UcxTransport final : public Transport {
   Status connect_all(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                      const std::function<bool()>& interrupted);
   void hear_why(Peer& peer, ByteView said);
-  Secret proof(Word word, Rank from, Rank to, ByteView text = {}) const;  // that a rank of this job says it
+  Secret proof(Word word, Rank from, Rank to, ByteView text = {}) const;  // proves the sender's rank
   void break_off(Peer& peer, const Status& why);
   void give_up_receives(Peer& peer);
   bool nap(std::chrono::nanoseconds most);  // true if woken
-  void tend();                              // acts on what callbacks noted
+  void tend();                              // acts on the flags that callbacks set
   void tend(Peer& peer);
-  void close_now();  // farewells, then all endpoints
+  void close_now();  // sends farewells, then closes all endpoints
   bool valid(Rank peer) const { return peer >= 0 && peer < world() && peer != rank_; }
 
   static void on_sent(void* request, ucs_status_t status, void* arg);
@@ -191,22 +190,22 @@ class UcxTransport final : public Transport {
   std::unique_ptr<Worker> worker_;
   Watch watch_;
   std::vector<Peer> peers_;
-  std::deque<Op> ops_;  // storage; addresses stay
+  std::deque<Op> ops_;  // storage; addresses are stable
   std::vector<Op*> free_;
   std::vector<Op*> active_;
   std::deque<Piece> pieces_;
   std::vector<Piece*> free_pieces_;
-  std::vector<Completion> done_;  // from next_ on: not yet handed out
+  std::vector<Completion> done_;  // from next_ on: not returned yet
   std::size_t next_ = 0;
-  bool listening_ = false;                                              // the receive for words stands
-  void* word_ = nullptr;                                                // its request
-  std::array<std::uint8_t, kSecretBytes + kMostLastWords> heard_ = {};  // what it received
-  std::string last_words_;                                              // why this rank could not connect
+  bool listening_ = false;  // the receive for control words is posted
+  void* word_ = nullptr;    // its request
+  std::array<std::uint8_t, kSecretBytes + kMostLastWords> heard_ = {};  // its buffer
+  std::string last_words_;                                              // why this rank failed to connect
   bool must_tend_ = false;
-  bool is_over_ = false;  // nothing more is posted
+  bool is_over_ = false;  // no further operation is posted
   std::size_t withdrawn_ = 0;
   std::uint64_t bytes_sent_ = 0;
-  std::size_t window_ = 0;  // of what goes to one peer; 0: kMostUnderWay of each message
+  std::size_t window_ = 0;  // limit on bytes in flight to one peer; 0: kMostUnderWay per message
 };
 
 }  // namespace tithe::ucx

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// pidfds in an epoll set; a pidfd is readable once its process has ended.
 #include "transport/ucx/watch.h"
 
 #include <sys/epoll.h>
@@ -7,7 +8,7 @@
 
 namespace tithe::ucx {
 
-// Without the processes that the set before reported and that it does not let go.
+// Creates a new epoll set without the processes that were reported and could not be removed from the old one.
 void Watch::renew() {
   epoll_ = UniqueFd::from([] { return epoll_create1(EPOLL_CLOEXEC); });
   for (std::size_t r = 0; r < processes_.size(); ++r)
@@ -31,8 +32,8 @@ void Watch::add(Rank rank, std::uint32_t process) {
   if (!watch(rank)) processes_[r].close();
 }
 
-// The descriptor leaves the set by EPOLL_CTL_DEL: closed alone it would stay there, and be reported without end, for as
-// long as any process has a copy.
+// EPOLL_CTL_DEL removes the descriptor from the set. If it were only closed, it would stay in the set, and be reported
+// again and again, as long as any process has a copy.
 Rank Watch::ended() {
   epoll_event event{};
   if (epoll_wait(epoll_.get(), &event, 1, 0) != 1) return -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Learns from the kernel that processes of this machine have ended, killed ones not yet waited for included.
+// Reports the end of processes on this machine, including killed ones that their parent has not waited for (pidfd).
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -12,17 +12,17 @@ class Watch {
  public:
   Watch() { renew(); }
 
-  // A kernel that cannot do it (before Linux 5.3), or will not, leaves the rank to UCX's own checks.
+  // If the kernel refuses (before Linux 5.3, or by policy), only UCX's own checks watch the rank.
   void add(Rank rank, std::uint32_t process);
-  int descriptor() const { return epoll_.get(); }  // readable when a process ended
-  Rank ended();                                    // each one once; -1: none
+  int descriptor() const { return epoll_.get(); }  // readable when a process has ended
+  Rank ended();                                    // reports each rank once; -1: none
 
  private:
   void renew();
   bool watch(Rank rank);
 
   UniqueFd epoll_;
-  std::vector<UniqueFd> processes_;  // by rank; not open where not watched
+  std::vector<UniqueFd> processes_;  // pidfds by rank; closed if not watched
 };
 
 }  // namespace tithe::ucx

@@ -35,15 +35,15 @@ bool is_readable(int fd) {
   return poll(&p, 1, 0) == 1;
 }
 
-// The lane reported the first process without end while a child had a copy of its descriptor: closing one takes it out
-// of an epoll set only when no process has it any more.
+// A closed descriptor leaves an epoll set only when no process has a copy. Without EPOLL_CTL_DEL, the set would report
+// the first process again and again while the child lives.
 TEST(Watch, reports_each_process_once_though_a_child_has_copies) {
   const pid_t first = sleeper(), second = sleeper();
   Watch watch;
   watch.add(1, static_cast<std::uint32_t>(first));
   watch.add(2, static_cast<std::uint32_t>(second));
   EXPECT_EQ(watch.ended(), -1);
-  const auto child = static_cast<pid_t>(syscall(SYS_fork));  // as clone() does: no handler of fork() runs
+  const auto child = static_cast<pid_t>(syscall(SYS_fork));  // like clone(): runs no fork handlers
   if (child == 0) {
     for (;;) pause();
   }
@@ -58,7 +58,7 @@ TEST(Watch, reports_each_process_once_though_a_child_has_copies) {
   end(child);
 }
 
-// A source that is ready for ever brings the loop some 1000 turns, and then one in a millisecond at most.
+// A source that stays ready gives the loop some 1000 turns, and then at most one per millisecond.
 TEST(Worker, does_not_spin_beside_a_source_that_is_ready_for_ever) {
   Result<std::unique_ptr<Worker>> worker = Worker::open({.transports = "tcp", .devices = ""}, 30s, 2);
   ASSERT_TRUE(worker.ok()) << worker.status().what();
@@ -72,9 +72,9 @@ TEST(Worker, does_not_spin_beside_a_source_that_is_ready_for_ever) {
     EXPECT_FALSE((*worker)->wait(100ms, ends[0]));
   }
   EXPECT_LE(turns, SpinGuard::kMost + 500 + 10);
-  EXPECT_TRUE((*worker)->messages().empty()) << "reported only if it lasts";
+  EXPECT_TRUE((*worker)->messages().empty()) << "reported only after a long time";
   (*worker)->wake();
-  EXPECT_TRUE((*worker)->wait(100ms, ends[0])) << "a loop that pauses is woken all the same";
+  EXPECT_TRUE((*worker)->wait(100ms, ends[0])) << "wake() works during a pause";
   close(ends[0]);
   close(ends[1]);
 }

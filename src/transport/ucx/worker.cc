@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Configures UCX: no output, no signal handlers, keep-alive by the session's `silence`, and protocols that suit the
+// links. UCX_TLS, UCX_NET_DEVICES and the UCX_RNDV_ variables of the environment stay in force.
 #include "transport/ucx/worker.h"
 
 #include <fmt/format.h>
@@ -25,26 +27,26 @@
 namespace tithe::ucx {
 namespace {
 
-constexpr std::int64_t kMostProbes = 120;  // the kernel takes up to 127
+constexpr std::int64_t kMostProbes = 120;  // the kernel's limit is 127
 
 using Config = std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)>;
 
-// UCX's process-wide state is not safe against two ucp_init() at once (ranks as threads do that).
+// UCX's process-wide state does not allow two concurrent calls of ucp_init(), which ranks in threads would make.
 std::mutex& init_mutex() {
   static std::mutex m;
   return m;
 }
 
-// A library prints nothing: UCX writes "diag" and "error" lines to stdout when a peer dies. UCX's variables, where the
-// user set them, stay in force.
+// A library must not print. UCX prints "diag" and "error" lines to stdout when a peer dies. A log level that the user
+// set in UCX's variables stays.
 void quieten() {
   if (ucs_global_opts.log_component.log_level == UCS_LOG_LEVEL_WARN)
     ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_FATAL;
 }
 
-// A library leaves the process' signals alone. UCX puts handlers on SIGHUP and on SIGSEGV and its like when it is
-// loaded; the handlers from before, such as faulthandler's, come back when tithe is loaded, which is right behind UCX,
-// on which it depends. UCX's variables, where the user set them, stay in force.
+// A library must not change the process' signal handlers. UCX installs handlers for SIGHUP, SIGSEGV and similar signals
+// when it is loaded. tithe depends on UCX, so it is loaded right after UCX, and then restores the earlier handlers,
+// such as those of faulthandler. If the user set UCX's variables for this, they stay in force.
 [[gnu::constructor]] void give_signals_back() {
   const auto log_level = std::exchange(ucs_global_opts.log_component.log_level, UCS_LOG_LEVEL_FATAL);
   if (ucs_global_opts.handle_errors == UCS_BIT(UCS_HANDLE_ERROR_BACKTRACE) &&  // the default
@@ -56,8 +58,8 @@ void quieten() {
   ucs_global_opts.log_component.log_level = log_level;
 }
 
-// True if process_vm_readv() works here: seccomp filters may forbid it, and Yama's ptrace_scope from 2 on (at 1,
-// UCX allows its own processes).
+// True if process_vm_readv() works here. A seccomp filter may forbid it, and so does Yama's ptrace_scope from 2 on. At
+// 1, UCX permits it for its own processes.
 bool can_read_other_processes() {
   char from = 'x', to = 0;
   const iovec local{.iov_base = &to, .iov_len = 1}, remote{.iov_base = &from, .iov_len = 1};
@@ -66,7 +68,7 @@ bool can_read_other_processes() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 && scope < 2;
 }
 
-// The lines that one of UCX's functions prints.
+// The lines that a printing function of UCX writes.
 template <typename Print>
 std::vector<std::string> lines_of(const Print& print) {
   char* text = nullptr;
@@ -82,7 +84,7 @@ std::vector<std::string> lines_of(const Print& print) {
   return lines;
 }
 
-// The value of a variable such as "UCX_TLS" in UCX's configuration, with what the environment says.
+// The value of a variable such as "UCX_TLS" in UCX's configuration, which includes the environment.
 std::string value_of(const ucp_config_t* config, std::string_view variable) {
   for (const std::string& line :
        lines_of([&](FILE* stream) { ucp_config_print(config, stream, nullptr, UCS_CONFIG_PRINT_CONFIG); }))
@@ -117,7 +119,7 @@ constexpr ucp_params_t kParams = [] {
   return params;
 }();
 
-// The ways that UCX would find if it were told nothing: a user may choose from these.
+// The transports and devices that UCX finds without any restriction, to choose from.
 std::string ways_here() {
   ucp_config_t* raw = nullptr;
   if (ucp_config_read(nullptr, nullptr, &raw) != UCS_OK) return {};
@@ -132,7 +134,7 @@ std::string ways_here() {
   return text;
 }
 
-// Why a context cannot be had: what was asked for, who asked, and what there is.
+// Explains why UCX opened no context: the requested values, their origin, and the available ones.
 Status no_context(const ucp_config_t* config, const Options& options, ucs_status_t status) {
   const auto asked = [&](const char* variable, const std::string& passed) {
     if (!passed.empty()) return fmt::format("{}={} (as passed)", variable, passed);
@@ -159,7 +161,7 @@ Status modify(ucp_config_t* config, const char* key, const std::string& value) {
 
 Status how_it_ended(ucs_status_t status) {
   switch (status) {
-    case UCS_ERR_ENDPOINT_TIMEOUT:  // also where it was reset: UCX over TCP does not tell them apart
+    case UCS_ERR_ENDPOINT_TIMEOUT:  // also after a reset: UCX over TCP does not distinguish them
       return {Code::kTimeout, "its connection broke or reached a timeout"};
     case UCS_ERR_CONNECTION_RESET:
       return {Code::kPeerLost, "its connection was reset"};
@@ -183,7 +185,7 @@ Result<std::unique_ptr<Worker>> Worker::open(const Options& options, std::chrono
 }
 
 Status Worker::start(const Options& options, std::chrono::milliseconds silence, int world) {
-  TITHE_TRY(Sockets::usable());  // in a child of fork() the mutex may be locked for good
+  TITHE_TRY(Sockets::usable());  // in a child of fork() the mutex may stay locked forever
   const std::lock_guard lock(init_mutex());
   TITHE_TRY(check_descriptors(world));
   quieten();
@@ -193,40 +195,40 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   const Config config(raw, ucp_config_release);
   if (!options.transports.empty()) TITHE_TRY(modify(raw, "TLS", options.transports));
   if (!options.devices.empty()) TITHE_TRY(modify(raw, "NET_DEVICES", options.devices));
-  // UCX's own message over a connection without traffic; its default is every 20 s. Over TCP nothing comes of it before
-  // the kernel has sent it again for a quarter of an hour: a link that is cut is the session's to judge.
+  // The interval of UCX's keep-alive messages; the default is 20 s. Over TCP a failed keep-alive is reported only after
+  // the kernel has retransmitted it for a quarter of an hour, so the session itself must detect a cut link.
   TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));
-  // A rank that does not poll sends no such message, and there the kernel asks, each second or so; UCX would have it
-  // give up after 28 s, however long the session waits.
+  // A rank that does not poll sends no keep-alive message. For it the kernel probes the connection about every second.
+  // UCX would make the kernel give up after 28 s, whatever `silence` is.
   const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
   const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
-  // UCX 1.13 connects a second time by a call that blocks, for two minutes where the link is cut.
+  // UCX 1.13 retries a connection with a blocking call, which takes two minutes on a cut link.
   TITHE_TRY(modify(raw, "MAX_CONN_RETRIES", "1"));
   TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
-  TITHE_TRY(
-      modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));  // UCX cuts off what is below a second
+  // UCX drops the part below a second.
+  TITHE_TRY(modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));
   const KeepAlive keep_alive{.idle = 1,
                              .interval = static_cast<int>(interval),
                              .probes = static_cast<int>((probes + interval - 1) / interval)};
   TITHE_TRY(modify(raw, "KEEPCNT", fmt::format("{}", keep_alive.probes)));
-  // Where peers may fail, UCX 1.13 takes shared memory only if told so. It is worth it together with CMA, by
-  // which the receiver copies straight from the sender; shared memory alone moves large messages in pieces of
-  // 8 KiB, several times slower than TCP between processes that sleep while they wait.
+  // With error handling enabled, UCX 1.13 uses shared memory only if MM_ERROR_HANDLING is set. Shared memory pays off
+  // only together with CMA, by which the receiver copies straight from the sender's memory. Without CMA, large messages
+  // move in pieces of 8 KiB, several times slower than TCP between processes that sleep while they wait.
   shares_memory_ = can_read_other_processes() && value_of(raw, "UCX_TLS") != "tcp";
   if (can_read_other_processes()) {
     TITHE_TRY(modify(raw, "MM_ERROR_HANDLING", "y"));
     TITHE_TRY(modify(raw, "MEMORY_INVALIDATE", "y"));
-    TITHE_TRY(
-        modify(raw, "MM_FIFO_SIZE", "512"));  // a full queue makes its senders spin; UCX's default is 64
-    // Segments of System V shared memory outlive a process that is killed.
+    // A full queue makes its senders spin; UCX's default is 64.
+    TITHE_TRY(modify(raw, "MM_FIFO_SIZE", "512"));
+    // System V shared memory segments outlive a killed process, so that transport is excluded.
     if (options.transports.empty() && value_of(raw, "UCX_TLS") == "all")
       TITHE_TRY(modify(raw, "TLS", "^sysv"));
   }
 
-  // Before a long message UCX asks its receiver. Over TCP question and answer wait behind what travels the other
-  // way, so two ranks that send to each other take turns: 1.1 to 1.4 times the time on links of 1 Gbit/s. It saves
-  // nothing there either. Through memory of this machine it does, so that stays: asking has to be 20 times as fast as
-  // not asking, which it is nowhere else. RDMA keeps UCX's own rule.
+  // The rendezvous protocol of UCX asks the receiver before a long message. Over TCP the question and the answer queue
+  // behind the traffic in the other direction, so two ranks that send to each other alternate, which takes 1.1 to 1.4
+  // times as long on links of 1 Gbit/s and saves nothing. Over shared memory the protocol saves a copy. With 95 %, UCX
+  // chooses it only where it is 20 times as fast, which is the case only over shared memory. RDMA keeps UCX's own rule.
   const std::string percent = value_of(raw, "UCX_RNDV_PERF_DIFF");
   const bool said = std::strtod(percent.c_str(), nullptr) != 1 || value_of(raw, "UCX_RNDV_THRESH") != "auto";
   if (!said) TITHE_TRY(modify(raw, "RNDV_PERF_DIFF", "95.0"));
@@ -278,7 +280,7 @@ std::vector<std::string> Worker::ways() const { return ways_of(context_); }
 
 bool Worker::progress() {
   bool any = false;
-  // Bounded, so that a fast sender cannot keep the caller here for ever.
+  // Bounded, so that a fast sender cannot keep the caller here forever.
   for (int i = 0; i < 1000 && ucp_worker_progress(worker_) != 0; ++i) any = true;
   if (any) guard_.moved();
   return any;
@@ -291,7 +293,7 @@ bool Worker::take_wake() {
 
 bool Worker::wait(std::chrono::nanoseconds most, int also) {
   if (take_wake()) return true;
-  if (ucp_worker_arm(worker_) != UCS_OK) {  // busy: there is something to progress
+  if (ucp_worker_arm(worker_) != UCS_OK) {  // busy: events are pending
     guard_.woken_for_nothing();
     return false;
   }
@@ -300,8 +302,8 @@ bool Worker::wait(std::chrono::nanoseconds most, int also) {
   pollfd fds[] = {{.fd = events_, .events = POLLIN, .revents = 0},
                   {.fd = wake_.get(), .events = POLLIN, .revents = 0},
                   {.fd = also, .events = POLLIN, .revents = 0}};
-  const bool early =
-      ppoll(fds, 3, &limit, nullptr) > 0;  // an interrupted wait counts as one that found nothing
+  // An interrupted wait counts as one that found nothing.
+  const bool early = ppoll(fds, 3, &limit, nullptr) > 0;
   if (take_wake()) return true;
   if (early)
     guard_.woken_for_nothing();
@@ -312,7 +314,8 @@ bool Worker::wait(std::chrono::nanoseconds most, int also) {
 
 void Worker::wake() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);  // fails only when already set
+  // fails only if the event is already set
+  [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
 }
 
 }  // namespace tithe::ucx

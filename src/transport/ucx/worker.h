@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One UCX context and worker, with what waiting without spinning needs: the worker's event descriptor
-// and one of our own for wake().
+// A UCX context and worker that can wait without spinning, on UCX's event descriptor and on an eventfd for wake().
 #include <ucp/api/ucp.h>
 
 #include <chrono>
@@ -28,19 +27,19 @@ class Worker {
   ucp_worker_h handle() const { return worker_; }
   Result<std::vector<std::uint8_t>> address() const;
 
-  std::vector<std::string> ways()
-      const;  // transports and devices that it may use: "tcp/eth0"; itself left out
+  // The transports and devices that UCX may use, such as "tcp/eth0", without "self".
+  std::vector<std::string> ways() const;
 
-  // True if it may reach ranks of this machine through memory; else only through a network.
+  // True if UCX may reach ranks of this machine through memory; false if only through a network.
   bool shares_memory() const { return shares_memory_; }
 
-  // Progresses until UCX has nothing more to do; false if there was nothing at all.
+  // Runs UCX until it has nothing more to do; false if it had nothing at all.
   bool progress();
-  // Blocks until UCX has something to do, `also` can be read, wake() was called or the time is over. True if
-  // woken by wake(), also by one that came before the wait.
+  // Blocks until UCX has work, `also` is readable, wake() is called or the time is over. Returns true if wake() was
+  // called, even before the wait.
   bool wait(std::chrono::nanoseconds most, int also);
   void wake();  // from any thread
-  // Connections stand: programs that this process starts do not get them.
+  // Call once all connections exist: programs started by this process do not inherit them.
   void connected() { sockets_->close_on_exec(); }
   std::vector<std::string> messages() { return guard_.messages(); }
 
@@ -51,14 +50,14 @@ class Worker {
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
-  int events_ = -1;  // UCX's descriptor, readable when there is something to progress; owned by the worker
+  int events_ = -1;  // UCX's event descriptor, owned by the worker; readable when there is work
   UniqueFd wake_;    // eventfd
   SpinGuard guard_;
   std::unique_ptr<Sockets> sockets_;
   bool shares_memory_ = false;
 };
 
-// The way a connection ended: kPeerLost, or kTimeout where nothing says that the peer has ended.
+// Why a connection ended: kTimeout if UCX reports a timeout, else kPeerLost.
 Status how_it_ended(ucs_status_t status);
 Status ucx_error(std::string_view doing, ucs_status_t status, std::string_view more = {});  // kIo
 
