@@ -17,10 +17,10 @@
 namespace tithe::engine {
 namespace {
 
-constexpr std::string_view kAuto = "auto";  // of strategies
+constexpr std::string_view kAuto = "auto";  // as a strategy
 constexpr std::string_view kWithChoices = " with choices ";
 
-// "fp8 with choices X" as "fp8" and "X".
+// Splits "fp8 with choices X" into "fp8" and "X".
 std::pair<std::string_view, std::string_view> split(std::string_view text,
                                                     std::string_view mark = kWithChoices) {
   const std::size_t at = text.find(mark);
@@ -41,7 +41,7 @@ Result<const Strategy*> strategy_of(const SessionOptions& options) {
                 fmt::format("unknown strategy '{}': {}", options.strategy, suggest(options.strategy, known)));
 }
 
-// It decides on all that these would say.
+// Codec auto decides everything that these options would set.
 Status check_automatic(const SessionOptions& options) {
   if (options.rules || !options.choices.empty())
     return {Code::kInvalid,
@@ -60,7 +60,7 @@ Status check_automatic(const SessionOptions& options) {
   return {};
 }
 
-// Ranks of one host add up what they send each other, before the codec between hosts sees it.
+// Ranks of one host add their values before the codec between hosts encodes the sum.
 Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_shared) {
   if (strategy.between == nullptr) {
     if (!c.inside) return {};
@@ -88,7 +88,7 @@ Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_sh
   return {};
 }
 
-// Servers have no values; their residuals are sent with their sums.
+// Servers have no gradients; their residuals are sent with their sums.
 Status check_servers(const Choice& c) {
   if (c.strategy != nullptr && !c.strategy->serves)
     return {Code::kInvalid,
@@ -102,7 +102,7 @@ Status check_servers(const Choice& c) {
   return {};
 }
 
-// The momentum that all tensors have, as small ones have it; nullptr: none.
+// The momentum that all tensors share, taken from the choice for small tensors; nullptr: none.
 const FeedbackPolicy* momentum_of(const Choices& choices) {
   const FeedbackPolicy& policy = choices.all()[choices.rules().size()].spec.feedback;
   return policy.kind == Feedback::kMomentum ? &policy : nullptr;
@@ -221,7 +221,7 @@ Status check_plain(const Choices& choices, bool automatic) {
   return {};
 }
 
-// ---- What ranks show each other
+// ---- Texts that ranks compare
 
 std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic,
                       Cover checksum, std::string_view ranks) {
@@ -321,7 +321,7 @@ Result<Choices> choices_in(std::string_view saved, const Usual& usual) {
   return choices_of(std::move(*parsed), usual);
 }
 
-// ---- For people
+// ---- Descriptions for users
 
 std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices) {
   std::string out = to_string(plan);
@@ -341,7 +341,7 @@ std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, cons
   return out;
 }
 
-// ---- Which rules were met
+// ---- Rules in use
 
 void RulesUsed::add(const Choices& choices, std::span<const Tensor> bucket) {
   for (const Tensor& t : bucket) add(choices, t.key, t.n);
@@ -358,7 +358,7 @@ Status RulesUsed::check(const Choices& choices) const {
     const Rule& rule = choices.rules()[i];
     if (used_[i] || !names_one_key(rule.match)) continue;
     const std::string_view key = key_named(rule.match);
-    if (keys_.contains(key)) continue;  // an earlier rule took it, or its size
+    if (keys_.contains(key)) continue;  // an earlier rule matched it, or the rule's size limits excluded it
     const std::vector<std::string_view> known(keys_.begin(), keys_.end());
     const std::string_view near = nearest_name(key, known);
     return {

@@ -16,7 +16,7 @@ constexpr int kNice = 10;
 
 void make_way() {
 #ifdef __linux__
-  // a thread id: sets the priority of this thread only
+  // A thread id: sets the priority of this thread only.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
 #endif
 }

@@ -9,7 +9,7 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::size_t kMostContexts = 1 << 16;
-// entries beyond are ignored, which bounds the memory per peer
+// Entries beyond are ignored, which bounds the memory per peer.
 constexpr std::uint32_t kMostPlaces = 1 << 16;
 constexpr std::uint64_t kEnd = 0;
 

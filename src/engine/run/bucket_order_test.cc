@@ -113,7 +113,7 @@ TEST(BucketOrder, any_difference_is_found_by_all_ranks_alike) {
     do round[odd] = drawn();
     while (round[odd] == round[odd == 0 ? 1 : 0]);
     world.play(round);
-    // of two ranks, rank 0's buckets define the round
+    // Of two ranks, rank 0's buckets define the round.
     const Rank named = ranks == 2 ? 1 : static_cast<Rank>(odd);
     for (int r = 0; r < ranks; ++r) {
       const Status& s = world.found(static_cast<std::size_t>(r));

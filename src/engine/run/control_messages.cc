@@ -141,7 +141,7 @@ void Runner::take_card(Rank peer, Card& card) {
 
 void Runner::take_announcement(Rank peer, const Announcement& announcement) {
   if (!shutdown_.open()) return;
-  // the peer needs this rank's done message for the previous round first
+  // The peer needs this rank's done message for the previous round first.
   if (announcement.ended > rounds_.ended())
     return fail({Finding::kAccused,
                  {Code::kCorrupt,

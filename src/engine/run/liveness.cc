@@ -144,7 +144,7 @@ Report Liveness::report_to(Rank peer, std::uint32_t number) {
   await();
   for (const bool must_send : {true, false}) {
     for (Rank k = 0; k < member_.world && r.waits_for == Status::kNoPeer; ++k) {
-      // the receiver of the report is checked first
+      // The receiver of the report is checked first.
       const Rank q = k == 0 ? peer : (k <= peer ? k - 1 : k);
       const Awaited& a = awaited_[static_cast<std::size_t>(q)];
       if (must_send ? a.must_send : a.takes) r.waits_for = q;

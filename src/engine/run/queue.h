@@ -5,9 +5,11 @@
 //
 //   free      a step is ready when its part has begun and the steps that it waits for have run; jobs do not wait for
 //             each other
-//   ordered   sends to one peer on one channel become ready in the order of the graph: each waits for the previous
-//   one first     ready.h orders the ready steps, whichever became ready first several   light steps are taken
-//   several at a time, under one lock acquisition steady    after add(), the rounds of a job allocate nothing
+//   ordered   sends to one peer on one channel become ready in the order of the graph: each waits for the one
+//             before
+//   first     ready.h orders the ready steps, whichever became ready first
+//   several   light steps are taken several at a time, under one lock acquisition
+//   steady    after add(), the rounds of a job allocate nothing
 #include <span>
 #include <vector>
 

@@ -87,7 +87,7 @@ std::vector<TraceEvent> Recorder::take_trace() {
 }
 
 void Recorder::keep() {
-  // the system maps the pages as they fill
+  // The system maps the pages as they fill.
   for (const auto& lane : lanes_) lane->first.reserve(kKeptEvents);
   kept_on_ = true;
 }

@@ -15,15 +15,13 @@
 //             batch wakes the communication lane once
 //
 // Threads  one communication lane (the only user of the transport), the compute lanes, and callers in start(),
-// wait(),
-//          poll() and agree().
+//          wait(), poll() and agree().
 // Locks    mutex_ guards all members except the recorder's sums and events, which belong to the lanes. The lock order
 //          is Session's commit_mutex_, Session's mutex_, this mutex_. The runner unlocks it while steps run, while
 //          the transport polls or accepts messages, while it calls `interrupted`, and before it wakes a thread. The
 //          transport has its own locks and never calls back.
 // Owners   the queue owns the jobs; a job owns its unit and frames. The transport borrows frames until it completes
-// an
-//          operation, so it is destroyed before the jobs.
+//          an operation, so it is destroyed before the jobs.
 // Failure  fail() is the only entry. It drops all steps that have not begun. Running steps end, and their results are
 //          ignored. Then the communication lane runs the shutdown (shutdown.h), and all callers get its verdict.
 //
@@ -273,7 +271,7 @@ class Runner {
   std::uint64_t away_ns_ = 0;  // for this rank's next done message
   std::uint64_t due_ = 0;      // 1 + the ended rounds at the last call of the proxy
   Instant free_since_ = {};    // the end of the last round
-  // since then, enough others have begun a round that this rank has not
+  // Since then, enough others have begun a round that this rank has not.
   std::optional<Instant> late_since_;
   BackgroundTasks background_;
   std::vector<std::thread> threads_;

@@ -3,8 +3,7 @@
 // Shutdown ends a session: ranks exchange failure reports and derive the same verdict on the failed rank. shutdown.cc
 // documents the rule. A Shutdown owns the session's state, the failure reports by rank, and the verdict.
 //
-//   kOpen -> begin() -> kInProgress: nothing new starts, ranks exchange reports -> finish() -> kOver: verdict is
-//   final
+//   kOpen -> begin() -> kInProgress: nothing new starts, ranks exchange reports -> finish() -> kOver: verdict is final
 //
 // Plain data, under the runner's mutex; tell() and finish() on the communication lane. Once per session.
 #include <deque>
