@@ -15,7 +15,7 @@ std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Pla
       ++count;
       floats = floats && tensors[k].dtype == DType::kF32;
     });
-    // The ranges of other owners stay as they are, so nothing works in place on them.
+    // In a reduce-scatter the ranges of other owners must stay unchanged, so nothing may work on them in place.
     const FeedbackPolicy& policy = p.spec.feedback;
     const bool works_on_others =
         plan.kind == RoundKind::kReduceScatter && (p.strategy->sums_on_the_way || policy.clip > 0 ||
@@ -68,7 +68,7 @@ std::vector<Tensor> PartValues::bucket() const {
   return out;
 }
 
-// body(tensor, values to skip of it, where in the run, how many)
+// Calls body(tensor, offset in the tensor, address in the run, count) for each share of the values.
 template <typename Body>
 void PartValues::each_share(const Run& run, std::size_t first, std::size_t n, Body body) const {
   const std::size_t begin = run.slice.first + first, end = begin + n;

@@ -100,7 +100,7 @@ void Unit::use_ratio(double ratio) {
 
 void Unit::touch(std::span<const Tensor> bucket) {
   frames_.touch();
-  // The communication lane runs little, so it touches little of its own.
+  // The communication lane runs few steps, so its scratch memory is not touched.
   for (int lane = 0; lane < std::max(1, member_.workers - 1); ++lane)
     engine::touch(scratch_[static_cast<std::size_t>(lane)], program_.scratch_bytes);
   if (std::ranges::all_of(bucket, [](const Tensor& t) { return t.data != nullptr || t.n == 0; }))
