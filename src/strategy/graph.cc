@@ -7,7 +7,8 @@
 namespace tithe {
 namespace {
 
-// The first of nodes that are named twice stays. A merge of all ranks' frames has as many as there are ranks.
+// Removes repeated nodes and keeps the first of each. A merge of all ranks' frames has up to N nodes, so long lists
+// use a set.
 void once_each(std::vector<int>& nodes) {
   constexpr std::size_t kFew = 16;
   if (nodes.size() <= kFew) {

@@ -100,7 +100,7 @@ struct Level {
 };
 
 // This rank's contribution to a chunk: its index among the ranks that may lead the chunk, and the number of payloads
-// in the chunk's result. These ranks have values and encode the chunk for ranks of other hosts.
+// in the chunk's result. A rank may lead a chunk if it has values and encodes the chunk for ranks of other hosts.
 struct Contribution {
   int at = -1;  // -1: not among them
   int of = 1;

@@ -52,9 +52,8 @@ struct ChunkState {
   bool poisoned = false;          // a frame of it was flagged as not finite
   bool present = false;           // leader law: a payload has arrived
   std::size_t own_bytes = 0;      // of the own payload, after it was made
-  std::optional<std::uint64_t> checksum =
-      // Of the outgoing frame, if merging has computed it.
-      {};
+  // Of the outgoing frame, if merging has computed it.
+  std::optional<std::uint64_t> checksum = {};
   ByteView context;
 };
 
