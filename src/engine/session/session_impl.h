@@ -195,8 +195,8 @@ class Session::Impl {
 
   std::mutex commit_mutex_;   // taken before mutex_
   mutable std::mutex mutex_;  // guards all members below; the runner has its own
-  std::string link_ =
-      options_.link;  // the link for the choices; restore() replaces it unless the user gave it
+  // The link for the choices; restore() replaces it unless the user gave it.
+  std::string link_ = options_.link;
   Schedule schedule_;
   feedback::ResidualStore store_;
   std::shared_ptr<const Choices> choices_;  // of the next round
