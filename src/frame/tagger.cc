@@ -39,7 +39,7 @@ Tag Tagger::tag(std::uint32_t source, std::uint64_t number, std::initializer_lis
                       OSSL_PARAM_construct_end()};
   done = done && EVP_CIPHER_CTX_get_params(context_.get(), get) == 1;
   TITHE_ASSERT(done);
-  // On failure, a random tag, which no rank accepts and nobody can predict.
+  // On failure, a random tag: no rank accepts it, and an attacker cannot predict it.
   if (!done) static_cast<void>(fill_random(out));
   return out;
 }

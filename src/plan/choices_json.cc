@@ -22,7 +22,7 @@ constexpr int kVersion = 1;
 constexpr std::size_t kMostQuoted = 300;
 constexpr std::size_t kMostJsonMessage = 2000;
 constexpr std::size_t kMostText = 4096;  // of a key, a group or a reason
-constexpr double kBytesPerValue = 4;     // a size in bytes counts fp32 values, whatever the tensor's type
+constexpr double kBytesPerValue = 4;     // a size in bytes counts fp32 values, for all types of tensors
 constexpr std::string_view kFields[] = {"match",       "size",     "codec", "inside", "strategy",
                                         "part_values", "priority", "group", "why"};
 

@@ -188,7 +188,7 @@ struct Traits {
   // together or combined into one, give the sum of the single decodes only up to rounding: at most 2^-20 of the sum of
   // their largest magnitudes.
   bool adds_transformed = false;
-  // A payload counts as one rank, whatever its values are: a rank without gradients must not make one.
+  // A payload counts as one rank, with any values: a rank without gradients must not send one.
   bool votes = false;
   // c in |x - C(x)|^2 <= c |x|^2, in expectation if C is random, for x well inside the range of normal floats. nullptr:
   // 1. With c below 1 feedback converges (Stich et al., NeurIPS 2018).
@@ -202,7 +202,7 @@ struct Traits {
 
 struct Codec {
   std::string_view name;
-  std::string_view doc;  // one line: what it sends, and its source
+  std::string_view doc;  // one line: the payload, and the source
   std::span<const ParamSpec> params;
   std::span<const Phase> phases;
   Traits traits;

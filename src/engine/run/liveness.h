@@ -38,10 +38,10 @@ class Liveness {
   std::vector<Rank> unheard() const;  // peers that have not answered for half a timeout
 
  private:
-  // What this rank awaits from another rank, and since when.
+  // The messages that this rank awaits from another rank, and since when.
   struct Awaited {
     bool must_send = false;  // the peer must send a message
-    bool says = false;       // a control message is among them
+    bool says = false;       // a control message is one of them
     bool takes = false;      // a message of this rank to the peer is in flight
     Instant since = {};
   };

@@ -22,7 +22,7 @@
 // it (program.h, "Window"). A rank posts all receives of a part when it begins the part, and the receives stay
 // posted. So a frame in flight to a rank that has begun its part arrives, and its window opens again. A frame can
 // block only if its receiver has not begun the part. Suppose that a frame blocks for ever, and take the first part,
-// in that order, of which a frame is missing on any rank. All earlier parts are complete on all ranks. So every rank
+// in that order, that misses a frame on any rank. All earlier parts are complete on all ranks. So every rank
 // was able to begin this part (a caller waits only for earlier buckets) and has posted its receives. No rank has a
 // frame of an earlier part in flight. So every rank sends a frame of this part as soon as it is ready: the promise
 // "first" applies if the window is full of later parts, and frames of this part arrive. Then the part continues as

@@ -10,7 +10,7 @@
 //      it, and its first uncommitted round. A rank that receives a report fails too, and repeats the finding.
 //   2. It waits for the report of every rank from which any rank still receives, or for the end of the grace period.
 //      Ranks relay reports to ranks that receive nothing from the author. Without relays, the two ends of a cut link
-//      would name each other, and all other ranks would name nobody.
+//      would name each other, and all other ranks would name no rank.
 //   3. The verdict is a function of the reports. An observed failure (wrong bytes, a leave, a connection that the
 //      transport saw end) precedes silence, silence precedes idleness, and idleness precedes a stuck link.
 //   4. Silence is decided by count: the rank that is silent to most ranks is named. A rank to which several ranks
@@ -20,7 +20,7 @@
 // unsent frames. A cancelled frame keeps its place on its channel (Transport, in_place). A frame that was not given
 // to the transport is the last of its channel, because sends on one channel wait for each other. So a correct rank
 // never sends a frame in the place of another; a rank that swaps frames is blamed like a rank that changes them. A
-// receive whose message was cancelled blames nobody: the sender's report follows on the control channel, or the
+// receive whose message was cancelled blames no rank: the sender's report follows on the control channel, or the
 // sender is lost.
 // The failed round is the first that no reporting rank has committed. A rank that has completed its work for a round
 // commits or drops it as another rank's report says. The report says whether the round was finite, because the done

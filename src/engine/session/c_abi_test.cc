@@ -166,7 +166,7 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
     ASSERT_EQ(tithe_commit(ranks[r], &error), TITHE_OK) << error.what;
     EXPECT_EQ(tithe_poll(ranks[r], ticket, nullptr, &error), TITHE_INVALID);
     if (r == 1) return tithe_session_close(ranks[1]);
-    // Otherwise it knows of the loss already.
+    // The call fails if the rank has already seen the loss.
     if (tithe_sync(ranks[0], slices, 1, &ticket, &error) == TITHE_OK) {
       EXPECT_EQ(programs[0].next(), std::pair(ticket, static_cast<int>(TITHE_PEER_LOST)));
     }

@@ -9,7 +9,7 @@ namespace tithe {
 namespace {
 
 constexpr std::uint64_t kRoundsToLook = 64;
-constexpr std::size_t kMostLines = 1000;  // messages that nobody has fetched
+constexpr std::size_t kMostLines = 1000;  // the maximum number of messages that were not fetched
 
 }  // namespace
 

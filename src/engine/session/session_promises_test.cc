@@ -178,8 +178,8 @@ TEST(Session, commit_leaves_its_word) {
       std::vector<Named> bucket = {{"w", wave(300, r, 0)}};
       ASSERT_TRUE(round_of(ranks[r], bucket).ok());  // includes the cards of the layout
       ASSERT_TRUE(sync_and_wait(ranks[r], bucket).ok());
-      // The last rank to end its work knows immediately that all have ended. It must wait until its own done message
-      // is sent.
+      // The last rank to end its work sees immediately that all ranks have ended. commit() must wait until this
+      // rank's own done message is sent.
       if (r == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
       const int before = taken;
       ASSERT_TRUE(ranks[r].commit().ok());

@@ -173,7 +173,7 @@ TEST(Session, asked) {
       EXPECT_TRUE(*ranks[r].poll(*ticket)) << "a ticket of a committed round is done";
       if (r == 1) return ranks[1].cancel();
       const Result<Ticket> lost = hand_over(ranks[0], "u", other);
-      if (!lost.ok()) return;  // it knows of the departure already
+      if (!lost.ok()) return;  // the rank has already seen the departure
       Result<bool> never = false;
       while (never.ok() && !*never) never = ranks[0].poll(*lost);
       EXPECT_EQ(never.status().code(), Code::kPeerLost) << text(never.status());
