@@ -142,6 +142,7 @@ void write(const ResidualStore& store, ArchiveWriter& out, bool residuals) {
   }
 }
 
+// Reads the fields in the order of write(). Keys must ascend, so no key occurs twice.
 Status read(ArchiveReader& in, ResidualStore::Map& saved) {
   const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
   const auto keys = in.number<std::uint64_t>();

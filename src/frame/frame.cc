@@ -278,6 +278,8 @@ Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::siz
   return {};
 }
 
+// Without kFlagConcat, the payload is the only part. With kFlagConcat, it is the lengths of the parts (u64 each),
+// then the parts.
 Status split_parts(const ParsedFrame& frame, std::span<ByteView> out) {
   const FrameHeader& h = frame.header;
   if ((h.flags & (kFlagNonFinite | kFlagEmpty)) != 0)

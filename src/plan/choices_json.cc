@@ -178,6 +178,8 @@ Status read_short(Rule& rule, const std::string& takes, const Json& value) {
   return read_field(rule, "codec", value);
 }
 
+// Two forms: {"version": 1, "rules": [...]}, or short: {"*.bias": "fp32"}. An error names the rule by its number and
+// by the tensors that it selects.
 Result<std::vector<Rule>> read_all(const Json& root) {
   if (!root.is_object())
     return wrong(R"(must be an object: {"version": 1, "rules": [...]}, or short {"*.bias": "fp32"})");

@@ -173,6 +173,9 @@ Status check_kind(const Plan& plan) {
   return {};
 }
 
+// The parts cover the tensors in plan order, without gaps. A tensor outside of a group gets parts of its own.
+// Consecutive tensors of a group share a part until it has part_values values. The strategy of a shared part depends
+// on its final size, so the hosts are resolved at the end.
 Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices, RoundKind kind) {
   std::vector<Chosen> chosen;
   for (const PlanTensor& t : bucket)

@@ -32,6 +32,7 @@ double fourth_root(double x) { return std::sqrt(std::sqrt(x)); }
 
 }  // namespace
 
+// Items are joined by '+'; each is a word or word:number, and sets one field. A word may occur once.
 Result<Schedule> Schedule::parse(std::string_view text, const Spec& spec) {
   Schedule out;
   if (text.empty() || text == "none") return out;

@@ -38,6 +38,8 @@ void Graph::edge(int from, int to) {
   if (from >= 0) nodes_[static_cast<std::size_t>(to)].after.push_back(from);
 }
 
+// The edges of a chunk: a reader runs after the last writer; a writer runs after the last writer and after all
+// readers since.
 void Graph::read(Chunk c, int node) {
   TITHE_ASSERT(c >= 0 && c < chunks_);
   Use& use = use_[static_cast<std::size_t>(c)];

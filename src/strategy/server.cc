@@ -95,6 +95,9 @@ double leave_apart(const Place& p, const std::vector<Rank>& ranks, int joined) {
   return frames / p.servers;
 }
 
+// Without separate servers, each of N ranks owns 1/N of the values: a rank sends N - 1 shares of 1/N to the owners,
+// and N - 1 copies of its result. With S servers, a worker sends 1/S to each server, and a server sends its result of
+// size 1/S to all other ranks. Under the concat law a result has the payloads of all contributing ranks.
 StrategyCost cost(const Place& p) {
   const int others = p.world - 1;
   if (p.servers > 0) {

@@ -54,6 +54,8 @@ int ranks_from(Rank r, int world) {  // the number of ranks in the subtree of r
   return n;
 }
 
+// A rank sends one frame to its parent and one to each child. Under the concat law, the frame to the parent has the
+// payloads of the rank's subtree, and a frame to a child has the payloads of all ranks.
 StrategyCost cost(const Place& p) {
   const int depth = std::bit_width(static_cast<unsigned>(p.world)) - 1;
   int frames = 0;

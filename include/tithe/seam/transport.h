@@ -13,11 +13,11 @@
 //   apart       operations with other peers continue
 //   counted     the bytes of a long message count as received before its last byte arrives
 //   quiet       it starts no thread and prints nothing
-//   hosts       ranks that share a machine and its links share a host, if the transport has that information; the same on all ranks
+//   hosts       ranks that share a machine and its links share a host, if known; the same on all ranks
 //   link_rate   comes from the drivers of all ranks' interfaces, not from a measurement; the same on all ranks
 //   windowed    after window(bytes), a send of more than 4096 bytes completes only once its receive was posted and all
 //               of it except at most `bytes` + 64 KB has arrived at the peer's machine
-//   cores       cores() returns how many ranks share the cores that this process may use, if the transport has that information
+//   cores       cores() returns how many ranks share the cores that this process may use, if known
 //   its_clock   time passes as now() says: a simulated transport has its own clock
 // Only one thread at a time may call a transport; any thread may call wake(), messages() and now().
 #include <chrono>

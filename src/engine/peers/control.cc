@@ -42,6 +42,7 @@ class Writer {
   std::size_t at_ = kFrameHeaderBytes;
 };
 
+// Reads fields in order. If a field does not fit, whole() returns false from then on.
 class Reader {
  public:
   explicit Reader(ByteView in) : in_(in) {}
@@ -74,6 +75,8 @@ class Reader {
   bool whole_ = true;
 };
 
+// Writes the header of a message whose fields are in place, and a tag if the job has a key. Returns the message's
+// size.
 std::size_t seal(ControlKind kind, const ControlIdentity& identity, std::size_t bytes, Bytes out) {
   const FrameHeader h{.tensor = kControlTensor,
                       .phase = static_cast<std::uint8_t>(kind),

@@ -143,6 +143,7 @@ std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch) {
 
 bool automatic(const SessionOptions& options) { return !options.spec && is_auto(options.codec); }
 
+// The rules come from codec auto, else from options.rules, else from options.choices.
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts) {
   const Result<Spec> spec = spec_of(options);
   if (!spec.ok()) return spec.status();
@@ -248,6 +249,8 @@ std::string strategy_text(const Choices& choices) {
                                          : "");
 }
 
+// A card's text has the codec, the members, the resumed states and the rules. Names the first difference in the order
+// members, states, codec, rules, because a difference of members or states also changes the text before the rules.
 std::string card_difference(std::string_view is, std::string_view should) {
   auto [codec, mine] = split(is);
   auto [other_codec, theirs] = split(should);

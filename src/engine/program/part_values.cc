@@ -6,6 +6,8 @@
 
 namespace tithe::engine {
 
+// True for a part that may need staging memory: several tensors, tensors other than fp32, or work that would change
+// the ranges of other owners.
 std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Plan& plan) {
   std::vector<bool> out;
   for (const Part& p : plan.parts) {
@@ -42,6 +44,8 @@ PartValues::PartValues(std::span<const TensorLayout> tensors, const Plan& plan, 
   }
 }
 
+// A part's values are used in place if its tensors are fp32 and adjacent in memory in this round. All others are
+// staged.
 void PartValues::begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewhere) {
   for (std::size_t k = 0; k < tensors_.size(); ++k) bucket_[k] = bucket[tensors_[k].index];
   for (std::size_t p = 0; p < runs_.size(); ++p) {

@@ -12,6 +12,8 @@
 namespace tithe::engine {
 namespace {
 
+// The number of a part's random draws. It depends on the first tensor's key and on the part's offset in that tensor,
+// not on the bucket.
 std::uint32_t draw_number(std::string_view key, std::size_t offset) {
   std::uint64_t h = mix64(offset + 1);
   for (const char c : key) h = mix64(h ^ static_cast<unsigned char>(c));

@@ -25,6 +25,8 @@ std::string_view name(Proposal::State state) {
 
 // ---- Rank 0 proposes
 
+// Rejects choices that cannot apply; the runner then distributes the others (reconfiguration.h). `round` counts from
+// the first round of the job, `after` from the first round of this session; 0: as soon as all ranks are ready.
 Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
   TITHE_TRY(runner_.status());
   if (member_.me != 0)

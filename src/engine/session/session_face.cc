@@ -105,6 +105,7 @@ engine::ProxyTrigger Session::Impl::proxy_trigger_for(const engine::Stragglers& 
           .due = [this](std::uint64_t ended) { proxy_->due(ended); }};
 }
 
+// Parses and checks all options before the Impl starts threads.
 Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
                                                      const SessionOptions& options) {
   TITHE_TRY(check_environment());
@@ -155,6 +156,7 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
     trace = std::move(*opened);
   }
   std::uint64_t proposed_job = 0;
+  // Rank 0 proposes the job's random number, which is never zero.
   if (transport->rank() == 0) {
     std::uint8_t drawn[sizeof proposed_job];
     TITHE_TRY(fill_random(drawn));

@@ -23,6 +23,7 @@ Status not_straggling(std::string_view text) {
           "without how many ranks at once, and before and after every how many-th round all are waited for",
           printable(text, 80), kMostWithout)};
 }
+// The number, or nullopt if the text is not a number in least .. most, or not whole where `whole` requires it.
 
 std::optional<double> number_in(std::string_view text, double least, double most, bool whole) {
   const std::string copy(text);
