@@ -83,8 +83,8 @@ class ErrorFeedback {
 
   // ---- The state of one tensor, as of the last commit. Empty if nothing is stored.
   std::span<float> residual(ValueRange tensor);
-  std::span<const float> read_residual(
-      ValueRange tensor);  // if it is on a GPU, a copy that is valid until the next round
+  // If the residual is on a GPU, a copy that is valid until the next round.
+  std::span<const float> read_residual(ValueRange tensor);
   std::span<float> velocity(ValueRange tensor) { return cut(&StateBuffer::velocity, tensor); }
   std::span<std::uint8_t> memory(ValueRange tensor);
   // The kind of this tensor's memory: a hash of the codecs, their settings and the chunk bounds. 0: no memory.

@@ -60,6 +60,7 @@ struct Peer {
   std::uint32_t told = 0;                            // control messages sent to it
   bool ask_pending = false, answer_pending = false;  // must be sent next
   std::uint32_t answer_number = 0;
+  // Done::ended and Done::begun of the last done message to it.
   std::uint64_t told_done = 0, told_begun = 0;
 };
 

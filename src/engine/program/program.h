@@ -11,7 +11,7 @@
 // Threads  none: built by the caller of the first sync() of a layout, constant afterwards, read by all lanes.
 // Owners   a Unit owns its program; slots are offsets into the Unit's memory. A slot holds one frame per round. It
 //          belongs to the step that writes it until the steps that wait for that step have read it. Two slots may share
-//          memory: all uses of the one end before the other is received.
+//          memory: all uses of the first frame end before the second is received.
 // Window   parts begin in the plan's order. A part begins when all parts up to PartLayout::begins_after have ended, so
 //          it can reuse their memory, and a bucket needs at most the memory of its three largest parts, or
 //          least_window(). The window cannot deadlock. Take the first part that has not ended on all ranks. All earlier

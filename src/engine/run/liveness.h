@@ -26,6 +26,7 @@ class Liveness {
   // True if this rank waits for other ranks.
   bool needed() const { return queue_.active() > 0 || rounds_.waits(); }
   void begin();  // starts a wait: earlier silence does not count
+  // Restarts the peer's clocks. gained: the peer sent more than an answer.
   void hear(Peer& peer, bool gained) { hear(peer, gained, transport_.now()); }
   static void hear(Peer& peer, bool gained, Instant now);
   void take(Peer& peer, const Report& report);  // from an ask or an answer

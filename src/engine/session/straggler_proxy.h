@@ -71,7 +71,9 @@ class Session::Impl::StragglerProxy {
   };
 
   void run();
+  // Wakes the proxy's thread.
   void kick();
+  // True if the proxy must begin a round now. due: as due_.
   bool is_due(std::uint64_t due) const;
   Status play(Round& round);
   Result<Ticket> take(std::span<const Tensor> bucket);
