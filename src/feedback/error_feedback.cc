@@ -24,7 +24,7 @@ ErrorFeedback::ErrorFeedback(std::vector<ValueRange> tensors, std::vector<Feedba
   std::size_t memory = 0;
   auto begins = tensors_.begin();
   for (const FeedbackPart& p : feedback_parts_) {
-    // A part that begins with a tensor shares none with the parts before.
+    // A part that begins with a tensor shares no tensor with earlier parts.
     while (begins != tensors_.end() && (begins->first < p.values.first || begins->n == 0)) ++begins;
     if (begins != tensors_.end() && begins->first == p.values.first)
       buffers_.push_back({.values = {p.values.first, 0}, .lossless = p.lossless() && !p.only});
@@ -73,6 +73,8 @@ std::size_t ErrorFeedback::bytes(std::span<const FeedbackPart> parts) {
 
 // ---- A round
 
+// Computes, per tensor, the gradient with clipping and momentum (momentum.h). Plain momentum writes it to the next
+// velocity; otherwise it is in `grad`.
 const float* ErrorFeedback::load(int part, std::size_t first, std::span<float> grad) {
   const FeedbackPart& p = feedback_part(part);
   const ValueRange values{p.values.first + first, grad.size()};
@@ -139,7 +141,7 @@ double ErrorFeedback::commit(bool for_good) {
 
 void ErrorFeedback::spend() {
   for (PartState& p : parts_) {
-    if (!p.adopted) continue;  // else a lossless codec sent all of it
+    if (!p.adopted) continue;  // otherwise no residual is left over
     p.has_residual = p.adopted = false;
     for (LargeFloats& r : buffers_[p.buffer].residual)
       if (!r.empty()) spent_.push_back(std::exchange(r, {}));
@@ -223,7 +225,8 @@ float* ErrorFeedback::at(DoubleBuffer StateBuffer::*kept, int which, int part, s
   return (h.*kept)[which].data() + (first - h.values.first);
 }
 
-// A part with a memory lies within one tensor, and parts stand in the order of their values: one run of bytes.
+// A part with a memory belongs to one tensor, and parts are in the order of their values, so the memory of a tensor
+// is one range of bytes.
 bool ErrorFeedback::remembers(std::size_t part, ValueRange tensor) const {
   const std::vector<std::size_t>& at = parts_[part].memory;
   const std::size_t first = feedback_parts_[part].values.first;
@@ -253,6 +256,7 @@ std::uint64_t ErrorFeedback::memory_kind(ValueRange tensor) const {
   return kind;
 }
 
+// Without unsent values the parts need no residual.
 void ErrorFeedback::adopt(ValueRange tensor, std::span<const float> residual) {
   StateBuffer* h = find(tensor);
   if (h == nullptr) return;
@@ -281,8 +285,8 @@ void ErrorFeedback::copy_committed(ValueRange tensor) {
   }
 }
 
-// A lossless part reads them once. Any other keeps a residual from then on: what is new in it cannot be told from what
-// was owed.
+// A lossless part sends the residual in one round and then needs none. Any other part keeps a residual from now on:
+// its next residual is the sum of old and new unsent values.
 void ErrorFeedback::send_residual_of(StateBuffer& buffer, ValueRange tensor) {
   buffer.needs.residual = buffer.needs.residual || !buffer.lossless;
   buffer.make_room();
@@ -305,6 +309,8 @@ StateKinds ErrorFeedback::transferable(ValueRange tensor) {
                       : StateKinds{h->device.on_device() || has(h->residual), has(h->velocity)};
 }
 
+// Swaps memory instead of copying values. If this side needs no residual but the other has unsent values, the parts
+// here send them (send_residual_of).
 bool ErrorFeedback::take_over(ValueRange tensor, ErrorFeedback& other, ValueRange theirs, bool counts) {
   StateBuffer* mine = alone(tensor);
   StateBuffer* from = other.alone(theirs);
@@ -312,7 +318,8 @@ bool ErrorFeedback::take_over(ValueRange tensor, ErrorFeedback& other, ValueRang
   fetch(*mine);
   other.fetch(*from);
   if (!other.lost_.ok() && lost_.ok()) lost_ = other.lost_;
-  // Both have one `now_` for all that they keep. One copy is all there is where it was about to be sent.
+  // now_ is common to all state of an ErrorFeedback, so copies are swapped by their role. An adopted residual has
+  // only the committed copy.
   const auto take = [&](DoubleBuffer& to, DoubleBuffer& had) {
     to[now_].swap(had[other.now_]);
     if (to[1 - now_].empty()) to[1 - now_].swap(had[1 - other.now_]);

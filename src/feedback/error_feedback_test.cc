@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How what is kept of a tensor changes hands between buffers. tests/conformance/ has what a round does with it.
+// Moving a tensor's state between buffers. tests/conformance/ tests the use of the state in a round.
 #include "feedback/error_feedback.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ Shape apart(std::span<const std::size_t> sizes, const char* spec, std::size_t mo
   return s;
 }
 
-// All in one part.
+// All tensors in one part.
 Shape together(std::span<const std::size_t> sizes, const char* spec) {
   Shape s = apart(sizes, spec);
   const std::size_t n = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
@@ -50,7 +50,7 @@ constexpr std::size_t kSizes[] = {30, 0, 70}, kTurned[] = {70, 30, 0};
 constexpr ValueRange kA{0, 30}, kB{30, 70}, kTurnedA{70, 30}, kTurnedB{0, 70};
 
 TEST(ErrorFeedback, WhatATensorHasAloneChangesHandsAsItIs) {
-  for (const int rounds : {0, 1}) {  // so that the two differ in which copy is committed
+  for (const int rounds : {0, 1}) {  // so that the two buffers differ in the committed copy
     ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1", 40));
     for (int k = 0; k < rounds; ++k) before.commit();
     fill(before.residual(kA), 1);
@@ -60,7 +60,7 @@ TEST(ErrorFeedback, WhatATensorHasAloneChangesHandsAsItIs) {
     EXPECT_TRUE(incoming[0].residual && incoming[1].residual);
     EXPECT_FALSE(incoming[0].velocity || incoming[2].residual);
     ErrorFeedback after = make(apart(kTurned, "onebit"), incoming);
-    EXPECT_TRUE(after.residual(kTurnedB).empty()) << "no memory that is not needed";
+    EXPECT_TRUE(after.residual(kTurnedB).empty()) << "memory is not allocated before the move";
     const Floats a = floats(before.residual(kA)), b = floats(before.residual(kB));
     const float *at_a = before.residual(kA).data(), *at_b = before.residual(kB).data();
     EXPECT_TRUE(after.take_over(kTurnedA, before, kA, true));
@@ -105,16 +105,16 @@ TEST(ErrorFeedback, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
   fill(before.residual(kB), 1);
   for (const ValueRange t : {kA, kB}) EXPECT_TRUE(after.take_over(t, before, t, true));
   after.complete();
-  EXPECT_TRUE(after.residual(kA).empty()) << "nothing is owed";
+  EXPECT_TRUE(after.residual(kA).empty()) << "a tensor without unsent values needs no residual";
   const Floats unsent = floats(after.residual(kB)), grad(50);
   EXPECT_EQ(unsent[69], 70.0F);
-  for (int round = 0; round < 2; ++round) {  // the first one is not committed
+  for (int round = 0; round < 2; ++round) {  // the first round is not committed
     EXPECT_EQ(after.view(0, 0, grad.data(), true).residual, nullptr);
     const EncodeInput first = after.view(1, 0, grad.data(), true),
                       second = after.view(2, 0, grad.data(), true);
     EXPECT_EQ(first.residual, after.residual(kB).data());
     EXPECT_EQ(second.residual, after.residual(kB).data() + 50);
-    EXPECT_EQ(first.residual_out, nullptr) << "nothing will be left";
+    EXPECT_EQ(first.residual_out, nullptr) << "a lossless codec leaves no residual";
     EXPECT_EQ(floats(after.residual(kB)), unsent);
   }
   after.commit();
@@ -126,7 +126,7 @@ TEST(ErrorFeedback, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
   EXPECT_TRUE(after.take_spent().empty());
 }
 
-// Debts that were about to be sent when the next codec came: one copy is all there is of them.
+// The next codec comes before the residual was sent: it exists in one copy only.
 TEST(ErrorFeedback, WhatWasNotSentYetGoesOn) {
   ErrorFeedback first = make(apart(kSizes, "topk:ratio=0.1")), second = make(apart(kSizes, "fp32"));
   fill(first.residual(kB), 1);
@@ -156,7 +156,7 @@ TEST(ErrorFeedback, ACodecWithoutFeedbackKeepsAResidualOnceItIsOwed) {
   EXPECT_TRUE(after.take_spent().empty());
 }
 
-// The tensor's kept values lie in another layout: this one's memory moves on, and means nothing.
+// The tensor's state is in another layout, so only the memory is moved, with undefined contents.
 TEST(ErrorFeedback, WhatDoesNotCountIsMemoryAlone) {
   ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1"));
   fill(before.residual(kB), 1);
@@ -178,14 +178,15 @@ TEST(ErrorFeedback, VelocitiesChangeHandsToo) {
   const StateKinds incoming[] = {before.transferable(kA), {}, before.transferable(kB)};
   EXPECT_TRUE(incoming[2].velocity);
   Shape fp32 = apart(kSizes, "fp32");
-  for (FeedbackPart& p : fp32.parts) p.spec.feedback.kind = Feedback::kMomentum;  // as choices share it
+  // Choices share the momentum among tensors.
+  for (FeedbackPart& p : fp32.parts) p.spec.feedback.kind = Feedback::kMomentum;
   ErrorFeedback after = make(fp32, incoming);
-  // Should something not come after all, it has memory all the same.
+  // kA is expected but not moved: complete() allocates its memory.
   EXPECT_TRUE(after.take_over(kB, before, kB, true));
   after.complete();
   EXPECT_EQ(after.velocity(kB)[69], 70.0F);
   EXPECT_EQ(floats(after.velocity(kA)), Floats(30));
-  EXPECT_EQ(after.residual(kB)[69], 269.0F) << "owed";
+  EXPECT_EQ(after.residual(kB)[69], 269.0F) << "the residual is still unsent";
 }
 
 }  // namespace

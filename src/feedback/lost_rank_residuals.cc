@@ -11,7 +11,8 @@ void discard(LostResidual& booked, float value) {
   booked.sum += double{value};
 }
 
-// Values [first, last) of `from`, which may be empty. booked: null for a velocity, which is no debt by itself.
+// Adds the values [first, last) of `from`, which may be empty, to `to`. booked: null for a velocity, which is not
+// part of the ledger.
 void add(const std::vector<float>& from, std::size_t first, std::size_t last, std::vector<float>& to,
          LostResidual* booked) {
   if (from.empty() || first == last) return;
@@ -33,7 +34,7 @@ void redistribute(const ResidualStore::Map& lost, int me, int world, ResidualSto
   for (const auto& [key, from] : lost) {
     TensorState& to = mine[key];
     to.n = from.n;
-    // n rank / ranks, where the product could be too large.
+    // n * rank / ranks, computed without overflow.
     const auto begin = [n = to.n, ranks](std::size_t r) { return n / ranks * r + n % ranks * r / ranks; };
     LostResidual booked;
     add(from.loose_residual, begin(rank), begin(rank + 1), to.loose_residual, &booked);

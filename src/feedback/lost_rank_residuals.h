@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The residuals of a lost rank. Each survivor adds a slice of each tensor to its own residual, or one rank books all.
+// The residuals of a lost rank. Each survivor adds a slice of each tensor to its own residual, or one rank records
+// all of them as lost.
 //
-//   whole    every value goes to one rank: no value is divided, and only the sum with that rank's residual is rounded
-//   booked   values whose sum would not be finite are booked
+//   whole    each value goes to one rank: no value is divided, and only the sum with that rank's residual is rounded
+//   booked   if a sum would not be finite, the lost rank's value is recorded as lost
 #include <map>
 #include <string>
 
@@ -22,10 +23,11 @@ struct LostResidual {
 };
 using LostResiduals = std::map<std::string, LostResidual, std::less<>>;  // by key
 
-// Adds the share of rank `me` of `world`, from value n me / world of each tensor on, to `mine`. All states are loose.
+// Adds the share of rank `me` of `world` to `mine`: from value n * me / world of each tensor on. All states must be
+// loose.
 void redistribute(const ResidualStore::Map& lost, int me, int world, ResidualStore::Map& mine,
                   LostResiduals& book);
-// Books all of `lost`.
+// Records all of `lost` as lost.
 void discard(const ResidualStore::Map& lost, LostResiduals& book);
 
 }  // namespace tithe::feedback

@@ -10,7 +10,7 @@
 namespace tithe::feedback {
 namespace {
 
-// Masking once read every payload as a plain one: a packed payload's indices were taken for something else.
+// Masking must decode packed indices: it must not read a packed payload as a plain one.
 TEST(MaskVelocity, PackedPayloads) {
   for (const char* text :
        {"topk:ratio=0.1", "topk:ratio=0.1,values=bf16", "topk:ratio=0.1,indices=delta",

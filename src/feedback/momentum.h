@@ -9,16 +9,17 @@
 
 namespace tithe::feedback {
 
-// min(1, clip / |grad|), the norm summed in double in the fixed shape of base/fold.h; 1 where clip is 0.
+// min(1, clip / |grad|), with the norm summed in double in the fixed order of base/fold.h; 1 if clip is 0.
 float clip_factor(std::span<const float> grad, double clip);
 
-// Plain        next = mu * velocity + s * grad              encode reads next
-// Nesterov     next = mu * (velocity + s * grad)            encode reads grad := next + s * grad
+// The momentum step; s is the clip factor. With Nesterov, grad is overwritten by the gradient that encode reads.
+//   plain        next = mu * velocity + s * grad              encode reads next
+//   Nesterov     next = mu * (velocity + s * grad)            encode reads next + s * grad
 void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad, const float* velocity,
                     float* next);
 
-// Decay: multiplies the residual by the policy's factor. Returns the sum that it removed, in the fixed
-// shape of base/fold.h.
+// Multiplies the residual by the policy's factor. Returns the removed sum, computed in the fixed order of
+// base/fold.h.
 double decay(const FeedbackPolicy& policy, std::span<float> residual);
 
 }  // namespace tithe::feedback

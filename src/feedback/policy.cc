@@ -18,7 +18,7 @@ namespace feedback {
 namespace {
 
 enum Param : std::size_t { kKind, kMu, kBeta, kMask, kNesterov, kClip };
-constexpr double kAsFits = 2;  // third choice of mask: on where the codec selects values
+constexpr double kAsFits = 2;  // the default of mask: on if the codec selects values
 
 constexpr std::string_view kKinds[] = {"none", "residual", "momentum", "decay", "default"};
 constexpr std::string_view kSwitch[] = {"off", "on"};
@@ -43,7 +43,7 @@ bool usually_masks(const Codec& codec, Feedback kind) {
   return kind == Feedback::kMomentum && codec.traits.selects;
 }
 
-// The growth that is still "no growth": bounds are stated with a margin for rounding of up to 2^-20.
+// The largest factor that counts as "no growth": bounds are stated with a margin of up to 2^-20 for rounding.
 constexpr double kNoGrowth = 1 + 0x1p-16;
 
 std::string text_of(const Settings& settings) {
@@ -54,8 +54,8 @@ std::string text_of(const Settings& settings) {
   return out;
 }
 
-// The nearest other choice of one parameter with which residuals do not grow, as it is written in a spec. Choices that
-// are numbers are as near as their values are.
+// The nearest other choice of one parameter with which residuals do not grow, as text for a spec. If choices are
+// numbers, the distance is the difference of the numbers.
 std::optional<std::string> cure_by(const Settings& settings, std::size_t param, double keep) {
   const ParamSpec& p = settings.codec->params[param];
   const auto number = [&](std::size_t choice) {
@@ -81,17 +81,19 @@ std::optional<std::string> cure_by(const Settings& settings, std::size_t param, 
 
 }  // namespace
 
-// A residual r follows r' = (g + r) - C(g + r). Two stated bounds limit it, and either suffices:
+// A residual r follows r' = (g + r) - C(g + r). There are two bounds, and either suffices:
 //   energy     |x - C(x)|^2 <= c |x|^2 in expectation gives |r'| <= sqrt(c) |g + r|   (Stich et al., NeurIPS 2018)
 //   largest    |x - C(x)|_inf <= e |x|_inf gives |r'|_inf <= e |g + r|_inf
-// With the factor below 1 the residual stays below a multiple of the largest gradient; at 1 it grows by at most one
-// gradient per round.
+// If the factor is below 1, the residual stays below a multiple of the largest gradient. If it is 1, the residual
+// grows by at most one gradient per round.
 double residual_growth(const Settings& settings) {
-  constexpr std::size_t kLarge = std::size_t{1} << 20;  // values; bounds of fewer values are not larger
+  // The number of values; with fewer values the bounds are not larger.
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
   const Traits& traits = settings.codec->traits;
   double least = std::numeric_limits<double>::infinity();
   if (traits.contraction != nullptr) least = std::sqrt(traits.contraction(settings, kLarge));
-  // Where the bound is absolute, such as a threshold, it is small beside large residuals.
+  // If the bound is absolute, such as a threshold, it is small relative to large residuals: so two magnitudes are
+  // tried.
   if (traits.error != nullptr)
     for (const double largest : {1.0, 0x1p40})
       least = std::min(least, traits.error(settings, largest, largest) / largest);

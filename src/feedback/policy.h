@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters of error feedback, which a spec lists after the codec's own, and their meaning for a codec
-// (tithe/seam/spec.h lists them).
+// The parameters of error feedback. A spec lists them after the codec's own parameters (tithe/seam/spec.h).
 #include <array>
 #include <string>
 
@@ -13,9 +12,9 @@ inline constexpr std::size_t kParams = 6;
 using FeedbackParams = std::array<double, kParams>;  // in the order of feedback_params()
 FeedbackParams fallbacks();
 
-// An upper bound of the factor by which one round without a gradient multiplies a residual: of its L2 norm or of its
-// largest magnitude, whichever is less. Above 1, residuals can grow from round to round without limit. 0: the codec
-// states neither bound (Traits::contraction, Traits::error), so nothing is known.
+// An upper bound of the factor by which one round without a gradient multiplies a residual: the smaller of the
+// factors of its L2 norm and of its largest magnitude. Above 1, residuals can grow without limit. 0: the codec states
+// neither bound (Traits::contraction, Traits::error).
 double residual_growth(const Settings& settings);
 
 // kInvalid, with valid settings, if the policy's residual can grow without limit.

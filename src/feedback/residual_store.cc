@@ -27,7 +27,8 @@ std::vector<float> floats(ArchiveReader& in) {
   return v;
 }
 
-std::span<const float> tidy(std::span<const float> v) {  // zeros need no bytes
+// Zeros are written as an empty array.
+std::span<const float> tidy(std::span<const float> v) {
   return std::all_of(v.begin(), v.end(), [](float f) { return std::bit_cast<std::uint32_t>(f) == 0; })
              ? std::span<const float>{}
              : v;
@@ -96,6 +97,8 @@ void TensorState::move_to(ErrorFeedback& buffers, ValueRange to) {
   finish_move(buffers, to);
 }
 
+// Completes a move: copies the codec memory if its kind is the same on both sides. Otherwise the new memory starts
+// empty, and the old one stays the committed memory until the next commit.
 void TensorState::finish_move(ErrorFeedback& buffers, ValueRange to) {
   TensorState there{.n = to.n, .used = used, .in = &buffers, .slice = to, .used_before = used_before};
   const std::span<std::uint8_t> into = buffers.memory(to);
@@ -139,6 +142,7 @@ void write(const ResidualStore& store, ArchiveWriter& out, bool residuals) {
   }
 }
 
+// Reads the fields in the order of write(). Keys must ascend, so no key occurs twice.
 Status read(ArchiveReader& in, ResidualStore::Map& saved) {
   const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
   const auto keys = in.number<std::uint64_t>();

@@ -35,7 +35,7 @@ TEST(Spec, RefusesWithTheCureInTheText) {
   EXPECT_NE(why("fp32:feedback=residual").find("lossless"), std::string::npos);
 }
 
-// Without momentum there was nothing to mask, and the first round of such a session ended the process.
+// Without momentum there is no velocity to mask.
 TEST(Spec, AMaskWithoutMomentumIsRefused) {
   for (const char* text : {"topk:mask=on", "topk:mask=on,feedback=decay", "topk:mask=on,feedback=none"}) {
     const auto spec = parse_spec(text);
@@ -45,7 +45,7 @@ TEST(Spec, AMaskWithoutMomentumIsRefused) {
   EXPECT_TRUE(parse_spec("topk:mask=on,feedback=momentum").ok());
 }
 
-// The residual of `qsgd:norm=l2` grew by a factor of up to 1.8 per round, and training diverged without a word.
+// The residual of `qsgd:norm=l2` can grow by a factor of up to 1.8 per round, and training diverges.
 TEST(Spec, FeedbackThatGrowsWithoutLimitIsRefusedWithTheCures) {
   for (const char* text :
        {"qsgd:norm=l2", "qsgd:norm=l2,feedback=residual", "qsgd:norm=l2,feedback=momentum",

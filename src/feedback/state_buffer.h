@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A StateBuffer holds residual and velocity of one tensor that shares no part, or of all tensors of a shared part, in
-// memory of its own. So it can be moved to another layout as it is.
+// A StateBuffer has the residual and velocity of one tensor that shares no part, or of all tensors of a shared part.
+// It has its own memory, so it can be moved to another layout unchanged.
 #include "feedback/device_residual.h"
 #include "feedback/value_range.h"
 
 namespace tithe::feedback {
 
-// The kinds of values that are kept for a tensor.
+// The kinds of state of a tensor.
 struct StateKinds {
   bool residual = false;
   bool velocity = false;
@@ -15,7 +15,7 @@ struct StateKinds {
 
 struct StateBuffer {
   ValueRange values = {};  // of the bucket
-  StateKinds needs = {};   // from now on
+  StateKinds needs = {};   // for the next rounds
   bool lossless = false;   // its parts leave no residual
   DoubleBuffer residual = {}, velocity = {};
   DeviceResidual device = {};  // the residual, if it is on a GPU

@@ -11,8 +11,8 @@ struct ValueRange {
   std::size_t n = 0;
 };
 
-// body(k, from, to) for each tensor k that has the values [from, to) of the bucket in common with `part`. Anything with
-// `first` and `n` is a tensor; they lie in order.
+// Calls body(k, from, to) for each tensor k that shares the values [from, to) of the bucket with `part`. A tensor is
+// any type with `first` and `n`; tensors are in order.
 template <typename Tensors, typename Body>
 void each_tensor_in(const Tensors& tensors, ValueRange part, Body body) {
   const auto end = part.first + part.n;

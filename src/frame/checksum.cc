@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frame/checksum.h"
 
-#define XXH_STATIC_LINKING_ONLY  // the state on the stack
+#define XXH_STATIC_LINKING_ONLY  // for a state on the stack
 #include <xxhash.h>
 
 #include <new>
 
-// Null where the library that this process has found was built without it.
+// Null if the loaded library was built without runtime dispatch.
 extern "C" [[gnu::weak]] XXH_errorcode XXH3_64bits_update_dispatch(XXH3_state_t* state, const void* input,
                                                                    std::size_t bytes);
 

@@ -3,10 +3,10 @@
 // The checksum of a frame: XXH3-64 with seed 0 over the header up to the checksum, then the payload
 // (docs/reference/format.md).
 //
-//   the_same   checksum() gives what checksum_ref() gives, and so does a Checksum, however the bytes are cut
+//   the_same   checksum() and Checksum give the same value as checksum_ref(), for any division of the bytes
 //
-// xxHash has one that takes the vectors of the processor that it runs on, where its library was built with it (Debian's
-// for x86 is); what is called by its usual name is built for the least processor. 17 and 75 GB/s in cache with AVX-512.
+// If the xxHash library contains its runtime dispatch (Debian's does on x86), it uses the processor's vector
+// instructions; the regular functions are built for the baseline processor. 17 and 75 GB/s in cache with AVX-512.
 #include <array>
 #include <cstdint>
 
@@ -17,7 +17,7 @@ namespace tithe {
 std::uint64_t checksum(ByteView header, ByteView payload);
 std::uint64_t checksum_ref(ByteView header, ByteView payload);
 
-// The same, of bytes that come one after the other.
+// The same for bytes that arrive in pieces.
 class Checksum {
  public:
   Checksum();
@@ -25,7 +25,7 @@ class Checksum {
   std::uint64_t value() const;
 
  private:
-  alignas(64) std::array<std::uint8_t, 576> state_;  // xxHash's
+  alignas(64) std::array<std::uint8_t, 576> state_;  // an xxHash state
 };
 
 }  // namespace tithe

@@ -10,7 +10,7 @@
 namespace tithe {
 namespace {
 
-// XXH3 changes shape at 16, 128 and 240 bytes, and takes blocks of 1024.
+// XXH3 changes its algorithm at 16, 128 and 240 bytes, and processes blocks of 1024 bytes.
 TEST(Checksum, TheSameAsTheReferenceAtEverySizeAndPlace) {
   std::vector<std::uint8_t> bytes(70'000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(mix64(i));

@@ -14,7 +14,7 @@
 namespace tithe {
 namespace {
 
-// Where each field stands (docs/reference/format.md, "Header").
+// The offset of each field (docs/reference/format.md, "Header").
 enum Offset : std::size_t {
   kAtMagic = 0,
   kAtVersion = 4,
@@ -37,16 +37,16 @@ static_assert(kAtChecksum + sizeof(std::uint64_t) == kFrameHeaderBytes);
 
 constexpr unsigned kAllFlags = kFlagNonFinite | kFlagConcat | kFlagEmpty;
 
-// On the wire alone: which trailer follows the payload. At most one of the two.
+// Only on the wire: the kind of trailer after the payload. At most one of the two.
 constexpr std::uint8_t kFlagTagged = 8;        // a tag over the header
 constexpr std::uint8_t kFlagTaggedWhole = 16;  // a tag over header and payload
 constexpr std::uint8_t kTagFlags = kFlagTagged | kFlagTaggedWhole;
 
-// Likewise: the checksum covers the header alone. For frames whose payload is plain floats.
+// Only on the wire: the checksum covers only the header. For frames whose payload is plain floats.
 constexpr std::uint8_t kFlagHeaderAlone = 32;
 constexpr CodecId kFp32{1};  // tithe/codecs.def
 
-// A contradiction in the header, whatever the receiver expects; empty: nothing wrong.
+// A contradiction in the header, independent of the receiver's expectations; empty: none.
 std::string contradiction(const FrameHeader& h) {
   if ((h.flags & ~kAllFlags) != 0 || std::popcount(h.flags) > 1)
     return fmt::format("flags {:#04x} are not one of those known", h.flags);
@@ -63,7 +63,7 @@ std::string contradiction(const FrameHeader& h) {
   return {};
 }
 
-// All but the checksum.
+// Writes all fields except the checksum.
 void put_fields(const FrameHeader& header, std::uint8_t tag_flag, std::uint8_t* p) {
   wire::put(p + kAtMagic, kFrameMagic);
   wire::put(p + kAtVersion, kFrameVersion);
@@ -88,7 +88,7 @@ ByteView covered(const FrameHeader& header, ByteView payload) {
   return header.checksum == Cover::kFrame ? payload : ByteView{};
 }
 
-// known: the checksum, where it is.
+// known: the checksum, if it was computed before.
 Status write_header(const FrameHeader& header, Bytes frame, std::uint8_t tag_flag, std::size_t trailer,
                     std::optional<std::uint64_t> known) {
   if (frame.size() < kFrameHeaderBytes + trailer ||
@@ -140,6 +140,8 @@ std::uint64_t checksum_by_piece(ByteView header, ByteView payload, Cover cover, 
 
 }  // namespace
 
+// The order of the checks determines the blame. A frame's source is trusted only after its tag was valid, or if
+// frames have no tags. `how.each` gets the payload only after header and tag are valid.
 Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
   Tagger* const tagger = how.tagger;
   if (bytes.size() < kFrameHeaderBytes)
@@ -163,7 +165,7 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
   h.payload_bytes = wire::get<std::uint64_t>(p + kAtPayloadBytes);
   h.plan = wire::get<std::uint64_t>(p + kAtPlan);
 
-  // Where frames have tags, what a header says of its source counts once the tag was right.
+  // With tags, the source in a header counts only after the tag was checked.
   const auto refuse = [&](Code code, std::string_view why) {
     return Status(code, fmt::format("frame: {}", why), tagger == nullptr ? int{h.source} : Status::kNoPeer);
   };
@@ -276,6 +278,8 @@ Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::siz
   return {};
 }
 
+// Without kFlagConcat, the payload is the only part. With kFlagConcat, it is the lengths of the parts (u64 each),
+// then the parts.
 Status split_parts(const ParsedFrame& frame, std::span<ByteView> out) {
   const FrameHeader& h = frame.header;
   if ((h.flags & (kFlagNonFinite | kFlagEmpty)) != 0)
@@ -293,7 +297,7 @@ Status split_parts(const ParsedFrame& frame, std::span<ByteView> out) {
             fmt::format("frame: {} bytes cannot hold the lengths of {} parts", frame.payload.size(), h.parts),
             h.source};
   ByteView rest = frame.payload.subspan(table);
-  // Lengths first, so that nothing is written when they do not add up.
+  // All lengths are checked first, so that nothing is written if they do not add up.
   std::uint64_t left = rest.size();
   for (std::size_t k = 0; k < h.parts; ++k) {
     const auto bytes = wire::get<std::uint64_t>(frame.payload.data() + 8 * k);

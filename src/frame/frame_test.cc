@@ -27,7 +27,7 @@ FrameHeader some_header(std::size_t payload_bytes) {
           .plan = 0x1112131415161718};
 }
 
-// Room for a header, then `payload_bytes` arbitrary bytes.
+// Memory for a header, then `payload_bytes` arbitrary bytes.
 std::vector<std::uint8_t> unsealed(std::size_t payload_bytes) {
   std::vector<std::uint8_t> frame(kFrameHeaderBytes);
   for (std::size_t i = 0; i < payload_bytes; ++i) frame.push_back(static_cast<std::uint8_t>(mix64(i)));
@@ -41,7 +41,7 @@ std::vector<std::uint8_t> sealed(const FrameHeader& header) {
   return frame;
 }
 
-// The payload of a concat frame: lengths, then parts of these lengths whose bytes are all their number.
+// The payload of a concat frame: the lengths, then the parts. All bytes of a part are its index.
 std::vector<std::uint8_t> concat_frame(const std::vector<std::size_t>& lengths, FrameHeader* header) {
   std::size_t bytes = 8 * lengths.size();
   for (const std::size_t n : lengths) bytes += n;
@@ -56,7 +56,8 @@ std::vector<std::uint8_t> concat_frame(const std::vector<std::size_t>& lengths, 
   return frame;
 }
 
-constexpr std::size_t kPayloadSizes[] = {0, 1, 7, 8, 185, 186, 200, 512, 4097};  // XXH3 changes shape at 240
+// XXH3 changes its algorithm at 240.
+constexpr std::size_t kPayloadSizes[] = {0, 1, 7, 8, 185, 186, 200, 512, 4097};
 
 TEST(Frame, ReadsBackWhatWasSealed) {
   for (const std::size_t n : kPayloadSizes) {
@@ -139,7 +140,7 @@ TEST(Frame, SealRefusesWhatParseWouldRefuse) {
   EXPECT_EQ(code(kFlagConcat, 3, 16), Code::kInvalid);
   EXPECT_EQ(code(kFlagNonFinite, 1, 4), Code::kInvalid);
   EXPECT_EQ(code(kFlagEmpty, 1, 4), Code::kInvalid);
-  EXPECT_EQ(frame, unsealed(16)) << "nothing is written";
+  EXPECT_EQ(frame, unsealed(16)) << "a refused seal writes nothing";
   EXPECT_EQ(code(kFlagNonFinite, 1, 0), Code::kOk);
   EXPECT_EQ(code(kFlagEmpty, 1, 0), Code::kOk);
 }
@@ -199,7 +200,7 @@ TEST(Frame, LengthsThatDoNotAddUpAreCorrupt) {
   EXPECT_EQ(code(3, 3), Code::kCorrupt);
   EXPECT_EQ(code(3, 5), Code::kCorrupt);
   EXPECT_EQ(code(8, 0), Code::kCorrupt);
-  EXPECT_EQ(code(~std::uint64_t{0}, 8), Code::kCorrupt);  // wraps around to 7
+  EXPECT_EQ(code(~std::uint64_t{0}, 8), Code::kCorrupt);  // overflows to 7
 }
 
 TEST(Frame, AFrameWithoutPayloadHasNoParts) {

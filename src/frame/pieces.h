@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Frames that are gone through once: what is done with a payload is done piece by piece, beside the checksum, while a
-// piece is in the nearest cache.
+// Reads and writes frames in one pass: the payload is processed piece by piece, together with the checksum, while the
+// piece is in the L1 cache.
 //
 //   alike      frames are read, refused and written as by the other parse_frame() and seal_frame()
-//   in_order   each piece once, from the first on
+//   in_order   each piece is processed once, in order
 #include <functional>
 #include <optional>
 
@@ -15,23 +15,23 @@ namespace tithe {
 
 inline constexpr std::size_t kPieceBytes = 16384;
 
-// Bytes [at, at + bytes) of the payload have been read, and may be changed: header and tag are right.
-// parse_frame() says in the end whether the payload is.
+// Bytes [at, at + bytes) of the payload have been read and may be changed. Header and tag are valid at this time; the
+// result of parse_frame() says whether the payload is valid.
 using EachPiece = std::function<void(std::size_t at, std::size_t bytes)>;
 
-// A reader's demands on a frame.
+// A reader's requirements for a frame.
 struct Reading {
-  Tagger* tagger = nullptr;         // none where frames have no tags
-  Cover least = Cover::kHeader;     // of the tag
-  Cover checksum = Cover::kFrame;   // of the checksum: kMismatch for another one
-  const EachPiece* each = nullptr;  // none: the payload is gone through at once
+  Tagger* tagger = nullptr;         // null: frames have no tags
+  Cover least = Cover::kHeader;     // the minimum cover of the tag
+  Cover checksum = Cover::kFrame;   // the cover of the checksum; kMismatch for another one
+  const EachPiece* each = nullptr;  // null: the payload is read in one piece
 };
 Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how);
 
-// tagger: nullptr where frames have no tags.
+// tagger: nullptr if frames have no tags.
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger* tagger, Cover least, const EachPiece& each);
 
-// The checksum of a frame whose payload comes piece by piece. cover: of its tag, if it gets one.
+// The checksum of a frame whose payload is given in pieces. cover: of the tag, if there is one.
 class Sealing {
  public:
   Sealing(const FrameHeader& header, std::optional<Cover> cover);
@@ -42,10 +42,11 @@ class Sealing {
 
  private:
   Checksum sum_;
-  bool payload_ = true;  // it is covered
+  bool payload_ = true;  // the checksum covers the payload
 };
 
-// A frame whose payload is in its place, and whose checksum is that of a Sealing with the same header and cover.
+// Seals a frame whose payload is in place and whose checksum was computed by a Sealing with the same header and
+// cover.
 Status seal_frame(const FrameHeader& header, Bytes frame, std::uint64_t checksum);
 Status seal_frame(const FrameHeader& header, Bytes frame, std::uint64_t checksum, Tagger& tagger,
                   std::uint64_t number, Cover cover);

@@ -17,7 +17,7 @@ constexpr FrameHeader kHeader{
     .codec = CodecId{1}, .run = 5, .round = 7, .tensor = 9, .source = 2, .values = 1};
 constexpr std::size_t kSizes[] = {0, 4, 255, 256, kPieceBytes, kPieceBytes + 1, 5 * kPieceBytes + 77};
 
-// The tag's cover, and the checksum's.
+// The covers of the tag and of the checksum.
 constexpr std::pair<Cover, Cover> kCovers[] = {
     {Cover::kHeader, Cover::kFrame}, {Cover::kFrame, Cover::kFrame}, {Cover::kHeader, Cover::kHeader}};
 
@@ -100,7 +100,8 @@ TEST(Pieces, in_order) {
     std::fill_n(made.frame.begin() + static_cast<std::ptrdiff_t>(kFrameHeaderBytes + at), bytes, 0);
   };
   EXPECT_TRUE(parse_frame(made.frame, nullptr, Cover::kHeader, clears).ok());
-  EXPECT_FALSE(parse_frame(made.frame, nullptr, Cover::kHeader, clears).ok()) << "it was cleared";
+  EXPECT_FALSE(parse_frame(made.frame, nullptr, Cover::kHeader, clears).ok())
+      << "the first call cleared the payload";
 }
 
 TEST(Pieces, ChangedBytesAreRefusedAsElsewhere) {
@@ -122,7 +123,7 @@ TEST(Pieces, ChangedBytesAreRefusedAsElsewhere) {
     }
 }
 
-// A card on the way may change a payload unnoticed; a change to the header, which it must not touch, is noticed.
+// A network card may change the payload without detection; a changed header, which it must not touch, is detected.
 TEST(HeaderAlone, payloads_may_change_and_headers_may_not) {
   Tagger tagger = tagger_of(1);
   const std::size_t n = kPieceBytes + 8;
@@ -148,7 +149,7 @@ TEST(HeaderAlone, payloads_may_change_and_headers_may_not) {
 TEST(HeaderAlone, who_does_not_ask_for_it_refuses_it_and_the_other_way_round) {
   Tagger tagger = tagger_of(1);
   const EachPiece touches = [](std::size_t, std::size_t) {
-    FAIL() << "before it is known to be of the right kind";
+    FAIL() << "called before the checksum's cover was checked";
   };
   for (Tagger* by : {static_cast<Tagger*>(nullptr), &tagger})
     for (const Cover is : {Cover::kHeader, Cover::kFrame})
@@ -162,7 +163,8 @@ TEST(HeaderAlone, who_does_not_ask_for_it_refuses_it_and_the_other_way_round) {
         EXPECT_NE(s.what().find("checksum="), std::string::npos) << s.what();
       }
   const Sealed made = sealed(64, nullptr, Cover::kHeader, Cover::kHeader);
-  EXPECT_EQ(parse_frame(made.frame).status().code(), Code::kMismatch) << "files, and all who do not say";
+  EXPECT_EQ(parse_frame(made.frame).status().code(), Code::kMismatch)
+      << "the default is a checksum over the whole frame";
 }
 
 TEST(HeaderAlone, is_of_plain_floats_alone_and_without_a_tag_over_them) {

@@ -29,7 +29,7 @@ Block aes(const Secret& key, const Block& in) {
   return out;
 }
 
-// x * h in the field of GCM: polynomials over bits, the first bit of a block being the lowest power.
+// x * h in the field of GCM: polynomials over bits; the first bit of a block is the lowest power.
 Block times(const Block& x, const Block& h) {
   Block z{}, v = h;
   for (std::size_t i = 0; i < 128; ++i) {
@@ -43,7 +43,7 @@ Block times(const Block& x, const Block& h) {
   return z;
 }
 
-// GMAC as NIST SP 800-38D writes it.
+// GMAC as defined in NIST SP 800-38D.
 Tag readable_tag(const Secret& key, std::uint32_t source, std::uint64_t number, ByteView message) {
   const Block h = aes(key, {});
   Block sum{};
@@ -138,14 +138,15 @@ TEST(TaggedFrame, without_its_tag_it_is_refused) {
   ASSERT_TRUE(seal_frame(frame.header, bare).ok());
   ASSERT_TRUE(parse_frame(bare).ok());
   EXPECT_EQ(parse_frame(bare, tagger, Cover::kHeader).status().code(), Code::kCorrupt);
-  EXPECT_EQ(parse_frame(frame.bytes).status().code(), Code::kMismatch);  // nor is one read without the key
+  // A tagged frame is not read without the key either.
+  EXPECT_EQ(parse_frame(frame.bytes).status().code(), Code::kMismatch);
 }
 
 TEST(TaggedFrame, a_tag_over_the_header_alone_is_refused_where_payloads_are_due) {
   Tagger tagger(key_of(1));
   const Status s = parse_frame(Sealed(tagger, Cover::kHeader).bytes, tagger, Cover::kFrame).status();
   EXPECT_EQ(s.code(), Code::kMismatch);
-  EXPECT_EQ(s.peer(), 2);  // its tag was right, so this rank made it
+  EXPECT_EQ(s.peer(), 2);  // the tag was valid, so this rank made the frame
   EXPECT_NE(s.what().find("authenticate="), std::string::npos) << s.what();
 }
 

@@ -20,7 +20,7 @@ Tagger::Tagger(const Secret& key) : context_(EVP_CIPHER_CTX_new()) {
   static_cast<void>(ready);
 }
 
-// GCM without a plaintext: all pieces are associated data.
+// GCM with an empty plaintext: all pieces are associated data.
 Tag Tagger::tag(std::uint32_t source, std::uint64_t number, std::initializer_list<ByteView> pieces) {
   std::uint8_t nonce[12];
   wire::put(nonce, source);
@@ -39,7 +39,8 @@ Tag Tagger::tag(std::uint32_t source, std::uint64_t number, std::initializer_lis
                       OSSL_PARAM_construct_end()};
   done = done && EVP_CIPHER_CTX_get_params(context_.get(), get) == 1;
   TITHE_ASSERT(done);
-  if (!done) static_cast<void>(fill_random(out));  // a tag that nobody accepts, never a guessable one
+  // On failure, a random tag: no rank accepts it, and an attacker cannot predict it.
+  if (!done) static_cast<void>(fill_random(out));
   return out;
 }
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tags: a MAC by which the ranks of a job know their frames (docs/reference/format_keys.md, "Tag";
-// docs/reference/security.md).
+// Tags: a MAC that only ranks of a job can compute (docs/reference/format_keys.md, "Tag"; docs/reference/security.md).
 //
-//   known      GMAC with AES-256 (NIST SP 800-38D), 16 bytes; frame_test.cc holds a readable one beside it
-//   once       under one key, no rank uses a number twice: Tags gives each out once
+//   known      GMAC with AES-256 (NIST SP 800-38D), 16 bytes; tag_test.cc compares it with a readable implementation
+//   once       under one key no rank uses a number twice: Tags returns each number once
 //   steady     tagging and checking allocate nothing
 //
-// Chosen by measurement among what libcrypto 3.0 has (Xeon, AVX-512; 72 bytes and 8 MB): GMAC 213 ns and 16 GB/s,
-// Poly1305 with a key of its own for each frame 434 ns and 13 GB/s, HMAC-SHA256 209 ns and 1.9 GB/s (it allocates),
-// BLAKE2b 302 ns and 1.0 GB/s. `bench_codecs` has its rows.
+// Chosen by measurement among the MACs of libcrypto 3.0 (Xeon, AVX-512; 72 bytes and 8 MB): GMAC 213 ns and 16 GB/s,
+// Poly1305 with one key per frame 434 ns and 13 GB/s, HMAC-SHA256 209 ns and 1.9 GB/s (it allocates), BLAKE2b 302 ns
+// and 1.0 GB/s. `bench_codecs` has these rows.
 #include <array>
 #include <atomic>
 #include <initializer_list>
@@ -38,11 +37,10 @@ class Tagger {
   std::unique_ptr<evp_cipher_ctx_st, Free> context_;
 };
 
-// The means of one rank of a job to tag what it says and check what it hears: a Tagger for each lane and one for
-// control messages, and the numbers that were given out.
+// A rank's taggers and numbers: one Tagger per lane, one for control messages, and the numbers used so far.
 class Tags {
  public:
-  // `lanes` threads may tag and check at the same time, and one more for control.
+  // `lanes` threads, and one more for control messages, may tag and check at the same time.
   Tags(ByteView session_key, int lanes);
 
   Tagger& lane(int lane) { return taggers_[static_cast<std::size_t>(lane)]; }
@@ -50,7 +48,7 @@ class Tags {
   std::uint64_t next() { return ++frames_; }
   std::uint64_t next_control() { return kControlNumber | ++controls_; }
 
-  // Numbers of control messages have this bit, so that both kinds count by themselves.
+  // Numbers of control messages have this bit set, so that they are counted separately from frames.
   static constexpr std::uint64_t kControlNumber = std::uint64_t{1} << 63;
 
  private:

@@ -67,6 +67,7 @@ bool is_auto(std::string_view codec) {
   return codec == kAutoName || (codec.starts_with(kAutoName) && codec[kAutoName.size()] == ':');
 }
 
+// "auto", or "auto:allow=" and allowances joined by '+'. An allowance that occurs twice counts once.
 Result<AutoSpec> parse_auto(std::string_view codec) {
   if (!is_auto(codec))
     return Status(Code::kInvalid, fmt::format("codec '{}' is not auto", printable(codec, kMostAllowShown)));

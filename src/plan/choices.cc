@@ -57,7 +57,7 @@ Status wrong(const Rule& rule, std::size_t index, std::string_view why) {
           printable(fmt::format("choices: {}: {}", label(rule, index + 1), why), kMostMessage)};
 }
 
-// whole: patterns that are taken in all sizes, and the first rule of each.
+// Checks that a rule can match. whole: patterns that match in all sizes, with the first rule of each.
 Status check_reached(std::span<const Rule> rules, std::size_t index,
                      std::map<std::string_view, std::size_t>& whole) {
   const Rule& rule = rules[index];
@@ -84,7 +84,8 @@ Result<const Strategy*> strategy_named(const std::string& name, const Usual& usu
   return Status(Code::kInvalid, fmt::format("unknown strategy '{}': {}", name, suggest(name, known)));
 }
 
-std::size_t character_at(std::string_view text, std::size_t at) {  // bytes of the UTF-8 character there
+// The length in bytes of the UTF-8 character at `at`.
+std::size_t character_at(std::string_view text, std::size_t at) {
   std::size_t end = at + 1;
   while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) ++end;
   return end - at;
@@ -102,10 +103,12 @@ std::string_view key_named(std::string_view match) {
   return match.starts_with('=') ? match.substr(1) : match;
 }
 
+// Glob matching with backtracking to the last star only, which is sufficient and takes at most |match| * |key| steps.
 bool matches(std::string_view match, std::string_view key) {
   if (names_one_key(match)) return key_named(match) == key;
   constexpr std::size_t kNone = std::string_view::npos;
-  std::size_t m = 0, k = 0, star = kNone, resume = 0;  // after a star: where in the key to try again
+  // After a star: the position in the key for the next try.
+  std::size_t m = 0, k = 0, star = kNone, resume = 0;
   while (k < key.size()) {
     if (m < match.size() && match[m] == '*') {
       star = m++;
@@ -145,7 +148,7 @@ Spec Choice::inside_spec(const StrategyOption* option) const {
 
 namespace {
 
-// Choices often have the same codec, and strategies say what they cost by looking at every rank.
+// A cache of options: choices often have the same codec, and computing a strategy's cost visits every rank.
 class KnownWays {
  public:
   explicit KnownWays(const Usual& usual) : usual_(usual) {}
@@ -171,6 +174,8 @@ class KnownWays {
 
 }  // namespace
 
+// Resolves all rules, then adds two choices: one for small tensors and one for all other tensors without a rule. If
+// the link is known and min_values has its default, min_values is computed from the link.
 Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   Choices out;
   KnownWays known(usual);
@@ -212,18 +217,18 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
                           .why = "default",
                           .scheduled = true});
   TITHE_TRY(out.share_momentum());
-  // Clipping belongs to the step as well.
+  // Clipping, like momentum, applies to the whole step.
   for (Choice& c : out.choices_)
     if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
   for (Choice& c : out.choices_)
     if (c.strategy == nullptr)
       c.options = c.group.empty() ? known.of(c.spec, c.inside) : known.of_group(c.spec, c.inside);
-    else if (c.parts_by_link)  // parts() is asked for each tensor, and takes the pace from here
+    else if (c.parts_by_link)  // parts() uses this cost for each tensor
       c.options = {{.strategy = c.strategy,
                     .cost = plan::codec_cost_of(c.spec, *c.strategy, usual.place(), usual.link,
                                                 c.inside ? &*c.inside : nullptr)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
-  for (const Choice& c : out.choices_)  // a Spec need not come from parse_spec
+  for (const Choice& c : out.choices_)  // a Spec may come from another source than parse_spec()
     for (const Spec& spec : {c.spec, c.inside_spec()}) {
       Settings settings = spec.settings;
       settings.codec = spec.codec;
@@ -248,7 +253,7 @@ Status Choices::resolve(std::size_t number) {
   return {};
 }
 
-// The optimizer has its momentum for all tensors or for none.
+// The optimizer has momentum for all tensors or for none.
 Status Choices::share_momentum() {
   const bool rest_is_met = std::none_of(rules_.begin(), rules_.end(),
                                         [](const Rule& r) { return any_size(r) && any_key(r.match); });
@@ -285,6 +290,8 @@ Status Choices::share_momentum() {
   return {};
 }
 
+// Checks that a group's codec can be shared by several tensors, and that all rules of the group have the same
+// settings.
 Status Choices::check_group(std::size_t number) const {
   const Choice& mine = choices_[number];
   if (mine.group.empty()) return {};
@@ -313,7 +320,7 @@ Status Choices::check_group(std::size_t number) const {
   return {};
 }
 
-// ---- What a tensor gets
+// ---- The choice for a tensor
 
 std::size_t Choices::rule_of(std::string_view key, std::size_t n) const {
   const auto takes = [&](const Rule& r) { return n >= r.least && n <= r.most && matches(r.match, key); };
@@ -324,7 +331,8 @@ const Choice& Choices::choice(std::string_view key, std::size_t n) const {
   const std::size_t i = rule_of(key, n);
   const Choice& small = choices_[rules_.size()];
   if (i == rules_.size()) return n < min_values_ ? small : choices_.back();
-  // Small tensors that a rule sends raw travel with the others: their sums are the same bits in any part.
+  // Small tensors that a rule sends uncompressed join the other small tensors: their sums have the same bits in any
+  // part.
   const Choice& mine = choices_[i];
   const bool joins = n < min_values_ && mine.spec == small.spec && mine.group.empty() &&
                      mine.priority == small.priority && rules_[i].part_values == 0 &&

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules as JSON text, both ways. The text may be anybody's: it is bounded, and whatever is not understood is refused.
+// Parses and writes rules as JSON. The text may come from an untrusted source: its size is limited, and unknown
+// content is refused.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -20,14 +21,14 @@ using Json = nlohmann::ordered_json;
 constexpr int kVersion = 1;
 constexpr std::size_t kMostQuoted = 300;
 constexpr std::size_t kMostJsonMessage = 2000;
-constexpr std::size_t kMostText = 4096;  // of a key, a group, a reason
-constexpr double kBytesPerValue = 4;     // sizes in bytes are those of fp32, whatever the tensor's type
+constexpr std::size_t kMostText = 4096;  // of a key, a group or a reason
+constexpr double kBytesPerValue = 4;     // a size in bytes counts fp32 values, for all types of tensors
 constexpr std::string_view kFields[] = {"match",       "size",     "codec", "inside", "strategy",
                                         "part_values", "priority", "group", "why"};
 
 Status wrong(std::string_view why) { return {Code::kInvalid, fmt::format("choices: {}", why)}; }
 
-// "16KB", "1.5M", "4 Ki": K, M, G are thousands, Ki, Mi, Gi are 1024s, B says bytes.
+// "16KB", "1.5M", "4 Ki": K, M, G are powers of 1000, Ki, Mi, Gi are powers of 1024, B means bytes.
 struct Amount {
   double number = 0;
   bool bytes = false;
@@ -55,7 +56,7 @@ Result<Amount> parse_amount(std::string_view text) {
   return out;
 }
 
-// One comparison, such as "> 1M" or "<= 16KB", narrows what the rule takes.
+// Applies one comparison, such as "> 1M" or "<= 16KB", to the rule's size range.
 Status narrow(Rule& rule, std::string_view text) {
   const bool less = text.starts_with('<');
   if (!less && !text.starts_with('>'))
@@ -155,14 +156,14 @@ Status read_field(Rule& rule, const std::string& field, const Json& value) {
 Status read_fields(Rule& rule, const Json& object) {
   if (!object.is_object())
     return {Code::kInvalid, R"(must be an object such as {"match": "*.bias", "codec": "fp32"})"};
-  // The tensors that it takes come first: messages name the rule by it.
+  // The fields that select tensors are read first, because messages name the rule by them.
   for (const bool takes : {true, false})
     for (const auto& [field, value] : object.items())
       if ((field == "match" || field == "size") == takes) TITHE_TRY(read_field(rule, field, value));
   return {};
 }
 
-// "> 1M": fp32, or "*.bias": {...}: what it takes stands in front.
+// The short form: "> 1M": "fp32", or "*.bias": {...}. The key selects the tensors.
 Status read_short(Rule& rule, const std::string& takes, const Json& value) {
   if (takes.size() > kMostText) return {Code::kInvalid, fmt::format("is longer than {} bytes", kMostText)};
   if (takes.starts_with('<') || takes.starts_with('>'))
@@ -177,6 +178,8 @@ Status read_short(Rule& rule, const std::string& takes, const Json& value) {
   return read_field(rule, "codec", value);
 }
 
+// Two forms: {"version": 1, "rules": [...]}, or short: {"*.bias": "fp32"}. An error names the rule by its number and
+// by the tensors that it selects.
 Result<std::vector<Rule>> read_all(const Json& root) {
   if (!root.is_object())
     return wrong(R"(must be an object: {"version": 1, "rules": [...]}, or short {"*.bias": "fp32"})");
@@ -191,7 +194,7 @@ Result<std::vector<Rule>> read_all(const Json& root) {
     return {};
   };
   if (!root.contains("rules")) {
-    for (const auto& one : root.items())  // by name: clang 14 captures no structured binding
+    for (const auto& one : root.items())  // no structured binding: clang 14 cannot capture it
       TITHE_TRY(add([&](Rule& rule) { return read_short(rule, one.key(), one.value()); }));
     return rules;
   }
@@ -209,10 +212,11 @@ Result<std::vector<Rule>> read_all(const Json& root) {
 
 }  // namespace
 
+// Names that occur twice in an object are detected while parsing, because the JSON library keeps only the last one.
 Result<std::vector<Rule>> parse_rules(std::string_view json) {
   if (json.size() > kMostChoicesBytes)
     return wrong(fmt::format("{} bytes of JSON, at most {}", json.size(), kMostChoicesBytes));
-  std::vector<std::set<std::string>> open;  // the names so far of every object that is not closed
+  std::vector<std::set<std::string>> open;  // the names seen in each open object
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) open.emplace_back();
@@ -228,7 +232,8 @@ Result<std::vector<Rule>> parse_rules(std::string_view json) {
       return wrong(fmt::format("'{}' stands twice in one object", printable(twice, kMostQuoted)));
     return read_all(root);
   } catch (
-      const Json::exception& e) {  // of text that is no JSON; its words begin with the library's own number
+      // The text is not JSON. The library's message begins with its own error number.
+      const Json::exception& e) {
     const std::string_view what = e.what();
     return wrong("this is no JSON: " +
                  printable(what.substr(std::min(what.find("] ") + 2, what.size())), kMostQuoted));

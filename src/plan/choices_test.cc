@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The promises at the top of choices.h, and the words with which rules are refused.
+// The promises at the top of choices.h, and the messages for refused rules.
 #include "tithe/choices.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(Choices, first) {
   EXPECT_EQ(codec_for(c, "conv.weight", 1001), "topk");
   EXPECT_EQ(codec_for(c, "conv.weight", 1000), "fp8");
   EXPECT_EQ(codec_for(c, "conv.weight", 99), "fp32");
-  EXPECT_EQ(codec_for(c, "fc.weight", 9), "onebit") << "a rule takes small tensors too";
+  EXPECT_EQ(codec_for(c, "fc.weight", 9), "onebit") << "a rule applies to small tensors too";
 }
 
 TEST(Choices, total) {
@@ -74,12 +74,13 @@ TEST(Choices, total) {
   EXPECT_EQ(c.choice("any", 100).why, "default");
   EXPECT_TRUE(c.choice("any", 100).scheduled);
   EXPECT_EQ(c.choice("any", 99).group, "small");
-  EXPECT_EQ(c.choice("any", 99).strategy, nullptr) << "auto, whatever the session's strategy is";
+  EXPECT_EQ(c.choice("any", 99).strategy, nullptr)
+      << "small tensors use auto, independent of the session's strategy";
   Usual four = usual();
   four.world = 4;
   const Choices of_four = Choices::of(four);
   EXPECT_EQ(of_four.choice("any", 99).strategy_of(99).name, "gather")
-      << "one message, where few bytes travel";
+      << "for few bytes, the strategy with one sequential message";
   EXPECT_NE(of_four.choice("any", 99).strategy_of(1'000'000).name, "gather");
   EXPECT_EQ(c.text(), "");
 }
@@ -146,13 +147,13 @@ TEST(Choices, momentum) {
       *Choices::make(*parse_rules(R"({"*.bias": "fp32", "*.w": "dgc:ratio=0.1,feedback=momentum"})"),
                      usual("topk:feedback=momentum"));
   EXPECT_EQ(c.choice("a.bias", 500).spec.feedback.kind, Feedback::kMomentum);
-  EXPECT_EQ(c.choice("a.bias", 5), c.choice("other", 5)) << "raw with the other small ones";
+  EXPECT_EQ(c.choice("a.bias", 5), c.choice("other", 5)) << "uncompressed with the other small tensors";
   for (const char* other : {"topk", "topk:feedback=momentum,mu=0.5"}) {
     const std::string text = refused(R"({"*.w": "dgc:feedback=momentum"})", other);
     EXPECT_NE(text.find("rule 1 ('*.w') has dgc:feedback=momentum"), std::string::npos) << text;
     EXPECT_NE(text.find("same feedback=momentum"), std::string::npos) << text;
   }
-  // A choice that no tensor can meet does not count.
+  // A choice that no tensor can get does not count.
   EXPECT_TRUE(Choices::make(*parse_rules(R"({"*": "dgc:feedback=momentum"})"), usual("topk")).ok());
 }
 
@@ -162,9 +163,9 @@ TEST(Choices, ClippingOfTheSessionsCodecHoldsForAllTensorsThatSayNothingElse) {
                      usual("topk:clip=0.5"));
   for (const char* key : {"a.bias", "a.w", "other"})
     EXPECT_EQ(c.choice(key, 5000).spec.feedback.clip, 0.5) << key;
-  EXPECT_EQ(c.choice("other", 5).spec.feedback.clip, 0.5) << "small ones as well";
+  EXPECT_EQ(c.choice("other", 5).spec.feedback.clip, 0.5) << "small tensors are clipped too";
   EXPECT_EQ(c.choice("a.v", 5000).spec.feedback.clip, 3);
-  EXPECT_EQ(c.choice("a.bias", 5), c.choice("other", 5)) << "raw with the other small ones";
+  EXPECT_EQ(c.choice("a.bias", 5), c.choice("other", 5)) << "uncompressed with the other small tensors";
 }
 
 TEST(Choices, WhatIsWrongIsNamedWithItsRuleAndTheCure) {

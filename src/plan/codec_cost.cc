@@ -32,7 +32,7 @@ const Measured& measured(const Codec& codec) {
   };
   const Measured* found = of(codec.name);
   return found != std::end(kMeasured) ? *found
-                                      : *of("topk");  // one that nobody has measured: as the usual sparse one
+                                      : *of("topk");  // not measured: the cost of a typical sparse codec
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ const Law* first_law(const Phase& phase, const Strategy& strategy) {
 }
 
 std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
-  std::size_t bytes = 1;  // of a payload of the largest part
+  std::size_t bytes = 1;  // the payload of the largest part
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
     bytes = std::max(bytes, codec::expected_bytes(*spec.codec, k, spec.settings, kUsualPartValues));
   const auto chunks = static_cast<std::size_t>(strategy.chunks(at));
@@ -58,17 +58,19 @@ namespace {
 
 // Bytes per value of a phase's payload.
 double bytes_of(const Spec& spec, std::size_t phase) {
-  constexpr std::size_t kMany = std::size_t{1} << 20;  // what stands in front of a payload no longer counts
+  constexpr std::size_t kMany = std::size_t{1} << 20;  // large, so that fixed headers are negligible
   return static_cast<double>(codec::expected_bytes(*spec.codec, phase, spec.settings, kMany)) /
          static_cast<double>(kMany);
 }
 
 }  // namespace
 
+// Sums, over the phases, the bytes that leave the busiest host (crossing), the bytes inside a host, and the bytes
+// that a rank sends. The formulas are in codec_cost.h.
 CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place& at, const Link& link,
                         const Spec* inside_spec) {
   const StrategyCost cost = strategy.cost(at);
-  std::size_t ranks = 1;  // of a host
+  std::size_t ranks = 1;  // of the largest host
   int hosts = at.world;
   if (at.hosts != nullptr && !at.hosts->alone()) {
     for (const std::vector<Rank>& host : at.ranks_by_host()) ranks = std::max(ranks, host.size());
@@ -87,14 +89,14 @@ CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place&
     crossing += bytes * (joins ? cost.concat_link_shares : cost.link_shares);
     inside += bytes * together * result;
     sent_by_rank += bytes * (shares + result);
-    // All ranks of a host send together; the rest stays there.
+    // All ranks of a host send at the same time; bytes that do not leave the host stay inside.
     const double sent = together * shares;
     const double leave = joins ? cost.concat_link_shares : cost.link_shares;
     if (strategy.between == nullptr) inside += bytes * std::max(0.0, sent - leave);
   }
   const Measured& m = measured(*spec.codec);
   const auto phases = static_cast<double>(spec.codec->phases.size());
-  // The payloads that a rank has sent are merged elsewhere; its own part of the result it stores too.
+  // Other ranks merge the payloads that this rank sends; it also stores its own share of the result.
   const double merges = cost.wire_shares + cost.result_shares + 1.0 / strategy.chunks(at);
   const Measured& in = plain ? measured(fp32_codec) : measured(*inside_spec->codec);
   const double inside_ns = (plain ? 0 : in.encode_ns) + in.merge_ns;
@@ -119,7 +121,7 @@ double rest(const CodecCost& p) { return p.compute + p.inside + p.wire - most(p)
 
 }  // namespace
 
-// Square roots and products alone: they round alike everywhere, powers do not.
+// Only square roots and products: their results are the same on all machines, unlike those of pow().
 double seconds_among_others(const CodecCost& cost, std::size_t n, std::size_t parts) {
   const auto values = static_cast<double>(n);
   double sum = 0;
@@ -152,7 +154,7 @@ std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost
            (same && cost.frames <= kLittleOfIt * (static_cast<double>(n) * most(cost)));
   };
   if (!worth(kUsualPartValues)) return same ? kUsualPartValues : kUsualMinValues;
-  // The cost of a part beside its values is spread over more of them: once worth it, always.
+  // The fixed cost of a part is divided by its values, so if a size is worth it, all larger sizes are: binary search.
   std::size_t no = 0, yes = kUsualPartValues;
   while (yes - no > 1) {
     const std::size_t middle = no + (yes - no) / 2;
@@ -172,7 +174,7 @@ struct Unit {
   double factor;
 };
 
-// A number above 0 with one of the units directly behind it.
+// Reads a number above 0, directly followed by one of the units.
 bool read_with_unit(std::string_view item, std::span<const Unit> units, double& into) {
   const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), into);
   if (error != std::errc{} || !std::isfinite(into) || into <= 0) return false;
@@ -183,12 +185,12 @@ bool read_with_unit(std::string_view item, std::span<const Unit> units, double& 
   return std::isfinite(into);
 }
 
-// "10Gb/s", "10gbit" and "10Gbit/s" are the same: a prefix may be of either case, what stands behind it may not.
+// "10Gb/s", "10gbit" and "10Gbit/s" are the same: the case of the prefix does not matter, the case of the unit does.
 bool read_rate(std::string_view item, double& into) {
   constexpr Unit kPrefixes[] = {{"k", 1e3}, {"K", 1e3}, {"m", 1e6}, {"M", 1e6}, {"g", 1e9}, {"G", 1e9}};
   constexpr Unit kUnits[] = {{"b/s", 1.0 / 8}, {"bit", 1.0 / 8}, {"bit/s", 1.0 / 8}, {"B/s", 1}};
   std::vector<std::string> names;
-  names.reserve(std::size(kPrefixes) * std::size(kUnits));  // Unit holds views of them
+  names.reserve(std::size(kPrefixes) * std::size(kUnits));  // Unit contains views of these strings
   std::vector<Unit> rates;
   for (const Unit& prefix : kPrefixes)
     for (const Unit& unit : kUnits)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas of codec_cost.h against trying all numbers, and what follows from a link in a plan.
+// Compares the formulas of codec_cost.h with exhaustive search, and tests the effect of a link on a plan.
 #include "plan/codec_cost.h"
 
 #include <gtest/gtest.h>
@@ -46,8 +46,8 @@ TEST(CodecCost, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
   };
   EXPECT_LE(alone(n), shared(n));
   EXPECT_GT(alone(n - 1), shared(n - 1));
-  EXPECT_EQ(least(uncompressed, codec, false), kUsualMinValues) << "nowhere";
-  // Raw tensors gain nothing by frames of their own: these must be little.
+  EXPECT_EQ(least(uncompressed, codec, false), kUsualMinValues) << "the codec is slower for all sizes";
+  // Uncompressed tensors gain nothing from their own frames, so the cost of the frames must be small.
   EXPECT_EQ(least(uncompressed, uncompressed, true),
             static_cast<std::size_t>(std::ceil(uncompressed.frames / (0.1 * uncompressed.wire))));
 }
@@ -56,11 +56,11 @@ TEST(CodecCost, WhatHasTheMostToDoDecides) {
   const CodecCost cost{.compute = 1e-9, .inside = 2e-9, .wire = 4e-9, .frames = 40e-6, .delay = 1e-3};
   const auto of = [&](double n) { return seconds_among_others(cost, static_cast<std::size_t>(n)); };
   const auto delay = [](double n) { return 1e-3 * (plan::kSeen + plan::kSeenOfBucket * n / 6.25e6); };
-  EXPECT_NEAR(of(1000), 40e-6 + delay(1000), 1e-3 * 40e-6) << "the frames";
+  EXPECT_NEAR(of(1000), 40e-6 + delay(1000), 1e-3 * 40e-6) << "the frames dominate";
   EXPECT_DOUBLE_EQ(of(1e6), 4e-3 * std::pow(1 + 1.0 / 16 + 1.0 / 256 + 1e-8, 0.25) + delay(1e6))
-      << "the wire, and a little of what is half as busy";
+      << "the wire, with a small influence of the less busy resources";
   EXPECT_NEAR(seconds_among_others(cost, 1000, 200), 8e-3 + delay(1000), 1e-3 * 8e-3)
-      << "frames of many parts";
+      << "the frames of many parts dominate";
 }
 
 TEST(CodecCost, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {
@@ -72,7 +72,7 @@ TEST(CodecCost, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {
       << "2 L (H-1)/H";
   EXPECT_DOUBLE_EQ(codec_cost_of(uncompressed, server, {.world = 8, .hosts = &four}, link).wire,
                    4e-9 * 3 / plan::kManyToOne);
-  // 4 ranks send 1.5 payloads each, of which 2 leave each of the two hosts.
+  // 4 ranks send 1.5 payloads each; 2 payloads leave each of the two hosts.
   EXPECT_DOUBLE_EQ(codec_cost_of(uncompressed, server, {.world = 4, .hosts = &two}, link).inside,
                    4 * (2 * 1.5 - 2) / plan::kInsideRate);
   EXPECT_EQ(codec_cost_of(uncompressed, server, {.world = 4}, link).inside, 0);
@@ -86,7 +86,8 @@ TEST(CodecCost, EveryCodecHasOne) {
                       fast = codec_cost_of(spec, *strategy, {.world = 4}, {1e9, 1e-5});
       EXPECT_GT(slow.compute, 0) << codec->name;
       EXPECT_NEAR(slow.wire, 10 * fast.wire, 1e-3 * slow.wire) << codec->name;
-      EXPECT_EQ(slow.frames, fast.frames) << codec->name << ": a rank's work on them, not their way";
+      EXPECT_EQ(slow.frames, fast.frames)
+          << codec->name << ": the work of a rank per frame, not the transfer";
       const CodecCost quick = codec_cost_of(spec, *strategy, {.world = 4}, {1e9, plan::kHandling / 2});
       EXPECT_NEAR(fast.frames, 2 * quick.frames, 1e-3 * fast.frames) << codec->name;
     }
@@ -128,7 +129,7 @@ TEST(CodecCost, ASlowLinkInsideHostsCostsWhatItCarries) {
   const CodecCost uncompressed = codec_cost_of(fp8, strategy, at, link),
                   small = codec_cost_of(fp8, strategy, at, link, &fp8);
   const CodecCost assumed = codec_cost_of(fp8, strategy, at, *parse_link("25Gb/s+30us"));
-  EXPECT_DOUBLE_EQ(uncompressed.inside, 2 * assumed.inside) << "half of kInsideRate";
+  EXPECT_DOUBLE_EQ(uncompressed.inside, 2 * assumed.inside) << "the link inside has half of kInsideRate";
   EXPECT_LT(uncompressed.delay, assumed.delay);
   EXPECT_LT(small.inside, 0.5 * uncompressed.inside);
   EXPECT_GT(small.compute, uncompressed.compute);
@@ -161,15 +162,16 @@ TEST(CodecCost, APlanFollowsTheLink) {
     return *Choices::make(*parse_rules(rules), usual);
   };
   constexpr std::size_t kLarge = 30'000'000;
-  EXPECT_EQ(largest_part(with(""), kLarge), (kLarge + 28) / 29) << "nothing is known: payloads of 1 MiB";
+  EXPECT_EQ(largest_part(with(""), kLarge), (kLarge + 28) / 29) << "without a link, payloads of about 1 MiB";
   EXPECT_EQ(with("").min_values(), kUsualMinValues);
   const CodecCost cost =
       codec_cost_of(*parse_spec("fp8"), *find_strategy("server"), {.world = 4}, *parse_link("1Gb/s"));
   EXPECT_EQ(largest_part(with("1Gb/s"), kLarge),
             (kLarge + best_parts(cost, kLarge) - 1) / best_parts(cost, kLarge));
-  EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kUsualPartValues) << "never above";
+  EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kUsualPartValues)
+      << "a part never exceeds the default size";
   EXPECT_LT(with("100Mb/s").min_values(), with("1Gb/s+200us").min_values());
-  // Values that were set stay.
+  // Configured values stay unchanged.
   EXPECT_EQ(with("100Mb/s", "{}", {.spec = {}, .min_values = 77}).min_values(), 77U);
   EXPECT_EQ(largest_part(with("100Mb/s", "{}", {.spec = {}, .part_values = 1U << 20}), 1U << 22), 1U << 20);
   EXPECT_EQ(largest_part(with("100Mb/s", R"({"w": {"part_values": "1Mi"}})"), 1U << 22), 1U << 20);

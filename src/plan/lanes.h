@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How many compute lanes a rank has that was not told: as many as its share of the cores, without the one that its
-// program keeps busy.
+// The default number of compute lanes of a rank: its share of the cores, minus one core for its program.
 #include <algorithm>
 
 namespace tithe {
 
 inline constexpr int kMostUsualLanes = 8;
 
-// `ranks` share `cores`.
+// `ranks` ranks share `cores` cores.
 constexpr int usual_lanes(int cores, int ranks) {
   return std::clamp(cores / std::max(1, ranks) - 1, 1, kMostUsualLanes);
 }

@@ -30,7 +30,7 @@ Spec shaped(Spec spec, std::size_t row) {
   return spec;
 }
 
-// A tensor of a bucket, and what is chosen for it.
+// A tensor of a bucket with its choice.
 struct Chosen {
   const PlanTensor* tensor;
   const Choice* choice;
@@ -38,8 +38,10 @@ struct Chosen {
   bool grouped() const { return may_share && !choice->group.empty() && tensor->n <= choice->part_values; }
 };
 
+// Sorts by priority; among equals, ungrouped tensors come first, then groups in the order of their first tensor.
 std::vector<std::size_t> order_of(std::span<const Chosen> bucket) {
-  std::map<std::string_view, std::size_t> groups;  // where each begins; tensors without one come before all
+  // The position of each group's first tensor, from 1; ungrouped tensors have 0.
+  std::map<std::string_view, std::size_t> groups;
   std::vector<std::size_t> order(bucket.size());
   for (std::size_t t = 0; t < bucket.size(); ++t) {
     order[t] = t;
@@ -78,7 +80,7 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 
 namespace {
 
-// Fits the part's strategy to these hosts and servers. n: the number of values for which the option was chosen.
+// Adapts the part's strategy to the hosts and servers. n: the number of values for which the option was chosen.
 void resolve_hosts(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {
@@ -94,7 +96,7 @@ void resolve_hosts(Part& part, const Choice& c, std::size_t n, const Usual& usua
   part.spec = c.inside_spec();
   part.scheduled = false;
   part.why += "; all ranks share a host";
-  const FeedbackPolicy& policy = c.spec.feedback;  // momentum and clipping are of the step
+  const FeedbackPolicy& policy = c.spec.feedback;  // momentum and clipping apply to the whole step
   if (policy.kind == Feedback::kMomentum) part.spec.feedback = policy;
   part.spec.feedback.mask = false;
   part.spec.feedback.clip = policy.clip;
@@ -115,8 +117,8 @@ void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c,
   }
 }
 
-// Right on average, so that errors need not be fed back: all forms of some codecs, and the one of eden that a parameter
-// names so (scale=unbiased).
+// True if the codec is right on average, so that errors need no feedback: codecs with the trait, and codecs with a
+// parameter set to "unbiased" (eden: scale=unbiased).
 bool is_unbiased(const Spec& spec) {
   for (std::size_t i = 0; i < spec.codec->params.size(); ++i) {
     const std::span<const std::string_view> choices = spec.codec->params[i].choices;
@@ -125,8 +127,8 @@ bool is_unbiased(const Spec& spec) {
   return spec.codec->traits.unbiased;
 }
 
-// Momentum and clipping are of gradients, which an all-gather has none of. A residual is kept where it is asked for; in
-// a reduce-scatter also by default, unless the codec is unbiased.
+// Momentum and clipping apply to gradients, so an all-gather has neither. A residual is kept if the spec requests it;
+// in a reduce-scatter also by default, unless the codec is unbiased.
 FeedbackPolicy feedback_of(const Spec& spec, RoundKind kind) {
   FeedbackPolicy policy = spec.feedback;
   const bool gathers = kind == RoundKind::kAllGather;
@@ -141,7 +143,7 @@ FeedbackPolicy feedback_of(const Spec& spec, RoundKind kind) {
 Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const Usual& usual, RoundKind kind) {
   Part part{at, t.n, shaped(c.spec, t.row), &c.strategy_of(t.n), c.why, c.scheduled, c.priority};
   resolve_hosts(part, c, t.n, usual);
-  // For all-reduces "auto" may add on the way, if that is fast; here every value is rounded once.
+  // For an all-reduce, "auto" may choose a strategy that adds on the way. Here every value is rounded only once.
   const bool direct = c.strategy == nullptr && part.strategy->between == nullptr;
   part.strategy = &sharded_strategy(kind, direct ? *find_strategy("gather") : *part.strategy);
   part.spec.feedback = feedback_of(part.spec, kind);
@@ -171,13 +173,16 @@ Status check_kind(const Plan& plan) {
   return {};
 }
 
+// The parts cover the tensors in plan order, without gaps. A tensor outside of a group gets parts of its own.
+// Consecutive tensors of a group share a part until it has part_values values. The strategy of a shared part depends
+// on its final size, so the hosts are resolved at the end.
 Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices, RoundKind kind) {
   std::vector<Chosen> chosen;
   for (const PlanTensor& t : bucket)
     chosen.push_back({&t, &choices.choice(t.key, t.n), kind == RoundKind::kAllReduce});
   Plan plan{.kind = kind, .order = order_of(chosen), .parts = {}};
   std::size_t at = 0;
-  const Choice* open = nullptr;  // of the last part, if it is a group's
+  const Choice* open = nullptr;  // the choice of the last part, if it is shared by a group
   std::vector<std::pair<std::size_t, const Choice*>> groups;
   for (const std::size_t t : plan.order) {
     const Choice& c = *chosen[t].choice;

@@ -78,11 +78,11 @@ TEST(Plan, shaped) {
   ASSERT_EQ(plan.parts.size(), 4U);
   for (std::size_t k = 0; k < 3; ++k) {
     EXPECT_EQ(cols_of(plan.parts[k].spec), 30U);
-    EXPECT_EQ(plan.parts[k].first % 30, 0U) << "cut between rows";
+    EXPECT_EQ(plan.parts[k].first % 30, 0U) << "a part begins at a row";
   }
   EXPECT_EQ(cols_of(plan.parts[3].spec), 640U);
   for (const Part& p : plan_of(sizes, "powersgd").parts)
-    EXPECT_EQ(cols_of(p.spec), 0U) << "rows are not known";
+    EXPECT_EQ(cols_of(p.spec), 0U) << "the row length is unknown";
 }
 
 TEST(Plan, small) {
@@ -151,7 +151,7 @@ TEST(Plan, small_tensors_that_a_rule_sends_raw_travel_with_the_others) {
             (std::vector<std::string>{"120 fp32 server: rule 1 ('*.bias')",
                                       "90 fp32 server: tensors below 100 values are sent uncompressed"}));
   EXPECT_EQ(lines(bucket, R"({"*.bias": {"codec": "fp32", "strategy": "ring"}})").size(), 4U)
-      << "asked for by itself";
+      << "a rule with a strategy keeps its tensors separate";
 }
 
 TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
@@ -163,9 +163,9 @@ TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
   EXPECT_NE(a.hash(4), plan_of(sizes, "topk:ratio=0.02").hash(4));
 }
 
-// A usual part has a payload of about 1 MiB, and one of one chunk, as with gather, 2^20 values at most: its first byte
-// leaves once all of it is encoded. Chunks have 64 KiB at least, and parts no more than 2^22 values. A size that was
-// set stays.
+// A default part has a payload of about 1 MiB. If it is one chunk, as with gather, it has at most 2^20 values,
+// because its first byte leaves when the whole part is encoded. Chunks have at least 64 KiB, and parts at most 2^22
+// values. A configured size stays unchanged.
 TEST(Plan, UsualPartsAreSmallerWhereTheySendMuch) {
   const auto parts = [](std::string_view strategy, int world, std::size_t part_values,
                         std::string_view codec = "fp8") {
@@ -190,7 +190,7 @@ TEST(Plan, UsualPartsAreSmallerWhereTheySendMuch) {
   EXPECT_EQ(parts("gather", 4, 3'000'000), 2U);
 }
 
-// Parts are not cut by part_values; where no bounds are given, ranges are those of equal_bounds.
+// Parts are not cut by part_values. Without bounds, the ranges are those of equal_bounds().
 TEST(Plan, sharded_tensors_are_parts_of_their_own_and_chunks_are_the_owners_ranges) {
   const std::size_t given[] = {0, 3, 3, 2'000'000};
   const PlanTensor bucket[] = {{.key = "a", .n = 2'000'000, .bounds = given},

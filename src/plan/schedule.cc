@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kWarmest = 0.25;
 constexpr std::uint64_t kStages = 4;
-constexpr double kStep = 4;  // of recover
+constexpr double kStep = 4;  // the factor of recover
 constexpr double kUsualSag = 0.05;
 constexpr double kNoNumber = -1;
 
@@ -27,11 +27,12 @@ Status wrong(std::string_view item, std::string_view why) {
   return {Code::kInvalid, fmt::format("schedule '{}': {}", item, why)};
 }
 
-// Square roots and products alone: they round alike everywhere, powers do not.
+// Only square roots and products: their results are the same on all machines, unlike those of pow().
 double fourth_root(double x) { return std::sqrt(std::sqrt(x)); }
 
 }  // namespace
 
+// Items are joined by '+'; each is a word or word:number, and sets one field. A word may occur once.
 Result<Schedule> Schedule::parse(std::string_view text, const Spec& spec) {
   Schedule out;
   if (text.empty() || text == "none") return out;
@@ -78,7 +79,7 @@ std::string Schedule::text() const {
   return out;
 }
 
-// The ratio of the warm-up's stages 0..3.
+// The ratio of the warm-up's stage, 0..3.
 double Schedule::stage(std::uint64_t number) const {
   const double factor = fourth_root(target_ / kWarmest);
   double r = kWarmest;
@@ -86,9 +87,11 @@ double Schedule::stage(std::uint64_t number) const {
   return std::max(r, target_);
 }
 
-// The next of theta's choices: they go from the codec's ratio, in steps of fourth roots of two, up to all.
+// The next of theta's ratios: from the codec's ratio, in steps of the fourth root of two, up to 1.
 double Schedule::next_rung(double ratio) { return std::min(1.0, ratio * fourth_root(2.0)); }
 
+// The warm-up sets the ratio first. theta requires at least 1 - sqrt(L * learning rate) (Wang et al. 2020, theorem
+// 3.5); recover multiplies the ratio by kStep per step.
 double Schedule::ratio(std::uint64_t round) const {
   double r = target_;
   if (static_cast<double>(round) < warmup_)

@@ -49,7 +49,7 @@ TEST(Schedule, WarmupFallsByEqualFactorsAndNeverBelowTheTarget) {
 // Wang et al. 2020, theorem 3.5: theta^2 = L eta, theta = 1 - ratio.
 TEST(Schedule, ThetaFollowsTheLearningRate) {
   Schedule s = made("theta:2", "topk:ratio=0.01");
-  EXPECT_EQ(s.ratio(0), 0.01) << "no rate was told yet";
+  EXPECT_EQ(s.ratio(0), 0.01) << "learning_rate() was not called yet";
   double last = 0.01;
   for (const double eta : {10.0, 0.4, 0.2, 0.05, 0.005, 1e-6, 1e-12}) {
     ASSERT_TRUE(s.learning_rate(eta).ok());
@@ -57,7 +57,7 @@ TEST(Schedule, ThetaFollowsTheLearningRate) {
     const double least = std::max(0.01, 1 - theta);
     EXPECT_GE(s.ratio(kLate), least) << eta;
     EXPECT_LE(s.ratio(kLate), std::min(1.0, least * 1.19)) << eta;
-    EXPECT_GE(s.ratio(kLate), last) << "theta shrinks with the rate";
+    EXPECT_GE(s.ratio(kLate), last) << "theta decreases with the rate";
     last = s.ratio(kLate);
   }
   EXPECT_EQ(last, 1);

@@ -12,13 +12,14 @@
 namespace tithe::plan {
 namespace {
 
-constexpr std::size_t kLarge = std::size_t{1} << 20;  // values, whose share of loss stands for any number
+constexpr std::size_t kLarge = std::size_t{1} << 20;  // the loss is evaluated for this number of values
 constexpr std::string_view kOnlyToCompare = "aggregator";
-constexpr int kFewRoundings = 2;  // those of `server`
-// Factors of the time at kAssumedRate. The link is unknown: between these rates, the option is close to the best.
+constexpr int kFewRoundings = 2;  // the roundings of `server`
+// Factors of the transfer time at kAssumedRate. If the link is unknown, an option should be close to the best for all
+// of them.
 constexpr double kSlower[] = {1, 10};
 
-// The part of the energy that one round may lose.
+// The fraction of the energy that one round may lose.
 double lost_by(const Spec& spec) {
   const auto contraction = spec.codec->traits.contraction;
   return contraction == nullptr ? 1 : contraction(spec.settings, kLarge);
@@ -28,7 +29,7 @@ double lost_by(const Spec& spec) {
 
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
   const StrategyCost cost = strategy.cost(at);
-  // A strategy that treats hosts apart rounds once more inside them.
+  // A strategy of two levels rounds once more inside the hosts.
   const int few = kFewRoundings + (strategy.between != nullptr ? 1 : 0);
   for (const Phase& phase : spec.codec->phases) {
     const Law* law = first_law(phase, strategy);
@@ -42,8 +43,8 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
 
 namespace {
 
-// Where ranks share hosts, two flows of one strategy and those of another meet in one link; whole parts to everybody
-// then only delay what crosses it once.
+// If ranks share hosts, the flows of a flat strategy and of a strategy of two levels meet in one link. Then sending
+// whole parts to all ranks only delays the data that must cross the link once.
 bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const Usual& usual) {
   if (usual.servers > 0 || usual.world == 1) return strategy.serves;
   if (strategy.name == kOnlyToCompare) return false;
@@ -65,23 +66,23 @@ Spec usual_spec(std::string_view name) {
   return *std::move(spec);
 }
 
-// True if ranks of one host can send each other payloads of this codec, which are decoded one by one. Sparse
-// codecs, whose payloads join instead, would choose values twice.
+// True if ranks of one host can use this codec among themselves: its payloads are decoded one by one. Payloads of
+// sparse codecs are joined instead, so values would be selected twice.
 bool fits_inside(const Spec& spec) {
   const Codec& codec = *spec.codec;
   return codec.phases.size() == 1 && codec.memory == nullptr && !has_cols(codec) &&
          codec.phases[0].laws[0] == Law::kDecode;
 }
 
-// The codecs inside a host, beside uncompressed values: 8 or 16 bits that lose no more than the codec between hosts,
-// and that codec itself. Their losses stay in the residual, so the codec between hosts must keep one.
+// The codecs inside a host besides uncompressed values: 8 or 16 bits that lose no more than the codec between hosts,
+// and that codec itself. Their losses enter the residual, so the codec between hosts must have one.
 std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
   if (usual.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
   std::vector<Spec> out;
   for (const char* name : {"bf16", "fp8"})
     if (Spec inside = usual_spec(name); lost_by(inside) <= lost_by(spec)) out = {inside};
   Spec own{.codec = spec.codec, .settings = spec.settings, .feedback = spec.feedback};
-  own.feedback.clip = 0;  // clipping is of the step
+  own.feedback.clip = 0;  // clipping applies to the whole step
   if (fits_inside(own) && std::ranges::find(out, own) == out.end()) out.push_back(own);
   return out;
 }
@@ -107,7 +108,7 @@ std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::opt
     }
   }
   if (out.empty())
-    out.push_back({.strategy = find_strategy("server")});  // whoever checks the laws says why not
+    out.push_back({.strategy = find_strategy("server")});  // the check of the laws reports the reason
   return out;
 }
 
@@ -119,11 +120,13 @@ std::vector<StrategyOption> strategy_options_of_group(std::span<const StrategyOp
   return out.empty() ? std::vector<StrategyOption>(options.begin(), options.end()) : out;
 }
 
+// If the link is assumed, compares for each option its worst ratio to the best option over all rates; otherwise its
+// time. Ties within kAsFast are decided as the header says.
 const StrategyOption& best_option(std::span<const StrategyOption> options, std::size_t n) {
   constexpr double kOne[] = {1};
   const bool assumed = std::ranges::any_of(options, &StrategyOption::link_assumed);
-  std::vector<double> worst(options.size()),
-      seconds(options.size());  // times the least, on the link where that is most
+  // worst: the ratio to the least time, at the rate where that ratio is largest.
+  std::vector<double> worst(options.size()), seconds(options.size());
   for (const double slower : assumed ? std::span<const double>(kSlower) : std::span<const double>(kOne)) {
     for (std::size_t k = 0; k < options.size(); ++k) {
       CodecCost cost = options[k].cost;

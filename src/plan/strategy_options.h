@@ -6,7 +6,7 @@
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
 //             `server` are left out, unless all of their rounding loses at most kMostLost of the energy
-//   fast      held to the best of them, in the simulator, by advice/planner/auto_strategy_test.cc
+//   fast      compared with the best strategy, in the simulator, by advice/planner/auto_strategy_test.cc
 #include <span>
 #include <vector>
 
@@ -14,17 +14,17 @@
 
 namespace tithe::plan {
 
-inline constexpr double kAssumedRate =
-    125e6;  // bytes per second of a link that nobody has described: 1 Gbit/s, or a tenth of it
+// kAssumedRate: bytes per second of an unknown link, 1 Gbit/s; a tenth of it is tried too.
+inline constexpr double kAssumedRate = 125e6;
 inline constexpr double kMostLost = 1.0 / 32;
 inline constexpr double kAsFast = 1.01;
 
-// True: the roundings of a strategy lose little, or as little as those of `server`: "accurate" of the above.
+// True if the roundings of a strategy lose little, or as little as those of `server`: "accurate" above.
 bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
-// The options for a tensor, in the order of strategies.def; never empty. `aggregator` is never one: it exists for
-// comparisons. `inside`: a codec inside hosts is set, so only strategies of two levels are options. If none is set, the
-// link inside hosts is known and the codec is lossy, each strategy of two levels is there several times:
-// with uncompressed values inside a host, with a codec of one or two bytes per value, and with the codec itself. Of
+// The options for a tensor, in the order of strategies.def; never empty. `aggregator` is never an option: it exists
+// for comparisons. `inside`: a codec inside hosts is set, so only strategies of two levels are options. If none is
+// set, the link inside hosts is known and the codec is lossy, each strategy of two levels occurs several times: with
+// uncompressed values inside a host, with a codec of one or two bytes per value, and with the codec itself. Among
 // options of equal time, the first loses least.
 std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::optional<Spec>& inside,
                                                 const Usual& usual);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// aggregator: all workers send to rank 0, which sums and answers. The baseline that ring and server improve on.
+// aggregator: all workers send to rank 0, which sums and sends the result. The baseline for ring and server.
 //
 //   chunks           1
 //   steps            2 (0 when alone)
@@ -8,9 +8,9 @@
 //   bytes            a worker sends 1 payload, rank 0 sends N-1; under concat N(N-1), since the sum carries
 //                    its parts
 //   needs            in-order channels between rank 0 and the others
-//   world 1          encodes and stores, so that rounding and feedback are those of any world
+//   world 1          encodes and stores, so that rounding and feedback are the same as in larger worlds
 //
-// Rank 0 is a worker too. Its link carries everything: time grows with N where the ring's does not.
+// Rank 0 is a worker too. Its link carries all traffic, so the time grows with N, unlike the ring's.
 #include "strategy/strategies.h"
 
 namespace tithe {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part is cut into as many shares as the largest host has ranks. Share s of a host is carried by one of its ranks,
-// the same for all its chunks, so that all ranks of a host use its link and each byte crosses it once.
+// The part is cut into as many shares as the largest host has ranks. On each host, one rank is the carrier of a
+// share, for all chunks of the share. So all ranks of a host use its link, and each byte crosses the link once.
 #include "strategy/between.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class Shares {
 
   int hosts() const { return static_cast<int>(hosts_.size()); }
   int count() const { return count_; }
-  int chunks() const { return chunks_; }  // of a share
+  int chunks() const { return chunks_; }  // per share
   Chunk chunk(int share, Chunk c) const { return share * chunks_ + c; }
   const std::vector<Rank>& ranks(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
   Rank carrier(int host, int share) const {
@@ -34,7 +34,8 @@ class Shares {
       if (carrier(host, s) == rank) out.push_back(s);
     return out;
   }
-  // The other ranks of the host, from the next one on: so they do not all talk to the same one first.
+  // The other ranks of the host, beginning with the next one, so that the ranks do not all send to the same rank
+  // first.
   std::vector<Rank> others(int host, Rank me) const {
     std::vector<Rank> out = ranks(host);
     const auto mine = std::find(out.begin(), out.end(), me);
@@ -43,7 +44,8 @@ class Shares {
     return out;
   }
   Graph graph(int host) const { return between_.draw({host, hosts()}); }
-  // The chunks of a share in the order in which a host has use for them: what leaves for its right neighbour first.
+  // The chunks of a share in the order in which the host uses them: first the chunk that its right neighbour receives
+  // first.
   std::vector<Chunk> chunks_from(int host, int share) const {
     std::vector<Chunk> out;
     for (Chunk c = 0; c < chunks_; ++c) out.push_back(chunk(share, (host + 1 + c) % chunks_));
@@ -63,9 +65,9 @@ std::vector<Graph::Frame> frames_of(const Node& node, const std::vector<Graph::F
   return out;
 }
 
-// Places of a store's frames in the order in which they are there: this host's own, then those of the hosts before it,
-// the nearest first, since each host sends to the next one first. So no frame waits for one that comes later, and all
-// hosts do the same.
+// The indices of a store's frames in the order of their arrival: this host's own frame, then the frames of the
+// previous hosts, nearest first, because each host sends to the next host first. So no frame waits for a later one,
+// and all hosts use the same order.
 std::vector<std::size_t> as_they_come(const Shares& shares, const Graph& between, const Node& store,
                                       int host) {
   const auto hosts_back = [&](std::size_t frame) {
@@ -78,7 +80,8 @@ std::vector<std::size_t> as_they_come(const Shares& shares, const Graph& between
   return out;
 }
 
-// The flat strategy's graph for one share, between its carriers; what is stored is handed on to `others` of this host.
+// Embeds the flat strategy's graph for one share, between the share's carriers. The stored frames are forwarded to
+// `others` of this host.
 void embed(Graph& g, const Shares& shares, int host, int share, const std::vector<Rank>& others) {
   const Graph between = shares.graph(host);
   const std::span<const Node> nodes = between.nodes();
@@ -118,7 +121,7 @@ Graph draw_hosts(const Place& at, const Strategy& between) {
   const std::vector<Rank> others = shares.others(host, at.me);
   const std::vector<int> mine = shares.carried_by(host, at.me);
 
-  // Inside: everybody's values come to their carrier, in the order of ranks.
+  // Inside: the carrier receives the values of its host's ranks, in the order of ranks.
   for (const Rank other : others)
     for (const int s : shares.carried_by(host, other))
       for (const Chunk c : shares.chunks_from(host, s)) g.send(other, g.encode(c, Stage::kInside));
@@ -130,10 +133,10 @@ Graph draw_hosts(const Place& at, const Strategy& between) {
       g.merge(c, values);
     }
 
-  // Between: carriers of a share among each other.
+  // Between: the flat strategy among the carriers of a share.
   for (const int s : mine) embed(g, shares, host, s, others);
 
-  // The result, as the same bytes that crossed.
+  // The result: the same bytes that were sent between hosts.
   for (const Rank other : others) {
     const Graph between_others = shares.graph(host);
     for (const int s : shares.carried_by(host, other))
@@ -166,7 +169,7 @@ StrategyCost cost_of_hosts(const Place& at, const Strategy& between) {
     for (const Rank r : shares.ranks(host)) {
       const int carried = static_cast<int>(shares.carried_by(host, r).size());
       const int others = static_cast<int>(shares.ranks(host).size()) - 1;
-      // The frames that are stored of a share are one per host: a chunk's each, or all of its only one.
+      // A share's stored frames are one per host: one per chunk, or all frames of the only chunk.
       const int values = others > 0 ? (shares.count() - carried) * shares.chunks() : 0;
       const int results = carried * others * shares.hosts();
       cost.frames_sent = std::max(cost.frames_sent, values + carried * flat.frames_sent + results);
@@ -177,7 +180,7 @@ StrategyCost cost_of_hosts(const Place& at, const Strategy& between) {
       cost.result_shares = std::max(cost.result_shares, once * shares.hosts() / shares.chunks());
       cost.concat_result_shares = std::max(cost.concat_result_shares, once * shares.hosts());
     }
-  // Each share leaves each host once, whoever carries it.
+  // Each share leaves each host once, whichever rank is its carrier.
   cost.link_shares = flat.wire_shares;
   cost.concat_link_shares = flat.concat_shares;
   cost.senders = shares.hosts() > 1 ? flat.senders : 0;

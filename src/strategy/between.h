@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The common part of the strategies that treat hosts apart: ranks of one host add up there, one of them carries the sum
-// to the other hosts by a flat strategy, and hands the result on.
+// The common part of the strategies with separate exchanges inside and between hosts. Ranks of one host add their
+// values there. One of them, the carrier, sends the sum to other hosts by a flat strategy, and forwards the result
+// inside its host.
 #include "tithe/seam/graph.h"
 
 namespace tithe {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather: every rank sends its frame to all others; each combines all N in one pass.
+// gather: every rank sends its frame to all others, and combines all N frames in one pass.
 //
 //   chunks           1
 //   steps            1 (0 when alone)
 //   frames per rank  N-1 sent, 1 encoded, N stored in one pass
 //   bytes per rank   N-1 payloads, also under concat
 //   needs            channels between all pairs
-//   world 1          encodes and stores, so that rounding and feedback are those of any world
+//   world 1          encodes and stores, so that rounding and feedback are the same as in larger worlds
 //
-// Each value is rounded once, at its source, and the one pass is in rank order, so all ranks hold the same
-// bits. Best where payloads are small: few ranks, or sparse codecs, whose sum would be larger than its parts.
-// Hence decode and concat before sum.
+// Each value is rounded once, at its source, and the pass is in the order of ranks, so all ranks get the same bits.
+// Best for small payloads: few ranks, or sparse codecs, whose sum would be larger than each summand. So the laws
+// decode and concat come before sum.
 #include "strategy/strategies.h"
 
 namespace tithe {

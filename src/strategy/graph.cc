@@ -7,7 +7,8 @@
 namespace tithe {
 namespace {
 
-// The first of nodes that are named twice stays. A merge of all ranks' frames has as many as there are ranks.
+// Removes repeated nodes and keeps the first of each. A merge of all ranks' frames has up to N nodes, so long lists
+// use a set.
 void once_each(std::vector<int>& nodes) {
   constexpr std::size_t kFew = 16;
   if (nodes.size() <= kFew) {
@@ -37,6 +38,8 @@ void Graph::edge(int from, int to) {
   if (from >= 0) nodes_[static_cast<std::size_t>(to)].after.push_back(from);
 }
 
+// The edges of a chunk: a reader runs after the last writer; a writer runs after the last writer and after all
+// readers since.
 void Graph::read(Chunk c, int node) {
   TITHE_ASSERT(c >= 0 && c < chunks_);
   Use& use = use_[static_cast<std::size_t>(c)];

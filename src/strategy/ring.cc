@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// ring: pass each chunk once round to sum it, once more to share the sum.
+// ring: each chunk goes round the ring once to be summed, and once more to distribute the sum.
 //
 //   chunks           N
 //   steps            2(N-1)
 //   frames per rank  2(N-1) sent, N encoded, N-1 merged, N stored
-//   bytes per rank   2(N-1)/N of one payload; under concat 3(N-1)/2, since a partial sum carries its parts
+//   bytes per rank   2(N-1)/N of one payload; under concat 3(N-1)/2, since a partial sum contains its summands
 //   needs            in-order channels to the right neighbour and from the left
-//   world 1          encodes and stores its only chunk, so that rounding and feedback are those of any world
+//   world 1          encodes and stores its only chunk, so that rounding and feedback are the same as in larger worlds
 //
-// Algorithm 1 of INCEPTIONN (Li et al., MICRO 2018) with its second leg's indices put right: rank i ends the
-// first leg with chunk i+1 summed, so the share starts there. The owner decodes its own frame like
-// everybody else: the paper does not say so, and identity needs it.
+// Algorithm 1 of INCEPTIONN (Li et al., MICRO 2018), with corrected indices in the second phase: rank i ends the
+// first phase with chunk i+1 summed, so the second phase begins there. The owner decodes its own frame like all other
+// ranks; the paper does not require this, but all ranks must get the same bits.
 #include "strategy/strategies.h"
 
 namespace tithe {
@@ -19,14 +19,14 @@ namespace {
 Graph draw(const Place& p) {
   Graph g(p.world);
 
-  // Sum. After step s this rank's copy of chunk me-s-1 holds the values of s+2 ranks.
+  // Sum. After step s, this rank's copy of chunk me-s-1 contains the values of s+2 ranks.
   for (int s = 0; s < p.world - 1; ++s) {
     g.send(p.right(), g.encode(p.wrap(p.me - s)));
     const Chunk c = p.wrap(p.me - s - 1);
     g.merge(c, g.recv(p.left(), c));
   }
 
-  // Share. The sum is encoded once, by its owner, and forwarded as the same bytes.
+  // Distribute. The owner encodes the sum once, and all ranks forward the same bytes.
   Chunk c = p.wrap(p.me + 1);
   Graph::Frame f = g.encode(c);
   g.store(c, f);

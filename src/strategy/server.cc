@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// server: parameter servers. Co-located, rank c sums chunk c for everybody; separate, the last K ranks sum, have no
-// values of their own, and the other W work.
+// server: parameter servers. Co-located: rank c sums chunk c for all ranks. Separate: the last K ranks are servers
+// and have no gradients; the other W ranks are workers.
 //
 //                    co-located                          separate
 //   chunks           N                                   K
@@ -8,14 +8,14 @@
 //   frames per rank  2(N-1) sent, N encoded, N-1         a worker sends and encodes K; a server sends N-1, encodes
 //                    merged in one pass, N stored        1, merges W in one pass; all store K
 //   bytes per rank   2(N-1)/N of one payload             a worker sends 1 payload, a server (N-1)/K
-//   under concat     (N-1)(N+1)/N, since a sum           a server sends (N-1)(W+1)/K: what it owes is a part too
-//                    carries its parts
+//   under concat     (N-1)(N+1)/N, since a sum           a server sends (N-1)(W+1)/K: its residual is a part of the
+//                    contains its summands               frame too
 //   needs            in-order channels between all pairs, or between servers and all others
-//   world 1          encodes and stores its only chunk, so that rounding and feedback are those of any world
+//   world 1          encodes and stores its only chunk, so that rounding and feedback are the same as in larger worlds
 //
-// Sums are merged in rank order, whoever comes first. Sends start with the right neighbour, so that at any
-// moment the ranks talk to different servers. A separate server gets what the others sum too: it knows what all know,
-// and drops the rounds that all drop.
+// Sums are merged in the order of ranks, whichever frame arrives first. Sends begin with the right neighbour, so that
+// at any moment ranks send to different servers. A separate server also receives the sums of the other servers: so it
+// has the same results as all ranks, and drops the same rounds.
 #include <algorithm>
 
 #include "strategy/strategies.h"
@@ -41,7 +41,7 @@ Graph draw_together(const Place& p) {
   g.store(p.me, sum);
 
   for (int i = 1; i < p.world; ++i) {
-    const Rank server = p.wrap(p.me - i);  // in the order in which the servers reach this rank
+    const Rank server = p.wrap(p.me - i);  // in the order in which the servers' frames arrive
     g.store(server, g.recv(server, server));
   }
   return g;
@@ -74,13 +74,14 @@ Graph draw(const Place& p) { return p.servers > 0 ? draw_apart(p) : draw_togethe
 
 int chunks(const Place& p) { return p.servers > 0 ? p.servers : p.world; }
 
-int heard_from(const Place& p, Rank me) {  // ranks of other hosts
+int heard_from(const Place& p, Rank me) {  // the number of ranks on other hosts
   int n = 0;
   for (Rank r = 0; r < p.world; ++r) n += p.host_of(r) != p.host_of(me) ? 1 : 0;
   return n;
 }
 
-// With separate servers: of a host with these ranks, in payloads; what a server answers holds `joined` of its chunk.
+// With separate servers: the payloads that leave a host with these ranks. A server's frame contains `joined` payloads
+// of its chunk.
 double leave_apart(const Place& p, const std::vector<Rank>& ranks, int joined) {
   double frames = 0;
   for (const Rank r : ranks) {
@@ -94,6 +95,9 @@ double leave_apart(const Place& p, const std::vector<Rank>& ranks, int joined) {
   return frames / p.servers;
 }
 
+// Without separate servers, each of N ranks owns 1/N of the values: a rank sends N - 1 shares of 1/N to the owners,
+// and N - 1 copies of its result. With S servers, a worker sends 1/S to each server, and a server sends its result of
+// size 1/S to all other ranks. Under the concat law a result has the payloads of all contributing ranks.
 StrategyCost cost(const Place& p) {
   const int others = p.world - 1;
   if (p.servers > 0) {

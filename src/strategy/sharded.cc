@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies for reduce-scatters and all-gathers. Chunk c is the range that rank c owns; chunks differ in size and may
-// be empty. Shares below are those of equal ranges.
+// Strategies for reduce-scatters and all-gathers. Chunk c is the range of rank c; ranges differ in size and may be
+// empty. The numbers below are for equal ranges.
 //
 // direct              reduce-scatter                           all-gather
 //   steps             1 (0 when alone)                         1 (0 when alone)
@@ -16,9 +16,9 @@
 //                     (N-1)/2
 //   roundings         N                                        1
 //
-// The owner of a chunk stores the frames that everybody else would store, its own included. So the result of a
-// reduce-scatter is what an all-reduce by `gather` gives for that range, and an all-gather leaves the same bits on all
-// ranks, the owner included.
+// The owner of a chunk stores the same frames as every rank of an all-reduce would, including its own. So a
+// reduce-scatter has the same result as an all-reduce by `gather` in that range, and an all-gather has the same bits
+// on all ranks, including the owner.
 #include "strategy/sharded.h"
 
 #include <algorithm>
@@ -47,13 +47,13 @@ Graph gather_direct(const Place& p) {
   for (int i = 1; i < p.world; ++i) g.send(p.wrap(p.me + i), own);
   g.store(p.me, own);
   for (int i = 1; i < p.world; ++i) {
-    const Rank owner = p.wrap(p.me - i);  // in the order in which the frames arrive
+    const Rank owner = p.wrap(p.me - i);  // in the order of arrival
     g.store(owner, g.recv(owner, owner));
   }
   return g;
 }
 
-// After step s this rank's copy of chunk me-s-2 holds the values of s+2 ranks; the last of them is its own chunk.
+// After step s, this rank's copy of chunk me-s-2 contains the values of s+2 ranks; the last such chunk is its own.
 Graph scatter_ring(const Place& p) {
   Graph g(p.world);
   for (int s = 0; s < p.world - 1; ++s) {
@@ -97,7 +97,7 @@ StrategyCost cost(const Place& p) {
   constexpr bool scatters = kind == RoundKind::kReduceScatter;
   const int others = p.world - 1;
   const double shares = 1.0 * others / p.world, leave = link_shares(p, ring);
-  const double joined = scatters && ring ? p.world / 2.0 : 1;  // payloads in a frame, on average
+  const double joined = scatters && ring ? p.world / 2.0 : 1;  // average number of payloads in a frame
   return {.steps = ring          ? others
                    : p.world > 1 ? 1
                                  : 0,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatters and all-gathers on H hosts, where each byte crosses between two hosts once. On every other host one
-// rank carries the chunk of an owner: the rank at the owner's place among the ranks of its host (modulo their number).
+// Reduce-scatters and all-gathers on H hosts, in which each byte crosses between two hosts once. On every other host,
+// one rank is the carrier of an owner's chunk: the rank whose index in its host is the owner's index in its own host
+// (modulo the number of ranks).
 //
-// reduce-scatter   The ranks of a host send the carrier of a chunk their values, by the codec inside. The carrier sums
-//                  them and sends the owner one frame by the codec between hosts. The owner stores H frames in the
-//                  order of hosts, its own host's included.
+// reduce-scatter   The ranks of a host send their values to the carrier of a chunk, by the codec inside. The carrier
+//                  sums them and sends the owner one frame by the codec between hosts. The owner stores H frames in the
+//                  order of hosts, including its own host's.
 // all-gather       The owner sends its frame to the ranks of its own host, and to the carrier on each other host. The
-//                  carriers forward it to their hosts' ranks.
+//                  carriers forward it to the other ranks of their hosts.
 //
 //   steps            2
-//   roundings        2 and 1 (1 and 1 where the codec inside is lossless)
+//   roundings        2 and 1 (1 and 1 if the codec inside is lossless)
 #include "strategy/sharded.h"
 #include "strategy/strategies.h"
 
@@ -26,12 +27,12 @@ class Carriers {
 
   int hosts() const { return static_cast<int>(hosts_.size()); }
   const std::vector<Rank>& ranks(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
-  // On the owner's own host: the owner.
+  // On the owner's own host, the owner itself.
   Rank carrier(int host, Rank owner) const {
     const std::vector<Rank>& all = ranks(host);
     return all[place_[static_cast<std::size_t>(owner)] % all.size()];
   }
-  // Owners whose chunks `rank` carries, from the next rank on.
+  // The owners whose chunks `rank` carries, beginning with the next rank.
   std::vector<Rank> carried_by(Rank rank) const {
     std::vector<Rank> out;
     for (int i = 1; i <= at_.world; ++i)
@@ -39,7 +40,7 @@ class Carriers {
         out.push_back(owner);
     return out;
   }
-  // The other ranks of the host of `rank`, from the next one on.
+  // The other ranks of the host of `rank`, beginning with the next one.
   std::vector<Rank> beside(Rank rank) const {
     std::vector<Rank> out;
     for (int i = 1; i < at_.world; ++i)
@@ -51,7 +52,7 @@ class Carriers {
  private:
   const Place at_;
   const std::vector<std::vector<Rank>> hosts_;
-  std::vector<std::size_t> place_;  // by rank: among those of its host
+  std::vector<std::size_t> place_;  // by rank: index among the ranks of its host
 };
 
 Graph draw_scatter(const Place& p) {
@@ -79,7 +80,7 @@ Graph draw_scatter(const Place& p) {
   return g;
 }
 
-// Frames of one rank to another: its own, then those that it carries, in the order of carried_by.
+// A rank sends another rank its own frame first, then the frames that it carries, in the order of carried_by().
 Graph draw_gather(const Place& p) {
   Graph g(p.world);
   const Carriers carriers(p);

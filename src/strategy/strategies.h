@@ -7,7 +7,7 @@
 
 namespace tithe {
 
-// The most that f(ranks of a host) says.
+// The maximum of f(ranks of a host) over all hosts.
 template <typename F>
 double busiest_host(const Place& p, F f) {
   double most = 0;
@@ -20,7 +20,7 @@ double busiest_host(const Place& p, F f) {
   return most;
 }
 
-// Ranks of other hosts than this rank's, which has `ranks`.
+// The number of ranks outside of the host with these ranks.
 inline double elsewhere(const Place& p, const std::vector<Rank>& ranks) {
   return static_cast<double>(p.world) - static_cast<double>(ranks.size());
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// tree: sums go up a binary tree to rank 0, the result comes down it. For small parts in large worlds, where each
-// message costs more than its bytes.
+// tree: sums go up a binary tree to rank 0, and the result goes down the tree. For small parts in large worlds, where
+// the cost per message dominates.
 //
 //   chunks           1
 //   steps            2 floor(log2 N)
 //   frames           a rank sends 1 up and 1 to each of its up to two children; it encodes 1, merges its children's
 //                    in one pass and stores 1
-//   bytes            as many payloads; under concat the frame that goes up holds those of all ranks below, and the
-//                    one that comes down all N
+//   bytes            one payload per frame; under concat a frame up contains the payloads of all ranks of its subtree,
+//                    and a frame down contains all N
 //   needs            in-order channels between parents and children
-//   world 1          encodes and stores, so that rounding and feedback are those of any world
+//   world 1          encodes and stores, so that rounding and feedback are the same as in larger worlds
 //
-// Rank r stands above 2r+1 and 2r+2, as in a heap. No rank sends more than three frames, whatever the world: rank 0 of
-// an aggregator sends N-1.
+// Rank r is the parent of ranks 2r+1 and 2r+2, as in a heap. A rank sends at most three frames in every world; rank 0
+// of an aggregator sends N-1.
 #include <algorithm>
 #include <bit>
 
@@ -48,12 +48,14 @@ Graph draw(const Place& p) {
 
 int chunks(const Place&) { return 1; }
 
-int ranks_from(Rank r, int world) {  // r and all that stand below it
+int ranks_from(Rank r, int world) {  // the number of ranks in the subtree of r
   int n = 1;
   for (const Rank child : children(r, world)) n += ranks_from(child, world);
   return n;
 }
 
+// A rank sends one frame to its parent and one to each child. Under the concat law, the frame to the parent has the
+// payloads of the rank's subtree, and a frame to a child has the payloads of all ranks.
 StrategyCost cost(const Place& p) {
   const int depth = std::bit_width(static_cast<unsigned>(p.world)) - 1;
   int frames = 0;

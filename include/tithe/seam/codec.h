@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A codec turns a run of gradient values into bytes, and bytes back into values.
+// A codec encodes a range of gradient values as bytes, and decodes bytes to values.
 //
 // Every codec promises this, and tests/conformance/codec_suite.cc checks it:
 //   pure      the same values, settings, seeds and keys give the same bytes with every impl
@@ -9,10 +9,11 @@
 //   additive  decoding N payloads onto a base gives base + p0 + p1 + ... in that order, then divided: bit for bit,
 //             unless traits.adds_transformed is set
 //   honest    decode answers any bytes with values or a Status, and never reads past them
-//   finite    encode and combine report a NaN or Inf among the taken values, a sum that overflows, and anything else
-//             that would put a NaN or Inf into a residual; the bytes are then unspecified. A payload that encode wrote
-//             without such a report decodes to finite values only, and so does any that check takes, but see there
-// A codec knows nothing of ranks, layers, sockets, streams or the environment.
+//   finite    encode and combine report a NaN or Inf among the taken values, a sum that overflows, and any other case
+//             in which a NaN or Inf would enter a residual; the bytes are then unspecified. A payload that encode wrote
+//             without such a report decodes to finite values only. So does any payload that check accepts, with the
+//             exception named there
+// A codec does not depend on ranks, layers, sockets, streams or the environment.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -108,15 +109,15 @@ struct Call {
   std::uint16_t chunk = 0;
   std::uint8_t phase = 0;
   ByteView context = {};  // the combined payload of the phase before; empty in phase 0
-  // For combine, if payloads count ranks: the most ranks that acc and in may count together; 0: as many as the settings
-  // allow.
+  // For combine, if payloads count ranks: the largest number of ranks that acc and in may count together; 0: the
+  // largest that the settings allow.
   std::uint32_t ranks = 0;
-  Bytes scratch = {};  // scratch(settings, n) bytes or more, 64-byte aligned; nothing in it outlives the call
+  Bytes scratch = {};  // scratch(settings, n) bytes or more, 64-byte aligned; only valid during the call
   // For codecs with a memory: the memory after the last committed round, memory(settings, n) bytes, equal on all ranks.
   // Empty or zeros: there was no such round.
   ByteView memory = {};
-  // Only in the decode that makes the round's result: the memory after this round, memory(settings, n) bytes, all of
-  // which decode writes. Else empty.
+  // Only in the decode that makes the round's result: decode writes all bytes of the memory after this round,
+  // memory(settings, n) bytes. Otherwise empty.
   Bytes next_memory = {};
 };
 
@@ -142,16 +143,17 @@ struct Impl {
   // kCorrupt, and nothing is written, if a payload is not one that encode writes for out.size() values.
   Status (*decode)(const Call&, std::span<const ByteView> payloads, const Merge&,
                    std::span<float> out) = nullptr;
-  // kCorrupt unless encode could have written this payload for n values, but for a NaN or Inf in a dense run of floats
-  // (fp32, bf16, fp16, fp8, inceptionn, snap, zip; docs/reference/format.md). Reads no byte past it, and settings and
-  // phase.
+  // kCorrupt unless encode could have written this payload for n values. Exception: a NaN or Inf in a dense array of
+  // floats is accepted (fp32, bf16, fp16, fp8, inceptionn, snap, zip; docs/reference/format.md). Reads only the
+  // payload, settings and phase.
   Status (*check)(const Call&, std::size_t n, ByteView payload) = nullptr;
   // For phases that combine: acc := acc (+ or max) in, both payloads of equal size. A kMax payload may also hold a
   // count of workers; counts add up. Rounding errors are added to residual_out (n values, or nullptr), so that the
   // ledger holds. Reads settings, phase, context and ranks of the call. acc has passed check, or is this rank's own
   // payload. kCorrupt if `in` is not what encode and combine write; kUnsupported if more workers come together than the
   // settings allow; nothing is written then.
-  // If residual_out holds what encode left, Combined::finite depends on the payloads alone: all ranks decide alike.
+  // If residual_out is the output of encode, Combined::finite depends only on the payloads, so all ranks get the same
+  // result.
   Result<Combined> (*combine)(const Call&, std::size_t n, Bytes acc, ByteView in,
                               float* residual_out) = nullptr;
   // If traits.selects: sets values[i] to 0 for each index i for which a checked payload sends a value other than 0.
@@ -175,15 +177,15 @@ struct Phase {
 
 struct Traits {
   bool exact_ledger = false;  // taken == sent + residual_out holds bit for bit
-  bool lossless = false;      // sent == taken: residuals would be zeros, and none are kept
+  bool lossless = false;      // sent == taken: residuals would be zero, so there are none
   bool fixed_size = false;    // bound() is the size of every payload
   // The payload is the memory of the values. So values are sent without a copy, and any range of a payload is the
   // payload of the values in that range. Implies lossless.
   bool uncompressed = false;
-  bool always_allowed =
-      false;  // rounds so little that plans may use it without being told to; lossless codecs likewise
-  // The payload is a list of indices and values (sparse/sparse.h); values that it does not name are left whole.
-  // Impl::clear_sent tells momentum masking the indices.
+  // Rounds so little that plans may use it without being told to; lossless codecs likewise.
+  bool always_allowed = false;
+  // The payload is a list of indices and values (sparse/sparse.h); values without an index stay in the residual.
+  // Impl::clear_sent provides the indices for momentum masking.
   bool selects = false;
   bool unbiased = false;          // E[sent] == taken
   bool one_pass_feedback = true;  // feedback costs no second pass over memory
@@ -191,7 +193,7 @@ struct Traits {
   // together or combined into one, give the sum of the single decodes only up to rounding: at most 2^-20 of the sum of
   // their largest magnitudes.
   bool adds_transformed = false;
-  // A payload counts as one rank, whatever its values are: a rank that has none must not make one.
+  // A payload counts as one rank, with any values: a rank without gradients must not send one.
   bool votes = false;
   // c in |x - C(x)|^2 <= c |x|^2, in expectation if C is random, for x well inside the range of normal floats. nullptr:
   // 1. With c below 1 feedback converges (Stich et al., NeurIPS 2018).
@@ -205,19 +207,20 @@ struct Traits {
 
 struct Codec {
   std::string_view name;
-  std::string_view doc;  // one line: what it sends, and its source
+  std::string_view doc;  // one line: the payload, and the source
   std::span<const ParamSpec> params;
   std::span<const Phase> phases;
   Traits traits;
-  // Bytes of scratch that encode and decode need; check and combine take it where it is there, else they may allocate.
+  // Bytes of scratch that encode and decode need. check and combine use it if it is given; otherwise they may
+  // allocate.
   std::size_t (*scratch)(const Settings&, std::size_t n);
   // Bytes of memory that decode writes for the next round of the same n values; the contents depend only on what all
   // ranks share. nullptr: none. The caller keeps memory with the residuals: a round that fails or is dropped changes
   // neither.
   std::size_t (*memory)(const Settings&, std::size_t n) = nullptr;
   std::span<const Impl> impls;  // fastest first; the last one is the readable reference
-  const lang::LoadedProgram* program =
-      nullptr;  // the program that defines the codec; nullptr: it is written in C++
+  // The program that defines the codec; nullptr: it is written in C++.
+  const lang::LoadedProgram* program = nullptr;
   // Returns the CUDA source of the codec's own kernels for these settings (lang/cuda/device_program.h). nullptr: the
   // codec has no kernels, or a program is their source.
   std::string (*kernels)(const Settings&) = nullptr;

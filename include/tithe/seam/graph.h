@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Graph says what one rank does to synchronise one partition: a strategy draws it, the engine runs it on
-// real transports, a simulator can run it on a virtual clock, a planner only counts it.
+// A Graph contains the operations of one rank to synchronise one partition. A strategy draws it, the engine executes
+// it on a transport, a simulator on a virtual clock, and a planner counts its costs.
 //
 //   pure       the same Place gives the same Graph
-//   matched    the k-th send from a to b on a partition, in the order of the nodes, meets the k-th recv of b from a
+//   matched    the k-th send from a to b on a partition, in the order of nodes, matches the k-th recv of b from a
 //   once       each chunk is encoded at most once per rank and phase, inside a host or between hosts: one residual
 //              buffer is enough
-//   counted    steps, frames and bytes are those stated at the top of the strategy's file
+//   counted    steps, frames and bytes are as stated at the top of the strategy's file
 //
-// The verbs are neutral to the law by which a codec's payloads combine:
-//   encode(c)     a frame of what this rank holds of chunk c: its own values and all that was merged into it
-//   merge(c, F)   takes the frames F into chunk c, in the order given (decode+add, sum, max, join, leader)
-//   store(c, F)   the result of chunk c is the combination of the frames F, in the order given
+// The operations do not depend on the law by which a codec's payloads combine:
+//   encode(c)     a frame of this rank's values of chunk c: its own values and all frames that were merged into c
+//   merge(c, F)   merges the frames F into chunk c, in the given order (decode+add, sum, max, join, leader)
+//   store(c, F)   the result of chunk c is the combination of the frames F, in the given order
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -25,9 +25,9 @@ namespace tithe {
 
 using Chunk = int;  // a slice of the partition
 
-// A part has two codecs, one between hosts and one for the ranks inside a host. A frame's stage says which it is of.
-// Strategies that do not treat hosts apart know the first alone. Frames inside a host are decoded and added where they
-// are merged; all that is stored is of the codec between hosts.
+// A part has two codecs, one between hosts and one for the ranks inside a host. The stage of a frame selects its
+// codec. Flat strategies use only kBetween. Frames inside a host are decoded and added by the merge; all stored
+// frames are of the codec between hosts.
 enum class Stage : std::uint8_t { kBetween, kInside };
 
 // The exchange of a bucket (docs/reference/sharded_rounds.md).
@@ -47,12 +47,13 @@ struct Node {
   Stage stage = Stage::kBetween;  // of its frames
 };
 
-// This rank's position, and the ranks of each host. Chunks are numbered 0..world-1 unless the strategy uses others.
+// This rank's position, and the ranks of each host. Chunks are numbered 0..world-1 unless the strategy has another
+// number.
 struct Place {
   Rank me = 0;
   int world = 1;
-  const Hosts* hosts = nullptr;  // none: each rank has one of its own
-  int servers = 0;               // the last N ranks have no values of their own
+  const Hosts* hosts = nullptr;  // null: each rank has its own host
+  int servers = 0;               // the last N ranks have no gradients
   int workers() const { return world - servers; }
   bool works() const { return me < workers(); }
   Rank right() const { return (me + 1) % world; }
@@ -64,8 +65,8 @@ struct Place {
   int wrap(int i) const { return ((i % world) + world) % world; }
 };
 
-// Strategies name the data; the graph works out the order. A node that reads a chunk follows its last writer,
-// a node that writes it follows its last readers too.
+// A strategy only names the data, and the graph derives the order: a node that reads a chunk follows its last writer,
+// and a node that writes the chunk also follows its last readers.
 class Graph {
  public:
   struct Frame {
@@ -75,10 +76,10 @@ class Graph {
   explicit Graph(int chunks) : chunks_(chunks), use_(static_cast<std::size_t>(chunks)) {}
 
   Frame encode(Chunk c, Stage stage = Stage::kBetween);
-  Frame recv(Rank peer, Chunk c,
-             Stage stage = Stage::kBetween);  // c: the frame's chunk, so that its length can be checked
+  // c: the frame's chunk, so that its length can be checked.
+  Frame recv(Rank peer, Chunk c, Stage stage = Stage::kBetween);
   void send(Rank peer, Frame f);
-  void merge(Chunk c, std::span<const Frame> frames);  // of no frames: nothing
+  void merge(Chunk c, std::span<const Frame> frames);  // without frames: does nothing
   void store(Chunk c, std::span<const Frame> frames);
   void merge(Chunk c, Frame f) { merge(c, {&f, 1}); }
   void store(Chunk c, Frame f) { store(c, {&f, 1}); }
@@ -104,37 +105,39 @@ class Graph {
   std::vector<Use> use_;
 };
 
-// A strategy's costs, which its file states and the suite asserts: exact counts for one partition and one phase.
-// Shares are payload bytes in units of one rank's payload of the whole partition.
+// A strategy's costs, which its file states and the conformance suite asserts: exact counts for one partition and one
+// phase. Shares are payload bytes in units of one rank's payload of the whole partition.
 struct StrategyCost {
-  int steps;             // longest chain of messages
-  int frames_sent;       // by the rank that sends most
-  int encodes;           // by the rank that encodes most
-  double wire_shares;    // sent by the busiest rank, where a combination is as large as one payload
-  double concat_shares;  // the same under the concat law, where a frame of k ranks' values holds k payloads
-  // If the strategy has two levels, the two count the shares that leave a rank's host; inside the host, the rank that
-  // sends most sends:
+  int steps;           // longest chain of messages
+  int frames_sent;     // by the rank that sends most
+  int encodes;         // by the rank that encodes most
+  double wire_shares;  // sent by the busiest rank, if a combination is as large as one payload
+  // The same under the concat law, where a frame with the values of k ranks contains k payloads.
+  double concat_shares;
+  // If the strategy has two levels, wire_shares and concat_shares count the shares that leave a rank's host. Inside
+  // the host, the busiest rank sends:
   double inside_shares = 0;         // payloads of the codec inside
   double result_shares = 0;         // results, in payloads of the codec between hosts
   double concat_result_shares = 0;  // the same under the concat law
-  // Where ranks of a host share its link:
-  double link_shares = 0;         // sent by the host that sends most
+  // If ranks of a host share its link:
+  double link_shares = 0;         // sent by the busiest host
   double concat_link_shares = 0;  // the same under the concat law
-  int senders = 0;                // ranks of other hosts that one rank receives from, at most
-  int roundings = 1;  // of a value on its way to the result, where payloads are decoded to be added
+  int senders = 0;                // the most ranks of other hosts from which one rank receives
+  int roundings = 1;              // of a value until it is in the result, if payloads are decoded to be added
 };
 
 struct Strategy {
   std::string_view name;
   std::string_view doc;
   Graph (*draw)(const Place&);
-  int (*chunks)(const Place&);  // chunks the partition is cut into; the same on all ranks, as the cost is
+  int (*chunks)(const Place&);  // the number of chunks; like the cost, the same on all ranks
   StrategyCost (*cost)(const Place&);
-  std::span<const Law> laws;  // by preference; the engine takes the first that the codec's phase supports
-  // The strategy between hosts, of one that treats hosts apart. It is that one where each rank has a host of its own.
+  std::span<const Law> laws;  // by preference; the engine uses the first that the codec's phase supports
+  // The strategy between hosts, if this strategy has two levels. It replaces this strategy if each rank has its own
+  // host.
   const Strategy* between = nullptr;
   bool by_rank = false;  // values are added in the order of ranks: all such strategies give the same bits
-  bool serves = false;   // it supports servers, which are ranks without values of their own
+  bool serves = false;   // it supports servers, which are ranks without gradients
   RoundKind kind = RoundKind::kAllReduce;
   bool sums_on_the_way = false;  // a rank adds values in chunks that it does not own
 };
@@ -145,7 +148,7 @@ const Strategy* find_strategy(std::string_view name);  // nullptr: no such name
 
 // Strategies for the other kinds, whose chunks are the ranges of the owners: one chunk per rank.
 std::span<const Strategy* const> sharded_strategies();
-// The one for this kind that resembles `strategy`: "hosts" for a strategy that treats hosts apart, "ring" for ring,
+// The strategy of this kind that resembles `strategy`: "hosts" for a strategy with two levels, "ring" for ring,
 // "direct" for all others.
 const Strategy& sharded_strategy(RoundKind kind, const Strategy& strategy);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// This machine's capabilities, and the vector instructions that the kernels use. A target is a set of them under
-// Highway's name: avx3 and avx3_dl are AVX-512, the second one as of Ice Lake; scalar is what runs where there is none
-// that tithe has code for. All targets write the same bytes.
+// The capabilities of this machine, and the vector instructions of the kernels. A target is a set of vector
+// instructions under Highway's name: avx3 and avx3_dl are AVX-512, the second one from Ice Lake on; scalar is for
+// processors without a supported set. All targets write the same bytes.
 //
-// The best of the targets that this processor has is used; TITHE_TARGET, or use_target, holds all kernels to a
-// lesser one. Where a kernel has no code for the target in use, it takes its next lesser one.
+// The best target of this processor is used. TITHE_TARGET, or use_target(), limits all kernels to a lower one. A
+// kernel without code for the target in use takes the next lower one.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,20 +14,22 @@
 
 namespace tithe {
 
-// The capabilities of this process's machine. Read once, where a program chooses its impls; never by a codec.
+// The capabilities of this process's machine. Read once, when a program chooses its impls; never by a codec.
 struct Machine {
   bool simd = true;  // false forces the reference everywhere
   int sm = 0;        // CUDA compute capability, 90 for Hopper; 0 without a GPU
 };
 const Machine& this_machine();  // TITHE_FORCE_REFERENCE=1 turns simd off (docs/reference/environment.md)
 
-std::vector<std::string> targets();  // of this processor, best first, whatever is in use
-std::string target();                // the one in use
+std::vector<std::string> targets();  // of this processor, best first, independent of the target in use
+std::string target();                // the target in use
 
-// In capitals or not. kInvalid names the targets that there are, and changes nothing. Not while a kernel runs.
+// Not case-sensitive. kInvalid lists the available targets and changes nothing. Must not be called while a kernel
+// runs.
 Status use_target(std::string_view name);
 
-// Ok if the environment can be followed. A program that uses codecs asks before it begins; Session::open asks itself.
+// Ok if the environment variables are valid. A program that uses codecs without a session calls it first;
+// Session::open calls it itself.
 Status check_environment();
 
 }  // namespace tithe

@@ -32,7 +32,8 @@ struct FeedbackPolicy {
   double beta = 0.9;
   bool mask = false;
   bool nesterov = false;
-  bool asked = false;  // the spec says feedback=residual: kinds of round that keep none by default keep one
+  // The spec contains feedback=residual: rounds that keep no residual by default keep one.
+  bool asked = false;
   double clip = 0.0;
   friend bool operator==(const FeedbackPolicy&, const FeedbackPolicy&) = default;
 };
@@ -44,7 +45,7 @@ struct Spec {
   friend bool operator==(const Spec&, const Spec&) = default;
 };
 
-// The shortest text that parses to the same Spec: parameters at their defaults are left out.
+// The shortest text that parses to the same Spec: parameters with default values are omitted.
 std::string to_string(const Spec& spec);
 
 // The feedback parameters above as a table, for the CLI and the docs, in the order of FeedbackPolicy.

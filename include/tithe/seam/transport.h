@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A transport moves bytes between ranks and knows no codec. Each promises this, and tests/conformance/ checks it:
+// A transport moves bytes between ranks and does not depend on codecs. Each transport promises the following, and
+// tests/conformance/ checks it:
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
 //   in_place    a message that is cancelled, or lost with its sender, keeps its position: the matching receive
 //               completes with the message, with kCancelled, or as names_peer says, and does not take a later message
@@ -12,11 +13,11 @@
 //   apart       operations with other peers continue
 //   counted     the bytes of a long message count as received before its last byte arrives
 //   quiet       it starts no thread and prints nothing
-//   hosts       ranks that share a machine and its links share a host, if it can tell; the same on all ranks
+//   hosts       ranks that share a machine and its links share a host, if known; the same on all ranks
 //   link_rate   comes from the drivers of all ranks' interfaces, not from a measurement; the same on all ranks
 //   windowed    after window(bytes), a send of more than 4096 bytes completes only once its receive was posted and all
 //               of it except at most `bytes` + 64 KB has arrived at the peer's machine
-//   cores       cores() returns how many ranks share the cores that this process may use, if the transport can tell
+//   cores       cores() returns how many ranks share the cores that this process may use, if known
 //   its_clock   time passes as now() says: a simulated transport has its own clock
 // Only one thread at a time may call a transport; any thread may call wake(), messages() and now().
 #include <chrono>
@@ -43,7 +44,7 @@ struct Completion {
   Status status;          // the result; peer() is the rank concerned. Its text does not repeat the rank
 };
 
-// The cores that this process may use, and the ranks that share them, itself among them.
+// The cores that this process may use, and the number of ranks that share them, including this one.
 struct CoresHere {
   int cores = 1;
   int ranks = 1;
@@ -58,12 +59,12 @@ class Transport {
   virtual int world() const = 0;
   // The ranks that share a host. The same on all ranks.
   virtual Hosts hosts() const { return {}; }
-  // Bytes per second of the slowest link between hosts; 0: not known, or there is but one host. The same on all ranks.
+  // Bytes per second of the slowest link between hosts; 0: unknown, or there is only one host. The same on all ranks.
   virtual std::uint64_t link_rate() const { return 0; }
-  // The default, for a transport that cannot tell, is one core.
+  // The default, for a transport without that information, is one core.
   virtual CoresHere cores() const { return {}; }
-  // A key that only the ranks of this job share, new each time they meet; frames are tagged with it. Empty if no
-  // stranger can send, as with ranks that are threads of one process.
+  // A key that only the ranks of this job share, new for each connection of the world; frames are tagged with it.
+  // Empty if no other process can send, as with ranks that are threads of one process.
   virtual ByteView key() const { return {}; }
 
   // Until the operation completes, the caller must not change `bytes` (send) nor read `into` (recv). Never blocks.

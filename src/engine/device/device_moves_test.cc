@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residuals and memory stay on a GPU from round to round, and residuals move between it and the host.
-// TITHE_TEST_GPU=real runs this on one.
+// Residuals and codec memories stay on a GPU between rounds, and residuals move between the GPU and the host.
+// TITHE_TEST_GPU=real uses a real GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,9 +20,9 @@ using testing::Ranks;
 using testing::round;
 using testing::text;
 
-// After two rounds the driver has nothing more to give, and nothing more is asked of it.
+// From round 2 on, all driver calls that create something fail: a steady round must make none of them.
 TEST_F(OnGpus, SteadyRoundsTakeNothingOfTheDriver) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "a driver fails as it likes";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "a real driver does not fail on demand";
   for (const char* codec : {"onebit", "fp8", "powersgd:rank=1"}) {
     fake_gpu().reset(1);
     Ranks here(open_loop(1), options(codec)), there(open_loop(1), options(codec));
@@ -45,7 +45,7 @@ TEST_F(OnGpus, SteadyRoundsTakeNothingOfTheDriver) {
   }
 }
 
-// A state but for the number of its job, which differs between two jobs, and the checksum
+// A state without the number of its job, which differs between two jobs, and without the checksum
 // (docs/reference/format_state.md, "State").
 std::vector<std::uint8_t> of_any_job(std::vector<std::uint8_t> state) {
   state.resize(state.size() - 8);
@@ -53,8 +53,8 @@ std::vector<std::uint8_t> of_any_job(std::vector<std::uint8_t> state) {
   return state;
 }
 
-// Other choices, buckets that are grouped anew, and another session that goes on from the state: what is unsent moves
-// between the GPU and the host, and between parts, and no bit is lost.
+// Other choices, other groups, and another session that resumes from the state: residuals move between the GPU and
+// the host, and between parts, without a change of any bit.
 TEST_F(OnGpus, ChoicesGroupsAndStatesMoveWhatIsUnsent) {
   for (const char* other : {"fp8", "topk:ratio=0.05", "powersgd:rank=1"}) {
     std::vector<std::vector<std::uint8_t>> states;

@@ -12,7 +12,7 @@ namespace {
 
 using device::Address;
 
-constexpr std::string_view kOnHost = "on the host: ";  // lang::OnDevice::how begins so
+constexpr std::string_view kOnHost = "on the host: ";  // the prefix of lang::OnDevice::how
 constexpr std::size_t kAligned = 64;
 
 using tithe::bytes_of;
@@ -25,8 +25,10 @@ DeviceParts::DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_valu
                          std::shared_ptr<Gpus> gpus)
     : made_(std::move(parts)), staged_values_(staged_values), gpus_(std::move(gpus)), parts_(made_.size()) {}
 
-// ---- A round begins
+// ---- The start of a round
 
+// Checks that the bucket is on the GPU, chooses paths if the GPU is new, reserves memory, and sets the address of
+// each part's values: the tensors' own memory if it is contiguous fp32, otherwise staging memory.
 Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin,
                           feedback::ErrorFeedback& feedback) {
   on_ = false;
@@ -71,7 +73,7 @@ Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin,
   return {};
 }
 
-// Chooses the path that each part takes on this GPU.
+// Chooses the path of each part on this GPU.
 void DeviceParts::choose(const feedback::ErrorFeedback& feedback) {
   std::size_t values = 0;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
@@ -115,7 +117,7 @@ void DeviceParts::leave_to_host(std::size_t part, const std::string& why) {
   for (std::size_t p = first; p < end; ++p) parts_[p].why = why;
 }
 
-// Memory that is not to be had leaves a part to the host; only a lost context ends the session.
+// If memory cannot be allocated for a part, the host takes the part. Only a lost context ends the session.
 Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
   const auto give_up = [&](std::size_t p, const Status& why) -> Status {
     TITHE_TRY(gpu_->on().lost());
@@ -147,7 +149,7 @@ Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
   return {};
 }
 
-// Tensors of host parts lie side by side there, so that most of their parts are in place.
+// Tensors of host parts are contiguous in the mirror, so most of these parts are used in place.
 Status DeviceParts::make_mirror() {
   mirror_ = bucket_;
   std::vector<bool> here(bucket_.size());
@@ -171,7 +173,7 @@ Status DeviceParts::make_mirror() {
   return {};
 }
 
-// ---- Values on their way
+// ---- Transfers
 
 Address DeviceParts::address(const Share& s) const {
   const Tensor& t = bucket_[s.tensor];
@@ -183,7 +185,7 @@ Status DeviceParts::drained(int lane, const Status& status) {
   return status.ok() ? waited : status;
 }
 
-// body(tensor, values to skip of it, where in the part, how many), until one fails.
+// Calls body(tensor, offset in the tensor, offset in the part, count) for each share, until one fails.
 template <typename Body>
 Status DeviceParts::each_share(int lane, int part, std::size_t first, std::size_t n, Body body) {
   const auto all = [&]() -> Status {
@@ -250,7 +252,7 @@ Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n)
                     });
 }
 
-// A schedule moves the ratio from round to round.
+// A schedule changes the ratio between rounds.
 Call DeviceParts::kernel_call(int part, const Call& call) const {
   Call own = call;
   own.settings = at(part).made->settings_of(*made(part).spec.codec, call.settings);
@@ -308,7 +310,7 @@ Status DeviceParts::read(std::size_t tensor, std::vector<std::uint8_t>& to) {
   return gpu_->ferry()->down(to.data(), address_of(bucket_[tensor].data), to.size());
 }
 
-// ---- In words
+// ---- Descriptions
 
 std::string DeviceParts::text() const {
   if (gpu_ == nullptr) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions whose buckets lie on a GPU, which is a fake one (tests/support/gpu/fake_gpu.h): the same bits as from the
-// host's memory, and what goes wrong. TITHE_TEST_GPU=real takes a real one.
+// Sessions with buckets on a GPU, by default a fake one (tests/support/gpu/fake_gpu.h): the same bits as from host
+// memory, and failures. TITHE_TEST_GPU=real uses a real GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -28,7 +28,8 @@ using testing::text;
 
 class Codecs : public OnGpus, public ::testing::WithParamInterface<const char*> {};
 
-// Rank 0 changes its place from round to round, rank 1 is on the GPU; the others never are.
+// In `there`, the bucket of rank 0 alternates between the GPU and the host, and the bucket of rank 1 is on the GPU.
+// In `here`, all buckets are on the host.
 TEST_P(Codecs, GiveTheSameBitsWhereverTensorsLie) {
   for (const auto& [strategy, lanes] : {std::pair{"ring", 0}, {"gather", 2}}) {
     SessionOptions o = options(GetParam());
@@ -90,7 +91,7 @@ TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
 }
 
 TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "it may have one GPU";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "the machine may have one GPU";
   fake_gpu().set_devices(2);
   Ranks one(open_loop(1), options("onebit"));
   Bucket bucket(0, 0);
@@ -125,7 +126,7 @@ TEST_F(OnGpus, WordsForTheOptionAreRefused) {
 }
 
 TEST_F(OnGpus, MoveFromOneGpuToAnother) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "it may have one GPU";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "the machine may have one GPU";
   fake_gpu().set_devices(2);
   Ranks here(open_loop(1), options("onebit")), there(open_loop(1), options("onebit"));
   for (int k = 0; k < 4; ++k) {
@@ -142,9 +143,9 @@ TEST_F(OnGpus, MoveFromOneGpuToAnother) {
   EXPECT_EQ(testing::of_any_job(here[0]), testing::of_any_job(there[0]));
 }
 
-// Short of memory: the host takes what does not fit, says so once, and the bits are the same.
+// If GPU memory is short, the parts that do not fit run on the host, one message says so, and the bits are the same.
 TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "it has more";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "a real GPU has more memory";
   std::size_t parts = 0, codecs = 0;
   for (const std::uint64_t kilobytes : {70, 100, 130, 160, 200, 240}) {
     fake_gpu().reset(kilobytes);
@@ -171,9 +172,9 @@ TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
   fake_gpu().reset(1);
 }
 
-// A call of the driver's that fails, wherever: the round is right, or it is over with a word of why. Never wrong bits.
+// Every call of the driver fails once: either the round's result is right, or the session ends with an error.
 TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "a driver fails as it likes";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "a real driver does not fail on demand";
   std::vector<Bucket> want;
   {
     Ranks here(open_loop(1), options("onebit"));
@@ -218,9 +219,9 @@ TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
   fake_gpu().reset(1);
 }
 
-// The context is lost in the middle of a round: both ranks' sessions are over, and what was left unsent there is gone.
+// The context is lost during a round: both sessions end, and the residuals on the GPU are lost.
 TEST_F(OnGpus, ALostContextEndsTheSession) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "it is not to be broken";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "the test would break a real GPU";
   for (const int lanes : {0, 2}) {
     fake_gpu().reset(1);
     SessionOptions o = options("onebit");
@@ -248,9 +249,9 @@ TEST_F(OnGpus, ALostContextEndsTheSession) {
   fake_gpu().reset(1);
 }
 
-// The driver fails while sync() takes the bucket: the session is over on both ranks, and both name the rank.
+// The driver fails in sync(): the session ends on both ranks, and both name the failed rank.
 TEST_F(OnGpus, AFailureInSyncEndsTheSession) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "a driver fails as it likes";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "a real driver does not fail on demand";
   for (const int lanes : {0, 2}) {
     fake_gpu().reset(1);
     SessionOptions o = options("onebit");
@@ -262,7 +263,7 @@ TEST_F(OnGpus, AFailureInSyncEndsTheSession) {
       const Status status = round(all[r], bucket, r == 1);
       EXPECT_EQ(status.code(), Code::kIo) << text(status);
       EXPECT_TRUE(has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
-      EXPECT_EQ(all[r].commit().peer(), 1) << "no round without the bucket";
+      EXPECT_EQ(all[r].commit().peer(), 1) << "a round without the bucket cannot be committed";
     });
   }
   fake_gpu().reset(1);
@@ -310,7 +311,7 @@ TEST_F(OnGpus, TheCInterfaceTakesThemAndARoundIsTakenBack) {
   EXPECT_EQ(kept[1], kept[3]);
 }
 
-// A child of fork() may not touch its parent's GPU.
+// A child of fork() must not use its parent's GPU.
 TEST_F(OnGpus, AForkedChildIsRefused) {
   Ranks one(open_loop(1), options("onebit"));
   Bucket bucket(0, 0);

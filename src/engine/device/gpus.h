@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The GPUs on which a session's buckets lie: none is opened, and nobody looks for a driver, before the first does.
+// The GPUs that hold a session's buckets. No driver is loaded and no GPU is opened before the first bucket on one.
 //
-//   chosen   SessionOptions::device says whether codecs run there at all
-//   held     a program runs there only once on_device() has held it to the interpreter, on that GPU
-//   said     what is taken there, and what leaves a codec to the host, is a line of messages(), once
+//   chosen   SessionOptions::device says whether codecs may run on GPUs
+//   checked  a codec runs on a GPU only after on_device() has compared it with the interpreter on that GPU
+//   logged   each codec that runs on a GPU, and each reason why one does not, is a line of messages(), once
 //
-// Threads  any. Who uses a lane holds it: the thread of its number, and sync() where a bucket needs memory.
+// Threads  any. A user of a lane holds it: the lane's own thread, or sync() if a bucket needs memory.
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,7 +25,7 @@ namespace tithe::engine {
 
 struct DeviceChoice {
   bool on = false;
-  std::size_t least = std::size_t{1} << 16;  // values of a chunk that pays: a step there costs some 40 us
+  std::size_t least = std::size_t{1} << 16;  // the smallest chunk for which a GPU step, about 40 us, pays
 };
 // "off", "on", "on,least=65536"
 Result<DeviceChoice> parse_device(std::string_view text);
@@ -43,8 +43,8 @@ class Gpu {
   // A codec on this GPU. Lives as long as the Gpu.
   struct Program {
     lang::OnDevice on;
-    std::optional<lang::KernelSource> source;  // none: the codec has kernels of its own
-    // The settings of the kernels. A schedule changes the codec's settings from round to round.
+    std::optional<lang::KernelSource> source;  // none: the codec has its own kernels
+    // The settings for the kernels. A schedule changes the codec's settings between rounds.
     Settings settings_of(const Codec& codec, const Settings& settings) const {
       return source ? lang::kernel_settings(*source, codec, settings) : settings;
     }
@@ -60,7 +60,7 @@ class Gpu {
   std::mutex mutex_;
   std::map<std::string, Program, std::less<>> programs_;  // by codec and settings
   std::vector<std::mutex> busy_;                          // by lane
-  std::vector<lang::DeviceLane> lanes_;                   // they go before the programs
+  std::vector<lang::DeviceLane> lanes_;                   // destroyed before the programs
 };
 
 class Gpus {
@@ -69,8 +69,8 @@ class Gpus {
   const DeviceChoice& choice() const { return choice_; }
   // kUnsupported: there is no driver, or no such GPU.
   Result<Gpu*> at(int ordinal);
-  void say(const std::string& line);    // once
-  std::vector<std::string> messages();  // since it was asked last
+  void say(const std::string& line);    // each line once
+  std::vector<std::string> messages();  // since the last call
 
  private:
   const DeviceChoice choice_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the cards and announcements of ranks (engine/peers/control.h), and says in words how a rank differs.
+// Compares the cards and announcements of ranks (engine/peers/control.h), and describes the differences in words.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,7 +85,8 @@ std::string difference(const Announcement& is, const Announcement& should) {
                      is.place + 1, what);
 }
 
-// The ranks that differ from most, and in what. A tie goes to the side of the lowest rank.
+// Names the ranks that differ from the largest group of equal entries, with their differences. In a tie, the group of
+// the lowest rank counts. by_majority: ok unless the group has more than half of the world.
 template <typename T, typename Same>
 Status compare_all(const std::vector<const T*>& all, Same equal, bool by_majority = false) {
   std::size_t best = 0;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kControlTensor = 0xffffffff;
 
-// Fixed fields in order, then each text as u16 length and bytes.
+// Fixed fields in order; then each text as a u16 length and bytes.
 class Writer {
  public:
   explicit Writer(Bytes out) : out_(out) {}
@@ -42,6 +42,7 @@ class Writer {
   std::size_t at_ = kFrameHeaderBytes;
 };
 
+// Reads fields in order. If a field does not fit, whole() returns false from then on.
 class Reader {
  public:
   explicit Reader(ByteView in) : in_(in) {}
@@ -74,6 +75,8 @@ class Reader {
   bool whole_ = true;
 };
 
+// Writes the header of a message whose fields are in place, and a tag if the job has a key. Returns the message's
+// size.
 std::size_t seal(ControlKind kind, const ControlIdentity& identity, std::size_t bytes, Bytes out) {
   const FrameHeader h{.tensor = kControlTensor,
                       .phase = static_cast<std::uint8_t>(kind),
@@ -88,7 +91,7 @@ std::size_t seal(ControlKind kind, const ControlIdentity& identity, std::size_t 
 
 bool is_code(std::uint8_t code) { return code <= static_cast<std::uint8_t>(Code::kCancelled); }
 
-// A rank may say of the end of its session that it has failed, and how, or that it leaves (kCancelled).
+// The code of a farewell is a failure, or kCancelled for a departure.
 bool can_be_farewell(std::uint8_t code) { return is_code(code) && static_cast<Code>(code) != Code::kOk; }
 
 }  // namespace
@@ -198,6 +201,7 @@ std::size_t write_announcement(const Announcement& a, const ControlIdentity& ide
   return seal(ControlKind::kAnnouncement, identity, w.bytes(), out);
 }
 
+// A sliding window of 64 numbers, as in IPsec (RFC 4303, 3.4.3).
 bool ReplayWindow::take(std::uint64_t number) {
   if (number > top_) {
     const std::uint64_t by = number - top_;
@@ -211,6 +215,8 @@ bool ReplayWindow::take(std::uint64_t number) {
   return true;
 }
 
+// Parses a control message. Every field is checked for its range before a value is used, and the message must end
+// after its last field.
 Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Rank peer, ReplayWindow& used) {
   const bool tagged = identity.tags != nullptr;
   const Result<ParsedFrame> parsed =

@@ -3,18 +3,17 @@
 // The messages of ranks on the control channel, each in one frame of at most kControlBytes
 // (docs/reference/format_control.md, "Control"):
 //   card       before the first round of a layout: everything that ranks must agree on
-//   farewell   the session is over: why, and which rank is to blame
-//   evidence   right before a farewell: how this rank knows, and whom it does not hear
-//   ask        a rank that waits wants to know how the other is; it says how it is itself
+//   farewell   the session ends: the reason and the blamed rank
+//   evidence   precedes a farewell: the finding, its witness, and the ranks that are silent to the sender
+//   ask        a waiting rank asks a peer for its state, and reports its own
 //   here       the answer to an ask
-//   done       how far this rank is: rounds whose work it has ended, rounds that it has begun
+//   done       the sender's progress: rounds whose work it has ended, and rounds that it has begun
 //   fragment   a piece of the choices that rank 0 proposes (engine/peers/reconfiguration.h)
-//   answer     whether this rank can serve them
-//   decision   when all ranks take them, or that none does
-//   echo       to one who does not hear a rank that this one hears: that rank's farewell and evidence; or that this one
-//              does not hear it either
-//   announcement  a bucket, or the end of a round, that the sender's own rounds so far do not foretell
-//                 (engine/run/bucket_order.h)
+//   answer     whether the sender can use these choices
+//   decision   the round at which all ranks switch to them, or that no rank does
+//   echo       forwards the farewell and evidence of a third rank to a rank that receives nothing from it; or says that
+//              the third rank is silent to the sender too
+//   announcement  a bucket, or the end of a round, that the previous rounds do not predict (engine/run/bucket_order.h)
 #include <chrono>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ inline constexpr std::size_t kControlBytes = 1024;
 inline constexpr std::size_t kMostControlText = 400;
 inline constexpr std::size_t kMostEchoText = 300;
 inline constexpr std::size_t kMostUnheard = 256;
-inline constexpr std::size_t kMostFragment = 900;  // bytes of a text
+inline constexpr std::size_t kMostFragment = 900;  // bytes of a fragment's text
 
 enum class ControlKind : std::uint8_t {
   kCard = 0,
@@ -45,13 +44,13 @@ enum class ControlKind : std::uint8_t {
   kAnnouncement = 10
 };
 
-// One bucket that a rank hands over, or the end of its round.
+// A bucket that a rank has handed over, or the end of its round.
 struct Announcement {
-  std::uint64_t ended = 0;  // rounds whose work the rank had ended before, in this session
-  std::uint32_t place = 0;  // buckets of the same round before this one
-  bool is_end = false;      // the round has no further bucket: the last three fields are 0
-  std::uint64_t round = 0;  // as frames number it
-  std::uint64_t job = 0;    // hash of the job, and of the states that the rank goes on from
+  std::uint64_t ended = 0;  // rounds of this session whose work the rank had ended
+  std::uint32_t place = 0;  // the number of earlier buckets in the round
+  bool is_end = false;      // no further bucket; the last three fields are 0
+  std::uint64_t round = 0;  // the round number in frames
+  std::uint64_t job = 0;    // hash of the job and of the states from which the rank resumed
   std::uint64_t tensors = 0;
   std::uint64_t values = 0;
   std::uint64_t layout = 0;  // as in Card
@@ -60,7 +59,7 @@ struct Announcement {
 inline constexpr std::uint32_t kNoPlace = 0xffffffff;
 
 struct Card {
-  std::uint32_t number = 0;  // of the layout, counted from 0 on every rank
+  std::uint32_t number = 0;  // of the layout, from 0
   std::uint32_t world = 0;
   std::uint64_t run = 0;
   std::uint64_t seed = 0;
@@ -70,15 +69,15 @@ struct Card {
   std::uint64_t plan = 0;    // Plan::hash
   std::uint64_t round = 0;
   std::uint64_t ended = 0;         // Announcement::ended of the layout's first bucket
-  std::uint32_t place = kNoPlace;  // its place in that round; kNoPlace: the card comes before the round
+  std::uint32_t place = kNoPlace;  // its place in that round; kNoPlace: sent before the round
   std::uint64_t job = 0;           // Announcement::job
-  std::uint64_t proposed_job = 0;  // the number of a job that begins, from rank 0; not compared
+  std::uint64_t proposed_job = 0;  // from rank 0, for a new job; not compared
   std::uint8_t average = 0;
-  std::string codec;  // codec, schedule and choices (engine/peers/session_config.h)
+  std::string codec;  // codec, schedule and choices (session_config.h)
   std::string strategy;
 };
 
-// The bucket that the card stands for.
+// The announcement of the bucket with which the card was sent.
 inline Announcement entry_of(const Card& card) {
   return {.ended = card.ended,
           .place = card.place,
@@ -89,23 +88,23 @@ inline Announcement entry_of(const Card& card) {
           .layout = card.layout};
 }
 
-// How a rank is, as it says in `ask` and `here`.
+// A rank's state, in `ask` and `here`.
 struct Report {
   enum class State : std::uint8_t { kIdle = 0, kWorks = 1, kWaits = 2 };
   std::uint32_t number = 0;  // of the ask; an answer repeats it
   std::uint32_t round = 0;
-  State state = State::kIdle;        // idle: the application has handed nothing over
-  Rank waits_for = Status::kNoPeer;  // the receiver, if it is awaited; else the first awaited rank
-  std::uint64_t received = 0,
-                sent = 0;  // payload bytes of this session's frames, from and to the one who is told
-  std::uint32_t told = 0;  // control messages to the one who is told, before this one
+  State state = State::kIdle;        // idle: the application has handed over no bucket
+  Rank waits_for = Status::kNoPeer;  // the receiver, if the sender awaits it; else the first awaited rank
+  // Bytes of frames in this session, from and to the receiver.
+  std::uint64_t received = 0, sent = 0;
+  std::uint32_t told = 0;  // number of earlier control messages to the receiver
 };
 
 struct Farewell {
   Code code{};
   Rank blamed = Status::kNoPeer;
-  std::uint32_t round = 0;  // the first that its sender has not committed
-  bool finite = true;       // the last that it has committed was, on all ranks
+  std::uint32_t round = 0;  // the first that the sender has not committed
+  bool finite = true;       // its last committed round was finite on all ranks
   std::string what = {};
 };
 
@@ -117,42 +116,42 @@ struct Evidence {
 
 struct Echo {
   Rank of = 0;
-  bool spoke = false;  // what it said is known
+  bool spoke = false;  // its report is included
   FailureReport failure_report;
 };
 
 struct Fragment {
-  std::uint32_t number = 0;  // of the proposal, counted from 1
-  std::uint32_t first = 0;   // where it stands in the text
-  std::uint32_t whole = 0;   // bytes of the text
-  std::string piece;         // kMostFragment of them, the last one fewer
+  std::uint32_t number = 0;  // of the proposal, from 1
+  std::uint32_t first = 0;   // offset of the piece in the text
+  std::uint32_t whole = 0;   // length of the text
+  std::string piece;         // kMostFragment bytes; the last piece may be shorter
 };
 
 struct Answer {
   std::uint32_t number = 0;
-  std::uint64_t hash = 0;  // Choices::hash, as this rank reads them
-  Code code{};             // kOk: it is ready
+  std::uint64_t hash = 0;  // Choices::hash on the sender
+  Code code{};             // kOk: the plans are built
   std::string why = {};
 };
 
 struct Decision {
   std::uint32_t number = 0;
-  // The choices count once so many rounds have ended since the session began; 0: they never will.
+  // The choices apply after `after` rounds of this session; 0: they are refused.
   std::uint64_t after = 0;
-  Code code{};  // why not
+  Code code{};  // the reason of a refusal
   Rank blamed = Status::kNoPeer;
   std::string why = {};
 };
 
-// By so much at least is a rank late: less is noise.
+// The smallest delay that counts as late; smaller ones are noise.
 inline constexpr std::chrono::milliseconds kLeastLate{5};
 
 struct Done {
-  std::uint64_t ended = 0;  // rounds whose work the sender has ended since the session began
-  std::uint64_t begun = 0;  // rounds that it has begun; `ended`, or one more
-  std::uint64_t away_ns =
-      0;               // in the last round that it has ended: what its caller took to hand all buckets over
-  bool finite = true;  // that round was, as far as the sender can tell
+  std::uint64_t ended = 0;  // rounds of this session whose work the sender has ended
+  std::uint64_t begun = 0;  // rounds that it has begun: `ended` or `ended` + 1
+  // The time outside of the session in the last ended round, until all buckets were handed over.
+  std::uint64_t away_ns = 0;
+  bool finite = true;  // that round was finite on the sender
   friend bool operator==(const Done&, const Done&) = default;
 };
 
@@ -170,14 +169,14 @@ struct Control {
   Decision decision = {};
 };
 
-// The rank that writes or reads: its messages carry tags where there are any.
+// The rank that writes or reads. Without tags, messages are not authenticated.
 struct ControlIdentity {
   Rank me = 0;
   int world = 1;
   Tags* tags = nullptr;
 };
 
-// Texts that are too long are cut. Returns the bytes of the frame.
+// Long texts are cut. Returns the length of the frame.
 std::size_t write_card(const Card& card, const ControlIdentity& identity, Bytes out);
 std::size_t write_farewell(const Farewell& farewell, const ControlIdentity& identity, Bytes out);
 std::size_t write_evidence(const Evidence& evidence, const ControlIdentity& identity, Bytes out);
@@ -190,26 +189,27 @@ std::size_t write_answer(const Answer& answer, const ControlIdentity& identity, 
 std::size_t write_decision(const Decision& decision, const ControlIdentity& identity, Bytes out);
 std::size_t write_announcement(const Announcement& announcement, const ControlIdentity& identity, Bytes out);
 
-// Numbers of tagged messages that a peer has used. A message may overtake others, up to 63 of them; none counts twice.
+// The numbers of tagged messages received from a peer. A message may overtake up to 63 others; a number is accepted
+// once.
 class ReplayWindow {
  public:
-  bool take(std::uint64_t number);  // false: it was used, or is too old to tell
+  bool take(std::uint64_t number);  // false: the number was used or is too old
 
  private:
-  std::uint64_t top_ = 0;   // the highest that was taken
-  std::uint64_t seen_ = 1;  // bit k: top_ - k was taken
+  std::uint64_t top_ = 0;   // the highest accepted number
+  std::uint64_t seen_ = 1;  // bit k: top_ - k was accepted
 };
 
-// Reads a message of `peer`. Where there are tags, kCorrupt without a peer for a message that has not the right one,
-// that names another source, or whose number was used: it is not from `peer`, and nobody is to blame. Else kCorrupt
-// that names `peer` for bytes that are no control message of this world. Texts are printable UTF-8.
+// Reads a message of `peer`. With tags, a message with a wrong tag, another source or a used number is kCorrupt
+// without a peer: it is not from `peer`, and no rank is blamed. Other bytes that are not a control message of this
+// world are kCorrupt and name `peer`. Texts are made printable UTF-8.
 Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Rank peer, ReplayWindow& used);
 
-// Ok where all are equal; else kMismatch that names the ranks which differ from most, and in what. A tie
-// goes to the side of the lowest rank.
+// Ok if all cards are equal; else kMismatch with the ranks that differ from the majority and their differences. In a
+// tie, the side of the lowest rank counts as the majority.
 Status compare_cards(const std::vector<Card>& cards);
-// The same for one place of a round, by rank; null: this rank's is not known yet. Ok also where ranks differ and no
-// side has most ranks of the world, as long as some are not known.
+// The same for the entries at one place of a round, by rank; null: not known yet. Ok also if ranks differ, some
+// entries are unknown, and no side has a majority of the world.
 Status compare_announcements(const std::vector<const Announcement*>& all);
 
 }  // namespace tithe::engine

@@ -22,7 +22,7 @@ Status read(ByteView frame, const ControlIdentity& identity = {.me = 0, .world =
   return read_control(frame, identity, peer, numbers).status();
 }
 
-// The same fields with others in between, and the checksum of that.
+// A farewell frame with some bytes replaced and a valid checksum.
 std::vector<std::uint8_t> changed(std::size_t at, std::initializer_list<std::uint8_t> bytes) {
   std::vector<std::uint8_t> frame = farewell(kGone, {.me = 1, .world = 4});
   std::copy(bytes.begin(), bytes.end(), frame.begin() + static_cast<std::ptrdiff_t>(at));
@@ -33,7 +33,7 @@ std::vector<std::uint8_t> changed(std::size_t at, std::initializer_list<std::uin
 
 TEST(Control, a_farewell_says_only_what_a_peer_may_say) {
   EXPECT_TRUE(read(changed(kCode, {6})).ok());
-  EXPECT_TRUE(read(changed(kCode, {9})).ok()) << "it leaves between rounds";
+  EXPECT_TRUE(read(changed(kCode, {9})).ok()) << "kCancelled: a departure between rounds";
   for (const int code : {0, 10, 255}) {
     const Status s = read(changed(kCode, {static_cast<std::uint8_t>(code)}));
     EXPECT_EQ(s.code(), Code::kCorrupt) << code;
@@ -76,7 +76,8 @@ TEST(Control, a_forged_message_is_nobodys) {
     EXPECT_EQ(s.peer(), Status::kNoPeer);
   }
   EXPECT_FALSE(
-      read(farewell(kGone, {.me = 2, .world = 4, .tags = &theirs}), reader).ok());  // on rank 1's line
+      // A message of rank 2 on rank 1's connection.
+      read(farewell(kGone, {.me = 2, .world = 4, .tags = &theirs}), reader).ok());
 }
 
 TEST(Control, a_message_counts_once) {
@@ -86,7 +87,7 @@ TEST(Control, a_message_counts_once) {
   const auto second = farewell(kGone, {.me = 1, .world = 4, .tags = &theirs});
   ReplayWindow numbers;
   EXPECT_TRUE(read_control(second, reader, 1, numbers).ok());
-  EXPECT_TRUE(read_control(first, reader, 1, numbers).ok());  // overtaken
+  EXPECT_TRUE(read_control(first, reader, 1, numbers).ok());  // it was overtaken by the second one
   EXPECT_FALSE(read_control(first, reader, 1, numbers).ok());
   EXPECT_FALSE(read_control(second, reader, 1, numbers).ok());
 }

@@ -10,7 +10,7 @@ namespace {
 
 std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
 
-// "rank 2 is gone: Endpoint timeout" as a reason behind "rank 2 is gone": without saying it twice.
+// Shortens a reason that repeats its context: "rank 2 is gone: Endpoint timeout" becomes "Endpoint timeout".
 std::string reason(const std::string& what, Rank blamed) {
   std::string text = what;
   const std::string name = fmt::format("rank {} ", blamed);
@@ -25,13 +25,15 @@ struct Votes {
   std::vector<std::vector<char>> accuses;  // [witness][accused]
 };
 
-// A rank that hears none of several peers is evidence against itself only: its own link is broken.
+// A rank that receives nothing from any of several peers is evidence only against itself: its own link is broken.
 bool hears_nobody(const Votes& votes, Rank witness) {
   const std::vector<char>& accused = votes.accuses[at(witness)];
   return accused.size() > 2 &&
          static_cast<std::size_t>(std::count(accused.begin(), accused.end(), 1)) + 1 == accused.size();
 }
 
+// Counts, for each rank, the witnesses to which it is silent. The vote of a rank that receives nothing at all counts
+// against itself.
 Votes silent_votes(const FailureReports& reports) {
   const std::size_t world = reports.size();
   Votes votes{std::vector<int>(world), std::vector<std::vector<char>>(world, std::vector<char>(world))};
@@ -62,7 +64,7 @@ const FailureReport& first(const FailureReports& reports, Finding finding, Rank 
   return *best;
 }
 
-// The rank that most witnesses name with this finding; the lowest of equals. Nobody: kNoPeer - 1.
+// The rank that most witnesses blame with this finding; in a tie, the lowest. Without a report: kNone.
 constexpr Rank kNone = Status::kNoPeer - 1;
 Rank most_named(const FailureReports& reports, Finding finding) {
   Rank best = kNone;
@@ -71,7 +73,7 @@ Rank most_named(const FailureReports& reports, Finding finding) {
     std::vector<Rank> witnesses;
     for (const auto& t : reports) {
       if (!t || t->finding != finding || t->blamed != r) continue;
-      // A rank that spoke was not gone: it went because of what it said.
+      // A rank that reported was not lost: it ended because of its own finding.
       if (finding == Finding::kGone && r >= 0 && reports[at(r)]) continue;
       if (std::find(witnesses.begin(), witnesses.end(), t->witness) == witnesses.end())
         witnesses.push_back(t->witness);
@@ -84,6 +86,9 @@ Rank most_named(const FailureReports& reports, Finding finding) {
   return best;
 }
 
+// The verdict from silence: the rank with the most votes; in a tie, one that did not report. If it receives nothing
+// from all others, its own link is the suspect. If it and another rank accuse each other with equal votes and both
+// reported, the link between them is the suspect.
 Status silent(Rank mine, const FailureReports& reports, const std::string& head) {
   const Votes votes = silent_votes(reports);
   const auto world = static_cast<Rank>(reports.size());
@@ -97,7 +102,7 @@ Status silent(Rank mine, const FailureReports& reports, const std::string& head)
   if (hears_nobody(votes, blamed))
     return {Code::kTimeout,
             fmt::format("{}rank {} hears no other rank: its own link is the suspect", head, blamed), blamed};
-  for (Rank r = 0; r < world; ++r)  // each says that it does not hear the other, and both were heard
+  for (Rank r = 0; r < world; ++r)  // each is silent to the other, and both have reported
     if (spoke(r) && spoke(blamed) && votes.of[at(r)] == votes.of[at(blamed)] &&
         votes.accuses[at(r)][at(blamed)] && votes.accuses[at(blamed)][at(r)])
       return {
@@ -134,7 +139,7 @@ std::uint32_t failed_round(const FailureReports& reports) {
 bool given_up(Rank rank, const FailureReports& reports) {
   return std::any_of(reports.begin(), reports.end(), [&](const std::optional<FailureReport>& t) {
     if (!t || (reports.size() > 2 && t->unheard.size() + 1 == reports.size()))
-      return false;  // it hears nobody
+      return false;  // the witness receives from nobody
     if (t->blamed == rank &&
         (t->finding == Finding::kGone || t->finding == Finding::kLeft || t->finding == Finding::kSilent))
       return true;
@@ -142,6 +147,8 @@ bool given_up(Rank rank, const FailureReports& reports) {
   });
 }
 
+// The verdict in order of precedence: accused, left or gone; silence; idle or stuck; a broken connection with both
+// ends alive; this rank's own finding.
 Status judge(Rank mine, const FailureReports& reports) {
   const std::string head = fmt::format("round {}: ", failed_round(reports));
   for (const Finding f : {Finding::kAccused, Finding::kLeft, Finding::kGone}) {
@@ -161,7 +168,7 @@ Status judge(Rank mine, const FailureReports& reports) {
     if (const Rank blamed = most_named(reports, f); blamed != kNone)
       return {Code::kTimeout, head + first(reports, f, blamed).what,
               f == Finding::kIdle ? blamed : Status::kNoPeer};
-  for (const auto& t : reports)  // a connection broke, and both its ends are here to say so
+  for (const auto& t : reports)  // a connection broke, and both its ends have reported
     if (t && t->finding == Finding::kGone && t->blamed >= 0)
       return {Code::kPeerLost,
               fmt::format(

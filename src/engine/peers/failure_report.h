@@ -3,8 +3,8 @@
 // The verdict on the failed rank: a pure function of the ranks' failure reports, without clocks, threads or transport.
 // Ranks that received the same failure reports derive the same verdict (docs/reference/errors.md, "Who is named").
 //
-// A failing rank reports once: its finding, and the ranks that it does not hear. A rank that fails because of another
-// rank's report repeats that finding, and adds the ranks that it does not hear itself.
+// A failing rank reports once: its finding, and the ranks that are silent to it. A rank that fails because of another
+// rank's report repeats that finding, and adds the ranks that are silent to itself.
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,18 +14,18 @@
 
 namespace tithe::engine {
 
-// In order of weight: direct evidence before conclusions from silence.
+// In order of precedence: direct evidence precedes conclusions from silence.
 enum class Finding : std::uint8_t {
   kAccused = 0,  // bytes or options of `blamed` are wrong, or this rank's own system refused
-  kLeft = 1,     // `blamed` said that it leaves
-  kGone = 2,     // the transport says that `blamed` has ended
+  kLeft = 1,     // `blamed` announced its departure
+  kGone = 2,     // the transport saw the end of `blamed`
   kSilent = 3,   // `blamed` answers nothing
-  kIdle = 4,     // `blamed` answers, but does not hand over what others wait for
-  kStuck = 5,    // `blamed` answers, but bytes on the way from it do not move: nobody's fault
+  kIdle = 4,     // `blamed` answers, but does not hand over its buckets
+  kStuck = 5,    // `blamed` answers, but its bytes do not arrive: no rank is blamed
   kCount
 };
 
-// The failure that ends a session, as found. witness: the rank that found it, if it is another one.
+// The failure that ends a session. witness: the rank that found it, if it is not this rank.
 struct Trouble {
   Finding finding{};
   Status why;
@@ -35,11 +35,12 @@ struct Trouble {
 struct FailureReport {
   Finding finding{};
   Code code{};
-  Rank witness = Status::kNoPeer;  // who found it; the sender, or whom it repeats
+  // The rank that found it: the sender, or the rank whose report it repeats.
+  Rank witness = Status::kNoPeer;
   Rank blamed = Status::kNoPeer;
   std::uint32_t round = 0;         // the first that the sender has not committed
-  bool finite = true;              // the last that it has committed was
-  std::vector<Rank> unheard = {};  // whom the sender asked and does not hear
+  bool finite = true;              // the sender's last committed round was finite
+  std::vector<Rank> unheard = {};  // ranks that did not answer the sender
   std::string what = {};
 };
 
@@ -52,12 +53,12 @@ Status judge(Rank mine, const FailureReports& reports);
 // The round that failed: the first that none of the reporting ranks has committed.
 std::uint32_t failed_round(const FailureReports& reports);
 
-// A transport's word that a peer is gone is evidence of an end that it saw, or (kTimeout) of silence alone.
+// A transport's status for a lost peer means silence if it is kTimeout, and an observed end otherwise.
 inline Finding lost(const Status& gone) {
   return gone.code() == Code::kTimeout ? Finding::kSilent : Finding::kGone;
 }
 
-// True if a report says that this rank sends nothing more, or nothing valid.
+// True if a report says that the rank sends no more valid messages.
 bool given_up(Rank rank, const FailureReports& reports);
 
 }  // namespace tithe::engine

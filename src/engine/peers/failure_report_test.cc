@@ -24,14 +24,14 @@ TEST(FailureReport, RanksThatHeardTheSameNameTheSame) {
   for (const Rank mine : {0, 1, 3}) EXPECT_EQ(judge(mine, reports).peer(), 2);
 }
 
-// A link that heals just after the timeout: what the cut-off rank says of the others speaks against itself.
+// A link recovers just after the timeout: the reports of the cut-off rank about all others count against itself.
 TEST(FailureReport, WhoHearsNobodyAccusesItself) {
   FailureReports reports(4);
   reports[2] = silent(2, 1, {0, 1, 3});
-  EXPECT_EQ(judge(2, reports).peer(), 2) << "alone";
+  EXPECT_EQ(judge(2, reports).peer(), 2) << "its own report alone";
   reports[0] = silent(0, 2, {2});
   EXPECT_EQ(judge(0, reports).peer(), 2);
-  reports[1] = silent(2, 1, {});  // told by rank 2 first
+  reports[1] = silent(2, 1, {});  // caused by rank 2's report
   EXPECT_EQ(judge(1, reports).peer(), 2);
 }
 
@@ -43,7 +43,7 @@ TEST(FailureReport, ALinkBetweenTwoThatAreHeardIsNobodysFault) {
   for (const Rank mine : {0, 1, 2}) EXPECT_EQ(judge(mine, reports).peer(), Status::kNoPeer);
 }
 
-// The rank that spoke went because of another one; and nothing is said twice.
+// A rank that reported ended because of its own finding; and the text contains the reason once.
 TEST(FailureReport, TheMessengerIsNotTheOneToName) {
   FailureReports reports(3);
   reports[0] = {Finding::kGone, Code::kPeerLost, 0, 1, 3, true, {}, "rank 1 is gone: Connection reset"};
@@ -54,7 +54,7 @@ TEST(FailureReport, TheMessengerIsNotTheOneToName) {
   EXPECT_EQ(judge(0, reports).what(), "round 3: rank 1 is gone (Connection reset)");
 }
 
-// Once the words decided: a peer whose process "ran into its timeout" was taken for silent.
+// The code decides, not the text: a text may contain the word "timeout" in either case.
 TEST(FailureReport, TheCodeSaysWhetherAnEndWasSeen) {
   EXPECT_EQ(lost({Code::kPeerLost, "its process ran into a timeout and ended"}), Finding::kGone);
   EXPECT_EQ(lost({Code::kTimeout, "its connection broke"}), Finding::kSilent);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Peer is what a runner knows of one other rank. Plain data, under the runner's mutex.
+// A runner's data about one other rank. Plain data, under the runner's mutex.
 #include <array>
 #include <chrono>
 #include <optional>
@@ -16,49 +16,51 @@ inline std::int64_t in_ns(Instant t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// Cards of one peer that may wait here for this rank's own layouts: so many layouts may a round have.
+// The most cards of one peer that wait for this rank's layouts: a limit for the number of new layouts in a round.
 inline constexpr std::size_t kMostCardsAhead = 1024;
 
 struct Peer {
-  // Received from it so far.
-  Fifo<Card> cards;              // of layouts that are not agreed on yet, in order
+  // Received from the peer.
+  Fifo<Card> cards;              // of layouts that are not agreed yet, in order
   std::uint32_t first_card = 0;  // the layout of cards.front()
   std::uint64_t done = 0;        // rounds whose work it has ended
-  std::uint64_t begun = 0;       // rounds that it has begun, as far as it says
-  std::uint64_t away_ns = 0;     // Done::away_ns of its last one
-  // Done::finite of its last two, by their numbers modulo 2: it may be one round ahead.
+  std::uint64_t begun = 0;       // rounds that it has begun, according to its messages
+  std::uint64_t away_ns = 0;     // Done::away_ns of its last done message
+  // Done::finite of its last two rounds, by round number modulo 2: the peer may be one round ahead.
   std::array<bool, 2> finite = {true, true};
   ReplayWindow numbers;     // of its tagged messages
-  std::uint32_t words = 0;  // control messages that came from it whole
-  bool gone = false;        // the transport says so:
+  std::uint32_t words = 0;  // its valid control messages
+  bool gone = false;        // the transport reports it as lost
   Status why_gone = {};
-  bool withdrew = false;  // it took back a message that this rank waits for: it parts, and will say why
-  bool leaves = false;    // it has said so
+  bool withdrew = false;  // it cancelled an awaited message: its farewell will follow
+  bool leaves = false;    // it has announced its departure
   std::optional<Evidence> evidence = {};
 
-  // Bytes of steps' frames.
-  std::uint64_t sent = 0;                                  // to it
-  std::uint64_t received = 0;                              // from it, as far as they have arrived
-  std::uint64_t control_bytes = 0;                         // from it, on the control channel
+  // Bytes of frames.
+  std::uint64_t sent = 0;                                  // to the peer
+  std::uint64_t received = 0;                              // from the peer
+  std::uint64_t control_bytes = 0;                         // from the peer, on the control channel
   std::uint64_t received_before = 0, reported_before = 0;  // when this rank began to wait
-  Instant began = {};                                      // and when that was
+  Instant began = {};                                      // the start of the wait
 
   // Clocks.
-  Instant heard = {};                      // anything expected: bytes, cards, done, answers
+  Instant heard = {};                      // last expected bytes, card, done message or answer
   Instant gained = {};                     // the same without answers
-  std::optional<Instant> unanswered = {};  // the first ask since `heard`
-  std::optional<Instant> on_the_way = {};  // since when it says that it sent what did not come
-  Instant spoke = {};                      // its last control message, whatever it said
+  std::optional<Instant> unanswered = {};  // first ask since `heard`
+  // Since then, its reports say that bytes are in flight to this rank.
+  std::optional<Instant> on_the_way = {};
+  Instant spoke = {};  // its last control message
   Instant asked = {};
   std::uint32_t asks = 0, answers = 0;  // numbers of the last ones
-  Report report = {};                   // its last word
+  Report report = {};                   // its last report
 
-  // One small message at a time is under way to it.
+  // Control messages to the peer: at most one is in flight.
   Arena out, in;
   bool out_busy = false;
-  std::uint32_t told = 0;                            // control messages to it
-  bool ask_pending = false, answer_pending = false;  // what is to be told next
+  std::uint32_t told = 0;                            // control messages sent to it
+  bool ask_pending = false, answer_pending = false;  // must be sent next
   std::uint32_t answer_number = 0;
+  // Done::ended and Done::begun of the last done message to it.
   std::uint64_t told_done = 0, told_begun = 0;
 };
 

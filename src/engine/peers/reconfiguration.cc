@@ -17,7 +17,7 @@ Status wrong(Rank peer, std::string_view what) {
 Reconfiguration::Reconfiguration(const Member& member)
     : member_(member), others_(static_cast<std::size_t>(member.world)) {}
 
-// ---- What this rank builds
+// ---- Building on this rank
 
 std::optional<Reconfiguration::Work> Reconfiguration::next_work() {
   if (!gone_.empty()) {
@@ -45,7 +45,7 @@ void Reconfiguration::built(Answer answer) {
   }
   own_.hash = answer.hash;
   if (!ok) refuse({answer.code, answer.why}, 0);
-  for (Rank r = 1; r < member_.world && under_way(); ++r)  // those who were faster
+  for (Rank r = 1; r < member_.world && under_way(); ++r)  // answers that arrived before rank 0 had built
     if (at(r).ready && at(r).hash != own_.hash) refuse(differs(r), r);
 }
 
@@ -57,7 +57,7 @@ bool Reconfiguration::switch_over(std::uint64_t ended) {
   return true;
 }
 
-// The decision takes effect here, as every rank hears it.
+// Applies the decision on this rank. A refused build that is still running is marked; built() then discards it.
 void Reconfiguration::apply(const Decision& decision) {
   if (decision.after > 0) {
     staged_.stage = Staged::Stage::kAgreed;
@@ -104,6 +104,8 @@ std::optional<Rank> Reconfiguration::first_that_is_not_ready() const {
   return std::nullopt;
 }
 
+// Called before rank 0 ends its round number `next`. If all ranks are ready, the choices apply after that round, or
+// after the requested one. If not, the proposal waits, unless the requested round is due: then it is refused.
 void Reconfiguration::decide(std::uint64_t next) {
   if (!under_way() || own_.after > 0) return;
   if (const std::optional<Rank> late = first_that_is_not_ready()) {
@@ -125,7 +127,7 @@ void Reconfiguration::decide(std::uint64_t next) {
   apply(decision);
 }
 
-// The proposal is not to be. A rank that has not heard of it never will.
+// Refuses the proposal. A rank to which no fragment was sent needs no decision.
 void Reconfiguration::refuse(const Status& why, Rank blamed) {
   const Decision decision{.number = own_.number, .code = why.code(), .blamed = blamed, .why = why.what()};
   for (Rank r = 1; r < member_.world; ++r)
@@ -137,7 +139,7 @@ void Reconfiguration::refuse(const Status& why, Rank blamed) {
 Status Reconfiguration::take(Rank peer, const Answer& answer) {
   if (member_.me != 0) return wrong(peer, "answers a proposal that is not its to answer");
   if (answer.number < own_.number || (!under_way() && answer.number <= last_))
-    return {};  // it was refused meanwhile
+    return {};  // the proposal was refused meanwhile
   if (answer.number != own_.number || at(peer).ready || at(peer).sent < own_.text.size() || own_.after > 0)
     return wrong(peer, "answers what was not proposed to it");
   if (answer.code != Code::kOk) {
@@ -151,7 +153,7 @@ Status Reconfiguration::take(Rank peer, const Answer& answer) {
   return {};
 }
 
-// ---- All others
+// ---- Other ranks
 
 Status Reconfiguration::take(Rank peer, Fragment& f) {
   if (peer != 0) return wrong(peer, "proposes choices, which rank 0 alone may");
@@ -168,6 +170,8 @@ Status Reconfiguration::take(Rank peer, Fragment& f) {
   return {};
 }
 
+// `coming`: its fragments are arriving. `here`: it is staged on this rank. A decision to switch requires that this
+// rank has built and answered, and that rank 0 has not ended the round before.
 Status Reconfiguration::take(Rank peer, const Decision& d, std::uint64_t ended_by_peer) {
   if (peer != 0) return wrong(peer, "decides on choices, which rank 0 alone may");
   const bool coming = incoming_.number > 0 && d.number == incoming_.number;
@@ -180,7 +184,7 @@ Status Reconfiguration::take(Rank peer, const Decision& d, std::uint64_t ended_b
   return {};
 }
 
-// ---- What is said
+// ---- Messages to send
 
 bool Reconfiguration::fragments_pending(Rank peer) const {
   if (member_.me != 0) return peer == 0 && answer_.has_value();

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Reconfiguration changes a running session's choices: rank 0 sends them, every rank builds the new plans and answers
-// whether it can use them, and all ranks switch at the same round or none does.
+// Reconfiguration changes a running session's choices. Rank 0 sends them, every rank builds the new plans and answers
+// whether it can use them, and all ranks switch at the same round or no rank does.
 //
 //   rank 0   fragment ... fragment                      decision   done of round R - 1
 //   others                         (builds)   answer                                    (R is the first with them)
 //
-// Why all switch at the same round:
-//   1. Rank 0 decides alone, once, when all answers have arrived: "after R rounds", or "never".
+// Why all ranks switch at the same round:
+//   1. Only rank 0 decides, once, when all answers have arrived: "after R rounds", or "never".
 //   2. It decides before it ends its work of round R - 1, and its messages to a rank arrive in order. So a rank that
-//      has received rank 0's done of that round has received the decision.
-//   3. A rank that begins round R has committed R - 1 by the done of all ranks, rank 0's among them. One that has
-//      committed it because another one had, and says so in a farewell, begins no round any more (control_messages.cc).
-//   4. So all ranks that begin round R take them, or none does. A rank that has not begun it keeps, and saves, those of
-//      its last commit, whatever it has heard: the survivors of a rank that is lost meanwhile have states that fit.
-//   5. "Never" comes before anything of the next proposal, by the same order.
-// Should some rank take other choices all the same, the cards of the new layouts say so before anything is sent.
+//      has received rank 0's done message of that round has received the decision.
+//   3. A rank that begins round R has committed round R - 1. Usually it has received the done messages of all ranks,
+//      including rank 0's. If it committed because a farewell said that another rank had, it begins no further round
+//      (control_messages.cc).
+//   4. So all ranks that begin round R use the new choices, or none does. A rank that has not begun round R keeps, and
+//      saves, the choices of its last commit, even if it has received the decision. So if a rank is lost meanwhile, the
+//      survivors have matching states.
+//   5. By the same order, "never" arrives before any message of the next proposal.
+// If a rank used other choices in spite of this, the cards of the new layouts would differ before any frame is sent.
 //
-//   bounded   a rank keeps one text of kMostChoicesBytes that has come and one that it works on, whatever rank 0 sends
-//   one       at a time: rank 0 proposes again once the last one is taken, or is not to be
-//   in order  fragments without gaps, numbers that rise, one answer each: else their sender is named
-//
+//   bounded   a rank stores one received text of at most kMostChoicesBytes, and one that it builds
+//   one       at a time: rank 0 proposes again after the previous proposal was switched to or refused
+//   in order  fragments without gaps, rising numbers, one answer each; otherwise the sender is blamed
 // Plain data, under the runner's mutex.
 #include <optional>
 
@@ -35,7 +36,7 @@ class Reconfiguration {
   using State = Proposal::State;
   struct News {
     State state = State::kNone;
-    std::uint64_t after = 0;  // agreed, switched: so many rounds of this session
+    std::uint64_t after = 0;  // agreed, switched: the number of rounds in this session
     Status why = {};          // refused
   };
   // A background task, taken by the first caller of next_work(): build the plans of `text`, or discard built plans.
@@ -51,15 +52,15 @@ class Reconfiguration {
   bool has_work() const { return !gone_.empty() || has_text(); }
   std::optional<Work> next_work();
   void built(Answer answer);
-  // After so many rounds: true if the proposal counts from now on.
+  // Called after `ended` rounds. Returns true if the proposal applies from now on.
   bool switch_over(std::uint64_t ended);
 
   // ---- Rank 0
   bool under_way() const { return own_.number > 0; }
-  void propose(std::string text, std::uint64_t after);  // 0: as soon as all are ready
-  void decide(std::uint64_t next);                      // right before this rank ends its `next` round
+  void propose(std::string text, std::uint64_t after);  // 0: as soon as all ranks are ready
+  void decide(std::uint64_t next);                      // before this rank ends its round number `next`
 
-  // ---- The control channel. kCorrupt for what a peer may not say.
+  // ---- The control channel. kCorrupt if a message breaks the protocol.
   Status take(Rank peer, Fragment& fragment);
   Status take(Rank peer, const Answer& answer);
   Status take(Rank peer, const Decision& decision, std::uint64_t ended_by_peer);
@@ -69,19 +70,19 @@ class Reconfiguration {
   std::size_t write_more(Rank peer, const ControlIdentity& identity, Bytes out);
 
  private:
-  // As rank 0 knows it.
+  // Rank 0's state.
   struct OwnProposal {
     std::uint32_t number = 0;  // 0: none
     std::string text;
     std::uint64_t wanted = 0;
-    std::uint64_t hash = 0;   // as this rank reads it
+    std::uint64_t hash = 0;   // of the choices, on this rank
     std::uint64_t after = 0;  // decided
   };
-  struct Other {  // rank 0's view of another one
+  struct Other {  // rank 0's view of another rank
     std::size_t sent = 0;
     bool ready = false;
-    std::uint64_t hash = 0;                 // as it reads the choices
-    std::optional<Decision> decision = {};  // that it is to be told
+    std::uint64_t hash = 0;                 // of the choices, on that rank
+    std::optional<Decision> decision = {};  // that must be sent to it
   };
   struct Incoming {
     std::uint32_t number = 0;  // 0: none
@@ -93,7 +94,7 @@ class Reconfiguration {
     enum class Stage : std::uint8_t { kNone, kBuilds, kBuilt, kFailed, kAgreed };
     Stage stage = Stage::kNone;
     std::uint32_t number = 0;
-    bool given_up = false;    // while it was built
+    bool given_up = false;    // refused during the build
     std::uint64_t after = 0;  // agreed
   };
 
@@ -110,13 +111,13 @@ class Reconfiguration {
 
   const Member& member_;
   News news_;
-  std::uint32_t last_ = 0;  // the highest number so far
+  std::uint32_t last_ = 0;  // the highest number used so far
   OwnProposal own_;
   std::vector<Other> others_;  // by rank
   Incoming incoming_;
   Staged staged_;
   std::optional<Answer> answer_;     // for rank 0
-  std::vector<std::uint32_t> gone_;  // built, and not to be
+  std::vector<std::uint32_t> gone_;  // numbers of built plans to discard
 };
 
 }  // namespace tithe::engine

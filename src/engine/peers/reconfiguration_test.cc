@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of ranks about choices, in every order that the control channel allows, and what they may not say.
+// The messages of ranks about choices, in every order that the control channel allows, and messages that break the
+// protocol.
 #include "engine/peers/reconfiguration.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@ namespace {
 
 using State = Proposal::State;
 
-// All ranks of a world, and what they say to each other: in order from one to another, one message at a time.
+// All ranks of a world and the messages between them: in order between two ranks, one at a time.
 class World {
  public:
   explicit World(int world) {
@@ -19,7 +20,7 @@ class World {
   Reconfiguration& operator[](Rank r) { return ranks_[static_cast<std::size_t>(r)]; }
   int world() const { return static_cast<int>(members_.size()); }
 
-  // Delivers the next pending message from `from` to `to`. False: there is none.
+  // Delivers the next pending message from `from` to `to`. Returns false if there is none.
   bool deliver(Rank from, Rank to, std::uint64_t ended = 0) {
     Reconfiguration& sender = (*this)[from];
     std::vector<std::uint8_t> frame(kControlBytes);
@@ -47,7 +48,7 @@ class World {
         for (Rank to = 0; to < world(); ++to) more = (from != to && deliver(from, to)) || more;
     }
   }
-  // Rank r builds what it has; its answer.
+  // Rank r builds its pending text and answers. Returns false if there is none.
   bool build(Rank r, Code code = Code::kOk, std::uint64_t hash = 7) {
     const auto work = (*this)[r].next_work();
     if (!work || !work->builds) return false;
@@ -64,7 +65,7 @@ class World {
   std::vector<Reconfiguration> ranks_;
 };
 
-const std::string kLong(5000, 'x');  // some fragments
+const std::string kLong(5000, 'x');  // several fragments
 
 TEST(Reconfiguration, one_round_for_all) {
   World w(3);
@@ -73,7 +74,7 @@ TEST(Reconfiguration, one_round_for_all) {
   for (Rank r = 0; r < 3; ++r) EXPECT_TRUE(w.build(r));
   EXPECT_EQ(w.texts, std::vector<std::string>(3, kLong));
   w[0].decide(4);
-  EXPECT_EQ(w[0].news().state, State::kUnderWay) << "nobody has answered yet";
+  EXPECT_EQ(w[0].news().state, State::kUnderWay) << "no rank has answered yet";
   w.deliver_all();
   w[0].decide(5);
   w.deliver_all();
@@ -100,14 +101,14 @@ TEST(Reconfiguration, one_that_cannot_ends_it_for_all) {
     EXPECT_EQ(w[r].news().why.peer(), 2);
     EXPECT_EQ(w[r].news().why.what(), "rank 2: no room");
   }
-  const auto gone = w[0].next_work();  // what was built is thrown away
+  const auto gone = w[0].next_work();  // the built plans are discarded
   ASSERT_TRUE(gone);
   EXPECT_FALSE(gone->builds);
-  EXPECT_FALSE(w[1].has_work() && w.build(1)) << "nothing is left to build";
+  EXPECT_FALSE(w[1].has_work() && w.build(1)) << "there must be nothing to build";
   EXPECT_FALSE(w[0].under_way());
 }
 
-// A slow rank hears that a proposal was given up while it builds it, and then of the next one.
+// A slow rank receives the refusal while it builds, and then the next proposal.
 TEST(Reconfiguration, the_next_one_waits_for_what_is_being_built) {
   World w(3);
   w[0].propose("{}", 0);
@@ -159,8 +160,8 @@ TEST(Reconfiguration, a_round_that_comes_too_soon) {
   EXPECT_TRUE(w[0].under_way());
   w[0].decide(6);
   EXPECT_FALSE(w[0].under_way());
-  EXPECT_EQ(w[0].news().why.peer(), 0) << "it has not built them itself";
-  EXPECT_FALSE(w[0].decision_pending(1)) << "it has heard nothing of it";
+  EXPECT_EQ(w[0].news().why.peer(), 0) << "rank 0 has not built the choices itself";
+  EXPECT_FALSE(w[0].decision_pending(1)) << "no fragment was sent to rank 1";
 }
 
 TEST(Reconfiguration, what_a_peer_may_not_say) {
@@ -181,16 +182,16 @@ TEST(Reconfiguration, what_a_peer_may_not_say) {
   EXPECT_TRUE(after({piece(1, 0, 2000)}, piece(1, 900, 2000)).ok());
   named(after({}, piece(1, 900, 2000)), 0);                    // a gap
   named(after({piece(1, 0, 2000)}, piece(1, 1800, 2000)), 0);  // a gap
-  named(after({piece(1, 0, 2000)}, piece(1, 0, 2000)), 0);     // again
-  named(after({piece(1, 0, 2000)}, piece(2, 0, 2000)), 0);     // another one
-  named(after({piece(1, 0, 2000)}, piece(1, 900, 3000)), 0);   // that grows
-  named(after({piece(2, 0, 2)}, piece(1, 0, 2)), 0);           // an old one
+  named(after({piece(1, 0, 2000)}, piece(1, 0, 2000)), 0);     // a repeated fragment
+  named(after({piece(1, 0, 2000)}, piece(2, 0, 2000)), 0);     // another proposal
+  named(after({piece(1, 0, 2000)}, piece(1, 900, 3000)), 0);   // another length
+  named(after({piece(2, 0, 2)}, piece(1, 0, 2)), 0);           // an old number
   Reconfiguration p(member);
   Fragment f = piece(1, 0, 2);
-  named(p.take(2, f), 2);  // rank 0 alone proposes
+  named(p.take(2, f), 2);  // only rank 0 may propose
   named(p.take(2, Decision{.number = 1, .after = 5}, 0), 2);
   named(p.take(0, Answer{.number = 1}), 0);
-  named(p.take(0, Decision{.number = 1, .after = 5}, 0), 0);  // of what was not proposed
+  named(p.take(0, Decision{.number = 1, .after = 5}, 0), 0);  // of an unknown proposal
   ASSERT_TRUE(p.take(0, f).ok());
   named(p.take(0, Decision{.number = 1, .after = 5}, 0), 0);  // before this rank has answered
   const auto work = p.next_work();
@@ -205,7 +206,7 @@ TEST(Reconfiguration, what_a_peer_may_not_say) {
   Reconfiguration zero(first);
   named(zero.take(1, Answer{.number = 1}), 1);
   zero.propose("{}", 0);
-  named(zero.take(1, Answer{.number = 1}), 1);  // it has not seen it yet
+  named(zero.take(1, Answer{.number = 1}), 1);  // before any fragment was sent to it
   (void)zero.write_more(1, {.me = 0, .world = 3}, out);
   EXPECT_TRUE(zero.take(1, Answer{.number = 1}).ok());
   named(zero.take(1, Answer{.number = 1}), 1);  // twice

@@ -16,10 +16,10 @@
 namespace tithe::engine {
 namespace {
 
-constexpr std::string_view kAuto = "auto";  // of strategies
+constexpr std::string_view kAuto = "auto";  // as a strategy
 constexpr std::string_view kWithChoices = " with choices ";
 
-// "fp8 with choices X" as "fp8" and "X".
+// Splits "fp8 with choices X" into "fp8" and "X".
 std::pair<std::string_view, std::string_view> split(std::string_view text,
                                                     std::string_view mark = kWithChoices) {
   const std::size_t at = text.find(mark);
@@ -40,7 +40,7 @@ Result<const Strategy*> strategy_of(const SessionOptions& options) {
                 fmt::format("unknown strategy '{}': {}", options.strategy, suggest(options.strategy, known)));
 }
 
-// It decides on all that these would say.
+// Codec auto decides everything that these options would set.
 Status check_automatic(const SessionOptions& options) {
   if (options.rules || !options.choices.empty())
     return {Code::kInvalid,
@@ -59,7 +59,7 @@ Status check_automatic(const SessionOptions& options) {
   return {};
 }
 
-// Ranks of one host add up what they send each other, before the codec between hosts sees it.
+// Ranks of one host add their values before the codec between hosts encodes the sum.
 Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_shared) {
   if (strategy.between == nullptr) {
     if (!c.inside) return {};
@@ -87,7 +87,7 @@ Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_sh
   return {};
 }
 
-// Servers have no values; their residuals are sent with their sums.
+// Servers have no gradients; their residuals are sent with their sums.
 Status check_servers(const Choice& c) {
   if (c.strategy != nullptr && !c.strategy->serves)
     return {Code::kInvalid,
@@ -101,7 +101,7 @@ Status check_servers(const Choice& c) {
   return {};
 }
 
-// The momentum that all tensors have, as small ones have it; nullptr: none.
+// The momentum that all tensors share, taken from the choice for small tensors; nullptr: none.
 const FeedbackPolicy* momentum_of(const Choices& choices) {
   const FeedbackPolicy& policy = choices.all()[choices.rules().size()].spec.feedback;
   return policy.kind == Feedback::kMomentum ? &policy : nullptr;
@@ -142,6 +142,7 @@ std::uint64_t run_in(std::uint64_t run, std::uint64_t epoch) {
 
 bool automatic(const SessionOptions& options) { return !options.spec && is_auto(options.codec); }
 
+// The rules come from codec auto, else from options.rules, else from options.choices.
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts) {
   const Result<Spec> spec = spec_of(options);
   if (!spec.ok()) return spec.status();
@@ -220,7 +221,7 @@ Status check_plain(const Choices& choices, bool automatic) {
   return {};
 }
 
-// ---- What ranks show each other
+// ---- Texts that ranks compare
 
 std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic,
                       Cover checksum, std::string_view ranks) {
@@ -247,6 +248,8 @@ std::string strategy_text(const Choices& choices) {
                                          : "");
 }
 
+// A card's text has the codec, the members, the resumed states and the rules. Names the first difference in the order
+// members, states, codec, rules, because a difference of members or states also changes the text before the rules.
 std::string card_difference(std::string_view is, std::string_view should) {
   auto [codec, mine] = split(is);
   auto [other_codec, theirs] = split(should);
@@ -320,7 +323,7 @@ Result<Choices> choices_in(std::string_view saved, const Usual& usual) {
   return choices_of(std::move(*parsed), usual);
 }
 
-// ---- For people
+// ---- Descriptions for users
 
 std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices) {
   std::string out = to_string(plan);
@@ -340,7 +343,7 @@ std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, cons
   return out;
 }
 
-// ---- Which rules were met
+// ---- Rules in use
 
 void RulesUsed::add(const Choices& choices, std::span<const Tensor> bucket) {
   for (const Tensor& t : bucket) add(choices, t.key, t.n);
@@ -357,7 +360,7 @@ Status RulesUsed::check(const Choices& choices) const {
     const Rule& rule = choices.rules()[i];
     if (used_[i] || !names_one_key(rule.match)) continue;
     const std::string_view key = key_named(rule.match);
-    if (keys_.contains(key)) continue;  // an earlier rule took it, or its size
+    if (keys_.contains(key)) continue;  // an earlier rule matched it, or the rule's size limits excluded it
     const std::vector<std::string_view> known(keys_.begin(), keys_.end());
     const std::string_view near = nearest_name(key, known);
     return {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A bucket as it is handed over, and how it is laid out: whether it makes sense, whether its layout was seen before,
-// and in which order its tensors stand in the parts that are cut from it.
+// A bucket that was handed over, and its layout: validation, comparison with known layouts, and the order of its
+// tensors in its parts.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,22 +16,22 @@ struct TensorLayout {
   std::string key;
   std::size_t n = 0;
   DType dtype = DType::kF32;
-  std::size_t first = 0;                 // where its values begin in the bucket
-  std::size_t index = 0;                 // its number in the caller's list
+  std::size_t first = 0;                 // offset of its values in the bucket
+  std::size_t index = 0;                 // index in the caller's list
   std::size_t row = 0;                   // Tensor::row
   std::vector<std::size_t> bounds = {};  // Tensor::bounds
   feedback::ValueRange slice() const { return {first, n}; }
 };
 
-// kInvalid for a tensor without key or data, one that is not aligned, rows or bounds that do not fit, and too many
-// values.
+// kInvalid: a tensor has no key or no data or is not aligned, its rows or bounds do not fit, or the bucket has too
+// many values.
 Status check_bucket(std::span<const Tensor> bucket, RoundKind kind, int world);
 
 // A hash of the kind, and of keys, sizes, types, rows and bounds, in order.
 std::uint64_t layout_hash(std::span<const Tensor> bucket, RoundKind kind);
 bool same_layout(std::span<const TensorLayout> layout, std::span<const Tensor> bucket);
 
-// kInvalid for a key that stands twice.
+// kInvalid if a key occurs twice.
 Status check_keys(std::span<const Tensor> bucket);
 
 Plan plan_of(std::span<const Tensor> bucket, const Choices& choices, RoundKind kind = RoundKind::kAllReduce);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Between the caller's types and the fp32 that codecs read. Rounds to nearest even; beyond the largest it is Inf; NaN
-// stays NaN. Value by value, which is the reference, and as kernels that give the same bits.
+// Converts between the caller's types and fp32. Rounds to nearest even; overflow gives Inf; NaN stays NaN. There is a
+// reference for one value, and SIMD versions with the same bits.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ inline std::uint16_t to_bf16(float v) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
-// The exponents differ by 112; one multiplication moves them and makes subnormals right.
+// The exponent biases differ by 112. One multiplication adjusts the exponent and normalises subnormals.
 inline float from_fp16(std::uint16_t h) {
   const std::uint32_t sign = std::uint32_t{h & 0x8000U} << 16;
   const std::uint32_t rest = std::uint32_t{h & 0x7fffU} << 13;

@@ -8,8 +8,8 @@
 // after foreach_target.h
 #include "codec/shared/common/simd_inl.h"
 
-// The processor's own conversions of fp16 make signalling NaNs quiet and keep other payloads; these do as convert.h
-// does.
+// The processor's own fp16 conversions change signalling NaNs to quiet ones and keep other payloads, so they are not
+// used: these kernels write the same bits as convert.h.
 HWY_BEFORE_NAMESPACE();
 namespace tithe::engine::HWY_NAMESPACE {
 namespace {

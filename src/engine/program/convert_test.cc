@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels between the caller's types and fp32 give the bits of the reference, whatever they are given.
+// The kernels between the caller's types and fp32 return the bits of the reference for all inputs.
 #include "engine/program/convert.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ Halves as_halves(void (*convert)(const float*, std::size_t, std::uint16_t*), con
   return out;
 }
 
-// Every sign and exponent, with mantissas around each place where a rounding turns.
+// Every sign and exponent, with mantissas around each rounding boundary.
 Floats odd_floats() {
   Floats out;
   for (std::uint32_t top = 0; top < 512; ++top)
@@ -55,7 +55,7 @@ TEST(Convert, KernelsGiveTheBitsOfTheReference) {
     EXPECT_TRUE(same(as_floats(fast.fp16_to_floats, all), as_floats(slow.fp16_to_floats, all)));
     EXPECT_EQ(as_halves(fast.floats_to_bf16, odd), as_halves(slow.floats_to_bf16, odd));
     EXPECT_EQ(as_halves(fast.floats_to_fp16, odd), as_halves(slow.floats_to_fp16, odd));
-    for (std::size_t n = 0; n < 70; ++n) {  // what follows the last whole vector, and nothing after it
+    for (std::size_t n = 0; n < 70; ++n) {  // the tail after the last whole vector, and no write past it
       const Halves some(all.begin() + 17000, all.begin() + 17000 + static_cast<std::ptrdiff_t>(n));
       EXPECT_TRUE(same(as_floats(fast.fp16_to_floats, some), as_floats(slow.fp16_to_floats, some))) << n;
       Floats more(n + 1, 7.0F);

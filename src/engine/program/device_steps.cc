@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit whose bucket lies on a GPU: what its parts need to be device parts, and their steps, where these differ from
-// those in steps.cc and laws.cc (engine/device/device_parts.h).
+// A unit whose bucket is on a GPU: the requirements for device parts, and the steps that differ from steps.cc and
+// laws.cc (engine/device/device_parts.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tithe::engine {
 namespace {
 
-// The host takes it, whatever the GPU.
+// The reason why the host must process a part on every GPU; empty: none.
 std::string host_alone(const Part& part, std::span<const Law> laws, bool works) {
   if (part.strategy->sums_on_the_way)
     return "ranges of other owners stay as they are, and its strategy adds in them";
@@ -91,7 +91,7 @@ Result<Encoded> Unit::encode_on_device(const Step& step, const StepContext& w, i
   return done;
 }
 
-// Kernels trust what they get, so each payload is checked here.
+// The kernels do not validate payloads, so each payload is checked here.
 Status Unit::decode_on_device(const Step& step, const StepContext& w, int lane,
                               std::span<const ByteView> payloads, bool onto, float divide, float* largest) {
   const Call c = call(step, w, lane);

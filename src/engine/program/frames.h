@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The frames of a round: one slot of memory for each that a program makes or receives, and what is known of the frame
-// that lies in it.
+// The frames of a round: one slot of memory for each frame that a program makes or receives, and the state of the
+// frame in it.
 #include <span>
 #include <vector>
 
@@ -16,11 +16,11 @@ class Frames {
   struct State {
     std::uint8_t flags = 0;
     std::uint16_t parts = 1;
-    Range makers = {};      // the ranks whose payloads it holds (Program::indices); the first made it
+    Range makers = {};      // the ranks whose payloads it contains (Program::indices); the first encoded it
     std::size_t bytes = 0;  // of header and payload
-    bool known = true;      // it was made here, or checked
+    bool known = true;      // made on this rank, or checked
   };
-  // trailer: bytes behind each payload.
+  // trailer: number of bytes after each payload.
   Frames(const Program& program, std::size_t trailer)
       : program_(program),
         trailer_(trailer),
@@ -38,7 +38,7 @@ class Frames {
     const Slot& s = program_.slots[static_cast<std::size_t>(slot)];
     return {arena_.get() + s.offset, s.bytes};
   }
-  // Where a payload has its place: all but header and trailer.
+  // The memory for a payload: without header and trailer.
   Bytes room(int slot) const {
     const Bytes m = memory(slot);
     return m.subspan(kFrameHeaderBytes, m.size() - kFrameHeaderBytes - trailer_);
@@ -55,13 +55,13 @@ class Frames {
     return std::span(program_.indices).subspan(r.first, r.count);
   }
   Rank maker(int slot) const { return makers(slot)[0]; }
-  // Only for a frame that was checked or made here.
+  // Requires a frame that was made on this rank or checked.
   ParsedFrame parsed(int slot) const {
     const State& s = (*this)[slot];
     return {{.flags = s.flags, .source = static_cast<std::uint16_t>(maker(slot)), .parts = s.parts},
             payload(slot)};
   }
-  // Numbers of the tagged frames that come into a slot only rise. False: this one was used before.
+  // The numbers of tagged frames in a slot must rise. Returns false if `number` was used.
   bool take_number(int slot, std::uint64_t number) {
     std::uint64_t& last = numbers_[static_cast<std::size_t>(slot)];
     if (number <= last) return false;
@@ -74,7 +74,7 @@ class Frames {
   const std::size_t trailer_;
   Arena arena_;
   std::vector<State> states_;           // by slot
-  std::vector<std::uint64_t> numbers_;  // by slot, of its last tagged frame
+  std::vector<std::uint64_t> numbers_;  // by slot: the number of its last tagged frame
 };
 
 }  // namespace tithe::engine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of laws, and below it the bodies that its rows name.
+// The table of laws, and the functions in its rows.
 #include "engine/program/laws.h"
 
 #include <fmt/format.h>
@@ -128,7 +128,8 @@ Result<FrameBody> Unit::encode_own(const Step&, const StepContext& w, int) {
   return made;
 }
 
-// Own payload first, then those that were merged, in the order of the graph.
+// Joins the own payload and the merged ones, in the order of the graph. The frame starts with the length of each
+// payload.
 Result<FrameBody> Unit::encode_joined(const Step& step, const StepContext&, int) {
   const Bytes room = frames_.room(step.slot);
   std::size_t parts = 1;
@@ -165,8 +166,8 @@ Status Unit::merge_values(const Step& step, const StepContext& w, int lane) {
   return {};
 }
 
-// In the order of ranks, this one in its place: who adds does not change a sum. Lower ranks' payloads are added to the
-// first of them, where it was received.
+// Adds in the order of ranks, with this rank in its place, so a sum does not depend on the rank that computes it.
+// Payloads of lower ranks are added to the first of them, in its received frame.
 Status Unit::merge_arrays(const Step& step, const StepContext& w, int lane) {
   const Bytes acc = frames_.room(step.slot).first(w.chunk.own_bytes);
   const std::span<const int> frames = list(step.frames);
@@ -177,7 +178,7 @@ Status Unit::merge_arrays(const Step& step, const StepContext& w, int lane) {
     const Bytes lower = frames_.payload(frames[0]);
     for (const int f : frames.subspan(1, before - 1)) {
       TITHE_TRY(combine(step, w, lane, lower, f, --after, residual_out(step, w)));
-      if (w.chunk.poisoned) return {};  // what they make is no payload now
+      if (w.chunk.poisoned) return {};  // an intermediate sum is not a valid payload now
     }
     TITHE_TRY(combine(step, w, lane, acc, frames[0], --after, residual_out(step, w)));
   }
@@ -188,9 +189,9 @@ Status Unit::merge_arrays(const Step& step, const StepContext& w, int lane) {
   return {};
 }
 
-// The same, where the own values are their payload: they come to the first frame, which is then what leaves. A sum of
-// two has the same bits either way round. All of it is done piece by piece: the first frame is checked, where nobody
-// has done so, the sum made, and the checksum found out with which it leaves.
+// Like merge_arrays(), if the own values are their payload. They are added into the first received frame, which then
+// becomes the outgoing frame. The order of two operands does not change the bits of a sum. The work is done piece by
+// piece: check the received frame if it is unchecked, add, and compute the checksum of the outgoing frame.
 Status Unit::merge_onto(const Step& step, const StepContext& w, int lane) {
   const std::span<const int> frames = list(step.frames);
   const bool at_once = reads_at_once(w, frames[0]);
@@ -247,7 +248,7 @@ Status Unit::merge_leader(const Step& step, const StepContext& w, int lane) {
     if (frames_[f].flags == kFlagEmpty) continue;
     const Rank maker = frames_.maker(f);
     if (w.chunk.present) return {Code::kCorrupt, fmt::format("rank {} leads too", maker), maker};
-    TITHE_TRY(sound(step, w, lane, f));  // from here on it travels in this rank's name
+    TITHE_TRY(sound(step, w, lane, f));  // from here on the frame names this rank as its source
     const ByteView p = frames_.payload(f);
     if (!p.empty()) std::memcpy(frames_.room(step.slot).data(), p.data(), p.size());
     w.chunk.own_bytes = p.size();
@@ -256,7 +257,8 @@ Status Unit::merge_leader(const Step& step, const StepContext& w, int lane) {
   return {};
 }
 
-Status Unit::merge_nothing(const Step&, const StepContext&, int) { return {}; }  // encode joins them
+// encode_joined() joins them.
+Status Unit::merge_nothing(const Step&, const StepContext&, int) { return {}; }
 
 // ---- store(c, F): the payloads of the result
 
@@ -275,16 +277,18 @@ Status Unit::all_payloads(const Step& step, const StepContext&, int lane,
   return {};
 }
 
-// Several are combined here, and one rank keeps the rounding that all make alike.
+// If there are several arrays, combines them. All ranks compute the same rounding error, and only the rank with
+// contribution 0 keeps it.
 Status Unit::one_array(const Step& step, const StepContext& w, int lane,
                        std::span<const ByteView>& payloads) {
   const std::span<const int> frames = list(step.frames);
-  if (step.slot < 0 && frames.size() > 1) return all_payloads(step, w, lane, payloads);  // decode adds them
+  // decode() adds them.
+  if (step.slot < 0 && frames.size() > 1) return all_payloads(step, w, lane, payloads);
   ByteView whole = frames_.payload(frames[0]);
   if (step.slot < 0) {
     if (!w.last_phase) TITHE_TRY(sound(step, w, lane, frames[0]));
   } else {
-    TITHE_TRY(sound(step, w, lane, frames[0]));  // what others add to it must not make it good
+    TITHE_TRY(sound(step, w, lane, frames[0]));  // must be valid before other payloads are added to it
     const Bytes room = frames_.room(step.slot);
     if (whole.size() > room.size())
       return {Code::kCorrupt, "payload longer than its bound", frames_.maker(frames[0])};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The meaning of a graph's verbs under each law: one row per law. docs/inside/flow.md prints its words; compile() and
-// the steps of a Unit go by the rest.
+// The meaning of a graph's operations under each law: one row per law. docs/inside/flow.md prints the texts;
+// compile() and the steps of a Unit use the other fields.
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ class Unit;
 struct Step;
 struct StepContext;
 
-// A frame's payload as it was made.
+// The payload of a finished frame.
 struct FrameBody {
   std::uint8_t flags = 0;
   std::uint16_t parts = 1;
@@ -25,19 +25,19 @@ struct FrameBody {
 
 struct LawRow {
   Law law;
-  std::string_view encode, merge, store;  // in words
+  std::string_view encode, merge, store;  // texts
 
-  bool own_first;  // others' payloads come to this rank's own, so that is made before they are merged
-  bool joins;      // a frame may hold the payloads of several ranks, side by side
+  bool own_first;  // the own payload is made first, and payloads of other ranks are merged into it
+  bool joins;      // a frame may contain the payloads of several ranks, one after the other
   bool adds;       // payloads combine as arrays (Phase::combine), in the order of ranks
-  bool one_leads;  // a single rank's payload is everybody's: that of another one each round
-  bool last;       // a codec's last phase may combine so: the result can be decoded
-  bool before;     // a phase before others may: what comes out is one payload, their context
+  bool one_leads;  // one rank's payload is the result for all; another rank leads in each round
+  bool last;       // allowed for a codec's last phase: the result can be decoded
+  bool before;     // allowed for an earlier phase: the result is one payload, the context of later phases
 
-  // encode(c), where frames were merged into c. Where none were, the own values are encoded, whatever the law.
+  // encode(c) after frames were merged into c. Without merged frames, the own values are encoded under every law.
   Result<FrameBody> (Unit::*encode_merged)(const Step&, const StepContext&, int lane);
   Status (Unit::*merge_frames)(const Step&, const StepContext&, int lane);
-  // store(c, F): the payloads that the result is made of.
+  // store(c, F): the payloads that make the result.
   Status (Unit::*result_of)(const Step&, const StepContext&, int lane, std::span<const ByteView>& payloads);
 };
 
@@ -45,8 +45,8 @@ const LawRow& row_of(Law law);
 inline constexpr Law kAllLaws[] = {Law::kDecode, Law::kSum, Law::kMax, Law::kConcat, Law::kLeader};
 std::string laws_as_text();  // the table of docs/inside/flow.md
 
-// The laws by which the phases of a part combine: the strategy's first that the codec's phase knows.
-// kInvalid where there is none; kUnsupported where phases stand in an order that no engine can run.
+// Chooses the law of each phase: the first law of the strategy that the codec's phase supports. kInvalid if there is
+// none; kUnsupported if the order of phases cannot be executed.
 Result<std::vector<Law>> choose_laws(const Spec& spec, const Strategy& strategy);
 
 }  // namespace tithe::engine

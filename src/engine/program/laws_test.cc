@@ -14,7 +14,7 @@ TEST(Laws, DocsFlowPrintsTheTable) {
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_NE(text.str().find(laws_as_text()), std::string::npos)
-      << "docs/inside/flow.md, \"Phases and laws\", should hold\n"
+      << "docs/inside/flow.md, \"Phases and laws\", must contain\n"
       << laws_as_text();
 }
 
@@ -23,7 +23,7 @@ TEST(Laws, EachHasItsRowAndItsWords) {
     const LawRow& row = row_of(law);
     EXPECT_EQ(row.law, law);
     for (const std::string_view words : {row.encode, row.merge, row.store}) EXPECT_FALSE(words.empty());
-    EXPECT_TRUE(row.last || row.before) << name(law) << " would fit no phase";
+    EXPECT_TRUE(row.last || row.before) << name(law) << " fits no phase";
     EXPECT_LE(row.joins + row.adds + row.one_leads, 1) << name(law);
   }
 }

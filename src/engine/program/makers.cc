@@ -6,8 +6,9 @@
 namespace tithe::engine {
 namespace {
 
-// The graphs of all ranks, and which send meets which recv: the k-th from a to b meets the k-th of b from a (graph.h,
-// "matched").
+// The graphs of all ranks, with sends matched to receives: the k-th send from a to b matches the k-th recv of b from
+// a (graph.h, "matched"). The makers of a frame follow by recursion: a received frame has the makers of the sender's
+// frame, and an encoded frame has its own rank and the makers of all frames that were merged into its chunk before.
 class Trace {
  public:
   Trace(const Strategy& strategy, Place at)
@@ -55,7 +56,7 @@ class Trace {
   }
 
  private:
-  // The nodes whose frames were sent, in order.
+  // The nodes of the sent frames, in order.
   std::vector<int>& sent(Rank from, Rank to) {
     return sent_[static_cast<std::size_t>(from) * world_ + static_cast<std::size_t>(to)];
   }
@@ -64,8 +65,9 @@ class Trace {
   std::vector<Graph> graphs_;
   bool any_merge_ = false;
   std::vector<std::vector<int>> sent_;
-  std::vector<std::vector<int>> received_;  // by rank and recv node: how many of that peer came before it
-  std::vector<std::vector<std::vector<Rank>>> known_;  // by rank and node; empty: not yet
+  // By rank and recv node: the number of earlier receives from that peer.
+  std::vector<std::vector<int>> received_;
+  std::vector<std::vector<std::vector<Rank>>> known_;  // by rank and node; empty: not computed yet
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The maker of each frame, worked out from the graphs of all ranks: a frame's own word for it is its sender's, and
-// blame must not rest on that.
+// The makers of each frame, derived from the graphs of all ranks. A frame's header only contains its sender's claim,
+// and blame must not depend on that claim.
 //
-//   once   a session works it out once per strategy, however many layouts it has: at 64 ranks that is 30 ms
-//   apart  a KnownMakers may be asked by several threads, and what it gives never changes
+//   once   a session derives the makers once per strategy, for all layouts: at 64 ranks this takes 30 ms
+//   safe   several threads may call a KnownMakers, and its results never change
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,10 +19,10 @@ class Makers {
   Makers(const Strategy& strategy, const Place& at);
 
   const Graph& graph() const { return graph_; }  // of this rank
-  // True if some rank merges frames, so that a frame may hold the payloads of several.
+  // True if some rank merges frames, so that a frame may contain the payloads of several ranks.
   bool any_merge() const { return any_merge_; }
-  // The makers of the frame of a recv or encode node of this rank: the rank that encoded it, then, in their order, the
-  // ranks whose payloads that one joined to its own under the concat law.
+  // The makers of the frame of this rank's recv or encode node: the rank that encoded it; then, in order, the ranks
+  // whose payloads that rank joined to its own under the concat law.
   const std::vector<Rank>& of(int node) const { return of_[static_cast<std::size_t>(node)]; }
 
  private:
@@ -31,7 +31,7 @@ class Makers {
   std::vector<std::vector<Rank>> of_;  // by node
 };
 
-// The makers that a session has worked out so far.
+// A session's cache of makers.
 class KnownMakers {
  public:
   std::shared_ptr<const Makers> of(const Strategy& strategy, const Place& at);

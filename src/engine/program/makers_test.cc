@@ -26,14 +26,14 @@ TEST(Makers, OfASumAreAllThatWereMergedIntoIt) {
     if (nodes[k].op != Op::kRecv) continue;
     const std::vector<Rank>& of = makers.of(static_cast<int>(k));
     ASSERT_FALSE(of.empty());
-    EXPECT_EQ(of[0], nodes[k].arg) << "node " << k;  // with `server` nobody passes on
+    EXPECT_EQ(of[0], nodes[k].arg) << "node " << k;  // with `server` no rank forwards a frame
     if (makers.graph().chunk_of(static_cast<int>(k)) == 2) {
-      EXPECT_EQ(of.size(), 1U) << "a worker's own";
+      EXPECT_EQ(of.size(), 1U) << "a worker's own frame has one maker";
     } else {
       std::vector<Rank> sorted(of), all(kWorld);
       std::sort(sorted.begin(), sorted.end());
       std::iota(all.begin(), all.end(), 0);
-      EXPECT_EQ(sorted, all) << "a server's sum";
+      EXPECT_EQ(sorted, all) << "all ranks are makers of a server's sum";
     }
   }
 }
@@ -47,7 +47,7 @@ TEST(Makers, OfWhatIsPassedOnIsWhoEncodedIt) {
     if (nodes[k].op == Op::kRecv && makers.of(static_cast<int>(k)).size() == kWorld)
       makers_of_all.push_back(makers.of(static_cast<int>(k))[0]);
   std::sort(makers_of_all.begin(), makers_of_all.end());
-  EXPECT_EQ(makers_of_all.size(), kWorld - 1U) << "the sums of the others' chunks";
+  EXPECT_EQ(makers_of_all.size(), kWorld - 1U) << "the sums of the other ranks' chunks";
   EXPECT_EQ(std::unique(makers_of_all.begin(), makers_of_all.end()), makers_of_all.end());
   EXPECT_FALSE(Makers(*find_strategy("gather"), {0, kWorld}).any_merge());
 }

@@ -6,6 +6,8 @@
 
 namespace tithe::engine {
 
+// True for a part that may need staging memory: several tensors, tensors other than fp32, or work that would change
+// the ranges of other owners.
 std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Plan& plan) {
   std::vector<bool> out;
   for (const Part& p : plan.parts) {
@@ -15,7 +17,7 @@ std::vector<bool> may_be_copied(std::span<const TensorLayout> tensors, const Pla
       ++count;
       floats = floats && tensors[k].dtype == DType::kF32;
     });
-    // The ranges of other owners stay as they are, so nothing works in place on them.
+    // In a reduce-scatter the ranges of other owners must stay unchanged, so nothing may work on them in place.
     const FeedbackPolicy& policy = p.spec.feedback;
     const bool works_on_others =
         plan.kind == RoundKind::kReduceScatter && (p.strategy->sums_on_the_way || policy.clip > 0 ||
@@ -42,6 +44,8 @@ PartValues::PartValues(std::span<const TensorLayout> tensors, const Plan& plan, 
   }
 }
 
+// A part's values are used in place if its tensors are fp32 and adjacent in memory in this round. All others are
+// staged.
 void PartValues::begin(std::span<const Tensor> bucket, const std::vector<bool>& elsewhere) {
   for (std::size_t k = 0; k < tensors_.size(); ++k) bucket_[k] = bucket[tensors_[k].index];
   for (std::size_t p = 0; p < runs_.size(); ++p) {
@@ -68,7 +72,7 @@ std::vector<Tensor> PartValues::bucket() const {
   return out;
 }
 
-// body(tensor, values to skip of it, where in the run, how many)
+// Calls body(tensor, offset in the tensor, address in the run, count) for each share of the values.
 template <typename Body>
 void PartValues::each_share(const Run& run, std::size_t first, std::size_t n, Body body) const {
   const std::size_t begin = run.slice.first + first, end = begin + n;

@@ -16,24 +16,24 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::size_t kAlign = 64;
-// Payloads up to this size are checked by the step that reads them: a step of its own costs more than that takes.
-// Larger ones are checked while others are still on their way.
+// Payloads up to this size are checked by the step that reads them: a separate step would cost more than the check.
+// Larger ones are checked while other frames are still in flight.
 constexpr std::size_t kCheckedByReader = 16384;
 constexpr std::size_t round_up(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
 class Compiler {
  public:
-  // The graph that a strategy draws here, and who makes its frames.
+  // The graph of a strategy on this rank, and the makers of its frames.
   struct Drawn {
     const Graph* graph = nullptr;
-    bool any_merge = false;  // some rank merges frames, so that a frame may hold the payloads of several
-    const Makers* makers = nullptr;  // where frames are to be verified
+    bool any_merge = false;          // a graph of some rank merges frames
+    const Makers* makers = nullptr;  // null: frames are not verified
   };
   Compiler(const Plan& plan, const Place& at, std::span<const double> ratios, const Tagging& tagging,
            const std::vector<bool>& copied, Templates& templates)
       : plan_(plan), at_(at), ratios_(ratios), tagging_(tagging), copied_(copied), templates_(templates) {}
 
-  // drawn: what the strategy of a part draws.
+  // drawn: returns the Drawn of a strategy.
   template <typename DrawnBy>
   Program run(DrawnBy drawn) {
     for (std::size_t i = 0; i < plan_.parts.size(); ++i)
@@ -44,17 +44,17 @@ class Compiler {
   }
 
  private:
-  // By exchange and chunk: the most that a payload may have, under any ratio.
+  // By exchange and chunk: the bound on the payload bytes under every ratio.
   using Payloads = std::vector<std::vector<std::size_t>>;
 
-  // The most that a part's settings ask for, under any ratio.
+  // The maximum of need(settings) over a part's own settings and all ratios.
   template <typename Need>
   std::size_t most(const Spec& spec, Need need) const {
     std::size_t bytes = need(spec.settings);
     for (const double r : ratios_) bytes = std::max(bytes, need(with_ratio(spec, r)));
     return bytes;
   }
-  // The payload bytes of a frame that may hold such a payload of every rank.
+  // The payload bytes of a frame that may contain such a payload of every rank.
   std::size_t joined_bytes(std::size_t payload) const {
     return static_cast<std::size_t>(at_.world) * (8 + payload);
   }
@@ -76,11 +76,12 @@ class Compiler {
   const std::vector<bool>& copied_;  // by part
   Templates& templates_;
   Program out_;
-  std::vector<bool> leads_;              // by step: to a send
+  std::vector<bool> leads_;              // by step: it leads to a send
   std::vector<std::size_t> frames_;      // by part: bytes of its slots
   std::vector<std::size_t> first_slot_;  // by part
 };
 
+// Computes the sizes of a part's chunks and payloads, and the key of its template.
 void Compiler::add_part(int index, const Drawn& drawn) {
   const Part& part = plan_.parts[static_cast<std::size_t>(index)];
   PartLayout layout;
@@ -102,10 +103,10 @@ void Compiler::add_part(int index, const Drawn& drawn) {
                            part.spec.codec->traits.uncompressed && !part.spec.feedback.mask,
                   .small = {}};
   Payloads payloads;
-  std::vector<bool> joined;  // by exchange: a frame may hold the payloads of all ranks
+  std::vector<bool> joined;  // by exchange: a frame may contain the payloads of all ranks
   const auto add_exchange = [&](const Spec& spec, std::size_t phase, bool joins) {
     std::vector<std::size_t>& sizes = payloads.emplace_back(count);
-    std::map<std::size_t, std::size_t> of_n;  // chunks have few sizes
+    std::map<std::size_t, std::size_t> of_n;  // chunks have few distinct sizes
     std::size_t largest = 0;
     for (Chunk c = 0; c < layout.chunks; ++c) {
       const std::size_t n = layout.size(c);
@@ -133,7 +134,7 @@ void Compiler::add_part(int index, const Drawn& drawn) {
   add_template(index, t, drawn, payloads, joined);
 }
 
-// The template's steps, of this part: with their sizes, and numbered on from the parts before.
+// Adds the template's steps for this part, with sizes, and with numbers that continue those of the previous parts.
 void Compiler::add_template(int index, const Template& t, const Drawn& drawn, const Payloads& payloads,
                             const std::vector<bool>& joins) {
   const Part& part = plan_.parts[static_cast<std::size_t>(index)];
@@ -171,6 +172,8 @@ void Compiler::add_template(int index, const Template& t, const Drawn& drawn, co
   out_.most_views = std::max(out_.most_views, t.most_views);
 }
 
+// Assigns memory to the part's frames. A received frame may share the memory of an outgoing frame
+// (Template::SlotUse).
 void Compiler::add_slots(const Template& t, const Payloads& payloads, const std::vector<bool>& joins) {
   first_slot_.push_back(out_.slots.size());
   std::size_t at = 0;
@@ -190,7 +193,7 @@ void Compiler::add_slots(const Template& t, const Payloads& payloads, const std:
   frames_.push_back(at);
 }
 
-// The number of a merge's frames, its first ones, that come from lower ranks.
+// The number of a merge's frames that come from lower ranks (or hosts); they come first.
 int Compiler::lower_makers(const Step& merge, const Part& part, const Template& t,
                            const Makers& makers) const {
   int lower = 0;
@@ -217,6 +220,8 @@ std::uint32_t Compiler::weight(const Step& step) const {
   return static_cast<std::uint32_t>(std::min<std::size_t>(all, std::numeric_limits<std::uint32_t>::max()));
 }
 
+// Sorts steps into levels of equal urgency. A compute level is twice the part's priority, plus 1 if the step leads to
+// a send.
 void Compiler::set_levels() {
   std::map<std::int64_t, std::vector<int>, std::greater<>> compute, mail;
   for (std::size_t s = 0; s < out_.steps.size(); ++s) {
@@ -241,7 +246,8 @@ void Compiler::set_levels() {
   keep(mail, out_.mail_levels);
 }
 
-// How large the window is does not depend on the rank: all of them begin parts alike.
+// Assigns memory to parts. The window is computed from sizes that are the same on all ranks, so all ranks begin parts
+// in the same way.
 void Compiler::place_parts() {
   std::vector<std::size_t> sizes, staged;
   std::map<const Strategy*, StrategyCost> costs;

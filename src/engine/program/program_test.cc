@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps that a plan becomes, and how the queue hands them out.
+// Programs compiled from plans, and the order in which the queue returns their steps.
 #include "engine/program/program.h"
 
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ Program program_of(std::size_t n, std::string_view strategy, int world) {
   return compile(plan_of(std::span(&n, 1), strategy), {0, world}, {});
 }
 
-// Every frame that comes is checked once: by its only reader where it is small or that goes through it in order, else
-// by a step of its own. One that is passed on is checked before.
+// Each received frame is checked once: by its only reader if the frame is small or read in order, otherwise by a step
+// of its own. A forwarded frame is checked before it is forwarded.
 TEST(Program, FramesAreCheckedOnce) {
   for (const std::string_view strategy : {"server", "gather", "ring", "aggregator"})
     for (const std::size_t n : {std::size_t{100}, std::size_t{1'000'000}}) {
@@ -64,7 +64,8 @@ TEST(Program, FramesAreCheckedOnce) {
           return std::any_of(p.steps.begin(), p.steps.end(),
                              [&](const Step& other) { return other.kind == kind && other.slot == s.slot; });
         };
-        const bool passed_on = any(StepKind::kSend) && !any(StepKind::kEncode);  // and not added to
+        // Forwarded without an addition.
+        const bool passed_on = any(StepKind::kSend) && !any(StepKind::kEncode);
         const bool in_order = std::any_of(p.steps.begin(), p.steps.end(), [&](const Step& other) {
           return (other.onto || (other.kind == StepKind::kStore && other.frames.count == 1)) &&
                  p.indices[other.frames.first] == s.slot;
@@ -84,11 +85,11 @@ TEST(Program, StepsThatWaitForNoneComeFirst) {
   }
 }
 
-// By chunk: how often its values come in, and whether they do before everything else that reads or writes it.
+// For each chunk: its values are loaded once, before every other step that reads or writes them.
 void expect_loaded_once(const Plan& plan, const Place& at, const std::vector<bool>& copied) {
   const Program p = compile(plan, at, {}, {}, nullptr, copied);
   std::vector<std::vector<bool>> before(p.steps.size(), std::vector<bool>(p.steps.size()));
-  for (std::size_t s = 0; s < p.steps.size(); ++s)  // steps stand in an order in which they can run
+  for (std::size_t s = 0; s < p.steps.size(); ++s)  // steps are in an order in which they can run
     for (std::uint32_t k = 0; k < p.steps[s].next.count; ++k) {
       const auto next = static_cast<std::size_t>(p.indices[p.steps[s].next.first + k]);
       ASSERT_GT(next, s);
@@ -136,7 +137,8 @@ TEST(Program, AChunkIsLoadedOnceByWhoTouchesItFirst) {
     }
 }
 
-// No step waits for all chunks of its part, nor does nothing: not where clipping needs the norm of all values.
+// No step waits for all chunks of its part, and no load step is empty. Clipping, which needs the norm of all values,
+// is the exception.
 TEST(Program, NoStepIsForAWholePart) {
   for (const std::string_view strategy : {"server", "gather", "ring", "aggregator"}) {
     EXPECT_EQ(count(program_of(1000, strategy, 4), StepKind::kLoad), 0U) << strategy;
@@ -147,8 +149,8 @@ TEST(Program, NoStepIsForAWholePart) {
   }
 }
 
-// The payloads of fp32 are what lies in memory, so others' payloads need no copy of it to come to: they are added where
-// they were received, and leave from there. A frame that is passed on is another one's, and stays as it came.
+// The payload of fp32 is the tensor's own memory, so payloads of other ranks are added into a received frame, and the
+// sum is sent from there. A forwarded frame is written only by its receive.
 TEST(Program, AddsOntoWhatCameWherePayloadsAreTheValues) {
   for (const std::string_view strategy : {"server", "ring"})
     for (int world = 2; world <= 5; ++world)
@@ -205,8 +207,9 @@ void expect_left_before(const Program& p, std::size_t shared) {
       }
     }
   EXPECT_EQ(pairs, shared);
-  // Messages of one peer meet its receives in the order in which these are posted. A send is posted after the one
-  // before, but may be complete before it.
+  // A peer's messages match its receives in the order in which the receives are posted, so a receive must wait for
+  // every step that the previous receive from that peer waits for. Sends are posted in order, but may complete in
+  // another order.
   std::map<Rank, std::size_t> last;
   for (std::size_t s = 0; s < p.steps.size(); ++s) {
     if (p.steps[s].kind != StepKind::kRecv) continue;
@@ -219,7 +222,7 @@ void expect_left_before(const Program& p, std::size_t shared) {
   }
 }
 
-// Where all ranks share a host, a rank's own frame of a chunk and the one that comes of it later have the same memory.
+// If all ranks share a host, a received frame of a chunk reuses the memory of this rank's own frame of that chunk.
 TEST(Program, AFrameThatComesTakesTheMemoryOfTheOneThatHasLeft) {
   for (const char* codec : {"fp32", "bf16", "onebit", "scalecom", "topk", "thc"})
     for (int world = 1; world <= 5; ++world)
@@ -242,7 +245,7 @@ TEST(Program, AFrameThatComesTakesTheMemoryOfTheOneThatHasLeft) {
           EXPECT_EQ(shares.steps.size(), apart.steps.size());
           EXPECT_EQ(shares.arena_bytes<apart.arena_bytes, of_root * phases> 0);
         }
-  for (const int world : {17, 18}) {  // the most that a receive waits for, and one rank more
+  for (const int world : {17, 18}) {  // a receive waits for at most 16 sends: the limit, and one rank more
     const Hosts one = *Hosts::parse(std::to_string(world), world);
     expect_left_before(compile(plan_of(*parse_spec("fp32"), 10'000, "ring"), {0, world, &one}, {}), 16);
   }
@@ -258,15 +261,15 @@ TEST(Program, AFrameThatComesTakesTheMemoryOfTheOneThatHasLeft) {
   EXPECT_LT(arena("bf16", "server"), 2 * n * 7 / 4 + slack);
 }
 
-// A round of all ranks by a transport that keeps nothing for anybody: a send is complete once its message has come, a
-// message comes once its receive is posted, and messages of a channel come one after the other. The seed says which of
-// several comes next. Returns the ranks that ended it.
+// Runs a round of all ranks on a transport without buffers: a send completes when its message is received, a message
+// is received when its receive is posted, and the messages of a channel keep their order. The seed selects the next
+// of several possible messages. Returns the number of ranks that ended the round.
 int ended(std::span<const Program> programs, std::uint64_t seed) {
   struct Line {
     std::deque<Task> sends, receives;
   };
   std::vector<Queue> queues(programs.size());
-  std::map<std::tuple<Rank, Rank, int>, Line> lines;  // from, to, part
+  std::map<std::tuple<Rank, Rank, int>, Line> lines;  // sender, receiver, part
   for (std::size_t r = 0; r < programs.size(); ++r) {
     Job& job = queues[r].add(programs[r]);
     queues[r].begin(job, {});
@@ -307,8 +310,8 @@ int ended(std::span<const Program> programs, std::uint64_t seed) {
       std::ranges::count_if(queues, [](const Queue& queue) { return queue.active() == 0; }));
 }
 
-// A frame of a chunk's sum comes when all that this rank had sent of that chunk has come to others, so to wait until
-// that send is complete never closes a circle.
+// A frame with a chunk's sum arrives after all frames that this rank sent of that chunk were received. A receive that
+// waits for those sends therefore never deadlocks.
 void expect_that_all_end(const char* codec) {
   const std::size_t n = 5'000'000;
   for (const Strategy* strategy : all_strategies()) {
@@ -331,7 +334,7 @@ TEST(Program, ReceivesThatWaitForSendsHoldUpNobody) {
   for (const char* codec : {"fp32", "onebit", "scalecom"}) expect_that_all_end(codec);
 }
 
-// A send gives its memory to a receive once it is complete, and its turn to others once it is posted.
+// A posted send lets the next message be posted; a completed send also frees its memory for a receive.
 TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItTakes) {
   const std::size_t n = 10'000;
   const Hosts one = *Hosts::parse("2", 2);
@@ -347,7 +350,7 @@ TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItTakes) {
     return out;
   };
   std::vector<Task> first = mail();
-  ASSERT_EQ(first.size(), 1U) << "of what is to be added";
+  ASSERT_EQ(first.size(), 1U) << "the payload to add";
   EXPECT_EQ(first[0].what().kind, StepKind::kRecv);
   Task encode;
   ASSERT_EQ(queue.take({&encode, 1}, 1), 1U);
@@ -357,7 +360,7 @@ TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItTakes) {
   ASSERT_EQ(sends.size(), 1U);
   ASSERT_EQ(sends[0].what().kind, StepKind::kSend);
   queue.posted(sends[0]);
-  EXPECT_TRUE(mail().empty()) << "the transport reads that memory";
+  EXPECT_TRUE(mail().empty()) << "the transport still reads that memory";
   queue.finished(sends[0]);
   const std::vector<Task> second = mail();
   ASSERT_EQ(second.size(), 1U);
@@ -368,7 +371,7 @@ TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItTakes) {
   EXPECT_EQ(offset(second[0]), offset(sends[0]));
 }
 
-// Memory is of what is under way: a bucket of a hundred parts more needs no more.
+// The memory depends on the parts in flight: a bucket with a hundred times as many parts fits the same window.
 TEST(Program, PartsThatAreNeverUnderWayTogetherShareMemory) {
   constexpr std::size_t kPart = std::size_t{1} << 20;
   const auto arena = [](std::string_view codec, std::string_view strategy, std::size_t parts) {
@@ -388,12 +391,13 @@ TEST(Program, PartsThatAreNeverUnderWayTogetherShareMemory) {
       const std::size_t window = std::max(least_window({1, 4}), 3 * (each + 4 * kPart)) + each + 4 * kPart;
       EXPECT_LE(many.arena_bytes + 4 * many.staged_values, window) << codec << " by " << strategy;
       if (codec == "fp32") {
-        EXPECT_LT(many.arena_bytes * 4, each * 200) << "the window is what counts";
+        EXPECT_LT(many.arena_bytes * 4, each * 200) << "the window limits the memory";
       }
     }
 }
 
-// A round's first steps: an encode per tensor.
+// The number of tasks that one take() returns of a round's first steps, one encode per tensor, after `skip` single
+// tasks.
 std::size_t takes(std::vector<std::size_t> sizes, std::size_t room, int lanes, std::size_t skip = 0) {
   std::vector<TensorLayout> layout;
   std::size_t first = 0;
@@ -414,11 +418,11 @@ std::size_t takes(std::vector<std::size_t> sizes, std::size_t room, int lanes, s
 }
 
 TEST(Queue, several) {
-  EXPECT_EQ(takes(std::vector<std::size_t>(40, 100), 32, 1), 32U) << "as many as there is room for";
-  EXPECT_EQ(takes(std::vector<std::size_t>(40, 100), 64, 4), 10U) << "a lane's share";
-  EXPECT_EQ(takes(std::vector<std::size_t>(40, 1000), 64, 1), 8U) << "that together weigh little";
-  EXPECT_EQ(takes({100'000, 100}, 32, 1), 1U) << "what weighs much, alone";
-  EXPECT_EQ(takes({100, 100'000}, 32, 1), 1U) << "nothing that weighs much behind it";
+  EXPECT_EQ(takes(std::vector<std::size_t>(40, 100), 32, 1), 32U) << "limited by the room";
+  EXPECT_EQ(takes(std::vector<std::size_t>(40, 100), 64, 4), 10U) << "one lane's share";
+  EXPECT_EQ(takes(std::vector<std::size_t>(40, 1000), 64, 1), 8U) << "limited by the total weight";
+  EXPECT_EQ(takes({100'000, 100}, 32, 1), 1U) << "a heavy task is taken alone";
+  EXPECT_EQ(takes({100, 100'000}, 32, 1), 1U) << "a heavy task is not added to others";
   EXPECT_EQ(takes({100, 100'000}, 32, 1, 1), 1U);
   EXPECT_EQ(takes({100}, 32, 1, 1), 0U);
 }

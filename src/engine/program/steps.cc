@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of a unit's steps, as far as they are the same under every law. The rest stands in laws.cc.
+// The bodies of a unit's steps that do not depend on the law. The others are in laws.cc.
 //
-// Threads: a step runs on whatever compute lane takes it, with that lane's scratch, views and tagger. It holds no lock.
-// Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's residual. The graph
-// has the order: two steps that touch the same chunk or slot wait for each other, so no two of them run at the
-// same time, and the second sees what the first wrote (the runner's mutex lies between). All share finite_ and
-// excessive_: they are atomic, and within a round the one only falls and the other only rises.
-// Failure: a step that returns a Status ends the session, and what it has half written is not looked at again. A value
-// that is not finite is no failure: the chunk is poisoned, its frames travel flagged, and all ranks drop the round.
+// Threads: a step runs on any compute lane, with that lane's scratch, views and tagger. It holds no lock.
+// Owners: a step writes its chunk's values and state, its slot's frame, and its chunk's residual. The graph orders
+// steps: of two steps that use the same chunk or slot, one waits for the other, so they never run at the same time, and
+// the second sees all writes of the first (the runner's mutex is locked in between). All steps share finite_ and
+// excessive_. These are atomic, and change at most once per round.
+// Failure: a step that returns a failure ends the session, and its partial output is never read. A value that is not
+// finite is not a failure: the chunk is poisoned, its frames are flagged, and all ranks drop the round.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace tithe::engine {
 namespace {
 
-// Values of a piece that is gone through more than once while it is in the nearest cache.
+// The number of values in a block that is read more than once while it is in the L1 cache.
 constexpr std::size_t kBlock = kPieceBytes / sizeof(float);
 
 }  // namespace
@@ -96,7 +96,7 @@ Status Unit::run(const Step& step, int lane) {
   return {};
 }
 
-// A chunk, or all of a part.
+// Loads a chunk, or a whole part.
 Status Unit::load(const Step& step, int lane) {
   const PartLayout& layout = program_.parts[static_cast<std::size_t>(step.part)];
   const bool whole = step.chunk == kWholePart;
@@ -104,7 +104,8 @@ Status Unit::load(const Step& step, int lane) {
   const std::size_t first = layout.at(begin), n = layout.at(end) - first;
   if (on_device(step)) return ours(gpu_->load(lane, step.part, first, n));
   if (is_on_device()) TITHE_TRY(ours(gpu_->bring(lane, step.part, first, n)));
-  // In an all-gather others' chunks have no values to bring in; on a GPU it is still the caller's work to wait for.
+  // In an all-gather only the own chunk has values. On a GPU, the wait for the caller's work above is needed for all
+  // chunks.
   if (plan_.kind == RoundKind::kAllGather && step.chunk != member_.me) return {};
   const std::span<float> values = part_values_.values(step.part).subspan(first, n);
   part_values_.load(step.part, first, n);
@@ -123,7 +124,7 @@ Status Unit::unload(const Step& step, const StepContext& w, int lane) {
   return is_on_device() ? ours(gpu_->take_back(lane, step.part, first, w.n)) : Status{};
 }
 
-// ---- Frames that leave
+// ---- Outgoing frames
 
 Result<Encoded> Unit::encode_into(const Step& step, const StepContext& w, int lane, Bytes out) {
   if (on_device(step)) return encode_on_device(step, w, lane, out);
@@ -155,6 +156,7 @@ Result<FrameBody> Unit::encode_values(const Step& step, const StepContext& w, in
   return done->finite ? FrameBody{.bytes = done->bytes} : FrameBody{.flags = kFlagNonFinite};
 }
 
+// Makes and seals the frame of a chunk. If merge_onto() has computed the checksum, the payload is not read again.
 Status Unit::encode(const Step& step, int lane) {
   const StepContext w = context_of(step);
   FrameBody made{.flags = kFlagNonFinite};
@@ -181,8 +183,10 @@ Status Unit::encode(const Step& step, int lane) {
   return {};
 }
 
-// ---- Frames that arrive
+// ---- Incoming frames
 
+// Validates a received frame: checksum and tag; the number, which must be new; the source, which must be the expected
+// maker; and the header, which must match this step. Each failure names the rank that must have caused it.
 Status Unit::check(const Step& step, int lane, const EachPiece* each) {
   const StepContext w = context_of(step);
   const ByteView bytes = frames_.whole(step.slot);
@@ -191,7 +195,7 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
       bytes,
       Reading{.tagger = tagger, .least = step.cover, .checksum = member_.tagging.checksum, .each = each});
   if (!parsed.ok()) {
-    // Where strangers may send, a frame says nothing without its tag about who sent it.
+    // If strangers can send, the source in a frame without a valid tag means nothing.
     const Rank sender = member_.strangers ? parsed.status().peer() : step.peer;
     return Status(parsed.status().code(), parsed.status().what(), sender);
   }
@@ -212,7 +216,7 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
                 h.source),
             h.source};
   if (Status wrong = check_frame(h, header(step, w), frames_.room(step.slot).size()); !wrong.ok()) {
-    // A tagged frame in a wrong place is a right one of another place that somebody sent again.
+    // A tagged frame in a wrong place is a valid frame that was replayed in another place.
     const bool moved = member_.tags != nullptr && wrong.code() == Code::kCorrupt;
     return moved ? Status(wrong.code(), wrong.what()) : wrong;
   }
@@ -227,7 +231,7 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
   return {};
 }
 
-// True if one of them says that some rank was not finite, or one before has said so.
+// True if a frame of this chunk was flagged as not finite, now or before.
 bool Unit::meets_nonfinite(std::span<const int> frames, const StepContext& w) {
   for (const int f : frames)
     if ((frames_[f].flags & kFlagNonFinite) != 0) w.chunk.poisoned = true;
@@ -283,7 +287,7 @@ Status Unit::store(const Step& step, int lane) {
   return unload(step, w, lane);
 }
 
-// As store(), in one pass.
+// Like store(), in one pass: checks the frame and decodes it piece by piece.
 Status Unit::store_at_once(const Step& step, const StepContext& w, int lane) {
   const int frame = list(step.frames)[0];
   const ByteView payload = frames_.payload(frame);
@@ -309,8 +313,8 @@ Status Unit::store_at_once(const Step& step, const StepContext& w, int lane) {
   return unload(step, w, lane);
 }
 
-// Finite payloads may have a sum that is not: all ranks hold the same bits and decide alike. With a plain codec it
-// is looked for block by block, while the values are in the nearest cache.
+// The sum of finite payloads may not be finite. All ranks have the same bits, so all detect it. With a plain codec
+// the values are checked block by block, while they are in the L1 cache.
 Status Unit::write(const Step& step, const StepContext& w, int lane, std::span<const ByteView> payloads,
                    bool& finite) {
   if (on_device(step)) {
@@ -343,7 +347,7 @@ bool Unit::see_largest(float largest) {
   return is_finite(largest);
 }
 
-// ---- What a codec is asked, and whom a refusal names
+// ---- Calls of codecs, and the rank that a failure names
 
 Result<ByteView> Unit::own_piece(const Call& call, const Impl& by, const EncodeInput& input, Bytes room) {
   const std::size_t bytes = sizeof(float) * input.n;
@@ -365,29 +369,31 @@ Status Unit::combine(const Step& step, const StepContext& w, int lane, Bytes acc
                      std::size_t after, float* rounding) {
   Call c = call(step, w, lane);
   c.ranks = static_cast<std::uint32_t>(static_cast<std::size_t>(w.contribution.payloads) -
-                                       after);  // each has one more
+                                       // Each payload that was already added counts as one more rank.
+                                       after);
   const Result<Combined> done = impl(step).combine(c, w.n, acc, frames_.payload(frame), rounding);
   if (!done.ok()) return Status(done.status().code(), done.status().what(), frames_.maker(frame));
   if (!done->finite) w.chunk.poisoned = true;
   return {};
 }
 
-// A payload by itself, before others are added to it.
+// Checks a payload before other payloads are added to it.
 Status Unit::sound(const Step& step, const StepContext& w, int lane, int frame) {
   const Call c{.settings = settings(step), .phase = step.phase, .scratch = scratch(lane)};
   const Status s = impl(step).check(c, w.n, frames_.payload(frame));
   return s.ok() ? s : Status(s.code(), s.what(), frames_.maker(frame));
 }
 
-// The rank whose payload does not pass by itself. One of this rank's own is its own fault; where all pass, nobody is
-// named.
+// Finds the rank whose payload fails its check. If the frame has one payload, its maker is named. If all payloads
+// pass, no rank is named.
 Rank Unit::culprit(const Step& step, const StepContext& w, std::span<const ByteView> payloads) const {
   const Impl& by = impl(step);
   const Call c{.settings = settings(step), .phase = step.phase};
   std::size_t k = 0;
   for (const int f : list(step.frames))
     for (const Rank r : frames_.makers(f)) {
-      if (k == payloads.size()) return Status::kNoPeer;  // added up before: each passed by itself
+      // The payloads were added before: each has passed its check.
+      if (k == payloads.size()) return Status::kNoPeer;
       if (!by.check(c, w.n, payloads[k++]).ok()) return r;
     }
   return step.frames.count == 1 ? frames_.maker(list(step.frames)[0]) : Status::kNoPeer;

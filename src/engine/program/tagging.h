@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The proofs that a session's frames carry: how they are tagged, if at all (docs/reference/security.md), and their
-// checksum.
+// How a session's frames are tagged (docs/reference/security.md), and what their checksums cover.
 #include <string_view>
 
 #include "tithe/seam/frame.h"
@@ -9,12 +8,12 @@
 
 namespace tithe::engine {
 
-// The parts of a frame that tags cover, by the word in SessionOptions::authenticate. kInvalid for another word.
+// The part of a frame that tags cover (SessionOptions::authenticate). kInvalid for an unknown word.
 enum class Authenticate : std::uint8_t { kAuto, kHeaders, kPayloads };
 Result<Authenticate> parse_authenticate(std::string_view word);
 
-// The parts of a frame that checksums cover, by the word in SessionOptions::checksum. kInvalid for another word, and
-// where tags are to cover payloads that checksums do not.
+// The part of a frame that checksums cover (SessionOptions::checksum). kInvalid for an unknown word, and if tags must
+// cover payloads that checksums do not cover.
 Result<Cover> parse_checksum(std::string_view word, Authenticate what);
 
 struct Tagging {
@@ -22,12 +21,12 @@ struct Tagging {
   Authenticate what = Authenticate::kAuto;
   Cover checksum = Cover::kFrame;
   std::size_t trailer() const { return on ? kFrameTrailerBytes : 0; }
-  // The cover of a frame for n values whose payload has at most `bound` bytes; the same on all ranks.
+  // The cover for a frame of n values with a payload of at most `bound` bytes; the same on all ranks.
   Cover cover(std::size_t bound, std::size_t n) const;
 };
 
-// True if bytes that come over this transport without a right tag may be a stranger's. Else they are a peer's, and
-// damaged.
+// True if bytes without a valid tag on this transport may come from outside the job. Otherwise they come from the
+// peer, and are damaged.
 bool strangers_may_speak(const Transport& transport);
 
 }  // namespace tithe::engine

@@ -10,8 +10,8 @@
 namespace tithe::engine {
 namespace {
 
-// Sends that a receive may wait for. Among more ranks the other frames have memory of their own, so that a template
-// stays about as large as its graph.
+// The most sends that a receive may wait for. With more ranks, received frames have their own memory, so that the
+// size of a template stays linear in the size of its graph.
 constexpr std::size_t kMostLeft = 16;
 
 class Drawer {
@@ -23,7 +23,7 @@ class Drawer {
     set_turns();
     read_graph();
     loaded_.assign(count_, key_.clips);
-    // By chunk: the step after which a phase may touch it.
+    // By chunk: the step after which the next phase may use it.
     std::vector<int> ready(count_, key_.clips ? add(StepKind::kLoad, {Stage::kBetween, 0}, kWholePart) : -1);
     if (key_.inside) add_exchange({Stage::kInside, 0}, ready);
     for (std::size_t phase = 0; phase < key_.laws.size(); ++phase)
@@ -77,18 +77,18 @@ class Drawer {
   const std::size_t count_;  // chunks
   Template out_;
   std::vector<Draft> drafts_;                // by step
-  std::vector<int> readers_;                 // by node: how often its frame is read
-  std::vector<bool> sent_;                   // by node: its frame leaves
-  std::vector<bool> at_once_;                // by node: who reads its frame goes through it in order
+  std::vector<int> readers_;                 // by node: number of readers of its frame
+  std::vector<bool> sent_;                   // by node: its frame is sent
+  std::vector<bool> at_once_;                // by node: the reader of its frame reads it sequentially
   std::vector<bool> loaded_;                 // by chunk
-  std::unordered_map<Rank, int> last_send_;  // sends to one peer leave in order
-  // By peer: steps that must be over before its next message may come, since that takes the memory of what they read.
-  // Its receives are posted in order, so each waits for all that those before it wait for.
+  std::unordered_map<Rank, int> last_send_;  // sends to one peer are sequential
+  // By peer: steps that must end before its next message may arrive, because the message reuses the memory that they
+  // read. Receives from one peer are posted in order, so each waits for all predecessors of the earlier ones.
   std::unordered_map<Rank, std::vector<int>> left_before_;
 };
 
-// A step that reads or writes its chunk. If it is the first, it brings the values in. Where it waits for a message and
-// that is more than a glance, they come in meanwhile.
+// Adds a step that reads or writes its chunk. The first such step loads the chunk's values. If the step waits for a
+// message and loading is expensive, a separate step loads them meanwhile.
 int Drawer::add_user(StepKind kind, Exchange exchange, Chunk c) {
   const bool first = !loaded_[static_cast<std::size_t>(c)];
   loaded_[static_cast<std::size_t>(c)] = true;
@@ -100,8 +100,9 @@ int Drawer::add_user(StepKind kind, Exchange exchange, Chunk c) {
   return step;
 }
 
-// One of each host encodes a chunk for the others, where hosts are treated apart; else all ranks do. In a
-// reduce-scatter the owner's turn comes first: it alone makes the sum, and keeps its rounding.
+// Sets the contributions. With separate exchanges inside hosts, one rank of each host encodes a chunk for other
+// hosts; otherwise all ranks encode. In a reduce-scatter the owner has contribution 0: it computes the sum and keeps
+// its rounding error.
 void Drawer::set_turns() {
   out_.contributions.assign(count_, {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
   for (const Node& n : graph_.nodes())
@@ -114,6 +115,8 @@ void Drawer::set_turns() {
     out_.contributions[static_cast<std::size_t>(at_.me)].at = 0;
 }
 
+// Finds, for each node, the number of readers of its frame, whether it is sent, and whether its reader reads
+// sequentially.
 void Drawer::read_graph() {
   readers_.resize(graph_.nodes().size());
   sent_.resize(graph_.nodes().size());
@@ -128,12 +131,15 @@ void Drawer::read_graph() {
   }
 }
 
+// Adds the steps of one exchange. `ready`, by chunk: the last step that must precede uses of the chunk; updated for
+// the next exchange. Nodes are visited in the graph's order, which is a valid execution order.
 void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   const bool inside = exchange.stage == Stage::kInside;
   const LawRow& law = row_of(inside ? Law::kDecode : key_.laws[exchange.phase]);
   const bool plain = key_.plain && !inside;
   const bool small = key_.small[exchange_of(key_.inside, exchange.stage, exchange.phase)];
-  // Where one host's caches hold what travels, a frame that comes takes the memory of this rank's own one of its chunk.
+  // If all ranks share a host, its caches should hold the frames in flight. So a received frame reuses the memory of
+  // this rank's own frame of the chunk.
   const bool reuses = !law.joins && at_.hosts != nullptr && at_.hosts->count(at_.world) == 1;
   const auto nodes = graph_.nodes();
   const auto takes_part = [&](const Node& n) { return n.stage == exchange.stage; };
@@ -143,11 +149,11 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
     if (n.op == Op::kMerge && takes_part(n))
       for (const int f : n.frames) merged[static_cast<std::size_t>(n.arg)].push_back(f);
 
-  std::vector<int> step_of_node(nodes.size(), -1);  // what others wait for
+  std::vector<int> step_of_node(nodes.size(), -1);  // the step that successors wait for
   std::vector<int> slot_of(nodes.size(), -1);
   std::vector<int> own(count_, -1), own_slot(count_, -1), encode_slot(count_, -1);
   std::vector<int> stored = ready;
-  std::vector<int> encoded(count_, -1);                 // by chunk: the node that made its frame
+  std::vector<int> encoded(count_, -1);                 // by chunk: the node that encoded its frame
   std::vector<std::vector<int>> reading(nodes.size());  // by node: steps that read its frame
   const auto slots = [&](const std::vector<int>& frames) {
     std::vector<int> s;
@@ -155,7 +161,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
     for (const int f : frames) s.push_back(slot_of[static_cast<std::size_t>(f)]);
     return s;
   };
-  // The own payload first: others' payloads come to it.
+  // Adds the step that makes the own payload, into which payloads of other ranks are merged.
   const auto need_own = [&](Chunk c) {
     const auto i = static_cast<std::size_t>(c);
     if (own[i] >= 0 || !law.own_first) return;
@@ -185,7 +191,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         if (reuses) encoded[i] = static_cast<int>(k);
         if (law.joins) draft(step).frames = slots(merged[i]);
         follow(step, own[i] >= 0 ? own[i] : ready[i]);
-        if (inside) stored[i] = step;  // what comes back is of the other stage
+        if (inside) stored[i] = step;  // the next use of the chunk is in the stage between hosts
         break;
       case Op::kMerge: {
         const bool onto = plain && own[i] < 0 && encode_slot[i] < 0 && !node.frames.empty() &&
@@ -241,7 +247,8 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         Step check = step_of(StepKind::kCheck, exchange, c);
         check.slot = slot_of[k];
         check.peer = node.arg;
-        // A frame that others are to read is checked before it leaves, so that nobody is blamed for passing it on.
+        // A frame that is forwarded to other ranks is checked before it is sent, so that this rank is not blamed for
+        // it.
         if ((small || (plain && at_once_[k])) && !sent_[k] && readers_[k] == 1) {
           out_.check_of[static_cast<std::size_t>(slot_of[k])] = static_cast<int>(out_.checks.size());
           out_.checks.push_back(check);
@@ -265,7 +272,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   ready = std::move(stored);
 }
 
-// Successor lists from predecessor lists. Steps stand in an order in which they can run, so those that follow one have
+// Computes successor lists from predecessor lists. The steps are in a valid execution order, so successors have
 // higher numbers.
 void Drawer::link() {
   for (std::size_t s = 0; s < drafts_.size(); ++s) {

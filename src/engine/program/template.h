@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Template is what a part becomes whatever its size: the steps of a strategy's graph under the laws of a codec's
-// phases, and which of them wait for which. A program is templates with sizes; parts that differ in size alone have the
-// same one.
+// A Template is a part of a program without sizes: the steps of a strategy's graph under the laws of a codec's
+// phases, and their dependencies. A program consists of templates with sizes; parts that differ only in size share a
+// template.
 //
-//   one rank   it is drawn from the graph of its own rank
-//   linear     building it costs as many operations as the graph has nodes and edges
-//   counted    slots, chunks and steps count from the part's first ones
+//   one rank   a template is drawn from the graph of its own rank
+//   linear     building it takes a number of operations linear in the nodes and edges of the graph
+//   relative   slots, chunks and steps are numbered from the part's first one
 #include <compare>
 #include <map>
 #include <span>
@@ -16,15 +16,16 @@
 
 namespace tithe::engine {
 
-// All that a template depends on, at one place.
+// Everything on which a template depends, for one place.
 struct TemplateKey {
   const Strategy* strategy = nullptr;
   std::vector<Law> laws;  // by phase of the codec between hosts
-  bool inside = false;    // hosts are treated apart: the exchange inside them comes first
-  bool clips = false;     // a step of its own brings in the values of the whole part
-  bool much = false;      // to bring values in is more than a glance
-  bool plain = false;     // what is sent is what lies there: others' payloads need none of its own to come to
-  std::vector<bool> small;  // by exchange: who reads a frame checks it
+  bool inside = false;    // the part has an exchange inside hosts
+  bool clips = false;     // a separate step loads the values of the whole part
+  bool much = false;      // loading values is expensive
+  // The payload is the tensor's own memory, so payloads of other ranks are added into a received frame.
+  bool plain = false;
+  std::vector<bool> small;  // by exchange: the reader of a frame checks it
   auto operator<=>(const TemplateKey&) const = default;
 };
 
@@ -33,24 +34,26 @@ struct Template {
   struct SlotUse {
     std::size_t exchange = 0;
     Chunk chunk = 0;
-    bool joined = false;  // the frame may hold the payloads of several ranks
-    int received = -1;    // the node of the graph that receives the frame
-    int made = -1;        // that makes one there; both, where values are added to what came
-    int instead = -1;     // the slot whose frame has left when this one comes: it has that one's memory
+    bool joined = false;  // the frame may contain payloads of several ranks
+    int received = -1;    // the graph node that receives the frame
+    // The graph node that encodes the frame. Both are set if values are added into a received frame.
+    int made = -1;
+    // The slot of an outgoing frame whose memory this received frame reuses.
+    int instead = -1;
   };
 
   std::vector<Step> steps;                  // of part 0, without level, weight, cover and makers
   std::vector<Step> checks;                 // as in Program
   std::vector<int> check_of;                // by slot
   std::vector<SlotUse> slot_uses;           // by slot
-  std::vector<int> indices;                 // slots and steps that a step's ranges name
-  std::vector<bool> leads;                  // by step: a send comes of it
-  std::vector<int> first;                   // steps that wait for none
+  std::vector<int> indices;                 // slots and steps in the steps' ranges
+  std::vector<bool> leads;                  // by step: it leads to a send
+  std::vector<int> first;                   // steps without predecessors
   std::vector<Contribution> contributions;  // by chunk
   std::size_t most_views = 0;
 };
 
-// A stage of a codec's phase: where hosts are treated apart, that inside them is number 0.
+// The index of an exchange, which is a phase in a stage. The exchange inside hosts has index 0.
 inline std::size_t exchange_of(bool has_inside, Stage stage, std::size_t phase) {
   return stage == Stage::kInside ? 0 : phase + (has_inside ? 1 : 0);
 }

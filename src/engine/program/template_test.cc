@@ -19,7 +19,7 @@ Plan plan_of(std::string_view codec, const Strategy& strategy, std::size_t parts
       Choices::of({.spec = *parse_spec(codec), .strategy = &strategy, .min_values = 0, .part_values = part}));
 }
 
-// Asks all ranks' graphs; a simulator asks few of them the same.
+// True if the graph of some rank merges frames.
 bool any_merge(const Strategy& strategy, Place at) { return Makers(strategy, at).any_merge(); }
 
 TEST(Template, PartsThatDifferInSizeAloneShareOne) {
@@ -31,12 +31,12 @@ TEST(Template, PartsThatDifferInSizeAloneShareOne) {
     compile_unverified(plan_of("fp32", server, 3, n), at, graph, true, templates);
   EXPECT_EQ(templates.size(), 1U);
   compile_unverified(plan_of("fp32", server, 1, 100), at, graph, true, templates);
-  EXPECT_EQ(templates.size(), 2U) << "whoever reads a small frame checks it";
+  EXPECT_EQ(templates.size(), 2U) << "the reader of a small frame checks it";
   compile_unverified(plan_of("onebit", server, 1, 100'000), at, graph, true, templates);
-  EXPECT_EQ(templates.size(), 3U) << "another law";
+  EXPECT_EQ(templates.size(), 3U) << "another law needs another template";
 }
 
-// Knowing the makers changes who is blamed, and nothing else.
+// The makers decide only which ranks are blamed; the steps are the same without them.
 TEST(Template, WithoutMakersTheStepsAreTheSame) {
   for (const char* codec : {"fp32", "onebit", "topk", "scalecom", "powersgd:cols=10"})
     for (const Strategy* strategy : all_strategies()) {

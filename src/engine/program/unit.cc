@@ -12,6 +12,8 @@
 namespace tithe::engine {
 namespace {
 
+// The number of a part's random draws. It depends on the first tensor's key and on the part's offset in that tensor,
+// not on the bucket.
 std::uint32_t draw_number(std::string_view key, std::size_t offset) {
   std::uint64_t h = mix64(offset + 1);
   for (const char c : key) h = mix64(h ^ static_cast<unsigned char>(c));
@@ -100,7 +102,7 @@ void Unit::use_ratio(double ratio) {
 
 void Unit::touch(std::span<const Tensor> bucket) {
   frames_.touch();
-  // The communication lane runs little, so it touches little of its own.
+  // The communication lane runs few steps, so its scratch memory is not touched.
   for (int lane = 0; lane < std::max(1, member_.workers - 1); ++lane)
     engine::touch(scratch_[static_cast<std::size_t>(lane)], program_.scratch_bytes);
   if (std::ranges::all_of(bucket, [](const Tensor& t) { return t.data != nullptr || t.n == 0; }))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Unit is one bucket layout ready to run: its program, the memory for its frames, the error feedback of its tensors,
-// and the steps' bodies. It has no threads and no transport: the runner decides which thread runs a step, and when.
+// A Unit is one bucket layout ready to run: its program, the memory for its frames, the error feedback of its
+// tensors, and the bodies of the steps. It has no threads and no transport: the runner decides when and on which
+// thread a step runs.
 //
 //   once      every step of a program runs once per round, after all steps that it waits for
 //   apart     steps that do not wait for each other may run at the same time, each with its own lane number
@@ -25,7 +26,7 @@
 
 namespace tithe::engine {
 
-// The facts that do not change while a session lives.
+// The constants of a session.
 struct Member {
   Rank me = 0;
   int world = 1;
@@ -40,22 +41,22 @@ struct Member {
   std::shared_ptr<Tags> tags = {};                                        // null: frames are not tagged
   std::shared_ptr<KnownMakers> makers = std::make_shared<KnownMakers>();  // of all its layouts
   std::shared_ptr<Gpus> gpus = std::make_shared<Gpus>(DeviceChoice{}, 1);
-  bool strangers = false;  // bytes without a right tag may be a stranger's: they accuse nobody
+  bool strangers = false;  // bytes without a valid tag may come from outside the job
   Place place() const { return {me, world, &hosts, servers}; }
 };
 
-// A chunk in the round that is under way.
+// A chunk in the current round.
 struct ChunkState {
-  const float* source = nullptr;  // what encode reads as gradient
-  bool poisoned = false;          // some frame for it was not finite
-  bool present = false;           // leader law: a payload is there
-  std::size_t own_bytes = 0;      // of the own payload, once others' may come to it
-  std::optional<std::uint64_t> checksum =
-      {};  // of the frame that it leaves in, where adding has found it out
+  const float* source = nullptr;  // the gradient that encode reads
+  bool poisoned = false;          // a frame of it was flagged as not finite
+  bool present = false;           // leader law: a payload has arrived
+  std::size_t own_bytes = 0;      // of the own payload, after it was made
+  // Of the outgoing frame, if merging has computed it.
+  std::optional<std::uint64_t> checksum = {};
   ByteView context;
 };
 
-// The data that a step works on, by reference.
+// The data for a step, by reference.
 struct StepContext {
   const Part& part;
   const PartLayout& layout;
@@ -65,15 +66,15 @@ struct StepContext {
   std::size_t n;
   bool last_phase;
   Contribution contribution;
-  bool plain;  // the codec is
+  bool plain;  // the codec is plain (codec/plain.h)
 };
 
 class Unit {
  public:
-  // ratios: all arguments that use_ratio() may get. incoming: see feedback::ErrorFeedback.
+  // ratios: all arguments that use_ratio() may receive. incoming: see feedback::ErrorFeedback.
   Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
        std::span<const feedback::StateKinds> incoming = {});
-  // The needs of one in words, with the largest tensor: for where there was no memory for it.
+  // A text about the memory that a unit needs, for errors about lack of memory.
   static std::string needs(const Member& member, std::span<const TensorLayout> tensors, const Plan& plan,
                            std::span<const double> ratios);
   Unit(const Unit&) = delete;
@@ -84,42 +85,43 @@ class Unit {
   std::uint64_t plan_hash() const { return plan_hash_; }
   std::span<const TensorLayout> tensors() const { return tensors_; }
   std::size_t values() const { return values_; }
-  // Before its first round: the number of its part 0 among those of all units, which names its channels and frames.
+  // Before the first round: the index of part 0 among the parts of all units, which determines channels and frame
+  // headers.
   void use_channels(std::uint32_t first_part) { first_part_ = first_part; }
   Channel channel(int part) const { return first_part_ + static_cast<std::uint32_t>(part) + 1; }
 
-  // For the rounds to come: the ratio of every part that follows the schedule. All ranks must use the same.
+  // Sets the ratio of every scheduled part for the next rounds. Must be identical on all ranks.
   void use_ratio(double ratio);
-  // Touches all memory that a round will use, so that none pays for it. `bucket`: tensors of the layout, which are not
-  // looked at, only where they lie.
+  // Touches all memory that a round uses, so that no round pays for page faults. `bucket`: tensors of the layout;
+  // only their addresses matter.
   void touch(std::span<const Tensor> bucket);
-  // Where the tensors of the last round lay, in the caller's order.
+  // The tensors of the last round with their addresses, in the caller's order.
   std::vector<Tensor> last_bucket() const { return part_values_.bucket(); }
-  // The next round's gradients, in the caller's order, and where they lie. Not ok: nothing has begun.
+  // Prepares the next round's bucket, in the caller's order. If it fails, nothing has begun.
   Status place(std::span<const Tensor> bucket, const Origin& origin);
-  // A round begins: where this round's gradients lie, in the caller's order.
+  // Begins a round with these tensors, in the caller's order.
   void begin(std::span<const Tensor> bucket, std::uint32_t round);
-  // Runs one step that is neither send nor recv. The peer of a failure is the frame's source.
+  // Runs one step other than send and recv. A failure names the source of the frame.
   Status run(const Step& step, int lane);
   // The bytes of a send or recv step.
   ByteView outgoing(const Step& step) const { return frames_.whole(step.slot); }
   Bytes incoming(const Step& step) { return frames_.memory(step.slot); }
   void received(const Step& step, std::size_t bytes) { frames_.received(step.slot, bytes); }
-  // All steps have run: fills the bucket with NaN where some rank was not finite.
+  // All steps have run: fills the bucket with NaN if some rank was not finite.
   void end();
-  // The next round's bucket lies on a GPU.
+  // True if the next round's bucket is on a GPU.
   bool is_on_device() const { return gpu_ != nullptr && gpu_->on(); }
-  // Its tensor of this index becomes one in the host's memory: a copy in `room`, of before the round.
+  // Copies the tensor at this index, as before the round, to host memory in `room`, and sets `tensor` to it.
   Status read(std::size_t index, Tensor& tensor, std::vector<std::uint8_t>& room);
-  // Not ok: the bucket was to be filled with NaN, and a GPU did not do it.
+  // Not ok if filling the bucket with NaN failed on a GPU.
   const Status& trouble() const { return trouble_; }
   std::string device_text() const { return gpu_ == nullptr ? std::string() : gpu_->text(); }
   bool finite() const { return finite_; }
-  // True if some value of the result is beyond what is carried on (feedback::kMostCarried).
+  // True if a value of the result exceeds the limit for residuals (feedback::kMostCarried).
   bool excessive() const { return excessive_; }
 
-  // keep: commits the error feedback; else it stays and the bucket is filled with NaN. Returns the sum that decay
-  // removed. `for_good`: undo will not be called.
+  // keep: commits the error feedback; otherwise it stays unchanged and the bucket is filled with NaN. Returns the sum
+  // that decay removed. `for_good`: undo will not be called.
   double commit(bool keep, bool for_good = true);
   feedback::ErrorFeedback& feedback() { return feedback_; }
 
@@ -127,11 +129,11 @@ class Unit {
   friend const LawRow& row_of(Law law);
 
   StepContext context_of(const Step& step);
-  // A codec at work for a part.
+  // A part's codec with its current settings.
   struct Coding {
     const Impl* impl = nullptr;
     CodecId id{};
-    Settings settings;  // as of this round
+    Settings settings;  // in this round
   };
   const Coding& coding(const Step& step) const {
     return (step.stage == Stage::kInside ? inside_ : codings_)[static_cast<std::size_t>(step.part)];
@@ -161,44 +163,45 @@ class Unit {
   Status own(const Step& step, int lane);
   Status encode(const Step& step, int lane);
   Status check(const Step& step, int lane, const EachPiece* each = nullptr);
-  Status check_frames(std::span<const int> frames, int lane);  // those that no step of their own has checked
+  Status check_frames(std::span<const int> frames, int lane);  // those without a kCheck step
   Status merge(const Step& step, int lane);
   Status store(const Step& step, int lane);
 
-  // The pieces that steps are made of.
+  // Parts of the step bodies.
   Result<Encoded> encode_into(const Step& step, const StepContext& w, int lane, Bytes out);
   Status decode(const Step& step, const StepContext& w, int lane, std::span<const ByteView> payloads,
                 const Merge& merge);
-  // Adds a frame to acc; `after` more come. Poisons the chunk where a sum is not finite.
+  // Adds a frame to acc; `after` more frames follow. Poisons the chunk if a sum is not finite.
   Status combine(const Step& step, const StepContext& w, int lane, Bytes acc, int frame, std::size_t after,
                  float* rounding);
   Status sound(const Step& step, const StepContext& w, int lane, int frame);
-  // Not checked yet, of values of a plain codec: who reads it may check it on the way.
+  // True if the frame is unchecked and contains plain values of this chunk, so that its reader can check it while
+  // reading.
   bool reads_at_once(const StepContext& w, int frame) const;
-  // For a plain codec: a piece of what this rank sends of the chunk. It lies in `room` unless it is in memory already.
+  // For a plain codec: a piece of this rank's payload of the chunk. It is in `room`, unless it already is in memory.
   Result<ByteView> own_piece(const Call& call, const Impl& by, const EncodeInput& input, Bytes room);
-  // The result, as finite as it says.
+  // store() in one pass: checks the frame and writes the result piece by piece.
   Status store_at_once(const Step& step, const StepContext& w, int lane);
   Status write(const Step& step, const StepContext& w, int lane, std::span<const ByteView> payloads,
                bool& finite);
-  // Looks at values of the result; false where some are not finite.
+  // Checks values of the result; false if some are not finite.
   bool see_result(std::span<const float> values) { return see_largest(codec::largest_magnitude(values)); }
   bool see_largest(float largest);
-  // The result, where the caller has it.
+  // Writes the result to the caller's memory.
   Status unload(const Step& step, const StepContext& w, int lane);
   bool meets_nonfinite(std::span<const int> frames, const StepContext& w);
   Rank culprit(const Step& step, const StepContext& w, std::span<const ByteView> payloads) const;
 
   // Device parts (device_steps.cc).
   void begin_on_device();
-  // Failures of this rank's GPU name the rank.
+  // A failure of this rank's GPU names this rank.
   Status ours(const Status& status) const {
     return status.ok() ? status : Status(status.code(), status.what(), member_.me);
   }
   bool on_device(const Step& step) const { return gpu_ != nullptr && gpu_->takes(step.part); }
   std::unique_ptr<DeviceParts> device_parts() const;
   Result<Encoded> encode_on_device(const Step& step, const StepContext& w, int lane, Bytes out);
-  // Adds payloads to what is there, or puts their sum there; `largest`: of the result.
+  // Adds payloads to the values on the GPU, or stores their sum there. `largest`: of the result.
   Status decode_on_device(const Step& step, const StepContext& w, int lane,
                           std::span<const ByteView> payloads, bool onto, float divide,
                           float* largest = nullptr);
@@ -206,7 +209,7 @@ class Unit {
 
   Result<FrameBody> encode_values(const Step& step, const StepContext& w, int lane);
 
-  // The meaning of steps under a law (laws.cc).
+  // The bodies that depend on the law (laws.cc).
   Result<FrameBody> encode_own(const Step& step, const StepContext& w, int lane);
   Result<FrameBody> encode_joined(const Step& step, const StepContext& w, int lane);
   Status merge_values(const Step& step, const StepContext& w, int lane);
@@ -223,14 +226,14 @@ class Unit {
   const std::vector<TensorLayout> tensors_;
   const Plan plan_;
   const std::uint64_t plan_hash_;
-  std::uint64_t round_hash_;  // plan_hash_, and with a schedule the round's ratio
+  std::uint64_t round_hash_;  // plan_hash_, combined with the round's ratio if there is a schedule
   std::uint32_t first_part_ = 0;
   const Program program_;
   std::size_t values_ = 0;
-  const float divide_;                // results
-  std::vector<std::uint32_t> draws_;  // by part: the number of its random draws, from its first key
+  const float divide_;                // by which results are divided
+  std::vector<std::uint32_t> draws_;  // by part: the key of its random draws, from its first tensor
   std::vector<Coding> codings_;       // by part: of the codec between hosts
-  std::vector<Coding> inside_;        // by part: of the one inside; nothing where there is none
+  std::vector<Coding> inside_;        // by part: of the codec inside hosts, if there is one
 
   std::vector<Arena> scratch_;                // by lane
   std::vector<std::vector<ByteView>> views_;  // by lane
@@ -238,7 +241,7 @@ class Unit {
   PartValues part_values_;
   feedback::ErrorFeedback feedback_;
   std::vector<ChunkState> chunks_;
-  std::unique_ptr<DeviceParts> gpu_;  // since a bucket lay on one
+  std::unique_ptr<DeviceParts> gpu_;  // set once a bucket was on a GPU
   Status trouble_;
   std::uint32_t round_ = 0;
   std::atomic<bool> finite_{true};

@@ -13,7 +13,7 @@ std::size_t least_window(const Place& at) {
 }
 
 std::vector<int> begins_after(std::span<const std::size_t> sizes, std::size_t least) {
-  constexpr std::size_t kParts = 3;  // one is made, one travels, one is stored
+  constexpr std::size_t kParts = 3;  // one is encoded, one is in flight, one is stored
   std::size_t largest = 0;
   for (const std::size_t s : sizes) largest = std::max(largest, s);
   const std::size_t window = std::max(kParts * largest, least);
@@ -27,13 +27,13 @@ std::vector<int> begins_after(std::span<const std::size_t> sizes, std::size_t le
   return out;
 }
 
-// The first gap that is large enough: parts come in order, and go nearly so.
+// First fit: parts begin in order and end nearly in order.
 Placed place(std::span<const std::size_t> sizes, std::span<const int> begins_after) {
   struct Taken {
     std::size_t at, end;
     int part;
   };
-  std::vector<Taken> taken;  // by place
+  std::vector<Taken> taken;  // by address
   Placed out;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     std::erase_if(taken, [&](const Taken& t) { return t.part <= begins_after[i]; });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parts of a bucket that may be under way at the same time, and where the memory of each lies: a part that begins
-// when an earlier one is over may have its place.
+// The parts of a bucket that may be active at the same time, and the addresses of their memory: a part can reuse the
+// memory of a part that must have ended before it begins.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -10,19 +10,19 @@
 
 namespace tithe::engine {
 
-// Bytes that a bucket may have under way in any case. Where all ranks share a host, what stays in the caches of a
-// processor (bench/results/wire.md); else so much that a long way is not idle: kLeastWindow.
+// The minimum number of bytes that a bucket may have in flight. If all ranks share a host, an amount that stays in
+// the processor's caches (bench/results/wire.md); otherwise an amount that keeps a long link busy: kLeastWindow.
 std::size_t least_window(const Place& at);
 
-// By part: all parts up to this one are over before it begins; -1: it begins at once. Parts that are under way together
-// are at most three of the largest, or `least` if that is more.
+// By part: the part begins when all parts up to this index have ended; -1: immediately. The parts active at the same
+// time need at most three times the largest size, or `least` if that is larger.
 std::vector<int> begins_after(std::span<const std::size_t> sizes, std::size_t least);
 
 struct Placed {
   std::vector<std::size_t> at;  // by part
-  std::size_t size = 0;         // of all
+  std::size_t size = 0;         // total
 };
-// Parts that may be under way together do not overlap.
+// Parts that may be active at the same time do not overlap.
 Placed place(std::span<const std::size_t> sizes, std::span<const int> begins_after);
 
 }  // namespace tithe::engine

@@ -17,15 +17,15 @@ TEST(Window, BoundsWhatIsUnderWay) {
   EXPECT_EQ(begins_after(std::vector<std::size_t>{0, 0, 0}, 0), std::vector<int>(3, -1));
 }
 
-// Every part begins, whatever the sizes: it waits for earlier ones alone. Parts that may be under way together have
-// memory of their own, and all of it is little more than the window.
+// A part waits only for earlier parts, so every part begins, for all sizes. Parts that may be in flight together have
+// separate memory, and their total is limited by the window.
 TEST(Window, PartsThatAreUnderWayTogetherDoNotOverlap) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::vector<std::size_t> sizes, places;
     std::size_t largest = 1, all = 0;
     for (std::uint64_t k = 0; k < 60; ++k) {
       sizes.push_back(mix64(seed ^ mix64(k)) % (seed % 2 == 0 ? 5 : 1000));
-      places.push_back(sizes.back() * 3 + mix64(k) % 7);  // another measure of the same parts
+      places.push_back(sizes.back() * 3 + mix64(k) % 7);  // memory of the same parts, in another unit
       largest = std::max(largest, sizes.back());
       all += sizes.back();
     }
@@ -56,7 +56,7 @@ TEST(Window, IsSmallerWhereAllRanksShareAHost) {
 TEST(Window, AnEarlierPartsPlaceIsTakenAgain) {
   const std::vector<std::size_t> sizes(100, 10);
   EXPECT_EQ(place(sizes, begins_after(sizes, 0)).size, 30U);
-  EXPECT_EQ(place(sizes, begins_after(sizes, 2000)).size, 1000U) << "a small bucket is not held back";
+  EXPECT_EQ(place(sizes, begins_after(sizes, 2000)).size, 1000U) << "a small bucket must not be delayed";
 }
 
 }  // namespace

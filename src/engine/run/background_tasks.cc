@@ -10,13 +10,14 @@
 namespace tithe::engine {
 namespace {
 
-// Lanes come first where processors are scarce. Not the class that runs only when nothing else does: a thread that
-// never runs may hold a lock of the memory allocator's.
+// Lanes have priority if processors are scarce. SCHED_IDLE is not used: a thread that never runs may hold a lock of
+// the memory allocator.
 constexpr int kNice = 10;
 
 void make_way() {
 #ifdef __linux__
-  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // of this thread alone
+  // A thread id: sets the priority of this thread only.
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
 #endif
 }
 
@@ -26,7 +27,7 @@ bool BackgroundTasks::add(std::function<void()>& work) {
   const std::lock_guard lock(mutex_);
   work_.push_back(std::move(work));
   if (running_) return true;
-  if (thread_.joinable()) thread_.join();  // it has left run()
+  if (thread_.joinable()) thread_.join();  // the thread has left run()
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {

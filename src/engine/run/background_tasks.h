@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runs tasks that no step waits for, one after the other, on a low-priority thread that exists while there are tasks.
-// Calls come from any thread, but not from a task.
+// Any thread may call, except a task.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -17,7 +17,7 @@ class BackgroundTasks {
   BackgroundTasks(const BackgroundTasks&) = delete;
   BackgroundTasks& operator=(const BackgroundTasks&) = delete;
 
-  // False if the system refuses a thread: the task was not taken.
+  // Returns false if the system refuses a thread; `work` is then unchanged.
   bool add(std::function<void()>& work);
   // Drops tasks that have not begun, and waits for the running one.
   void stop();

@@ -9,9 +9,11 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::size_t kMostContexts = 1 << 16;
-constexpr std::uint32_t kMostPlaces = 1 << 16;  // of a peer's round that are kept
+// Entries beyond are ignored, which bounds the memory per peer.
+constexpr std::uint32_t kMostPlaces = 1 << 16;
 constexpr std::uint64_t kEnd = 0;
 
+// A hash of an entry's layout, or kEnd. Predictions compare names only.
 std::uint64_t name_of(const Announcement& entry) { return entry.is_end ? kEnd : mix64(entry.layout) | 1; }
 
 }  // namespace
@@ -22,6 +24,7 @@ BucketOrder::BucketOrder(Rank me, int world)
       received_(static_cast<std::size_t>(world)),
       sent_to_(static_cast<std::size_t>(world)) {}
 
+// On the first call for a round, resets the state: announcements for earlier rounds are discarded, later ones stay.
 std::uint32_t BucketOrder::next_place(std::uint64_t ended) {
   if (!began_ || ended != ended_) {
     began_ = true;
@@ -38,7 +41,8 @@ std::uint32_t BucketOrder::next_place(std::uint64_t ended) {
   return static_cast<std::uint32_t>(places_.size());
 }
 
-// The entry that followed the same context last time; it is replaced by this entry.
+// Looks up the entry that followed the same context last time, and stores this entry for the next time. Advances the
+// context.
 bool BucketOrder::predicted(const Announcement& entry) {
   const std::uint64_t name = name_of(entry);
   const auto known = next_.find(context_);
@@ -68,7 +72,7 @@ Status BucketOrder::add(const Announcement& entry, bool in_card) {
 Status BucketOrder::take(Rank peer, const Announcement& entry) {
   if (entry.place >= kMostPlaces || (began_ && entry.ended < ended_)) return {};
   const auto [at, is_new] = received_[index(peer)].try_emplace(entry.place, entry);
-  if (!is_new && at->second.ended >= entry.ended) return {};  // once is what counts
+  if (!is_new && at->second.ended >= entry.ended) return {};  // the first announcement counts
   at->second = entry;
   if (!began_ || entry.ended != ended_ || entry.place >= places_.size()) return {};
   add_theirs(places_[entry.place], entry);

@@ -9,7 +9,7 @@
 namespace tithe::engine {
 namespace {
 
-// All ranks of a world. Announcements arrive in the order of their sender, and otherwise as drawn.
+// All ranks of a world. Announcements of one sender arrive in order; the interleaving is drawn at random.
 class World {
  public:
   World(int ranks, unsigned seed) : rng_(seed), next_(static_cast<std::size_t>(ranks)) {
@@ -18,13 +18,13 @@ class World {
     found_.resize(orders_.size());
   }
 
-  // A round of every rank: layouts in order, then the end. Announcements of it that were sent.
+  // Plays one round on every rank: layouts in order, then the end. Returns the number of announcements sent.
   std::size_t play(const std::vector<std::vector<std::uint64_t>>& layouts,
                    const std::vector<std::uint64_t>& rounds = {}) {
     const std::size_t before = sent_;
     std::fill(next_.begin(), next_.end(), 0);
     while (true) {
-      std::vector<std::size_t> moves;  // ranks with an entry left, then flights
+      std::vector<std::size_t> moves;  // ranks with an entry left, then channels with a message
       for (std::size_t r = 0; r < orders_.size(); ++r)
         if (next_[r] <= layouts[r].size()) moves.push_back(r);
       for (std::size_t f = 0; f < flying_.size(); ++f)
@@ -70,7 +70,7 @@ class World {
 
   std::mt19937 rng_;
   std::vector<BucketOrder> orders_;
-  std::vector<std::size_t> next_;  // by rank: entries of the round so far
+  std::vector<std::size_t> next_;  // by rank: number of entries so far in the round
   std::vector<std::deque<Announcement>> flying_;
   std::vector<Status> found_;
   std::uint64_t ended_ = 0;
@@ -88,14 +88,14 @@ TEST(BucketOrder, rounds_that_repeat_need_no_announcement) {
       for (const Layouts& one : cycle) {
         const std::size_t sent = world.play(on_all(3, one));
         if (k == 2) {
-          EXPECT_EQ(sent, 0U) << "the third time";
+          EXPECT_EQ(sent, 0U) << "the third repetition is predicted";
         }
       }
     for (std::size_t r = 0; r < 3; ++r) EXPECT_TRUE(world.found(r).ok());
   }
 }
 
-// All ranks find a round of one rank that differs, and name the same rank.
+// If one rank's round differs, all ranks detect it and name the same rank.
 TEST(BucketOrder, any_difference_is_found_by_all_ranks_alike) {
   std::mt19937 rng(7);
   const auto drawn = [&] {
@@ -113,7 +113,8 @@ TEST(BucketOrder, any_difference_is_found_by_all_ranks_alike) {
     do round[odd] = drawn();
     while (round[odd] == round[odd == 0 ? 1 : 0]);
     world.play(round);
-    const Rank named = ranks == 2 ? 1 : static_cast<Rank>(odd);  // of two ranks, rank 0's buckets count
+    // Of two ranks, rank 0's buckets define the round.
+    const Rank named = ranks == 2 ? 1 : static_cast<Rank>(odd);
     for (int r = 0; r < ranks; ++r) {
       const Status& s = world.found(static_cast<std::size_t>(r));
       ASSERT_EQ(s.code(), Code::kMismatch) << seed;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages that the control channel brings, and those that this rank sends on it.
+// Receiving and sending on the control channel.
 //
-// Threads: the communication lane alone (or the caller that waits, without lanes), but for end_work, under the runner's
-// mutex; only send_notes lets go of it, while the transport takes a message.
-// Owners: one receive and one message stand per peer, in memory of its Peer; a peer's next note waits until the
-// transport is done with the last one.
-// Failure: a peer says what it may, or it is named. A message without the job's tag was said by nobody, where
-// strangers may speak; over connections that have proved the key it is the peer's, and damaged.
+// Threads: only the communication lane (or the waiting caller, without lanes), except end_work(). All under the
+// runner's mutex; only send_notes() unlocks it, while the transport accepts a message.
+// Owners: each peer has one posted receive and at most one message in flight, in memory of its Peer. The next note
+// waits until the transport has completed the previous one.
+// Failure: a message that breaks the protocol is blamed on its sender. If strangers can send, a message without the
+// job's tag is ignored. Over authenticated connections such a message comes from the peer, and is damaged.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,9 +26,10 @@ void Runner::listen(Rank peer) {
 void Runner::lose(Peer& peer, Status why) {
   peer.gone = true;
   peer.why_gone = std::move(why);
-  if (rounds_.agreed()) tell_callers();  // they need not tell it any more
+  if (rounds_.agreed()) tell_callers();  // callers no longer wait for messages to it
 }
 
+// Handles a completed control operation. The receive is posted again before the message is handled.
 void Runner::complete_control(const Completion& done) {
   const auto peer = static_cast<Rank>(done.op & 0xffffffffU);
   const auto kind = static_cast<ControlOp>(done.op >> 32 & 0x7fffffffU);
@@ -41,7 +42,7 @@ void Runner::complete_control(const Completion& done) {
     if (rounds_.agreed()) tell_callers();
   }
   if (kind != kControlRecv) return;
-  if (done.status.code() == Code::kTooSmall && member_.strangers) {  // no rank writes one so long
+  if (done.status.code() == Code::kTooSmall && member_.strangers) {  // no rank writes such a long message
     ++recorder_.stats().strange;
     return listen(peer);
   }
@@ -50,16 +51,16 @@ void Runner::complete_control(const Completion& done) {
                  {Code::kCorrupt, fmt::format("a control message of rank {} is too long", peer), peer}});
   if (!done.status.ok()) {
     lose(p, done.status);
-    if (done.status.code() == Code::kCorrupt)  // nothing that it says from now on could be believed
+    if (done.status.code() == Code::kCorrupt)  // later messages of the peer cannot be trusted
       return fail({Finding::kAccused, {Code::kCorrupt, done.status.what(), peer}});
-    liveness_.look_soon();  // an awaited peer has no other operation in flight
+    liveness_.look_soon();  // an awaited peer may have no other operation in flight
     return;
   }
   p.control_bytes += done.bytes;
   Result<Control> control = read_control(ByteView(p.in.get(), done.bytes), identity(), peer, p.numbers);
   listen(peer);
   if (!control.ok() && control.status().peer() == Status::kNoPeer && member_.strangers) {
-    ++recorder_.stats().strange;  // not from that rank: as if never sent
+    ++recorder_.stats().strange;  // from a stranger: ignored
     return;
   }
   if (!control.ok())
@@ -69,7 +70,7 @@ void Runner::complete_control(const Completion& done) {
   p.spoke = transport_->now();
 }
 
-// Nothing that a peer says makes this rank keep more than a fixed amount.
+// Dispatches a control message. The memory that a peer's messages can occupy is bounded.
 void Runner::take(Rank peer, Control& control) {
   switch (control.kind) {
     case ControlKind::kEvidence:
@@ -97,7 +98,7 @@ void Runner::take(Rank peer, Control& control) {
 
 void Runner::take_done(Rank peer, const Done& done) {
   Peer& p = at(peer);
-  // It ends a round only after it has committed the one before, for which it needed this rank's word.
+  // A peer ends a round only after it has committed the previous one, which needs this rank's done message.
   const bool news = done.ended > p.done || (done.ended == p.done && done.begun > p.begun);
   if (!news || done.ended > rounds_.ended() + 1 || done.begun < done.ended || done.begun > done.ended + 1)
     return fail(
@@ -140,7 +141,8 @@ void Runner::take_card(Rank peer, Card& card) {
 
 void Runner::take_announcement(Rank peer, const Announcement& announcement) {
   if (!shutdown_.open()) return;
-  if (announcement.ended > rounds_.ended())  // it would need this rank's word that the round before is over
+  // The peer needs this rank's done message for the previous round first.
+  if (announcement.ended > rounds_.ended())
     return fail({Finding::kAccused,
                  {Code::kCorrupt,
                   fmt::format("rank {} announces a bucket after {} rounds, this rank has ended {}", peer,
@@ -149,7 +151,7 @@ void Runner::take_announcement(Rank peer, const Announcement& announcement) {
   const bool held = order_.holds();
   if (order_.awaits(peer)) liveness_.hear(at(peer), true);
   if (const Status s = order_.take(peer, announcement); !s.ok()) return fail({Finding::kAccused, s});
-  notes_ = true;  // this rank may have to announce its own
+  notes_ = true;  // this rank may have to announce its own entry
   if (held && !order_.holds())
     for (const auto& job : queue_.jobs()) release(*job);
 }
@@ -158,8 +160,9 @@ void Runner::take_report(Rank peer, const Control& control) {
   if (!shutdown_.open()) return;
   Peer& p = at(peer);
   const Report& r = control.report;
-  // The control channel is in order: what it told before has come, or never will. Where strangers may speak, a message
-  // that was damaged was taken for theirs, and nothing else would end the wait for it.
+  // The control channel is ordered, so the peer's earlier messages have arrived or are lost. If strangers can send, a
+  // damaged message is indistinguishable from a stranger's and was ignored; without this check the wait for it would
+  // not end.
   if (r.told > p.words)
     return fail({Finding::kAccused,
                  {Code::kCorrupt,
@@ -179,6 +182,8 @@ void Runner::take_report(Rank peer, const Control& control) {
   liveness_.take(p, r);
 }
 
+// A farewell completes the peer's failure report; the evidence that precedes it gives the finding and the unheard
+// ranks. A peer that leaves between rounds does not fail this session until a round needs it.
 void Runner::take_farewell(Rank peer, const Farewell& farewell) {
   Peer& p = at(peer);
   const auto in_world = [&](Rank r) { return r >= 0 && r < member_.world; };
@@ -207,13 +212,13 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
   fail({t.finding, {t.code, t.what, t.blamed}, t.witness});
 }
 
-// An echo tells of a rank that this one does not hear, by one that does.
+// An echo forwards the report of a rank from which this rank receives nothing.
 void Runner::take_echo(Rank peer, const Echo& echo) {
   if (echo.of == member_.me || echo.of == peer || !shutdown_.in_progress()) return;
   if (shutdown_.hear_of(peer, echo)) learn_of_commit(echo.failure_report);
 }
 
-// A rank that says that it has committed a round knows that all ranks had ended their work.
+// A rank that has committed a round has received the done messages of all ranks. So this rank may commit it too.
 void Runner::learn_of_commit(const FailureReport& t) {
   if (!rounds_.waits() || t.round <= rounds_.round()) return;
   rounds_.agree(t.finite);
@@ -222,10 +227,11 @@ void Runner::learn_of_commit(const FailureReport& t) {
 
 // ---- The end of a round
 
-// On whatever thread ends the last job: a caller that had to be woken to say so would cost the round two more wakes.
+// Ends this rank's work for a closing round, on the thread that finishes the last job. Waking a caller to do it would
+// add two thread switches to every round.
 void Runner::end_work() {
   if (!rounds_.closes() || queue_.active() > 0 || !shutdown_.open()) return;
-  liveness_.begin();  // others may have been busy so far
+  liveness_.begin();  // other ranks may have computed until now
   if (member_.me == 0) reconfiguration_.decide(rounds_.ended() + 1);
   rounds_.end_work(instant());
   finish_round();
@@ -233,8 +239,9 @@ void Runner::end_work() {
   nudge();
 }
 
+// The round is agreed when every rank has ended it; it is committed if it was finite on all ranks.
 void Runner::finish_round() {
-  // This rank's farewell has to stay true: once it is sent, only another one's commit counts.
+  // This rank's farewell must stay true: after sending it, only another rank's commit can agree the round.
   if (!rounds_.waits() || shutdown_.told()) return;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
@@ -259,9 +266,9 @@ bool Runner::notes_pending() const {
   return false;
 }
 
-// Sends each peer the note that matters most, if its last one is done with: a decision, an announcement, the end of a
-// round, an answer, an ask, a piece of a proposal. An announcement comes after the end of the round before it. A
-// decision comes before the end of the round that it is about (reconfiguration.h).
+// Sends each peer its most important note, if the previous one is completed. The order is: a decision, an
+// announcement, a done message, an answer, an ask, a fragment of a proposal. An announcement follows the done message
+// of the previous round. A decision precedes the done message of the round to which it applies (reconfiguration.h).
 void Runner::send_notes(Hold& hold) {
   if (!std::exchange(notes_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A job is one bucket layout, over and over: its unit, and how far this round of it has come. Plain data, under the
-// runner's mutex; the unit's own memory belongs to whoever runs its steps.
+// A job is one bucket layout: its unit, and the progress of its current round. Plain data, under the runner's mutex.
+// The lane that runs a step uses the unit's memory without the mutex.
 #include <memory>
 #include <vector>
 
@@ -11,7 +11,7 @@
 
 namespace tithe::engine {
 
-// The trace's names for a job's events; the texts are the recorder's.
+// The names of a job's trace events. The recorder owns the texts.
 struct Labels {
   struct PartNames {
     std::string_view key, codec;
@@ -22,23 +22,23 @@ struct Labels {
 
 struct Job {
   enum class State : std::uint8_t { kIdle, kAwaitsCards, kRuns, kDone };
-  std::unique_ptr<Unit> unit;        // none where time alone is simulated
-  const Program* program = nullptr;  // the unit's
+  std::unique_ptr<Unit> unit;        // null in a simulation that has no values
+  const Program* program = nullptr;  // owned by the unit, or by the simulator
   Card card;
   State state = State::kIdle;
   std::uint32_t number = 0;
-  std::size_t order = 0;                // among the buckets under way: which came first
-  bool shown = false;                   // its card was handed over to be shown
-  bool agreed = false;                  // all ranks have shown the same card
-  int awaited = 0;                      // callers that wait for it
-  std::uint64_t untold = 0;             // the ticket of its round, whose end nobody was told yet; 0: none
-  Instant began;                        // the round
-  std::vector<int> waits;               // by step: steps that it still waits for
-  std::vector<std::int64_t> posted_ns;  // by step: in flight since; 0 otherwise
-  std::vector<std::int64_t> ready_ns;   // by step: all that it waits for has run since, while it is traced
+  std::size_t order = 0;                // rank of its start time among active buckets
+  bool shown = false;                   // its card was queued for sending
+  bool agreed = false;                  // all ranks have sent the same card
+  int awaited = 0;                      // waiting callers
+  std::uint64_t untold = 0;             // the ticket of its round until its end is reported; 0: none
+  Instant began;                        // start of the round
+  std::vector<int> waits;               // by step: unfinished steps that it waits for
+  std::vector<std::int64_t> posted_ns;  // by step: time at which the transport got it; 0: not in flight
+  std::vector<std::int64_t> ready_ns;   // by step: time at which it became ready, if traced
   std::size_t unfinished = 0;           // steps
-  std::vector<std::size_t> left;        // of them, by part
-  std::size_t over = 0;                 // so many parts, the first ones, have none left
+  std::vector<std::size_t> left;        // unfinished steps by part
+  std::size_t over = 0;                 // parts at the front that are finished
   std::size_t begun_parts = 0;
   Arena card_frame;
   std::size_t card_bytes = 0;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clocks of the ranks that this rank waits for detect lost ranks.
+// Detects lost ranks by clocks for the ranks that this rank waits for.
 //
-// Two clocks per peer that is awaited:
-//   silence    since anything expected was heard: bytes of frames as they arrive, cards and done messages that this
-//              rank waits for, answers to its own asks, and the news that the peer has received more of what this
-//              rank sent. After `timeout` the peer is silent. Bytes that nobody asked for stop no clock.
-//   standstill since anything was gained: the same without answers. A peer that answers is alive; after `patience`
-//              the one at the end of the chain of those that wait for each other is named.
-// A rank that waits for a quarter of the timeout asks every peer how it is; so that, when it fails, it knows whom it
-// hears. Bytes that are on the way while nothing moves for `timeout` are a link that is stuck, and nobody's fault.
-// Where others' bytes come in, a peer has twice the timeout for a word: all share this rank's link, and a queue there
-// may be as long as a timeout.
-// Time in which this rank did not look (it was frozen, or computed without a lane) counts against nobody.
+// Two clocks per awaited peer:
+//   silence    the time since an expected sign of life: bytes of frames, awaited cards and done messages, answers to
+//              this rank's asks, and reports that the peer has received more of this rank's bytes. After `timeout`
+//              the peer is silent. Unrequested bytes do not reset the clock.
+//   standstill the time since progress: the same signs except answers. A peer that answers is alive. After
+//   `patience`,
+//              the rank at the end of the chain of waiting ranks is named.
+// A rank that has waited for a quarter of the timeout asks every peer for its state. So if it fails, its report can
+// list the silent ranks. If bytes are in flight and nothing moves for `timeout`, the link is stuck, and
+// no rank is named. While bytes of other ranks arrive, a peer has twice the timeout to send a message: all peers
+// share this rank's link, and its queue may be as long as one timeout. The time in which this rank did not check its
+// clocks (frozen, or computing without lanes) counts against no peer.
 #include "engine/run/liveness.h"
 
 #include <fmt/format.h>
@@ -54,7 +55,7 @@ void Liveness::hear(Peer& peer, bool gained, Instant now) {
 }
 
 void Liveness::take(Peer& peer, const Report& report) {
-  // More of what was sent to it has arrived there: news that can come only so often.
+  // The peer has received more of this rank's bytes. This can happen only a bounded number of times.
   if (report.received > peer.report.received && report.received <= peer.sent) hear(peer, true);
   peer.report = report;
   if (report.waits_for < 0 || report.waits_for >= member_.world) peer.report.waits_for = Status::kNoPeer;
@@ -66,6 +67,8 @@ void Liveness::take(Peer& peer, const Report& report) {
     peer.on_the_way = now;
 }
 
+// Compares the transport's byte counts with the known ones. Additional bytes beyond control messages are frame bytes:
+// a sign of progress.
 void Liveness::count_bytes(Instant now) {
   for (Rank r = 0; r < member_.world; ++r) {
     if (r == member_.me) continue;
@@ -103,7 +106,8 @@ std::vector<Rank> Liveness::unheard() const {
   return out;
 }
 
-// The ranks that this rank waits for, and since when.
+// Computes the ranks that this rank waits for, and since when. The time of an awaited message counts before the time
+// of an outgoing one.
 void Liveness::await() {
   std::fill(awaited_.begin(), awaited_.end(), Awaited{});
   const auto add = [&](Rank r, Instant since, bool must_send, bool says) {
@@ -131,7 +135,7 @@ void Liveness::await() {
       if (r != member_.me && at(r).done < rounds_.ended()) add(r, rounds_.since(), true, true);
 }
 
-// This rank's report to a peer about itself.
+// This rank's report to a peer about its own state.
 Report Liveness::report_to(Rank peer, std::uint32_t number) {
   Report r{
       .number = number, .round = rounds_.uncommitted(), .received = at(peer).received, .sent = at(peer).sent};
@@ -140,7 +144,8 @@ Report Liveness::report_to(Rank peer, std::uint32_t number) {
   await();
   for (const bool must_send : {true, false}) {
     for (Rank k = 0; k < member_.world && r.waits_for == Status::kNoPeer; ++k) {
-      const Rank q = k == 0 ? peer : (k <= peer ? k - 1 : k);  // the one who is told comes first
+      // The receiver of the report is checked first.
+      const Rank q = k == 0 ? peer : (k <= peer ? k - 1 : k);
       const Awaited& a = awaited_[static_cast<std::size_t>(q)];
       if (must_send ? a.must_send : a.takes) r.waits_for = q;
     }
@@ -149,7 +154,7 @@ Report Liveness::report_to(Rank peer, std::uint32_t number) {
   return r;
 }
 
-// Time in which this rank did not look.
+// Shifts all clocks by the time in which this rank did not check them.
 void Liveness::forgive(Instant now) {
   const nanoseconds away = now - looked_;
   looked_ = now;
@@ -163,6 +168,7 @@ void Liveness::forgive(Instant now) {
   }
 }
 
+// Checks every awaited peer. If one has been awaited for a quarter of the timeout, marks all peers to be asked.
 std::optional<Trouble> Liveness::look() {
   const Instant now = transport_.now();
   const nanoseconds quarter = limits_.timeout / 4;
@@ -194,19 +200,20 @@ std::optional<Trouble> Liveness::look() {
 
 std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant now) const {
   const Peer& p = at(peer);
-  // Between two buckets of a round it leaves with all sent that it had begun. That may be on its way still; what it had
-  // not begun never comes.
+  // A peer that leaves between two buckets of a round has sent all frames that it had begun. These may still arrive;
+  // frames that it had not begun never will.
   if (p.leaves && (a.says || now - p.gained >= limits_.timeout / 4))
     return Trouble{Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer};
   if ((a.says || p.withdrew) && p.gone)
     return Trouble{lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer}};
-  // While bytes of others come in, its words may be queued behind them: this rank's own link is busy.
+  // While bytes of other ranks arrive, the peer's messages may be queued behind them on this rank's link.
   const nanoseconds limit = limits_.timeout * (now - arrived_ < limits_.timeout / 2 ? 2 : 1);
   if (const nanoseconds quiet = now - p.heard;
       quiet >= limit && p.unanswered && now - *p.unanswered >= limits_.timeout / 4)
     return Trouble{Finding::kSilent,
                    {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limit)), peer}};
-  // Nothing moves: not from it, not to it, and nothing else to this rank.
+  // A stuck link: the peer waits for this rank, its bytes are in flight, and no bytes arrive from it or from any
+  // rank.
   if (a.must_send && p.on_the_way && now - std::max({*p.on_the_way, p.gained, arrived_}) >= limits_.timeout &&
       p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
     const std::uint64_t came = p.received - p.received_before;
@@ -226,7 +233,8 @@ std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant no
   return std::nullopt;
 }
 
-// Ranks that answer and give nothing: the lowest that waits for nobody is the one that all wait for in the end.
+// All ranks answer and none makes progress: name the lowest rank that waits for no other rank, because the chains of
+// waiting ranks end there.
 Trouble Liveness::idle(nanoseconds waited) const {
   for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
     for (Rank r = 0; r < member_.world; ++r)

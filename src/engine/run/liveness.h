@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Liveness tracks the ranks that this rank waits for, and the time since each was last heard. It owns its own clocks,
-// and those in each Peer; it reads the queue and the rounds, and decides nothing but what it returns as trouble.
-// Under the runner's mutex; look() on the communication lane.
+// Liveness tracks the ranks that this rank waits for, and the time since each last sent anything. It owns the
+// clocks here and in each Peer, and reads the queue and the rounds. It has no effect except the trouble that it
+// returns. Under the runner's mutex; look() runs on the communication lane.
 #include <optional>
 
 #include "engine/run/bucket_order.h"
@@ -11,7 +11,7 @@
 
 namespace tithe::engine {
 
-// SessionOptions, as far as they concern the runner.
+// The part of SessionOptions that the runner uses.
 struct WaitLimits {
   std::chrono::nanoseconds timeout;
   std::chrono::nanoseconds patience;
@@ -23,26 +23,27 @@ class Liveness {
   Liveness(const Member& member, const WaitLimits& limits, std::vector<Peer>& peers, const Queue& queue,
            const Rounds& rounds, const BucketOrder& order, Transport& transport);
 
-  // True if this rank waits for anything of others.
+  // True if this rank waits for other ranks.
   bool needed() const { return queue_.active() > 0 || rounds_.waits(); }
-  void begin();  // to wait: whatever was not heard before counts against nobody
+  void begin();  // starts a wait: earlier silence does not count
+  // Restarts the peer's clocks. gained: the peer sent more than an answer.
   void hear(Peer& peer, bool gained) { hear(peer, gained, transport_.now()); }
   static void hear(Peer& peer, bool gained, Instant now);
-  void take(Peer& peer, const Report& report);  // from an ask or its answer
+  void take(Peer& peer, const Report& report);  // from an ask or an answer
   Report report_to(Rank peer, std::uint32_t number);
 
   Instant next_look() const { return next_look_; }
   void look_soon() { next_look_ = {}; }
-  // Checks all clocks. Sets Peer::ask_pending for peers that must be asked.
+  // Checks all clocks. Sets Peer::ask_pending for peers that must be asked. Returns a failure if there is one.
   std::optional<Trouble> look();
-  std::vector<Rank> unheard() const;  // whom this rank asked half a timeout ago and does not hear
+  std::vector<Rank> unheard() const;  // peers that have not answered for half a timeout
 
  private:
-  // The things that this rank waits for from another one, and since when.
+  // The messages that this rank awaits from another rank, and since when.
   struct Awaited {
-    bool must_send = false;  // it has to send something
-    bool says = false;       // and that on the control channel
-    bool takes = false;      // something is on its way to it
+    bool must_send = false;  // the peer must send a message
+    bool says = false;       // a control message is one of them
+    bool takes = false;      // a message of this rank to the peer is in flight
     Instant since = {};
   };
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
@@ -61,9 +62,9 @@ class Liveness {
   const BucketOrder& order_;
   Transport& transport_;
   std::vector<Awaited> awaited_;  // by rank; reused
-  Instant floor_ = {};            // no clock counts from before: this rank waited for nobody
+  Instant floor_ = {};            // clocks start here at the earliest
   Instant looked_ = {}, next_look_ = {};
-  Instant arrived_ = {};  // when bytes of steps last came, from anybody
+  Instant arrived_ = {};  // when frame bytes last arrived, from any rank
 };
 
 }  // namespace tithe::engine

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communication lane: hands what is ready to the transport, and takes what that completes.
+// The communication lane: posts ready messages to the transport, and handles completed operations.
 //
-// Threads: the communication lane alone (or the caller that waits, without lanes), under the runner's mutex, which is
-// let go of while the transport takes a batch of messages and while it polls.
-// Owners: the memory of a message is its unit's, lent to the transport until it completes the operation.
-// Failure: what the transport says of a step's message ends the session; what is in flight is cancelled by part().
+// Threads: only the communication lane (or the waiting caller, without lanes), under the runner's mutex, which is
+// unlocked while the transport accepts a batch of messages and while it polls.
+// Owners: a unit owns the memory of its messages, and lends it to the transport until the operation completes.
+// Failure: a failed message of a step ends the session; part() cancels the operations in flight.
 #include <algorithm>
 
 #include "engine/run/operations.h"
@@ -18,7 +18,8 @@ using std::chrono::nanoseconds;
 
 }  // namespace
 
-// A peer that is gone is found out by what is awaited from it.
+// Sends the job's card to all peers. A failed send is ignored: a lost peer is detected by the messages that are
+// awaited from it.
 std::size_t Runner::show_card(Job& job) {
   std::size_t shown = 0;
   const ByteView card(job.card_frame.get(), job.card_bytes);
@@ -28,7 +29,7 @@ std::size_t Runner::show_card(Job& job) {
   return shown;
 }
 
-// Hands what is ready to the transport, in order.
+// Posts ready messages to the transport, in order.
 void Runner::post(Hold& hold) {
   while (!queue_.cards().empty() && shutdown_.open()) {
     Job& job = *queue_.cards().pop();
@@ -53,6 +54,8 @@ SendWindow::Send Runner::paced(const Task& task) const {
           .bytes = job.unit->outgoing(step).size()};
 }
 
+// Posts up to kMostPosts messages with one unlock. Receives go to the transport directly. If there is a send window,
+// sends pass through it and leave in its order.
 void Runner::post_batch(Hold& hold) {
   const Instant now = instant();
   posted_.clear();
@@ -104,9 +107,10 @@ void Runner::post_batch(Hold& hold) {
   hand_over();
 }
 
-// One turn of the communication lane: posts, waits for the transport, takes what it completed.
+// One turn of the communication lane: posts messages, polls the transport, handles its completions, and checks the
+// liveness of peers.
 void Runner::turn(Hold& hold, nanoseconds wait) {
-  do {  // both let go of the lock: what came meanwhile woke nobody
+  do {  // these unlock, and no thread wakes this one meanwhile
     post(hold);
     build(hold);
     send_notes(hold);
@@ -118,7 +122,7 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   } else if (watching()) {
     wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
   }
-  // A caller that waits for this rank's word of a round to go out sleeps until it is woken.
+  // A caller that waits until this rank's done message is sent sleeps until it is woken.
   const bool telling = rounds_.agreed() && notes_pending() && instant() < told_by();
   if (telling) wait = std::min<nanoseconds>(wait, told_by() - instant());
   if (stop_) return;
@@ -140,9 +144,11 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   if (telling && now >= told_by()) tell_callers();
   if (!watching() || now < liveness_.next_look()) return;
   if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
-  notes_ = true;  // it may want to ask
+  notes_ = true;  // look() may have set ask_pending
 }
 
+// Handles a completed operation. If a peer's message fails, the peer is lost or has sent wrong bytes; a cancelled
+// receive means that the peer is shutting down.
 void Runner::complete(const Completion& done, Instant now) {
   queue_.at(in_ns(now));
   if ((done.op & kControlBit) != 0) return complete_control(done);
@@ -150,18 +156,18 @@ void Runner::complete(const Completion& done, Instant now) {
   const Step& step = task.what();
   const std::int64_t begin = std::exchange(task.job->posted_ns[static_cast<std::size_t>(task.step)], 0);
   if (!shutdown_.open()) return;
-  // This rank cancels nothing before it parts: its peer has withdrawn a message, and parts itself. Whom it blames comes
-  // on the control channel; until then this message is one that did not come.
+  // This rank cancels nothing before its own shutdown, so the peer has cancelled the message and is shutting down.
+  // Its farewell follows on the control channel; until then the message counts as missing.
   if (done.status.code() == Code::kCancelled) {
     task.job->posted_ns[static_cast<std::size_t>(task.step)] = begin;
     at(step.peer).withdrew = true;
-    return liveness_.look_soon();  // no operation would tell if it went without a word
+    return liveness_.look_soon();  // if the peer sends no farewell, no completion reports it
   }
   if (!done.status.ok()) {
     if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
       return fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
     const bool too_long = done.status.code() == Code::kTooSmall;
-    // Where strangers may send, a frame that is too long to be looked at may be anybody's.
+    // If strangers can send, the sender of a frame that is too long to be checked is unknown.
     const Rank sender = too_long && member_.strangers ? Status::kNoPeer : step.peer;
     return fail(
         {Finding::kAccused, {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender}});

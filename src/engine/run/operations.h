@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How the runner names what it hands to the transport.
+// The operation ids that the runner gives to the transport.
 #include "engine/run/job.h"
 
 namespace tithe::engine {
 
 inline constexpr Channel kControlChannel = 0;
 
-// Operations: control ones have the top bit set.
+// Control operations have the top bit set. kNote is a message from a peer's outbox (Peer::out).
 inline constexpr OpId kControlBit = OpId{1} << 63;
-enum ControlOp : OpId {
-  kControlRecv = 0,
-  kControlSend = 1,
-  kFarewellOp = 2,
-  kNote = 3
-};  // kNote: from a peer's outbox
+enum ControlOp : OpId { kControlRecv = 0, kControlSend = 1, kFarewellOp = 2, kNote = 3 };
 inline OpId control_op(ControlOp op, Rank peer) {
   return kControlBit | static_cast<OpId>(op) << 32 | static_cast<OpId>(peer);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runner's work for choices that are proposed (reconfiguration.h), and for ranks whose programs are late.
+// The runner's part in changes of the plan (reconfiguration.h), and the start of the straggler proxy.
 //
-// Threads: propose() and proposed() on a caller's; take_proposal() and build() on the communication lane (or the caller
-// that waits, without lanes); the session's part of it on the thread of `background_`, which holds no lock meanwhile.
-// Failure: a builder's answer is this rank's; what a peer may not say names it.
+// Threads: propose() and proposed() on a caller's thread; take_proposal() and build() on the communication lane (or
+// the waiting caller, without lanes); the session's build and discard on the thread of `background_`, without a lock.
+// Failure: the answer of the builder is this rank's answer. A message that breaks the protocol is blamed on its
+// sender.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,6 +60,8 @@ void Runner::build_now(const Reconfiguration::Work& work) {
 
 // ---- Programs that are late
 
+// The proxy is due if enough other ranks have begun a round that this rank has not. With t0 the end of this rank's
+// last round and t1 the time at which enough others had begun, it is due at t1 + max(share * (t1 - t0), kLeastLate).
 std::optional<Instant> Runner::proxy_due_at() {
   if (!proxy_trigger_.on() || !shutdown_.open() || rounds_.begun() > rounds_.ended() ||
       due_ > rounds_.ended())
@@ -88,7 +91,7 @@ void Runner::take_proposal(Rank peer, Control& control) {
                        ? reconfiguration_.take(peer, control.answer)
                        : reconfiguration_.take(peer, control.decision, at(peer).done);
   if (!s.ok()) return fail({Finding::kAccused, s});
-  notes_ = true;  // what is decided, or the next piece
+  notes_ = true;  // there may be a decision or a fragment to send
 }
 
 }  // namespace tithe::engine

@@ -68,7 +68,7 @@ void Queue::run(Job& job) {
   begin_parts(job);
 }
 
-// All whose turn it is (Program, "Window").
+// Begins all parts that the window allows (program.h, "Window").
 void Queue::begin_parts(Job& job) {
   const std::vector<PartLayout>& parts = job.program->parts;
   while (job.over < parts.size() && job.left[job.over] == 0) ++job.over;
@@ -79,7 +79,8 @@ void Queue::begin_parts(Job& job) {
   }
 }
 
-// Steps that a batch makes ready wait until all of it has run, so a batch is short: some ten microseconds of any codec.
+// A step that becomes ready in a batch waits for the whole batch, so the weight of a batch is limited to about ten
+// microseconds of any codec.
 std::size_t Queue::take(std::span<Task> out, int lanes) {
   constexpr std::size_t kBatchWeight = 8192;
   const std::size_t share =
@@ -109,7 +110,8 @@ void Queue::enqueue(const Task& task) {
   }
 }
 
-// Receives, or all others, that follow a send; all that follows another step.
+// Releases the steps after `task`. After a send, releases only receives or only other steps; after any other step,
+// releases all.
 void Queue::release_next(const Task& task, bool receives) {
   const bool sent = task.what().kind == StepKind::kSend;
   const Program& p = *task.job->program;
@@ -121,6 +123,7 @@ void Queue::release_next(const Task& task, bool receives) {
   }
 }
 
+// For a send, posted() has already released all following steps except receives.
 bool Queue::finished(const Task& task) {
   release_next(task, true);
   const auto part = static_cast<std::size_t>(task.what().part);

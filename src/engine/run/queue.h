@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The queue knows what there is to do: the jobs of a session, which of their steps may run, and which of their messages
-// may be handed to the transport. No threads, no clock, no transport: the runner asks it, under its mutex.
+// The queue holds the jobs of a session, the steps that may run, and the messages that may be sent. It has no
+// threads, no clock and no transport: the runner calls it under its mutex.
 //
-//   free      a step is ready as soon as its part has begun and the steps that it waits for have run; jobs do not wait
-//             for each other
-//   ordered   sends to one peer on one channel are ready in the order of the graph (each waits for the one before)
-//   first     ready.h says which step is taken first, not the order in which they became ready
-//   several   steps that weigh little are taken several at a time: the lock is taken once for all of them
-//   steady    once a job is added its rounds allocate nothing
+//   free      a step is ready when its part has begun and the steps that it waits for have run; jobs do not wait for
+//             each other
+//   ordered   sends to one peer on one channel become ready in the order of the graph: each waits for the one
+//             before
+//   first     ready.h orders the ready steps, whichever became ready first
+//   several   light steps are taken several at a time, under one lock acquisition
+//   steady    after add(), the rounds of a job allocate nothing
 #include <span>
 #include <vector>
 
@@ -21,47 +22,47 @@ class Queue {
   static constexpr std::size_t kLight = 16384;  // values
 
  public:
-  // A layout that is new to this rank, with the number that is next; its card is not written yet.
+  // Adds a new layout under the next number; its card is not written yet.
   Job& add(std::unique_ptr<Unit> unit, Card card);
-  // Steps that nobody runs: a simulator asks what would be next. `program` outlives the queue.
+  // Adds a program whose steps are not executed, for a simulator. `program` must outlive the queue.
   Job& add(const Program& program);
-  // By number; those of layouts that are gone are idle.
+  // By number. A removed layout leaves an idle job.
   std::span<const std::unique_ptr<Job>> jobs() const { return jobs_; }
   Job& job(std::size_t number) const { return *jobs_[number]; }
 
-  // Its card is to be shown.
+  // Queues the job's card for sending.
   void show(Job& job);
 
-  // A layout that is gone: no round of it is open, and none will begin. Its number stays taken; the unit is the
-  // caller's to destroy.
+  // Removes a layout. No round of it may be open, and none may begin. Its number is not reused. The caller destroys
+  // the unit.
   std::unique_ptr<Unit> forget(Job& job);
 
-  // Steps that become ready from now on are ready since then.
+  // Sets the ready time of steps that become ready from now on.
   void at(std::int64_t now_ns) { now_ns_ = now_ns; }
 
-  // A round of a job: all its steps are to come. It waits for cards, or for run() at once.
+  // Begins a round of a job: all steps are pending until run(). If its cards are not agreed, queues its card.
   void begin(Job& job, Instant now);
-  // Its first steps are ready.
+  // Makes the job's first steps ready.
   void run(Job& job);
-  // A send is with the transport: what follows it waited for that alone, but for receives, which have its memory.
+  // The transport has accepted a send. Releases the steps after it, except receives, which reuse its memory.
   void posted(const Task& task) { release_next(task, false); }
-  // A step has run, or its message has come or gone. True: it was the job's last one.
+  // A step has run, or its message has been sent or received. Returns true if it was the job's last step.
   bool finished(const Task& task);
 
-  // Takes the steps of computing that are next: one, or several that together weigh little, but no more than one lane's
-  // share of what is there. Returns how many of `out` were filled.
+  // Takes the next compute steps: one, or several light ones, but at most one lane's share of the ready steps.
+  // Returns the number of steps stored in `out`.
   std::size_t take(std::span<Task> out, int lanes);
   Ready& post() { return post_; }         // sends and receives
-  Fifo<Job*>& cards() { return cards_; }  // jobs whose card is to be shown
+  Fifo<Job*>& cards() { return cards_; }  // jobs whose card must be sent
   bool has_mail() const { return !post_.empty() || !cards_.empty(); }
-  // There are steps of computing that could run now, and together they weigh so little that the communication lane
-  // runs them itself: that takes less than to wake another thread and to be woken by it.
+  // True if there are ready compute steps that are light in total. The communication lane then runs them itself,
+  // which takes less time than waking another thread twice.
   bool light() const { return compute_.size() > 0 && weight_ <= kLight; }
-  // Steps of computing that came since it was asked.
+  // The number of compute steps that became ready since the last call.
   std::size_t take_fresh() { return std::exchange(fresh_, 0); }
 
   int active() const { return active_; }  // jobs that are neither idle nor done
-  void drop();                            // nothing that has not begun will
+  void drop();                            // discards all steps that have not begun
 
  private:
   void begin_parts(Job& job);
@@ -74,7 +75,7 @@ class Queue {
   Fifo<Job*> cards_;
   std::size_t fresh_ = 0;
   std::size_t weight_ = 0;
-  std::size_t begun_ = 0;  // since no job was active
+  std::size_t begun_ = 0;  // jobs begun since no job was active
   int active_ = 0;
   std::int64_t now_ns_ = 0;
 };

@@ -7,6 +7,8 @@
 
 namespace tithe::engine {
 
+// The levels of all jobs are merged into one sorted list of urgencies. If a new job's levels are all in the list,
+// only the job itself gets numbers; otherwise all jobs are renumbered.
 void Ready::add(const Job& job) {
   JobReady mine;
   for (const Level& level : job.program->*levels_of_) {
@@ -31,7 +33,8 @@ void Ready::number(JobReady& own) const {
   }
 }
 
-// Jobs under way keep what they have ready. Twice the room each time, so that many jobs cost as much each as few do.
+// Rebuilds the merged list of levels. Jobs in progress keep their ready steps. The capacity doubles, so the cost per
+// job is constant.
 void Ready::renumber() {
   front_ = {};
   if (own_.size() > at_.size()) at_.resize(2 * own_.size());
@@ -58,6 +61,8 @@ void Ready::forget(const Job& job) { own_[job.number] = {}; }
 
 void Ready::begin(Job& job) { at_[job.order] = &job; }
 
+// Keeps front_ unless the new step precedes it: front_ is valid while its set of steps is not empty and no earlier
+// set becomes non-empty.
 void Ready::push(const Task& task) {
   const Step& step = task.what();
   JobReady& own = own_[task.job->number];

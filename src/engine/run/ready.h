@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The steps that may run now, of all jobs, in the order in which they are to.
+// The ready steps of all jobs, in the order in which they should run.
 //
-//   first     higher priority first; of equals, steps that lead to a send before those that do not; of these, buckets
-//             in the order in which they came, and the steps of each in that of its program: part by part. When a step
-//             became ready plays no part
-//   cheap     a step in and out costs the same, however many are ready
-//   steady    allocates in add() alone
+//   first     higher priority first; then steps that lead to a send; then buckets in the order of their start, and
+//             the steps of a bucket in the order of its program, part by part. The time at which a step became ready
+//             does not matter
+//   cheap     inserting or removing a step takes constant time
+//   steady    only add() allocates
 //
-// Why sends come before parts: another rank waits for what a send brings, and nobody for what a store leaves behind. So
-// the wire is never idle while something could be sent, and stores fill the time in which this rank would wait. Where
-// computing takes longer than sending, all of it is to be done anyway, and what is left for the end waits for no one.
+// Steps that lead to a send precede the stores of earlier parts, because another rank waits for the send and no rank
+// waits for a store. So the link is not idle while a frame could be sent, and stores fill the time in which this rank
+// would wait. If computing takes longer than sending, the total is the same in any order, and the steps at the end
+// delay no other rank.
 #include <span>
 #include <vector>
 
@@ -27,12 +28,12 @@ struct Task {
 
 class Ready {
  public:
-  // levels: which of a program's steps come in here.
+  // levels: selects the steps of a program that this container holds.
   explicit Ready(std::vector<Level> Program::*levels) : levels_of_(levels) {}
 
-  void add(const Job& job);     // the next number
-  void forget(const Job& job);  // nothing of it is ready
-  void begin(Job& job);         // its order among the buckets that are under way is set
+  void add(const Job& job);     // in the order of job numbers
+  void forget(const Job& job);  // none of its steps may be ready
+  void begin(Job& job);         // registers job.order for the new round
 
   void push(const Task& task);
   Task first();
@@ -47,13 +48,13 @@ class Ready {
   void clear();
 
  private:
-  struct JobReady {  // of one job, by its levels
+  struct JobReady {  // of one job; vectors are indexed by the job's own levels unless noted
     std::vector<std::int64_t> urgency;
-    std::vector<std::size_t> level;  // among those of all jobs
-    std::vector<NumberSet> steps;    // by place
-    std::vector<std::size_t> own;    // by level of all jobs: the own one
+    std::vector<std::size_t> level;  // the index among all jobs' levels
+    std::vector<NumberSet> steps;    // ready steps, by place
+    std::vector<std::size_t> own;    // by level of all jobs: the job's own level
   };
-  // Where the first step is, as long as that is known: to find it is to look into memory that is far apart.
+  // A cache of the first step's location: a search touches distant memory.
   struct Front {
     Job* job = nullptr;
     std::size_t level = 0;
@@ -66,11 +67,11 @@ class Ready {
   void renumber();
 
   std::vector<JobReady> own_;          // by job
-  std::vector<Job*> at_;               // by order; there is room for so many jobs
+  std::vector<Job*> at_;               // job by Job::order; its size is the capacity
   std::vector<std::int64_t> urgency_;  // by level of all jobs
   std::vector<NumberSet>
-      jobs_;          // by level of all jobs, the most urgent first: the orders of those that have a step
-  NumberSet levels_;  // that have a job
+      jobs_;          // by level of all jobs, the most urgent first: the orders of jobs with a ready step
+  NumberSet levels_;  // levels with a ready step
   std::size_t count_ = 0;
   Front front_;
 };

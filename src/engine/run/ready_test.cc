@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order ready steps run: the promises of ready.h.
+// The order in which ready steps run: the promises of ready.h.
 #include "engine/run/ready.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using tithe::testing::Ranks;
 
-// Buckets of one tensor each, by a queue of its own; the transport is whoever asks.
+// Buckets of one tensor each in a queue; the test itself replaces the transport.
 class Jobs {
  public:
   explicit Jobs(std::string_view rules = "{}", std::string_view strategy = "server", int world = 3,
@@ -43,7 +43,7 @@ class Jobs {
     Task task;
     return queue.take({&task, 1}, 1) == 1 ? task : Task{};
   }
-  // Runs everything that is ready, as a single lane would; messages come when nothing else can run.
+  // Runs all ready steps as a single lane would. Messages complete when no other step can run.
   std::vector<Task> run() {
     std::vector<Task> ran;
     while (true) {
@@ -72,7 +72,7 @@ TEST(Ready, first) {
   EXPECT_EQ(jobs.take().job, &early);
   jobs.begin(late);
   const std::vector<Task> ran = jobs.run();
-  ASSERT_EQ(ran.front().job, &late) << "of higher priority";
+  ASSERT_EQ(ran.front().job, &late) << "the bucket of higher priority runs first";
   std::size_t turn = 0, stores_before_sends = 0;
   for (std::size_t k = 1; k < ran.size(); ++k) {
     const auto mail = [](const Task& t) {
@@ -84,11 +84,11 @@ TEST(Ready, first) {
     if (ran[k - 1].what().kind == StepKind::kStore && ran[k].what().kind == StepKind::kEncode)
       ++stores_before_sends;
   }
-  EXPECT_EQ(turn, 0U) << "what is less urgent ran first";
-  EXPECT_EQ(stores_before_sends, 0U) << "an encode that others wait for stood behind a store";
+  EXPECT_EQ(turn, 0U) << "a less urgent step ran first";
+  EXPECT_EQ(stores_before_sends, 0U) << "an encode ran after a store of the same bucket";
 }
 
-// Buckets of equal priority: in the order in which they came, part by part; a second round has an order of its own.
+// Buckets of equal priority run in the order of their start, part by part. Each round has its own order.
 TEST(Ready, BucketsInTheirOrder) {
   Jobs jobs;
   Job* a = &jobs.add("a", 3000);
@@ -116,7 +116,7 @@ TEST(Ready, BucketsInTheirOrder) {
   }
 }
 
-// A layout that is new while others run, with a priority between theirs.
+// A new layout is added while others run; its priority is between theirs.
 TEST(Ready, ALayoutComesWhileOthersRun) {
   Jobs jobs(R"({"a": {"priority": 4}, "b": {"priority": -3}, "c": {"priority": 2}})");
   Job& a = jobs.add("a", 2000);
@@ -141,7 +141,7 @@ TEST(Ready, ClearLeavesNothing) {
   EXPECT_TRUE(jobs.queue.post().empty());
 }
 
-// Where users see it: without lanes nothing runs before wait(), so what runs first is not a matter of time.
+// The same in a session. Without lanes no step runs before wait(), so the first step does not depend on timing.
 TEST(Ready, ALateBucketOfHighPriorityOvertakes) {
   Ranks ranks(open_loop(2), {.codec = "fp8",
                              .strategy = "server",
@@ -169,7 +169,7 @@ TEST(Ready, ALateBucketOfHighPriorityOvertakes) {
   });
 }
 
-// With default options a large tensor's first frame leaves before the last of it is encoded.
+// With default options the first frame of a large tensor leaves before its last chunk is encoded.
 TEST(Pipeline, GatherSendsItsFirstByteBeforeAllIsEncoded) {
   Ranks ranks(open_loop(2), {.codec = "fp8", .strategy = "gather", .lanes = 0});
   ranks.each([&](Rank r) {
@@ -192,7 +192,8 @@ TEST(Pipeline, GatherSendsItsFirstByteBeforeAllIsEncoded) {
   });
 }
 
-// A part whose messages are there goes on, while another one's are on their way: the ring's re-encode is not held up.
+// A part whose messages have arrived continues while another part's messages are missing: the ring's re-encode is not
+// delayed.
 TEST(Pipeline, ReEncodingOfOnePartOverlapsTheReceiveOfAnother) {
   Jobs jobs("{}", "ring");
   Job& job = jobs.add("t", 2000);
@@ -205,7 +206,7 @@ TEST(Pipeline, ReEncodingOfOnePartOverlapsTheReceiveOfAnother) {
       task = jobs.queue.post().pop();
       const Step& step = task.what();
       if (step.kind == StepKind::kRecv && step.part == 1) {
-        ++receives;  // posted, and nothing comes
+        ++receives;  // posted, but no message arrives
         continue;
       }
       if (step.kind == StepKind::kSend) jobs.queue.posted(task);
@@ -213,15 +214,15 @@ TEST(Pipeline, ReEncodingOfOnePartOverlapsTheReceiveOfAnother) {
     if (task.what().kind == StepKind::kEncode && task.what().part == 0) ++encodes;
     jobs.queue.finished(task);
   }
-  EXPECT_EQ(receives, 4U) << "of the other part";
-  EXPECT_EQ(encodes, 3U) << "the own chunk, and two that others' values were merged into";
-  EXPECT_EQ(job.left[0], 0U) << "the first part is over";
+  EXPECT_EQ(receives, 4U) << "receives of the other part";
+  EXPECT_EQ(encodes, 3U) << "the rank's own chunk, and two chunks with merged values of other ranks";
+  EXPECT_EQ(job.left[0], 0U) << "the first part has no steps left";
   EXPECT_GT(job.left[1], 0U);
 }
 
-// Parts begin in the plan's order, as many as the window has room for; the last one is over like the first.
+// Parts begin in the plan's order, up to the window. The last part completes like the first.
 TEST(Pipeline, PartsBeginAsTheWindowAllows) {
-  // Larger than the window of 8 MiB on one host, which takes three then.
+  // A part is larger than the 8 MiB window of a single host; such a window holds three parts.
   constexpr std::size_t kPart = 4'000'000;
   Jobs jobs("{}", "server", 3, kPart);
   Job& job = jobs.add("t", 10 * kPart);
@@ -241,7 +242,7 @@ TEST(Pipeline, PartsBeginAsTheWindowAllows) {
   }
   EXPECT_EQ(most, 3U);
   EXPECT_EQ(last, 9);
-  EXPECT_EQ(jobs.queue.active(), 0) << "nothing is left behind";
+  EXPECT_EQ(jobs.queue.active(), 0) << "no step is left";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace tithe::engine {
 namespace {
 
 constexpr std::size_t kRingEvents = 65'536;
-constexpr std::size_t kKeptEvents = 262'144;  // of a lane
+constexpr std::size_t kKeptEvents = 262'144;  // per lane
 
 std::string_view op_name(StepKind kind) {
   switch (kind) {
@@ -31,7 +31,7 @@ std::string_view op_name(StepKind kind) {
   return "";
 }
 
-// A lane is the only one that writes its own sums.
+// Only the lane itself writes its sums, so no atomic addition is needed.
 void add(std::atomic<std::uint64_t>& sum, std::uint64_t more) {
   sum.store(sum.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
 }
@@ -60,7 +60,7 @@ SessionStats Recorder::total() const {
   return all;
 }
 
-// ---- What is kept
+// ---- Reading
 
 void Recorder::trace(bool on) {
   for (const auto& lane : lanes_) {
@@ -87,7 +87,8 @@ std::vector<TraceEvent> Recorder::take_trace() {
 }
 
 void Recorder::keep() {
-  for (const auto& lane : lanes_) lane->first.reserve(kKeptEvents);  // memory that is touched as it fills
+  // The system maps the pages as they fill.
+  for (const auto& lane : lanes_) lane->first.reserve(kKeptEvents);
   kept_on_ = true;
 }
 
@@ -102,7 +103,7 @@ Recorder::Recording Recorder::kept() const {
   return out;
 }
 
-// ---- What is written
+// ---- Writing
 
 std::string_view Recorder::name(std::string_view text) {
   const std::lock_guard lock(names_mutex_);
@@ -115,7 +116,7 @@ Labels Recorder::labels(const Unit& unit) {
   const std::span<const TensorLayout> tensors = unit.tensors();
   for (const TensorLayout& t : tensors) labels.bytes += t.n * bytes_of(t.dtype);
   for (const Part& part : unit.plan().parts) {
-    // The last tensor that begins where the part does, or before: those before it that begin there are empty.
+    // The last tensor that begins at or before the part's first value: earlier tensors that begin there are empty.
     const auto after = std::upper_bound(tensors.begin(), tensors.end(), part.first,
                                         [](std::size_t at, const TensorLayout& t) { return at < t.first; });
     const std::string_view key = after == tensors.begin() ? std::string_view() : std::prev(after)->key;
@@ -124,6 +125,7 @@ Labels Recorder::labels(const Unit& unit) {
   return labels;
 }
 
+// Once one lane's recording is full, no lane records further events: so a round whose commit is kept is complete.
 void Recorder::write(Lane& lane, const TraceEvent& event) {
   const std::lock_guard lock(lane.mutex);
   if (kept_on_.load(std::memory_order_relaxed)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The events that a session's trace tells, and those that it keeps.
+// The events in a session's trace, and the events that a recording keeps.
 #include "engine/run/recorder.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 using testing::Ranks;
 using testing::text;
 
-// One round of these tensors, all in one bucket, committed.
+// Runs one round of these tensors in one bucket, and commits it.
 void round_of(Session& session, const std::vector<std::string>& keys,
               std::vector<std::vector<float>>& values) {
   std::vector<Tensor> bucket;
@@ -42,7 +42,7 @@ TEST(Recorder, TraceShowsEveryStepOfARound) {
       EXPECT_TRUE(ranks[r].tracing());
       round_of(ranks[r]);
       std::map<std::string_view, int> count;
-      std::int64_t last = 0;  // lanes write for themselves; who reads sorts
+      std::int64_t last = 0;  // lanes record separately; the reader sorts
       for (const TraceEvent& e : ranks[r].take_trace()) {
         ++count[e.op];
         EXPECT_GE(e.end_ns, last);
@@ -67,7 +67,7 @@ TEST(Recorder, TraceShowsEveryStepOfARound) {
       EXPECT_EQ(count["merge"], 1);
       EXPECT_EQ(count["store"], 2);
       EXPECT_EQ(count["bucket"], 1);
-      EXPECT_EQ(count["wait"], 2) << "the caller's, and that of commit()";
+      EXPECT_EQ(count["wait"], 2) << "the caller's wait, and the wait in commit()";
       EXPECT_EQ(count["commit"], 1);
       EXPECT_TRUE(ranks[r].take_trace().empty());
       const SessionStats s = ranks[r].stats();
@@ -81,7 +81,7 @@ TEST(Recorder, TraceShowsEveryStepOfARound) {
   }
 }
 
-// commit() waits for the buckets that nobody has waited for: whatever lane ends the last one ends this rank's work.
+// commit() waits for buckets without a waiting caller: the lane that finishes the last bucket ends this rank's work.
 TEST(Recorder, ACommitWaitsForAllItsBucketsInOne) {
   for (const int lanes : {0, 2}) {
     Ranks ranks(open_loop(3),
@@ -112,7 +112,7 @@ TEST(Recorder, ACommitWaitsForAllItsBucketsInOne) {
   }
 }
 
-// A step is ready when the last of those that it waits for has run, so never before one of its own part has begun.
+// A step is ready when all steps that it waits for have run, so not before the bucket's hand-over.
 TEST(Recorder, AStepIsReadyOnceWhatItWaitsForHasRun) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .strategy = "server", .min_values = 0, .part_values = 2000});
   ranks.each([&](Rank r) {
@@ -169,12 +169,12 @@ TEST(Recorder, CallersMarkWhatTheyDo) {
   session.mark(std::string("back") + "ward", 10, 20);
   int marks = 0;
   for (const TraceEvent& e : session.take_trace()) {
-    EXPECT_NE(e.op, "before") << "nothing was traced then";
+    EXPECT_NE(e.op, "before") << "tracing was off";
     if (e.op != "backward") continue;
     ++marks;
     EXPECT_EQ(e.begin_ns, 10);
     EXPECT_EQ(e.end_ns, 20);
-    EXPECT_EQ(e.round, 1U) << "that which is open, or the next";
+    EXPECT_EQ(e.round, 1U) << "the open round, or the next one";
   }
   EXPECT_EQ(marks, 1);
 }
@@ -195,7 +195,7 @@ TEST(Recorder, KeepsTheLastEventsAndCountsTheOthers) {
   EXPECT_EQ(events.front().end_ns, 100);
   EXPECT_EQ(events.back().end_ns, static_cast<std::int64_t>(kMost) + 99);
   recorder.call(op, 0, 7, 7);
-  EXPECT_EQ(recorder.take_trace().size(), 1U) << "it goes on";
+  EXPECT_EQ(recorder.take_trace().size(), 1U) << "tracing continues after take_trace()";
   recorder.trace(false);
   recorder.call(op, 0, 8, 8);
   EXPECT_TRUE(recorder.take_trace().empty());
@@ -210,7 +210,7 @@ TEST(Recorder, OfAFileKeepsTheFirstEventsAndCountsTheOthers) {
     const auto at = static_cast<std::int64_t>(i);
     recorder.call(op, 0, at, at);
   }
-  EXPECT_TRUE(recorder.take_trace().empty()) << "whoever takes events takes none of the file's";
+  EXPECT_TRUE(recorder.take_trace().empty()) << "take_trace() does not return the recording for a file";
   const engine::Recorder::Recording kept = recorder.kept();
   ASSERT_EQ(kept.events.size(), kMost);
   EXPECT_EQ(kept.lost, 100U);

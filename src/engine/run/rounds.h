@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where this rank stands between rounds. A round is open from its first bucket until its commit; it closes when no
-// further bucket comes, so this rank's work for it ends with the last of its buckets; it is agreed once all ranks have
-// ended theirs, or one has committed it, which says the same. Plain data, under the runner's mutex.
+// The state of this rank's rounds. A round is open from its first bucket until its commit. It closes when the caller
+// ends it, so no further bucket begins; this rank's work for the round ends with the last of its buckets. The round
+// is agreed when every rank has ended its work for it, or when any rank has committed it, because a commit implies
+// the same.
+// Plain data, under the runner's mutex.
 #include "engine/peers/peer.h"
 
 namespace tithe::engine {
@@ -19,7 +21,7 @@ class Rounds {
     closes_ = true;
     agreed_ = false;
   }
-  void meet_nonfinite() { finite_ = false; }  // in the open round, on this rank
+  void meet_nonfinite() { finite_ = false; }  // this rank's open round contains a value that is not finite
   void end_work(Instant now) {
     ended_finite_ = finite_;
     closes_ = false;
@@ -32,21 +34,21 @@ class Rounds {
     agreed_finite_ = finite;
     open_ = false;
   }
-  void stop_waiting() { closes_ = agreeing_ = false; }  // whether it was agreed or failed
+  void stop_waiting() { closes_ = agreeing_ = false; }  // the round is agreed, or the session has failed
   void commit() { open_ = false; }
-  void take_back() { began_ = false; }  // it begins once more
+  void take_back() { began_ = false; }  // undo(): the same round begins again
 
-  std::uint32_t round() const { return round_; }  // the last one that began
-  // The first that this rank has not committed.
+  std::uint32_t round() const { return round_; }  // of the last round that began
+  // The first round that this rank has not committed.
   std::uint32_t uncommitted() const { return open_ || !began_ ? round_ : round_ + 1; }
-  bool closes() const { return closes_; }  // its work is over when all its buckets are
+  bool closes() const { return closes_; }  // the work ends when all buckets are done
   bool agreed() const { return agreed_; }
-  bool agreed_finite() const { return agreed_finite_; }  // on all ranks, the round that was agreed last
-  bool ended_finite() const { return ended_finite_; }    // on this rank, the round that it ended last
-  bool waits() const { return agreeing_ && !agreed_; }   // for others to end theirs
-  Instant since() const { return since_; }               // and since when
+  bool agreed_finite() const { return agreed_finite_; }  // on all ranks, for the last agreed round
+  bool ended_finite() const { return ended_finite_; }    // on this rank, for the last round that it ended
+  bool waits() const { return agreeing_ && !agreed_; }   // for other ranks to end their work
+  Instant since() const { return since_; }               // the start of that wait
   std::uint64_t ended() const { return ended_; }         // rounds whose work this rank has ended
-  std::uint64_t begun() const { return begun_; }         // and that it has begun
+  std::uint64_t begun() const { return begun_; }         // rounds that this rank has begun
 
  private:
   std::uint32_t round_ = 0;

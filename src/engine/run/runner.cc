@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs, the end of a session, and its numbers. threads.cc has the threads that run them.
+// Jobs, failures and statistics. threads.cc has the threads that run the jobs.
 #include "engine/run/runner.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace tithe::engine {
 namespace {
 
-constexpr std::size_t kMostSteps = 32;  // that a lane takes at a time
+// The number of steps that a lane takes at a time.
+constexpr std::size_t kMostSteps = 32;
 
 }  // namespace
 
@@ -33,7 +34,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       proxy_trigger_(std::move(proxy_trigger)) {
   transport_->window(pacing.window);
   free_since_ = instant();
-  posted_.reserve(kMostPosts);  // how many are ready at once depends on what else the machine does
+  posted_.reserve(kMostPosts);  // so that a batch allocates nothing
   for (Peer& p : peers_) {
     p.out = make_arena(kControlBytes);
     p.in = make_arena(kControlBytes);
@@ -43,7 +44,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
   try {
     threads_.emplace_back([this] { communicate(); });
     for (int lane = 0; lane < lanes_; ++lane) threads_.emplace_back([this, lane] { compute(lane); });
-  } catch (...) {  // no memory for it, or no further thread
+  } catch (...) {  // out of memory, or the system refuses a thread
     stop();
     throw;
   }
@@ -105,6 +106,9 @@ std::unique_ptr<Unit> Runner::forget(Job& job) {
   return unit;
 }
 
+// Begins a round of a job. The entry of the bucket order is sent in the layout's card if the card has not been sent
+// yet, otherwise as an announcement if it was not predicted. A peer that has announced its departure cannot complete
+// the round, so the session fails now and not at the first missing message.
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket) {
   const Hold hold(*this);
   if (!shutdown_.open()) return shutdown_.verdict();
@@ -121,7 +125,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   }
   job.untold = ticket;
   rounds_.begin(round);
-  for (Rank r = 0; r < member_.world; ++r)  // it ends this session now, and not when something is missed
+  for (Rank r = 0; r < member_.world; ++r)
     if (at(r).leaves) {
       fail({Finding::kLeft, {Code::kPeerLost, shutdown_.report_of(r)->what, r}, r});
       return {};
@@ -136,12 +140,12 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   hand_over_entry(entry, in_card);
   if (shutdown_.open()) release(job);
   hand_over();
-  nudge();  // whatever is to be done, there is somebody to listen for now
+  nudge();  // peers may need this rank's answers from now on
   return {};
 }
 
-// Cards come in the order of their numbers from every rank, so they are compared in that order, whenever a layout's
-// first round begins.
+// Compares the cards of all ranks, layout by layout. Every rank sends cards in the order of their numbers, so the
+// front of each queue belongs to layout `matched_`. Agreed cards leave the queues.
 void Runner::match_cards() {
   for (; matched_ < queue_.jobs().size(); ++matched_) {
     Job& job = queue_.job(matched_);
@@ -171,12 +175,13 @@ void Runner::hand_over_entry(const Announcement& entry, bool in_card) {
   nudge();
 }
 
-// Lets a job run once the cards of all ranks for its layout are there and equal, and nothing holds the round.
+// Starts a job if the cards of all ranks for its layout are equal and the bucket order does not hold the round. Fails
+// if the card cannot arrive because the peer is gone.
 void Runner::release(Job& job) {
   if (job.state != Job::State::kAwaitsCards) return;
   for (Rank r = 0; r < member_.world && !job.agreed; ++r) {
     const Peer& p = at(r);
-    if (r != member_.me && p.gone && p.first_card + p.cards.size() <= job.number)  // nor will it come
+    if (r != member_.me && p.gone && p.first_card + p.cards.size() <= job.number)
       return fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
   }
   if (!job.agreed || order_.holds()) return;
@@ -197,7 +202,8 @@ void Runner::done(Job& job) {
   end_work();
 }
 
-// runs_on: who calls takes steps next, so it needs nobody for those that weigh little.
+// Wakes threads for the steps that became ready. runs_on: the calling thread takes steps next, so light steps need no
+// other thread.
 void Runner::hand_over(bool runs_on) {
   const std::size_t fresh = queue_.take_fresh();
   if (!runs_itself())
@@ -215,6 +221,7 @@ void Runner::nudge() {
 
 // ---- The end
 
+// The first failure begins the shutdown; later ones are ignored, because their cause is usually the first one.
 void Runner::fail(const Trouble& trouble) {
   if (!shutdown_.open()) return;
   shutdown_.begin({.finding = trouble.finding,
@@ -235,20 +242,23 @@ void Runner::withdraw() {
   shutdown_.withdraw();
   if (watching())
     fail({Finding::kLeft, {Code::kPeerLost, "it left in the middle of a round", member_.me}});
-  else  // nothing of it is under way: whoever needs nothing more of it may go on
+  else  // no round is in progress: peers may continue without this rank
     fail({Finding::kLeft, {Code::kCancelled, "it left", member_.me}});
 }
 
-// Tells the others and cancels what is in flight, once; then waits for their word. Frames may still be in flight when
-// it is over: their memory is the jobs', and the caller's tensors are used by compute steps alone.
+// Sends this rank's report and cancels its operations, once; then waits for the reports of other ranks. Frames may
+// still be in flight when the shutdown is over. The jobs own their memory, and only compute steps use the caller's
+// tensors.
 bool Runner::part() {
   if (!shutdown_.told()) {
-    // A peer that does not hear this rank asked it again and again. If nothing of that came, neither hears the other.
+    // If a peer reported this rank as silent, this rank has been asking it too. Without an answer for half a timeout,
+    // neither rank receives from the other, and this rank reports it in turn.
     if (const Rank witness = shutdown_.missed_by();
         witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
       shutdown_.miss(witness);
     shutdown_.tell(*transport_, peers_, identity(), rounds_.uncommitted(), rounds_.agreed_finite());
-    // A withdrawn message keeps its place on its channel (Transport, in_place): no peer takes a later frame for it.
+    // A cancelled message keeps its place on its channel (Transport, in_place), so no peer takes a later frame for
+    // it.
     for (const auto& job : queue_.jobs())
       for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
         if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));

@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The runner runs the programs of many units at once: a communication lane talks to the transport, compute
-// lanes run the steps between, but for those that weigh little. Without lanes, whoever waits does both.
+// The runner executes the programs of many units at once. One communication lane uses the transport, and compute
+// lanes run all other steps; the communication lane also runs light steps (Queue::light). Without lanes, the calling
+// threads do both.
 //
-//   free      a step runs as soon as the steps it waits for have run; units do not wait for each other
-//   ordered   sends to one peer on one channel leave in the order of the graph, whatever finishes first
+//   free      a step runs when the steps that it waits for have run; units do not wait for each other
+//   ordered   sends to one peer on one channel leave in the order of the graph, whichever step finishes first
 //   asleep    a lane without work sleeps
-//   alive     the communication lane answers other ranks' asks, whatever the application does
-//   agreed    no rank commits a round that another one reports as failed (agree)
-//   named     the first trouble ends the session: what is in flight is cancelled, and before anybody hears of it
-//             the ranks tell each other whom they blame, so that all survivors name the same rank
-//   batched   the lock is taken once for several steps that weigh little, for all messages that are ready, and for all
-//             that a poll completes; the communication lane is woken once for all that a batch has made ready
+//   alive     the communication lane answers liveness questions of other ranks while the application computes
+//   agreed    no rank commits a round that another rank reports as failed (agree)
+//   named     the first failure ends the session. Operations in flight are cancelled. Ranks exchange failure reports
+//             before any caller gets a result, so that all survivors name the same rank
+//   batched   one lock acquisition covers several light steps, all ready messages, or all completions of a poll; a
+//             batch wakes the communication lane once
 //
-// Threads  one communication lane (alone with the transport) and the compute lanes; callers in start, wait, poll,
-//          agree.
-// Locks    mutex_ guards everything here but the recorder's sums and events, which belong to the lanes. A thread that
-//          takes several takes Session's commit_mutex_, then its mutex_, then this one. It is unlocked while steps
-//          run, the transport polls or takes messages, a caller's own question is asked, and somebody is woken; the
-//          transport has locks of its own, and never calls back.
-// Owners   the queue owns the jobs, they own their units and frames; the transport borrows frames until it completes an
-//          operation, so it is destroyed before them. Each part below says what it owns.
-// Failure  fail() is the only way in. It drops what has not begun; what runs ends by itself, and its outcome is not
-//          looked at. Then the communication lane runs the shutdown (shutdown.h), and all callers get the verdict.
+// Threads  one communication lane (the only user of the transport), the compute lanes, and callers in start(),
+//          wait(), poll() and agree().
+// Locks    mutex_ guards all members except the recorder's sums and events, which belong to the lanes. The lock order
+//          is Session's commit_mutex_, Session's mutex_, this mutex_. The runner unlocks it while steps run, while
+//          the transport polls or accepts messages, while it calls `interrupted`, and before it wakes a thread. The
+//          transport has its own locks and never calls back.
+// Owners   the queue owns the jobs; a job owns its unit and frames. The transport borrows frames until it completes
+//          an operation, so it is destroyed before the jobs.
+// Failure  fail() is the only entry. It drops all steps that have not begun. Running steps end, and their results are
+//          ignored. Then the communication lane runs the shutdown (shutdown.h), and all callers get its verdict.
 //
-// The parts: Queue has the steps, SendWindow orders sends, Rounds counts rounds, Liveness detects lost ranks, Shutdown
-// ends the session, Reconfiguration changes the plan, Recorder has sums and events. The runner schedules: only it
-// has threads, the lock and the transport. runner.cc has jobs and failures, threads.cc lanes and waiting callers,
+// The parts: Queue has the steps, SendWindow orders sends, Rounds counts rounds, Liveness detects lost ranks,
+// Shutdown ends the session, Reconfiguration changes the plan, Recorder has sums and events. Only the runner has
+// threads, the lock and the transport. runner.cc has jobs and failures, threads.cc lanes and waiting callers,
 // message_io.cc the communication lane, control_messages.cc the control channel, plan_change.cc new plans.
 #include <condition_variable>
 #include <functional>
@@ -42,8 +43,8 @@
 
 namespace tithe::engine {
 
-// A session's work for choices that are proposed, without the runner's mutex: on a thread of its own, or without lanes
-// on the caller's.
+// The session's callbacks for proposed choices. They run without the runner's mutex: on a background thread, or on
+// the caller's thread if there are no lanes.
 struct PlanBuilder {
   std::function<Answer(std::uint32_t number, const std::string& text)> build;
   std::function<void(std::uint32_t number)> discard;
@@ -51,7 +52,7 @@ struct PlanBuilder {
 
 // When the straggler proxy begins a round for this rank's program (session/straggler_proxy.h).
 struct ProxyTrigger {
-  int others_at_least = 0;  // other ranks that must have begun the round; 0: no proxy
+  int others_at_least = 0;  // other ranks that have begun the round; 0: no proxy
   double share = 0;         // a rank is late if it exceeds their time by this share
   // Called without the mutex, on a lane of this session, once per round, with the number of ended rounds.
   std::function<void(std::uint64_t ended)> due = {};
@@ -67,65 +68,68 @@ class Runner {
          const Pacing& pacing, PlanBuilder builder, Ended ended = {}, ProxyTrigger proxy_trigger = {});
   ~Runner();
 
-  // A layout that is new to this rank; card.number is filled in.
+  // Adds a new layout. Fills in card.number.
   Job& add(std::unique_ptr<Unit> unit, Card card);
-  // Its card is shown at once, and not only when its first round begins.
+  // Sends the layout's card now. Without this call the first round of the layout sends it.
   void show(Job& job);
-  // A layout that is gone: its last round is committed, and all ranks forget it after the same round. Its unit is the
-  // caller's to destroy.
+  // Removes a layout. Its last round is committed, and all ranks remove it after the same round. The caller destroys
+  // the unit.
   std::unique_ptr<Unit> forget(Job& job);
   // Begins a round of an idle job.
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket);
-  // Blocks until the job is done. The Status of the session where it failed.
+  // Blocks until the job is done. Returns the session's failure if there is one.
   Status wait(Job& job);
-  // True where it is done. Does not block; without lanes it does what can be done at once.
+  // Returns true if the job is done. Does not block. Without lanes, runs all steps that are ready.
   Result<bool> poll(const Job& job);
-  // No further job of the open round starts. Blocks until all that have are done, and every rank has ended its work for
-  // the round, and the transport has this rank's word of it. Ok: all ranks commit it, and so must the caller, even
-  // where the session fails meanwhile; false: some rank met a value that is not finite, and all drop the round.
-  // away_ns: Done::away_ns.
+  // Ends the open round: no further job of it starts. Blocks until all started jobs are done, every rank has ended
+  // its work for the round, and the transport has sent this rank's done messages. If the result is ok, all ranks
+  // commit the round, and the caller must commit it too, even if the session fails meanwhile. False: a value on some
+  // rank was not finite, and all ranks drop the round. away_ns: Done::away_ns.
   Result<bool> agree(std::uint64_t away_ns = 0);
-  // By rank, of the round that was agreed last; false where some rank's word of it is not known any more.
+  // Fills in Done::away_ns of each rank for the last agreed round. Returns false if a later done message has replaced
+  // one of them.
   bool away(std::span<std::uint64_t> out) const;
-  Status status() const;   // ok while the session lives
-  Status present() const;  // and no peer has gone without a word
+  Status status() const;   // ok until the session ends
+  Status present() const;  // also fails if a peer is gone without a farewell
   std::vector<Rank> missed() const;
   void cancel();
-  // Ends the session, because this rank's own device failed: all ranks name this rank and `why`. Blocks until all ranks
-  // have heard, as wait() does.
+  // Ends the session because this rank's own device failed: all ranks name this rank and `why`. Blocks until the
+  // shutdown is over, as wait() does.
   void give_up(const Status& why);
 
-  // Rank 0: other choices, from the round on before which so many have ended; 0: as soon as all are ready.
+  // On rank 0: proposes other choices. They apply after `after` rounds have ended, or with 0 as soon as all ranks are
+  // ready.
   Status propose(std::string text, std::uint64_t after);
   Reconfiguration::News proposed() const;
-  // Work that no step waits for, without the lock; without lanes it is done before this returns.
+  // Runs work that no step waits for, without the lock. Without lanes the work is done before this call returns.
   void run_in_background(std::function<void()> work);
 
   std::vector<std::string> messages() { return transport_->messages(); }
   SessionStats stats() const;
-  // began_ns: its commit. True: what was proposed counts from the next round on.
+  // Commits the round. began_ns: the start of the commit. Returns true if proposed choices apply from the next round
+  // on.
   bool end_round(bool dropped, std::int64_t began_ns);
-  // The round that ended last is not committed any more.
+  // Undoes the commit of the last round.
   void take_back(bool dropped);
-  // The number of the job that began with this session's first round, as rank 0 has drawn it; 0: no round has begun.
+  // The job number that rank 0 drew in this session's first round; 0: no round has begun.
   std::uint64_t job() const;
-  // Announcement::job from now on. restored: the next round does not follow from the rounds so far.
+  // Sets Announcement::job. restored: the next round does not continue the previous rounds.
   void be_of_job(std::uint64_t job, bool restored);
   Recorder& recorder() { return recorder_; }
   void mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns);
-  // By the transport's clock.
+  // The transport's clock.
   std::int64_t now_ns() const { return in_ns(instant()); }
 
  private:
   // Threads to wake after the lock is released: a thread that wakes earlier would wait for the lock.
   struct Wakeups {
-    bool news = false;      // callers that wait
-    bool ends = false;      // the caller is told of ends of tickets
+    bool news = false;      // waiting callers
+    bool ends = false;      // the thread that reports ended tickets to the caller
     bool poll = false;      // the communication lane
-    std::uint64_t due = 0;  // the proxy is to run: 1 + the rounds that have ended
+    std::uint64_t due = 0;  // 1 + the number of ended rounds if the proxy must run
     std::size_t lanes = 0;  // compute lanes
   };
-  // mutex_, held from the beginning; makes the calls that are due whenever it lets go.
+  // Holds mutex_ from construction. Each unlock executes the pending wake-ups.
   class Hold {
    public:
     explicit Hold(Runner& runner) : runner_(runner), lock_(runner.mutex_) {}
@@ -138,51 +142,50 @@ class Runner {
     void take() {
       if (!lock_.owns_lock()) lock_.lock();
     }
-    // Until somebody calls; it may return before. asks: for so long as a caller's own question may wait.
+    // Sleeps until `until` is notified, or less. asks: wakes in time for the next call of `interrupted`.
     void sleep(std::condition_variable& until, bool asks = false);
 
    private:
     Runner& runner_;
     std::unique_lock<std::mutex> lock_;
   };
-  static constexpr std::size_t kMostPosts =
-      64;  // that are handed to the transport before the lane looks around
-  // A message on its way to the transport.
+  static constexpr std::size_t kMostPosts = 64;  // messages per batch
+  // A message of a batch.
   struct Posted {
     Task task;
     std::size_t bytes = 0;
     Status status = {};
   };
-  // By the transport's clock, everything: a simulated one passes at once.
+  // All times use the transport's clock, which is virtual in a simulation.
   Instant instant() const { return transport_->now(); }
-  // The time of a moment that the trace alone asks for.
+  // The time for a trace event; 0 without tracing.
   std::int64_t trace_ns() const { return recorder_.on() ? now_ns() : 0; }
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   ControlIdentity identity() const { return {member_.me, member_.world, member_.tags.get()}; }
   bool watching() const { return shutdown_.open() && liveness_.needed(); }
 
-  // All below hold mutex_; those that are given the hold let go of it on the way.
+  // All functions below require mutex_. Functions that take the hold unlock it in between.
   void write_card_of(Job& job);
-  void match_cards();  // of layouts that are not agreed on, in order
-  void hand_over_entry(const Announcement& entry, bool in_card);  // this rank's next one of the round
+  void match_cards();                                             // of layouts that are not agreed, in order
+  void hand_over_entry(const Announcement& entry, bool in_card);  // this rank's next entry
   void release(Job& job);
   void finish(const Task& task);
   void done(Job& job);
-  void hand_over(bool runs_on = false);  // whoever has work now is to be woken
-  void nudge();                          // the communication lane has news
+  void hand_over(bool runs_on = false);  // wakes threads for the ready steps
+  void nudge();                          // wakes the communication lane
   void tell_callers() { wakeups_.news = true; }
   void end_ticket(Job& job);
-  void tell_ends();  // without the lock
+  void tell_ends();  // called without the lock
   template <typename Work>
-  void drive(Hold& hold, Work work);  // without lanes, by a caller while no other one does
-  void block(Hold& hold, const std::function<bool()>& over);  // a caller waits
+  void drive(Hold& hold, Work work);                          // one caller at a time does the lanes' work
+  void block(Hold& hold, const std::function<bool()>& over);  // the caller waits until over()
   bool interrupted(Hold& hold);
   bool run_some(Hold& hold, int lane);
-  bool runs_itself() const;  // the communication lane, what is ready now
-  Status run(std::span<const Task> tasks, int lane, std::uint32_t round);  // without the lock
+  bool runs_itself() const;  // true: the communication lane runs the ready steps
+  Status run(std::span<const Task> tasks, int lane, std::uint32_t round);  // called without the lock
   void compute(int lane);
   void communicate();
-  // Does what a lane does next. Where there is no memory for it, the session ends and the process does not.
+  // Runs `next`. If memory runs out, the session fails and the process continues.
   template <typename Next>
   void guarded(Hold& hold, Next next);
   void stop();
@@ -191,7 +194,7 @@ class Runner {
   bool part();  // true: the session is over
 
   // message_io.cc
-  std::size_t show_card(Job& job);  // to so many peers
+  std::size_t show_card(Job& job);  // returns the number of peers
   void post(Hold& hold);
   bool has_mail() const { return queue_.has_mail() || send_window_.has_next(); }
   void post_batch(Hold& hold);
@@ -212,16 +215,16 @@ class Runner {
   void take_echo(Rank peer, const Echo& echo);
   void learn_of_commit(const FailureReport& t);
   Report report_to(Rank peer, std::uint32_t number);
-  void end_work();             // of a round that closes, if all its jobs are done
-  void finish_round();         // it is agreed, if all ranks have ended it
-  bool notes_pending() const;  // the end of a round, to somebody
-  Instant told_by() const { return rounds_.since() + limits_.timeout; }  // else they are not waited for
-  void lose(Peer& peer, Status why);                                     // nothing more comes from it
+  void end_work();             // ends the work of a closing round if its jobs are done
+  void finish_round();         // agrees the round if all ranks have ended it
+  bool notes_pending() const;  // some peer lacks this rank's done message
+  Instant told_by() const { return rounds_.since() + limits_.timeout; }  // the wait for peers ends then
+  void lose(Peer& peer, Status why);  // the transport can receive no more from the peer
   void send_notes(Hold& hold);
-  std::optional<Instant> proxy_due_at();  // when the proxy is to run for this rank's program
+  std::optional<Instant> proxy_due_at();  // the time at which the proxy must run
 
   // plan_change.cc
-  void build(Hold& hold);  // what was proposed
+  void build(Hold& hold);  // starts the pending builds of proposals
   void build_now(const Reconfiguration::Work& work);
   void take_proposal(Rank peer, Control& control);
 
@@ -238,38 +241,38 @@ class Runner {
   BucketOrder order_;
   Shutdown shutdown_;
   Reconfiguration reconfiguration_;
-  std::unique_ptr<Transport>
-      transport_;  // after what lends it memory: it goes first, and with it all use of that
+  std::unique_ptr<Transport> transport_;  // declared after its borrowed memory, so destroyed before it
   Liveness liveness_;
   Recorder recorder_;
   std::vector<Completion> completions_;   // of a poll
-  std::vector<Posted> posted_;            // a batch
-  std::vector<std::vector<Task>> taken_;  // by compute lane: the steps that it runs
+  std::vector<Posted> posted_;            // the messages of one batch
+  std::vector<std::vector<Task>> taken_;  // by compute lane: its current steps
   Wakeups wakeups_;
-  int running_ = 0;           // lanes that run steps
-  int idle_ = 0;              // compute lanes that sleep
-  int callers_ = 0;           // that wait
-  bool driven_ = false;       // without lanes: a caller does their work
-  bool polling_ = false;      // and nobody has woken the poll yet
-  bool notes_ = false;        // some peer is to be told something
-  std::size_t shown_ = 0;     // cards that the transport has
-  std::size_t matched_ = 0;   // layouts that all ranks agree on: the first ones
-  std::uint64_t job_ = 0;     // as rank 0 has drawn it
+  int running_ = 0;           // lanes that run steps now
+  int idle_ = 0;              // sleeping compute lanes
+  int callers_ = 0;           // waiting callers
+  bool driven_ = false;       // without lanes: a caller does the lanes' work
+  bool polling_ = false;      // the poll has not been woken yet
+  bool notes_ = false;        // send_notes() may have work
+  std::size_t shown_ = 0;     // cards in flight
+  std::size_t matched_ = 0;   // layouts whose cards were compared: a prefix
+  std::uint64_t job_ = 0;     // drawn by rank 0
   std::uint64_t of_job_ = 0;  // Announcement::job
   bool stop_ = false;
-  bool starved_ = false;  // there was no memory for something, and nobody has been told yet
+  bool starved_ = false;  // an allocation failed, and fail() was not called yet
   struct End {
     std::uint64_t ticket = 0;
     Status how = {};
   };
   const PlanBuilder builder_;
   const Ended ended_;
-  Fifo<End> ends_;  // that nobody was told yet
+  Fifo<End> ends_;  // tickets that ended and were not reported
   const ProxyTrigger proxy_trigger_;
-  std::uint64_t away_ns_ = 0;          // of this rank, as it says in its next done
-  std::uint64_t due_ = 0;              // 1 + the rounds that had ended when the proxy was last called
-  Instant free_since_ = {};            // the end of its last round
-  std::optional<Instant> late_since_;  // enough others have begun a round that it has not
+  std::uint64_t away_ns_ = 0;  // for this rank's next done message
+  std::uint64_t due_ = 0;      // 1 + the ended rounds at the last call of the proxy
+  Instant free_since_ = {};    // the end of the last round
+  // Since then, enough others have begun a round that this rank has not.
+  std::optional<Instant> late_since_;
   BackgroundTasks background_;
   std::vector<std::thread> threads_;
 };

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMostWindow = std::size_t{1} << 40;
 constexpr std::size_t kMostPeers = 1'000'000;
 
-// For heaps: the top is what no other comes before.
+// The order of a heap: the top is the frame that leaves first.
 bool after(const SendWindow::Send& a, const SendWindow::Send& b) {
   return std::tie(b.urgency, a.order, a.op) > std::tie(a.urgency, b.order, b.op);
 }
@@ -29,7 +29,7 @@ Status wrong(std::string_view text) {
                   printable(text, 60))};
 }
 
-// 1 .. most, or nothing.
+// A number in 1 .. most, or nothing.
 std::optional<std::size_t> number(std::string_view text, std::size_t most) {
   std::size_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
@@ -115,9 +115,11 @@ bool SendWindow::fits(const Line& line) const {
   return pacing_.rotation == 0 || fed_ < pacing_.rotation;
 }
 
+// Returns the next frame: from the peer whose turn it is, or from the next peer with a frame that fits. If none fits,
+// a frame that precedes all frames in flight (send_window.h, "first").
 std::optional<SendWindow::Choice> SendWindow::choose() const {
   if (waiting_ == 0) return std::nullopt;
-  // The peer whose turn it is, or the next one for whom something waits.
+  // The current peer, or the next one if its turn has used up the window.
   const std::size_t begin = given_ >= pacing_.window ? turn_ + 1 : turn_;
   for (std::size_t k = 0; k < lines_.size(); ++k) {
     const std::size_t turn = (begin + k) % lines_.size();

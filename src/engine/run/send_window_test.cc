@@ -17,7 +17,7 @@ SendWindow send_window(std::size_t window, std::size_t rotation, Rank me = 0) {
   return p;
 }
 
-// The sends that may leave now.
+// The sends that may leave immediately.
 std::vector<SendWindow::Send> all_now(SendWindow& p) {
   std::vector<SendWindow::Send> out;
   while (const auto s = p.next()) out.push_back(*s);
@@ -60,7 +60,7 @@ TEST(SendWindow, windowed_a_longer_frame_goes_alone) {
   }
 }
 
-// In turn t rank r feeds r + 1 + t: over all ranks, nobody is fed twice.
+// In turn t, rank r sends to rank r + 1 + t, so no rank receives from two ranks.
 TEST(SendWindow, turned_no_two_ranks_feed_one) {
   std::vector<SendWindow> all;
   for (Rank r = 0; r < kWorld; ++r) {
@@ -83,7 +83,7 @@ TEST(SendWindow, turned_no_two_ranks_feed_one) {
   }
 }
 
-// So many peers at once as were asked for; the next one begins when one has all that was under way to it.
+// At most `rotation` peers receive at a time. The next peer begins when one has received all its bytes in flight.
 TEST(SendWindow, turned_several_at_once) {
   SendWindow p = send_window(10, 2);
   OpId op = 0;
@@ -95,14 +95,14 @@ TEST(SendWindow, turned_several_at_once) {
   EXPECT_EQ(peers(all_now(p)), std::vector<Rank>{3});
 }
 
-// Frames that fit into one window together wait for nobody.
+// Frames that fit into one window together are sent together.
 TEST(SendWindow, turned_small_frames_go_together) {
   SendWindow p = send_window(100, 1);
   for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, static_cast<OpId>(to), to, 30});
   EXPECT_EQ(peers(all_now(p)), (std::vector<Rank>{1, 2, 3}));
 }
 
-// Small frames to one peer share its turn.
+// Small frames to one peer are sent in one turn.
 TEST(SendWindow, turned_a_turn_lasts_a_window) {
   SendWindow p = send_window(100, 1);
   OpId op = 0;
@@ -151,7 +151,7 @@ TEST(SendWindow, ordered_what_is_urgent_overtakes) {
   EXPECT_EQ(left, (std::vector<OpId>{3, 1, 2}));
 }
 
-// An urgent frame may be one that nobody has begun to receive: the frame that they wait for passes it.
+// The receiver may not have begun the part of an urgent frame, so a frame of an earlier part overtakes it.
 TEST(SendWindow, first_also_where_something_is_more_urgent) {
   SendWindow p = send_window(10, 1);
   p.offer({7, 9, 1, 1, 10});
@@ -164,7 +164,7 @@ TEST(SendWindow, first_also_where_something_is_more_urgent) {
   EXPECT_EQ(now[0].op, 4U);
 }
 
-// A window that is full of later parts lets through what they may wait for.
+// A window full of later parts does not block a frame of an earlier part.
 TEST(SendWindow, first_leaves_whatever_the_windows_say) {
   for (const std::size_t rotation : {1, 0}) {
     SendWindow p = send_window(10, rotation);
@@ -176,7 +176,8 @@ TEST(SendWindow, first_leaves_whatever_the_windows_say) {
     p.offer({0, 6, 21, 2, 10});
     p.offer({0, 6, 22, 3, 10});
     const std::vector<SendWindow::Send> now = all_now(p);
-    ASSERT_EQ(now.size(), 1U) << "the second one comes before 7, but not before 6, which arrives";
+    ASSERT_EQ(now.size(), 1U)
+        << "the second frame precedes part 7, but not the frame of part 6, which is in flight";
     EXPECT_EQ(now[0].op, 21U);
     p.done(now[0]);
     ASSERT_EQ(all_now(p).size(), 1U);

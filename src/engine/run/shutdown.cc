@@ -1,34 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session ends: telling the others, hearing them, and agreeing on whom to blame.
+// The end of a session: ranks exchange failure reports and agree on the failed rank.
 //
-// Why it takes time: the rank that is heard of first is often the messenger, not the one that died. So a rank that
-// fails does not answer its caller at once; it says what it found, listens for a while, and judges what all have said.
+// The shutdown takes time, because the first rank to report a failure is often not the rank that failed. So a failing
+// rank does not return to its caller at once: it reports its finding, collects reports for a while, and then derives
+// the verdict from all reports.
 //
-// The rule of blame (docs/reference/errors.md has it for users; failure_report.cc is it):
-//   1. A rank that fails says so to all others, once: what it found, about whom, whom it does not hear, and which
-//      round it has not committed. A rank that hears of a failure fails too, and repeats the finding.
-//   2. It waits until every rank has spoken that any rank hears; or until the grace is over. A rank's words reach
-//      those who do not hear it through those who do (relay): else the two ends of a link that is cut would each name
-//      the other, and all others nobody.
-//   3. The verdict is a function of what was said. Trouble that was seen outright (wrong bytes, a leave, an end
-//      that the transport saw) counts before silence, silence before idleness, idleness before a link that is stuck.
-//   4. Silence is counted: the rank that most do not hear is named. Whoever hears nobody, of several, accuses itself.
-//      Two that do not hear each other, and are both heard: their link, and nobody.
-// Why a frame in a wrong place accuses its sender at once: a rank that gives up withdraws what it has not sent. A frame
-// that it withdraws keeps its place on its channel (Transport, in_place), and one that the transport was not given yet
-// is the last of its channel, since sends on one channel wait for each other. So whatever an innocent rank does, no
-// frame of it comes in the place of another; a rank that swaps its frames is accused like one that changes them. A
-// receive that meets a message that was withdrawn accuses nobody: its sender says why on the control channel, or goes
-// without a word and is gone.
-// The round that failed is the first that nobody who spoke has committed: a rank whose own work of a round is
-// complete commits it when it learns that another one has, or drops it as that one did: ranks that did not meet a value
-// which is not finite hear of it from those that end the round, and one of these may be the rank that is lost.
+// The rule (docs/reference/errors.md explains it for users; failure_report.cc implements it):
+//   1. A rank that fails sends one report to all others: the finding, the blamed rank, the ranks that are silent to
+//      it, and its first uncommitted round. A rank that receives a report fails too, and repeats the finding.
+//   2. It waits for the report of every rank from which any rank still receives, or for the end of the grace period.
+//      Ranks relay reports to ranks that receive nothing from the author. Without relays, the two ends of a cut link
+//      would name each other, and all other ranks would name no rank.
+//   3. The verdict is a function of the reports. An observed failure (wrong bytes, a leave, a connection that the
+//      transport saw end) precedes silence, silence precedes idleness, and idleness precedes a stuck link.
+//   4. Silence is decided by count: the rank that is silent to most ranks is named. A rank to which several ranks
+//      are all silent names itself. If two ranks are silent to each other and others receive from both, their link
+//      failed, and no rank is named.
+// A frame in a wrong place is blamed on its sender at once, for this reason. A rank that shuts down cancels its
+// unsent frames. A cancelled frame keeps its place on its channel (Transport, in_place). A frame that was not given
+// to the transport is the last of its channel, because sends on one channel wait for each other. So a correct rank
+// never sends a frame in the place of another; a rank that swaps frames is blamed like a rank that changes them. A
+// receive whose message was cancelled blames no rank: the sender's report follows on the control channel, or the
+// sender is lost.
+// The failed round is the first that no reporting rank has committed. A rank that has completed its work for a round
+// commits or drops it as another rank's report says. The report says whether the round was finite, because the done
+// message with that fact may have come from the lost rank.
 //
-// Threads: begin() on whatever thread meets the trouble; tell() and finish() on the communication lane (or the caller
-// that waits, without lanes). All under the runner's mutex: nothing here takes a lock, sleeps or calls back.
-// Owners: the two farewell frames are lent to the transport until it completes their operations or is destroyed, which
-// is before this is. Steps that run are not interrupted: the runner asks finish() once none does.
-// Failure: a farewell that cannot be sent is left out; its peer finds out by itself. The grace bounds everything.
+// Threads: begin() on any thread; tell() and finish() on the communication lane (or the waiting caller, without
+// lanes). All under the runner's mutex: no function here locks, sleeps or calls back.
+// Owners: the farewell frames are lent to the transport until it completes their operations or is destroyed, which
+// happens before this object is destroyed. Running steps are not interrupted: the runner calls finish() when none
+// runs.
+// Failure: a farewell that cannot be sent is skipped; its receiver detects the failure itself. The grace period
+// bounds the shutdown.
 #include "engine/run/shutdown.h"
 
 #include <algorithm>
@@ -62,7 +66,8 @@ void Shutdown::begin(FailureReport mine, Instant now) {
 bool Shutdown::hear(Rank peer, FailureReport failure_report) {
   if (std::exchange(direct_[static_cast<std::size_t>(peer)], 1) != 0) return false;
   reports_[static_cast<std::size_t>(peer)] =
-      std::move(failure_report);  // in the place of what others told of it
+      // The peer's own report replaces a relayed one.
+      std::move(failure_report);
   return true;
 }
 
@@ -94,6 +99,7 @@ bool Shutdown::silent(Rank rank) const {
          std::find(mine->unheard.begin(), mine->unheard.end(), rank) != mine->unheard.end();
 }
 
+// True if the reports say that `rank` is silent to `witness`.
 bool Shutdown::misses(Rank witness, Rank rank) const {
   const std::optional<FailureReport>& t = report_of(witness);
   if (t && t->witness == witness && t->blamed == rank &&
@@ -103,6 +109,8 @@ bool Shutdown::misses(Rank witness, Rank rank) const {
   return std::find(miss_too_.begin(), miss_too_.end(), Pair(witness, rank)) != miss_too_.end();
 }
 
+// For each pair (of, to), at most one echo: the report of `of`, if `of` is silent to `to`; or the fact that `of` is
+// gone without a report.
 void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity) {
   const auto gone = [&](Rank r) { return peers[static_cast<std::size_t>(r)].gone; };
   for (Rank of = 0; of < member_.world; ++of)
@@ -111,8 +119,8 @@ void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers, const
           std::find(relayed_.begin(), relayed_.end(), Pair(of, to)) != relayed_.end())
         continue;
       Echo echo{.of = of, .spoke = direct_[static_cast<std::size_t>(of)] != 0, .failure_report = {}};
-      // A word is passed on to ranks that do not hear its speaker. That one has gone without a word is said once, and
-      // not where this rank's own word says so; who has not gone may speak yet.
+      // A report is relayed to ranks that receive nothing from its author. The loss of a rank without a report is
+      // relayed once, unless this rank's own report contains it. A rank that is not gone may still report.
       if (echo.spoke ? !misses(to, of) : !gone(of) || misses(member_.me, of)) continue;
       if (echo.spoke) echo.failure_report = *report_of(of);
       relayed_.emplace_back(of, to);
@@ -134,14 +142,14 @@ void Shutdown::tell(Transport& transport, const std::vector<Peer>& peers, const 
       rest.first(write_farewell({t.code, t.blamed, uncommitted, finite, t.what}, identity, rest));
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers[static_cast<std::size_t>(r)];
-    // A peer whose bytes came damaged is told all the same, where the transport still takes it.
+    // A peer with a damaged connection is told too, if the transport still accepts messages to it.
     if (r == member_.me || (p.gone && p.why_gone.code() != Code::kCorrupt)) continue;
     for (const ByteView frame : {evidence, farewell})
       if (transport.send(r, kControlChannel, frame, control_op(kFarewellOp, r)).ok()) ++in_flight_;
   }
 }
 
-// True if this rank need not wait for the words of that one.
+// True if this rank need not wait for the report of `rank`.
 bool Shutdown::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
   const FailureReport& mine = *report_of(member_.me);
   const auto hears = [&](Rank r) {
@@ -149,18 +157,20 @@ bool Shutdown::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
            std::find(mine.unheard.begin(), mine.unheard.end(), r) == mine.unheard.end();
   };
   if (rank == member_.me || report_of(rank)) return true;
-  // A rank that others do not hear, and this one does, has something to say: perhaps it does not hear them either.
+  // If the rank is silent to others but not to this rank, its report matters: they may be silent to it too.
   if (!peers[static_cast<std::size_t>(rank)].gone && (!given_up(rank, reports_) || hears(rank))) return false;
-  for (Rank r = 0; r < member_.world; ++r)  // nor does anybody else hear it
+  for (Rank r = 0; r < member_.world; ++r)  // true only if it is silent to all others
     if (r != member_.me && r != rank && hears(r) && !peers[static_cast<std::size_t>(r)].gone &&
         !misses(r, rank))
       return false;
   return true;
 }
 
+// The session is over when the farewells are delivered (or 100 ms have passed) and all expected reports are there, or
+// when the grace period is over.
 bool Shutdown::finish(Instant now, const std::vector<Peer>& peers, bool undecided) {
   const nanoseconds since = now - since_;
-  // A rank that withdraws needs to know only whether the round that it had ended is committed by others.
+  // After withdraw(), this rank needs only the fact whether others have committed the round that it ended.
   const bool asks = !withdrawn_ || undecided;
   const nanoseconds grace =
       withdrawn_ ? milliseconds(300)

@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that sleep, and who wakes them. All that these conditions read changes under mutex_; the calls themselves
-// are made by Hold, right after the lock was let go of.
+// The threads that sleep, and the functions that wake them. All state in these conditions changes under mutex_. Hold
+// sends the notifications right after it has unlocked.
 //
-//   compute lane    on work_, until a step is ready or the runner stops. hand_over() wakes one for each step, but no
-//                   more than sleep, and none for what the communication lane runs itself; ~Runner all
-//   caller          on news_, until its job is done, or the round is agreed and the others are told so, or the session
-//                   is over; ~Runner until nobody parts. done() wakes it for a job that somebody waits for,
-//                   finish_round() and take_farewell() for a round, complete_control(), send_notes() and lose() for a
-//                   word that has gone out or never will, turn() once that has taken too long, part() for the end of
-//                   the session. It needs no clock of its own; with `interrupted` it also wakes by itself
-//   communication   in poll(), until something completes, wake() is called or its clock is over. Givers of work call
-//   lane            nudge(): hand_over (sends, receives, cards), end_work (done), fail (farewells), run_some
-//                   (the last step of a session that parts); ~Runner calls wake() itself
+//   compute lane    sleeps on work_ until a step is ready or the runner stops. hand_over() wakes one lane for each
+//                   step, but at most the sleeping ones, and none for steps that the communication lane runs itself.
+//                   stop() wakes all
+//   caller          sleeps on news_ until its job is done, or the round is agreed and all peers have this rank's done
+//                   message, or the session is over; ~Runner sleeps until the shutdown is over. done() wakes it for a
+//                   job with waiting callers; finish_round() and take_farewell() for a round; complete_control(),
+//                   send_notes() and lose() for a done message that was sent or cannot be sent; turn() when sending
+//                   has taken too long; part() at the end of the session. With `interrupted` it also wakes
+//                   periodically
+//   communication   sleeps in poll() until an operation completes, wake() is called or its timeout is over. nudge()
+//   lane            wakes it, from hand_over (sends, receives, cards), end_work (done messages), fail (farewells) and
+//                   run_some (the last step of a session that shuts down). stop() calls wake() itself
 //
-// Without lanes the callers do the work, one at a time: the others sleep on news_, and who leaves wakes them (drive).
+// Without lanes, one caller at a time does the lanes' work (drive). The others sleep on news_, and a caller that
+// leaves wakes them.
 //
-// A nudge is never lost: turn() looks at all queues and sets polling_ without letting go of mutex_ between. Before
-// that, added work is seen by the look; after it, wake() ends also a poll that has not begun yet (Transport::wake).
-// One wake is enough for a poll, so the first nudge takes polling_ back, and its thread wakes the poll as
-// soon as it unlocks. A thread that comes between finds polling_ taken back, and may rely on that. A wake that comes
-// late ends the poll after the one that it was for; the lane looks at the queues and polls again. Work that the lane
-// gives to itself while it completes operations (answers, notes) is seen in its next turn.
+// No nudge is lost. turn() checks all queues and sets polling_ under one lock of mutex_. Work that was added before
+// is seen by the check. For work that is added later, wake() also ends a poll that has not begun yet
+// (Transport::wake). One wake suffices for a poll: the first nudge clears polling_, and its thread calls wake() as
+// soon as it unlocks. A thread that comes in between finds polling_ cleared and relies on that call. A late wake()
+// ends the next poll; the lane checks the queues and polls again. Work that the lane adds while it completes
+// operations (answers, notes) is seen in its next turn.
 //
-// A call is never lost either: a sleeper has looked, under the lock, and whoever changes what it looked at calls after
-// the change. Sleepers look again whenever they wake, so a call too many costs only time.
+// No notification is lost: a thread checks its condition under the lock before it sleeps, and every change of the
+// condition is followed by a notification. Threads check again whenever they wake, so a superfluous notification
+// costs only time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +42,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds kIdle = std::chrono::hours(1);
-constexpr milliseconds kInterrupts{100};  // how often a caller that waits is asked
+constexpr milliseconds kInterrupts{100};  // the period of calls of `interrupted`
 
 }  // namespace
 
@@ -60,7 +64,7 @@ void Runner::Hold::sleep(std::condition_variable& until, bool asks) {
     unlock();
     take();
   } else if (asks) {
-    until.wait_for(lock_, kInterrupts);  // by this thread's clock: the transport's may be another one
+    until.wait_for(lock_, kInterrupts);  // by the system's clock: the transport's may be virtual
   } else {
     until.wait(lock_);
   }
@@ -75,6 +79,7 @@ void Runner::end_ticket(Job& job) {
   wakeups_.ends = true;
 }
 
+// Ends of tickets are reported without the lock, in order: only the thread that removes an entry reports it.
 void Runner::tell_ends() {
   std::unique_lock lock(mutex_);
   while (!ends_.empty()) {
@@ -87,7 +92,7 @@ void Runner::tell_ends() {
 
 // ---- Callers that wait
 
-// Asks the caller's own question, without the lock: it may need a lock of the caller's (Python's).
+// Calls the caller's `interrupted` without the lock, because the call may take a lock of the caller (Python's GIL).
 bool Runner::interrupted(Hold& hold) {
   if (!limits_.interrupted) return false;
   hold.unlock();
@@ -109,12 +114,12 @@ void Runner::guarded(Hold& hold, Next next) {
     starved_ = shutdown_.open();
     nudge();
     hold.unlock();
-    std::this_thread::sleep_for(milliseconds(1));  // there may be some again, for its end
+    std::this_thread::sleep_for(milliseconds(1));  // memory may become free for the shutdown
     hold.take();
   }
 }
 
-// The others sleep meanwhile; one of them goes on when this one needs nothing more.
+// Without lanes: runs `work` as the only active caller. The others sleep until this caller has finished.
 template <typename Work>
 void Runner::drive(Hold& hold, Work work) {
   driven_ = true;
@@ -122,6 +127,8 @@ void Runner::drive(Hold& hold, Work work) {
   driven_ = false;
 }
 
+// Sleeps until over() is true. Without lanes the thread does the lanes' work itself, unless another caller does.
+// Every kInterrupts it leaves the loop to call `interrupted`.
 void Runner::block(Hold& hold, const std::function<bool()>& over) {
   const std::int64_t begin = now_ns();
   Instant ask = instant() + kInterrupts;
@@ -169,6 +176,8 @@ Result<bool> Runner::poll(const Job& job) {
   return shutdown_.open() && job.state == Job::State::kDone;
 }
 
+// Ends the round on this rank and waits for all others: first until the round is agreed, then until every peer has
+// this rank's done message.
 Result<bool> Runner::agree(std::uint64_t away_ns) {
   Hold hold(*this);
   away_ns_ = away_ns;
@@ -185,8 +194,8 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
   block(hold, [&] { return shutdown_.over() || rounds_.agreed(); });
   recorder_.call("wait", rounds_.round(), begin,
                  rounds_.ended() > before ? std::max(begin, in_ns(rounds_.since())) : trace_ns());
-  // The others need this rank's word, and after this the caller's process may end at any moment. Nobody looks at a peer
-  // of an agreed round, so one that takes nothing is waited for as long as its silence would be.
+  // Peers need this rank's done message, and after this call the process may exit at any moment. Liveness does not
+  // watch the peers of an agreed round, so a peer that accepts nothing is given the same timeout here.
   Instant ask = instant() + kInterrupts;
   ++callers_;
   while (shutdown_.open() && notes_pending() && instant() < told_by()) {
@@ -205,7 +214,7 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
   return rounds_.agreed_finite();
 }
 
-// Without lanes nobody else would tell the others, unless another thread waits here already and does.
+// Without lanes this thread completes the shutdown, unless another caller waits and does so.
 void Runner::cancel() {
   Hold hold(*this);
   withdraw();
@@ -254,7 +263,8 @@ std::vector<Rank> Runner::missed() const {
 
 // ---- Lanes
 
-// Runs what is next: one step, or several that weigh little. All that they make ready is handed over in one go.
+// Runs the next step, or several light ones, on one lane. All steps that become ready are handed over together.
+// Returns false if there was no step.
 bool Runner::run_some(Hold& hold, int lane) {
   if (!shutdown_.open()) return false;
   std::vector<Task>& taken = taken_[static_cast<std::size_t>(lane)];

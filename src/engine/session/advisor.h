@@ -3,7 +3,7 @@
 // The Advisor chooses the codecs of a session with codec "auto". The engine reports buckets and rounds to it and
 // proposes its rules; src/advice/auto implements it. It runs on rank 0; the other ranks receive proposals.
 //
-//   beside    it computes in tasks of `run_in_background`; its calls return within a moment
+//   beside    it computes in tasks of `run_in_background`; its calls return immediately
 //   steady    handed() and round_over() allocate nothing while there is nothing to decide
 #include <functional>
 #include <memory>
@@ -26,18 +26,18 @@ class Advisor {
   // Its rules were not proposed.
   virtual void not_proposed(const Status& why) = 0;
 
-  // For a state: what was decided, and where.
+  // For a saved state: the decisions, in its own format.
   virtual std::string decided() const = 0;
-  // A session goes on from a state with these rules. `decided` of that state; empty where it has none.
+  // The session continues from a state with these rules. decided: from that state; empty if it has none.
   virtual void restored(const std::string& decided, std::span<const Rule> rules) = 0;
 
-  // Lines for people since the last call.
+  // Messages for users since the last call.
   virtual std::vector<std::string> messages() = 0;
 };
 
 struct AdvisorContext {
   Usual usual;                   // of the session: world, hosts, sizes, link
-  std::vector<Rule> first = {};  // rules that it begins with
+  std::vector<Rule> first = {};  // rules at the start
   int lanes = 1;
   std::function<void(std::function<void()>)> run_in_background;  // work that no step waits for
   std::function<std::int64_t()> now_ns;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the C ABI that examples/c/average.c does not make.
+// Calls of the C ABI that examples/c/average.c does not contain.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ TEST(CAbi, RanksGoAndComeAndARoundIsTakenBack) {
   ASSERT_EQ(tithe_common_state(ranks[0], &common, &common_bytes, nullptr), TITHE_OK);
   EXPECT_LT(common_bytes, counts[0]);
 
-  // "b" is lost, and "d" comes.
+  // "b" is lost, and "d" joins.
   const char* const others[] = {"c", "d", "a"};
   tithe_transport* again[3];
   ASSERT_EQ(tithe_open_loop(3, again, nullptr), TITHE_OK);
@@ -93,7 +93,7 @@ TEST(CAbi, RanksGoAndComeAndARoundIsTakenBack) {
   EXPECT_EQ(stats.epoch, 1U);
   EXPECT_EQ(stats.rounds_undone, 1U);
 
-  // In two ranks from the states of three, what the lost one had left unsent given up.
+  // Two ranks resume from the states of three; the lost rank's residual is recorded as lost.
   tithe_transport* pair[2];
   ASSERT_EQ(tithe_open_loop(2, pair, nullptr), TITHE_OK);
   const char* const two[] = {"a", "c"};
@@ -114,8 +114,8 @@ TEST(CAbi, RanksGoAndComeAndARoundIsTakenBack) {
   for (std::thread& t : closing) t.join();
 }
 
-// A program whose loop polls file descriptors: a pipe of its own is written to when a bucket has its result, and the
-// loop asks which one.
+// A program with an event loop over file descriptors: the `ended` callback writes to a pipe when a bucket has its
+// result, and the loop reads the ticket from it.
 TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
   struct Program {
     int pipe[2] = {-1, -1};
@@ -124,7 +124,7 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
       const unsigned char told[2] = {static_cast<unsigned char>(ticket), code};
       EXPECT_EQ(write(static_cast<Program*>(user)->pipe[1], told, 2), 2);
     }
-    // The ticket, and how it ended.
+    // The ticket and its status code.
     std::pair<uint64_t, int> next() {
       pollfd wait{.fd = pipe[0], .events = POLLIN, .revents = 0};
       unsigned char told[2] = {};
@@ -141,14 +141,14 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
     tithe_options o;
     tithe_options_init(&o);
     EXPECT_EQ(o.ended, nullptr);
-    EXPECT_EQ(o.lanes, -1);  // as many as cores are free
+    EXPECT_EQ(o.lanes, -1);  // -1: the number of free cores
     o.codec = "fp32";
     o.ended = Program::ended;
     o.user = &programs[r];
     ASSERT_EQ(tithe_session_open(transports[r], &o, &ranks[r], nullptr), TITHE_OK);
   }
   const auto rank = [&](int r) {
-    float flat[1000];  // two tensors in one piece of memory, each with its key
+    float flat[1000];  // two tensors in one array, each with its key
     for (int i = 0; i < 1000; ++i) flat[i] = static_cast<float>(i + r);
     const tithe_tensor slices[] = {{"a", flat, 600, TITHE_F32, 0, nullptr},
                                    {"b", flat + 600, 400, TITHE_F32, 0, nullptr}};
@@ -166,7 +166,8 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
     ASSERT_EQ(tithe_commit(ranks[r], &error), TITHE_OK) << error.what;
     EXPECT_EQ(tithe_poll(ranks[r], ticket, nullptr, &error), TITHE_INVALID);
     if (r == 1) return tithe_session_close(ranks[1]);
-    if (tithe_sync(ranks[0], slices, 1, &ticket, &error) == TITHE_OK) {  // else it has heard already
+    // The call fails if the rank has already seen the loss.
+    if (tithe_sync(ranks[0], slices, 1, &ticket, &error) == TITHE_OK) {
       EXPECT_EQ(programs[0].next(), std::pair(ticket, static_cast<int>(TITHE_PEER_LOST)));
     }
     EXPECT_EQ(tithe_poll(ranks[0], ticket, &done, &error), TITHE_PEER_LOST);
@@ -180,7 +181,7 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
     for (const int fd : p.pipe) close(fd);
 }
 
-// A flat tensor is cut as the caller likes: residuals belong to the slices' keys, wherever they lie.
+// A flat tensor can be cut in any way: residuals belong to the keys of the slices, wherever the slices are.
 TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
   tithe_transport* transports[2];
   ASSERT_EQ(tithe_open_loop(2, transports, nullptr), TITHE_OK);
@@ -194,7 +195,7 @@ TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
         std::vector<float> flat(2 * kN);
         for (std::size_t i = 0; i < flat.size(); ++i)
           flat[i] = static_cast<float>(i % kN + static_cast<std::size_t>(r));
-        float* const first = flat.data() + (round == 0 ? 0 : kN);  // they change places
+        float* const first = flat.data() + (round == 0 ? 0 : kN);  // the slices exchange their positions
         float* const second = flat.data() + (round == 0 ? kN : 0);
         const tithe_tensor slices[] = {{"x", first, kN, TITHE_F32, 0, nullptr},
                                        {"y", second, kN, TITHE_F32, 0, nullptr}};

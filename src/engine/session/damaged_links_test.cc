@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bit that flips on its way between ranks, wherever it stands, and links that break: over the transport tcp, whose
-// connections pass through a relay. In all phases of a job: greetings, cards, frames, grants, the end of a round, a
-// proposal. The outcome is an error that names who sent the bit, at once, or nothing.
+// A flipped bit on any connection between ranks, and links that break, over the transport tcp, whose connections pass
+// through a relay. The bit can be in every phase of a job: handshakes, cards, frames, grants, the end of a round, a
+// proposal. The result is an immediate error that names the sender of the bit, or no error.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::Relay;
 constexpr int kWorld = 3;
 constexpr int kRounds = 4;
 
-// All connections between ranks go through the relay. The link of who calls whom is caller * world + called.
+// All connections between ranks go through the relay. The link number is caller * world + called.
 class Job {
  public:
   explicit Job(bool tls, int world = kWorld) : world_(world), tls_(tls) {}
@@ -68,7 +68,7 @@ class Job {
         out[i] = play(*session, me, round);
       }
       --playing;
-      while (playing > 0) std::this_thread::sleep_for(1ms);  // who leaves early is another story
+      while (playing > 0) std::this_thread::sleep_for(1ms);  // other tests cover ranks that leave early
       session.reset();
       transports[i].reset();
     });
@@ -100,15 +100,15 @@ std::string said(const std::vector<Status>& all) {
   return text;
 }
 
-class DamagedLinks : public ::testing::TestWithParam<bool> {};  // with TLS
+class DamagedLinks : public ::testing::TestWithParam<bool> {};  // parameter: with TLS
 
-// A card, a done, a record's length, a grant: each of these made all ranks wait for `patience`, and the text was about
-// buckets. Here nothing but the bit may end a round: the timeouts are a minute.
+// The bit can be in a card, a done message, a record's length or a grant. The timeouts are a minute, so only the
+// detection of the bit can end a round.
 TEST_P(DamagedLinks, a_flipped_bit_is_named_at_once) {
   const bool tls = GetParam();
   SessionOptions options{
       .codec = "fp32", .strategy = "ring", .min_values = 0, .timeout = 60s, .patience = 60s};
-  // OpenSSL waits for the rest of a record whose length has grown.
+  // OpenSSL waits for the rest of a record whose length was increased.
   if (tls) options.timeout = 3s;
   std::map<Relay::Place, std::uint64_t> passed;
   {
@@ -120,7 +120,7 @@ TEST_P(DamagedLinks, a_flipped_bit_is_named_at_once) {
   std::mt19937_64 dice(7);
   int struck = 0, healed = 0;
   for (const auto& [place, bytes] : passed) {
-    // Greetings and first words densely, then here and there.
+    // Handshakes and first messages densely, then random positions.
     std::vector<std::uint64_t> at;
     for (std::uint64_t byte = dice() % 160; byte < std::min<std::uint64_t>(bytes, 400); byte += 160)
       at.push_back(byte);
@@ -140,7 +140,7 @@ TEST_P(DamagedLinks, a_flipped_bit_is_named_at_once) {
                       bytes, bit, said(all));
       healed += std::all_of(all.begin(), all.end(), [](const Status& s) { return s.ok(); });
       for (const Status& s : all) {
-        if (s.ok()) continue;  // it had ended before, or a greeting was said again
+        if (s.ok()) continue;  // the session had ended before, or the handshake was repeated
         if (tls) {
           EXPECT_TRUE(s.code() == Code::kCorrupt || s.code() == Code::kPeerLost || s.code() == Code::kTimeout)
               << where;
@@ -161,7 +161,7 @@ TEST_P(DamagedLinks, a_flipped_bit_is_named_at_once) {
 INSTANTIATE_TEST_SUITE_P(tcp, DamagedLinks, ::testing::Bool(),
                          [](const auto& how) { return how.param ? "tls" : "plain"; });
 
-// The two ends named each other, and the others nobody.
+// A link between two ranks breaks or becomes silent: all ranks report the link and name no rank.
 class CutLinks : public ::testing::TestWithParam<Relay::LinkState> {};
 
 TEST_P(CutLinks, all_ranks_name_nobody) {

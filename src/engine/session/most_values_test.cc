@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number of values near 2^64 is refused where it comes in, before any size is computed from it.
+// A number of values near 2^64 is refused at the interface, before any size is computed from it.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -26,7 +26,7 @@ TEST(MostValues, SessionRefusesABucketOfMore) {
                              {.key = "b", .data = &one, .n = 2}};
   EXPECT_EQ((*session)->sync(together).status().code(), Code::kInvalid);
   const Tensor fine{.key = "w", .data = &one, .n = 1};
-  EXPECT_TRUE((*session)->sync({&fine, 1}).ok());  // the session goes on
+  EXPECT_TRUE((*session)->sync({&fine, 1}).ok());  // the session continues
   EXPECT_TRUE((*session)->commit().ok());
 }
 

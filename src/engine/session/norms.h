@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Norms of gradients and residuals, by tensor, of the rounds that are measured. A round is measured as a whole or not
-// at all: what was taken of one that fails or is dropped is forgotten.
+// Norms of gradients and residuals by tensor, for the measured rounds. A round is measured completely or not at all:
+// the norms of a round that fails or is dropped are discarded.
 //
 // Threads  none: under the session's mutex.
 #include <cstdint>
@@ -25,16 +25,16 @@ class Norms {
 
   explicit Norms(std::uint64_t every) : every_(every) {}
 
-  // True if the round is measured that brings the committed ones to this number.
+  // True if the round that makes the number of committed rounds `committed` is measured.
   bool due(std::uint64_t committed) const {
     return every_ > 0 &&
            (committed % every_ == 0 || (committed < every_ && (committed & (committed - 1)) == 0));
   }
-  // A key is there from its first layout on, so that measuring allocates nothing.
+  // Adds a key with its first layout, so that measuring allocates nothing.
   void know(const Tensor& tensor) { tensors_[std::string(tensor.key)].side = tensor.side; }
-  // A gradient of the open round, before anything is done to it.
+  // Measures a gradient of the open round before it is changed.
   void take(const Tensor& tensor) { tensors_.find(tensor.key)->second.open = norm(tensor); }
-  // The open round is committed. residual(key): its values as of now.
+  // The open round is committed. residual(key): the current residual.
   template <typename Residual>
   void commit(std::uint64_t committed, Residual residual) {
     for (auto& [key, t] : tensors_) {
@@ -51,12 +51,12 @@ class Norms {
   std::uint64_t committed() const { return committed_; }
   Pair of(std::string_view key) const;
   bool is_side(std::string_view key) const;
-  Pair total() const;  // of the gradients: side tensors do not count
+  Pair total() const;  // without side tensors
 
  private:
   static constexpr double kNothing = -1;
   struct TensorNorms {
-    double open = kNothing;  // of the round that is under way
+    double open = kNothing;  // of the open round
     Pair last;
     bool side = false;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as matrices: from Tensor::row to where a plan and a program cut, and what powersgd makes of it.
+// Tensors as matrices: the effect of Tensor::row on plans, programs and powersgd.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,8 +27,8 @@ TEST(Rows, CutsFallBetweenThem) {
       EXPECT_EQ(cut_at(n, 20, 0, pieces), 0U);
       EXPECT_EQ(before, n);
     }
-  EXPECT_EQ(cut_at(1000, 0, 1, 3), 333U) << "not known";
-  EXPECT_EQ(cut_at(1000, 1000, 1, 3), 333U) << "a vector";
+  EXPECT_EQ(cut_at(1000, 0, 1, 3), 333U) << "the row length is unknown";
+  EXPECT_EQ(cut_at(1000, 1000, 1, 3), 333U) << "one row: a vector";
 }
 
 TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
@@ -49,8 +49,9 @@ TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
                                          "powersgd:rank=2",
                                          "powersgd:rank=2"};
   EXPECT_EQ(specs, want);
-  EXPECT_EQ(plan("powersgd").parts[1].first, 1980U) << "33 rows, of 100";
-  for (const Part& p : plan("powersgd:cols=7").parts) EXPECT_EQ(cols_of(p.spec), 7U) << "as asked";
+  EXPECT_EQ(plan("powersgd").parts[1].first, 1980U) << "33 of 100 rows";
+  for (const Part& p : plan("powersgd:cols=7").parts)
+    EXPECT_EQ(cols_of(p.spec), 7U) << "a configured cols overrides the row length";
   for (const Part& p : plan("topk").parts) EXPECT_EQ(to_string(p.spec), "topk");
   EXPECT_EQ(plan("topk").parts[1].first, 2000U);
 
@@ -58,7 +59,8 @@ TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
   EXPECT_EQ(program.parts[0].starts, (std::vector<std::size_t>{0, 8 * 60, 16 * 60, 24 * 60, 1980}));
 }
 
-// A sum of outer products, one per rank: of low rank as the matrix that it is, of a high one in rows of another length.
+// A sum of outer products, one per rank: a matrix of low rank if its row length is known, of high rank with another
+// row length.
 TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
   constexpr std::size_t kRows = 60, kCols = 37;
   for (const Strategy* strategy : all_strategies())

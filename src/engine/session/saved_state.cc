@@ -63,6 +63,7 @@ std::uint64_t checksum_of(ByteView state) {
   return wire::get<std::uint64_t>(state.last(sizeof(std::uint64_t)).data());
 }
 
+// Reads the fields in the order of save(). The checksum comes first: if it is wrong, no field is read.
 Status load(ByteView bytes, SavedHead& head, feedback::ResidualStore::Map& saved) {
   const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
   if (bytes.size() < sizeof(std::uint64_t)) return corrupt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A session's state as bytes (docs/reference/format_state.md, "State"): the head below, the tensors' states, and a
-// checksum of all.
+// checksum over both.
 #include <string>
 #include <vector>
 
@@ -15,30 +15,30 @@ struct SavedHead {
   Rank rank = 0;
   int world = 1;
   std::uint64_t round = 0;
-  std::uint64_t job = 0;     // a number that rank 0 drew in the job's first round; 0: it has committed none
+  std::uint64_t job = 0;     // drawn by rank 0 in the job's first round; 0: no round is committed
   std::string codec;         // and choices, of the last commit
-  std::string opened = {};   // the same that the session was opened with, where those are others
-  std::string decided = {};  // by codec "auto", as src/advice/auto reads it
-  std::string link = {};     // that the session took, said or found; empty: none was known
+  std::string opened = {};   // the choices at the session's start, if they differ
+  std::string decided = {};  // by codec "auto", in the format of src/advice/auto
+  std::string link = {};     // the session's link rate; empty: unknown
   std::string schedule = {};
   Schedule::Told told = {};
   std::vector<std::string> members = {};  // names of the ranks, by rank; empty: their numbers
-  // The name of one of them.
+  // The name of a rank.
   std::string name(Rank r) const {
     return members.empty() ? std::to_string(r) : members[static_cast<std::size_t>(r)];
   }
 };
 inline constexpr std::size_t kMostMemberBytes = 200;
-// kInvalid where the names of `world` ranks are not as SessionOptions::members has them.
+// kInvalid if the names of `world` ranks do not meet the rules of SessionOptions::members.
 Status check_members(const std::vector<std::string>& members, int world);
 
-// Without debts: no residuals and velocities.
+// debts=false: without residuals and velocities.
 std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualStore& store,
                                bool debts = true);
-// The checksum that a state of save() ends in.
+// The checksum at the end of a state of save().
 std::uint64_t checksum_of(ByteView state);
-// kCorrupt for bytes that save() did not write, and for a residual or velocity that is not finite; kMismatch for those
-// of another version.
+// kCorrupt: the bytes were not written by save(), or a residual or velocity is not finite. kMismatch: the state has
+// another version.
 Status load(ByteView bytes, SavedHead& head, feedback::ResidualStore::Map& saved);
 
 }  // namespace tithe::engine

@@ -22,14 +22,16 @@ constexpr std::uint64_t kRoundsToForget = 16;
 
 }  // namespace
 
-// A bucket whose layout was not seen before.
+// Checks a bucket with a new layout. A key keeps its number of values and its kind of round, because its residual
+// belongs to both.
 Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) const {
   TITHE_TRY(engine::check_keys(bucket));
   for (const Tensor& t : bucket) {
     const TensorState* kept = store_.find(t.key);
     if (kept != nullptr && kept->n != t.n)
       return {Code::kInvalid, fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n)};
-    if (kept != nullptr && kept->used == round_ + 1) return in_open_round(t.key);  // the layout stays unknown
+    // The layout must stay unknown.
+    if (kept != nullptr && kept->used == round_ + 1) return in_open_round(t.key);
   }
   for (const auto& e : entries_) {
     const RoundKind before = e->job->unit->plan().kind;
@@ -56,6 +58,7 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
   return check_kind(engine::plan_of(bucket, *choices_, kind));
 }
 
+// Finds the layout of a bucket, or adds it. `kept` holds the state of each tensor in the unit's order.
 Result<Session::Impl::LayoutEntry*> Session::Impl::entry_of(std::span<const Tensor> bucket, RoundKind kind) {
   const std::uint64_t hash = engine::layout_hash(bucket, kind);
   for (const auto& e : entries_)
@@ -87,7 +90,7 @@ std::unique_ptr<Unit> Session::Impl::unit_of(std::span<const Tensor> bucket, Rou
   return std::make_unique<Unit>(member_, std::move(layout), std::move(plan), schedule_.ratios(), in_order);
 }
 
-// A layout that is new, under the choices that count.
+// Adds a layout under the current choices.
 Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
   unit->use_channels(next_part_);
   next_part_ += static_cast<std::uint32_t>(unit->plan().parts.size());
@@ -122,6 +125,8 @@ Status Session::Impl::meets_open_round(const LayoutEntry& e) const {
   return {};
 }
 
+// Hands over a bucket. After the checks, the states of the tensors move into the unit (a tensor may have been in
+// another layout), the unit gets the bucket's addresses, and the runner starts the job.
 Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind,
                                    RoundOwner owner) {
   TITHE_TRY(runner_.status());
@@ -144,7 +149,7 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   Unit& unit = *e.job->unit;
   for (std::size_t i = 0; i < e.kept.size(); ++i)
     e.kept[i]->move_to(unit.feedback(), unit.tensors()[i].slice());
-  // A device failure here ends the session, as it does on a lane: other ranks have this bucket in their round.
+  // A device failure here ends the session, as on a lane: other ranks have this bucket in their round.
   const auto on_device = [&](Status s) {
     if (s.code() != Code::kIo) return s;
     lock.unlock();
@@ -195,7 +200,7 @@ Status Session::Impl::wait(Ticket ticket, RoundOwner owner) {
   return job->unit->trouble();
 }
 
-// A ticket whose layout has begun a later round, or is forgotten, is of a round that was committed.
+// If the ticket's layout has begun a later round or was removed, its round was committed.
 Result<bool> Session::Impl::poll(Ticket ticket) {
   Job* job = nullptr;
   {
@@ -227,6 +232,8 @@ Status Session::Impl::commit(RoundOwner owner) {
   return s;
 }
 
+// Commits the open round. All ranks agree first; then this rank must commit, even if the session fails meanwhile.
+// Undo data of the last round are replaced. If new choices apply from the next round on, the session switches last.
 Status Session::Impl::commit_round(bool& ended) {
   const std::int64_t began = runner_.now_ns();
   {
@@ -250,7 +257,7 @@ Status Session::Impl::commit_round(bool& ended) {
   const bool excessive =
       std::any_of(open_.begin(), open_.end(), [](const LayoutEntry* e) { return e->job->unit->excessive(); });
   release_undo();
-  std::vector<LayoutEntry*> entries = std::move(undo_.entries);  // its memory is used again
+  std::vector<LayoutEntry*> entries = std::move(undo_.entries);  // reuses its memory
   entries.assign(open_.begin(), open_.end());
   undo_ = {.possible = true,
            .finite = finite,
@@ -294,9 +301,9 @@ Status Session::Impl::commit_round(bool& ended) {
   return finite ? trouble : check_residuals();
 }
 
-// A layout is gone once all of its tensors were synchronised through others, so many rounds after its own last one:
-// frameworks regroup buckets, and do not come back. All ranks synchronise the same tensors in the same rounds, so all
-// of them forget it after the same round; should it come back, it is new to all.
+// Removes a layout if other layouts have synchronised all its tensors in the kRoundsToForget rounds after its last
+// one. Frameworks regroup buckets and do not return to the old ones. All ranks synchronise the same tensors in the
+// same rounds, so all of them remove the layout after the same round. If it returns, it is new on all ranks.
 void Session::Impl::forget_gone() {
   std::erase_if(entries_, [&](const std::unique_ptr<LayoutEntry>& e) {
     const bool gone =

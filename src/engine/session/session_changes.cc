@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session's choices change while it runs: Session::propose, and a state that has others than the session.
+// How a session's choices change while it runs: Session::propose(), and restoring a state with other choices.
 //
-// Threads: build() and discard() on the runner's thread aside (without lanes on the caller's), under no lock but for
-// moments; switch_over() in commit(), on all ranks after the same round (engine/peers/reconfiguration.h says why).
-// Owners: all that is built belongs to `built_` until its round, then to the runner. All that the old layouts held is
-//          freed in the background.
+// Threads: build() and discard() on the runner's background thread (without lanes, on the caller's), without a lock for
+// most of the time; switch_over() in commit(), on all ranks after the same round (engine/peers/reconfiguration.h).
+// Owners: `built_` owns the built units until their round, then the runner does. The memory of the old layouts is freed
+//          in the background.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +25,8 @@ std::string_view name(Proposal::State state) {
 
 // ---- Rank 0 proposes
 
+// Rejects choices that cannot apply; the runner then distributes the others (reconfiguration.h). `round` counts from
+// the first round of the job, `after` from the first round of this session; 0: as soon as all ranks are ready.
 Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
   TITHE_TRY(runner_.status());
   if (member_.me != 0)
@@ -53,7 +55,7 @@ Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
                           round, round_ + 1)};
     if (round > 0) after = committed_ + (round - round_);
   }
-  return runner_.propose(std::string(choices), after);  // without lanes it builds, and asks this session
+  return runner_.propose(std::string(choices), after);  // without lanes this call builds, and locks mutex_
 }
 
 Proposal Session::Impl::proposal() const {
@@ -80,7 +82,7 @@ Status Session::Impl::user_proposes(std::string_view choices, std::uint64_t roun
   return propose(choices, round);
 }
 
-// ---- Codec "auto" proposes
+// ---- Proposals of codec "auto"
 
 std::string Session::Impl::automatic_text(const SessionOptions& options) {
   return engine::automatic(options) ? to_string(*parse_auto(options.codec)) : std::string();
@@ -101,7 +103,7 @@ void Session::Impl::start_advisor() {
     return;
   }
   const Result<AutoSpec> allowed = parse_auto(advice_allows().empty() ? "auto" : advice_allows());
-  TITHE_ASSERT(allowed.ok());  // open() has looked
+  TITHE_ASSERT(allowed.ok());  // open() has checked it
   advisor_ = engine::make_observer({advice_asked(), *allowed}, std::move(context));
 }
 
@@ -111,7 +113,7 @@ void Session::Impl::advise() {
   if (const Status s = propose(rules, 0); !s.ok()) advisor_->not_proposed(s);
 }
 
-// A state's rules came from a plan under what was allowed then.
+// A state's rules came from a plan with the codecs that were allowed then; the allowed codecs may have changed.
 Status Session::Impl::check_allowed(const Choices& choices, const feedback::ResidualStore::Map& saved) const {
   if (automatic_.empty()) return {};
   const Result<AutoSpec> spec = parse_auto(automatic_);
@@ -152,7 +154,7 @@ Result<Choices> Session::Impl::checked(std::string_view text) const {
   return next;
 }
 
-// Where a layout's tensors lay last tells what has to be staged; they are not read.
+// The addresses of the last round tell which tensors need staging memory; the tensors are not read.
 Session::Impl::SeenLayout Session::Impl::seen(const LayoutEntry& e) const {
   Unit& unit = *e.job->unit;
   SeenLayout out;
@@ -165,7 +167,7 @@ Session::Impl::SeenLayout Session::Impl::seen(const LayoutEntry& e) const {
   for (const engine::TensorLayout& t : unit.tensors()) {
     out.keys[t.index] = t.key;
     out.transferable[t.index] = unit.feedback().transferable(t.slice());
-    Tensor& mine = out.bucket[t.index];  // of a layout that has had no round it holds nothing
+    Tensor& mine = out.bucket[t.index];  // empty if the layout has had no round
     mine.n = t.n;
     mine.dtype = t.dtype;
     mine.row = t.row;
@@ -178,6 +180,8 @@ Session::Impl::SeenLayout Session::Impl::seen(const LayoutEntry& e) const {
   return out;
 }
 
+// Builds the units of all known layouts under the new choices, without changing the session. The memory is touched
+// here, so the switch costs no page faults.
 engine::Answer Session::Impl::build(std::uint32_t number, const std::string& text) {
   try {
     Result<Choices> next = checked(text);
@@ -216,23 +220,24 @@ Status Session::Impl::check_kinds(const Choices& choices) const {
 }
 
 void Session::Impl::discard(std::uint32_t number) {
-  std::optional<BuiltPlan> gone;  // destroyed without the lock
+  std::optional<BuiltPlan> gone;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   if (built_ && built_->number == number) gone.swap(built_);
 }
 
-// ---- All ranks change
+// ---- All ranks switch
 
 void Session::Impl::switch_over() {
   TITHE_ASSERT(built_.has_value());
   const auto built = std::make_shared<BuiltPlan>(std::move(*built_));
   built_.reset();
   take(built->choices, built.get());
-  runner_.run_in_background([built] {});  // and with it what layouts needed that are gone by now
+  runner_.run_in_background([built] {});  // frees the units of layouts that were removed meanwhile
 }
 
-// No round is open. `built`: units that are there already; the others are built here. Layouts keep their order, so
-// their jobs have the same numbers on all ranks.
+// Switches all layouts to `choices`. No round may be open. `built`: prepared units; missing ones are built here. The
+// layouts keep their order, so their jobs have the same numbers on all ranks. Each tensor's state moves into the new
+// unit; if its memory can be taken over, no value is copied.
 void Session::Impl::take(std::shared_ptr<const Choices> choices, BuiltPlan* built) {
   choices_ = std::move(choices);
   rules_used_ = engine::RulesUsed(*choices_);
@@ -248,13 +253,14 @@ void Session::Impl::take(std::shared_ptr<const Choices> choices, BuiltPlan* buil
     const SeenLayout layout = seen(*e);
     if (unit == nullptr) unit = unit_of(layout.bucket, layout.kind, *choices_);
     const std::span<const engine::TensorLayout> now = unit->tensors(), was = before.unit->tensors();
-    std::vector<std::size_t> lay(was.size());  // by the caller's order: where it stood
+    std::vector<std::size_t> lay(was.size());  // by the caller's order: index in the old unit
     for (std::size_t i = 0; i < was.size(); ++i) lay[was[i].index] = i;
     std::vector<TensorState*> kept(now.size());
     for (std::size_t i = 0; i < now.size(); ++i) {
       const std::size_t from = lay[now[i].index];
       TensorState& k = *(kept[i] = e->kept[from]);
-      const bool counts = k.in == &before.unit->feedback();  // else it lies in another layout, or loose
+      // False: the state is in another layout, or in none.
+      const bool counts = k.in == &before.unit->feedback();
       const bool came =
           unit->feedback().take_over(now[i].slice(), before.unit->feedback(), was[from].slice(), counts);
       if (counts && came)
@@ -271,7 +277,8 @@ void Session::Impl::take(std::shared_ptr<const Choices> choices, BuiltPlan* buil
   runner_.run_in_background([old] {});
 }
 
-// A state goes on with the choices of its last commit, wherever the session was opened as that one was, or with them.
+// The choices with which a session continues from a state. They are the choices of the state's last commit. The
+// session must have been opened with these, or with the same choices as the state's session.
 Result<std::shared_ptr<const Choices>> Session::Impl::choices_of(const engine::SavedHead& head) const {
   const std::lock_guard lock(mutex_);
   Usual usual = opened_choices_->usual();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums over headers alone (SessionOptions::checksum): what holds where payloads are rounded on their way, and what
-// is refused.
+// Checksums of headers only (SessionOptions::checksum): the error bounds if payloads are rounded in transit, and the
+// refused options.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace {
 using testing::Ranks;
 
 constexpr std::size_t kValues = 30'000;
-constexpr float kUnit = 1.0F / 1024;  // what a card leaves of a value below 1 is off by less than that
+constexpr float kUnit = 1.0F / 1024;  // the error of the card is less than this for values below 1
 const Secret kKey{7};
 
-// A card in front of a rank's link: it drops what lies below kUnit of the floats that leave, and touches nothing else.
+// A network card that rounds: it truncates the sent floats below 1 to multiples of kUnit, and changes nothing else.
 class Rounding final : public testing::ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -91,9 +91,9 @@ TEST(SessionChecksum, rounded_on_the_way_sums_are_within_a_unit_of_each_hop) {
           apart = std::max(apart, std::fabs(result[i] - results[0][i]));
         }
       }
-      EXPECT_GT(off, kUnit / 2) << "nothing was rounded";
+      EXPECT_GT(off, kUnit / 2) << "the payloads must be rounded";
       EXPECT_LT(off, kWorld * kUnit);
-      EXPECT_GT(apart, 0) << "who owns a sum has it as it is";
+      EXPECT_GT(apart, 0) << "the owner's own copy is not rounded, so the ranks differ";
       EXPECT_LT(apart, (strategy == std::string_view("gather") ? kWorld : 1) * kUnit);
     }
 }
@@ -102,7 +102,7 @@ TEST(SessionChecksum, by_default_a_payload_that_was_rounded_ends_the_job) {
   for (const ByteView key : {ByteView{}, ByteView(kKey)}) {
     SessionOptions o = options();
     o.checksum = SessionOptions{}.checksum;
-    o.authenticate = "headers";  // or the tag of a small frame finds it first
+    o.authenticate = "headers";  // otherwise the tag of a small frame detects it first
     Ranks ranks(rounded(2, key), o);
     std::vector<Status> ends(2);
     ranks.each([&](Rank r) {
@@ -146,7 +146,7 @@ TEST(SessionChecksum, ranks_that_differ_in_it_are_named) {
     std::vector<float> values;
     const Status s = round(ranks[r], values);
     EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
-    if (r == 1) return;  // it may have been told
+    if (r == 1) return;  // rank 1 may fail by the report of rank 0
     EXPECT_EQ(s.peer(), 1) << s.what();
     EXPECT_NE(s.what().find("checksum=headers"), std::string::npos) << s.what();
   });

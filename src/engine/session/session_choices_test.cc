@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions with choices: what each tensor gets, what is refused, and what ranks and states say of it.
+// Sessions with choices: the codec of each tensor, refused choices, and choices in cards and states.
 #include <gtest/gtest.h>
 
 #include "support/forwarding_transport.h"
@@ -16,7 +16,7 @@ using testing::text;
 constexpr std::string_view kChoices = R"({"*embedding*": {"codec": "topk:ratio=0.1", "strategy": "gather"},
                                           "*.bias": "fp32", "*norm*": "fp32"})";
 
-// One round of a bucket of these tensors, all of them ones.
+// One round of a bucket with these tensors; all values are 1.
 Status step(Session& session, const std::vector<std::pair<std::string, std::size_t>>& shapes) {
   std::vector<std::vector<float>> values;
   std::vector<Tensor> bucket;
@@ -132,7 +132,7 @@ TEST(SessionChoices, RanksThatDifferAreNamedWithTheFirstRuleThatDiffers) {
   }
 }
 
-// A card holds as much of the rules as fits, and their hash.
+// A card contains the beginning of the rules and their hash.
 TEST(SessionChoices, RanksThatDifferInTheLastOfManyRulesAreFound) {
   const auto many = [](std::string_view last) {
     std::string json = "{";
@@ -201,7 +201,7 @@ TEST(SessionChoices, TheCInterfaceTakesChoicesAndALink) {
   EXPECT_TRUE(has(error.what, "such as 10Gb/s")) << error.what;
 }
 
-// A setting that a rule leaves out is the session's, and so is the schedule then.
+// A rule without a codec uses the session's codec, and so its schedule.
 TEST(SessionChoices, AScheduleMovesWhatHasTheSessionsCodec) {
   SessionOptions options = with(R"({"a.*": {"strategy": "gather"}, "b.*": "topk:ratio=0.05"})");
   options.codec = "topk:ratio=0.01";
@@ -217,7 +217,7 @@ TEST(SessionChoices, AScheduleMovesWhatHasTheSessionsCodec) {
   }
 }
 
-// A group that travels by a codec: one part, all laws, and each tensor's residual its own.
+// A group with a codec: one part, all laws, and one residual per tensor.
 TEST(SessionChoices, AGroupSharesAPartWithItsCodec) {
   constexpr std::size_t kSizes[] = {9, 33, 255, 256, 1000};
   SessionOptions options{.codec = "fp8",
@@ -249,10 +249,11 @@ TEST(SessionChoices, AGroupSharesAPartWithItsCodec) {
   EXPECT_TRUE(
       has(ranks[0].plan_text(), "part 0: 1553 values from 0, topk:ratio=0.1 by server (rule 1 ('*'))\n"))
       << ranks[0].plan_text();
-  EXPECT_EQ(ranks[0].stats().frames_sent, 3U * 4) << "its chunks of the one part, to two others and back";
+  EXPECT_EQ(ranks[0].stats().frames_sent, 3U * 4)
+      << "one part: 3 rounds, 2 chunks to their owners and 2 results";
 }
 
-// ---- Links that the transport finds
+// ---- Links that the transport detects
 
 class Found : public testing::ForwardingTransport {
  public:
@@ -294,7 +295,7 @@ TEST(SessionChoices, ALinkThatTheTransportFindsIsAsOneThatIsSaid) {
   EXPECT_EQ(without_links(plan), plan_of(told));
   Ranks said(found(kTenGbit), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
   Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
-  EXPECT_EQ(plan_of(said), plan_of(slow)) << "what is said counts";
+  EXPECT_EQ(plan_of(said), plan_of(slow)) << "the configured link overrides the detected one";
   EXPECT_NE(plan_of(said), without_links(plan));
 }
 
@@ -310,13 +311,13 @@ TEST(SessionChoices, AJobThatGoesOnElsewhereKeepsItsLink) {
       EXPECT_TRUE(s.ok()) << text(s);
     });
     EXPECT_EQ(plan_of(again), plan) << rate;
-    EXPECT_EQ(plan_of(again), plan) << "and saves it again";
+    EXPECT_EQ(plan_of(again), plan) << "the state contains the link";
     EXPECT_EQ(*again[0].state(), *again[0].state());
   }
   Ranks said(found(0), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
   Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
   said.each([&](Rank r) { EXPECT_TRUE(said[r].restore(states[static_cast<std::size_t>(r)]).ok()); });
-  EXPECT_EQ(plan_of(said), plan_of(slow)) << "unless another is said";
+  EXPECT_EQ(plan_of(said), plan_of(slow)) << "a configured link overrides the link of the state";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public interface of a session: open(), and the calls. If a straggler proxy replaces the program
-// (straggler_proxy.h), that one does.
+// The public interface of a session: open(), and the calls. If there is a straggler proxy (straggler_proxy.h), the
+// program's calls go through it.
 #include <fmt/format.h>
 
 #include "base/bytes.h"
@@ -14,13 +14,13 @@
 namespace tithe {
 namespace {
 
-// With a straggler proxy, only a rank that is not behind may do `what`.
+// With a straggler proxy, `what` is allowed only if no result is stored for the program.
 template <typename Impl>
 Status level(const Impl& impl, std::string_view what) {
   return impl.proxy() == nullptr ? Status{} : impl.proxy()->level(what);
 }
 
-// Makes the call. Where there is no memory for it, the session ends.
+// Makes the call. If memory runs out, the session ends.
 template <typename Impl, typename Call>
 Status unless_starved(Impl& impl, std::string_view what, Call call) {
   try {
@@ -30,7 +30,7 @@ Status unless_starved(Impl& impl, std::string_view what, Call call) {
   }
 }
 
-// The same for what reads states, whose texts a message may quote.
+// The same for calls that read states. A message may quote text from a state, so it is made printable.
 template <typename Impl, typename Call>
 Status restored(Impl& impl, std::size_t bytes, Call call) {
   const Status s = unless_starved(impl, fmt::format("what states of {} bytes hold", bytes), call);
@@ -47,7 +47,7 @@ std::shared_ptr<Session::Impl> Session::impl() const {
   return impl_;
 }
 
-// `options`: with the link, as it was said or else found.
+// `options` include the link: the given one, or else the one that the transport detected.
 Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said,
                     Choices choices, Schedule schedule, const engine::Tagging& tagging,
                     const engine::DeviceChoice& device, const engine::Pacing& pacing,
@@ -105,6 +105,7 @@ engine::ProxyTrigger Session::Impl::proxy_trigger_for(const engine::Stragglers& 
           .due = [this](std::uint64_t ended) { proxy_->due(ended); }};
 }
 
+// Parses and checks all options before the Impl starts threads.
 Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> transport,
                                                      const SessionOptions& options) {
   TITHE_TRY(check_environment());
@@ -155,6 +156,7 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
     trace = std::move(*opened);
   }
   std::uint64_t proposed_job = 0;
+  // Rank 0 proposes the job's random number, which is never zero.
   if (transport->rank() == 0) {
     std::uint8_t drawn[sizeof proposed_job];
     TITHE_TRY(fill_random(drawn));
@@ -166,7 +168,7 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
       *stragglers, proposed_job)));
 }
 
-// The others hear that the transport is gone.
+// If this fails, the other ranks detect that the transport is closed.
 Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Transport> transport,
                                                const SessionOptions& options) {
   const Rank me = transport == nullptr ? Status::kNoPeer : transport->rank();
@@ -244,7 +246,7 @@ Result<std::vector<std::uint8_t>> Session::state() {
   TITHE_TRY(level(*impl(), "state"));
   try {
     return impl()->state();
-  } catch (const std::bad_alloc&) {  // nothing has changed
+  } catch (const std::bad_alloc&) {  // nothing was changed
     return Status(Code::kIo,
                   "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies that treat hosts apart, through whole sessions.
+// Sessions with strategies that treat hosts separately.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -87,7 +87,7 @@ TEST(SessionHosts, OneHostHasItsOwnCodecAlone) {
   EXPECT_TRUE(has(a.plan, "fp32 by server (default; all ranks share a host)")) << a.plan;
 }
 
-// Two codecs and two sets of laws in one part; a loss of either stays with the rank that encoded.
+// Two codecs and two sets of laws in one part: the loss of either codec is in the residual of the encoding rank.
 TEST(SessionHosts, TheLedgerHoldsOfBothCodecs) {
   for (const char* strategy : {"hosts", "hosts_gather", "hosts_ring"})
     for (const char* inside : {"fp32", "bf16", "fp8"})
@@ -127,7 +127,7 @@ class Counting : public ForwardingTransport {
   std::vector<std::atomic<std::uint64_t>>& to_others_;
 };
 
-// Each byte crosses once per host, and the ranks of a host send as much of it each.
+// Each byte crosses once per host, and all ranks of a host send equally many bytes to other hosts.
 TEST(SessionHosts, AHostSendsWhatARankDid) {
   const auto bytes_between = [](const char* strategy) {
     std::vector<std::atomic<std::uint64_t>> sent(kWorld);
@@ -183,9 +183,9 @@ TEST(SessionHosts, AutoTreatsThemApartWhereThatPaysAndWhereAskedTo) {
     return ranks[0].plan_text();
   };
   EXPECT_TRUE(has(plan("2x2", ""), "fp8 by hosts")) << plan("2x2", "");
-  EXPECT_FALSE(has(plan("1x4", ""), "hosts")) << "there is no other host";
-  EXPECT_FALSE(has(plan("", ""), "hosts")) << "each has its own";
-  EXPECT_TRUE(has(plan("1x4", R"({"w": {"inside": "bf16"}})"), "bf16 by")) << "a codec inside was asked for";
+  EXPECT_FALSE(has(plan("1x4", ""), "hosts")) << "no hosts strategy if there is one host";
+  EXPECT_FALSE(has(plan("", ""), "hosts")) << "no hosts strategy if each host has one rank";
+  EXPECT_TRUE(has(plan("1x4", R"({"w": {"inside": "bf16"}})"), "bf16 by")) << "a codec for 'inside' is set";
 }
 
 TEST(SessionHosts, RefusesWhatItCannotDo) {

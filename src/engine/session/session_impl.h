@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The inside of a Session. session.cc is rounds and the public face, session_states.cc how it is saved, goes on and
-// takes a round back, session_reform.cc how it goes on with other ranks, session_changes.cc how choices change,
-// session_limits.cc what becomes of values and memory that are too large.
+// The implementation of a Session. session.cc has the rounds, session_face.cc the public interface, session_states.cc
+// saving, resuming and undoing, session_reform.cc the change of members, session_changes.cc the change of choices,
+// session_limits.cc the treatment of excessive values and lack of memory.
 #include <map>
 
 #include "base/environment.h"
@@ -21,7 +21,7 @@ namespace tithe {
 
 class Session::Impl {
  public:
-  // `options`: with the link, as it was said or else found.
+  // `options` include the link: the given one, or else the one that the transport detected.
   Impl(std::unique_ptr<Transport> transport, SessionOptions options, bool link_said, Choices choices,
        Schedule schedule, const engine::Tagging& tagging, const engine::DeviceChoice& device,
        const engine::Pacing& pacing, std::unique_ptr<engine::TraceFile> trace,
@@ -32,7 +32,7 @@ class Session::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // straggler_proxy.h; nobody's: of a round that goes on without the program.
+  // straggler_proxy.h. The owner of a round: the caller's program, or the proxy.
   class StragglerProxy;
   enum class RoundOwner : std::uint8_t { kCaller, kProxy };
   StragglerProxy* proxy() const { return proxy_.get(); }
@@ -67,12 +67,12 @@ class Session::Impl {
   Proposal proposal() const;
   std::vector<std::string> messages();
   std::string choices() const;
-  // The memory that the layout of this bucket takes, in words.
+  // A text about the memory that the layout of this bucket needs.
   std::string needs(std::span<const Tensor> bucket, RoundKind kind) const;
-  // Ends the session, since this rank cannot take part.
+  // Ends the session because this rank cannot take part.
   Status no_memory(const std::string& what);
   Status write_trace();
-  // The status that a call returns if it may have met the end of the session.
+  // The status of a call. If the session has ended, writes the trace first.
   Status told(Status s) {
     if (!s.ok() && !runner_.status().ok()) (void)write_trace();
     return s;
@@ -86,53 +86,54 @@ class Session::Impl {
   }
 
  private:
-  struct LayoutEntry {  // a layout that was seen
+  struct LayoutEntry {  // a known layout
     std::uint64_t hash = 0;
     engine::Job* job = nullptr;
     std::vector<feedback::TensorState*> kept;  // by tensor of the unit
     Ticket ticket = 0;                         // of its last round
-    std::uint64_t used = 0;                    // 1 + the round of it
-    std::uint64_t used_before = 0;             // the same before that round
+    std::uint64_t used = 0;                    // 1 + its last round
+    std::uint64_t used_before = 0;             // the previous value of `used`
     bool waited = true;
-    bool open = false;  // part of the open round
+    bool open = false;  // its bucket is in the open round
   };
 
-  // The changes of the round that was committed last.
+  // The last committed round, as far as undo() must reverse it.
   struct Undo {
-    bool possible = false;                        // it can be taken back
-    bool finite = false;                          // else it was dropped
-    bool dropped = false;                         // the round before it was
-    std::shared_ptr<const Choices> choices = {};  // of the commit before it
+    bool possible = false;                        // undo() is allowed
+    bool finite = false;                          // false: the round was dropped
+    bool dropped = false;                         // the round before it was dropped
+    std::shared_ptr<const Choices> choices = {};  // of the previous commit
     std::vector<LayoutEntry*> entries = {};
     double forgotten = 0;
-    std::uint64_t values_dropped = 0;  // of its own tensors
+    std::uint64_t values_dropped = 0;  // by this rank
     double sum_dropped = 0;
   };
 
-  // The things that a proposal needs, built while the rounds go on.
+  // The product of a proposal, built while rounds continue.
   struct BuiltPlan {
     std::uint32_t number = 0;  // of the proposal
     std::shared_ptr<const Choices> choices;
-    std::map<std::uint32_t, std::unique_ptr<engine::Unit>> units;  // by the job that they take over from
+    // By the number of the job that they replace.
+    std::map<std::uint32_t, std::unique_ptr<engine::Unit>> units;
   };
-  // A layout, as it is when a proposal comes.
+  // A layout at the time of a proposal.
   struct SeenLayout {
     std::uint32_t job = 0;
     std::vector<std::string> keys;
     RoundKind kind = RoundKind::kAllReduce;
     std::vector<std::vector<std::size_t>> bounds;  // Tensor::bounds
-    std::vector<Tensor> bucket;                    // in the caller's order, where its tensors lay last
+    std::vector<Tensor> bucket;  // in the caller's order, with the addresses of the last round
     std::vector<feedback::StateKinds>
-        transferable;  // in that order as well: what has memory that can change hands
+        transferable;  // in the same order: state that the new unit can take over
   };
 
   Result<LayoutEntry*> entry_of(std::span<const Tensor> bucket, RoundKind kind);
   Status check_new(std::span<const Tensor> bucket, RoundKind kind) const;
-  // comes: in the caller's order.
+  // incoming: in the caller's order.
   std::unique_ptr<engine::Unit> unit_of(std::span<const Tensor> bucket, RoundKind kind,
                                         const Choices& choices,
                                         std::span<const feedback::StateKinds> incoming = {}) const;
-  // Whether all layouts can go on with these choices.
+  // Checks that all layouts can continue with these choices.
   Status check_kinds(const Choices& choices) const;
   engine::Job& add(std::unique_ptr<engine::Unit> unit, std::uint64_t layout);
   Status look_at(engine::Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout);
@@ -149,7 +150,7 @@ class Session::Impl {
   // straggler_proxy.cc
   void add_unsent(const Tensor& tensor, std::uint64_t round);
   Ticket late_ticket();
-  void caller_returned();  // the program, from a call that ends a round
+  void caller_returned();  // the program returns from a call that ends a round
 
   // session_states.cc
   std::string name_of(Rank rank) const;
@@ -171,7 +172,7 @@ class Session::Impl {
   // session_changes.cc
   static std::string automatic_text(const SessionOptions& options);
   void start_advisor();
-  void advise();  // a round has ended
+  void advise();  // called after a round
   Status check_allowed(const Choices& choices, const feedback::ResidualStore::Map& saved) const;
   Result<Choices> checked(std::string_view text) const;
   engine::Answer build(std::uint32_t number, const std::string& text);
@@ -182,61 +183,61 @@ class Session::Impl {
   Result<std::shared_ptr<const Choices>> choices_of(const engine::SavedHead& head) const;
 
   std::mutex trace_mutex_;
-  const std::unique_ptr<engine::TraceFile> trace_;  // null: none is asked for
+  const std::unique_ptr<engine::TraceFile> trace_;  // null: no trace was requested
   const SessionOptions options_;
   const CoresHere cores_;
   const int lanes_;
   const engine::Member member_;
-  const std::string automatic_;  // codec "auto" as it was asked for; empty: another one
-  const bool link_said_;         // else it was found by the transport, or is not known
+  const std::string automatic_;  // the spec of codec "auto"; empty: another codec
+  const bool link_said_;         // false: the transport detected the link, or it is unknown
   std::unique_ptr<engine::Advisor>
-      advisor_;  // of rank 0, with codec "auto" or TITHE_ADVISE; outlives the background task
+      advisor_;  // on rank 0, with codec "auto" or TITHE_ADVISE; outlives the background task
 
   std::mutex commit_mutex_;   // taken before mutex_
-  mutable std::mutex mutex_;  // of all below; the runner has its own
-  std::string link_ =
-      options_.link;  // what choices are made for; of the state that was restored, unless it was said
+  mutable std::mutex mutex_;  // guards all members below; the runner has its own
+  // The link for the choices; restore() replaces it unless the user gave it.
+  std::string link_ = options_.link;
   Schedule schedule_;
   feedback::ResidualStore store_;
   std::shared_ptr<const Choices> choices_;  // of the next round
   std::shared_ptr<const Choices> opened_choices_ = choices_, committed_choices_ = choices_;
   std::optional<BuiltPlan> built_;
   engine::RulesUsed rules_used_{*choices_};
-  bool met_all_ = false;  // so far as a round can tell
+  bool met_all_ = false;  // the rules were checked after a whole round
   engine::Norms norms_{options_.measure};
-  // When the open round's first and last bucket came; then how long all rounds took.
+  // The time of the first and the last bucket of the open round; then sums over all rounds.
   std::int64_t first_handed_ns_ = 0, last_handed_ns_ = 0;
   std::uint64_t gradient_bytes_ = 0, exchange_ns_ = 0, exposed_ns_ = 0;
   std::vector<std::unique_ptr<LayoutEntry>> entries_;
   std::vector<LayoutEntry*> open_;  // reused by commit()
-  bool ending_ = false;             // a commit() of the open round is under way
-  Status broken_;                   // not ok: this rank's residuals cannot be sent
+  bool ending_ = false;             // a commit() of the open round is running
+  Status broken_;                   // not ok: a residual of this rank cannot be sent
   std::uint64_t round_ = 0;
-  std::uint64_t committed_ = 0;  // rounds, in this session
+  std::uint64_t committed_ = 0;  // rounds of this session
   Ticket last_ticket_ = 0;
   std::uint32_t next_part_ = 0;
   bool last_round_dropped_ = false;
-  bool round_over_ = false;  // one, in this session
+  bool round_over_ = false;  // a round of this session is over
   std::uint64_t values_dropped_ = 0;
   double sum_dropped_ = 0;
   double sum_decayed_ = 0;
   Undo undo_;
-  SessionStats before_;  // of its lanes, in the epochs before
+  SessionStats before_;  // statistics of previous epochs
   std::uint64_t rounds_undone_ = 0;
-  const std::uint64_t proposed_job_;  // rank 0's, for a job that begins here; 0 on other ranks
+  const std::uint64_t proposed_job_;  // drawn by rank 0 for a new job; 0 on other ranks
   std::uint64_t job_ = 0;             // SavedHead::job
-  std::string resumed_;               // whose states all ranks go on from, where those were others; for cards
+  std::string resumed_;               // for cards: the states of another world from which all ranks resumed
   std::uint64_t ranks_lost_ = 0;
   feedback::LostResiduals book_;    // residuals of lost ranks
   std::vector<std::string> lines_;  // for messages()
-  // Since when the program is away for its next round, and how long it waited meanwhile; what it took for the last one.
+  // The time at which the program left the session, and its waits since then; its time outside in the last round.
   std::int64_t left_ns_ = 0, blocked_ns_ = 0;
   std::uint64_t away_ns_ = 0;
   engine::StragglerDetector straggler_detector_;
   std::vector<std::uint64_t> all_away_;    // by rank; reused
-  engine::Straggler late_;                 // as stats() have it
-  std::unique_ptr<StragglerProxy> proxy_;  // null: no proxy. It outlives the lanes, which call it
-  engine::Runner runner_;                  // last: its lanes stop before what they use goes
+  engine::Straggler late_;                 // for stats()
+  std::unique_ptr<StragglerProxy> proxy_;  // null: no proxy. Outlives the lanes, which call it
+  engine::Runner runner_;  // last: its lanes stop before the members that they use are destroyed
 };
 
 }  // namespace tithe

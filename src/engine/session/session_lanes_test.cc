@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many lanes a session has that is not told.
+// The default number of lanes of a session.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using testing::Ranks;
 
-// A machine with so many cores, which all ranks share.
+// A machine with `cores` cores, which all ranks share.
 class Roomy final : public testing::ForwardingTransport {
  public:
   Roomy(std::unique_ptr<Transport> inner, int cores) : ForwardingTransport(std::move(inner)), cores_(cores) {}
@@ -27,7 +27,7 @@ static_assert(usual_lanes(7, 2) == 2 && usual_lanes(128, 2) == kMostUsualLanes);
 
 TEST(Session, lanes_are_as_many_as_cores_are_left_free) {
   std::vector<float> first;
-  for (const int cores : {0, 1, 8, 64}) {  // 0: told to have two lanes
+  for (const int cores : {0, 1, 8, 64}) {  // 0: lanes=2 is set instead
     std::vector<std::unique_ptr<Transport>> ends;
     for (auto& end : open_loop(2)) ends.push_back(std::make_unique<Roomy>(std::move(end), cores));
     SessionOptions options{.codec = "onebit", .min_values = 0, .part_values = 400};

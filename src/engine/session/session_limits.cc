@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session's limits: numbers that are too large to be carried, and memory that is not to be had.
+// The session's limits: values that are too large for residuals, and lack of memory.
 #include <fmt/format.h>
 
 #include "base/finite.h"
@@ -9,15 +9,15 @@ namespace tithe {
 namespace {
 
 constexpr std::uint64_t kRoundsToLook = 64;
-constexpr std::size_t kMostLines = 1000;  // that nobody has asked for yet
+constexpr std::size_t kMostLines = 1000;  // the maximum number of messages that were not fetched
 
 }  // namespace
 
-// A finite gradient of 3e38, once, stays in a residual that no later round can send: sums of it are no floats, or it
-// takes hundreds of rounds to come down. So it is let go after the first round that shows it. A codec that sends no
-// value beyond its range shows nothing; so each tensor is looked at every kRoundsToLook rounds, in turns. That is a
-// function of the residuals, the round and its result: a job that resumes from a state goes on alike, and what other
-// ranks get does not depend on who lets go.
+// A finite gradient of 3e38 leaves a residual that no later round can send: sums with it overflow, or it takes
+// hundreds of rounds to decrease. So such a residual is dropped after the first round that detects it. A codec that
+// clamps values to its range detects nothing, so each tensor is also checked once every kRoundsToLook rounds. The
+// decision depends only on the residuals, the round number and its result, so a job that resumes from a state behaves
+// the same. The results of other ranks do not depend on it.
 void Session::Impl::drop_excessive(bool finite, bool excessive) {
   std::uint64_t turn = round_;
   for (auto& [key, kept] : store_.all()) {
@@ -76,7 +76,7 @@ std::string Session::Impl::needs(std::span<const Tensor> bucket, RoundKind kind)
   return engine::Unit::needs(member_, engine::lay_out(bucket, plan.order), plan, schedule_.ratios());
 }
 
-// The others cannot go on without this rank, so they hear of it now.
+// Other ranks cannot continue without this rank, so the session ends now.
 Status Session::Impl::no_memory(const std::string& what) {
   runner_.cancel();
   return {

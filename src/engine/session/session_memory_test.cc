@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that a session holds: docs/reference/resources.md, "Memory".
+// The memory of a session: docs/reference/resources.md, "Memory".
 #include <gtest/gtest.h>
 
 #ifdef __linux__
@@ -23,7 +23,7 @@ namespace {
 using testing::Ranks;
 using testing::text;
 
-constexpr int kRoundsToForget = 16;  // as session.h says
+constexpr int kRoundsToForget = 16;  // as documented in session.h
 
 using Floats = std::vector<float>;
 
@@ -55,7 +55,7 @@ std::size_t layouts(const Session& session) {
   return count;
 }
 
-// Bytes that a world holds for n values per rank, beside the gradients; every kind of memory has been asked for.
+// The bytes that a world allocates for n values per rank besides the gradients, after three rounds.
 double held_by(const SessionOptions& options, int world, std::size_t n) {
   std::vector<Named> gradients;
   for (Rank r = 0; r < world; ++r) gradients.push_back({"w", wave(n, r)});
@@ -68,7 +68,7 @@ double held_by(const SessionOptions& options, int world, std::size_t n) {
   return static_cast<double>(testing::held_bytes() - before);
 }
 
-// Residuals twice, as the last commit left them and as the open round leaves them; and the frames of a round.
+// Two copies of residuals (the last commit's and the open round's), and the frames of a round.
 TEST(SessionMemory, PerValueIsWhatFlowSays) {
   struct Row {
     const char *codec, *strategy;
@@ -89,20 +89,20 @@ TEST(SessionMemory, PerValueIsWhatFlowSays) {
     const double per_value = (held_by(options, 4, 600'000) - few) / 4 / 400'000;
     EXPECT_LE(per_value, row.residual + row.frames * row.payload + 0.2)
         << row.codec << " by " << row.strategy;
-    EXPECT_GE(per_value, 0.5 * row.payload) << "it is counted";
+    EXPECT_GE(per_value, 0.5 * row.payload) << "the measurement must see the memory";
   }
 }
 
-// Frames are of the parts that are under way: a bucket that is larger than their window needs no more of them.
+// Only active parts have frames: a bucket that is larger than its window needs no more frames.
 TEST(SessionMemory, FramesAreOfWhatIsUnderWay) {
-  constexpr std::size_t kPart = std::size_t{1} << 21;  // 16 MiB of frames for two ranks, so four of them
+  constexpr std::size_t kPart = std::size_t{1} << 21;  // 16 MiB of frames for two ranks, so four parts fit
   for (const char* strategy : {"server", "gather"}) {
     const SessionOptions options{
         .codec = "fp32", .strategy = strategy, .lanes = 2, .min_values = 0, .part_values = kPart};
     const double few = held_by(options, 2, 5 * kPart);
     const double per_value = (held_by(options, 2, 9 * kPart) - few) / 2 / (4 * kPart);
     EXPECT_LE(per_value, 0.1) << strategy;
-    EXPECT_GE(few, 2 * 3 * 8 * kPart) << "they are counted";
+    EXPECT_GE(few, 2 * 3 * 8 * kPart) << "the measurement must see the frames";
   }
 }
 
@@ -114,7 +114,7 @@ std::int64_t kilobytes(const std::string& what) {
   return -1;
 }
 
-// The system does this of itself where memory is short: pages that were lent are gone. Others stay, without swap.
+// Simulates memory pressure: the system takes pages that were lent (MADV_FREE). Without swap, other pages stay.
 void take_pages() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -126,9 +126,10 @@ void take_pages() {
   }
 }
 
-// Between rounds a session needs one residual of the two, and no frames; it goes on alike where the rest was taken.
+// Between rounds a session needs one of the two residual copies, and no frames. Its results do not change if the
+// system takes the other pages.
 TEST(SessionMemory, BetweenRoundsTheSystemMayHaveWhatTheNextOneWrites) {
-  if (kilobytes("LazyFree") < 0) GTEST_SKIP() << "this kernel does not say what was lent";
+  if (kilobytes("LazyFree") < 0) GTEST_SKIP() << "this kernel has no LazyFree counter";
   constexpr std::size_t kN = 5'000'000;
   constexpr std::int64_t kCopy = kN * sizeof(float) / 1024, kHuge = 4096;  // KiB
   for (const std::string codec : {"fp8", "topk:ratio=0.01,feedback=momentum"}) {
@@ -138,7 +139,7 @@ TEST(SessionMemory, BetweenRoundsTheSystemMayHaveWhatTheNextOneWrites) {
       Ranks ranks(open_loop(2), {.codec = codec, .min_values = 0});
       for (int k = 0; k < 4; ++k) {
         std::vector<Named> mine = {{"w", wave(kN, k)}, {"w", wave(kN, k + 10)}};
-        if (k == 2) mine[1].values[7] = NAN;  // a round that is dropped lends what it wrote
+        if (k == 2) mine[1].values[7] = NAN;  // a dropped round lends its output
         ranks.each(
             [&](Rank r) { EXPECT_TRUE(round_of(ranks[r], {&mine[static_cast<std::size_t>(r)]}).ok()); });
         seen.push_back(std::move(mine[0].values));
@@ -147,7 +148,7 @@ TEST(SessionMemory, BetweenRoundsTheSystemMayHaveWhatTheNextOneWrites) {
         EXPECT_GE(more, 2 * copies * (kCopy - kHuge)) << codec << ", round " << k;
         take_pages();
         EXPECT_LE(kilobytes("Rss"), resident - more / 2)
-            << codec << ", round " << k << ": it was not to be had";
+            << codec << ", round " << k << ": the pages were not released";
       }
       for (Rank r = 0; r < 2; ++r) EXPECT_TRUE(ranks[r].residual("w", seen.emplace_back(kN)).ok());
       return seen;
@@ -159,7 +160,7 @@ TEST(SessionMemory, BetweenRoundsTheSystemMayHaveWhatTheNextOneWrites) {
 }
 #endif
 
-// Copies too, and what is computed in memory that an earlier part had is what it is elsewhere.
+// Staging memory is shared too. Results in memory of an earlier part must be correct.
 TEST(SessionMemory, PartsThatShareMemoryHaveTheirOwnResults) {
   constexpr std::size_t kPart = std::size_t{1} << 20, kN = 9 * kPart + 12'345;
   for (const char* strategy : {"server", "gather", "ring"}) {
@@ -188,7 +189,7 @@ TEST(SessionMemory, PartsThatShareMemoryHaveTheirOwnResults) {
   }
 }
 
-// DistributedDataParallel groups its buckets anew after the first round.
+// DistributedDataParallel regroups its buckets after the first round.
 TEST(SessionMemory, NothingOfALayoutThatIsGone) {
   constexpr std::size_t kN = 100'000;
   const SessionOptions options{.codec = "topk:ratio=0.1", .min_values = 0};
@@ -202,7 +203,7 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
       auto& [a, b] = all[static_cast<std::size_t>(r)];
       for (int k = 0; k < rounds_before; ++k) ASSERT_TRUE(round_of(ranks[r], {&a, &b}).ok());
       for (int k = 0; k < kRoundsToForget - 1; ++k) ASSERT_TRUE(round_of(ranks[r], {&b, &a}).ok());
-      EXPECT_EQ(layouts(ranks[r]), rounds_before > 0 ? 2U : 1U) << "it may come back";
+      EXPECT_EQ(layouts(ranks[r]), rounds_before > 0 ? 2U : 1U) << "the layout may return until then";
       ASSERT_TRUE(round_of(ranks[r], {&b, &a}).ok());
       EXPECT_EQ(layouts(ranks[r]), 1U);
     });
@@ -215,7 +216,7 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
         EXPECT_TRUE(ranks[r].residual("a", (*unsent)[0]).ok());
         EXPECT_TRUE(ranks[r].residual("b", (*unsent)[1]).ok());
       }
-      // Should it come back, it is new to all ranks, and what was owed comes along.
+      // If the layout returns, it is new on all ranks, and the residuals move into it.
       a.values.assign(kN, 0.0F);
       b.values.assign(kN, 0.0F);
       const Status s = round_of(ranks[r], {&a, &b});
@@ -223,21 +224,21 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
     });
     double sum = 0;
     for (const float v : all[0][0].values) sum += std::fabs(v);
-    EXPECT_GT(sum, 0) << "the residuals were sent";
+    EXPECT_GT(sum, 0) << "the residuals must be sent";
     EXPECT_EQ(all[0][0].values, all[1][0].values);
   };
   std::size_t fresh = 0, regrouped = 0;
   std::array<Floats, 2> owed_fresh, unsent_regrouped;
   held(0, &fresh, &owed_fresh);
   held(2, &regrouped, &unsent_regrouped);
-  EXPECT_GT(fresh, 2 * 2 * kN * sizeof(float)) << "residuals are counted";
-  EXPECT_LE(regrouped, fresh + 16'384) << "nothing per layout that is gone";
+  EXPECT_GT(fresh, 2 * 2 * kN * sizeof(float)) << "the measurement must see the residuals";
+  EXPECT_LE(regrouped, fresh + 16'384) << "a removed layout must free its memory";
   double unsent = 0;
   for (const float v : unsent_regrouped[0]) unsent += std::fabs(v);
-  EXPECT_GT(unsent, 0) << "the ledger goes on";
+  EXPECT_GT(unsent, 0) << "removing a layout must keep the residuals";
 }
 
-// Layouts that take turns stay: none of them is away for long.
+// Layouts that alternate stay: none of them is unused for long.
 TEST(SessionMemory, LayoutsThatTakeTurnsAreKept) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .min_values = 0});
   ranks.each([&](Rank r) {
@@ -250,7 +251,7 @@ TEST(SessionMemory, LayoutsThatTakeTurnsAreKept) {
   });
 }
 
-// A tensor that no other layout has: what it is owed waits in its own.
+// A layout with a tensor that no other layout has stays, because it holds that tensor's residual.
 TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .min_values = 0});
   ranks.each([&](Rank r) {
@@ -262,16 +263,16 @@ TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
     EXPECT_EQ(layouts(ranks[r]), 2U);
     ASSERT_TRUE(ranks[r].residual("b", later).ok());
     EXPECT_EQ(unsent, later);
-    EXPECT_NE(unsent, Floats(700)) << "there is something to keep";
+    EXPECT_NE(unsent, Floats(700)) << "the residual must not be zero";
   });
 }
 
-// First there is no memory for what is left unsent, then for the first round's copies of values in another type.
+// In the first case residuals cannot be allocated, in the second the staging memory for values of another type.
 TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
   struct Case {
     const char* codec;
     DType dtype;
-    std::size_t most;  // bytes that can be had at once
+    std::size_t most;  // the largest allocation that succeeds
   };
   for (const Case& c :
        {Case{"onebit", DType::kF32, 100'000}, {"onebit:feedback=none", DType::kF16, 1'000'000}}) {
@@ -289,15 +290,15 @@ TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
     EXPECT_EQ(status.peer(), 0);
     for (const char* word : {"rank 0", "no memory", "'layer.weight'", "500000 values", " MB"})
       EXPECT_NE(status.what().find(word), std::string::npos) << word << ": " << text(status);
-    EXPECT_FALSE(ranks[0].sync(bucket).ok()) << "the session is over";
+    EXPECT_FALSE(ranks[0].sync(bucket).ok()) << "the session must have ended";
     EXPECT_TRUE(ranks[0].state().ok());
-    const Result<Ticket> other = ranks[1].sync(bucket);  // it need not wait to hear of it
+    const Result<Ticket> other = ranks[1].sync(bucket);  // rank 1 may already have received the failure
     const Status heard = other.ok() ? ranks[1].wait(*other) : other.status();
     EXPECT_EQ(heard.peer(), 0) << text(heard);
   }
 }
 
-// References allocate where a step runs. The exception once left the lane, and ended the process.
+// The reference implementations allocate in a step. Such an exception must not leave the lane.
 TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
   for (const int lanes : {0, 1, 2})
     for (const std::size_t most : {std::size_t{100'000}, std::size_t{0}}) {
@@ -310,7 +311,7 @@ TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
       ASSERT_TRUE(round_of(ranks[0], {&w}).ok());
       const Tensor t{.key = w.key, .data = w.values.data(), .n = w.values.size()};
       Status status;
-      std::thread later;  // memory is to be had again, in time for the verdict
+      std::thread later;  // memory becomes available again in time for the verdict
       if (most == 0)
         later = std::thread([] {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -328,7 +329,7 @@ TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
       if (most > 0) {
         EXPECT_NE(status.what().find("'layer.weight'"), std::string::npos) << text(status);
       }
-      EXPECT_FALSE(ranks[0].sync({&t, 1}).ok()) << "the session is over";
+      EXPECT_FALSE(ranks[0].sync({&t, 1}).ok()) << "the session must have ended";
       EXPECT_TRUE(ranks[0].state().ok());
     }
 }

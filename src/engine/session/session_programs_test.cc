@@ -70,7 +70,7 @@ TEST_F(SessionPrograms, TheSameContentUnderOtherNamesIsOneCodec) {
   });
 }
 
-// A file of codecs/ with several phases gives the results of the library's codec of that name, bit for bit.
+// A file of codecs/ with several phases gives the same bits as the library's codec of that name.
 TEST_F(SessionPrograms, PhasesGiveTheResultsOfTheLibrarysCodec) {
   const auto results = [](const std::string& codec, const std::string& strategy) {
     Ranks ranks(open_loop(3), SessionOptions{.codec = codec, .strategy = strategy, .lanes = 0});

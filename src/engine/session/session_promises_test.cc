@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The promises at the top of session.h, each a test of its name; many have more tests and suites of their own
+// The promises at the top of session.h, each with a test of its name; many have more tests elsewhere
 // (session_test.cc, tests/conformance/).
 #include <gtest/gtest.h>
 
@@ -58,14 +58,14 @@ Floats unsent(const Session& session, std::string_view key, std::size_t n) {
   return v;
 }
 
-// Values whose sums are exact, in whatever order a strategy adds.
+// Values whose sums are exact in any order of additions.
 Floats whole(std::size_t n, Rank r, std::uint32_t seed) {
   Floats values = wave(n, r, seed);
   for (float& v : values) v = std::nearbyint(64 * v) / 64;
   return values;
 }
 
-// Every rank's tensors are the same bits after wait(), and what they are is the mean, or the sum.
+// Every rank's tensors have the same bits after wait(): the mean, or the sum.
 TEST(Session, mean) {
   for (const char* codec : {"fp32", "bf16", "topk:ratio=0.1", "powersgd"})
     for (const bool average : {true, false}) {
@@ -104,7 +104,7 @@ TEST(Session, alone) {
   }
 }
 
-// Powers of two add without rounding, so the ledger of a codec that sends values whole is exact.
+// The values are multiples of 1/64, whose sums are exact, so the ledger of a codec that sends whole values is exact.
 TEST(Session, ledger) {
   constexpr std::size_t kN = 400;
   Ranks ranks(open_loop(3), {.codec = "topk:ratio=0.05", .average = false, .min_values = 0});
@@ -128,7 +128,8 @@ TEST(Session, ledger) {
     for (std::size_t i = 0; i < kN; ++i) waits[i] += left[i];
   });
   for (std::size_t i = 0; i < kN; ++i) EXPECT_EQ(put_in[i], came_out[i] + waits[i]) << i;
-  EXPECT_GT(std::accumulate(waits.begin(), waits.end(), 0.0), 0.0) << "nothing waits: this shows nothing";
+  EXPECT_GT(std::accumulate(waits.begin(), waits.end(), 0.0), 0.0)
+      << "the residual must not be zero, or the test shows nothing";
 }
 
 TEST(Session, commit) {
@@ -136,19 +137,19 @@ TEST(Session, commit) {
   ranks.each([&](Rank r) {
     std::vector<Named> bucket = {{"w", wave(300, r, 0)}};
     ASSERT_TRUE(sync_and_wait(ranks[r], bucket).ok());
-    EXPECT_EQ(unsent(ranks[r], "w", 300), Floats(300)) << "before commit()";
+    EXPECT_EQ(unsent(ranks[r], "w", 300), Floats(300)) << "the residual must not change before commit()";
     ASSERT_TRUE(ranks[r].commit().ok());
     const Floats kept = unsent(ranks[r], "w", 300);
-    EXPECT_NE(kept, Floats(300)) << "after it";
+    EXPECT_NE(kept, Floats(300)) << "commit() must update the residual";
     bucket[0].values = wave(300, r, 1);
     if (r == 1) bucket[0].values[3] = std::numeric_limits<float>::infinity();
     ASSERT_TRUE(round_of(ranks[r], bucket).ok());
     EXPECT_TRUE(ranks[r].last_round_dropped());
-    EXPECT_EQ(unsent(ranks[r], "w", 300), kept) << "a round that is not finite leaves it";
+    EXPECT_EQ(unsent(ranks[r], "w", 300), kept) << "a dropped round must not change the residual";
   });
 }
 
-// Takes its time over every control message, and counts those that it has taken.
+// Delays every control message, and counts the messages sent.
 class SlowToTake final : public testing::ForwardingTransport {
  public:
   SlowToTake(std::unique_ptr<Transport> inner, std::atomic<int>& taken)
@@ -165,7 +166,8 @@ class SlowToTake final : public testing::ForwardingTransport {
   std::atomic<int>& taken_;
 };
 
-// A process may end as soon as its last commit() has returned. The others commit that round only with its word.
+// A process may exit as soon as its last commit() has returned. The other ranks need its done message to commit that
+// round.
 TEST(Session, commit_leaves_its_word) {
   for (const int lanes : {0, 2}) {
     std::vector<std::unique_ptr<Transport>> ends = open_loop(3);
@@ -174,9 +176,10 @@ TEST(Session, commit_leaves_its_word) {
     Ranks ranks(std::move(ends), {.codec = "fp32", .lanes = lanes, .min_values = 0});
     ranks.each([&](Rank r) {
       std::vector<Named> bucket = {{"w", wave(300, r, 0)}};
-      ASSERT_TRUE(round_of(ranks[r], bucket).ok());  // with the cards of the layout
+      ASSERT_TRUE(round_of(ranks[r], bucket).ok());  // includes the cards of the layout
       ASSERT_TRUE(sync_and_wait(ranks[r], bucket).ok());
-      // The last rank to end its work knows at once that all have; nothing makes it wait for its own word to go out.
+      // The last rank to end its work sees immediately that all ranks have ended. commit() must wait until this
+      // rank's own done message is sent.
       if (r == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
       const int before = taken;
       ASSERT_TRUE(ranks[r].commit().ok());
@@ -187,7 +190,7 @@ TEST(Session, commit_leaves_its_word) {
   }
 }
 
-// Takes control messages from some point on, and never ends their sending.
+// Accepts control messages from some time on, and never completes them.
 class NeverDone final : public testing::ForwardingTransport {
  public:
   NeverDone(std::unique_ptr<Transport> inner, std::atomic<bool>& stuck)
@@ -201,7 +204,8 @@ class NeverDone final : public testing::ForwardingTransport {
   std::atomic<bool>& stuck_;
 };
 
-// A round that all ended is committed, though this rank's word of it never gets out; the others name this rank.
+// A round that all ranks have ended is committed, even if this rank's done message is never sent; the other ranks
+// name this rank.
 TEST(Session, commit_ends_without_its_word) {
   for (const int lanes : {0, 2}) {
     std::vector<std::unique_ptr<Transport>> ends = open_loop(3);
@@ -247,7 +251,7 @@ TEST(Session, keyed) {
     const Floats kept = unsent(ranks[r], "w", 300);
     std::vector<Named> then = {{"c", wave(100, r, 2)}, {"w", Floats(300)}};
     ASSERT_TRUE(sync_and_wait(ranks[r], then).ok());
-    EXPECT_EQ(unsent(ranks[r], "w", 300), kept) << "it went along into another bucket";
+    EXPECT_EQ(unsent(ranks[r], "w", 300), kept) << "the residual must move to the other bucket";
     ASSERT_TRUE(ranks[r].commit().ok());
     const Floats now = unsent(ranks[r], "w", 300);
     std::size_t sent = 0;
@@ -255,7 +259,7 @@ TEST(Session, keyed) {
       EXPECT_TRUE(now[i] == kept[i] || now[i] == 0.0F) << i;
       sent += now[i] != kept[i];
     }
-    EXPECT_GT(sent, 0U) << "and is sent from there";
+    EXPECT_GT(sent, 0U) << "the residual must be sent from there";
   });
 }
 
@@ -271,7 +275,8 @@ TEST(Session, named) {
   });
 }
 
-// sync() and stats() beside a wait() of another thread, and cancel() beside anything; session_threads_test.cc has more.
+// sync() and stats() during a wait() of another thread, and cancel() during any call; session_threads_test.cc has
+// more.
 TEST(Session, threads) {
   Ranks ranks(open_loop(2), {.codec = "bf16", .min_values = 0});
   ranks.each([&](Rank r) {
@@ -294,7 +299,7 @@ TEST(Session, threads) {
     }
   });
   ranks.each([&](Rank r) {
-    if (r == 1) return;  // it hands nothing over, so rank 0 waits
+    if (r == 1) return;  // it hands over nothing, so rank 0 waits
     std::vector<Named> bucket = {{"a", wave(3000, r, 0)}};
     std::thread other([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -305,13 +310,13 @@ TEST(Session, threads) {
   });
 }
 
-// All that it had begun is sent, so nothing is under way; the others once waited on until its process ended.
+// Between two buckets all its frames are sent, so no operation fails: the peers must still end at once and name it.
 TEST(Session, WhoCancelsBetweenTwoBucketsOfARoundIsNamed) {
   Ranks ranks(open_loop(2), {.codec = "fp32", .timeout = std::chrono::seconds(2)});
   ranks.each([&](Rank r) {
     std::vector<Named> first = {{"a", wave(100, r, 0)}}, second = {{"b", wave(100, r, 0)}};
     for (auto* bucket : {&first, &second}) ASSERT_TRUE(sync_and_wait(ranks[r], *bucket).ok());
-    ASSERT_TRUE(ranks[r].commit().ok());  // their layouts are agreed on
+    ASSERT_TRUE(ranks[r].commit().ok());  // the layouts are agreed
     ASSERT_TRUE(sync_and_wait(ranks[r], first).ok());
     if (r == 0) return ranks[0].cancel();
     const Status s = sync_and_wait(ranks[1], second);
@@ -334,7 +339,7 @@ TEST(Session, undone) {
   });
 }
 
-// A lane and the communication thread beside the caller's, and none where there are no lanes; nothing is printed.
+// A communication thread and the compute lanes, or no thread without lanes; nothing is printed.
 TEST(Session, quiet) {
   const auto threads = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
@@ -344,7 +349,7 @@ TEST(Session, quiet) {
   ::testing::internal::CaptureStderr();
   const auto before = threads();
   for (const auto& [lanes, expected] : {std::pair{0, 0}, std::pair{1, 2}, std::pair{3, 4}}) {
-    // The kernel lists a thread for a moment after it was joined.
+    // The kernel may list a thread for a moment after the join.
     for (int looks = 0; threads() != before && looks < 5000; ++looks)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     auto session = Session::open(std::move(open_loop(1)[0]), {.codec = "fp32", .lanes = lanes});
@@ -360,8 +365,7 @@ TEST(Session, quiet) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-// The promises of session.h and plan.h: the words at the start of a line at the top, two spaces or more before what
-// they say.
+// The promises of session.h and plan.h: the words at the start of lines at the top, followed by at least two spaces.
 TEST(Promises, EachHasATestOfItsName) {
   for (const auto& [header, suite] : {std::pair{"session.h", "Session"}, std::pair{"seam/plan.h", "Plan"}}) {
     std::ifstream file(std::string(TITHE_SOURCE_DIR "/include/tithe/") + header);

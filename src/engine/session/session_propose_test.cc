@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session::propose: what changes when, what is refused, and that nothing owed is lost.
+// Session::propose: when choices change, which proposals are refused, and that no residual is lost.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ Floats dyadic(std::size_t n, int salt) {
   return v;
 }
 
-// Tensors "a" and "b", handed over in one bucket.
+// Tensors "a" and "b", in one bucket.
 struct Step {
   Floats a, b;
 };
@@ -61,8 +61,8 @@ SessionOptions with(std::string codec, int lanes = 0) {
   return {.codec = std::move(codec), .strategy = "server", .lanes = lanes, .average = false, .min_values = 0};
 }
 
-// Rounds from `first` on, until all ranks have what was proposed; the first round after it. Without lanes it takes a
-// fixed number of rounds, with them as many as the threads need.
+// Plays rounds from `first` until the proposal has this state on all ranks; returns the next round. Without lanes the
+// number of rounds is fixed; with lanes it depends on the threads.
 int play_until(Ranks& ranks, int first, State state) {
   for (int round = first; round < first + 10'000; ++round) {
     play_all(ranks, round);
@@ -70,7 +70,7 @@ int play_until(Ranks& ranks, int first, State state) {
     for (Rank r = 0; r < ranks.world(); ++r) all = all && ranks[r].proposal().state == state;
     if (all) return round + 1;
   }
-  ADD_FAILURE() << "it never came to it: rank 0 says " << name(ranks[0].proposal().state) << " "
+  ADD_FAILURE() << "the ranks never had this state: rank 0 has " << name(ranks[0].proposal().state) << " "
                 << text(ranks[0].proposal().why);
   return first;
 }
@@ -94,7 +94,7 @@ TEST(SessionPropose, AllRanksTakeThemAtTheSameRound) {
           << ranks[r].choices();
     }
     play_all(ranks, next);
-    // And back to what the options say.
+    // Back to the choices of the options.
     s = ranks[0].propose("");
     ASSERT_TRUE(s.ok()) << text(s);
     play_until(ranks, next + 1, State::kSwitched);
@@ -118,7 +118,7 @@ TEST(SessionPropose, ARoundMayBeNamed) {
   }
 }
 
-// Bit for bit, with what is owed moving between codecs with residuals, lossless ones, and those that forget.
+// Exact to the bit, while residuals move between lossy and lossless codecs, parts and groups.
 TEST(Session, changed_choices_lose_nothing) {
   constexpr const char* kTurns[] = {
       R"({"*": "fp32"})",
@@ -158,8 +158,8 @@ TEST(Session, changed_choices_lose_nothing) {
   EXPECT_EQ(ranks[0].proposal().state, State::kSwitched);
 }
 
-// A debt that is there when a codec comes that keeps nothing is owed until it is sent; new losses count from then on as
-// well.
+// Parts with feedback=none that receive a residual send it, and keep a residual from then on: the sum of old and new
+// unsent values.
 TEST(SessionPropose, ACodecWithoutFeedbackSendsWhatWasOwed) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
@@ -174,10 +174,11 @@ TEST(SessionPropose, ACodecWithoutFeedbackSendsWhatWasOwed) {
         for (const float v : s.a) sum += std::fabs(v);
     });
   EXPECT_GT(sum, 0);
-  for (Rank r = 0; r < 2; ++r) EXPECT_EQ(unsent(ranks[r]).a, Floats(600)) << "all of it was sent";
+  for (Rank r = 0; r < 2; ++r)
+    EXPECT_EQ(unsent(ranks[r]).a, Floats(600)) << "the whole residual must be sent";
 }
 
-// The same jobs with other numbers of lanes. Rounds that are dropped change nothing, however many pass.
+// The same jobs with different numbers of lanes. Dropped rounds must change nothing.
 TEST(SessionPropose, LanesChangeNoBit) {
   std::vector<Step> first;
   for (const int lanes : {0, 1, 3}) {
@@ -201,8 +202,8 @@ TEST(SessionPropose, LanesChangeNoBit) {
   }
 }
 
-// Switch after switch without a round that is kept between: into parts of its own, groups and other orders, and while a
-// lossless codec has not sent yet what it was owed.
+// Choices change several times without a committed round between: new parts, groups and orders, also while a lossless
+// codec has not yet sent a residual.
 TEST(SessionPropose, WhatIsOwedOutlivesRoundsThatAreDropped) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
@@ -270,7 +271,7 @@ TEST(SessionPropose, WhatCannotBeIsRefusedAndNothingChanges) {
   EXPECT_TRUE(has(ranks[1].plan_text(), "topk:ratio=0.1")) << ranks[1].plan_text();
 }
 
-// Without lanes nothing is shipped between rounds, so one round is too soon.
+// Without lanes no messages are exchanged between rounds: one round is too short to send this large proposal.
 TEST(SessionPropose, ARoundThatComesTooSoonIsRefusedOnAllRanks) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
   play_all(ranks, 0);
@@ -284,13 +285,13 @@ TEST(SessionPropose, ARoundThatComesTooSoonIsRefusedOnAllRanks) {
     EXPECT_TRUE(has(p.why.what(), "rank 1 was not ready in time")) << text(p.why);
     EXPECT_TRUE(has(ranks[r].plan_text(), "topk:ratio=0.1"));
   }
-  // The next one is none the worse for it.
+  // The next proposal must not be affected.
   ASSERT_TRUE(ranks[0].propose(many + R"("*": "bf16"})").ok());
   round = play_until(ranks, round, State::kSwitched);
   EXPECT_TRUE(has(ranks[1].plan_text(), "bf16"));
 }
 
-// A file of the codec language that one rank does not have, or has otherwise.
+// A codec file that is missing on one rank, or differs there.
 TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "tithe_propose";
   std::filesystem::create_directories(folder);
@@ -301,7 +302,7 @@ TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
   const Step had = unsent(ranks[2]);
   ASSERT_TRUE(ranks[0].propose("{\"*\": \"" + file + "\"}").ok());
-  std::filesystem::remove(file);  // before another rank has looked
+  std::filesystem::remove(file);  // before another rank reads it
   const int round = play_until(ranks, 3, State::kRefused);
   for (Rank r = 0; r < 3; ++r) {
     const Proposal p = ranks[r].proposal();
@@ -314,8 +315,9 @@ TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
   play_until(ranks, round, State::kSwitched);
 }
 
-// Memory is that of a session that began so. Large buffers end with their pages, and by what was freed before, each may
-// hold one page more: eight pages, less than the smallest buffer that both ranks could keep (onebit's, 25 KB each).
+// A session that changed its codec must hold no more memory than a fresh one. Large buffers are whole pages, and
+// depending on earlier frees each may hold one page more: eight pages, less than the smallest buffer that both ranks
+// could keep (onebit's, 25 KB each).
 TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
   constexpr std::size_t kN = 200'000;
   struct Row {
@@ -348,7 +350,8 @@ TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
       return testing::held_bytes() - before;
     };
     const std::int64_t fresh = held(row.to, nullptr), switched = held(row.from, row.to);
-    EXPECT_LE(switched, fresh + 32'768) << row.from << " to " << row.to << ": " << fresh << " when begun so";
+    EXPECT_LE(switched, fresh + 32'768)
+        << row.from << " to " << row.to << ": " << fresh << " in a fresh session";
   }
 }
 
@@ -360,7 +363,7 @@ TEST(SessionPropose, AStateGoesOnWithTheChoicesOfItsLastCommit) {
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
   ASSERT_TRUE(ranks[0].propose(R"({"a": "fp8"})").ok());
   int round = play_until(ranks, 3, State::kSwitched);
-  // No round has been committed under them: all ranks would go on as before.
+  // No round is committed under the new choices, so all ranks would resume with the old ones.
   EXPECT_TRUE(again[1].restore(*ranks[1].state()).ok());
   EXPECT_EQ(again[1].choices(), "");
   play_all(ranks, round++);
@@ -379,7 +382,8 @@ TEST(SessionPropose, AStateGoesOnWithTheChoicesOfItsLastCommit) {
     }
   }
   EXPECT_TRUE(has(again[0].plan_text(), "fp8"));
-  // A session that was opened with them takes it as well; one with quite others does not, and says which fit.
+  // A session opened with the same choices accepts the state too. A session with other choices refuses it; the error
+  // says how to open the session.
   const std::vector<std::uint8_t> state = *ranks[0].state();
   const auto restored = [&](std::string choices) {
     SessionOptions o = options;
@@ -393,7 +397,8 @@ TEST(SessionPropose, AStateGoesOnWithTheChoicesOfItsLastCommit) {
   EXPECT_TRUE(has(s.what(), "open it without")) << text(s);
 }
 
-// A codec's memory and all that is owed are those of the last commit until the first round with others is committed.
+// The state holds codec memories and residuals of the last commit until the first round under the new choices is
+// committed.
 TEST(SessionPropose, AStateAfterAFailureInTheFirstRoundIsThatOfTheLastCommit) {
   SessionOptions options = with("powersgd:rank=2");
   options.timeout = std::chrono::milliseconds(200);

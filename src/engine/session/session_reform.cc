@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session goes on with other ranks. Its inside is made anew for their world, from the state of the last
-// commit; then the pointer changes, and the old one goes with its lanes and its transport.
+// A session continues with other ranks. A new Impl is made for their world from the state of the last commit; then
+// the pointer changes, and the old Impl is destroyed with its lanes and its transport.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -8,7 +8,7 @@
 
 namespace tithe {
 
-// Sums that belong to the object, whatever its world is.
+// Takes over the statistics, which belong to the session and not to its world.
 void Session::Impl::follow(Impl& old) {
   const SessionStats before = old.stats();
   const std::scoped_lock lock(old.mutex_, mutex_);
@@ -67,7 +67,7 @@ void leave(std::shared_ptr<Old> old, engine::Runner& next) {
   if (old->runner().recorder().on()) return;
   try {
     next.run_in_background([left = std::move(old)]() mutable { left.reset(); });
-  } catch (const std::bad_alloc&) {  // then it goes here
+  } catch (const std::bad_alloc&) {  // `old` is destroyed here
   }
 }
 
@@ -78,6 +78,7 @@ Status Session::may_reform(Rank rank, int world, const std::vector<std::string>&
   return impl()->may_become(rank, world, members, epoch);
 }
 
+// If a step fails before the pointer changes, the session is cancelled and keeps its state.
 Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::string> members,
                        std::uint64_t epoch) {
   std::shared_ptr<Impl> old = impl();

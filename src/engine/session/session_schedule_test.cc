@@ -28,7 +28,7 @@ std::vector<float> gradient(Rank rank, int round) {
   return g;
 }
 
-// One committed round of one tensor; the result.
+// Runs and commits one round of one tensor; returns the result.
 std::vector<float> round_of(Session& session, int round) {
   std::vector<float> v = gradient(session.rank(), round);
   const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
@@ -47,7 +47,7 @@ bool has_ratio(const Codec& codec) {
   return false;
 }
 
-// Every codec with a ratio under every strategy that can run it.
+// Calls body with every codec that has a ratio and every strategy that can run it.
 void each_pair(const std::function<void(const std::string& codec, const Strategy&)>& body) {
   for (const Codec* codec : all_codecs()) {
     if (!has_ratio(*codec)) continue;
@@ -69,7 +69,7 @@ SessionOptions options(const std::string& codec, const Strategy& strategy, const
           .part_values = 1100};
 }
 
-// A round under a schedule is, byte for byte, the round of a session whose codec has that ratio.
+// A round under a schedule has the same bytes as a round of a session whose codec has that ratio.
 TEST(SessionSchedule, ARoundIsThatOfACodecWithItsRatio) {
   each_pair([](const std::string& codec, const Strategy& strategy) {
     Ranks scheduled(open_loop(kWorld), options(codec, strategy, kSchedule));
@@ -113,7 +113,7 @@ TEST(SessionSchedule, TheLedgerHoldsWhileTheRatioChanges) {
     const auto all = [&](const std::function<Status(Session&)>& tell) {
       ranks.each([&](Rank r) { EXPECT_TRUE(tell(ranks[r]).ok()); });
     };
-    for (int round = 0; round < 6; ++round) step(round);  // through the warm-up
+    for (int round = 0; round < 6; ++round) step(round);  // the warm-up
     EXPECT_EQ(ranks[0].ratio(), 0.01);
     all([](Session& s) { return s.evaluated(1.0); });
     all([](Session& s) { return s.evaluated(2.0); });
@@ -136,7 +136,7 @@ TEST(SessionSchedule, ARankThatWasToldSomethingElseIsNamed) {
     EXPECT_TRUE(ranks[r].evaluated(1.0).ok());
     EXPECT_TRUE(ranks[r].evaluated(r == 1 ? 3.0 : 1.0).ok());
   });
-  ranks.each([&](Rank r) {  // all were told before the first of them fails
+  ranks.each([&](Rank r) {  // all ranks have both values before the first rank fails
     std::vector<float> v = gradient(r, 1);
     const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
     const Result<Ticket> ticket = ranks[r].sync({&t, 1});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks without values of their own, which sum for the others.
+// Ranks without gradients, which sum for the others.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -30,7 +30,7 @@ SessionOptions with(const Spec& spec, int servers) {
   return {.spec = spec, .servers = servers, .lanes = 0, .average = false, .min_values = 16, .seed = 3};
 }
 
-// The values in a server's tensors are no gradient.
+// The values in a server's tensors are ignored: they may be NaN.
 Values zeros() {
   Values out;
   for (const std::size_t n : kSizes) out.emplace_back(n);
@@ -81,7 +81,7 @@ TEST(SessionServers, TheMeanIsOverThoseThatWork) {
   });
 }
 
-// A server that sums another chunk drops the round as well, and its residual stays.
+// All servers drop such a round, also those of other chunks, and keep their residuals.
 TEST(SessionServers, DropARoundThatAllDrop) {
   Ranks ranks(open_loop(kWorld), with(*parse_spec("onebit"), 2));
   ranks.each([&](Rank r) {

@@ -55,7 +55,7 @@ TEST(SessionStats, NormsAreOfTheGradientAsItCameAndOfWhatIsUnsentAfterIt) {
       std::vector<float> large = wave(kLarge, 2 * k + r), small = wave(kSmall, r);
       const double gradient = std::hypot(norm_of(large), norm_of(small)), alone = norm_of(large);
       ASSERT_TRUE(round_of(session, large, small).ok());
-      if (k == 3) continue;  // it is not measured
+      if (k == 3) continue;  // round 3 is not measured
       std::vector<float> residual(kLarge);
       ASSERT_TRUE(session.residual("large", residual).ok());
       const SessionStats s = session.stats();
@@ -149,7 +149,7 @@ TEST(SessionStats, BytesHandedOverAndTimesOfRoundsAddUp) {
     const SessionStats s = ranks[r].stats();
     EXPECT_EQ(s.gradient_bytes, 3U * 4 * 8016);
     EXPECT_GT(s.exposed_ns, 0U);
-    EXPECT_GT(s.exchange_ns, s.exposed_ns) << "the first bucket was exchanged before the second one came";
+    EXPECT_GT(s.exchange_ns, s.exposed_ns) << "the first exchange ended before the last sync()";
     EXPECT_EQ(s.measured_round, 0U);
     EXPECT_EQ(s.gradient_norm, 0);
   });

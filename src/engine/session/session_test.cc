@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Promises of session.h that need no suite; tests/conformance/law_suite.cc has the laws.
+// Promises of session.h that have no suite; tests/conformance/law_suite.cc tests the laws.
 #include "tithe/session.h"
 
 #include <gtest/gtest.h>
@@ -18,12 +18,12 @@
 #include "support/ranks.h"
 #include "tithe/seam/catalogue.h"
 
-// Counts what is allocated while a test asks for it, and what is held at any time.
+// Counts allocations while a test asks for it, and the allocated bytes at all times.
 namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_allocations{0};
 std::atomic<std::int64_t> g_held{0};        // bytes
-std::atomic<std::size_t> g_most{SIZE_MAX};  // bytes: there is no memory for more at once
+std::atomic<std::size_t> g_most{SIZE_MAX};  // bytes: larger allocations fail
 
 void* allocate(std::size_t n, std::size_t align) {
   if (g_counting) ++g_allocations;
@@ -58,7 +58,7 @@ using testing::at;
 using testing::Ranks;
 using testing::text;
 
-// One round of one tensor on one rank, committed.
+// Runs and commits one round of one tensor on one rank.
 void round_of(Session& session, std::string_view key, std::vector<float>& v) {
   const Tensor t{.key = key, .data = v.data(), .n = v.size()};
   const Result<Ticket> ticket = session.sync({&t, 1});
@@ -127,14 +127,15 @@ TEST(Session, ConversionsRoundTripEveryHalf) {
     EXPECT_TRUE(std::isnan(f) || engine::to_fp16(f) == bits) << h;
     EXPECT_TRUE(std::isnan(b) || engine::to_bf16(b) == bits) << h;
   }
-  EXPECT_EQ(engine::to_fp16(65520.0F), 0x7c00);  // half way past the largest: to even, which is Inf
+  // Halfway from the largest value to 2^16: ties to even, which is Inf.
+  EXPECT_EQ(engine::to_fp16(65520.0F), 0x7c00);
   EXPECT_EQ(engine::to_fp16(65519.0F), 0x7bff);
-  EXPECT_EQ(engine::to_fp16(0x1p-25F), 0x0000);  // half of the smallest: to even, which is 0
+  EXPECT_EQ(engine::to_fp16(0x1p-25F), 0x0000);  // half of the smallest value: ties to even, which is 0
   EXPECT_TRUE(std::isnan(engine::from_fp16(engine::to_fp16(std::nanf("")))));
   EXPECT_TRUE(std::isnan(engine::from_bf16(engine::to_bf16(std::nanf("")))));
 }
 
-// Momentum correction against its definition, value by value, on one rank: what is sent and what is kept.
+// Momentum correction against its definition, value by value, on one rank: the sent values and the residual.
 TEST(Session, MomentumFollowsItsDefinition) {
   constexpr std::size_t kN = 100;
   for (const bool nesterov : {false, true})
@@ -175,7 +176,7 @@ TEST(Session, MomentumFollowsItsDefinition) {
       }
 }
 
-// A value that waits is worth less every round; what is sent is sent whole.
+// The residual decays every round; a sent value is sent undecayed.
 TEST(Session, DecayForgetsAPartOfWhatWaits) {
   Ranks ranks(open_loop(2),
               {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .strategy = "gather", .min_values = 0});
@@ -204,7 +205,7 @@ TEST(Session, MomentumReachesTensorsThatTravelRaw) {
   });
 }
 
-// DDP rebuilds its buckets after the first step: what was left of a tensor goes with it.
+// DDP rebuilds its buckets after the first step: a tensor's residual follows its key.
 TEST(Session, ResidualsFollowTheirKeys) {
   Ranks moved(open_loop(2), {.codec = "topk:ratio=0.01", .min_values = 0});
   Ranks alone(open_loop(2), {.codec = "topk:ratio=0.01", .min_values = 0});
@@ -279,7 +280,7 @@ TEST(Session, RefusesWhatMakesNoSense) {
   EXPECT_EQ(ranks[0].sync({&shrunk, 1}).status().code(), Code::kInvalid);
   EXPECT_EQ(ranks[0].wait(99).code(), Code::kInvalid);
   EXPECT_EQ(ranks[0].residual("x", std::span<float>(v)).code(), Code::kInvalid);
-  EXPECT_TRUE(ranks[0].commit().ok()) << "a refused call changes nothing";
+  EXPECT_TRUE(ranks[0].commit().ok()) << "a refused call must change nothing";
 }
 
 TEST(Session, RefusesForeignStates) {
@@ -301,7 +302,8 @@ TEST(Session, RefusesForeignStates) {
   EXPECT_TRUE(two[0].restore(state).ok());
 }
 
-// On two ranks, after six rounds more, of a tensor in three parts.
+// Allocations in the last 6 of 12 rounds, on two ranks, of a tensor in three parts. A failed call counts as an
+// allocation.
 int allocations_of_six_rounds(const std::string& codec, const char* schedule, int lanes, bool traced = false,
                               const char* pacer = "off", const char* proposed = nullptr,
                               bool reference = false) {
@@ -317,12 +319,12 @@ int allocations_of_six_rounds(const std::string& codec, const char* schedule, in
   std::atomic<int> waiting{0};
   ranks.each([&](Rank r) {
     ranks[r].trace(traced);
-    if (proposed != nullptr) {  // all ranks see it after the same round
+    if (proposed != nullptr) {  // all ranks apply it after the same round
       if (r == 0 && !ranks[r].propose(proposed).ok()) ++g_allocations;
       while (ranks[r].proposal().state != Proposal::State::kSwitched) round_of(ranks[r], "w", v[at(r)]);
     }
     for (int round = 0; round < 12; ++round) {
-      if (round == 6) {  // counting begins when all ranks are there
+      if (round == 6) {  // counting begins when both ranks are here
         ++waiting;
         while (waiting < 2) std::this_thread::yield();
         g_counting = true;
@@ -343,14 +345,14 @@ TEST(Session, steady_rounds_allocate_nothing) {
   g_counting = true;
   ::operator delete(::operator new(1));
   g_counting = false;
-  ASSERT_EQ(g_allocations, 1) << "the counter counts";
+  ASSERT_EQ(g_allocations, 1) << "the counter must count this allocation";
   const std::pair<const char*, const char*> kinds[] = {{"fp32", "none"},
                                                        {"onebit", "none"},
                                                        {"topk:ratio=0.05", "none"},
                                                        {"topk:ratio=0.05", "warmup:12+theta:1+recover"},
                                                        {"dgc:ratio=0.05,feedback=momentum", "none"}};
-  // How many frames wait in a queue at once depends on what the machine does besides, so a queue may still grow after
-  // any number of rounds. A round's own allocations come every time.
+  // The number of queued frames varies with the load of the machine, so a queue may grow after any number of rounds.
+  // Allocations by a round itself occur in every attempt.
   for (const auto& [codec, schedule] : kinds)
     for (const int lanes : {0, 2}) {
       int least = 1;
@@ -363,7 +365,7 @@ TEST(Session, steady_rounds_allocate_nothing) {
     for (int attempt = 0; attempt < 5 && least > 0; ++attempt)
       least = std::min(least, allocations_of_six_rounds("fp8", "none", lanes, false, "off",
                                                         R"({"*": "topk:ratio=0.05"})"));
-    EXPECT_EQ(least, 0) << "after other choices were taken, " << lanes << " lanes";
+    EXPECT_EQ(least, 0) << "after a change of choices, " << lanes << " lanes";
   }
 }
 
@@ -386,7 +388,7 @@ TEST(Session, SteadyRoundsAllocateNothingWithWindows) {
     }
 }
 
-// Packed payloads, randomk and scalecom allocated in every decode. References may: they are to be read.
+// Every codec, also with packed payloads. References are written for clarity and may allocate.
 TEST(Session, SteadyRoundsOfEveryCodecAllocateNothing) {
   if (!this_machine().simd) GTEST_SKIP() << "references allocate";
   std::vector<std::string> kinds;
@@ -405,8 +407,8 @@ TEST(Session, SteadyRoundsOfEveryCodecAllocateNothing) {
   }
 }
 
-// Compiled and interpreted, with what agrees in phases and what has different lengths. A list that the library's
-// kernels choose has a reference that is to be read, and may allocate.
+// Compiled and interpreted programs, including phases that agree on values and payloads of variable length. If the
+// library's kernels choose a list, the reference is written for clarity and may allocate.
 TEST(Session, SteadyRoundsOfEveryProgramAllocateNothing) {
   if (!this_machine().simd) GTEST_SKIP() << "references allocate";
   namespace fs = std::filesystem;
@@ -417,11 +419,12 @@ TEST(Session, SteadyRoundsOfEveryProgramAllocateNothing) {
   for (const auto& entry : fs::recursive_directory_iterator(TITHE_SOURCE_DIR "/codecs")) {
     if (entry.path().extension() != ".codec") continue;
     std::string codec = entry.path().string();
-    if (entry.path().parent_path().stem() == "examples") {  // other tests of this process want these compiled
+    // Other tests of this process need these compiled.
+    if (entry.path().parent_path().stem() == "examples") {
       codec = cache + entry.path().filename().string();
       std::ofstream(codec) << std::ifstream(entry.path()).rdbuf() << "\n# Interpreted.\n";
     }
-    // The build has compiled all of them but one, whose trits are written by way of memory.
+    // The build has compiled all of them except threelc, whose trits are written through memory.
     ::setenv("TITHE_CXX", entry.path().stem() == "threelc" ? "c++" : "none", 1);
     const std::string how = how_it_runs(*parse_spec(codec));
     for (const bool reference : {false, true}) {

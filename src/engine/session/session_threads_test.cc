@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several threads of one rank, and what a session tells whom without anybody waiting.
+// Several threads of one rank, and notifications without a waiting caller.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ Result<Ticket> hand_over(Session& session, std::string_view key, Floats& values)
   return session.sync({&t, 1});
 }
 
-// Without lanes whoever waits does the work: two that wait at once once ran it both.
+// Without lanes the waiting callers do the work: of two that wait at once, only one may run it at a time.
 TEST(Session, ThreadsThatWaitAtOnceTakeTurns) {
   for (const int lanes : {0, 1}) {
     Ranks ranks(open_loop(2), {.codec = "onebit", .lanes = lanes, .min_values = 0});
@@ -52,13 +52,13 @@ TEST(Session, ThreadsThatWaitAtOnceTakeTurns) {
         for (int k = 0; k < 2; ++k) threads.emplace_back([&] { EXPECT_TRUE(ranks[r].commit().ok()); });
         for (std::thread& t : threads) t.join();
         EXPECT_EQ(ranks[r].stats().rounds, static_cast<std::uint64_t>(round + 1));
-        EXPECT_TRUE(same_bits(buckets["a"], buckets["b"])) << "of the same values";
+        EXPECT_TRUE(same_bits(buckets["a"], buckets["b"])) << "equal gradients give equal results";
       }
     });
   }
 }
 
-// Every key once, whichever thread comes first; and the order of threads is the same on all ranks by the caller's word.
+// Each key once per round, whichever thread is first. Callers must use the same order of threads on all ranks.
 TEST(Session, TwoThreadsThatHandOverTheSameTensorAtOnceAreToldSo) {
   Ranks ranks(open_loop(2), {.codec = "fp32"});
   ranks.each([&](Rank r) {
@@ -81,7 +81,7 @@ TEST(Session, TwoThreadsThatHandOverTheSameTensorAtOnceAreToldSo) {
   });
 }
 
-// A layout of which a call was refused was once known from then on, and ranks differed in when they had met it.
+// A refused call must not add its layout: otherwise ranks would differ in the round in which they added it.
 TEST(Session, ARefusedBucketIsNotRemembered) {
   Ranks ranks(open_loop(2), {.codec = "fp32"});
   ranks.each([&](Rank r) {
@@ -100,7 +100,7 @@ TEST(Session, ARefusedBucketIsNotRemembered) {
   });
 }
 
-// It would belong to the round that ends, or to the next, as the threads run: ranks would differ.
+// Such a bucket would belong to this round or the next, depending on timing, so ranks could differ.
 TEST(Session, HandingOverDuringACommitIsRefused) {
   std::atomic<bool> ends{false}, told{false};
   Ranks ranks(open_loop(2), {.codec = "fp32"}, [&](Rank r, SessionOptions& mine) {
@@ -126,12 +126,12 @@ TEST(Session, HandingOverDuringACommitIsRefused) {
   });
 }
 
-// The ends of a session's tickets, told from any thread.
+// The reported ends of a session's tickets, from any thread.
 struct Ends {
   std::mutex mutex;
   std::map<Ticket, std::vector<Status>> by_ticket;
 
-  // A lane may tell it after a caller that waited has gone on.
+  // Waits for the report: a lane may report a ticket after the waiting caller has continued.
   std::vector<Status> of(Ticket ticket) {
     for (int turn = 0; turn < 10'000; ++turn, std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       const std::lock_guard lock(mutex);
@@ -166,13 +166,14 @@ TEST(Session, asked) {
       Result<bool> done = false;
       while (done.ok() && !*done) done = ranks[r].poll(*ticket);
       ASSERT_TRUE(done.ok()) << text(done.status());
-      EXPECT_NEAR(values[1], (wave(2, 0, 0)[1] + wave(2, 1, 0)[1]) / 2, 0.01F) << "the result is there";
+      EXPECT_NEAR(values[1], (wave(2, 0, 0)[1] + wave(2, 1, 0)[1]) / 2, 0.01F)
+          << "poll() must not return true before the result is stored";
       ASSERT_TRUE(ranks[r].wait(*ticket).ok());
       ASSERT_TRUE(ranks[r].commit().ok());
-      EXPECT_TRUE(*ranks[r].poll(*ticket)) << "its round is committed";
+      EXPECT_TRUE(*ranks[r].poll(*ticket)) << "a ticket of a committed round is done";
       if (r == 1) return ranks[1].cancel();
       const Result<Ticket> lost = hand_over(ranks[0], "u", other);
-      if (!lost.ok()) return;  // it has heard already
+      if (!lost.ok()) return;  // the rank has already seen the departure
       Result<bool> never = false;
       while (never.ok() && !*never) never = ranks[0].poll(*lost);
       EXPECT_EQ(never.status().code(), Code::kPeerLost) << text(never.status());
@@ -182,13 +183,13 @@ TEST(Session, asked) {
       EXPECT_EQ(ends[0].of(*lost)[0].peer(), 1);
     });
     for (Ends& mine : ends) {
-      ASSERT_EQ(mine.of(1).size(), 1U) << "once";
+      ASSERT_EQ(mine.of(1).size(), 1U) << "each ticket is reported once";
       EXPECT_TRUE(mine.of(1)[0].ok());
     }
   }
 }
 
-// A caller that never comes again is told, too: by the end of the session.
+// A ticket without a waiting caller is reported at the end of the session.
 TEST(Session, TicketsThatNobodyWaitsForEndWithTheSession) {
   for (const int lanes : {0, 1}) {
     Status how;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// commit() waits until the others are told that this rank has ended its round, and nobody else wakes it but the lane
-// that tells them. One world of chaos_tests hung where that peer had gone at this very moment: the caller slept until a
-// time of the transport's clock, which is not the clock of its thread.
+// commit() waits until all peers have this rank's done message, and only the lane that sends it wakes the caller. A
+// peer may be lost at this moment. The caller must not sleep until a time of the transport's clock, which is not the
+// clock of its thread.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,8 +21,8 @@ using testing::text;
 
 enum class Fate : std::uint8_t { kPeerGoes, kSendFails, kNeverTaken };
 
-// Rank 0's transport. Its clock is an hour ahead. Once it is armed, the next word on the control channel has this fate,
-// late enough for the caller to sleep by then.
+// Rank 0's transport. Its clock is an hour ahead. Once armed, the next control message has this fate, late enough
+// that the caller sleeps by then.
 class HeldBack final : public testing::ForwardingTransport {
  public:
   HeldBack(std::unique_ptr<Transport> inner, Fate fate)
@@ -40,7 +40,7 @@ class HeldBack final : public testing::ForwardingTransport {
     return inner_->recv(peer, channel, into, op);
   }
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
-    if (heard_ == 2) ready = true;  // all that rank 1 says of its round was taken
+    if (heard_ == 2) ready = true;  // rank 1's control messages of its round have arrived
     if (taken_) {
       std::this_thread::sleep_for(50ms);
       passed_ = passed_.load() + std::chrono::duration_cast<std::chrono::seconds>(wait) + 1s;
@@ -64,7 +64,7 @@ class HeldBack final : public testing::ForwardingTransport {
   std::atomic<bool> armed_{false};
   std::atomic<std::chrono::seconds> passed_{0s};
   OpId hears_ = 0;
-  int heard_ = 0;  // control messages: a card, and the end of a round
+  int heard_ = 0;  // control messages: a card and a done message
   bool gone_ = false, taken_ = false;
 };
 
@@ -82,7 +82,7 @@ void commit_returns(Fate fate) {
     ASSERT_TRUE(ticket.ok()) << text(ticket.status());
     const Status waited = ranks[r].wait(*ticket);
     ASSERT_TRUE(waited.ok()) << text(waited);
-    if (r == 1) return (void)ranks[1].commit();  // as rank 0's end lets it
+    if (r == 1) return (void)ranks[1].commit();  // its result depends on the end of rank 0
     while (!line.ready) std::this_thread::yield();
     line.arm();
     std::promise<void> done;
@@ -92,12 +92,12 @@ void commit_returns(Fate fate) {
       ranks[0].cancel();
     });
     const Status s = ranks[0].commit();
-    EXPECT_TRUE(s.ok()) << "all ranks had ended the round: " << text(s);
+    EXPECT_TRUE(s.ok()) << "all ranks have ended the round: " << text(s);
     done.set_value();
     watchdog.join();
     ranks.close(0);
   });
-  EXPECT_FALSE(helped) << "commit() slept for good";
+  EXPECT_FALSE(helped) << "commit() did not return by itself";
 }
 
 TEST(SessionWord, APeerThatGoesIsNotWaitedFor) { commit_returns(Fate::kPeerGoes); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce-scatters and all-gathers of a session: results, refusals, and undo, states and proposals beside them.
-// tests/conformance/sharded_suite.cc holds the laws over all codecs and strategies.
+// Reduce-scatters and all-gathers of a session: results, refusals, undo, states and proposals.
+// tests/conformance/sharded_suite.cc tests the laws for all codecs and strategies.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -80,7 +80,7 @@ TEST(ShardedSession, EqualBoundsAreThoseOfTorchChunk) {
   EXPECT_EQ(equal_bounds(3, 0, 1), (Cuts{0, 3}));
 }
 
-// Values of 16 bits are converted chunk by chunk; ranges of others stay bit for bit.
+// 16-bit values are converted chunk by chunk; the ranges of other owners keep their bits.
 TEST(ShardedSession, TypesOf16Bits) {
   Ranks ranks(open_loop(2), with("fp32"));
   ranks.each([&](Rank r) {
@@ -96,7 +96,8 @@ TEST(ShardedSession, TypesOf16Bits) {
   });
 }
 
-// Ring adds partial sums, clipping and Nesterov's momentum change gradients: nothing of it is seen in others' ranges.
+// Ring adds partial sums, and clipping and Nesterov momentum change gradients: the ranges of other owners must not
+// change.
 TEST(ShardedSession, RangesOfOthersStayAsTheyAre) {
   for (const char* codec : {"fp32:clip=1", "topk:ratio=0.5,feedback=momentum,nesterov=on,mask=off", "fp8"})
     for (const char* strategy : {"ring", "hosts", "auto"}) {
@@ -120,13 +121,13 @@ TEST(ShardedSession, RangesOfOthersStayAsTheyAre) {
     }
 }
 
-// One round has buckets of all kinds; a value that is not finite in one of them drops all.
+// A round can have buckets of all kinds; a value that is not finite in one of them drops the whole round.
 TEST(ShardedSession, KindsMixInARound) {
   Ranks ranks(open_loop(2), with("fp8"));
   for (const bool poisoned : {false, true, false})
     ranks.each([&](Rank r) {
       Floats a = ramp(100, r), b = ramp(100, r), c = ramp(100, r);
-      if (poisoned && r == 1) b[10] = std::numeric_limits<float>::quiet_NaN();  // of rank 0
+      if (poisoned && r == 1) b[10] = std::numeric_limits<float>::quiet_NaN();  // in the range of rank 0
       const Tensor ta{.key = "a", .data = a.data(), .n = 100}, tb{.key = "b", .data = b.data(), .n = 100},
           tc{.key = "c", .data = c.data(), .n = 100};
       const auto one = ranks[r].sync({&ta, 1}), two = ranks[r].sync({&tb, 1}, {}, kScatter),
@@ -134,7 +135,7 @@ TEST(ShardedSession, KindsMixInARound) {
       ASSERT_TRUE(one.ok() && two.ok() && three.ok());
       for (const auto& ticket : {one, two, three}) ASSERT_TRUE(ranks[r].wait(*ticket).ok());
       EXPECT_FALSE(std::isnan(a[0]) || std::isnan(c[0]));
-      EXPECT_EQ(std::isnan(b[0]), poisoned && r == 0) << "the owner sees it at wait()";
+      EXPECT_EQ(std::isnan(b[0]), poisoned && r == 0) << "the owner has NaN after wait()";
       ASSERT_TRUE(ranks[r].commit().ok());
       EXPECT_EQ(ranks[r].last_round_dropped(), poisoned);
       for (const Floats* v : {&a, &b, &c}) EXPECT_EQ(std::isnan(v->back()), poisoned) << "rank " << r;
@@ -204,7 +205,7 @@ TEST(ShardedSession, CodecsAndSessionsThatCannotServeAreRefusedByName) {
   }
 }
 
-// Ranks that differ in the kind or in the bounds hear of it before anything is applied.
+// If ranks differ in the kind or in the bounds, they detect it before any result is written.
 TEST(ShardedSession, RanksThatDifferAreNamed) {
   for (const bool in_kind : {true, false}) {
     Ranks ranks(open_loop(3), with("fp8"));
@@ -244,12 +245,13 @@ TEST(ShardedSession, FeedbackByDefaultAndAsAsked) {
   EXPECT_TRUE(left("eden:bits=2", kScatter));
   EXPECT_FALSE(left("eden:bits=2,scale=unbiased", kScatter));
   EXPECT_FALSE(left("qsgd:bits=4", kScatter));
-  EXPECT_TRUE(left("threshold:tau=0.9", kScatter)) << "it has no contraction, and is not unbiased";
+  EXPECT_TRUE(left("threshold:tau=0.9", kScatter))
+      << "the codec has no contraction bound and is not unbiased";
   EXPECT_TRUE(left("qsgd:bits=4,feedback=residual", kScatter));
   EXPECT_FALSE(left("onebit:feedback=none", kScatter));
   EXPECT_FALSE(left("onebit", kGather));
   EXPECT_TRUE(left("onebit:feedback=residual", kGather));
-  EXPECT_FALSE(left("topk:ratio=0.1,feedback=momentum", kGather)) << "momentum is of gradients";
+  EXPECT_FALSE(left("topk:ratio=0.1,feedback=momentum", kGather)) << "momentum applies to gradients only";
 }
 
 TEST(ShardedSession, AStatesFeedbackThatWasAskedForIsReadBack) {
@@ -284,7 +286,7 @@ TEST(ShardedSession, ARoundIsTakenBack) {
   });
 }
 
-// A rank goes on in a world of other ranks, where it owns another range: what it owes in the old one stays with it.
+// A rank resumes in a world of other ranks, where it owns another range: its residual of the old range stays with it.
 TEST(ShardedSession, DebtsOfAnAllGatherOutliveAChangeOfOwners) {
   SessionOptions o = with("onebit:feedback=residual");
   o.members = {"a", "b", "c"};
@@ -319,7 +321,7 @@ TEST(ShardedSession, DebtsOfAnAllGatherOutliveAChangeOfOwners) {
   });
 }
 
-// Choices change for layouts of all kinds; some that a kind cannot serve are refused by all ranks.
+// Choices change for layouts of all kinds; choices that a kind cannot use are refused by all ranks.
 TEST(ShardedSession, ChoicesChange) {
   Ranks ranks(open_loop(2), with("onebit"));
   const auto go = [&](int round) {
@@ -343,7 +345,7 @@ TEST(ShardedSession, ChoicesChange) {
   EXPECT_EQ(ranks[0].proposal().state, Proposal::State::kSwitched);
   Floats kept(1000);
   EXPECT_TRUE(ranks[1].residual("s", kept).ok());
-  EXPECT_EQ(kept, Floats(1000)) << "what was owed is sent";
+  EXPECT_EQ(kept, Floats(1000)) << "the residual must be sent";
 }
 
 TEST(ShardedSession, ThePlanSaysTheKind) {

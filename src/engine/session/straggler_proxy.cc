@@ -28,9 +28,9 @@ std::vector<float> floats_of(const Tensor& t) {
 
 }  // namespace
 
-// ---- What the session does for it
+// ---- The session's functions for the proxy
 
-// A gradient whose round went on without it. No round is open.
+// Adds a late gradient, whose round ran without it, to the residual. No round may be open.
 void Session::Impl::add_unsent(const Tensor& tensor, std::uint64_t round) {
   const std::vector<float> gradient = floats_of(tensor);
   const std::lock_guard lock(mutex_);
@@ -79,7 +79,7 @@ void Session::Impl::StragglerProxy::kick() {
   kick_.notify_one();
 }
 
-// The caller must not wait for a call of the program, because that call may wait for the caller.
+// The calling lane must not wait for mutex_: a call of the program may hold it while it waits for the lane.
 void Session::Impl::StragglerProxy::due(std::uint64_t ended) {
   const std::lock_guard lock(kick_mutex_);
   due_ = ended + 1;
@@ -92,6 +92,8 @@ bool Session::Impl::StragglerProxy::is_due(std::uint64_t due) const {
          how_.may_miss(session_.next_round());
 }
 
+// The proxy's thread: sleeps until due() or a change of state, and runs the due round without mutex_. A failure of
+// the session disables it.
 void Session::Impl::StragglerProxy::run() {
   while (true) {
     std::uint64_t due = 0;
@@ -127,10 +129,10 @@ void Session::Impl::StragglerProxy::run() {
   }
 }
 
-// Zeros go in, the result comes out in their place.
+// Runs a round with zeros as gradients; the results replace the zeros.
 Status Session::Impl::StragglerProxy::play(Round& round) {
   std::vector<Ticket> tickets;
-  for (const Bucket& shapes : usual_) {  // no other thread changes it meanwhile
+  for (const Bucket& shapes : usual_) {  // no other thread changes it while standing_ is set
     auto& results = round.results.emplace_back();
     std::vector<Tensor> bucket;
     for (const Shape& s : shapes) {
@@ -178,6 +180,8 @@ Result<Ticket> Session::Impl::StragglerProxy::sync(std::span<const Tensor> bucke
   return ticket;
 }
 
+// Returns a stored result to the program: the gradient enters the residual, and the result replaces it in the bucket.
+// A dropped round discards the gradient, as it does on all ranks.
 Result<Ticket> Session::Impl::StragglerProxy::take(std::span<const Tensor> bucket) {
   TITHE_TRY(engine::check_bucket(bucket, RoundKind::kAllReduce, session_.member_.world));
   Round& round = missed_.front();
@@ -212,12 +216,13 @@ Result<bool> Session::Impl::StragglerProxy::poll(Ticket ticket) {
   return session_.poll(ticket);
 }
 
+// If results are stored, ends the oldest such round for the program. Otherwise commits the program's own round.
 Status Session::Impl::StragglerProxy::commit() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
   if (!missed_.empty()) {
     Round& round = missed_.front();
-    if (round.taken == 0) return {};  // nothing is open
+    if (round.taken == 0) return {};  // the program's round is not open
     if (round.taken < round.results.size())
       return {
           Code::kInvalid,
@@ -236,7 +241,7 @@ Status Session::Impl::StragglerProxy::commit() {
   const std::uint64_t before = session_.next_round();
   const Status s = session_.commit();
   lock.lock();
-  if (session_.next_round() == before) {  // it failed
+  if (session_.next_round() == before) {  // the commit failed
     over_ = true;
     return s;
   }
@@ -261,7 +266,7 @@ Status Session::Impl::StragglerProxy::level(std::string_view what, bool for_good
     const std::lock_guard lock(mutex_);
     open = open_ && !over_;
   }
-  if (open) (void)commit();  // whoever asks says what became of it
+  if (open) (void)commit();  // a failure appears in the caller's next call
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
   over_ = over_ || (for_good && missed_.empty());

@@ -5,17 +5,18 @@
 // the program reaches that round, its gradient is added to this rank's residual and sent with the next round; the
 // program gets the stored result.
 //
-//   exact      the late gradient is part of the residual, as if its round had sent none of it: the ledger holds
+//   exact      the late gradient enters the residual, as if its round had sent none of it: the ledger holds
 //   identical  the program gets the same bits as all other ranks in that round
-//   bounded    at most `without` results wait, and at most `ranks` ranks are missing in a round: a proxy begins a round
-//              only if enough other ranks have begun it. Beyond that limit all ranks are waited for
-//   level      around every `level`-th round no proxy runs, so the states of all ranks there are of one round
+//   bounded    at most `without` results are stored, and at most `ranks` ranks are missing in a round: a proxy begins a
+//              round only if enough other ranks have begun it. Beyond that limit the others wait for the program
+//   level      no proxy runs in the rounds k * `level` - 1 and k * `level`, so between them the states of all
+//              ranks are of the same round
 //   whole      the proxy never takes over a round that the program has begun
 //
-// Threads  one of its own, which calls the session as a program would. A lane of the session calls due().
-// Locks    mutex_ before the session's. It is unlocked while a round is waited for: `standing_` and `open_` name the
-//          round's owner.
-// Failure  after the session's end the stored results are still returned; then its status.
+// Threads  one thread of its own, which calls the session as a program would. A lane of the session calls due().
+// Locks    mutex_ before the session's. It is unlocked while the proxy waits for a round: `standing_` and `open_`
+// name the round's owner.
+// Failure  after the session's end the stored results are still returned; then the session's status.
 #include <condition_variable>
 #include <deque>
 #include <set>
@@ -33,24 +34,25 @@ class Session::Impl::StragglerProxy {
   StragglerProxy(const StragglerProxy&) = delete;
   StragglerProxy& operator=(const StragglerProxy&) = delete;
   void start();
-  void stop();  // the session is cancelled
-  // The others wait for the round after `ended` rounds.
+  void stop();  // requires that the session is cancelled
+  // Other ranks wait for the round after `ended` rounds.
   void due(std::uint64_t ended);
 
-  // As those of a Session, for its program.
+  // Session's calls, for the program.
   Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin);
   Status wait(Ticket ticket);
   Result<bool> poll(Ticket ticket);
   Status commit();
   bool last_round_dropped() const;
-  // Commits the open round, with no proxy running. kInvalid: results wait. for_good: no proxy will run again.
+  // Commits the open round, with no proxy running. kInvalid: results are stored for the program. for_good: disables
+  // the proxy.
   Status level(std::string_view what, bool for_good = false);
-  // kInvalid: results wait.
+  // kInvalid: results are stored for the program.
   Status check_level(std::string_view what) const;
 
-  std::uint64_t round() const;    // the program's next one
-  std::uint64_t behind() const;   // results that wait
-  std::uint64_t proxied() const;  // rounds
+  std::uint64_t round() const;    // the program's next round
+  std::uint64_t behind() const;   // stored results
+  std::uint64_t proxied() const;  // rounds that the proxy ran
 
  private:
   struct Shape {  // of a tensor
@@ -61,15 +63,17 @@ class Session::Impl::StragglerProxy {
     friend bool operator==(const Shape&, const Shape&) = default;
   };
   using Bucket = std::vector<Shape>;
-  struct Round {  // that went on without the program
+  struct Round {  // a round that the proxy ran
     std::uint64_t number = 0;
     std::vector<std::vector<std::vector<std::uint32_t>>> results;  // by bucket and tensor
     bool dropped = false;
-    std::size_t taken = 0;  // buckets that the program has come to
+    std::size_t taken = 0;  // buckets that the program has handed over
   };
 
   void run();
+  // Wakes the proxy's thread.
   void kick();
+  // True if the proxy must begin a round now. due: as due_.
   bool is_due(std::uint64_t due) const;
   Status play(Round& round);
   Result<Ticket> take(std::span<const Tensor> bucket);
@@ -78,24 +82,24 @@ class Session::Impl::StragglerProxy {
   Impl& session_;
   const engine::Stragglers how_;
 
-  std::mutex kick_mutex_;  // of these two, and taken last of all
+  std::mutex kick_mutex_;  // guards the next two members; taken last
   bool kicked_ = false;
-  std::uint64_t due_ = 0;  // 1 + the rounds that had ended
+  std::uint64_t due_ = 0;  // 1 + the number of ended rounds
   std::condition_variable kick_;
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   bool stop_ = false, over_ = false;
-  bool standing_ = false;      // a round is played:
-  std::uint64_t playing_ = 0;  // this one
-  bool open_ = false;          // the program's own round is
-  std::uint64_t rounds_ = 0;   // that have ended, whoever played them
+  bool standing_ = false;      // the proxy runs a round
+  std::uint64_t playing_ = 0;  // the number of that round
+  bool open_ = false;          // the program's own round is open
+  std::uint64_t rounds_ = 0;   // ended rounds, by either owner
   std::uint64_t proxied_ = 0;
-  std::vector<Bucket> usual_, now_;  // of the last round, of the open one
+  std::vector<Bucket> usual_, now_;  // of the last round; of the open round
   bool settled_ = false;             // the last two rounds of the program had the same buckets
   std::deque<Round> missed_;
-  std::set<Ticket> late_;  // of rounds that it missed, not waited for
-  bool dropped_ = false;   // the program's last round
+  std::set<Ticket> late_;  // tickets of the proxy's rounds, not waited for
+  bool dropped_ = false;   // of the program's last round
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds that go on without a rank whose program is late. A rank is late here until the others have what they wait for,
-// so no time decides anything.
+// Rounds that run without the program of a late rank. Rank 1 is late until the others have the awaited results, so
+// timing decides nothing.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ using Floats = std::vector<float>;
 
 constexpr std::size_t kValues = 300;
 
-// Whole numbers, whose sums are exact in any order.
+// Integers, whose sums are exact in any order.
 Floats whole_numbers(Rank r, int round) {
   Floats v(kValues);
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -58,7 +58,7 @@ SessionOptions options_of(const std::string& codec, const std::string& strategy,
   return {.codec = codec, .strategy = strategy, .average = false, .min_values = 0, .stragglers = stragglers};
 }
 
-// Rank 0 is never late itself.
+// Rank 0's own share is so large that it never counts as late.
 void first_is_patient(Rank r, SessionOptions& mine) {
   const std::size_t share = mine.stragglers.find("0.01");
   if (r == 0 && share != std::string::npos) mine.stragglers.replace(share, 4, "1000");
@@ -69,8 +69,8 @@ struct Course {
   std::vector<Floats> unsent{2};
 };
 
-// Ten rounds of two ranks. In rounds 4 and 5 rank 1 is late, until rank 0 has their results. `plain`: it hands over
-// zeros in time instead, and all three gradients with the sixth.
+// Ten rounds of two ranks. In rounds 4 and 5, rank 1 is late until rank 0 has their results. `plain`: rank 1 hands
+// over zeros in time instead, and all three gradients in round 6.
 Course course_of(const std::string& codec, const std::string& strategy, bool plain) {
   Course out;
   Ranks ranks(open_loop(2), options_of(codec, strategy, plain ? "off" : "share=0.01,without=2"),
@@ -106,8 +106,8 @@ Course course_of(const std::string& codec, const std::string& strategy, bool pla
   return out;
 }
 
-// The rounds that went on have the bits of rounds to which the rank gave zeros, and what came later is owed from then
-// on as if it had been kept back.
+// A proxy's round has the same bits as a round to which the rank contributes zeros. The late gradient is then part of
+// the residual.
 TEST(Session, proxied) {
   for (const char* strategy : {"gather", "server", "ring"})
     for (const char* codec : {"fp32", "topk:ratio=0.1", "bf16"}) {
@@ -124,7 +124,7 @@ TEST(Session, proxied) {
     }
 }
 
-// Without one rank at most, and not for more than so many rounds in a row: then all are waited for.
+// At most one rank is missing, and at most for `without` rounds in a row: then all ranks are waited for.
 TEST(StragglerProxy, Bounded) {
   Ranks ranks(open_loop(3), options_of("topk:ratio=0.1", "gather", "share=0.01,without=1"), first_is_patient);
   ranks.each([&](Rank r) {
@@ -134,7 +134,7 @@ TEST(StragglerProxy, Bounded) {
     }
   });
   const auto missed = [&](Rank r) { return ranks[r].stats().rounds_missed; };
-  const std::uint64_t first = missed(1), second = missed(2);  // on a machine that is busy
+  const std::uint64_t first = missed(1), second = missed(2);  // a busy machine may cause missed rounds
   std::atomic<int> done{0};
   std::vector<Floats> seen(3);
   ranks.each([&](Rank r) {
@@ -143,8 +143,8 @@ TEST(StragglerProxy, Bounded) {
     const Status s = play(ranks[r], values, [&] {
       if (r > 0) return;
       std::this_thread::sleep_for(milliseconds(60));
-      EXPECT_TRUE(missed(1) == first && missed(2) == second) << "two of three are late";
-      done = 1;  // rank 1 comes
+      EXPECT_TRUE(missed(1) == first && missed(2) == second) << "two of three are late, so no proxy may run";
+      done = 1;  // lets rank 1 continue
     });
     EXPECT_TRUE(s.ok()) << text(s);
     seen[testing::at(r)] = values;
@@ -160,7 +160,7 @@ TEST(StragglerProxy, Bounded) {
       const Status s = play(ranks[r], values, [&] {
         if (r > 0 || round < 5) return;
         std::this_thread::sleep_for(milliseconds(60));
-        EXPECT_LE(ranks[2].stats().rounds_behind, 1U) << "a second one in a row";
+        EXPECT_LE(ranks[2].stats().rounds_behind, 1U) << "a second missed round in a row";
         incoming = true;
       });
       EXPECT_TRUE(s.ok()) << text(s);
@@ -168,8 +168,8 @@ TEST(StragglerProxy, Bounded) {
   });
 }
 
-// A state is of one round on all ranks: around every level-th round nobody is stood in for, and a rank that is behind
-// has none.
+// Saved states of all ranks are of one round: no proxy runs around every level-th round, and a rank with stored
+// results has no state.
 TEST(StragglerProxy, LevelAndWhole) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "server", "share=0.01,without=4,level=6"),
               first_is_patient);
@@ -177,7 +177,7 @@ TEST(StragglerProxy, LevelAndWhole) {
   std::vector<std::vector<std::uint8_t>> states(2);
   ranks.each([&](Rank r) {
     for (int round = 0; round < 8; ++round) {
-      if (r == 1 && round == 2) {  // 2, 3 and 4 go on; 5 and 6 wait
+      if (r == 1 && round == 2) {  // 2, 3 and 4 run without it; 5 and 6 wait
         until([&] { return first_has == 5 && ranks[1].stats().rounds_behind == 3; });
         for (const Status& s :
              {ranks[1].state().status(), ranks[1].common_state().status(), ranks[1].evaluated(1.0),
@@ -189,7 +189,7 @@ TEST(StragglerProxy, LevelAndWhole) {
       ASSERT_TRUE(play(ranks[r], values).ok()) << round;
       if (r == 0) first_has = round + 1;
       if (round == 5) {
-        std::this_thread::sleep_for(milliseconds(r == 1 ? 60 : 0));  // and nobody stands in meanwhile
+        std::this_thread::sleep_for(milliseconds(r == 1 ? 60 : 0));  // no proxy may run meanwhile
         const auto state = ranks[r].state();
         ASSERT_TRUE(state.ok()) << text(state.status());
         states[testing::at(r)] = *state;
@@ -205,8 +205,8 @@ TEST(StragglerProxy, LevelAndWhole) {
   });
 }
 
-// All ranks drop a round that is not finite, the one that was late as well; what comes late and is not finite itself is
-// let go, with a line.
+// All ranks drop a round that is not finite, including the late rank. A late gradient that is not finite is dropped
+// with a message.
 TEST(StragglerProxy, NothingThatIsNotFiniteIsOwed) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::atomic<int> first_has{0};
@@ -232,7 +232,8 @@ TEST(StragglerProxy, NothingThatIsNotFiniteIsOwed) {
   EXPECT_GT(ranks[1].stats().values_dropped, 0U);
 }
 
-// A rank that is behind when another one goes has the results of what went on, and then hears who has gone.
+// If another rank leaves, a rank that is behind still gets the stored results, and then the error that names the
+// rank.
 TEST(StragglerProxy, ResultsThatWaitOutliveTheSession) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::vector<std::vector<Floats>> seen(2);
@@ -258,7 +259,7 @@ TEST(StragglerProxy, ResultsThatWaitOutliveTheSession) {
   for (std::size_t k = 0; k < 4; ++k) EXPECT_TRUE(same_bits(seen[0][k], seen[1][k])) << k;
 }
 
-// Another bucket than the one that the others had, fewer of them, and what cannot do without a rank's own gradient.
+// Refused: another bucket than in the proxy's round, fewer buckets, and options that require a rank's own gradient.
 TEST(StragglerProxy, WhatCannotBeIsRefusedByName) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::atomic<int> first_has{0};

@@ -12,7 +12,7 @@
 namespace tithe::engine {
 namespace {
 
-constexpr std::uint32_t kMostWithout = 64;  // results of so many rounds wait for a rank
+constexpr std::uint32_t kMostWithout = 64;  // the most stored results per rank
 
 Status not_straggling(std::string_view text) {
   return {
@@ -23,6 +23,7 @@ Status not_straggling(std::string_view text) {
           "without how many ranks at once, and before and after every how many-th round all are waited for",
           printable(text, 80), kMostWithout)};
 }
+// The number, or nullopt if the text is not a number in least .. most, or not whole where `whole` requires it.
 
 std::optional<double> number_in(std::string_view text, double least, double most, bool whole) {
   const std::string copy(text);
@@ -102,6 +103,9 @@ Status check_stragglers(const Stragglers& asked, const Choices& choices) {
   return {};
 }
 
+// The cost of a straggler in a round is its time minus the second longest time, because all ranks wait for the
+// slowest. Over a window, the rank with the longest total time is the candidate; it counts if it exceeds the median
+// by both thresholds.
 bool StragglerDetector::take(std::span<const std::uint64_t> away_ns) {
   if (share_ == 0 || away_ns.size() != sums_.size() || sums_.size() < 2) return false;
   std::size_t last = 0;

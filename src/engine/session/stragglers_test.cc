@@ -27,7 +27,7 @@ TEST(Stragglers, AreReadAndRefused) {
     EXPECT_EQ(parse_stragglers(wrong).status().code(), Code::kInvalid) << wrong;
 }
 
-// A window of rounds, each of which took the ranks so long.
+// Feeds one window of rounds with these times per rank.
 Straggler after(StragglerDetector& detector, const std::vector<std::vector<std::uint64_t>>& rounds) {
   for (std::size_t k = 0; k < kLateWindow; ++k)
     EXPECT_EQ(detector.take(rounds[k % rounds.size()]), k + 1 == kLateWindow);
@@ -42,15 +42,16 @@ TEST(Stragglers, OneIsNamedWithWhatItCosts) {
   EXPECT_EQ(late.own_ns, 150 * kMs);
   EXPECT_EQ(late.cost_ns, 40 * kMs);
   late = after(detector, {{100 * kMs, 100 * kMs, 100 * kMs}, {300 * kMs, 100 * kMs, 100 * kMs}});
-  EXPECT_EQ(late.rank, 0) << "of two that take turns";
+  EXPECT_EQ(late.rank, 0) << "of two slow ranks, the one with the largest sum";
   EXPECT_EQ(late.cost_ns, 100 * kMs);
-  EXPECT_EQ(after(detector, {{100 * kMs, 110 * kMs, 120 * kMs}}).rank, Status::kNoPeer) << "by a tenth";
+  EXPECT_EQ(after(detector, {{100 * kMs, 110 * kMs, 120 * kMs}}).rank, Status::kNoPeer)
+      << "a delay of a tenth is below the threshold";
 }
 
 TEST(Stragglers, NobodyIsLateWhereAllAreOrByNoise) {
   StragglerDetector detector(0.25, 4);
   EXPECT_EQ(after(detector, {{9'000 * kMs, 9'000 * kMs, 9'000 * kMs, 9'000 * kMs}}).rank, Status::kNoPeer);
-  EXPECT_EQ(after(detector, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than 5 ms";
+  EXPECT_EQ(after(detector, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than kLeastLate";
   EXPECT_EQ(after(detector, {{0, 0, 0, 0}}).rank, Status::kNoPeer);
   StragglerDetector off(0, 2), alone(0.25, 1);
   const std::array<std::uint64_t, 2> two{0, 1000 * kMs};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions whose network is not theirs alone: somebody else puts messages between what a rank sends.
+// Sessions on a shared network: an attacker inserts messages into the connection from rank 1 to rank 0.
 #include <gtest/gtest.h>
 
 #include "base/secret.h"
@@ -15,10 +15,11 @@ using testing::Ranks;
 const Secret kKey{7};
 constexpr OpId kStrange = ~OpId{0} >> 1;
 
-// The messages of rank 1, as an attacker on its line to rank 0 passes them on.
+// The connection of rank 1, where an attacker can send messages to rank 0.
 class Tapped final : public testing::ForwardingTransport {
  public:
-  using Tap = std::function<void(Transport& line, Channel channel, ByteView bytes)>;  // before it is sent
+  // Called before the message is sent.
+  using Tap = std::function<void(Transport& line, Channel channel, ByteView bytes)>;
   Tapped(std::unique_ptr<Transport> line, Tap tap)
       : ForwardingTransport(std::move(line)), tap_(std::move(tap)) {}
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
@@ -27,7 +28,7 @@ class Tapped final : public testing::ForwardingTransport {
   }
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override {
     std::size_t n = inner_->poll(out, wait);
-    for (std::size_t k = 0; k < n;)  // nobody waits for what the attacker sent
+    for (std::size_t k = 0; k < n;)  // completions of the attacker's messages are dropped
       if (out[k].op == kStrange)
         out[k] = std::move(out[--n]);
       else
@@ -67,22 +68,22 @@ std::vector<std::uint8_t> forged_farewell(Tags* tags) {
   return frame;
 }
 
-// Before messages had tags, one of these ended the job of both ranks, and rank 1 was named.
+// An untagged or wrongly tagged message must not end the job or blame rank 1.
 TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
   Tags other_job(Secret{8}, 1);
   bool done = false;
-  Ranks ranks(
-      tapped(kKey,
-             [&](Transport& line, Channel channel, ByteView) {
-               if (channel != 0 || std::exchange(done, true)) return;
-               for (Tags* tags : {static_cast<Tags*>(nullptr), &other_job})
-                 EXPECT_TRUE(line.send(0, 0, forged_farewell(tags), kStrange).ok());
-               for (const std::size_t bytes : {700, 2000}) {  // the second is longer than any of a rank
-                 const std::vector<std::uint8_t> noise(bytes, 0x5a);
-                 EXPECT_TRUE(line.send(0, 0, noise, kStrange).ok());
-               }
-             }),
-      options());
+  Ranks ranks(tapped(kKey,
+                     [&](Transport& line, Channel channel, ByteView) {
+                       if (channel != 0 || std::exchange(done, true)) return;
+                       for (Tags* tags : {static_cast<Tags*>(nullptr), &other_job})
+                         EXPECT_TRUE(line.send(0, 0, forged_farewell(tags), kStrange).ok());
+                       // The second is longer than any control message of a rank.
+                       for (const std::size_t bytes : {700, 2000}) {
+                         const std::vector<std::uint8_t> noise(bytes, 0x5a);
+                         EXPECT_TRUE(line.send(0, 0, noise, kStrange).ok());
+                       }
+                     }),
+              options());
   ranks.each([&](Rank r) {
     for (int k = 0; k < 3; ++k) {
       const Status s = round(ranks[r]);
@@ -95,14 +96,15 @@ TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
 
 constexpr std::size_t kAtKind = 26;  // docs/reference/format.md: phase
 
-// The k-th control message of rank 1 to rank 0 comes with a bit changed: the tag does not hold, so nobody says whose it
-// is, and it was as if it had never been sent. Rank 0 waited for it for `patience`.
+// The k-th control message of rank 1 to rank 0 has a flipped bit. Its tag is invalid, so rank 0 must ignore it. The
+// next message with a count (Report::told) shows that one is missing.
 class Damages final : public testing::ForwardingTransport {
  public:
   Damages(std::unique_ptr<Transport> line, int which) : ForwardingTransport(std::move(line)), which_(which) {}
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     const auto kind = static_cast<engine::ControlKind>(bytes[kAtKind]);
-    const bool due = kind == engine::ControlKind::kCard || kind == engine::ControlKind::kDone;  // not an ask
+    // Not an ask.
+    const bool due = kind == engine::ControlKind::kCard || kind == engine::ControlKind::kDone;
     if (peer != 0 || channel != 0 || !due || which_-- != 0) return inner_->send(peer, channel, bytes, op);
     changed_.assign(bytes.begin(), bytes.end());
     changed_[changed_.size() / 2] ^= 4;
@@ -124,7 +126,8 @@ TEST(Strangers, a_control_message_that_comes_damaged_is_missed_by_the_next_one) 
     Ranks ranks(std::move(all), soon);
     ranks.each([&](Rank r) {
       Status s;
-      for (int k = 0; k < 4 && s.ok(); ++k) s = round(ranks[r]);  // one that rank 1 has committed counts
+      // A round that rank 1 has committed counts.
+      for (int k = 0; k < 4 && s.ok(); ++k) s = round(ranks[r]);
       if (r == 0) {
         EXPECT_EQ(s.code(), Code::kCorrupt) << which << ": " << s.what();
         EXPECT_EQ(s.peer(), 1) << which << ": " << s.what();
@@ -134,7 +137,7 @@ TEST(Strangers, a_control_message_that_comes_damaged_is_missed_by_the_next_one) 
   }
 }
 
-// The same message heard twice counts once: a card that comes again is not the card of the next layout.
+// A message that arrives twice counts once: a repeated card is not the card of the next layout.
 TEST(Strangers, a_replayed_control_message_is_not_heard) {
   Ranks ranks(tapped(kKey,
                      [&](Transport& line, Channel channel, ByteView bytes) {
@@ -156,8 +159,8 @@ TEST(Strangers, a_replayed_control_message_is_not_heard) {
   EXPECT_GE(ranks[0].stats().strange, 3U);
 }
 
-// A frame that came already stands in front of the one that is due: refused, and rank 1 is not to blame. Under gather
-// it is that of the round before, under server one of another chunk.
+// A repeated frame arrives before the awaited one: it is refused, and rank 1 is not blamed. Under gather it is the
+// frame of the previous round, under server a frame of another chunk.
 TEST(Strangers, a_replayed_frame_is_refused) {
   for (const char* strategy : {"gather", "server", "ring"}) {
     std::vector<std::uint8_t> last;

@@ -42,7 +42,7 @@ class Descriptor {
     }
     return true;
   }
-  // Some errors of writing come only now.
+  // Some write errors are reported only by close().
   bool close_now() { return close(std::exchange(fd_, -1)) == 0 || failed(); }
   int error() const { return error_; }
 
@@ -55,8 +55,7 @@ class Descriptor {
   int error_ = 0;  // of the write that failed
 };
 
-// How many sessions of a rank of this process have asked for this name, this one included. They share the
-// folder, and nothing else.
+// The number of sessions of this rank in this process that have used this name, including this one.
 int count_session(const std::string& asked, int rank) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, int> counts;
@@ -64,7 +63,7 @@ int count_session(const std::string& asked, int rank) {
   return ++counts[{asked, rank}];
 }
 
-// The same on all ranks, and nothing that tells the key.
+// The same on all ranks. Reveals nothing about the key.
 std::string job_of(ByteView key) {
   std::string out;
   if (key.empty()) return out;
@@ -87,7 +86,8 @@ std::string trace_path(const std::string& asked, int rank, int session) {
   const std::size_t folder = asked.rfind('/');
   const std::size_t first = folder == std::string::npos ? 0 : folder + 1;
   std::size_t ending = asked.rfind('.');
-  if (ending == std::string::npos || ending <= first) ending = asked.size();  // ".trace" is a name
+  // ".trace" is a name, not an extension
+  if (ending == std::string::npos || ending <= first) ending = asked.size();
   return std::string(asked).insert(ending, fmt::format("{}.rank{}", later, rank));
 }
 
@@ -115,7 +115,7 @@ Status TraceFile::write(const Recorder& recorder) {
   if (!out.ok()) return io(path_, "cannot write there", errno);
   bool good = true;
   trace::write(origin_, kept.events, [&](std::string_view text) { good = good && out.write(text); });
-  // A part of a trace is no trace, and would take room on a disk that is full.
+  // Deletes the incomplete file, which would only use disk space.
   const auto give_up = [&](std::string_view what, int error) {
     unlink(part.c_str());
     return io(path_, what, error);

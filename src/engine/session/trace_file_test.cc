@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file that a session leaves behind where TITHE_TRACE or SessionOptions::trace asks for it.
+// The trace file of a session, requested by TITHE_TRACE or SessionOptions::trace.
 #include "engine/session/trace_file.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(TraceFile, IsNamedByItsRank) {
   EXPECT_EQ(trace_path("/x/.trace", 0, 1), "/x/.trace.rank0");
   EXPECT_EQ(trace_path("t{rank}of.json", 12, 1), "t12of.json");
   EXPECT_EQ(trace_path("trace.json", 3, 2), "trace.2.rank3.json")
-      << "trace.rank*.json are those of one session";
+      << "trace.rank*.json must match the files of one session only";
   EXPECT_EQ(trace_path("t{rank}.json", 3, 2), "t3.2.json");
 }
 
@@ -85,7 +85,7 @@ TEST(TraceFile, whole) {
       std::vector<float> v(20'000, 1.0F);
       for (int round = 0; round < 4; ++round) ASSERT_TRUE(round_of(ranks[r], v).ok());
       ranks[r].mark("mine", 1, 2);
-      EXPECT_TRUE(ranks[r].take_trace().empty()) << "what is asked for in memory is another matter";
+      EXPECT_TRUE(ranks[r].take_trace().empty()) << "a recording for a file does not start a trace in memory";
     });
     EXPECT_EQ(folder.names(),
               (std::set<std::string>{"t.rank0.json.part", "t.rank1.json.part", "t.rank2.json.part"}));
@@ -108,10 +108,11 @@ TEST(TraceFile, whole) {
   EXPECT_EQ(matched->alone, 0U);
   const auto clocks = trace::align(traces, matched->messages);
   ASSERT_TRUE(clocks.ok()) << text(clocks.status());
-  for (const trace::Clock& c : *clocks) EXPECT_LE(std::abs(c.ahead(0)), c.error_ns()) << "one clock";
+  for (const trace::Clock& c : *clocks)
+    EXPECT_LE(std::abs(c.ahead(0)), c.error_ns()) << "all ranks have the same clock";
 }
 
-// A disk without room, as a limit on the size of files.
+// Simulates a full disk by a limit on the size of files.
 TEST(TraceFile, AFullDiskIsNamedAndKeepsNoPart) {
   const Folder folder;
   Ranks ranks(open_loop(1), {.trace = folder / "full.json"});
@@ -129,7 +130,7 @@ TEST(TraceFile, AFullDiskIsNamedAndKeepsNoPart) {
       << text(status);
   EXPECT_EQ(folder.names(), std::set<std::string>{});
   std::signal(SIGXFSZ, handler);
-  EXPECT_TRUE(ranks[0].write_trace().ok()) << "with room it is written after all";
+  EXPECT_TRUE(ranks[0].write_trace().ok()) << "without the limit the file is written";
   EXPECT_EQ(folder.names(), std::set<std::string>{"full.rank0.json"});
 }
 
@@ -150,7 +151,7 @@ TEST(TraceFile, IsAskedForByTheEnvironment) {
   EXPECT_EQ(folder.names(), (std::set<std::string>{"env.rank0.json", "option.rank0.json"}));
 }
 
-// A session that failed may never be closed: what fails leaves the file.
+// A failed session may never be closed, so the failing call writes the file.
 TEST(TraceFile, IsThereOnceASessionHasFailed) {
   const Folder folder;
   Ranks ranks(open_loop(2), {.codec = "fp32", .trace = folder / "f.json"});
