@@ -23,8 +23,8 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::string_view kRatio = "ratio";  // a parameter of this name is what schedules move
-constexpr std::size_t kMostShown = 200;       // bytes of a path
+constexpr std::string_view kRatio = "ratio";  // the parameter that schedules change
+constexpr std::size_t kMostShown = 200;       // of a path in a message, in bytes
 
 const Claim* claim_of(const File& file, std::string_view name) {
   for (const Claim& c : file.claims)
@@ -70,7 +70,7 @@ void fill_params(LoadedProgram& p) {
   }
 }
 
-// The phases of a combination, the last one holding the others.
+// The phases of a combination as a list: each phase owns the previous one.
 Combination chained(std::vector<Checked> phases, std::size_t form) {
   std::unique_ptr<Combination> before;
   for (std::size_t k = 0; k + 1 < phases.size(); ++k) {
@@ -169,7 +169,7 @@ bool LoadedProgram::sends_constants(const Settings& settings) const {
   return holds(constants, index_of(settings), settings, 0);
 }
 
-// A claim is about values that are sent as they are; forms of pairs that round have no bound.
+// A claim describes values that are sent unrounded, so there is no bound if the form of the pairs rounds them.
 double LoadedProgram::error_of(const Settings& settings, double value, double largest) const {
   const std::size_t at = index_of(settings);
   const bool rounds =
@@ -178,7 +178,8 @@ double LoadedProgram::error_of(const Settings& settings, double value, double la
   return plan_value(error.value[at], settings, 0, {value, largest});
 }
 
-// Pairs whose values are rounded send less than the author knows of.
+// The author's claim covers the selection of values only. If the pairs' form also rounds them, a share of the kept
+// energy is lost: 1 - (1 - claimed) * kKeptEnergy.
 double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) const {
   const std::size_t at = index_of(settings);
   if (!holds(contraction, at, settings, n)) return std::numeric_limits<double>::infinity();
