@@ -16,9 +16,8 @@ inline constexpr std::string_view kEnding = ".codec";
 struct LoadedProgram {
   Source source;
   File file;
-  std::vector<Combination>
-      // Indexed by index_of(): the last phase of each combination, which owns the others.
-      combinations;
+  // Indexed by index_of(): the last phase of each combination, which owns the others.
+  std::vector<Combination> combinations;
   Codec codec;
 
   // The last phase in these settings.

@@ -37,7 +37,7 @@ void AllText::numbers_of_all() {
   line("  }} PHASE(end_numbers))");
 }
 
-// One block of threads: sixteen of them go through the numbers of all blocks, piece by piece.
+// Sixteen threads of a single thread block reduce the numbers of all blocks, piece by piece.
 void AllText::add_numbers() {
   open("struct Gather");
   for (const int k : schedule_.looked.reduce) {

@@ -16,12 +16,12 @@
 
 namespace tithe::lang {
 
-// Writes the bytes of a block's codes; behind the last of them. `widths` is read of kWidths alone.
+// Writes a block's codes and returns the end of the written bytes. Only kWidths reads `widths`.
 std::uint8_t* put_codes(const Item& item, std::span<const std::uint32_t> codes,
                         std::span<const std::uint32_t> widths, std::uint8_t* to);
 
-// Reads codes.size() of them from the beginning of `from`: the bytes that they took. Nothing: there are not so many
-// bytes, or they are not what put_codes writes.
+// Reads codes.size() codes from the start of `from` and returns the number of bytes read. Empty if `from` is too
+// short or differs from put_codes' output.
 std::optional<std::size_t> get_codes(const Item& item, ByteView from, std::span<const std::uint32_t> widths,
                                      std::span<std::uint32_t> codes);
 

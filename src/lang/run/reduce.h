@@ -2,8 +2,8 @@
 #pragma once
 // Reductions over a block's values. The result does not depend on the lengths of the runs in which the values arrive.
 //
-//   sum    values in the order of base/fold.h, in pieces of kPiece; the pieces' totals in the same order again. The result
-//          is limited to the largest float
+//   sum    values in the order of base/fold.h, in pieces of kPiece; the pieces' totals in the same order again. The
+//          result is limited to the largest float
 //   mean   that sum divided by the count; 0 for no values
 //   largest, smallest   the first of equal values (+0 and -0 are equal); NaN is skipped; 0 for no values
 //   count, any, all     over conditions

@@ -2,10 +2,10 @@
 #pragma once
 // Tables of a block (sort, rank, histogram), and reductions with a function of the program.
 //
-//   sort       by integer keys: a float's bits, mapped so that they increase with the float. -0 sorts before +0, NaN after
-//              all values; the sort is stable
-//   reduction  sixteen accumulators start at `start`; value i goes to accumulator i mod 16; then halves are combined. With
-//              more than kPiece values, the results of the pieces are reduced in the same way
+//   sort       by integer keys: a float's bits, mapped so that they increase with the float. -0 sorts before +0, NaN
+//              after all values; the sort is stable
+//   reduction  sixteen accumulators start at `start`; value i goes to accumulator i mod 16; then halves are combined.
+//              With more than kPiece values, the results of the pieces are reduced in the same way
 //              are put together; of more than kPiece values those of each piece, in that shape once more
 #include <array>
 #include <bit>

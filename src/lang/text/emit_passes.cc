@@ -85,7 +85,7 @@ void PassText::floors_before_loop(const Nodes& nodes, const Nodes& kept) {
       leaves += fmt::format("{}{} v{}", leaves.empty() ? "" : ", ", text_.value_type(k), k);
       known(k);
     }
-    // Once for all of the loop's bodies.
+    // One out-of-line function for all copies of the loop body.
     open(fmt::format("const auto exact{} = [=]({}) __attribute__((noinline, cold))", root, leaves));
     define_all(found->inside);
     define(root);
@@ -121,7 +121,7 @@ void PassText::context() {
   define_all(schedule_.all);
 }
 
-// A number of the phase in front, as it stands in ObjectCall::agreed.
+// A number of the previous phase, from ObjectCall::agreed.
 std::string PassText::agreed(int k) const {
   const Node& n = node(k);
   const bool value = n.stage == Stage::kValue;
