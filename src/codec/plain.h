@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Codecs whose payload is the taken values as they lie in memory. So values can be used as their payload where they
-// lie, and any run of values in a payload is the payload of these.
+// Codecs whose payload is the byte image of the taken values. The values can be sent from their own memory, and any
+// run of values in a payload is itself a payload.
 #include <bit>
 
 #include "codec/fp32/fp32.h"

@@ -169,7 +169,8 @@ void transposed_times(const Rows& m, const float* p, float* q) {
 
 // ---- P^ Q'
 
-// The values of rows first, first + 1, ... at columns j and after. kRank: rank where it is known here, else 0.
+// The values of rows first, first + 1, ... from column j on. kRank: the rank if it is a compile-time constant, else
+// 0.
 template <std::size_t kCount, std::size_t kRank>
 HWY_INLINE void product(const MatrixShape& s, std::size_t first, std::size_t j, const float* p,
                         const float* q, VF* v) {

@@ -95,7 +95,8 @@ Frequencies scaled(const Counts& counts) {
 
 // Division of a state by a frequency, by multiplication with a reciprocal (Granlund and Montgomery 1994).
 struct EncodeEntry {
-  std::uint64_t most = 0;  // from here on a state gives a unit away first
+  // From this state on, the encoder emits a 16-bit unit before it adds the symbol.
+  std::uint64_t most = 0;
   std::uint32_t frequency = 0, start = 0;
   std::uint64_t reciprocal = 0;
   unsigned shift = 0;
@@ -113,8 +114,8 @@ std::uint32_t quotient(const EncodeEntry& e, std::uint32_t x) {
   return static_cast<std::uint32_t>((high * x + (low * x >> 32)) >> e.shift);
 }
 
-// Bits from the lowest on. No branch depends on the data: each call stores 8 bytes, of which the next ones overwrite
-// those that are not complete.
+// Writes bits from the lowest on. No branch depends on the data: each call stores 8 bytes, and the next call
+// overwrites the incomplete ones.
 class BitWriter {
  public:
   explicit BitWriter(std::uint8_t* at) : at_(at) {}
@@ -153,7 +154,7 @@ class BitReader {
       if (taken_ < bits_) value |= (at_[taken_ / 8] >> taken_ % 8 & 1U) << k;
     return value;
   }
-  // All bits were taken, none too many, and those that fill the last byte are 0.
+  // All bits were read, none past the end, and the padding bits of the last byte are 0.
   bool over() const {
     return taken_ <= bits_ && bits_ - taken_ < 8 && (taken_ % 8 == 0 || at_[taken_ / 8] >> taken_ % 8 == 0);
   }
@@ -313,7 +314,7 @@ const std::uint8_t* decode_chunk(Format format, std::span<const std::uint16_t> b
     now[i] = moved(old, e.least + (last ? extra.take_last(e.extra_bits) : extra.take(e.extra_bits)));
   };
   std::size_t i = 0;
-  // 8 values take 16 bytes of units and 14 bytes of bits at most; what is read ahead lies within the payload.
+  // 8 values take at most 16 bytes of units and 14 bytes of bits, so reading ahead stays within the payload.
   for (; i + kStates <= n && units_end - unit >= 16 && extra.has(8 * 22); i += kStates)
     for (std::size_t k = 0; k < kStates; ++k) value(i + k, false);
   for (; i < n; ++i) value(i, true);

@@ -67,7 +67,7 @@ bool halves_hold(const std::uint8_t* block, std::size_t length) {
 // The log scale of 8bit and 4bit.
 struct Scale {
   int shift;           // bits of a float below its level
-  std::uint32_t zero;  // the step that stands for 0; all ones
+  std::uint32_t zero;  // the step that represents 0; all ones
 
   std::uint32_t most() const { return 0x7f7fffffU >> shift; }
   std::uint32_t level(float v) const {
@@ -129,8 +129,8 @@ float bf16_below(double magnitude) {
 // At most the largest finite float, whatever v is.
 double finite_magnitude(float v) { return std::bit_cast<float>(std::min(magnitude_of(v), 0x7f7fffffU)); }
 
-// The magnitudes of one code, and what stands for them. Sums of 128 are in double, in order: the mean of equal floats
-// is that float, and no mean is above the largest.
+// The magnitudes that share one code, and their representative. Sums of 128 are in double, in order: the mean of
+// equal floats is that float, and no mean is above the largest.
 struct Alike {
   double sum = 0, least = 0, most = 0;
   std::size_t count = 0;
@@ -164,7 +164,7 @@ void write_pairs(std::span<const float> v, std::uint8_t* out) {
   }
 }
 
-// By code. A level of 0 is +0, whatever the sign.
+// Indexed by code. A level of 0 decodes to +0 with either sign.
 std::array<float, 4> pair_values(const std::uint8_t* block) {
   const float low = bf16::Format::unpack(wire::get<std::uint16_t>(block));
   const float high = bf16::Format::unpack(wire::get<std::uint16_t>(block + 2));
