@@ -39,6 +39,7 @@ std::pair<const ParamSpec*, double*> find(std::span<const Table> tables, std::st
 
 }  // namespace
 
+// Parses "name:key=value,...": each key at most once, each value within its range.
 Status parse(const Codec& codec, std::string_view spec, std::span<const Table> tables) {
   const std::size_t colon = spec.find(':');
   if (colon == std::string_view::npos) return {};

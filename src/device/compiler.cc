@@ -113,6 +113,7 @@ Result<std::string> Compiler::Library::compile(const std::string& text, int sm, 
   return made;
 }
 
+// Loads NVRTC and resolves its functions. The identity (version, path, size, time stamp) is part of cache keys.
 Result<Compiler> Compiler::load(const std::string& library) {
   if (library.find('/') != std::string::npos) load_builtins(library);
   void* const loaded = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);

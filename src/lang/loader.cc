@@ -34,6 +34,8 @@ const Claim* claim_of(const File& file, std::string_view name) {
 
 bool sums(const PhaseText& phase) { return !phase.send.empty() && phase.send[0].ints; }
 
+// Integer parameters become word parameters, because a program is checked per value. Adds the parameters of the form
+// of pairs, or the maximum number of ranks in a sum.
 void fill_params(LoadedProgram& p) {
   const std::size_t count = p.file.params.size();
   p.words.resize(count);
@@ -189,6 +191,7 @@ double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) co
   return 1 - (1 - claimed) * sparse::kKeptEnergy[static_cast<std::size_t>(form.values)];
 }
 
+// Parse, check all combinations, then derive the codec's traits, phases and impls from the checked program.
 std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::string_view name) {
   auto p = std::make_unique<LoadedProgram>();
   p->source = std::move(source);

@@ -143,6 +143,8 @@ class Literal {
   VF min_, max_, gap_, steps_;
 };
 
+// Minimum and maximum with several accumulators, to hide latency. If an end is 0, its sign is that of the first zero,
+// as in the reference; SIMD min and max do not distinguish +0 and -0.
 template <bool kResidual>
 Ends find_as(const EncodeInput& in) {
   if (in.n == 0) return {};

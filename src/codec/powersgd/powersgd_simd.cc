@@ -57,6 +57,8 @@ class Block {
 
 // ---- P = M Q
 
+// p[i][k] = sum over j of M[i][j] q[k][j] for kCount rows and kColumns columns k from k0 on. Partial sums are the
+// lanes of base/fold.h, so the order of additions equals the reference's.
 template <std::size_t kCount, std::size_t kColumns, bool kResidual>
 HWY_INLINE void times_block(const Rows& m, std::size_t first, std::size_t k0, const float* q, float* p) {
   const MatrixShape& s = m.shape;

@@ -65,6 +65,8 @@ HWY_INLINE std::uint64_t bits_of(Mask mask) {
 
 // ---- Encode
 
+// Splits the block into exponents, middle bytes and lower halves, and finds the exponents' range. `upper` is rotated
+// left by one bit, so that the exponent fills a byte and the sign follows the fraction.
 template <bool kResidual, bool kResidualOut>
 HWY_INLINE void cut(const EncodeInput& in, const float* ahead, Cut& to) {
   VH any_lower = hn::Zero(Halves()), any_upper = hn::Zero(Halves());
@@ -267,6 +269,7 @@ HWY_INLINE void join(const std::uint8_t* HWY_RESTRICT exponents, const std::uint
   }
 }
 
+// The inverse of cut() for a block of kBlock values.
 template <typename Put>
 HWY_INLINE void each_value(const Cursor& from, Put put) {
   const Head head = Head::read(from.head);

@@ -36,6 +36,8 @@ class Emitter : ItemText {
   bool decodes() const { return program_.result != kNone; }
 
  private:
+  // Generates encode: encode_as has a copy for each combination of with or without a residual, and with or without
+  // residual output. Per block: the passes, the block's numbers, then the last loop.
   void encode() {
     line("template <int kResidual, bool kLeaves>");
     open(
@@ -304,6 +306,7 @@ class Emitter : ItemText {
     });
   }
 
+  // Generates decode: each run of values adds four payloads at a time to the output while it is in the cache.
   void decode() {
     open(
         "static void decode(const Call* call, const uint8_t* const* payloads, size_t payload_count, "

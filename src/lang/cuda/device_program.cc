@@ -171,6 +171,8 @@ Status DeviceProgram::launch(DeviceLane& lane, const char* kernel, std::uint64_t
   return lane.on().launch(lane.stream(), found, blocks, kKernelThreads, &told);
 }
 
+// A plan contains addresses within the scratch, so the key includes the scratch address: after the scratch has grown,
+// the loop plans again. Addresses of values are not part of the key.
 Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kernel, KernelCall& told) {
   const auto key_of = [&] {  // everything that the plan depends on
     KernelCall key = told;

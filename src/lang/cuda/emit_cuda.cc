@@ -157,6 +157,7 @@ class BlocksText : CudaText {
     close();
   }
 
+  // Generates the decoding kernel: out = base + decoded value, one payload per launch.
   void receive() {
     open_phase("receive", Unit::kRuns, 0);
     line("if (begin >= end) return;");
@@ -258,6 +259,7 @@ class BlocksText : CudaText {
     return bytes;
   }
 
+  // Generates the host functions: the scratch layout, and the launches of encode and decode in order.
   void host() {
     if (!trits()) {
       line("DEV uint64_t bytes_of(uint64_t n, U field_bits) {{");

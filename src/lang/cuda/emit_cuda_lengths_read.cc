@@ -202,6 +202,8 @@ void LengthsText::kernels() {
         "KERNEL(tithe_groups, Scan, PHASE(one_group))");
 }
 
+// Generates the host functions. Encode: reduce over all blocks, measure, scan to offsets, send. Decode: offsets of
+// groups, walk the blocks of each group, receive.
 void LengthsText::host() {
   open("HOST uint64_t place_all(Call& of)");
   line("const uint64_t blocks = blocks_of(of.n);");

@@ -134,6 +134,8 @@ class ListsText : CudaText {
     kernel("tithe_keep_last", "Shared", {"keep_last"});
   }
 
+  // Generates the host functions. Encode: passes, keys, selection by slots or by radix selection, counts, scan,
+  // write. Decode: copy the base, then scatter the pairs.
   void host() {
     open("HOST uint64_t place_all(Call& of)");
     place_found();

@@ -87,6 +87,7 @@ std::string CudaText::found_of(const std::string& b) const {
   return is_long() ? fmt::format("static_cast<Found*>(call->found)[{}]", b) : "s.found";
 }
 
+// Defines b (the block), first and len (its values), and begin and end (this thread block's part of them).
 void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found, const std::string& also) {
   open(fmt::format("DEV void {}(const Call* call, {}& s, uint64_t at, U thread{}{})", name, shared_,
                    also.empty() ? "" : ", ", also));

@@ -206,6 +206,8 @@ std::vector<double> values_of(const Param& param) {
   return all;
 }
 
+// Checks the parameters first, since their values determine the number of combinations, then each phase of each
+// combination, then the claims. Stops at the first combination with problems.
 std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
   check_phases(file, problems);
   if (file.params.size() > kMaxParams)

@@ -119,6 +119,8 @@ Range of_comparison(Op op, Range a, Range b) {
   }
 }
 
+// Each case bounds the exact result over all operands in the input ranges. The default is the whole range of the
+// type.
 Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index) {
   const auto& [a, b, c] = in;
   switch (op) {

@@ -144,6 +144,7 @@ bool Builder::unify_all(std::vector<Value>& all, Span at) {
   return true;
 }
 
+// Two literals are folded here. All other operands are converted to a common type, except for shifts.
 Value Builder::binary(std::string_view op, Value a, Value b, Span at) {
   if (a.bad() || b.bad()) return {.at = at};
   const Operator& row = *std::find_if(std::begin(kOperators), std::end(kOperators),

@@ -72,6 +72,7 @@ const Row* find(std::span<const Row> rows, std::string_view name) {
 
 }  // namespace
 
+// A reduction over values has stage kBlock and adds a pass; a reduction over blocks has stage kAll.
 Value Builder::reduce(std::string_view called, Value v, const Value* where, bool decode, Span at) {
   if (decode)
     return bad(at, fmt::format("decode has no '{}': it works value by value", called),
@@ -119,6 +120,8 @@ bool Builder::one_of_each_block(const Value& v, Span at) {
   return false;
 }
 
+// draw and shared_draw are u32 per value. stochastic_level rounds value / scale to a level of `bits` bits with the
+// same draw, so it counts as the program's only draw.
 Value Builder::random(std::string_view called, const std::vector<Value>& args, bool decode, Span at) {
   const bool level = called == "stochastic_level";
   const bool shared = called == "shared_draw";

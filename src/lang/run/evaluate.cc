@@ -194,6 +194,7 @@ bool bit_work(const Node& node, const Arrays& on) {
   }
 }
 
+// i32 arithmetic in 64 bits, wrapped to 32; division by zero yields 0.
 bool signed_work(const Node& node, const Arrays& on) {
   const auto w = [](I v) { return std::int64_t{v}; };
   switch (node.op) {

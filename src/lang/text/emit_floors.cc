@@ -91,6 +91,7 @@ class Finder {
     ends_ = {std::clamp(ends_.low, within.low, within.high), std::clamp(ends_.high, within.low, within.high)};
     return std::max(-within.low, within.high) <= kMost;
   }
+  // The node as floor(...) followed by limits with constant ends; false if it has another form.
   bool whole_of(int k) {
     const Node& n = node(k);
     if (!value(k)) return false;
@@ -115,6 +116,7 @@ class Finder {
     }
   }
 
+  // The argument of floor: a double near a float, plus at most one exact summand (`more_`).
   bool floor_of(int k) {
     const Node& n = node(k);
     std::optional<Near> sum;
@@ -134,6 +136,7 @@ class Finder {
     return true;
   }
 
+  // A float approximation of a double node, with its error bound; empty if an operator has no known bound.
   std::optional<Near> near(int k) {
     const Node& n = node(k);
     if (n.type != Type::kF64) return {};

@@ -79,6 +79,7 @@ bool PassText::by_one(int k) const {
 
 bool PassText::in_pieces() const { return program_.block == 0 || program_.block > kPiece; }
 
+// Declares the accumulator of a reduction: s<k>, and for sums the sixteen running values l<k>.
 void PassText::accumulator(int k) {
   const Node& n = node(k);
   const std::string values = text_.value_type(n.in[0]), number = text_.number_type(n.in[0]);
@@ -116,6 +117,7 @@ void PassText::accumulator(int k) {
   }
 }
 
+// Updates the accumulator with sixteen values; values that do not count are replaced by a neutral element.
 void PassText::accumulate(int k) {
   const Node& n = node(k);
   const std::string of = text_.values(n.in[0]), number = text_.number_type(n.in[0]);
@@ -151,6 +153,7 @@ void PassText::accumulate(int k) {
   }
 }
 
+// Declares the result b<k> behind the loop.
 void PassText::finish(int k) {
   const Node& n = node(k);
   known(k);

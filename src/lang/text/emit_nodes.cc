@@ -163,6 +163,8 @@ std::string NodeText::conversion(int k, std::string of) const {
   }
 }
 
+// Vectors have cheaper forms for some operators: shifts by constants, signed comparisons of small u32, min-max
+// clamps.
 std::string NodeText::expression(int k) const {
   const Node& n = node(k);
   const auto in = [&](std::size_t which) {

@@ -19,6 +19,7 @@ void PassText::close(const char* tail) {
 
 // ---- Nodes
 
+// Declares node k at its first use in the present scope. Inputs and operators with state have forms of their own.
 void PassText::define(int k) {
   const Node& n = node(k);
   if (n.op == Op::kConst || defined_[static_cast<std::size_t>(k)]) return;

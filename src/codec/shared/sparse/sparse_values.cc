@@ -274,6 +274,7 @@ float value_at(ValueForm form, const std::uint8_t* array, std::size_t j) {
   return scale_of(form).value(head, code_at(form, block + kBlockHead, k));
 }
 
+// Reads values [first, first + out.size()), which must be in one block of kValueBlock values.
 void read_values(ValueForm form, const std::uint8_t* array, std::size_t first, std::span<float> out) {
   const std::uint8_t* block = array + value_bytes(form, first);
   const std::uint8_t* codes = block + kBlockHead;
