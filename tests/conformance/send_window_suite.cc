@@ -68,8 +68,8 @@ TEST_P(PacerSuite, WindowsChangeNoBit) {
   const std::vector<Values> free = run(GetParam(), "off", 1);
   std::size_t turn = GetParam().law.label.size() + GetParam().strategy->name.size();
   for (const char* pacer : kWindows) {
-    const int skipped =
-        static_cast<int>(turn++ % 2);  // without lanes or with one by turns; both where TITHE_TEST_FULL=1
+    // Without lanes or with one by turns; both where TITHE_TEST_FULL=1.
+    const int skipped = static_cast<int>(turn++ % 2);
     for (const int lanes : {0, 1}) {
       if (lanes == skipped && !harness::full_products()) continue;
       const std::vector<Values> paced = run(GetParam(), pacer, lanes);

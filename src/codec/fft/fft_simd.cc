@@ -51,8 +51,8 @@ void load_values(const EncodeInput& in, const Group& g, const fourier::Tables& t
   }
   const VF by = hn::Load(Floats(), down);
   const VW mask = hn::Load(Words(), live);
-  HWY_ALIGN float
-      tile[kWidth * kWidth];  // rows are so far apart that few of their lines fit in the cache at once
+  // Rows are so far apart that few of their lines fit in the cache at once.
+  HWY_ALIGN float tile[kWidth * kWidth];
   for (std::size_t i = 0; i < 2 * t.length; i += kWidth) {
     for (std::size_t r = 0; r < kWidth; ++r) hn::Store(take_at(in, row[r] + i), Floats(), tile + r * kWidth);
     for (std::size_t column = 0; column < kWidth; column += 4) {

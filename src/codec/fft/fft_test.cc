@@ -165,8 +165,8 @@ TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
 TEST(Fft, CheckRefusesWhatEncodeCannotWrite) {
   const std::string text = "fft:block=64,bits=5";
   const Call call{.settings = parse_spec(text)->settings};
-  const Bytes good =
-      send(text, draws::bell(64, 1, 4)).payload;  // 5 bins: 10 codes of 5 bits, 6 bits are left
+  // 5 bins: 10 codes of 5 bits, 6 bits are left.
+  const Bytes good = send(text, draws::bell(64, 1, 4)).payload;
   const auto check = fft_codec.reference().check;
   ASSERT_TRUE(check(call, 64, good).ok());
   const auto with = [&](std::size_t at, std::uint8_t flip) {

@@ -240,8 +240,8 @@ Encoded encode_as(const Head& head, const EncodeInput& in, std::uint8_t* HWY_RES
   std::uint8_t* at = out + kHead + 2 * blocks(in.n);
   Peak peak;
   bool finite = true;
-  std::uint8_t
-      apart[kMostBlockBytes + kReach];  // for the last blocks: the payload has no room for kReach after them
+  // For the last blocks: the payload has no room for kReach after them.
+  std::uint8_t apart[kMostBlockBytes + kReach];
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const EncodeInput to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const bool is_apart = in.n - first < 2 * kBlock;

@@ -22,10 +22,10 @@ struct Call {
   // For later phases: the previous phase's items as plain arrays, with one number, one per block, or one per value,
   // and at least one element (lang/run/context.h); the number of ranks in its sum; and the bits of a field.
   const uint32_t* agreed[32];
-  uint32_t agreed_ranks,
-      field_bits;  // agreed_ranks in decode by a codec's own kernels: the number of payloads
-  double divide;   // of tithe_finish
-  Plan* plan;      // of planning kernels
+  // Agreed_ranks in decode by a codec's own kernels: the number of payloads.
+  uint32_t agreed_ranks, field_bits;
+  double divide;  // of tithe_finish
+  Plan* plan;     // of planning kernels
   // Pointers into the scratch, set by tithe_encode.
   void* found;
   void* parts;

@@ -195,8 +195,8 @@ std::uint8_t* write_classes(std::span<const float> v, std::uint8_t* out) {
   out = std::fill_n(tags, tag_bytes(v.size()), std::uint8_t{0});
   for (std::size_t k = 0; k < v.size(); ++k) {
     const float x = std::ldexp(v[k], 126 - static_cast<int>(e));
-    const inceptionn::CodedValue sent =
-        inceptionn::send(unit_classes(), std::fabs(x) < 1 ? x : 0.0F);  // 0: not finite
+    // 0: not finite.
+    const inceptionn::CodedValue sent = inceptionn::send(unit_classes(), std::fabs(x) < 1 ? x : 0.0F);
     tags[k / 4] = static_cast<std::uint8_t>(tags[k / 4] | sent.tag << 2 * (k % 4));
     inceptionn::put_bytes(out, sent.tag, sent.word);
     out += inceptionn::kTagBytes[sent.tag];
