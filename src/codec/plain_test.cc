@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The properties that the engine relies on where a codec is plain.
+// The properties of plain codecs on which the engine relies.
 #include "codec/plain.h"
 
 #include <gtest/gtest.h>

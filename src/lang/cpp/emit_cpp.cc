@@ -129,7 +129,7 @@ class Emitter : ItemText {
   // block of all values.
   bool unwanted_fit() const { return !block_is_told() && program_.block - 1 < kDecodeRun; }
 
-  // x minus the sent value, or x where no value is sent.
+  // x minus the sent value, or x if no value is sent.
   std::string rest(std::size_t table) const {
     const Node& sent = node(program_.result);
     const bool some = table == kNoTable && sent.stage == Stage::kValue && sent.op == Op::kSelect &&

@@ -6,7 +6,7 @@
 // A program is checked once for each combination of its integer and word parameters, so these are constants here; one
 // `Checked` holds one combination. Real parameters, n and the values stay variables.
 //
-//   nodes      in topological order: a node stands after its operands
+//   nodes      in topological order: the operands of a node precede it
 //   stages     plan: computed once per call; all: once per call, from results over all blocks; block: once per block;
 //              value: once per value. A node has the latest stage of its operands. A reduction has stage block, and a
 //              reduction over blocks has stage all
@@ -143,7 +143,7 @@ struct Item {
   std::string name;
   Span at;
   bool once = false;
-  bool table = false;  // one entry per block, all entries in front of the blocks
+  bool table = false;  // one entry per block; the table precedes the blocks
   bool is_float = false;
   bool array = false;
   Coding coding = Coding::kCodes;

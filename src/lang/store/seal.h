@@ -5,7 +5,7 @@
 //
 //   in the file  the seal is behind the contents, where loaders do not look, so both are replaced atomically
 //   format       48 bytes: "tithe object 1\n", the number of bytes before it, and their checksum (XXH3, 128 bits)
-//   no security  the seal detects accidents: an attacker who can write to the cache can also write a seal
+//   no security  the seal detects accidents only: a process with write access to the cache can also write a seal
 #include <cstddef>
 #include <string>
 
