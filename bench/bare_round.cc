@@ -75,7 +75,7 @@ Status BareRank::drain() {
   return {};
 }
 
-// A received frame is checked, and what was made or received goes into values.
+// Checks a received frame, and decodes a created or received payload into the values.
 Status BareRank::use(Bucket& b, const Step& step) {
   if (step.kind == StepKind::kRecv) return parse_frame(frame(b, step.slot)).status();
   const Part& part = b.plan.parts[static_cast<std::size_t>(step.part)];

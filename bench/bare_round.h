@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A round without an engine: one thread per rank walks the program of each bucket from its first step to its last, does
-// the same work of codecs and checksums as an engine would, and hands the same messages to the transport. The engine
-// has no part in its cost.
+// A round without an engine: one thread per rank executes the program of each bucket step by step, calls the same
+// codec and checksum functions as an engine, and passes the same messages to the transport. Its cost does not include
+// the engine.
 //
-// Payloads are not those of a real round: nothing waits for what it needs, so sums are of what lay there. Their sizes
-// are, where the codec's are fixed.
+// The payloads' contents differ from those of a real round, because steps do not wait for their inputs. Their sizes
+// are equal if the codec has a fixed size.
 #include <memory>
 #include <span>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paired speed ratios of the codecs, a row per kernel and size, with the vector instructions that this machine has and
-// held to AVX2 (method: paired.h). Rows with a goal come first.
+// Paired speed ratios of the codecs, a row per kernel and size, with the best vector instructions of this machine and
+// with AVX2 (method: paired.h). Rows with a goal come first.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -96,7 +96,7 @@ class Table {
 
   void group(const Row& row, const Outcome& out, const std::string& target, int threads, double goal,
              const char* otherwise) {
-    const bool measured = out.kept >= 5;  // fewer undisturbed pairs say nothing
+    const bool measured = out.kept >= 5;  // fewer undisturbed pairs are not significant
     const char* verdict = !measured ? "noisy" : goal == 0 ? otherwise : out.ratio >= goal ? "pass" : "short";
     if (goal > 0) ++(!measured ? noisy_ : out.ratio >= goal ? pass_ : short_);
     if (json_) {
@@ -175,8 +175,8 @@ void ratios(const std::vector<Row>& rows, const Options& options, bool only_goal
     table.note("goals were set where there is AVX-512: many are out of reach here");
 }
 
-// A kernel is bound by memory where even 1.6 times its speed on one thread is more than the least traffic reaches on
-// all.
+// A kernel is memory-bound if 1.6 times its speed on one thread exceeds the speed of the lowest memory traffic on all
+// threads.
 void scaling(const std::vector<Row>& rows, const Options& options, Table& table) {
   table.head(fmt::format("{} threads beside one", options.threads), "GB/s", "1 thr");
   for (const Row& row : rows) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's own cost per step: rounds of a model's tensors, shrunk until they weigh nothing, between ranks that are
-// threads on `loop`. Whole rounds and bare ones (bare_round.h) take turns; what a whole one costs more is the engine's:
-// threads, locks, queues, bookkeeping. A step is a node of a graph (graph.h), whatever the engine makes of it.
+// The engine's own cost per step: rounds of a model's tensors, shrunk until codec and copy time are negligible,
+// between ranks that are threads on `loop`. Whole rounds and bare ones (bare_round.h) alternate; their difference is
+// the engine's cost: threads, locks, queues, bookkeeping. A step is a node of a graph (graph.h), regardless of the
+// engine's steps.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -71,7 +72,7 @@ constexpr std::size_t kBucketBytes = 25 * 1024 * 1024;  // as DistributedDataPar
 constexpr std::size_t kMinValues = 4096;
 constexpr std::size_t kPartValues = 1U << 22;
 
-// Counts how often the engine asks for progress, and ends that early.
+// Counts the engine's calls of poll, and can end them early.
 class Counting final : public Transport {
  public:
   struct Counts {
@@ -138,7 +139,7 @@ struct Usage {
   }
 };
 
-// Ranks that are there for as many runs of rounds as are asked for.
+// Ranks that live for several runs of rounds.
 class Ranks {
  public:
   using Round = std::function<Status(Rank)>;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of small tensors: those of a model that are below 16 KB, as one message of the same bytes (a single
-// tensor), as a group in one bucket, as groups in the buckets that DistributedDataParallel would fill, as one group
-// that leaves with the last of those, and each by itself. Ranks are threads on `loop`; rounds of all five take turns,
-// and each turn's ratio to the single tensor is taken.
+// The cost of small tensors: those of a model below 16 KB, as one message of the same size (a single tensor), as a
+// group in one bucket, as groups in the buckets that DistributedDataParallel would fill, as one group sent with the
+// last of those buckets, and one by one. Ranks are threads on `loop`; rounds of all five alternate, and each round's
+// ratio to the single tensor is recorded.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -44,7 +44,7 @@ using Sizes = std::vector<std::size_t>;
 // Buckets of small tensors, once they are synchronised by all ranks again and again.
 class Arrangement {
  public:
-  // at_the_end: all tensors are handed over at once, from where the buckets lie.
+  // at_the_end: all tensors are passed together, from the memory of their buckets.
   Arrangement(const std::vector<Sizes>& buckets, bool at_the_end, const SessionOptions& options, int world)
       : gate_(world + 1), at_the_end_(at_the_end) {
     for (auto& transport : open_loop(world)) {
@@ -82,7 +82,7 @@ class Arrangement {
       for (const std::size_t n : b) keys.push_back(fmt::format("t{}.{}", keys.size(), n));
     std::vector<std::vector<Tensor>> tensors;
     std::size_t key = 0;
-    for (const Sizes& b : buckets) {  // a bucket's tensors lie back to back, as the caller's gradients do
+    for (const Sizes& b : buckets) {  // a bucket's tensors are contiguous, like the caller's gradients
       std::size_t all = 0, at = 0;
       for (const std::size_t n : b) all += n;
       values.emplace_back(all, 0.5F);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of other choices to a job that goes on (Session::propose): steps while they are built, the switch's step,
-// and those before and after, as ratios within one run. Ranks are threads on `loop`, so nothing hides behind a link:
-// on a real one the same milliseconds are a smaller part of a step.
+// The cost of new choices for a running job (Session::propose): steps while the new plan is built, the step of the
+// switch, and steps before and after, as ratios within one run. Ranks are threads on `loop`, so no cost is hidden by
+// a slow link: on a real link the same milliseconds are a smaller part of a step.
 //
-// A step is a round of all buckets and its commit. The switch lies in the commit of the last step with the old
-// choices; in the first one with the new, cards are compared and what is owed is sent. Each counts as a ratio to the
-// usual step with the same choices.
+// A step is a round of all buckets and its commit. The switch is part of the last commit with the old choices; in the
+// first step with the new ones, cards are compared and residuals are sent. Each is a ratio to the usual step with the
+// same choices.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -106,7 +106,7 @@ class Worker {
 struct Steps {
   std::vector<double> usual[2];  // ms
   std::vector<double> building[2], last[2],
-      first[2];  // with the old choices and the new; by where a switch leads
+      first[2];  // with the old choices and with the new ones; by direction of the switch
 };
 
 int run(const Args& args) {
@@ -151,7 +151,7 @@ int run(const Args& args) {
     }
     all.last[s % 2].push_back(last);
     all.first[s % 2].push_back(step());
-    step();  // the debts' last round
+    step();  // the last round that sends residuals
   }
   const double usual[] = {median(all.usual[0]), median(all.usual[1])};
   fmt::print("{} / {}, {} ranks, {} lanes, {} <-> {}, {} switches\n", model->model, args.scale, args.ranks,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_streams: what several data connections of tcp are worth over a long way. Messages over one and over several
-// alternate, through a delay line in user space that holds a window of each connection (tests/support/delay_line.h).
+// bench_streams: the benefit of several data connections of tcp on a link with high latency. Messages over one and
+// over several connections alternate, through a user-space proxy that limits each connection to a window
+// (tests/support/delay_line.h).
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +15,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// The seconds of one message from rank 0 to rank 1; negative where it failed.
+// The seconds of one message from rank 0 to rank 1; negative on failure.
 double seconds_of(testing::FarRanks& far, std::vector<std::uint8_t>& in,
                   const std::vector<std::uint8_t>& out) {
   const auto begin = std::chrono::steady_clock::now();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of a GPU's kernels beside a copy within its memory, per codec: tools/gpu_check.sh --parts speed. Encode is
-// with feedback; decode of one payload onto a base. Medians of rounds, in which each takes its turn; JSON on stdout.
-// On the tests' emulated driver its times say nothing about a GPU.
+// The time of a GPU's kernels against a copy within its memory, per codec: tools/gpu_check.sh --parts speed. Encode
+// is with feedback; decode adds one payload to a base. Medians of rounds in which the measurements alternate; JSON on
+// stdout. With the tests' emulated driver the times are meaningless.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every codec of the list at its default settings, one worker: what it takes to encode one's gradient, all phases
-// together, with feedback where that is the default; and to decode one payload, or the one that all have added to.
+// Every codec of the list at its default settings, with one worker: the time to encode its gradient, all phases
+// together, with feedback if that is the default; and the time to decode one payload, or the sum of all payloads.
 #include <fmt/format.h>
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// zip beside memory alone, and beside coders of others that lose nothing either. zstd gets the values; of bf16 values,
-// the upper halves alone. The entropy coders of htscodecs get the exponents alone, a byte each, so that their best is
-// seen: to take values apart and to put them together again is not in their time.
+// zip against memory bandwidth, and against other lossless coders. zstd compresses the values; of bf16 values only
+// the upper halves. The entropy coders of htscodecs compress the exponents only, a byte each, which favours them: the
+// time to split and join values is not included.
 #include <fmt/format.h>
 #include <htscodecs/arith_dynamic.h>
 #include <htscodecs/rANS_static4x16.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// powersgd beside the two products that it is made of, P = M Q and Q = M' P, as a BLAS does them. The BLAS is not asked
-// for sums of one shape on every machine, for orthonormal columns, or with feedback to take the residual in (twice, as
-// each phase does) and to leave what was not sent.
+// powersgd against its two products, P = M Q and Q = M' P, computed by a BLAS. The BLAS does less: no fixed order of
+// sums, no orthonormal columns, and, with feedback, no adding of the residual (twice, once per phase) and no writing
+// of the new residual.
 #include <cblas.h>
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other libraries on the same job, in the same run: zfp with a fixed accuracy at the codec's own largest error, and
-// zstd on the floats as they are. The ratio says how many times faster the codec is.
+// Other libraries on the same job, in the same run: zfp with a fixed accuracy equal to the codec's largest error, and
+// zstd on the uncompressed floats. The ratio is the codec's speed divided by theirs.
 #include <fmt/format.h>
 #include <zfp.h>
 #include <zstd.h>
@@ -14,9 +14,9 @@
 namespace tithe::bench {
 namespace {
 
-constexpr std::size_t kPeerValues = 4'194'304;  // zfp takes some 60 ms for these
+constexpr std::size_t kPeerValues = 4'194'304;  // zfp takes about 60 ms for these
 
-// Values in one dimension: neighbours in a gradient have no more in common than that.
+// One-dimensional values: adjacent values of a gradient are no more correlated than that.
 class Zfp {
  public:
   explicit Zfp(std::size_t n)
@@ -26,7 +26,7 @@ class Zfp {
   void set_tolerance(double tolerance) {
     zfp_stream_set_accuracy(stream_.get(), tolerance);
     const std::size_t bytes = zfp_stream_maximum_size(stream_.get(), field_.get());
-    if (buffer_.empty()) buffer_.emplace_back(bytes + bytes / 4);  // some for other tolerances
+    if (buffer_.empty()) buffer_.emplace_back(bytes + bytes / 4);  // slack for other tolerances
     bits_ = {stream_open(buffer_[0].data(), buffer_[0].size()), stream_close};
     zfp_stream_set_bit_stream(stream_.get(), bits_.get());
   }
@@ -99,8 +99,8 @@ class BesideZfp final : public CodecCase {
     zfp_.decompress(out_.data());
     return largest_error(grad_.span(), out_.span());
   }
-  // zfp rounds tolerances down to powers of two. The least of them that lets zfp err as much as the codec, or more:
-  // what is between goes to zfp.
+  // zfp rounds tolerances down to powers of two. Selects the smallest one with which zfp's error reaches the codec's,
+  // which favours zfp.
   void match() {
     decode_values();
     error_ = largest_error(grad_.span(), out_.span());

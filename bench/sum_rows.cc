@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs whose ranks agree on scales or on signs and then add payloads: each step of a round of 4 ranks.
+// Codecs whose ranks share scales or signs and then add payloads: each step of a round of 4 ranks.
 #include <fmt/format.h>
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRanks = 4;
 
-// Payloads of both phases; what a kernel does with them is up to its row.
+// Payloads of both phases; each row runs one kernel on them.
 class SumCase : public CodecCase {
  public:
   SumCase(const Spec& spec, std::size_t n)
@@ -92,7 +92,7 @@ class Send final : public SumCase {
 class Add final : public SumCase {
  public:
   using SumCase::SumCase;
-  // Both operands are new each time, so that neither grows beyond what 4 ranks may add.
+  // Both operands are new each time, so that no sum exceeds that of 4 ranks.
   void fresh(std::uint64_t draw) override {
     SumCase::fresh(draw);
     send({grad_.data(), nullptr, nullptr, grad_.size()});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tags of frames (src/frame/tagger.h) against reading the same bytes; and what one costs over a header alone.
+// Tags of frames (src/frame/tagger.h) against reading the same bytes; and the additional cost for a header alone.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs that transform, beside a transform alone: the real FFT of kissfft's C library, one after the other over the
-// same blocks, into a buffer that stays in the nearest cache. It is the fastest that kissfft offers.
+// Codecs with a transform against the transform alone: the real FFT of kissfft's C library, over the same blocks,
+// into a buffer that stays in the L1 cache. It is kissfft's fastest variant.
 #include <fmt/format.h>
 #include <kiss_fftr.h>
 

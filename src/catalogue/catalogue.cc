@@ -32,7 +32,7 @@ const Codec* find_codec(CodecId id) {
 
 namespace {
 
-// A codec of codecs.def, and not of a file.
+// True for a codec of codecs.def, false for a loaded program.
 bool is_own(const Codec& codec) { return std::ranges::find(all_codecs(), &codec) != all_codecs().end(); }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one file that codecs.def makes: it declares what each codec's folder defines, makes codecs of the programs, and
-// lists both with their ids.
+// The only file that expands codecs.def: it declares the codecs defined in src/codec/, loads the codecs that are
+// programs, and lists both with their ids.
 #include "catalogue/codecs.h"
 
 #include <array>
@@ -24,7 +24,7 @@ constexpr CodecId kIds[] = {
 #undef TITHE_CODEC_PROGRAM
 };
 
-// Programs are read once, when the list is first asked for.
+// Programs are parsed once, at the first call.
 const std::array<const Codec*, std::size(kIds)>& all() {
   static const std::array<const Codec*, std::size(kIds)> kAll = {
 #define TITHE_CODEC(name, id) &name##_codec,

@@ -12,9 +12,9 @@
 namespace tithe::catalogue {
 namespace {
 
-// Programs are pushed in front and stay, so that whoever walks the list needs no lock.
+// A linked list that only grows at its head, so readers need no lock.
 std::atomic<const Listed*> newest{nullptr};
-std::mutex one_at_a_time;  // of those that push
+std::mutex one_at_a_time;  // serialises writers
 
 }  // namespace
 

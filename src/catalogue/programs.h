@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Programs in the codec language as codecs, like those of codecs.def but for their names and ids:
+// Codecs loaded from program files at run time. They differ from the codecs of codecs.def in names and ids only:
 //
-//   name   that of the `codec` line and its content's hash: onebit@5f0c3a91b2d4. So ranks with different files have
-//          different plans, and two files of one name are two codecs
-//   id     from the hash, kFirstLoadedId .. 65535
-//   once   the same content is loaded once, whatever the path; loaded codecs stay for ever. Threads may load at a time
+//   name   the name in the `codec` line and the hash of the content: onebit@5f0c3a91b2d4. So ranks with different files
+//          have different plans, and two files with the same name are two codecs
+//   id     derived from the hash, kFirstLoadedId .. 65535
+//   once   the same content is loaded once, whatever its path; a loaded codec is never unloaded. Thread-safe
 #include "lang/loader.h"
 #include "tithe/seam/codec.h"
 
@@ -16,9 +16,9 @@ inline constexpr std::uint16_t kFirstLoadedId = 0xf000;
 // True if a spec names a file and not a codec: it has a slash, or the language's ending.
 bool is_file(std::string_view codec);
 
-//   kInvalid      no such file, or a too large one; what is wrong with it, line by line (lang/front/source.h)
-//   kIo           the system does not let it be read
-//   kUnsupported  two contents with one id
+//   kInvalid      the file does not exist, is too large, or has errors, listed as in lang/front/source.h
+//   kIo           the system refuses to open or read it
+//   kUnsupported  another loaded program has the same id
 Result<const lang::LoadedProgram*> load(const std::string& path);
 
 struct Listed {

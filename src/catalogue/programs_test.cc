@@ -22,12 +22,12 @@ namespace fs = std::filesystem;
 class Loader : public testing::Test {
  protected:
   void SetUp() override {
-    ::setenv("TITHE_CXX", "none", 1);  // nothing here is run for long
+    ::setenv("TITHE_CXX", "none", 1);  // no program here runs for long
     folder_ = fs::temp_directory_path() / ("tithe_loader_" + std::to_string(::getpid()));
     fs::create_directories(folder_);
   }
   void TearDown() override {
-    ::unsetenv("TITHE_CXX");  // what a later test loads stays as it was found then
+    ::unsetenv("TITHE_CXX");  // programs loaded by a later test are not affected
     fs::remove_all(folder_);
   }
   std::string write(const std::string& name, const std::string& doc, double most = 8) {
@@ -107,7 +107,7 @@ TEST_F(Loader, ThreadsMayLoadAtATime) {
   for (const Codec* codec : got) EXPECT_EQ(codec, got[0]);
 }
 
-// A program is known by the settings that it is called with, so any number of them live beside each other.
+// A program is identified by the settings of a call, so any number of programs can coexist.
 TEST_F(Loader, HundredsOfProgramsEachSendTheirOwn) {
   constexpr int kPrograms = 200;
   std::vector<std::unique_ptr<LoadedProgram>> all;

@@ -5,7 +5,7 @@ namespace tithe {
 
 namespace {
 
-// The settings under which the longest payload of n values can be written.
+// The settings with the longest payload for n values.
 Settings widest(const Codec& codec, std::size_t n) {
   Settings best = defaults(codec);
   for (std::size_t i = 0; i < codec.params.size(); ++i) {
@@ -18,7 +18,7 @@ Settings widest(const Codec& codec, std::size_t n) {
   return best;
 }
 
-// Makes them the next ones that differ in choices alone; false: they were the last, and are the first again.
+// Advances to the next combination of word parameters; returns false after the last one, and resets to the first.
 bool next_choices(const Codec& codec, Settings& settings) {
   for (std::size_t k = 0; k < codec.params.size(); ++k) {
     const ParamSpec& param = codec.params[k];

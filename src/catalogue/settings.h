@@ -7,8 +7,9 @@
 
 namespace tithe {
 
-// The widest settings, or the first of the codec's choices, beside numbers as they are usual or the widest, that take
-// all of these payloads of n values, which are of the first phase. kCorrupt: none do.
+// Settings under which all these payloads (of the first phase, n values) parse: the first suitable choice of each
+// word parameter, and for numbers the default, or the value with the longest payload if the default is narrower.
+// kCorrupt: no settings fit.
 Result<Settings> settings_of(const Codec& codec, std::size_t n, std::span<const ByteView> payloads);
 
 }  // namespace tithe

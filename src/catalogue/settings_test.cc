@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A payload of which only the codec and the number of values are known (docs/reference/format.md, section 4).
+// Finds settings for a payload of which only the codec and the number of values are known (docs/reference/format.md,
+// section 4).
 #include "catalogue/settings.h"
 
 #include "support/codec_run.h"
@@ -7,7 +8,7 @@
 namespace tithe {
 namespace {
 
-// Settings of one choice each, besides the fallbacks.
+// The default settings, and those with one other choice.
 std::vector<Settings> each_choice(const Codec& codec) {
   std::vector<Settings> all = {defaults(codec)};
   for (std::size_t k = 0; k < codec.params.size(); ++k)
@@ -22,7 +23,7 @@ TEST(SettingsOf, ReadWhatEveryChoiceOfEveryCodecWrote) {
   constexpr std::size_t kValues = 3000;
   const harness::Floats grad = harness::bell(kValues);
   for (const Codec* codec : all_codecs()) {
-    if (codec->phases.size() != 1) continue;  // its payloads mean nothing alone
+    if (codec->phases.size() != 1) continue;  // payloads of one phase alone cannot be decoded
     for (const Settings& own : each_choice(*codec)) {
       SCOPED_TRACE(to_string(Spec{codec, own, {}}));
       const Impl& impl = codec->best(this_machine());

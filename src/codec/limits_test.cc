@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Up to kMostValues no codec's sizes overflow, whatever its settings.
+// Up to kMostValues no codec's sizes overflow, in any settings.
 #include "tithe/limits.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::vector<Settings> corners(const Codec& codec) {
   return all;
 }
 
-// 1, and eight steps in each power of two, each with its neighbours.
+// 1, and eight values in each power of two, each with its predecessor and successor.
 std::vector<std::size_t> sizes_to_the_limit() {
   std::vector<std::size_t> all = {0};
   for (std::size_t power = 8; power <= kMostValues; power *= 2)
@@ -50,7 +50,8 @@ TEST(Limits, NoSizeOverflowsUpToTheMostValues) {
           ASSERT_LE(one, 64 * n + 4096) << text << ", " << phase.name << ", " << n << " values";
           bound += one;
         }
-        // More values never need less, but for what a change of shape or form saves: one part in eight at most.
+        // More values never need fewer bytes, except where another shape or form saves bytes: at most one part in
+        // eight.
         ASSERT_GE(bound + bound / 8 + 64, before) << text << ", " << n << " values";
         before = bound;
       }

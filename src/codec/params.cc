@@ -29,7 +29,7 @@ Result<double> parse_value(const ParamSpec& param, std::string_view text) {
   return v;
 }
 
-// The parameter of that name, and where its value goes; nullptr: there is none.
+// The parameter of this name, and the address of its value; nullptr if there is none.
 std::pair<const ParamSpec*, double*> find(std::span<const Table> tables, std::string_view name) {
   for (const Table& table : tables)
     for (std::size_t i = 0; i < table.params.size(); ++i)
@@ -39,6 +39,7 @@ std::pair<const ParamSpec*, double*> find(std::span<const Table> tables, std::st
 
 }  // namespace
 
+// Parses "name:key=value,...": each key at most once, each value within its range.
 Status parse(const Codec& codec, std::string_view spec, std::span<const Table> tables) {
   const std::size_t colon = spec.find(':');
   if (colon == std::string_view::npos) return {};

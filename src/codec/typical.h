@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How long payloads of gradients are, for those who predict: beside bound(), the most that one may be, and what
-// memory is taken for.
+// Expected payload sizes for gradients, for predictions. Memory is allocated for bound(), the maximum.
 //
-//   typical   within a tenth of the mean payload of bell-shaped values of the usual deviation, in rounds after which
-//             feedback has settled (tests/conformance/typical_suite.cc); bench/results/typical.md has a model's own
-//             gradients beside them
+//   typical   within a tenth of the mean payload of normally distributed values with the typical deviation, after
+//             enough rounds for the residual to become stationary (tests/conformance/typical_suite.cc); compared with
+//             the gradients of a model in bench/results/typical.md
 //   at most   never above the bound
 #include <cstddef>
 

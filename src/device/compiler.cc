@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As nvrtc.h has them. All but the last return an nvrtcResult.
+// The declarations of nvrtc.h. All functions but the last return an nvrtcResult.
 struct Functions {
   int (*nvrtcVersion)(int* major, int* minor);
   int (*nvrtcCreateProgram)(void** program, const char* text, const char* name, int headers,
@@ -35,7 +35,7 @@ struct Functions {
   const char* (*nvrtcGetErrorString)(int code);
 };
 
-// NVRTC knows the functions of these headers by itself; types are all that a text needs of them.
+// NVRTC has the functions of these headers built in; texts need only types from them.
 constexpr std::array kHeaderNames = {"math.h", "stddef.h", "stdint.h", "string.h"};
 constexpr std::array kHeaderTexts = {
     "", "",
@@ -44,7 +44,7 @@ constexpr std::array kHeaderTexts = {
     "typedef long long int64_t;\ntypedef unsigned long long uint64_t;\n",
     ""};
 
-// The built-in functions of NVRTC are a library of their own, which it looks for by name alone.
+// NVRTC's built-in functions are in a second library, which NVRTC searches by name only.
 void load_builtins(const fs::path& library) {
   std::error_code none;
   for (const auto& beside : fs::directory_iterator(library.parent_path(), none)) {
@@ -61,11 +61,11 @@ struct Compiler::Library {
   Functions call = {};
   int version = 0;
   std::string identity;
-  std::mutex mutex;                                          // of what was compiled
-  std::map<std::pair<std::string, int>, std::string> known;  // by text and sm
+  std::mutex mutex;                                          // guards `known`
+  std::map<std::pair<std::string, int>, std::string> known;  // by text and compute capability
 
   std::string error(int code) const { return call.nvrtcGetErrorString(code); }
-  // The code; the PTX that it was made of, where that is asked for.
+  // Compiles to machine code; also returns the PTX if `ptx` is not nullptr.
   Result<std::string> compile(const std::string& text, int sm, std::string* ptx) const;
   std::string keep(const std::string& text, int sm, const std::string& code) {
     const std::lock_guard lock(mutex);
@@ -113,6 +113,7 @@ Result<std::string> Compiler::Library::compile(const std::string& text, int sm, 
   return made;
 }
 
+// Loads NVRTC and resolves its functions. The identity (version, path, size, time stamp) is part of cache keys.
 Result<Compiler> Compiler::load(const std::string& library) {
   if (library.find('/') != std::string::npos) load_builtins(library);
   void* const loaded = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);

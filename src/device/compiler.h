@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The text of kernels as code for a GPU, by NVRTC: found when asked for, never linked, as PyTorch's wheels carry it.
+// Compiles the text of kernels with NVRTC, which is loaded at run time, never linked; PyTorch's wheels contain it.
 //
-//   found    in what the process has loaded, or where the system finds it; TITHE_NVRTC names another. The library of
-//            built-in functions that lies beside it is loaded first, by its path
-//   rounds   nothing fused, nothing approximate, denormals kept
-//   kept     what was compiled, by text, compiler and sm, for as long as the process lives
-//   refused  kUnsupported: there is no NVRTC, it knows no such GPU, or it refuses the text, and its first line of why
+//   loaded   from the libraries of the process or the system's search path; TITHE_NVRTC overrides the name. NVRTC's
+//            library of built-in functions in the same folder is loaded first, by its path
+//   rounding nothing is fused or approximated, denormals are kept
+//   cached   by text, compiler and compute capability, for the life of the process
+//   refused  kUnsupported: there is no NVRTC, it does not support the GPU, or it rejects the text, with the first error
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,15 +17,15 @@ namespace tithe::device {
 
 class Compiler {
  public:
-  // `library`: its path, or a name that the system finds.
+  // `library`: a path, or a name in the system's search path.
   static Result<Compiler> load(const std::string& library);
 
   int version() const;  // 12090: 12.9
-  // The file that it was loaded from, its size and age: another one compiles otherwise.
+  // Identifies the loaded file by path, size and time stamp: a different file may compile differently.
   const std::string& identity() const;
   // Code for GPUs of this compute capability, 90 for 9.0.
   Result<std::string> code(const std::string& text, int sm) const;
-  // The PTX that code() is made of, before anybody has chosen registers for it; that is kept with it.
+  // The PTX that code() is assembled from, before register allocation; also fills the cache of code().
   Result<std::string> ptx(const std::string& text, int sm) const;
 
  private:
@@ -34,7 +34,7 @@ class Compiler {
   std::shared_ptr<Library> library_;
 };
 
-// That of this machine, looked for once.
+// The machine's NVRTC, loaded once.
 const Result<Compiler>& this_compiler();
 
 }  // namespace tithe::device

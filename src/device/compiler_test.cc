@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's own compiler, where it is here: it takes what the seam gives it.
+// Tests with NVIDIA's own compiler, if it is installed: it accepts the texts that the code passes to it.
 #include "device/compiler.h"
 
 #include <gtest/gtest.h>

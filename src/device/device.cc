@@ -14,7 +14,7 @@ namespace tithe::device {
 
 namespace {
 
-// As cuda.h numbers them.
+// Values from cuda.h.
 enum : int {
   kInvalidValue = 1,
   kOutOfMemory = 2,
@@ -26,8 +26,8 @@ enum : int {
 };
 constexpr unsigned kOnDevice = 2;
 enum : unsigned { kNonBlocking = 1, kNoTiming = 2, kPortable = 1 };
-constexpr int kThreadLocal = 1;  // a capture of another thread's is not disturbed
-// These leave a context of which every further call fails.
+constexpr int kThreadLocal = 1;  // does not disturb captures of other threads
+// After these errors every further call on the context fails.
 constexpr std::array kBreaking = {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719};
 
 void* handle_of(std::uint64_t handle) {
@@ -58,7 +58,7 @@ class Context {
     return named("cuDevicePrimaryCtxRetain", driver.context_retain(&handle_, device_));
   }
 
-  // A call of the driver's, with this context current for as long as it takes.
+  // Calls the driver with this context current on the thread during the call.
   template <typename Ask>
   int ask_with(const Ask& ask) const {
     if (const int code = driver.context_push(handle_); code != 0) return code;
@@ -93,7 +93,7 @@ class Context {
     if (code == 0) return {};
     return {Code::kIo, fmt::format("{}: {}", call, driver.error(code))};
   }
-  // Nothing is given back of a broken context, at the end of the process or in a child.
+  // Does nothing if the context is lost, the process is exiting, or this is a child process.
   template <typename Ask>
   void drop(const Ask& ask) const {
     if (process_ == ::getpid() && lost().ok()) static_cast<void>(ask_with(ask));
@@ -242,7 +242,7 @@ Status Device::owns(Address at) const {
   const auto about = [&](void* value, int attribute) {
     return in_->ask("cuPointerGetAttribute", [&] {
       code = in_->driver.pointer_attribute(value, attribute, at);
-      return code == kInvalidValue ? 0 : code;  // its answer about memory that it does not know
+      return code == kInvalidValue ? 0 : code;  // the driver's result for memory unknown to it
     });
   };
   TITHE_TRY(about(&type, kMemoryType));

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A GPU behind a few calls: memory there and pinned memory here, streams, events, copies, kernels. It knows no codec.
+// A GPU: device memory, pinned host memory, streams, events, copies and kernels. This module does not depend on
+// codecs.
 //
-//   beside    the context is the one that the CUDA runtime and PyTorch use; no call leaves anything current on a thread
-//   ordered   copies, fills and launches are work of a stream: they are done after what the stream was given before,
-//             and when wait() has returned. Until then what they read and write must stay as it is
-//   held      memory, streams, events and modules go back to the driver with the value that holds them: not before
-//             the work that uses them is done
-//   told      kUnsupported: there is no such GPU; kIo: the driver refused, with the call and the driver's name for it.
-//             Where memory is short the bytes and the cure are named
-//   lost      after an error that breaks a context every call answers with that error, and nothing is asked of the
-//             driver any more
-//   fork      a child of the process that opened a GPU gets kInvalid, and leaves the driver alone
+//   context   the primary context, which the CUDA runtime and PyTorch use too; no call leaves a context current on the
+//             calling thread
+//   ordered   copies, fills and launches are asynchronous work of a stream: they run after all earlier work of that
+//             stream, and are complete when wait() returns. Until then their memory must stay valid and unchanged
+//   owned     memory, streams, events and modules are released by their owner's destructor, after the work that uses
+//             them is complete
+//   errors    kUnsupported: there is no such GPU; kIo: the driver returned an error, with the call and the error's
+//             name. Errors from exhausted memory have the bytes and the cure
+//   lost      after an error that corrupts the context, every call returns that error without calling the driver
+//   fork      in a child of the process that opened the GPU, calls return kInvalid without calling the driver
 //
-// Any thread may call any of it.
+// Thread-safe.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,14 +26,14 @@
 
 namespace tithe::device {
 
-using Address = std::uint64_t;  // on the GPU; 0: none. Nothing here may read or write there
+using Address = std::uint64_t;  // a device address; 0: none. Host code must not dereference it
 
 class Context;
 
 enum class Kind : std::uint8_t { kMemory, kPinned, kStream, kEvent, kModule };
 void give_back(const Context& in, Kind kind, std::uint64_t handle);
 
-// A thing that the driver gave.
+// Owns a driver object.
 template <Kind kKind>
 class Held {
  public:
@@ -78,39 +79,39 @@ struct Kernel {
 
 class Device {
  public:
-  // The GPU of this number, as the driver counts them.
+  // Opens the GPU with this ordinal in the driver's numbering.
   static Result<Device> open(const Driver& driver, int ordinal);
 
   const std::string& name() const;  // "NVIDIA H100"
   int sm() const;                   // 90: compute capability 9.0
-  Status lost() const;              // what broke the context, if anything did
-  // kInvalid: there is no memory of this GPU's; the text says what there is instead.
+  Status lost() const;              // the error that corrupted the context, if any
+  // kInvalid: the address is not memory of this GPU; the text names the memory's kind.
   Status owns(Address at) const;
 
   Result<Memory> memory(std::size_t bytes) const;
   Result<Pinned> pinned(std::size_t bytes) const;
-  Result<Stream> stream() const;  // waits for no other stream by itself
+  Result<Stream> stream() const;  // does not synchronise with other streams
   Result<Event> event() const;
-  Result<Module> module(const std::string& code) const;  // what device/compiler.h makes
+  Result<Module> module(const std::string& code) const;  // `code` comes from device/compiler.h
   Result<Kernel> kernel(const Module& of, const char* name) const;
 
-  // From and to pinned memory.
+  // Between pinned and device memory.
   Status copy_up(const Stream& on, Address to, const void* from, std::size_t bytes) const;
   Status copy_down(const Stream& on, void* to, Address from, std::size_t bytes) const;
   Status copy_within(const Stream& on, Address to, Address from, std::size_t bytes) const;
   Status fill(const Stream& on, Address at, std::uint8_t byte, std::size_t bytes) const;
   Status fill_16(const Stream& on, Address at, std::uint16_t word, std::size_t words) const;
   Status fill_32(const Stream& on, Address at, std::uint32_t word, std::size_t words) const;
-  // `told`: the kernel's one parameter, of which a copy is made now.
+  // `told`: the kernel's only parameter, copied before the call returns.
   Status launch(const Stream& on, Kernel kernel, std::uint64_t blocks, unsigned threads,
                 const void* told) const;
 
-  // Records a stream's work so far. `stream`: Stream::handle(), or a cudaStream_t of the caller.
+  // Records the work of a stream up to now. `stream`: Stream::handle(), or a cudaStream_t of the caller.
   Status record(const Event& event, std::uint64_t stream) const;
-  // Work that the stream is given from now on is done after the work that the event recorded.
+  // Later work of the stream starts after the work that the event recorded.
   Status wait_for(const Stream& on, const Event& event) const;
   Result<bool> is_done(const Event& event) const;
-  Status wait(const Stream& on) const;  // for all that it was given
+  Status wait(const Stream& on) const;  // for all work of the stream
 
  private:
   explicit Device(std::shared_ptr<const Context> in) : in_(std::move(in)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam on a driver without a GPU (tests/support/gpu/fake_gpu.h), which is late, poisons and checks; on this
-// machine's where TITHE_TEST_GPU=real.
+// Tests of src/device on a driver without a GPU (tests/support/gpu/fake_gpu.h) that delays work, poisons memory and
+// checks arguments; on the machine's GPU with TITHE_TEST_GPU=real.
 #include "device/device.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::there;
 
 class Seam : public testing::GpuTest {};
 
-// The smallest text with a kernel: of each number so many as it is told more.
+// The smallest text with a kernel: adds `more` to each number.
 constexpr const char* kText = R"(
 #define TITHE_PLANS
 #include <stdint.h>
@@ -81,7 +81,7 @@ TEST_F(Seam, RunsWhatAStreamIsGivenInItsOrder) {
   AddCall told = {of.memory.at(), of.count, 5};
   ASSERT_TRUE(device.copy_up(stream, of.memory.at(), of.host(), of.bytes()).ok());
   ASSERT_TRUE(device.launch(stream, kernel, 16, 64, &told).ok());
-  told.more = 1000000;  // a copy was made of what it was told
+  told.more = 1000000;  // the arguments were copied at the call
   ASSERT_TRUE(device.wait(stream).ok());
   std::memset(of.host(), 0, of.bytes());
   ASSERT_TRUE(device.copy_down(stream, of.host(), of.memory.at(), of.bytes()).ok());
@@ -101,7 +101,7 @@ TEST_F(Seam, FillsAndCopiesWithin) {
   for (std::size_t i = 0; i < of.count; ++i) ASSERT_EQ(of.host()[i], 0x11111111U);
 }
 
-// Two streams, with an event between them; and without one, which is what the fake is to show.
+// Two streams, with an event between them, and without one: the fake must show the difference.
 TEST_F(Seam, WaitsForEventsOfOtherStreams) {
   bool one_was_early = false;
   for (std::uint64_t seed = 1; seed <= 20; ++seed)
@@ -130,7 +130,7 @@ TEST_F(Seam, AnEventIsDoneSometime) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const Event done = there(device.event());
-  EXPECT_TRUE(there(device.is_done(done)));  // nothing was recorded
+  EXPECT_TRUE(there(device.is_done(done)));  // an event without a record
   const Numbers of(device, 10);
   ASSERT_TRUE(device.copy_up(stream, of.memory.at(), of.host(), of.bytes()).ok());
   ASSERT_TRUE(device.record(done, stream.handle()).ok());
@@ -157,7 +157,7 @@ TEST_F(Seam, AnyThreadMayCall) {
   other.join();
 }
 
-// ---- What goes wrong
+// ---- Errors
 
 TEST_F(Seam, ALibraryThatIsNotThereIsSaid) {
   const Result<Driver> none = load_driver("/nowhere/libcuda.so.1");
@@ -220,9 +220,9 @@ TEST_F(Seam, WhatWasCompiledIsKept) {
   EXPECT_NE(there(compiler().code(text, 80)), first);
 }
 
-// Each call, failing once: the answer names it, nothing is lost, and all goes on.
+// Each call fails once: the Status names it, nothing leaks, and later calls succeed.
 TEST_F(Seam, ACallThatFailsIsNamed) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "a driver fails as it likes";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "failures cannot be injected into a real driver";
   const Device device = open();
   const Stream stream = there(device.stream());
   const Event event = there(device.event());
@@ -264,7 +264,7 @@ TEST_F(Seam, ACallThatFailsIsNamed) {
 
 TEST_F(Seam, ABrokenContextAnswersWithWhatBrokeIt) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "a context is not broken on purpose";
-  expects_problem_ = true;  // what a broken context held is not given back
+  expects_problem_ = true;  // objects of a corrupted context are not released
   const Device device = open();
   const Stream stream = there(device.stream());
   const Module module = there(device.module(there(compiler().code(kText, device.sm()))));
@@ -272,7 +272,7 @@ TEST_F(Seam, ABrokenContextAnswersWithWhatBrokeIt) {
   const Numbers of(device, 10);
   const AddCall told = {of.memory.at(), of.count, 5};
   fake_gpu().fail("kernel", 1, 719, false);
-  ASSERT_TRUE(device.launch(stream, kernel, 1, 64, &told).ok());  // nothing is known of it yet
+  ASSERT_TRUE(device.launch(stream, kernel, 1, 64, &told).ok());  // the error is not detected yet
   const Status broken = device.wait(stream);
   EXPECT_EQ(broken.what(),
             "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED: nothing on a fake GPU can be had back");
@@ -296,7 +296,7 @@ TEST_F(Seam, AChildLeavesTheDriverAlone) {
   EXPECT_EQ(status, 0);
 }
 
-// ---- What the fake is there to show. On a real driver none of this may be done
+// ---- Properties of the fake. On a real driver these operations are not allowed
 
 class Fake : public Seam {
  protected:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The CUDA driver: found when asked for, never linked. Declarations are tithe's own.
+// The CUDA driver, loaded at run time, never linked. tithe has its own declarations.
 //
-//   refused   kUnsupported, in one line: no driver, one without a function of driver.def, or one older than
+//   refused   kUnsupported, in one line: there is no driver, it lacks a function of driver.def, or it is older than
 //             kOldestDriver
-//   named     an error is told as the driver names it
-//   stays     what was loaded stays loaded
+//   errors    have the driver's name of the error
+//   permanent a loaded driver is never unloaded
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace tithe::device {
 
-inline constexpr int kOldestDriver = 12000;  // 1000 * major + 10 * minor, as the driver counts
+inline constexpr int kOldestDriver = 12000;  // 1000 * major + 10 * minor, as the driver reports it
 
 struct Driver {
 #define TITHE_DRIVER(name, symbol, parameters) int(*name) parameters = nullptr;
@@ -22,12 +22,12 @@ struct Driver {
 #undef TITHE_DRIVER
   int found_version = 0;
 
-  // The driver's name for an error: CUDA_ERROR_OUT_OF_MEMORY.
+  // The driver's name of an error: CUDA_ERROR_OUT_OF_MEMORY.
   std::string error(int code) const;
 };
 
 Result<Driver> load_driver(const std::string& library);
-// That of this machine, looked for once: TITHE_CUDA names it; unless set, libcuda.so.1.
+// The machine's driver, loaded once: TITHE_CUDA names the library; default: libcuda.so.1.
 const Result<Driver>& this_driver();
 
 }  // namespace tithe::device

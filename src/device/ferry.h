@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A ferry goes between a GPU and memory of the host's that is not pinned, by way of a piece that is. When a call
-// returns it is done. Any thread may call it; one at a time goes.
+// Copies between a GPU and host memory that is not pinned, through a pinned staging buffer. Calls are synchronous.
+// Thread-safe: calls are serialised.
 #include <memory>
 #include <mutex>
 
@@ -18,7 +18,7 @@ class Ferry {
   Status down(void* to, Address from, std::size_t bytes);
   Status fill_16(Address at, std::uint16_t word, std::size_t words);
   Status fill_32(Address at, std::uint32_t word, std::size_t words);
-  // All that comes is done after what the event recorded.
+  // Work of later calls starts after the work that the event recorded.
   Status wait_for(const Event& event);
 
  private:

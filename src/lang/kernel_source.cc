@@ -27,7 +27,7 @@ const LoadedProgram* program_of(const Codec& codec) {
   return known[std::string(codec.name)] = has ? &library_program(codec.name) : nullptr;
 }
 
-// Value by value, by the parameters' names; those that the program lacks must be as they are unless set.
+// Converts settings by parameter name. A parameter that the program lacks must have its default value.
 std::optional<Settings> mapped(const Codec& codec, const Settings& from, const Codec& to) {
   Settings out = defaults(to);
   for (std::size_t i = 0; i < codec.params.size(); ++i) {
@@ -55,6 +55,7 @@ std::optional<Settings> mapped(const Codec& codec, const Settings& from, const C
   return out;
 }
 
+// Compares codec and program on the values of all kinds that matches_interpreter() generates.
 bool does_the_same(const Codec& codec, const Settings& settings, const KernelSource& source) {
   const Impl& impl = codec.best(this_machine());
   std::vector<std::uint8_t> scratch;

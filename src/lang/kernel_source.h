@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The program that a codec's GPU kernels are generated from. A codec that is a program has its own. A codec in C++ has
-// one if codecs/programs.def lists a program that writes the same bytes, residuals and values; on the host that program
-// is interpreted only, and never does the codec's work.
+// The program from which a codec's GPU kernels are generated. A codec that is a program uses its own text. A codec in
+// C++ has kernels if codecs/programs.def lists a program that writes the same bytes, residuals and values; on the
+// host that program is only interpreted, to compare it with the codec.
 #include <optional>
 
 #include "lang/loader.h"
@@ -14,10 +14,10 @@ struct KernelSource {
   Settings settings;             // the program's own
 };
 
-// Nothing if the codec has no such program in these settings, or if the codec in C++ and the interpreter differ on
-// seeded values on this machine. Safe from any thread.
+// Empty if the codec has no such program in these settings, or if the codec in C++ and the interpreter differ for
+// seeded values on this machine. Thread-safe.
 std::optional<KernelSource> kernel_source(const Codec& codec, const Settings& settings);
-// The program's settings for other settings of the same codec, as a schedule gives them.
+// The program's settings that correspond to other settings of the same codec, for example those of a schedule.
 Settings kernel_settings(const KernelSource& source, const Codec& codec, const Settings& settings);
 
 }  // namespace tithe::lang

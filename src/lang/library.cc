@@ -11,7 +11,7 @@ namespace tithe::lang {
 
 namespace {
 
-// All settings of a program are compiled with it: what runs a phase follows from its combination.
+// Connects the objects that were linked into the library with the phases that they implement.
 void attach(const BuiltIn& built, LoadedProgram& program) {
   const std::size_t phases = program.phases.size();
   for (std::size_t c = 0; c < program.combinations.size(); ++c) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codecs of the library that are programs: all of their settings are compiled with it, for each level that this
-// build has, and do what the interpreter does.
+// The library's codecs that are programs: all their settings are compiled into the library for every level of this
+// build, and match the interpreter.
 #include "lang/library.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST(LibraryPrograms, EverySettingIsCompiledAndDoesWhatTheInterpreterDoes) {
   }
 }
 
-// Nothing has to be said of a codec that runs as it was made to run.
+// There is no log line about a codec that runs as intended.
 TEST(LibraryPrograms, SayNothingOfHowTheyRun) {
   for (const ProgramText& text : program_texts()) {
     const Result<Spec> spec = parse_spec(text.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dgc, graddrop and threshold, programs of codecs/: which values are sent, and what the codecs state of themselves.
+// dgc, graddrop and threshold, programs of codecs/: the selection of values, and the codecs' traits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,7 +72,7 @@ TEST(Graddrop, SendsAboutTheRatioAndNeverMore) {
     full += count == 4000U;
     sum += static_cast<double>(count);
   }
-  // 128 hits in a sample: the count strays by 9 %, and what is above the ratio is cut to it.
+  // 128 hits in a sample: the count has a deviation of 9 %, and the excess over the ratio is cut.
   EXPECT_NEAR(sum / kRounds, 4000, 0.15 * 4000);
   EXPECT_GT(full, 0);
   EXPECT_LT(full, kRounds);
@@ -93,7 +93,7 @@ TEST(Graddrop, WhatIsSentIsTheLargest) {
   }
 }
 
-// Compared strictly, as HiPress does, equal values would never be sent.
+// With a strict comparison, as in HiPress, equal values would never be sent.
 TEST(Graddrop, EqualValuesAreSentLowestIndexFirst) {
   const SparseOutput sent = encode_all(graddrop(), call_of("graddrop"), std::vector<float>(50'000, -2));
   ASSERT_EQ(sent.index.size(), 500U);
@@ -168,7 +168,7 @@ TEST(Threshold, ScratchIsOneCopyOfTheValues) {
   EXPECT_LT(threshold().scratch(call_of("threshold").settings, n), 4 * n + 1'000'000);
 }
 
-// A sample of 3200 values, of which 32 reach the threshold, shows that the 32 largest of n are sent.
+// With a sample of 3200 values, 32 of which reach the threshold, the 32 largest of n are sent.
 TEST(Graddrop, ContractionIsThatOfTheSampledValues) {
   constexpr std::size_t n = 1'000'000;
   const auto contraction = [](const std::string& spec) {

@@ -23,8 +23,8 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::string_view kRatio = "ratio";  // a parameter of this name is what schedules move
-constexpr std::size_t kMostShown = 200;       // bytes of a path
+constexpr std::string_view kRatio = "ratio";  // the parameter that schedules change
+constexpr std::size_t kMostShown = 200;       // of a path in a message, in bytes
 
 const Claim* claim_of(const File& file, std::string_view name) {
   for (const Claim& c : file.claims)
@@ -34,6 +34,8 @@ const Claim* claim_of(const File& file, std::string_view name) {
 
 bool sums(const PhaseText& phase) { return !phase.send.empty() && phase.send[0].ints; }
 
+// Integer parameters become word parameters, because a program is checked per value. Adds the parameters of the form
+// of pairs, or the maximum number of ranks in a sum.
 void fill_params(LoadedProgram& p) {
   const std::size_t count = p.file.params.size();
   p.words.resize(count);
@@ -70,7 +72,7 @@ void fill_params(LoadedProgram& p) {
   }
 }
 
-// The phases of a combination, the last one holding the others.
+// The phases of a combination as a list: each phase owns the previous one.
 Combination chained(std::vector<Checked> phases, std::size_t form) {
   std::unique_ptr<Combination> before;
   for (std::size_t k = 0; k + 1 < phases.size(); ++k) {
@@ -169,7 +171,7 @@ bool LoadedProgram::sends_constants(const Settings& settings) const {
   return holds(constants, index_of(settings), settings, 0);
 }
 
-// A claim is about values that are sent as they are; forms of pairs that round have no bound.
+// A claim describes values that are sent unrounded, so there is no bound if the form of the pairs rounds them.
 double LoadedProgram::error_of(const Settings& settings, double value, double largest) const {
   const std::size_t at = index_of(settings);
   const bool rounds =
@@ -178,7 +180,8 @@ double LoadedProgram::error_of(const Settings& settings, double value, double la
   return plan_value(error.value[at], settings, 0, {value, largest});
 }
 
-// Pairs whose values are rounded send less than the author knows of.
+// The author's claim covers the selection of values only. If the pairs' form also rounds them, a share of the kept
+// energy is lost: 1 - (1 - claimed) * kKeptEnergy.
 double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) const {
   const std::size_t at = index_of(settings);
   if (!holds(contraction, at, settings, n)) return std::numeric_limits<double>::infinity();
@@ -188,6 +191,7 @@ double LoadedProgram::contraction_of(const Settings& settings, std::size_t n) co
   return 1 - (1 - claimed) * sparse::kKeptEnergy[static_cast<std::size_t>(form.values)];
 }
 
+// Parse, check all combinations, then derive the codec's traits, phases and impls from the checked program.
 std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::string_view name) {
   auto p = std::make_unique<LoadedProgram>();
   p->source = std::move(source);

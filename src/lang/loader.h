@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A text in the codec language as a codec. Its functions find the program by the settings that they are told
-// (Settings::codec), so settings come from defaults(program.codec).
+// Turns a program's text into a Codec. The codec's functions find the program through Settings::codec, so settings
+// must come from defaults(program.codec).
 #include <memory>
 
 #include "lang/front/ast.h"
@@ -9,37 +9,37 @@
 
 namespace tithe::lang {
 
-inline constexpr std::size_t kMostBytes = 1U << 16;  // of a file
+inline constexpr std::size_t kMostBytes = 1U << 16;  // maximum size of a file
 inline constexpr std::string_view kEnding = ".codec";
 
-// A program that was checked, and the codec that it is. Not copied: the codec points into it.
+// A checked program and its codec. Not copyable: the codec points into it.
 struct LoadedProgram {
   Source source;
   File file;
-  std::vector<Combination>
-      combinations;  // of its parameters' values, as check() orders them: the last phase of each
+  // Indexed by index_of(): the last phase of each combination, which owns the others.
+  std::vector<Combination> combinations;
   Codec codec;
 
   // The last phase in these settings.
   const Combination& of(const Settings& settings) const { return combinations[index_of(settings)]; }
   const Combination& of(const Settings& settings, std::size_t phase) const;
   std::size_t index_of(const Settings& settings) const;
-  // As claimed; infinity where nothing is, and no constants.
+  // From the author's claims. Without a claim: infinity, and false for constants.
   double contraction_of(const Settings& settings, std::size_t n) const;
   double error_of(const Settings& settings, double value, double largest) const;
   bool sends_constants(const Settings& settings) const;
 
-  std::uint64_t hash = 0;  // of its text
+  std::uint64_t hash = 0;  // of the text
   std::string name, doc;
   std::vector<ParamSpec> params;
   std::vector<std::vector<std::string>> words;
   std::vector<std::vector<std::string_view>> choices;
   std::vector<std::string> docs;
-  std::vector<std::vector<Law>> laws;  // of each phase
+  std::vector<std::vector<Law>> laws;  // per phase
   std::vector<Phase> phases;
-  std::vector<Impl> impls;          // compiled, and the interpreter
-  std::vector<std::size_t> counts;  // per parameter: its values; 0: it is real
-  // A claim about each combination, if one was made, and where it holds; no `where`: everywhere.
+  std::vector<Impl> impls;          // compiled code, and the interpreter
+  std::vector<std::size_t> counts;  // per parameter: number of values; 0: a real parameter
+  // A claim and its condition, per combination; if `where` is empty, the claim holds everywhere.
   struct Claimed {
     bool made = false;
     std::vector<Combination> value, where;
@@ -51,14 +51,14 @@ struct LoadedProgram {
   LoadedProgram& operator=(const LoadedProgram&) = delete;
 };
 
-// Reads a file as a source. kInvalid: there is none, or it is too large; kIo: the system does not let it be read.
+// Reads a file. kInvalid: it does not exist or is too large; kIo: the system refuses to open or read it.
 Result<Source> read_source(const std::string& path);
 
-// Lines that are neither empty nor a comment alone.
+// Counts the lines that contain code.
 std::size_t code_lines(const Source& source);
 
-// From text to a program; nullptr where `problems` has any. Its codec is not known to anybody else. Without a name it
-// is called by that of its first line and its content's hash.
+// Compiles a text; returns nullptr if `problems` has any. The codec is not registered anywhere. Without a `name`, the
+// codec is named after its first line and the hash of its text.
 std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::string_view name = {});
 
 }  // namespace tithe::lang

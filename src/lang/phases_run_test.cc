@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of several phases at work: what comes out of ranks that agree, interpreted and compiled.
+// Programs of several phases: the results of several ranks, interpreted and compiled.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -28,7 +28,7 @@ std::unique_ptr<LoadedProgram> program_of(const std::string& text) {
   return made;
 }
 
-// A program whose phases run compiled, but for those of which no C++ is made; without a compiler all are interpreted.
+// A program with compiled phases, except those that are only interpreted; without a compiler all are interpreted.
 std::unique_ptr<LoadedProgram> compiled_program_of(const std::string& text) {
   auto program = program_of(text);
   const Settings settings = defaults(program->codec);
@@ -89,7 +89,7 @@ Floats some(std::size_t n, unsigned seed) {
   return v;
 }
 
-// Largest of all ranks, then what they add up to, then each rank's own bits under both.
+// The maximum over ranks, then a sum, then each rank's own bits, which depend on both.
 const std::string kThree =
     kHead +
     "block 10\nphase peaks by max\nsend\n  once code: u16 = 7\n  peak: f32 = largest(abs(x))\n"
@@ -173,7 +173,7 @@ const std::string kPlaces =
     "phase b by sum\nsend\n  level: int[] = if not goes then 0 else if x < 0 then -1 else 1\n"
     "decode\n  f32(level) * scale\n";
 
-// A leader's payload is read as it is, of different lengths as well.
+// A leader's payload is read unchanged, also with variable sizes.
 TEST(LangPhases, ALeaderSendsPlaces) {
   const auto program = program_of(kPlaces);
   for (const std::size_t n : {0, 1, 50, 1333}) {
@@ -228,7 +228,7 @@ TEST(LangPhases, AContextThatIsNoneIsRefused) {
 
 // ---- Compiled
 
-// An item that is sent once follows from one that was agreed on once.
+// An item that is sent once depends on one of the previous phase.
 const std::string kOnce =
     kHead +
     "block 48\nphase tops by leader\nsend\n  once top: f32 = largest_of_blocks(largest(abs(x)))\n"
@@ -284,7 +284,7 @@ TEST(LangPhases, CompiledAsInterpreted) {
   }
 }
 
-// The outcome of values under a context: bytes, or what is said.
+// The outcome of encoding values under a context: bytes, or an error.
 std::string outcome_of(const Ranks& who, const Floats& x, const Payload& context) {
   Call call = who.call;
   call.context = context;
@@ -300,7 +300,7 @@ std::string outcome_of(const Ranks& who, const Floats& x, const Payload& context
   return done.status().what();
 }
 
-// Verdicts of damaged payloads and contexts, phase by phase; and what a `where` says of what would be sent.
+// The Status for damaged payloads and contexts, phase by phase; and for values that violate a `where`.
 TEST(LangPhases, CompiledRefusesWhatTheInterpreterRefuses) {
   constexpr std::size_t kN = 70;
   for (const std::string* text : {&kThree, &kMaxima, &kPlaces, &kOnce}) {
@@ -343,7 +343,7 @@ TEST(LangPhases, CompiledSaysWhatDoesNotHoldOfWhatIsSentOnce) {
   }
 }
 
-// A program whose object does not read what was agreed on, or not how many ranks a sum is of, is not used.
+// An object that ignores the previous phase's items, or the number of ranks in a sum, fails verification.
 TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
   static const Object* right = nullptr;
   const auto program = compiled_program_of(kPlaces);
@@ -377,9 +377,9 @@ TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
   EXPECT_FALSE(matches_interpreter(wrong, of, settings, kAllKinds));
 }
 
-// An object for each phase that has one; the line says what runs which phase where they differ.
+// An object for each phase that can be compiled; how_it_runs() lists the phases if they run differently.
 TEST(LangPhases, EachPhaseSaysWhatRunsIt) {
-  if (!find_compiler().ok() || !this_machine().simd) GTEST_SKIP() << "nothing is compiled here";
+  if (!find_compiler().ok() || !this_machine().simd) GTEST_SKIP() << "there is no compiler here";
   const auto program = compiled_program_of(kPlaces);
   const std::string how = how_it_runs(*program, defaults(program->codec));
   EXPECT_EQ(

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The ways to run a loaded program: the interpreter, the library's kernels, or what its text was compiled to.
+// How a loaded program runs: by the interpreter, by the library's kernels, or as compiled code.
 #include <string>
 
 #include "lang/loader.h"
 
 namespace tithe::lang {
 
-// Sees to it that these settings of a program run as fast as they can here: compiled in, from the cache, or compiled
-// now. Where they cannot, the interpreter runs them. Safe from any thread.
+// Prepares the fastest implementation of these settings: objects linked into the library, objects from the cache, or
+// objects compiled now. If none is available, the interpreter runs the program. Thread-safe.
 void prepare(const LoadedProgram& program, const Settings& settings);
 
-// True: all phases were compiled with tithe itself, as a codec of the library, or run by its kernels of lists.
+// True if every phase was compiled into the library or runs on the library's kernels for lists.
 bool is_built_in(const LoadedProgram& program, const Settings& settings);
 
-// One line: "compiled for avx3, from the cache", "interpreted: there is no compiler here (c++, g++, clang++)".
+// One line, such as "compiled for avx3, from the cache" or "interpreted: there is no compiler here (c++, g++,
+// clang++)".
 std::string how_it_runs(const LoadedProgram& program, const Settings& settings);
 
 }  // namespace tithe::lang

@@ -36,7 +36,7 @@ Settings settings_of(const std::string& program, double first) {
   return settings;
 }
 
-// As it is compiled here, where C++ is made of it: the same.
+// The compiled program, if it can be compiled here, gives the same results.
 void expect_same_compiled(const std::string& program, const Call& call, const Floats& grad,
                           const Floats& residual, const Outcome& want) {
   const Codec& codec = codec_of(program);
@@ -157,7 +157,7 @@ TEST(ProgramFiles, AdaComp) {
     }
 }
 
-// A bin of zeros sends nothing, and a threshold of 0 is none.
+// A block of zeros sends nothing, and a threshold of 0 selects nothing.
 TEST(ProgramFiles, AdaCompSendsNoZeros) {
   const Floats zeros(1200, 0.0F);
   EXPECT_EQ(outcome_of("adacomp", settings_of("adacomp", 0), zeros, zeros).payload, Payload(4 + 3 * 2, 0));

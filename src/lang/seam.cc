@@ -34,7 +34,7 @@ constexpr std::array<Bound, kMostPhases> bounds(std::index_sequence<kPhase...>) 
   return {bound<kPhase>...};
 }
 
-// A program that sends pairs by the library's kernels.
+// The reference for a program that sends pairs.
 Result<Encoded> encode_plain(const Call& call, const EncodeInput& in, Bytes out) {
   return lang::encode_pairs(program(call.settings).of(call.settings), call, in, out);
 }

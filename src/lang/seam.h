@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The functions of tithe/seam/codec.h's seam, for all programs: Settings::codec says whose they are.
+// The codec functions (tithe/seam/codec.h) that all programs share; Settings::codec identifies the program.
 #include <array>
 #include <vector>
 
@@ -10,14 +10,14 @@
 namespace tithe::lang::seam {
 
 using Bound = std::size_t (*)(const Settings&, std::size_t n);
-extern const std::array<Bound, kMostPhases> kBounds;  // of each phase
+extern const std::array<Bound, kMostPhases> kBounds;  // per phase
 double contraction(const Settings& settings, std::size_t n);
 double error(const Settings& settings, double value, double largest);
 bool sends_constants(const Settings& settings);
 std::size_t scratch(const Settings& settings, std::size_t n);
 
-// The Impl that runs a program where prepare() was asked for it, and the interpreter's. `combines`, `pairs`: whether a
-// phase does, and whether it is a list of indices and values.
+// The Impl for compiled programs (see prepare()) and the interpreter's. `combines`: some phase combines payloads;
+// `pairs`: the program sends a list of indices and values.
 std::vector<Impl> impls(bool combines, bool pairs);
 
 }  // namespace tithe::lang::seam

@@ -55,7 +55,7 @@ TEST(SharedLevels, FieldsOfTerngradAreAsWideAsRanksNeed) {
         << ranks;
 }
 
-// A rank by itself agrees with itself on the norms that qsgd would write, and rounds to the levels beside its values.
+// With a single rank, the norms are those of qsgd, and values are rounded to the adjacent levels.
 TEST(SharedLevels, AloneTheyAreQsgd) {
   constexpr std::size_t kBucket = 1024;  // of both, by default
   const Floats x = harness::bell(3000);
@@ -95,7 +95,7 @@ TEST(SharedLevels, EverySettingIsEqualToTheReference) {
   }
 }
 
-// Equal magnitudes on all ranks are sent exactly, whatever the draws.
+// Equal magnitudes on all ranks are sent exactly, for any draws.
 TEST(SharedLevels, EqualMagnitudesAreSentExactly) {
   for (const char* spec : {"qsgd_shared", "terngrad_shared"}) {
     Floats x(2000, 0.3F);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that seeds draw: README.md beside this file says what is drawn and how to repeat one.
+// Seeded jobs: README.md in this folder describes the random parameters and how to repeat a seed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ std::uint64_t number(const char* variable, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// The fault stands where the calm run's counts say.
+// The fault's position, from the event counts of an undisturbed run.
 Fault placed(const Plot& plot, const Course& calm) {
   Fault f = plot.fault;
   const double most =
@@ -68,7 +68,7 @@ std::vector<Breach> play(const Plot& plot) {
   return oracles.breaches();
 }
 
-// TITHE_CHAOS_IGNORE=honest,saved: what is known to be broken just now. By itself nothing is ignored.
+// TITHE_CHAOS_IGNORE=honest,saved: oracles with a known failure. Nothing is ignored by default.
 bool ignored(const std::string& oracle) {
   const char* list = std::getenv("TITHE_CHAOS_IGNORE");
   return list != nullptr && fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a fault strikes, and what it does.
+// The time and the effect of faults.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -138,8 +138,8 @@ bool Network::damage(Message& m, const End& from, const End& to, bool control) {
   return true;
 }
 
-// Puts an old frame in the place of the one that is due: what `who` sent to the same person on the same channel in an
-// earlier circle, and looks most like it.
+// Replaces the next frame by an old one: the most similar frame that `who` sent to the same person on the same
+// channel in an earlier circle.
 bool Network::late(Message& m, End& from, const End& to, Channel channel) {
   std::size_t k = 0;
   while (k < faults_.size() && !(faults_[k].kind == FaultKind::kLate && from.person == faults_[k].who)) ++k;
@@ -167,7 +167,8 @@ bool Network::late(Message& m, End& from, const End& to, Channel channel) {
   return true;
 }
 
-// In the name of `who`, on the newest line to `other`: something that it said before, in whatever circle, or noise.
+// Sends a message in the name of `who` on the newest line to `other`: one of its earlier messages, of any circle, or
+// noise.
 void Network::forge(const Fault& fault) {
   Message m{.bytes = {}, .copy = {}, .op = 0, .eager = true, .withdrawn = false, .from = now_, .until = now_};
   std::vector<const End*> said;

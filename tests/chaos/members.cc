@@ -19,7 +19,8 @@ using Texts = std::map<std::string, Board::Text>;
 constexpr milliseconds kPatience{8000};  // of a rejoin
 constexpr int kTries = 8;                // reforms without a round between
 
-// One board as several people see it. Halves of a world that fell apart have a copy each, as it was then.
+// A board as different people see it. If the network is split, each half has a copy of the board at the time of the
+// split.
 struct Boards {
   Texts whole;
   std::map<int, Texts> halves;  // by half
@@ -55,7 +56,7 @@ class Member {
  private:
   // ---- The board
 
-  // The half of the board that this person sees; -1: the whole.
+  // The half whose copy this person sees; -1: the common board.
   int half() const {
     for (std::size_t k = 0; k < job_.faults.size(); ++k)
       if (const Fault& f = job_.faults[k]; f.kind == FaultKind::kHalves && net_.struck(k))
@@ -263,7 +264,7 @@ class Member {
         s = reform();
         if (s.ok()) break;
         ++tries;
-        // Nobody goes on without a quorum, or as one who was left out.
+        // A person without a quorum, or one who was excluded, does not continue.
         if (session_ == nullptr || net_.dead(me_) || code == Code::kIo) return s;
         if (may_not_go_on(s)) return s;
       }
@@ -349,8 +350,8 @@ class Member {
   const int me_;
   std::unique_ptr<Session> session_;
   Names members_;
-  std::vector<int> people_;  // by rank, in the epoch that was decided last
-  std::vector<int> circle_;  // of the session, as it is
+  std::vector<int> people_;  // by rank, in the latest epoch
+  std::vector<int> circle_;  // of the present session
   std::uint64_t epoch_ = 0, session_epoch_ = 0, lost_ = 0;
   std::set<std::string> missed_;
   Values sums_;

@@ -63,7 +63,7 @@ class Judge {
         fails("identity", fmt::format("{}: person {} has another result", where, p));
       if (d->dropped) fails("identity", fmt::format("{}: dropped, and every value was finite", where));
     }
-    if (round.by_person.size() != first.members.size()) return;  // somebody was lost as it committed
+    if (round.by_person.size() != first.members.size()) return;  // a person was lost during the commit
     std::vector<Values> grads, before, after;
     for (const auto& [p, d] : round.by_person) {
       grads.emplace_back();
@@ -80,7 +80,7 @@ class Judge {
                                   where, off.tensor, off.value, off.put_in, off.came_out, off.allowed));
   }
 
-  // A step that was done in two epochs: those of the earlier one were lost right behind it.
+  // A step in two epochs: the members of the earlier one were lost directly after it.
   void judge_one() {
     for (const auto& [key, round] : rounds_)
       for (const auto& [later, again] : rounds_) {
@@ -108,7 +108,7 @@ class Judge {
         if (!same_bits(last->after, d.before)) fails("kept", where + ": what it had left unsent has changed");
         if (d.step != last->step + 1) fails("one", where + fmt::format(": its last one was {}", last->step));
       }
-      if (!goes_on) booked = d.ranks_lost - d.lost;  // before it came
+      if (!goes_on) booked = d.ranks_lost - d.lost;  // in the time before it joined
       if (d.ranks_lost != booked + d.lost)
         fails("booked",
               where + fmt::format(": {} are lost, and {} are booked", d.lost, d.ranks_lost - booked));
@@ -120,14 +120,14 @@ class Judge {
     if (must_finish(p)) fails("goes_on", fmt::format("person {} at step {}: {}", p, f.step, text(f.status)));
   }
 
-  // More than half of all that there ever were have met with nothing: each of those does all steps.
+  // True if more than half of all people met no fault, and person p is one of them: it must finish all steps.
   bool must_finish(int p) const {
     std::set<int> struck;
     for (std::size_t k = 0; k < job_.faults.size(); ++k) {
       const Fault& f = job_.faults[k];
       using enum FaultKind;
       if (f.kind == kHalves) return false;
-      // Whose frame says that it is of another version is named as one that differs, and stays out.
+      // A person whose damaged frame claims another version is named as differing, and stays out.
       if (f.kind == kForge || (f.kind == kDamage && fate(f.who).status.code() != Code::kMismatch)) continue;
       if (f.kind == kCut && !f.heals) return false;
       struck.insert(f.who);
@@ -135,14 +135,14 @@ class Judge {
     }
     for (std::size_t k = 0; k < job_.begin; ++k)  // all that begin are waited for
       if (!story_.fates[k].opened) return false;
-    for (std::size_t k = job_.begin; k < job_.people.size(); ++k)  // who comes later may not be taken in
+    for (std::size_t k = job_.begin; k < job_.people.size(); ++k)  // a late joiner may be rejected
       struck.insert(static_cast<int>(k));
     const std::size_t well = job_.people.size() - struck.size();
     return !struck.contains(p) && well > struck.size() && well >= static_cast<std::size_t>(job_.min_world);
   }
 
   void judge_sums() {
-    std::uint64_t latest = 0;  // who did the last step in an earlier epoch was lost right behind it
+    std::uint64_t latest = 0;  // people who did the last step in an earlier epoch were lost directly after it
     for (const Fate& f : story_.fates)
       if (f.finished && !f.deeds.empty()) latest = std::max(latest, f.deeds.back().epoch);
     const Fate* first = nullptr;
@@ -154,7 +154,7 @@ class Judge {
     }
   }
 
-  // Nothing else happens but that some are killed at one moment: the others do the next step within a second.
+  // If the only faults are simultaneous kills, the survivors do the next step within a second.
   void judge_soon() {
     if (job_.faults.empty() || job_.people.size() != job_.begin) return;
     for (std::size_t k = 0; k < job_.faults.size(); ++k)

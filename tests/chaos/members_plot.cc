@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job whose members change that a seed stands for.
+// Draws a job with changing members from a seed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -89,7 +89,7 @@ Job draw_job(std::uint64_t seed) {
   const std::uint64_t come = dice.any({0, 0, 0, 1, 1, 2});
   for (std::uint64_t k = 0; k < come; ++k) {
     const Nanoseconds when = milliseconds(1 + dice.of(dice.any<std::uint64_t>({20, 400, 6000})));
-    // One of two has the name of somebody who began, as a process that is started anew.
+    // With probability 1/2 it has the name of a first member, like a restarted process.
     job.people.push_back({dice.one_in(2) ? fmt::format("p{}", dice.of(job.begin)) : fmt::format("new{}", k),
                           when, dice.one_in(2)});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs whose members change, as seeds draw them: README.md beside this file.
+// Seeded jobs with changing members: README.md in this folder.
 #include "chaos/members.h"
 
 #include <fmt/format.h>

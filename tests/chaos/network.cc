@@ -9,8 +9,8 @@ namespace tithe::chaos {
 namespace {
 
 constexpr Nanoseconds kLongest = std::chrono::hours(1);
-constexpr std::size_t kMostEager = 4096;         // with windows, as tithe/seam/transport.h promises
-constexpr std::uint64_t kMostPolls = 2'000'000;  // a rank that spins would stop the clock
+constexpr std::size_t kMostEager = 4096;         // with send windows, as tithe/seam/transport.h specifies
+constexpr std::uint64_t kMostPolls = 2'000'000;  // a rank that polls without end would stop the clock
 
 Status gone(Rank peer) { return {Code::kPeerLost, "chaos: rank " + std::to_string(peer) + " went", peer}; }
 Status cut_off() { return {Code::kIo, "chaos: this rank is cut off"}; }
@@ -114,7 +114,7 @@ bool Network::hear(int a, int b) const {
   return !cut(a, b, false) && !cut(b, a, false);
 }
 
-// ---- What a rank does
+// ---- Operations of a rank
 
 void Network::done(End& end, std::uint64_t o, OpId op, std::size_t bytes, Status status) {
   end.done.push_back({o, {op, bytes, std::move(status)}});
@@ -212,7 +212,7 @@ Status Network::recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op)
   return {};
 }
 
-// The calling thread gives its turn away until somebody gives it back.
+// Yields the calling thread's turn until it is scheduled again.
 void Network::rest(Lock& lock, Person& p, End* polls, Nanoseconds wait) {
   if (++polls_ == kMostPolls) end_all();
   p.deadline = now_ + std::min(wait, kLongest);
@@ -312,9 +312,9 @@ void Network::close(End& mine) {
   keeper_.notify_one();
 }
 
-// ---- What happens on the way
+// ---- Messages in transit
 
-// In order within a lane; a large message needs both sides, and one that is frozen does nothing.
+// In order within a lane. A large message needs both sides, and a frozen side makes no progress.
 bool Network::can_arrive(Lane& lane, const End& from, const End& to) {
   if (lane.flying.empty() || to.over) return false;
   const Message& m = lane.flying.front();
@@ -354,7 +354,7 @@ void Network::match(Lane& lane, End& from, End& to, Channel channel) {
   }
 }
 
-// Somebody is no more.
+// Ends a person.
 void Network::end(int person, bool silent, bool orderly) {
   Person& p = at(person);
   p.dead = true;
@@ -366,7 +366,7 @@ void Network::end(int person, bool silent, bool orderly) {
       if (e.person == person && !e.over) leave(e, silent, orderly);
 }
 
-// A rank goes. In good order what it sent still arrives; else some of it may.
+// A rank leaves. If it closes in good order, all its sent messages arrive; else only some of them may.
 void Network::leave(End& mine, bool silent, bool orderly) {
   mine.over = true;
   for (End& e : mine.circle->ends) {

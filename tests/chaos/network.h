@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A network of one process with a clock of its own: what a seed draws decides which message arrives next, and time
-// passes only when nothing else can happen. A timeout of seconds costs microseconds.
+// A simulated network in one process with its own clock: a seed decides which message arrives next, and time advances
+// only when no other event is possible. A timeout of seconds costs microseconds.
 //
-//   stepped    sessions without lanes: one rank runs at a time, chosen by the seed. The same seed, the same run
-//   threaded   sessions with lanes: ranks run at once, the seed chooses what arrives; time passes when all threads of
-//              the process sleep (threads.h)
-//   in_order   as the promise of tithe/seam/transport.h says: delays and turns never change the order within a channel
-//   in_place   as there: what is withdrawn, or lost where its sender closes in good order, keeps its place
-//   apart      people may meet again in another circle, with other ranks: what one circle says no other one hears
-//   lent       it says who hands over memory for a frame that an operation under way has already (clash)
+//   stepped    sessions without lanes: one rank runs at a time, chosen by the seed. The same seed gives the same run
+//   threaded   sessions with lanes: ranks run concurrently, the seed chooses the arrivals; time advances when all
+//              threads of the process sleep (threads.h)
+//   in_order   as in tithe/seam/transport.h: delays and scheduling never change the order within a channel
+//   in_place   as there: a message that is withdrawn, or lost when its sender closes, keeps its position
+//   circles    a circle is the set of people in one world. People can be in several circles one after the other, with
+//              other ranks; a message never crosses circles
+//   lent       detects memory that is passed for a frame while a pending operation uses it (clash)
 //
-// Faults strike at points of the protocol, counted per person, never at points in time. In the first circle everybody's
-// number is their rank.
+// Faults strike at points of the protocol, counted per person, not at points in time. In the first circle a person's
+// number is its rank.
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -35,32 +36,33 @@ using Time = std::chrono::steady_clock::time_point;
 
 struct Weather {
   std::uint64_t seed = 1;
-  bool turns = false;           // who runs and what arrives next is drawn; else in order
+  bool turns = false;           // the schedule and the arrivals are drawn; else in order
   Nanoseconds most_latency{0};  // of a message, drawn for each
-  std::size_t eager_bytes =
-      4096;  // larger messages leave when both sides have met; control ones always leave
+  // Larger messages are sent when both sides have posted them; control messages at once.
+  std::size_t eager_bytes = 4096;
 };
 
-// A kind of event that is counted at a person, and so a place where a fault can strike.
+// Events that are counted per person; a fault strikes at the n-th event of a kind.
 enum class Point : std::uint8_t { kSend, kControlSend, kRecv, kPoll, kArrival, kBoard };
-inline constexpr int kPoints = 5;  // in every world; boards are the members' (members.h)
+inline constexpr int kPoints = 5;  // in every world; boards only with members (members.h)
 using Counts = std::array<std::uint64_t, kPoints + 1>;
 
 enum class FaultKind : std::uint8_t {
   kNone,
-  kKill,    // the process ends: its peers see it go
-  kVanish,  // the machine ends: nothing more comes, and nobody is told
-  kFreeze,  // nothing moves at the rank for `lasts`
-  kLose,    // nothing arrives any more from `who` at `other`
-  kCut,     // nothing arrives any more between `who` and `other`, either way
-  kApart,   // nothing arrives any more from or at `who`
-  kHalves,  // nothing arrives any more between two halves of all people: bit k of `draw` is the half of person k
-  kSlow,    // from the start: what `who` sends and receives takes its time, `rate` bytes per second
-  kDamage,  // the next message of `who` is changed on its way
-  kLate,    // in the place of the next frame of `who` in a later circle comes one of an earlier circle
+  kKill,    // the process ends: its peers detect that
+  kVanish,  // the machine ends: no more messages, and no notification
+  kFreeze,  // no progress at the rank for `lasts`
+  kLose,    // messages from `who` to `other` no longer arrive
+  kCut,     // messages between `who` and `other` no longer arrive in either direction
+  kApart,   // messages from and to `who` no longer arrive
+  // Messages between two halves of all people no longer arrive: bit k of `draw` is the half of person k.
+  kHalves,
+  kSlow,    // from the start: `who` sends and receives at `rate` bytes per second
+  kDamage,  // the next message of `who` is modified in transit
+  kLate,    // the next frame of `who` in a later circle is replaced by one of an earlier circle
   kForge,   // a message that `who` never sent arrives on the control channel of `other`
-  kClose,   // `who` closes its session in good order (the world does that)
-  kDriver,  // a call of its GPU's driver fails at `who`, whose tensors alone lie on one (the world does that)
+  kClose,   // `who` closes its session in good order (done by the world)
+  kDriver,  // a GPU driver call fails at `who`, the only person with tensors on a GPU (done by the world)
 };
 std::string_view name(FaultKind kind);
 
@@ -70,10 +72,10 @@ struct Fault {
   FaultKind kind = FaultKind::kNone;
   Rank who = 0, other = 0;
   Point point = Point::kSend;
-  std::uint64_t count = 0;   // strikes when so many were counted
+  std::uint64_t count = 0;   // strikes at this number of events
   int round = -1, step = 0;  // or here, in the rank's own course of calls (world.h), if round >= 0
   Nanoseconds lasts{0};
-  bool heals = false;  // what is cut comes through again after `lasts`, and nothing was lost
+  bool heals = false;  // a cut link recovers after `lasts`, without loss
   double rate = 0;
   bool control = false;  // kDamage: a control message, else a frame
   Damage damage = Damage::kFlip;
@@ -106,9 +108,9 @@ class Network {
   bool hear(int a, int b) const;  // each other, now
   bool struck(std::size_t fault = 0) const { return strikes_[fault].struck; }
   Time struck_at(std::size_t fault = 0) const { return strikes_[fault].at; }
-  bool hung() const { return hung_; }  // most_time was over: nothing in this world would have ended
+  bool hung() const { return hung_; }  // most_time has elapsed: nothing in this world would have ended
   const Counts& counts(int person) const { return people_[static_cast<std::size_t>(person)].counts; }
-  std::string changed() const { return changed_; }  // what damage or forgery hit
+  std::string changed() const { return changed_; }  // the message hit by damage or forgery
   std::string clash() const { return clash_; }      // the first of memory that was lent twice
 
  private:
@@ -119,7 +121,7 @@ class Network {
     std::vector<std::uint8_t> copy;
     OpId op = 0;
     bool eager = false;
-    bool withdrawn = false;  // nothing but its place is left, and its send is answered
+    bool withdrawn = false;  // only its position remains; its send is complete
     Time from, until;        // on its way
     void withdraw() {
       bytes = {};
@@ -139,7 +141,7 @@ class Network {
     bool written = false;
   };
   struct Done {
-    std::uint64_t order;  // completions of equal order keep theirs
+    std::uint64_t order;  // completions with equal order keep their order
     Completion completion;
   };
   struct Circle;
@@ -150,14 +152,14 @@ class Network {
     std::map<std::pair<Rank, Channel>, Lane> in;
     std::deque<Done> done;
     std::map<OpId, Loan> loans;  // by operation with a frame
-    std::vector<char> gone;      // by peer: this rank knows
+    std::vector<char> gone;      // by peer: this rank has detected the loss
     std::vector<std::uint64_t> received;
     std::vector<Time> link_free;  // by peer: when the link to it is free again
     bool woken = false, over = false, windowed = false;
     std::uint64_t sent = 0;
     std::vector<std::uint8_t> last_control;
-    std::map<std::pair<int, Channel>, std::vector<std::vector<std::uint8_t>>>
-        frames;  // to a person; for kLate
+    // To a person; for kLate.
+    std::map<std::pair<int, Channel>, std::vector<std::vector<std::uint8_t>>> frames;
   };
   struct Circle {
     std::deque<End> ends;  // by rank
@@ -167,7 +169,7 @@ class Network {
   struct Person {
     std::condition_variable turn;
     Time deadline, frozen_until;
-    End* polls = nullptr;  // else it sleeps, where it is `polling`
+    End* polls = nullptr;  // set while it sleeps in a poll
     bool polling = false, granted = false, entering = false, away = true;
     bool dead = false, silent = false, orderly = false;
     Counts counts{};
@@ -176,7 +178,7 @@ class Network {
     bool struck = false, armed = false;
     Time at;
   };
-  struct Departure {  // `who` is gone, and `to` has not noticed yet
+  struct Departure {  // `who` is gone, and `to` has not detected it yet
     End *who, *to;
     Time at;
   };
@@ -223,8 +225,8 @@ class Network {
   bool runnable(const Person& p) const;
   std::vector<int> runnable_people();
   bool one_event();  // false: nothing can arrive now
-  bool advance();    // false: nothing will ever happen
-  void schedule();   // stepped: gives the turn to somebody
+  bool advance();    // false: no event is possible any more
+  void schedule();   // stepped: selects the next person to run
   void grant(int person);
   void end_all();
   bool all_away() const;
@@ -248,7 +250,7 @@ class Network {
   std::size_t begun_ = 0;  // people
   bool hung_ = false, stop_ = false;
   std::string changed_, clash_;
-  int next_ = 0;  // without turns: who is looked at first
+  int next_ = 0;  // without `turns`: the person to consider first
 };
 
 }  // namespace tithe::chaos

@@ -17,7 +17,7 @@ using testing::same_bits;
 using testing::text;
 using testing::Values;
 
-// Noticing takes the timeout and a tenth; agreeing on whom to blame and letting go of what is in flight, its time.
+// Detection takes the timeout and a tenth; the failure report and the release of pending operations take the rest.
 constexpr Nanoseconds kBound = kTimeout + kTimeout / 10 + milliseconds(2500);
 
 std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
@@ -36,7 +36,7 @@ bool all_finite(const Values& v) {
 
 bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
-// Faults after which a job may go on as if nothing had been.
+// Faults after which a job may continue unaffected.
 bool harmless(const Fault& f) {
   return f.kind == FaultKind::kNone || f.kind == FaultKind::kSlow ||
          (f.kind == FaultKind::kFreeze && f.lasts < kTimeout * 8 / 10);
@@ -46,10 +46,10 @@ bool harmless(const Fault& f) {
 
 bool survives(const Course& course, const Fault& fault, Rank r) {
   if (harmless(fault)) return true;
-  // Two that cannot talk, and have nobody between them, may say different things and be a commit apart.
+  // If the two cannot communicate, even through a third rank, they may report differently and differ by one commit.
   if (fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut)
     return course.ends.size() > 2 || (r != fault.who && r != fault.other);
-  // Whoever changes bytes is there to the end and is told.
+  // The person with modified bytes stays to the end and gets the failure report.
   if (fault.kind == FaultKind::kDamage || fault.kind == FaultKind::kForge) return true;
   return r != fault.who && !course.ends[at(r)].left;
 }
@@ -136,10 +136,10 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
     case kFreeze:
       if (r != fault.who && (peer != fault.who || code != Code::kTimeout)) fails("named", said);
       break;
-    case kLose:  // one of the two, or nobody
+    case kLose:  // one of the two, or none
       if (peer != fault.who && peer != fault.other && peer != Status::kNoPeer) fails("named", said);
       break;
-    case kCut:  // two ranks cannot tell a broken link from the other's end; the others hear both
+    case kCut:  // two ranks cannot tell a broken link from a dead peer; the others reach both
       if (code != Code::kTimeout || peer != (plot_.world > 2  ? Status::kNoPeer
                                              : r == fault.who ? fault.other
                                                               : fault.who))
@@ -215,7 +215,7 @@ void Oracles::judge_round(const Course& course, int round) {
   const bool scales = !plot_.average || power_of_two(plot_.world);
   if (!all || first->dropped || !scales || round == plot_.extreme_round) return;
   if (plot_.extreme_round >= 0 && round > plot_.extreme_round)
-    return;  // what is left is as large: nothing balances
+    return;  // the residuals are as large as the values: nothing balances
   std::vector<Values> grads(at(plot_.world)), before, after;
   for (Rank r = 0; r < plot_.world; ++r) {
     for (std::size_t t = 0; t < plot_.tensors.size(); ++t) {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The promises that a course must keep, each by name. A failure says which one broke.
+// The properties of a run, each with a name. A failure names the violated one.
 //
-//   returns    every call ends: in the bound that the timeout gives, and nothing hangs
-//   sound      without a fault that ends a job, nobody fails
-//   named      a survivor names the rank that is at fault, and with the code that fits
-//   agreed     survivors that hear each other say the same
-//   link       the same of all ranks, where what one rank sends to one other is lost, or what two send to each other
-//   committed  no rank commits a round that another one, which it hears, reports as failed
+//   returns    every call ends within the bound that follows from the timeout
+//   sound      without a fault that ends a job, no rank fails
+//   named      a survivor names the faulty rank, with the matching code
+//   agreed     survivors that can communicate report the same
+//   link       likewise for all ranks, if messages from one rank to another, or between two ranks, are lost
+//   committed  no rank commits a round that a reachable rank reports as failed
 //   identity   all ranks have the same result
 //   ledger     gradients + residuals before == result + residuals after, over all ranks
-//   repeat     delays, turns, lanes and restarts change no bit
-//   honest     what is not finite on one rank is NaN on all, and nothing is kept of that round
-//   finite     a round of finite values leaves finite results and residuals, or is dropped
-//   saved      a state can be saved after whatever happened, and holds the last commit
-//   goes_on    a job restored from such states goes on
-//   together   all ranks take other choices before the same round, or none does
-//   lent       no memory is handed over for a frame while an operation under way has it
-//   driver     a GPU's driver is told nothing wrong, and gets back all that it gave. A call that it refuses changes no
-//              bit, or ends the session: then the others name the rank, and its state is there or says why not
+//   repeat     delays, scheduling, lanes and restarts change no bit
+//   honest     a non-finite value on one rank gives NaN on all, and the round leaves no residual
+//   finite     a round of finite values has finite results and residuals, or is dropped
+//   saved      a state can be saved after any event, and contains the last commit
+//   goes_on    a job restored from such states continues
+//   together   all ranks switch to new choices before the same round, or none does
+//   lent       no memory is passed for a frame while a pending operation uses it
+//   driver     a GPU's driver gets only valid calls, and all its objects are released. A failing driver call changes no
+//              bit, or ends the session: then the others name the rank, and its state is saved or has an error
 #include <functional>
 #include <string>
 #include <vector>
@@ -62,12 +62,12 @@ class Oracles {
 
   const Plot& plot_;
   const Course& calm_;
-  const Course* before_ = nullptr;  // whose states a restored course began from ...
+  const Course* before_ = nullptr;  // the run whose states a restored run started from ...
   int began_ = 0;                   // ... in this round
   std::vector<Breach> breaches_;
 };
 
-// True if rank r takes part in what survivors agree on.
+// True if rank r is among the survivors that must agree.
 bool survives(const Course& course, const Fault& fault, Rank r);
 
 }  // namespace tithe::chaos

@@ -50,7 +50,7 @@ void draw_fault(Dice& dice, Plot& p) {
     for (const Shape& t : p.tensors) values += t.n;
     const double seconds =
         dice.any({0.05, 1.0, 10.0, 30.0}) * std::chrono::duration<double>(kTimeout).count();
-    // Not below what the small messages of the control channel need in a fraction of the timeout.
+    // At least the rate that the control channel's small messages need within a fraction of the timeout.
     f.rate = std::max(4000.0, 4.0 * static_cast<double>(values) / seconds);
   }
 }
@@ -80,7 +80,7 @@ void draw_kind(Dice dice, Plot& p) {
   if (!serves || p.fault.kind == FaultKind::kDriver || !dice.one_in(3)) return;
   p.kind = dice.any({RoundKind::kReduceScatter, RoundKind::kAllGather});
   spec.feedback.asked = spec.feedback.kind == Feedback::kResidual;
-  if (p.kind == RoundKind::kAllGather) p.propose_at = -1;  // rules keep no residual there
+  if (p.kind == RoundKind::kAllGather) p.propose_at = -1;  // all-gathers keep no residuals under rules
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ Plot draw(std::uint64_t seed) {
   draw_fault(dice, p);
   if (p.rounds > 1 && dice.one_in(4))
     p.restart = 1 + static_cast<int>(dice.of(static_cast<std::uint64_t>(p.rounds - 1)));
-  Dice apart(mix64(seed));  // came later: what the seeds of before draw has not changed
+  Dice apart(mix64(seed));  // a separate generator, so that older seeds keep their plots
   p.pacer =
       apart.any({"off", "off", "window=1,rotation=on", "window=1", "window=5000,rotation=2", "window=20000"});
   p.impatient = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
@@ -140,7 +140,8 @@ Plot draw(std::uint64_t seed) {
   p.hasty = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
   if (p.fault.kind == FaultKind::kLose && !apart.one_in(3)) p.fault.kind = FaultKind::kCut;
   draw_gpus(apart, p);
-  if (Dice(mix64(seed + 1)).one_in(4)) p.hosts = std::to_string(p.world);  // came later still
+  // a separate generator for the same reason
+  if (Dice(mix64(seed + 1)).one_in(4)) p.hosts = std::to_string(p.world);
   draw_kind(Dice(mix64(seed + 2)), p);
   return p;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A seed stands for a plot: a job of some ranks and rounds, its weather, and at most one fault.
+// A seed's plot: a job of some ranks and rounds, network conditions, and at most one fault.
 #include <string>
 #include <vector>
 
@@ -42,22 +42,21 @@ struct Plot {
   bool average = false;
   Weather weather;
   Fault fault;
-  double place = 0;  // of the fault, as a fraction of what an undisturbed run counts
+  double place = 0;  // of the fault, as a fraction of the events of an undisturbed run
   int nan_round = -1;
   Rank nan_rank = 0;
   std::size_t nan_tensor = 0;
   bool infinite = false;   // Inf instead of NaN
   int extreme_round = -1;  // one tensor's values are near the largest float, on one rank
   bool saves = false;      // every rank saves its state after every commit
-  int restart = -1;        // after so many rounds all ranks save, end, and begin again
+  int restart = -1;        // after this many rounds all ranks save, end, and restart
   std::string pacer = "off";
-  std::uint32_t impatient = 0;  // by bit: ranks that wait for each bucket before they hand over the next one
-  std::uint32_t hasty =
-      0;                // by bit: ranks that leave it to commit() to wait for what they have not waited for
-  int propose_at = -1;  // before this round rank 0 proposes other choices
+  std::uint32_t impatient = 0;  // by bit: ranks that wait for each bucket before they pass the next one
+  std::uint32_t hasty = 0;      // by bit: ranks that leave the remaining waits to commit()
+  int propose_at = -1;          // before this round rank 0 proposes other choices
   std::string proposal;
   std::string hosts;         // which ranks share one
-  std::uint32_t on_gpu = 0;  // by bit: ranks whose tensors lie on one
+  std::uint32_t on_gpu = 0;  // by bit: ranks with tensors on a GPU
   std::string device = "off";
   DriverFault driver;
 
@@ -65,7 +64,7 @@ struct Plot {
   std::vector<float> gradient(std::size_t tensor, Rank rank, int round) const;
   // Under a kind in which ranks own ranges: value `at` of the tensor is this rank's.
   bool owns(std::size_t tensor, Rank rank, std::size_t at) const;
-  bool sends_nan() const;  // the value that is not finite leaves its rank
+  bool sends_nan() const;  // the non-finite value is sent
 };
 
 Plot draw(std::uint64_t seed);

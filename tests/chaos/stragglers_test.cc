@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs whose ranks are late, as seeds draw them, on the network's clock: README.md beside this file.
+// Seeded jobs with late ranks, on the network's clock: README.md in this folder.
 //
-//   identity  of every round all ranks get the same bits, whoever took part in it
-//   ledger    over all rounds, gradients == results + what is left unsent
-//   bounded   a rank is behind by no more rounds than were asked for; of one round no more ranks are left out
-//   returns   every world ends, and all ranks do all rounds; where one is lost, all others name it
-//   named     a rank that is late for good is named on all ranks, with what it costs
+//   identity  all ranks get the same bits in every round, including ranks that did not take part
+//   ledger    over all rounds, gradients == results + residuals
+//   bounded   a rank is late by at most the permitted number of rounds; a round leaves out at most the permitted number
+//             of ranks
+//   returns   every world ends, and all ranks do all rounds; if a rank is lost, all others name it
+//   named     a permanently late rank is named on all ranks, with its cost
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -67,8 +68,8 @@ LateJob draw_late_job(std::uint64_t seed) {
     p.law = cases[dice.of(cases.size())];
     p.strategy = std::string(all_strategies()[dice.of(all_strategies().size())]->name);
   } while (!Session::open(std::move(open_loop(1)[0]), job.options()).ok());
-  const auto slow =
-      static_cast<Rank>(dice.of(static_cast<std::uint64_t>(2 * p.world)));  // half of all: nobody
+  // None with probability 1/2.
+  const auto slow = static_cast<Rank>(dice.of(static_cast<std::uint64_t>(2 * p.world)));
   for (Rank r = 0; r < p.world; ++r) {
     auto& mine = job.away.emplace_back();
     for (int k = 0; k < p.rounds; ++k)
@@ -92,7 +93,7 @@ struct LateRank {
   std::vector<std::string> said;
 };
 
-// Each rank's program computes on a clock of its own: person world + rank of the network, who does nothing but sleep.
+// Each rank's computation has its own clock: person world + rank of the network, which only sleeps.
 std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
   const Plot& p = job.plot;
   const auto world = static_cast<std::size_t>(p.world);
@@ -168,7 +169,7 @@ void judge(const LateJob& job, const std::vector<LateRank>& ranks, bool struck, 
     if (!struck) {
       EXPECT_TRUE(ranks[r].end.ok()) << r << ": " << testing::text(ranks[r].end);
     }
-    // A rank that has done all its rounds may go: others may have seen no more of it.
+    // A rank that has finished all rounds may leave: the others may not have reached the same round.
     if (struck && static_cast<Rank>(r) != p.fault.who && !ranks[r].end.ok()) {
       EXPECT_EQ(ranks[r].end.peer(), p.fault.who) << r << ": " << testing::text(ranks[r].end);
     }
@@ -202,7 +203,7 @@ std::uint64_t seed_from(const char* variable, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// Returns how many rounds went on without somebody.
+// Returns the number of rounds without some rank.
 std::uint64_t hold_late(std::uint64_t seed) {
   const LateJob job = draw_late_job(seed);
   SCOPED_TRACE(fmt::format(
@@ -223,7 +224,7 @@ TEST(Stragglers, SeedsGoOnWithoutThemAndLoseNothing) {
                       seeds = seed_from("TITHE_CHAOS_SEEDS", kLateSeeds);
   std::uint64_t missed = 0;
   for (std::uint64_t s = 0; s < std::min(seeds, std::uint64_t{2000}); ++s) missed += hold_late(first + s);
-  EXPECT_GT(missed, seeds / 2) << "rounds that went on without somebody";
+  EXPECT_GT(missed, seeds / 2) << "rounds without some rank";
 }
 
 TEST(Stragglers, OneSeed) { hold_late(seed_from("TITHE_CHAOS_SEED", 1)); }

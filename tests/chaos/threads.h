@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tells if all threads of this process but the one that asks sleep, by what the kernel says (Linux). All of them count,
-// also those that play no part in the world: one that joins threads holds a lock of the C library now and then, for
-// which the others wait in their sleep.
+// Determines whether all threads of this process except the caller sleep, from the kernel's statistics (Linux). All
+// threads count, even unrelated ones: a thread that joins threads sometimes holds a lock of the C library for which
+// others wait, asleep.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ namespace tithe::chaos {
 
 class Threads {
  public:
-  // True if no thread ran between two looks: then none can wake another.
+  // True if no thread ran between two samples: then none can wake another.
   static bool asleep() {
     const std::string first = look();
     return !first.empty() && first == look();
@@ -44,8 +44,8 @@ class Threads {
     struct stat folder {};
     return ::stat("/proc/self/task", &folder) == 0 ? folder.st_nlink - 2 : 0;
   }
-  // How often each thread ran; empty where one is awake, or where the list may lack one: it ends early when a thread
-  // goes while it is read.
+  // The run count of each thread; empty if one is running, or if the list may be incomplete: it ends early when a
+  // thread exits while it is read.
   static std::string look() {
     const std::size_t before = count();
     std::size_t found = 1;

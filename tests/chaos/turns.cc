@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network decides whose turn it is, what arrives next, and when time passes.
+// The scheduler: selects the next rank to run and the next message to arrive, and advances time.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -37,7 +37,7 @@ bool Network::one_event() {
   for (std::size_t i = 0; i < departures_.size(); ++i) {
     const Departure& d = departures_[i];
     if (d.at > now_ || cut(*d.who, *d.to)) continue;
-    bool last = true;  // what it sent before comes first
+    bool last = true;  // after its earlier messages
     for (auto& [key, lane] : d.to->in) last = last && (key.first != d.who->rank || lane.flying.empty());
     if (last) events.push_back({{nullptr, nullptr, nullptr, i}, 0});
   }
@@ -89,7 +89,7 @@ void Network::grant(int person) {
   at(person).turn.notify_all();
 }
 
-// Called by the rank that stops running: events, turns, and time where there are none.
+// Called by the rank that stops running: selects an event or a rank, or advances time if there is neither.
 void Network::schedule() {
   while (true) {
     if (std::ranges::any_of(people_, &Person::granted)) return;
@@ -105,7 +105,7 @@ void Network::schedule() {
   }
 }
 
-// The same for ranks that run by themselves. Time passes when nobody does anything any more.
+// Likewise for ranks that run concurrently. Time advances when all of them sleep.
 void Network::keep_time() {
   Lock lock(mutex_);
   while (!stop_) {
@@ -137,7 +137,7 @@ void Network::keep_time() {
   }
 }
 
-// Nothing will end by itself any more: everybody is told that all is lost.
+// No further event is possible: ends all people with an error.
 void Network::end_all() {
   for (std::size_t r = 0; r < people_.size(); ++r)
     std::fprintf(stderr, "chaos: hung: person %zu: polling %d, sleeps %d, away %d, dead %d\n", r,

@@ -70,7 +70,7 @@ class Player {
     return true;
   }
 
-  // A bucket and where it lies.
+  // A bucket and its memory.
   struct Place {
     std::vector<Tensor> here, there;
     std::unique_ptr<GpuTensors> gpu;
@@ -87,7 +87,7 @@ class Player {
     p.there = p.gpu->take(p.here, plot_.seed % 2 == 0);
     return p;
   }
-  // The driver's failures strike the session, not what this test asks of it.
+  // Driver failures strike the session's calls, not those of this test.
   void let_fail(bool now) {
     if (faulty_ && now)
       fake_gpu().fail(plot_.driver.call.c_str(), plot_.driver.nth, plot_.driver.error(),
@@ -169,8 +169,8 @@ class Player {
   std::unique_ptr<Session> session_;
 };
 
-// Compiles what ranks will use, and holds it to the interpreter: the network's clock goes on while all wait for a
-// compiler.
+// Compiles and verifies the ranks' programs in advance: during a compilation in a run, the network's clock would
+// advance.
 void prepare(const Plot& plot) {
   static std::set<std::string> done;
   std::vector<Spec> specs = {plot.law.spec};

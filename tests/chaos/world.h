@@ -13,7 +13,7 @@ struct RankRound {
   testing::Values result, residual;  // by tensor, after commit()
   bool committed = false, dropped = false;
   std::string choices;  // that it began with
-  Bytes8 saved;         // where the plot saves
+  Bytes8 saved;         // if the plot saves
 };
 
 struct RankEnd {
@@ -32,7 +32,7 @@ struct Course {
   std::vector<RankEnd> ends;                   // by rank
   std::vector<Counts> counts;                  // by rank
   std::vector<std::string> refused;            // restores that failed
-  std::string gpu;                             // what went wrong at the GPU
+  std::string gpu;                             // errors at the GPU
   bool hung = false, struck = false;
   std::string clash;  // of memory (network.h)
   Time struck_at{};
@@ -45,7 +45,7 @@ struct Run {
   int lanes = 0;
   int from = 0, to = 0;                         // rounds
   const std::vector<Bytes8>* states = nullptr;  // to begin from
-  bool gpus = true;                             // else all tensors lie in the host's memory
+  bool gpus = true;                             // else all tensors are in host memory
 };
 
 Course run(const Plot& plot, const Run& how);

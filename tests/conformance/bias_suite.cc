@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No bias where none is claimed, at six sigma over 65,536 values and sixteen seeds: neither along a direction, nor for
-// values of some size, nor value by value. And that each kind of bias would be found.
+// Codecs that claim no bias have none, at six sigma over 65,536 values and sixteen seeds: neither along a direction,
+// nor for values of one magnitude, nor per value. Further tests show that each kind of bias would be detected.
 #include <functional>
 
 #include "error_case.h"
@@ -11,11 +11,11 @@ namespace {
 
 constexpr int kSeeds = 16;
 constexpr std::size_t kN = 65'536;
-constexpr int kOctaves = 10;  // of magnitudes below the largest that are looked at each on its own
+constexpr int kOctaves = 10;  // octaves below the largest magnitude that are tested separately
 
 using Sends = std::function<Floats(const Floats& x, std::uint64_t seed)>;
 
-// How many deviations a sum of independent terms with mean 0 lies from it.
+// The distance of a sum of independent terms of mean 0 from 0, in standard deviations.
 struct Sigmas {
   double sum = 0;
   double squares = 0;

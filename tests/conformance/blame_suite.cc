@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule of blame (docs/reference/errors.md): fault x phase of a round x strategy x world. Every survivor returns in
-// time, all name the same rank, the right one or nobody, and all have committed the same rounds.
+// Failure attribution (docs/reference/errors.md): fault x phase of a round x strategy x world. Every survivor returns
+// in time, all name the same rank (the faulty one or none), and all have committed the same rounds.
 #include <fmt/format.h>
 
 #include "conformance/faulty_net.h"
@@ -51,7 +51,7 @@ std::vector<Setting> settings() {
 struct Outcome {
   std::vector<Status> status;  // by rank
   std::vector<int> committed;  // rounds
-  std::vector<char> kept;      // residuals are those of the last commit
+  std::vector<char> kept;      // residuals equal those of the last commit
   Clock::duration longest{};   // from the fault to the last survivor's return
 };
 
@@ -134,7 +134,7 @@ Outcome run_world(Fault fault, Phase phase, const Strategy& strategy, int world,
     net->thaw_all();
   }
   while (survivors > 0) std::this_thread::sleep_for(2ms);
-  if (fault != Fault::kIsolated) net->thaw_all();  // who is isolated finds out by itself
+  if (fault != Fault::kIsolated) net->thaw_all();  // an isolated rank detects the fault by itself
   for (std::thread& t : threads) t.join();
   net->thaw_all();
   EXPECT_TRUE(happened) << "the fault did not happen";
@@ -151,7 +151,7 @@ void check(Fault fault, int world, Rank victim, const Outcome& o) {
   const bool heals = fault == Fault::kShortCut || fault == Fault::kSlow;
   const bool silent = fault == Fault::kFrozen || fault == Fault::kIsolated || fault == Fault::kLongCut;
   const Rank witness = 0;
-  // On a busy machine the link may be up again before anybody has looked.
+  // On a busy machine the link may be up again before any rank has polled.
   if (fault == Fault::kLongCut &&
       std::all_of(o.status.begin(), o.status.end(), [](const Status& s) { return s.ok(); }))
     return;
@@ -164,12 +164,12 @@ void check(Fault fault, int world, Rank victim, const Outcome& o) {
     EXPECT_TRUE(o.kept[at(r)]) << "rank " << r << " failed and its residuals moved";
     if (r == victim) {
       if (fault == Fault::kIsolated && world > 2) {
-        EXPECT_EQ(s.peer(), victim) << "the isolated rank says: " << text(s);
+        EXPECT_EQ(s.peer(), victim) << "status of the isolated rank: " << text(s);
       }
       continue;
     }
     EXPECT_FALSE(s.ok()) << "rank " << r;
-    if (fault == Fault::kLongCut && world == 2) continue;  // of two, none can tell
+    if (fault == Fault::kLongCut && world == 2) continue;  // of two ranks, neither can tell which one failed
     EXPECT_EQ(s.peer(), victim) << "rank " << r << ": " << text(s);
     EXPECT_EQ(s.code(), fault == Fault::kCorrupt ? Code::kCorrupt
                         : silent                 ? Code::kTimeout
@@ -177,7 +177,7 @@ void check(Fault fault, int world, Rank victim, const Outcome& o) {
         << text(s);
     EXPECT_EQ(text(s), text(o.status[at(witness)])) << "rank " << r;
     EXPECT_EQ(o.committed[at(r)], o.committed[at(witness)])
-        << "rank " << r << " and rank " << witness << " do not agree on what was committed";
+        << "rank " << r << " and rank " << witness << " committed different rounds";
   }
   if (!heals) {
     EXPECT_LT(o.longest, (silent ? kTimeout : 0ms) + 5s);

@@ -87,7 +87,7 @@ SessionOptions options(std::string_view strategy, int lanes) {
           .undo = true,
           .lanes = lanes,
           .min_values = 0,
-          .timeout = 60s,  // nothing below waits for it
+          .timeout = 60s,  // no wait below gets that long
           .patience = 120s};
 }
 
@@ -124,7 +124,7 @@ TEST(BucketOrder, UnderEveryStrategy) {
     }
 }
 
-// Most ranks differ from what was usual: the one that goes on as before is named.
+// If most ranks deviate from the usual order, the minority rank is named.
 TEST(BucketOrder, TheFewerAreNamed) {
   for (const Case& c : cases()) {
     if (std::string_view(c.name) == "new_on_all_but_different") continue;
@@ -200,7 +200,7 @@ TEST(BucketOrder, RestoreOnOneRankNamesIt) {
   }
 }
 
-// A state of the very round that the rank is in changes nothing, on one rank or on all.
+// Restoring a state of the present round changes nothing, on one rank or on all.
 TEST(BucketOrder, RestoreOfTheSameRoundGoesOn) {
   for (const bool all : {false, true}) {
     Ranks ranks(open_loop(3), options("auto", 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// session.h, "alone": what becomes of a tensor does not depend on the bucket that it is in, nor on its place there.
-// Frameworks regroup their buckets during training; a job that resumes starts with other groups than it had.
+// session.h, "alone": the result of a tensor does not depend on its bucket, nor on its position there. Frameworks
+// regroup buckets during training, and a resumed job starts with other groups.
 #include <gtest/gtest.h>
 
 #include "support/law_cases.h"
@@ -18,7 +18,7 @@ using testing::same_bits;
 using testing::text;
 using testing::Values;
 
-// On both sides of the default min_values, and of where a group of small tensors changes its strategy.
+// On both sides of the default min_values, and of the size at which a group of small tensors changes its strategy.
 constexpr std::size_t kTensors[] = {5, 200, 1000, 3001, 4096, 9000};
 using Grouping = std::vector<std::vector<std::size_t>>;  // buckets of places in kTensors
 
@@ -37,7 +37,7 @@ Values uneven(Rank rank, int round) {
   return all;
 }
 
-// Rounds of all tensors, one grouping per round; the results of all rounds and what is owed at the end.
+// Rounds of all tensors, one grouping per round; returns the results of all rounds and the final residuals.
 std::vector<Values> run(const Combination& c, const std::vector<Grouping>& rounds) {
   Ranks ranks(testing::open_world(c.transport, c.world), {.spec = c.law.spec,
                                                           .strategy = std::string(c.strategy->name),
@@ -84,11 +84,11 @@ TEST_P(BucketSuite, ResultsDoNotDependOnTheBucket) {
   }
 }
 
-// Three ranks and more: two are too few for the order of a sum to show.
+// Worlds of three and more ranks: with two the order of a sum has no effect.
 std::vector<Combination> several_ranks() {
   std::vector<Combination> all;
-  bool three =
-      false;  // codec x strategy, with the one world or the other by turns; both where TITHE_TEST_FULL=1
+  // Codec x strategy, with the one world or the other by turns; both where TITHE_TEST_FULL=1.
+  bool three = false;
   for (Combination& c : testing::all_combinations()) {
     if (c.between_processes || (c.world != 3 && c.world != 5)) continue;
     if (c.world == 3) three = !three;
@@ -111,7 +111,7 @@ TEST(BucketSuite, ClippingDoesNotDependOnTheBucket) {
     EXPECT_TRUE(same_bits(apart[r], together[r])) << "rank " << r;
 }
 
-// A sum does not depend on who adds: strategies that add at one place add in the order of ranks.
+// A sum does not depend on the adding rank: strategies that add on one rank add in the order of ranks.
 TEST(BucketSuite, SumsAreInTheOrderOfRanksWhoeverAdds) {
   for (const int world : {3, 5, 8}) {
     const testing::LawCase fp32{"fp32", *parse_spec("fp32")};

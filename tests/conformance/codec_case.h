@@ -28,8 +28,9 @@ using harness::Payload;
 using harness::same_bits;
 using harness::ulp;
 
-// harness::values(), drawn once, for one thread: all codecs, paths and tests are sent the same ones, and drawing them
-// anew took a third of these suites' time. An object and no function, since one of harness would be found beside it.
+// harness::values() with a cache for one thread: all codecs, paths and tests use the same values, and generating them
+// again took a third of these suites' time. An object rather than a function, since argument-dependent lookup would
+// find a function of harness too.
 inline constexpr auto values = [](Data data, std::size_t n, unsigned seed) -> Floats {
   static std::map<std::tuple<Data, std::size_t, unsigned>, Floats> drawn;
   const auto [at, fresh] = drawn.try_emplace({data, n, seed});
@@ -57,8 +58,8 @@ inline std::string name_of(const CodecCase& c) {
   return s + "_" + std::to_string(c.n);
 }
 
-// Every codec at its defaults; where it has a ratio at a large one, so that small sizes select much; where it has
-// layouts or formats at the second of them; where it has a literal form in that.
+// Every codec at its defaults, except: a ratio is large, so that small sizes select many values; layouts and formats
+// are the second choice; a literal form is on, if the codec has one.
 inline std::vector<CodecCase> all_codec_cases() {
   std::vector<CodecCase> all;
   const auto add = [&](const Codec* codec, const Settings& settings, const std::string& name) {
@@ -97,9 +98,9 @@ inline std::vector<CodecCase> all_codec_cases() {
 // Above the first a case takes a while, above the second it takes its time.
 inline constexpr std::size_t kSmall = 1000, kLargestOfAll = 5000;
 
-// Small sizes run on every path. Sizes of a thousand and more run on what dispatch takes by itself, and on every path
-// two or three of them. The largest run on what dispatch takes at the codec's defaults, and on one more path of each
-// codec in each setting, another one from setting to setting. Everything runs where TITHE_TEST_FULL=1.
+// Small sizes run on every path. Sizes of a thousand and more run on the default dispatch, and two or three of them
+// on every path. The largest sizes run on the default dispatch at the codec's defaults, and on one more path per
+// setting, which differs between settings. With TITHE_TEST_FULL=1 everything runs.
 inline std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> some, all = all_codec_cases();
   if (harness::full_products()) return all;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One encode or one decode of a codec's last phase, with all its buffers exact and its scratch full of rubbish: what
-// the suites of codecs run on.
+// The fixture of the codec suites: one encode or decode of a codec's last phase, with buffers of exact size and
+// scratch filled with garbage.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class CodecSuite : public testing::TestWithParam<CodecCase> {
   const Codec& codec = *GetParam().codec;
   const Impl& impl = *GetParam().impl;
   const Impl& reference = codec.reference();
-  const Phase& phase = codec.phases.back();  // the one whose payloads become values
+  const Phase& phase = codec.phases.back();  // the phase whose payloads decode to values
   const std::size_t n = GetParam().n;
   const OnlyTarget only{GetParam().target};
   Call call = call_of();
@@ -60,10 +60,10 @@ class CodecSuite : public testing::TestWithParam<CodecCase> {
     return use(c);
   }
 
-  // Where there are earlier phases, what they agreed on does not depend on the values that a test sends.
+  // The context from earlier phases does not depend on the values of the test.
   void SetUp() override { agree(1); }
   void agree(int workers) { agree(workers, values(Data::kHeavy, n, 1)); }
-  // Makes the context of workers with these values; false where they are reported.
+  // Computes the context for workers with these values; false if a codec reports them as not finite.
   bool agree(int workers, const Floats& x) {
     if (codec.phases.size() == 1) return true;
     bool finite = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds every impl of every codec to the promises at the top of tithe/seam/codec.h, on every instruction set this
-// machine has. Nothing to edit for a new codec: its line in codecs.def brings it in.
+// Tests every impl of every codec against the contract at the top of tithe/seam/codec.h, on every instruction set of
+// this machine. A new codec is included through its line in codecs.def.
 #include "codec_fixture.h"
 
 namespace tithe::conformance {
@@ -145,7 +145,7 @@ TEST_P(CodecSuite, AdditiveMergeIsDecodeThenAdd) {
   }
 }
 
-// Bytes that may be wrong: decode never reads past them, writes nothing unless it says Ok, and has the same verdict as
+// Damaged payloads: decode never reads past them, writes nothing unless it returns Ok, and returns the same Status as
 // check and the reference.
 TEST_P(CodecSuite, HonestAboutDamage) {
   const Floats before(n, 99.0F);
@@ -154,7 +154,7 @@ TEST_P(CodecSuite, HonestAboutDamage) {
     const Status s = decode(impl, {damaged}, Base::kNull, {}, 1, got);
     const Status r = decode(reference, {damaged}, Base::kNull, {}, 1, want);
     EXPECT_EQ(s.code(), r.code());
-    if (codec.phases.size() == 1 || !check(damaged).ok()) {  // decode knows the context, check does not
+    if (codec.phases.size() == 1 || !check(damaged).ok()) {  // decode has the context, check does not
       EXPECT_EQ(s.code(), check(damaged).code());
     }
     if (!s.ok()) {
@@ -194,13 +194,14 @@ TEST_P(CodecSuite, HonestAboutDamage) {
   }
 }
 
-// Bits behind the last value are part of the payload, and check looks at them: a bit of the last byte that may be
-// changed whatever was sent, and never changes a value, is padding that nobody looks at.
+// Bits behind the last value belong to the payload, so check must test them. A bit of the last byte that may take
+// either value for all inputs, without changing any value, is unchecked padding.
 TEST_P(CodecSuite, HonestAboutPadding) {
   if (n == 0 || n > kLargestOfAll) GTEST_SKIP() << "no values, or the same last byte as of fewer";
-  // For a block of one value minmax codes where it lies between equal ends, and fft the imaginary part of a mean.
+  // Exceptions: for a block of one value, minmax has a code between two equal ends, and fft the imaginary part of a
+  // mean.
   if ((codec.name == "minmax" && n == 1) || (codec.name == "fft" && n % 4096 == 1))
-    GTEST_SKIP() << "a code that stands for nothing, and no padding";
+    GTEST_SKIP() << "a code without effect, but not padding";
   int legal[8] = {}, says_something[8] = {};
   for (unsigned seed = 0; seed < 16; ++seed) {
     const Payload good = encode(Data::kGaussian, 50 + seed).payload;
@@ -217,7 +218,7 @@ TEST_P(CodecSuite, HonestAboutPadding) {
   }
   for (unsigned bit = 0; bit < 8; ++bit)
     EXPECT_TRUE(legal[bit] == 0 || says_something[bit] != 0)
-        << "bit " << bit << " of the last byte was legal " << legal[bit] << " times and never said anything";
+        << "bit " << bit << " of the last byte was legal " << legal[bit] << " times without changing a value";
 }
 
 TEST_P(CodecSuite, HonestOneBadPayloadStopsAll) {
@@ -252,8 +253,8 @@ TEST_P(CodecSuite, FiniteReportsNanAndInfAnywhere) {
     }
 }
 
-// At the ends of the floats a codec may report what it cannot send, on every impl alike. It keeps what it does not
-// report: all that is sent and all that is left is finite, and the ledger holds.
+// At the limits of the float range a codec may report that it cannot send the values, and all impls report alike.
+// Otherwise all sent values and residuals are finite, and the ledger balances.
 TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
   for (const Extreme kind : kExtremes)
     for (const Keep keep : kKeeps)
@@ -287,7 +288,7 @@ TEST_P(CodecSuite, FiniteExtremesAreKeptOrReported) {
       }
 }
 
-// The phases before the last: the same bytes by every impl, within their bound, checked as honestly.
+// Phases before the last: every impl writes the same bytes, within the bound, and checks as strictly.
 TEST_P(CodecSuite, EarlierPhasesArePureBoundedAndHonest) {
   for (const Data data : data_for(n)) {
     const Floats x = values(data, n, 1), residual = values(data, n, 2);

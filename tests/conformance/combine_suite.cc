@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the codecs whose payloads add up to what their law says of the sum.
+// Tests codecs whose payloads can be added against their law for the sum.
 #include "codec_fixture.h"
 
 namespace tithe::conformance {
@@ -14,8 +14,8 @@ class CombineSuite : public CodecSuite {
   }
 };
 
-// combine(a, b) is the encoding of what a and b stand for, added; the rounding is in residual_out. Where payloads add
-// in another domain, it decodes to what a and b stand for, added, but for the rounding that the trait allows.
+// combine(a, b) is the encoding of a + b, with the rounding error in residual_out. If payloads are added in another
+// domain, the result decodes to a + b within the rounding error that the trait allows.
 TEST_P(CombineSuite, CombineAddsAsOneEncodeWould) {
   for (const Data data : data_for(n)) {
     SCOPED_TRACE(name(data));

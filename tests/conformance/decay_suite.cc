@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// feedback=decay forgets a part of what waits, and books it: with that the ledger of a round balances.
+// feedback=decay discards a share of the residual and books it: including the booked amount, the ledger of a round
+// balances.
 #include <algorithm>
 #include <cmath>
 
@@ -66,7 +67,7 @@ TEST_P(DecaySuite, WhatIsForgottenBalancesTheLedger) {
   const Combination& c = GetParam();
   if (c.between_processes) GTEST_SKIP() << "the same frames";
   if (c.law.spec.codec->traits.lossless || !c.law.rules.empty())
-    GTEST_SKIP() << "nothing to forget, or no decay";
+    GTEST_SKIP() << "nothing to discard, or no decay";
   double off = 0, forgotten = 0, magnitude = 0;
   bool has_unsent = false;
   for (const Account& account : run(c, Feedback::kDecay, 0.75)) {
@@ -83,7 +84,7 @@ TEST_P(DecaySuite, ABetaOfOneForgetsNothing) {
   const Combination& c = GetParam();
   if (c.between_processes) GTEST_SKIP() << "the same frames";
   if (c.law.spec.codec->traits.lossless || !c.law.rules.empty())
-    GTEST_SKIP() << "nothing to forget, or no decay";
+    GTEST_SKIP() << "nothing to discard, or no decay";
   const std::vector<Account> decay = run(c, Feedback::kDecay, 1), plain = run(c, Feedback::kResidual, 1);
   for (std::size_t r = 0; r < decay.size(); ++r) {
     EXPECT_EQ(decay[r].forgotten, 0);

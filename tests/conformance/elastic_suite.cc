@@ -77,8 +77,8 @@ double sum_of(const Values& v) {
   return sum;
 }
 
-// Every codec by every strategy that runs it: what is owed by all that were there is owed by all that are here, and the
-// next rounds are as good as any.
+// Every codec with every strategy that supports it: the new world's residuals sum to those of the old world, and the
+// next rounds are correct.
 class Elastic : public ::testing::TestWithParam<int> {};
 
 TEST_P(Elastic, EightGoOnAsOthersWithTheLedgerExact) {
@@ -138,12 +138,12 @@ TEST(SessionElastic, ASurvivorKeepsWhatItOwesWhateverItsNumberIs) {
   after.each([&](Rank r) { ASSERT_TRUE(after[r].restore(views(saved)).ok()); });
   for (Rank r = 0; r < 3; ++r)
     EXPECT_EQ(first_difference(residuals(after[3 - r], kSizes), residuals(before[r], kSizes)), "") << r;
-  EXPECT_EQ(sum_of(residuals(after[0], kSizes)), 0) << "who is new owes nothing";
+  EXPECT_EQ(sum_of(residuals(after[0], kSizes)), 0) << "a new rank has no residual";
   after.each([&](Rank r) { rounds(after[r], r, 2, 3); });
   EXPECT_EQ(after[2].stats().ranks_lost, 0U);
 }
 
-// Its own state is enough for a survivor, any one for who is new; the lost are booked.
+// A survivor restores its own state, a new rank any state; the residuals of lost ranks are booked.
 TEST(SessionElastic, WhatNobodyKnowsIsBooked) {
   Ranks before(open_loop(4), named({"a", "b", "c", "d"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The cases of the suites of errors: every codec of codecs.def in the settings that shape what it loses, inputs of
-// every shape, and what arrives of them.
+// The cases of the error suites: every codec of codecs.def in the settings that affect its loss, inputs of every
+// distribution, and the decoded values.
 #include <gtest/gtest.h>
 
 #include "codec_case.h"

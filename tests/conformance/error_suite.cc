@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each codec's loss in one round, held to what it states in Traits: the contraction factor on inputs of every shape,
-// the bound of a value's error, and that constants arrive whole. Where a statement could not fail, because what it
-// allows is far above what happens, that fails too.
+// Each codec's loss in one round against its Traits: the contraction factor on inputs of every distribution, the
+// bound of a value's error, and exact constants. A bound far above the observed loss fails too, since such a test
+// would prove nothing.
 #include "error_case.h"
 #include "tithe/seam/catalogue.h"
 
@@ -11,7 +11,7 @@ namespace {
 constexpr int kSeeds = 16;
 constexpr std::size_t kErrorSizes[] = {1, 1000, 16'384};
 
-// |C(x) - x|^2 / |x|^2; everything relative to the largest value, so that nothing overflows on the way.
+// C(x) - x|^2 / |x|^2, with all terms relative to the largest value, so that nothing overflows.
 double loss(const Floats& x, const Floats& sent) {
   double most = 0, error = 0, energy = 0;
   for (const float v : x) most = std::max(most, std::abs(double{v}));
@@ -57,15 +57,15 @@ TEST_P(ErrorSuite, LosesAtMostWhatItStates) {
         const Mean m = mean_of(losses);
         return m.mean - 6 * m.deviation;
       };
-      // Where a few values hold most of the energy, few draws see none of them, and no deviation either.
+      // If a few values hold most of the energy, few draws select none of them, and the observed deviation is 0 too.
       if (most_after(kSeeds) <= stated * (1 + 1e-5)) continue;
       EXPECT_LE(most_after(64 * kSeeds), stated * (1 + 1e-5));
     }
 }
 
-// Nor is what it states a formality: some input loses a sixty-fourth of it (worst cases are rare inputs).
+// The stated bound is not vacuous: some input loses at least 1/64 of it (worst cases are rare inputs).
 TEST_P(ErrorSuite, LosesSomeOfWhatItStates) {
-  if (!codec.traits.contraction) GTEST_SKIP() << "states nothing";
+  if (!codec.traits.contraction) GTEST_SKIP() << "no stated bound";
   double most = 0;
   bool nothing = true;
   for (const std::size_t n : kErrorSizes) {
@@ -88,7 +88,7 @@ double largest_of(const Floats& x) {
   return most;
 }
 
-// The largest error in units of what is stated; `allowed` may take one rounding of what arrives besides.
+// The largest error in units of the stated bound; `allowed` may add one rounding of the decoded value.
 double worst(const Codec& codec, const Settings& settings, const Floats& x, std::uint64_t seed) {
   const Floats sent = arrives(codec, settings, x, seed);
   const double largest = largest_of(x);
@@ -103,7 +103,7 @@ double worst(const Codec& codec, const Settings& settings, const Floats& x, std:
 }
 
 TEST_P(ErrorSuite, NoValueErrsByMoreThanStated) {
-  if (!codec.traits.error) GTEST_SKIP() << "states nothing";
+  if (!codec.traits.error) GTEST_SKIP() << "no stated bound";
   double most = 0;
   bool bounded = false;
   for (const std::size_t n : kErrorSizes)
@@ -116,12 +116,11 @@ TEST_P(ErrorSuite, NoValueErrsByMoreThanStated) {
         most = std::max(most, now);
       }
     }
-  EXPECT_TRUE(!bounded || most >= 0.25) << "the statement is " << 1 / most << " times what happens";
+  EXPECT_TRUE(!bounded || most >= 0.25) << "the statement is " << 1 / most << " times the observed error";
 }
 
 TEST_P(ErrorSuite, ConstantsArriveWholeWhereClaimed) {
-  if (!codec.traits.exact_constants || !codec.traits.exact_constants(settings))
-    GTEST_SKIP() << "claims nothing";
+  if (!codec.traits.exact_constants || !codec.traits.exact_constants(settings)) GTEST_SKIP() << "no claim";
   for (const std::size_t n : {1U, 33U, 2049U, 65'536U})
     for (const float v : {-0.375F, 0.1F, 3e-5F, -1e30F, 1.1754944e-38F, 3.3e38F})
       for (const std::uint64_t seed : {1U, 2U}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the world fails: every survivor is told, names the rank that is to blame, and keeps its residuals.
+// Failures of the world: every survivor gets a Status that names the faulty rank, and keeps its residuals.
 #include <deque>
 
 #include "support/law_cases.h"
@@ -52,7 +52,7 @@ class FailureSuite : public ::testing::TestWithParam<Setting> {
             .min_values = 16,
             .timeout = std::chrono::milliseconds(5000)};
   }
-  // Ranks of which one has its transport wrapped.
+  // A world in which one rank's transport is wrapped.
   Ranks ranks(Rank odd, const std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>& wrap,
               const SessionOptions& o, const testing::Change& change = {}) const {
     auto transports = open_loop(world());
@@ -61,7 +61,7 @@ class FailureSuite : public ::testing::TestWithParam<Setting> {
   }
 };
 
-// A rank dies after some of its frames have left, early and late.
+// A rank dies after some of its frames were sent, early and late in the round.
 TEST_P(FailureSuite, KilledRankIsNamedByEverySurvivor) {
   const Rank victim = world() / 2;
   for (int frames = 0, next = 1; frames < 100; frames = std::exchange(next, frames + next)) {
@@ -80,7 +80,7 @@ TEST_P(FailureSuite, KilledRankIsNamedByEverySurvivor) {
       }
       after[at(r)] = residuals(all[r], kSomeSizes);
     });
-    if (status[at(victim)].ok()) {  // it had said everything before its time came
+    if (status[at(victim)].ok()) {  // it had sent everything before the kill
       ASSERT_GT(frames, 1);
       return;
     }
@@ -95,12 +95,12 @@ TEST_P(FailureSuite, KilledRankIsNamedByEverySurvivor) {
       EXPECT_TRUE(same_bits(before[at(r)], after[at(r)])) << "rank " << r;
       Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
       EXPECT_EQ(text(synchronise(all[r], kSomeSizes, v)), text(status[at(r)]))
-          << "every later call says the same";
+          << "later calls return the same Status";
     }
   }
 }
 
-// A rank that never comes: the others wait as long as they were told to, and name it, whether its lane answers or not.
+// A rank that never joins the round: the others wait for the timeout and name it, whether or not its lane answers.
 TEST_P(FailureSuite, AbsentRankTimesOut) {
   const Rank absent = world() - 1;
   SessionOptions o = options();
@@ -121,9 +121,9 @@ TEST_P(FailureSuite, AbsentRankTimesOut) {
   }
 }
 
-// Whatever ranks disagree about, the one that differs from most is named, and in what.
+// For any disagreement, the rank that differs from the majority is named, with the difference.
 TEST_P(FailureSuite, DifferingRankIsNamed) {
-  const Rank odd = world() - 1;  // in a world of two the tie goes to rank 0's side
+  const Rank odd = world() - 1;  // in a world of two, rank 0 wins the tie
   struct Case {
     const char* says;
     testing::Change change;
@@ -207,7 +207,7 @@ TEST_P(FailureSuite, OtherVersionIsNamed) {
   all.each([&](Rank r) {
     Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
     const Status s = synchronise(all[r], kSomeSizes, v);
-    if (r == odd) return;  // the others' frames are fine for it; it is told, or left alone
+    if (r == odd) return;  // this rank accepts the others' frames; it receives the failure report, or nothing
     EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
     EXPECT_EQ(s.peer(), odd) << text(s);
     EXPECT_NE(s.what().find("version"), std::string::npos) << text(s);
@@ -223,14 +223,14 @@ TEST_P(FailureSuite, CorruptFrameIsNamed) {
   all.each([&](Rank r) {
     Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
     const Status s = synchronise(all[r], kSomeSizes, v);
-    if (r == odd && s.ok()) return;  // it had all it needed before it was told
+    if (r == odd && s.ok()) return;  // it was complete before the failure report
     EXPECT_EQ(s.code(), Code::kCorrupt) << text(s);
     EXPECT_EQ(s.peer(), odd) << text(s);
     EXPECT_NE(s.what().find("checksum"), std::string::npos) << text(s);
   });
 }
 
-// A payload that no encode writes, in a frame that is whole: what others add to it must not make it good.
+// A payload that no encoder writes, in a valid frame: combining it with other payloads must not hide it.
 TEST_P(FailureSuite, ForgedPayloadIsNamed) {
   const Rank odd = 0;  // first in every order in which frames are combined
   const auto forge = [](Bytes frame) {
@@ -246,14 +246,14 @@ TEST_P(FailureSuite, ForgedPayloadIsNamed) {
   all.each([&](Rank r) {
     Values v = gradients(kSomeSizes, testing::Data::kGaussian, r, 0);
     const Status s = synchronise(all[r], kSomeSizes, v);
-    if (r == odd && s.ok()) return;  // it had all it needed before it was told
+    if (r == odd && s.ok()) return;  // it was complete before the failure report
     EXPECT_EQ(s.code(), Code::kCorrupt) << text(s);
     EXPECT_EQ(s.peer(), odd) << text(s);
     EXPECT_NE(s.what().find("fp8_shared: "), std::string::npos) << text(s);
   });
 }
 
-// Whoever leaves in the middle is the one who is named, also when others leave because of it.
+// A rank that leaves during a round is named, even if other ranks leave as a consequence.
 TEST_P(FailureSuite, LeaverIsNamed) {
   const Rank leaver = 0;
   Ranks all(open_loop(world()), options());
@@ -273,7 +273,7 @@ TEST_P(FailureSuite, CancelEndsAWait) {
   Ranks all(open_loop(world()), options());
   std::vector<float> v(5000);
   const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
-  const Result<Ticket> ticket = all[0].sync({&t, 1});  // nobody else comes
+  const Result<Ticket> ticket = all[0].sync({&t, 1});  // no other rank joins
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     all[0].cancel();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks over loop whose network and processes can be made to fail: links that go down and heal (what was sent
-// meanwhile arrives later, as over TCP), links with a bandwidth, ranks that freeze.
+// Ranks over loop with fault injection: links that fail and recover (data sent meanwhile arrives later, as over TCP),
+// links with limited bandwidth, ranks that freeze.
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -35,7 +35,7 @@ class FaultyNet {
     slow_rank_ = r;
     rate_ = bytes_per_second;
   }
-  // Messages from `r` that are longer than this stop after so many bytes.
+  // Messages of `r` that are longer than `bytes` stall after that many bytes.
   void stick(Rank r, std::uint64_t bytes) {
     slow_rank_ = r;
     sticks_at_ = bytes;
@@ -208,7 +208,7 @@ class Faulty final : public ForwardingTransport {
   bool died() {
     if (!net_->killed(rank())) return false;
     const std::lock_guard lock(mutex_);
-    inner_.reset();  // its peers see it go
+    inner_.reset();  // the peers detect the failure
     return true;
   }
 

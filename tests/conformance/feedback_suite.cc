@@ -65,8 +65,8 @@ bool all_nan(const Floats& v) {
   return std::all_of(v.begin(), v.end(), [](float x) { return std::isnan(x); });
 }
 
-// session.h, "together": an optimizer that applies the finite buckets of a round which keeps its residuals would count
-// them twice.
+// session.h, "together": a dropped round keeps the residuals of all its buckets. An optimizer that applied the
+// round's finite buckets would count their residuals twice.
 TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
   for (const char* codec : {"topk:ratio=0.1", "bf16", "fp32"}) {
     Ranks ranks(open_loop(3), {.codec = codec, .min_values = 100});
@@ -91,7 +91,7 @@ TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
   }
 }
 
-// A tensor's debt goes out with it even where its new bucket is sent uncompressed: there is no residual array there.
+// A tensor's residual is sent even if its new bucket is sent uncompressed and has no residual array.
 TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
   constexpr std::size_t kN = 200;
   const SessionOptions compressed{.codec = "topk:ratio=0.05", .min_values = 0};
@@ -124,7 +124,7 @@ TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
   EXPECT_EQ(result[0], result[1]);
 }
 
-// A round that is dropped, or that fails, sends nothing of what was adopted.
+// A round that is dropped, or fails, sends nothing of the adopted residuals.
 TEST(SessionCarry, WhatWasAdoptedStaysUntilARoundIsKept) {
   constexpr std::size_t kN = 64;
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.05", .min_values = 0});
@@ -143,7 +143,7 @@ TEST(SessionCarry, WhatWasAdoptedStaysUntilARoundIsKept) {
   });
 }
 
-// Bytes of another cut are not this one's memory only because there are as many of them.
+// A memory of equal size but another cut is not adopted.
 TEST(SessionCarry, AMemoryOfAnotherKindIsNotTakenOver) {
   const auto unit = [](std::size_t cut) {
     Plan plan;
@@ -189,14 +189,14 @@ TEST(SessionCarry, AScheduleLeavesThePartsThatDoNotFollowIt) {
   Floats v = wave(200, 0, 0);
   const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
   unit.begin({&t, 1}, 0);
-  for (const engine::Step& step : unit.program().steps)  // of one rank they stand in an order that works
-    ASSERT_TRUE(unit.run(step, 0).ok());
+  // on one rank, the steps are listed in an order in which they can run
+  for (const engine::Step& step : unit.program().steps) ASSERT_TRUE(unit.run(step, 0).ok());
   unit.end();
   EXPECT_EQ(std::count(v.begin(), v.begin() + 100, 0.0F), 50);
   EXPECT_EQ(std::count(v.begin() + 100, v.end(), 0.0F), 90);
 }
 
-// docs/reference/errors.md: a state saved after a failure continues from the last commit.
+// docs/reference/errors.md: a state that is saved after a failure continues from the last commit.
 TEST(SessionCarry, AStateIsGivenAfterAFailure) {
   auto transports = open_loop(3);
   transports[2] = std::make_unique<Shaken>(std::move(transports[2]), 1, false, nullptr, 30);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Payloads in which somebody put a NaN or an Inf where a value may be: refused, or they decode to finite values. Dense
-// lists of plain floats are the exception that codec.h names, since a look at each value costs a pass over memory. In a
-// codec of several phases such a payload also shapes what the later phases send and leave: that is finite, or reported.
-// Through whole sessions, ranks decide alike, and nothing that is not finite is kept.
+// Payloads with a NaN or Inf in place of a value are rejected, or decode to finite values. The exception, stated in
+// codec.h, is dense arrays of plain floats, since testing each value costs a pass over memory. In a codec of several
+// phases such a payload also affects the values and residuals of later phases: these are finite, or reported. In
+// whole sessions, all ranks reach the same result, and no residual is non-finite.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -102,7 +102,7 @@ class PhaseRun {
     return call;
   }
 
-  // The payload that all agree on in a phase; none where a rank refuses, or reports. All that a rank leaves is finite.
+  // The combined payload of a phase; empty if a rank rejects or reports. All residuals are finite.
   std::optional<Payload> agreed(std::uint8_t phase, const Payload& context) const {
     const Codec& codec = *spec_.codec;
     const bool last = phase == phases::last_phase(codec);
@@ -113,7 +113,7 @@ class PhaseRun {
       const Result<Encoded> done = impl_.encode(
           call(phase, context, w), {grads_[w].data(), nullptr, last ? left.data() : nullptr, kN}, mine);
       if (!done.ok() || !done->finite) return std::nullopt;
-      EXPECT_TRUE(all_finite(left)) << "left by phase " << int{phase};
+      EXPECT_TRUE(all_finite(left)) << "residuals of phase " << int{phase};
       mine.resize(done->bytes);
       if (!total) {
         total = std::move(mine);
@@ -121,13 +121,13 @@ class PhaseRun {
         const Result<Combined> sum =
             impl_.combine(call(phase, context), kN, *total, mine, last ? left.data() : nullptr);
         if (!sum.ok() || !sum->finite) return std::nullopt;
-        EXPECT_TRUE(all_finite(left)) << "left by a sum of phase " << int{phase};
+        EXPECT_TRUE(all_finite(left)) << "residuals of the sum in phase " << int{phase};
       }
     }
     return total;
   }
 
-  // True if all values that a last phase's payload makes are finite, or it is refused. Its memory has to be finite.
+  // True if all values decoded from a last phase's payload are finite, or it is rejected. The memory must be finite.
   bool reads_finite(const Payload& context, const Payload& payload) const {
     Call c = call(phases::last_phase(*spec_.codec), context);
     Payload memory(spec_.codec->memory == nullptr ? 0 : spec_.codec->memory(spec_.settings, kN));
@@ -152,7 +152,7 @@ class PhaseRun {
   std::vector<Floats> grads_;
 };
 
-// Their last phase is a dense list of floats: what they make is looked at before it is stored.
+// Codecs whose last phase is a dense array of floats: the session checks the result before storing it.
 const std::set<std::string, std::less<>> kDenseAtLast = {"powersgd", "led_indices"};
 
 TEST(FiniteSuite, WhatADamagedPhaseLeadsToIsFiniteOrReported) {
@@ -187,7 +187,7 @@ TEST(FiniteSuite, WhatADamagedPhaseLeadsToIsFiniteOrReported) {
 
 constexpr std::size_t kFewSizes[] = {33, 257, 4097};
 
-// One value, or all of them, that no round should see; on one rank or on all.
+// A non-finite value, in one element or in all, on one rank or on all.
 struct Trouble {
   float value;
   bool everywhere, all_ranks;
@@ -204,7 +204,7 @@ constexpr Trouble kTroubles[] = {
     {1e19F, true, true},
 };
 
-// The state that a session would go on with.
+// The residuals with which the session would continue.
 feedback::ResidualStore::Map kept(Session& session) {
   const Result<std::vector<std::uint8_t>> bytes = session.state();
   EXPECT_TRUE(bytes.ok()) << bytes.status().what();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose frames are whole but whose payloads no encoder wrote: every other rank names it, whatever the codec, the
-// strategy and the frame's own word for who made it.
+// A rank that sends valid frames with payloads that no encoder writes: every other rank names it, for any codec,
+// strategy and claimed origin of the frame.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -19,13 +19,13 @@ using testing::text;
 
 enum class Forgery { kNothing, kPayload, kSource };
 
-// Between a session and its transport: changes what this rank makes, and seals it anew.
+// Between a session and its transport: modifies the frames that this rank creates, and seals them again.
 class Forger final : public testing::ForwardingTransport {
  public:
   Forger(std::unique_ptr<Transport> inner, Forgery what)
       : ForwardingTransport(std::move(inner)), what_(what) {}
   ~Forger() override { inner_.reset(); }        // before the frames that it reads
-  ByteView key() const override { return {}; }  // without tags a frame tells who sent it
+  ByteView key() const override { return {}; }  // without tags the frame itself names its sender
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     const bool as_it_is = channel == 0 || what_ == Forgery::kNothing;
     return inner_->send(peer, channel, as_it_is ? bytes : forged(bytes, op), op);
@@ -51,7 +51,7 @@ class Forger final : public testing::ForwardingTransport {
   static std::size_t wire_size(ByteView lengths) { return lengths[0] | std::size_t{lengths[1]} << 8; }
 
   const Forgery what_;
-  std::map<OpId, std::vector<std::uint8_t>> kept_;  // until the transport goes
+  std::map<OpId, std::vector<std::uint8_t>> kept_;  // until the transport is destroyed
 };
 
 constexpr std::size_t kValues = 5000;
@@ -79,7 +79,7 @@ std::vector<Status> run(const Combination& c, Rank forger, Forgery what) {
 
 class ForgedFramesSuite : public ::testing::TestWithParam<Combination> {};
 
-// Bytes that happen to be legal may pass, and NaN may drop the round; what is refused has its maker's name on it.
+// Modified bytes may be valid by chance, and NaN may drop the round; a rejected payload is attributed to its creator.
 TEST_P(ForgedFramesSuite, APayloadThatIsRefusedNamesItsMaker) {
   for (Rank forger = 0; forger < GetParam().world; ++forger) {
     const std::vector<Status> said = run(GetParam(), forger, Forgery::kPayload);
@@ -100,8 +100,8 @@ TEST_P(ForgedFramesSuite, AFrameInAnothersNameNamesItsSender) {
   }
 }
 
-// A rank that learns of a forgery withdraws what it had not sent, long frames and not short ones. No rank takes what is
-// left of its frames for one that it withdrew, and accuses it.
+// A rank that receives a failure report withdraws its unsent frames: the long ones, not the short ones. Other ranks
+// must not mistake its remaining frames for the withdrawn ones and accuse it.
 class ForgedOverTransports : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ForgedOverTransports, NobodyAccusesWhoGaveUp) {

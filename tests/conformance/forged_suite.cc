@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every Impl::combine of the list meets payloads that no rank should send and sums that are no floats: it does the same
-// on every instruction set and by the reference, to the bit.
+// Every Impl::combine gets payloads that no rank should send, and sums that overflow: all instruction sets give the
+// reference's result, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,7 +95,7 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
     return harness::combine(impl, call, acc, in, residual_out, keeps);
   }
 
-  // The payloads of kWorkers in a phase, of ordinary values, and what the phase before agreed on.
+  // The payloads of kWorkers workers in a phase, for ordinary values, and the context from the previous phase.
   struct Stage {
     std::uint8_t phase;
     Payload context;
@@ -123,7 +123,7 @@ class ForgedSuite : public testing::TestWithParam<ForgedCase> {
     return all;
   }
 
-  // Whatever `in` is: all paths do the same; what is refused is not written to, what is kept is finite.
+  // For any `in`: all paths give the same result; a rejected payload changes nothing, residuals are finite.
   void hold(const Stage& stage, const Payload& in, std::uint32_t ranks) const {
     const Floats before = values(Data::kGaussian, n, 40);
     const Call call = [&] {
@@ -206,7 +206,7 @@ TEST_P(ForgedSuite, CombineRefusesOtherSizes) {
   }
 }
 
-// A rank that counts itself twice has two votes: payloads that count cannot say more than the ranks there are.
+// A rank that counts itself twice would have two votes: a count in a payload cannot exceed the number of ranks.
 TEST_P(ForgedSuite, CombineRefusesMoreRanksThanTakePart) {
   const bool counts = codec.name == "sign_majority" || codec.name == "thc" || codec.name == "fp8_shared" ||
                       codec.name == "terngrad_shared" || codec.name == "qsgd_shared";
@@ -220,15 +220,15 @@ TEST_P(ForgedSuite, CombineRefusesMoreRanksThanTakePart) {
     few.ranks = 2;
     enough.ranks = 3;
     EXPECT_EQ(combine(codec.impls.front(), enough, stage.sent[0], two, Floats(n), true).code, Code::kOk);
-    // The codes of fp8_shared and the sizes of sign_majority count nobody.
+    // The codes of fp8_shared and the scales of sign_majority contain no count.
     if (counts && (stage.phase == 0 || (codec.name != "fp8_shared" && codec.name != "sign_majority"))) {
       EXPECT_EQ(combine(codec.impls.front(), few, stage.sent[0], two, Floats(n), true).code, Code::kCorrupt);
     }
   }
 }
 
-// Three ranks whose values reach the ends of the floats: the round is reported by all paths alike, or residual_out is
-// finite, and taken == sent + residual_out. At the lower end nothing is to be reported.
+// Three ranks with values at the limits of the float range: all paths report the round alike, or residual_out is
+// finite and taken == sent + residual_out. At the lower limit nothing may be reported.
 TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
   for (const Extreme kind : kExtremes) {
     SCOPED_TRACE(name(kind));

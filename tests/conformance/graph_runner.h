@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The slow truth for graphs: runs one graph per rank over in-memory mail, one node at a time, in an order
-// drawn from a seed. Only what a Graph promises holds it back: `after` edges, and sends and recvs between two
-// ranks in node order. The Actor decides what a frame is, and how frames combine.
+// The reference for graphs: runs one graph per rank over in-memory queues, one node at a time, in a random order from
+// a seed. The order respects only the constraints of a Graph: `after` edges, and node order of sends and recvs
+// between two ranks. The Actor defines frames and how they combine.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -36,7 +36,7 @@ struct Counts {
 };
 
 struct Outcome {
-  bool finished = true;        // false: some node could never run
+  bool finished = true;        // false: some node can never run
   bool matched = true;         // false: a frame met a recv that expected another chunk
   int steps = 0;               // longest chain of messages
   std::vector<Counts> counts;  // by rank

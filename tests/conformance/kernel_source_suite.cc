@@ -58,11 +58,11 @@ class KernelSourceSuite : public testing::TestWithParam<Row> {
     EXPECT_TRUE(spec.codec->reference().decode(call_of(spec), views, {}, out).ok());
     return std::all_of(out.begin(), out.end(), [](float v) { return std::isfinite(v); });
   }
-  // True if a payload begins with what these settings write. A codec in C++ reads its settings in the payload, and so
-  // takes what others write; a program knows its own.
+  // True if the payload's head matches these settings. A codec in C++ reads its settings from the payload, so it
+  // accepts payloads written with others; a program uses its own settings.
   bool own_settings(const Payload& payload) const {
     const lang::Checked& of = program.codec->program->of(program.settings).program;
-    if (of.items.empty()) return true;  // both know theirs
+    if (of.items.empty()) return true;  // both use their own settings
     const Payload good = encode(program, {}, {}, Keep::kResidualOut).payload;
     const std::size_t head = std::min(lang::once_bytes(of), payload.size());
     const bool known = std::all_of(of.items.begin(), of.items.end(), [](const lang::Item& item) {
@@ -133,7 +133,8 @@ TEST_P(KernelSourceSuite, SameBytesResidualsAndValues) {
   for (const std::size_t n : kSizes) same_bytes(n);
 }
 
-// At the ends of the floats the two may differ in what they report, not in what they do with what neither reports.
+// At the limits of the float range the two may differ in the values they report, but not in the results for other
+// values.
 TEST_P(KernelSourceSuite, SameAtTheEndsOfTheFloats) {
   for (const std::size_t n : {1, 33, 2049})
     for (const Extreme kind : kExtremes) {
@@ -153,7 +154,7 @@ TEST_P(KernelSourceSuite, SameAtTheEndsOfTheFloats) {
 TEST_P(KernelSourceSuite, SameVerdictOnBytesThatMayBeWrong) {
   std::size_t refused = 0;
   for (const std::size_t n : {0, 1, 9, 1025}) same_verdict(n, refused);
-  EXPECT_GT(refused, 100U);  // bytes of some kinds are all values
+  EXPECT_GT(refused, 100U);  // some inputs have no invalid encodings
 }
 
 const auto kName = [](const auto& of) { return std::to_string(of.index) + "_" + of.param.program; };

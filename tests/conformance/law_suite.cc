@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four laws (docs/inside/flow.md) through whole sessions: every codec meets every strategy, every world and
-// transport, and every size; `make test-full` runs all of their products.
+// The four laws (docs/inside/flow.md) in whole sessions: covers every pair of codec, strategy, world and transport,
+// and every size; `make test-full` runs the whole products.
 #include "feedback/residual_store.h"
 #include "support/gpu/gpu_round.h"
 #include "support/law_cases.h"
@@ -24,11 +24,12 @@ using testing::Shaken;
 using testing::text;
 using testing::Values;
 
-// The largest is cut into three parts, of which two ranks send a block and a bit of every codec.
+// The largest tensor is split into three parts. With two ranks, each sends a full block and part of a block of every
+// codec.
 constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 30'011};
 // Between processes, where large frames go another way.
 constexpr std::size_t kLargeSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 100'003};
-// For what is repeated often: a block and a bit of every codec, and several parts.
+// For tests with many repetitions: a full and a partial block of every codec, and several parts.
 constexpr std::size_t kFewSizes[] = {0, 1, 9, 33, 257, 4097};
 
 class LawSuite : public ::testing::TestWithParam<Combination> {
@@ -46,12 +47,12 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
             .average = false,
             .min_values = 0,
             .part_values = sizes().back() * 2 / 5,
-            // Without lanes nobody answers while a program is compiled and held to the interpreter.
+            // Without lanes no rank answers while a program is compiled and verified.
             .timeout = std::chrono::seconds(GetParam().gpus ? 900 : 30),
             .seed = 7,
             .device = GetParam().gpus ? "on,least=1" : "off"};
   }
-  // One round. Of three ranks one has its tensors in the host's memory whatever the case.
+  // One round. Of three ranks, one has its tensors in host memory in any case.
   Status synchronise(Session& session, std::span<const std::size_t> sizes, Values& values,
                      bool gpus = true) const {
     return gpus && GetParam().gpus && session.rank() % 3 != 1
@@ -96,7 +97,8 @@ TEST_P(LawSuite, LedgerAndIdentity) {
   }
 }
 
-// Same inputs, same bytes: whatever the lanes, the order of arrival, the instruction set and where tensors lie.
+// Same inputs give the same bytes, for any number of lanes, order of arrival, instruction set and location of
+// tensors.
 TEST_P(LawSuite, Repeatability) {
   struct Run {
     std::vector<Values> result, left;
@@ -136,7 +138,7 @@ TEST_P(LawSuite, Repeatability) {
   }
 }
 
-// A value that is not finite on one rank is NaN on all, nothing is kept of the round, and the next is as good as ever.
+// A non-finite value on one rank gives NaN on all ranks, the round leaves no residual, and the next round is correct.
 TEST_P(LawSuite, Honesty) {
   Ranks all = ranks(options());
   const float bad[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()};
@@ -175,7 +177,7 @@ bool all_zero(const std::vector<float>& v) {
   return std::ranges::all_of(v, [](float x) { return x == 0.0F; });
 }
 
-// A tensor's residual after a dropped round is what it was, or nothing, if that was beyond what is carried.
+// A tensor's residual after a dropped round is unchanged, or 0 if it exceeded the limit for residuals.
 bool kept_or_let_go(const Values& before, const Values& after) {
   for (std::size_t k = 0; k < before.size(); ++k) {
     const bool beyond =
@@ -185,9 +187,9 @@ bool kept_or_let_go(const Values& before, const Values& after) {
   return true;
 }
 
-// Honest values at the ends of the floats ruin nothing: a round whose sums are no floats is dropped by all ranks and
-// leaves the residuals as they were, or lets them go (spike_suite.cc); one that is kept is whole, and all that it
-// leaves is finite.
+// Finite values at the limits of the float range do no damage: a round whose sums overflow is dropped by all ranks,
+// and leaves the residuals unchanged or discards them (spike_suite.cc); a committed round is complete, with finite
+// residuals.
 TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
   if (GetParam().between_processes) GTEST_SKIP() << "the same frames";
   const Traits traits = GetParam().law.traits();
@@ -224,8 +226,8 @@ TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
             for (const float x : v) ASSERT_TRUE(std::isfinite(x)) << "rank " << r << ", round " << round;
       }
       if (dropped[0] == 0) {
-        for (std::size_t k = 0; k < std::size(kFewSizes);
-             ++k)  // what some rank let go of has no balance by value
+        // Values discarded on some rank have no balance per value.
+        for (std::size_t k = 0; k < std::size(kFewSizes); ++k)
           for (Rank r = 0; r < world(); ++r)
             if (let_go[at(r)] > 0 && all_zero(after[at(r)][k])) result[0][k].clear();
         const testing::Imbalance off = imbalance(grads, before, result[0], after, traits, false);
@@ -239,7 +241,7 @@ TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
     }
 }
 
-// A saved session goes on, bit for bit, in sessions of the same world; another world is refused with the cure.
+// A saved session continues bit for bit in sessions of the same world size; another size is refused with the cure.
 TEST_P(LawSuite, Resume) {
   auto saved = by_rank<std::vector<std::uint8_t>>();
   const auto go = [&](Ranks& all, int from, int to) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clocks of a session, over loop: who is alive, who is slow, and who may say what.
+// The timeouts of a session, over loop: detection of dead and slow ranks, and the messages that each peer may send.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -56,7 +56,7 @@ TEST(Liveness, BytesThatFlowAreProgress) {
   });
 }
 
-// Session::present, between rounds: a rank that dies is missed, one that leaves with a word is not.
+// Session::present, between rounds: a dead rank is reported, a rank that sent a farewell is not.
 TEST(Liveness, WhoGoesWithoutAWordIsMissedThoughNobodyWaits) {
   for (const bool dies : {true, false}) {
     World w(3, {.codec = "fp32", .strategy = "gather"});
@@ -67,7 +67,7 @@ TEST(Liveness, WhoGoesWithoutAWordIsMissedThoughNobodyWaits) {
     Ranks& all = *w.ranks;
     for (Rank r = 0; r < 3; ++r) EXPECT_TRUE(all[r].present().ok()) << text(all[r].present());
     if (dies) w.net->kill(1);
-    all[1].cancel();  // in a rank that is dead the word does not get out
+    all[1].cancel();  // a dead rank's message is not sent
     EXPECT_EQ(all[1].present().code(), Code::kCancelled);
     for (const Rank r : {0, 2}) {
       const auto end = Clock::now() + (dies ? 20s : 1s);
@@ -79,11 +79,11 @@ TEST(Liveness, WhoGoesWithoutAWordIsMissedThoughNobodyWaits) {
   }
 }
 
-// Bytes that are on the way and do not move are nobody's fault, and the text says how slow the link is.
+// If bytes are in flight and do not move, no rank is named, and the text has the speed of the link.
 TEST(Liveness, AStuckLinkIsNobodysFault) {
   World w(2, {.codec = "fp32", .strategy = "gather", .timeout = 400ms});
   w.net->slow(1, 100e3);
-  w.net->stick(1, 40'000);  // bytes; what is small still gets through
+  w.net->stick(1, 40'000);  // bytes; smaller messages still arrive
   w.ranks->each([&](Rank r) {
     const Status s = w.round(r);
     EXPECT_EQ(s.code(), Code::kTimeout) << text(s);
@@ -94,7 +94,7 @@ TEST(Liveness, AStuckLinkIsNobodysFault) {
   });
 }
 
-// A rank that evaluates for many timeouts is not a dead one.
+// A rank that evaluates a model for many timeouts is not reported as dead.
 TEST(Liveness, ARankThatEvaluatesAnswers) {
   World w(3, {.codec = "fp32", .strategy = "ring", .timeout = 500ms});
   w.ranks->each([&](Rank r) {
@@ -141,7 +141,7 @@ TEST(Liveness, AFrozenRankIsNoticedWithinTheTimeoutAndATenth) {
   EXPECT_LE(best, kTimeout * 11 / 10 + 5ms);
 }
 
-// ---- What a peer may say. Rank 1 is played by the test: a transport and no session.
+// ---- Messages of a peer. The test plays rank 1: a transport without a session.
 
 struct Stranger {
   explicit Stranger(SessionOptions options, bool begins = true) {
@@ -171,12 +171,12 @@ struct Stranger {
 
 constexpr engine::ControlIdentity kPeer{.me = 1, .world = 2};
 
-// A peer that sent valid messages now and then kept wait() alive for ever.
+// Unsolicited messages must not reset the timeout: a peer that sent some now and then kept wait() from timing out.
 TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
   std::atomic<bool> over{false};
   Stranger s({.codec = "fp32", .timeout = 600ms});
   const auto begin = Clock::now();
-  std::thread asker([&] {  // asks are answered, and prove nothing
+  std::thread asker([&] {  // requests are answered, and do not count as progress
     for (std::uint32_t k = 1; !over && k < 100; ++k) {
       s.say(engine::write_report(engine::ControlKind::kAsk, {.number = k}, kPeer, s.frame));
       std::this_thread::sleep_for(100ms);
@@ -190,7 +190,7 @@ TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
   EXPECT_LT(Clock::now() - begin, 5s);
 }
 
-// Cards without end would be memory without end: 193,000 of them cost 284 MB.
+// An unlimited number of cards would use unlimited memory: 193,000 of them took 284 MB.
 TEST(Liveness, CardsAreAsManyAsARoundMayHave) {
   Stranger s({.codec = "fp32", .timeout = 20s}, false);
   for (std::uint32_t k = 0; k <= engine::kMostCardsAhead; ++k)
@@ -214,7 +214,7 @@ TEST(Liveness, WhatAPeerMayNotSayIsRefusedAndItIsNamed) {
       [](auto& f) { return engine::write_done({.ended = 1, .begun = 0}, kPeer, f); },
       [](auto& f) {
         return engine::write_report(ControlKind::kHere, {.number = 77}, kPeer, f);
-      },  // not asked
+      },  // unsolicited
   };
   for (const auto& write : frames) {
     Stranger s({.codec = "fp32", .timeout = 20s});
@@ -236,7 +236,7 @@ TEST(Liveness, AFarewellThatBlamesARankOfNoJobIsRefusedAndItsSenderNamed) {
 
 // ---- Ctrl-C
 
-// How long the call in which a session waits goes on after cancel(), or after `interrupted` said so.
+// The time until a waiting session call returns after cancel(), or after `interrupted` returned true.
 Clock::duration until_withdrawn(int lanes, bool in_commit, bool by_cancel) {
   std::atomic<bool> pressed{false};
   SessionOptions options{.codec = "fp32", .lanes = lanes};
@@ -272,7 +272,7 @@ Clock::duration until_withdrawn(int lanes, bool in_commit, bool by_cancel) {
   return end - when;
 }
 
-// Whatever a session waits for, it ends within a second. The machine may be busy: the best of a few counts.
+// Every waiting call ends within a second. The machine may be busy, so the best of a few attempts counts.
 TEST(Liveness, WithdrawingEndsEveryCallWithinASecond) {
   for (const int lanes : {0, 1})
     for (const bool in_commit : {false, true})

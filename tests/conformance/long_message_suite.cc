@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that take long: what is known of them while they travel, and what happens when one side gives up in the
-// middle. ucx cuts them into pieces.
+// Long messages: their progress while in transit, and cancellation by either side in the middle. ucx splits them into
+// pieces.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 namespace tithe::testing {
 namespace {
 
-// A large buffer that is too small for messages that came long before it, and one for a small message in between.
+// A large buffer that is too small for messages that arrived long before, and one for a small message in between.
 TEST_P(TransportSuite, whole_too_small_for_what_waits) {
   open(2);
   const auto large = content(1'000'003, 1), small = content(24, 2);
@@ -69,7 +69,7 @@ TEST_P(TransportSuite, counted) {
   seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
   std::erase_if(seen, [&](std::uint64_t n) { return n == 0 || n == out.size(); });
   if (choose_transport(GetParam())->kind->open != nullptr) {
-    EXPECT_GE(seen.size(), 2U) << "nothing was counted before the message was whole";
+    EXPECT_GE(seen.size(), 2U) << "no progress was counted before the message was complete";
   }
 }
 
@@ -86,7 +86,7 @@ TEST_P(TransportSuite, windowed) {
       ASSERT_TRUE(at(0).send(1, 6, out, op).ok());
       Completion c;
       for (int i = 0; i < 20; ++i) {
-        EXPECT_EQ(at(0).poll({&c, 1}, 1ms), 0U) << bytes << " bytes that nobody has received";
+        EXPECT_EQ(at(0).poll({&c, 1}, 1ms), 0U) << bytes << " bytes without a receiver";
         EXPECT_EQ(at(1).poll({}, 1ms), 0U);
       }
       in[op].resize(bytes);
@@ -103,7 +103,7 @@ TEST_P(TransportSuite, windowed) {
   }
 }
 
-// A receive that is withdrawn while its message arrives: its buffer is free then, and the channel goes on.
+// A receive that is cancelled while its message arrives: its buffer is released, and the channel stays usable.
 TEST_P(TransportSuite, one_answer_when_a_receive_is_cancelled_in_the_middle) {
   open(2);
   const auto out = content(48 << 20, 3), small = content(100, 4);
@@ -120,7 +120,7 @@ TEST_P(TransportSuite, one_answer_when_a_receive_is_cancelled_in_the_middle) {
     if (at(1).poll({&c, 1}, 1ms) > 0) done[c.op] = c;
   }
   at(1).cancel(1);
-  std::atomic<int> over = 0;  // a rank that has its answers goes on for the other one
+  std::atomic<int> over = 0;  // a rank that is done keeps polling for the other one
   const auto go_on = [&](Rank me) {
     for (++over; over < 2;) EXPECT_EQ(at(me).poll({}, 1ms), 0U);
   };
@@ -144,7 +144,7 @@ TEST_P(TransportSuite, one_answer_when_a_receive_is_cancelled_in_the_middle) {
   EXPECT_TRUE(at(1).peer_status(0).ok()) << at(1).peer_status(0).what();
 }
 
-// A send that is withdrawn while its message travels: the receiver gets an answer too, and the channel goes on.
+// A send that is cancelled in transit: the receiver gets a completion too, and the channel stays usable.
 TEST_P(TransportSuite, one_answer_when_a_send_is_cancelled_in_the_middle) {
   open(2);
   auto out = std::make_unique<std::vector<std::uint8_t>>(content(256 << 20, 3));
@@ -172,12 +172,12 @@ TEST_P(TransportSuite, one_answer_when_a_send_is_cancelled_in_the_middle) {
     EXPECT_EQ(second.op, 2U);
     EXPECT_TRUE(second.status.ok()) << second.status.what();
     for (++over; over < 2;)
-      EXPECT_EQ(at(me).poll({}, 1ms), 0U);  // the other one may need what this rank has begun
+      EXPECT_EQ(at(me).poll({}, 1ms), 0U);  // the peer may depend on operations that this rank has started
   });
   EXPECT_EQ(after, small);
 }
 
-// Small messages among large ones, of which some are withdrawn: whatever becomes of these, no other takes their place.
+// Small messages among large ones, of which some are cancelled: cancelled messages are never replaced by others.
 class InPlace {
  public:
   static constexpr std::size_t kCount = 7;
@@ -224,7 +224,8 @@ TEST_P(TransportSuite, in_place) {
       if (early) messages.receive(at(1), 0);
       messages.send(at(0), 1);
       for (int i = 0; i < 3; ++i) EXPECT_EQ(at(0).poll({}, 0ns) + at(1).poll({}, 0ns), 0U);
-      for (const OpId k : {5U, 1U, 3U, 2U, 1U}) at(0).cancel(k);  // one of them is small, one comes twice
+      // one of them is small, one is cancelled twice
+      for (const OpId k : {5U, 1U, 3U, 2U, 1U}) at(0).cancel(k);
       std::map<OpId, Completion> done;
       std::atomic<int> over = 0;
       run_ranks(2, [&](Rank me) {
@@ -240,7 +241,7 @@ TEST_P(TransportSuite, in_place) {
     }
 }
 
-// As above, where the sender closes in good order and withdraws so what nobody has received.
+// As above, but the sender closes normally, which cancels its pending sends.
 TEST_P(TransportSuite, in_place_where_its_sender_leaves) {
   for (const std::size_t large : {5000, 60'000, 65'537, 300'000, 1'000'003}) {
     SCOPED_TRACE(large);
@@ -278,7 +279,7 @@ TEST_P(TransportSuite, names_peer_that_leaves_in_the_middle) {
   run_ranks(2, [&](Rank me) {
     if (me == 0) return leave(0);
     for (const auto& [id, done] : next_all(at(1), 2)) {
-      if (done.status.ok()) {  // it came through before
+      if (done.status.ok()) {  // it was delivered before the close
         EXPECT_TRUE(id == 2 || in == out);
         continue;
       }
@@ -290,7 +291,7 @@ TEST_P(TransportSuite, names_peer_that_leaves_in_the_middle) {
   });
 }
 
-// Where nobody polled, a connection over TCP was given up 28 s after its link was cut, whatever the session's timeout.
+// Without polling, a TCP connection was given up 28 s after its link was cut, whatever the session's timeout.
 TEST(Ucx, a_quiet_connection_lasts_as_long_as_the_session_waits) {
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
   ThreadGather gather(2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A codec's memory moves on when a round is committed, goes with its key, and is saved. kept_step chooses the step of a
-// round from what arrived in the one before.
+// A codec's memory is updated at commit, is removed with its key, and is part of the state. kept_step chooses the
+// step of a round from the previous round's result.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -35,7 +35,7 @@ std::vector<float> wave(std::size_t n, float size) {
   return v;
 }
 
-// One committed round of tensors a and b, in this order or the other one; what arrived.
+// One committed round of tensors a and b, in this or the reverse order; returns the results.
 using Pair = std::array<std::vector<float>, 2>;
 Pair round_of(Session& session, Pair v, bool turned = false) {
   std::vector<Tensor> bucket = {{"a", v[0].data(), v[0].size()}, {"b", v[1].data(), v[1].size()}};
@@ -59,7 +59,7 @@ TEST(Memory, TheNextRoundUsesIt) {
   Ranks ranks(open_loop(2), options());
   ranks.each([&](Rank r) {
     EXPECT_GT(farthest(round_of(ranks[r], small())[0], small()[0], 2), 0.5F) << "a step of 1";
-    round_of(ranks[r], small());  // what was left arrives
+    round_of(ranks[r], small());  // the residual is delivered
     EXPECT_LT(farthest(round_of(ranks[r], small())[0], small()[0], 2), 0.3F) << "a step that fits";
   });
 }
@@ -124,7 +124,7 @@ class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
  protected:
   struct Round {
     std::vector<std::vector<std::uint8_t>> payloads;  // by phase
-    std::vector<std::uint8_t> memory;                 // that it leaves
+    std::vector<std::uint8_t> memory;                 // the memory after the round
     std::vector<float> residual_out, result;
   };
 
@@ -149,7 +149,7 @@ class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
     }
     call.context = codec.phases.size() > 1 ? ByteView(r.payloads[codec.phases.size() - 2]) : ByteView();
     const auto read = [&] { return harness::decode_one(codec, impl, call, n, r.payloads.back()); };
-    r.result = read();  // nobody keeps what it leaves
+    r.result = read();  // the new memory is discarded
     call.next_memory = next.span();
     EXPECT_TRUE(conformance::same_bits(r.result, read()));
     r.memory = next.copy();
@@ -159,7 +159,7 @@ class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
 
 TEST_P(MemorySuite, EveryImplRemembersAlike) {
   const harness::OnlyTarget only(GetParam().target);
-  std::vector<std::uint8_t> memory;  // none: what a beginner has
+  std::vector<std::uint8_t> memory;  // empty: the initial memory
   for (std::uint32_t number = 0; number < 4; ++number) {
     const Round got = round_of(*GetParam().impl, number, memory);
     const Round want = round_of(codec.reference(), number, memory);

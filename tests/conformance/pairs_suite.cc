@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smaller products that `make test` runs leave out no pair, and `make test-full` leaves out nothing.
+// The reduced products that `make test` runs contain every pair, and `make test-full` contains everything.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -51,8 +51,8 @@ using Pair = std::pair<std::string, std::string>;
 
 std::string place_of(const testing::Combination& c) { return c.transport + std::to_string(c.world); }
 
-// Every codec meets every strategy, world and transport under the laws, and every strategy every world on every
-// transport that it can run on.
+// The law cases contain every pair of codec, strategy, world and transport, and every pair of strategy, world and
+// transport on which the strategy can run.
 TEST(Pairs, LawsMeetEveryPair) {
   const auto pairs_of = [](const std::vector<testing::Combination>& all) {
     std::set<Pair> met;
@@ -72,8 +72,8 @@ TEST(Pairs, LawsMeetEveryPair) {
   }
 }
 
-// Every codec in each of its settings meets every size, every path every size, all small sizes on every path, and all
-// but the largest on what dispatch takes.
+// The codec cases contain every codec in each of its settings with every size, every path with every size, all small
+// sizes on every path, and all but the largest on the default dispatch.
 TEST(Pairs, CodecsMeetEverySizeAndEveryPath) {
   using conformance::CodecCase;
   const auto config = [](const CodecCase& c) { return std::string(c.codec->name) + c.settings_name; };

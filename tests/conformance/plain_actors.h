@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks that do the engine's work plainly, under each law: what strategies are held to.
+// A straightforward implementation of the engine's work under each law: the reference for strategies.
 #include <algorithm>
 #include <random>
 #include <vector>
@@ -49,7 +49,7 @@ class Worker : public Actor {
   }
 
   void store(Chunk c, const std::vector<const Mail*>& frames) override {
-    if (law_ == Law::kSum) {  // one rank keeps the rounding of a sum that all ranks make alike
+    if (law_ == Law::kSum) {  // one rank books the rounding error of a sum that all ranks compute alike
       Mail sum = *frames[0];
       for (std::size_t i = 1; i < frames.size(); ++i)
         join(c, sum, *frames[i], me_ == 0 ? slice(left_, c).data() : nullptr);
@@ -161,7 +161,7 @@ class Chooser : public Actor {
         else if (law_ == Law::kMax)
           into[0][0] = std::max(into[0][0], p[0]);
         else
-          into.push_back(p);  // a second leader: the test sees two payloads
+          into.push_back(p);  // a second leader: the test expects to detect two payloads
       }
   }
   Law law_;

@@ -41,7 +41,7 @@ Status step(Session& session, Rank rank, int round, Values* result = nullptr) {
   return s;
 }
 
-// A rank dies in a round; the others do it anew, in a world of their own, with all that they owe.
+// A rank dies in a round; the survivors repeat the round in a new world, with all their residuals.
 TEST(SessionReform, SurvivorsGoOnFromTheLastCommit) {
   for (const testing::LawCase& law : testing::law_cases())
     for (const int lanes : {0, 1}) {
@@ -84,7 +84,8 @@ TEST(SessionReform, SurvivorsGoOnFromTheLastCommit) {
     }
 }
 
-// Between two rounds, without a failure; who is new has what all have alike, and goes on with them bit for bit.
+// Between two rounds, without a failure: a new rank gets the replicated state and continues bit for bit with the
+// others.
 TEST(SessionReform, WhoIsNewGoesOnWithTheOthers) {
   for (const char* codec : {"topk:ratio=0.05", "powersgd", "dgc:ratio=0.1,feedback=momentum", "fp8"}) {
     SCOPED_TRACE(codec);
@@ -143,7 +144,7 @@ TEST(SessionReform, RefusesWhatIsWrongAndStaysAsItIs) {
     EXPECT_TRUE(has(refused(one(), {me, "c"}, 1), "2 names, and there are 1 ranks"));
     EXPECT_TRUE(has(refused(one(), {"c"}, 1), "member 0 of the new world is 'c'"));
     EXPECT_TRUE(has(refused(one(), {me}, 0), "epoch 0 is over"));
-    EXPECT_TRUE(step(ranks[r], r, 1).ok()) << "nothing has changed";
+    EXPECT_TRUE(step(ranks[r], r, 1).ok()) << "the world is unchanged";
   });
 }
 
@@ -159,7 +160,7 @@ TEST(SessionReform, RanksOfAnotherEpochAreNamed) {
   });
 }
 
-// A rank that stands at another round is named, and never goes on with the others.
+// A rank at another round is named, and is never accepted.
 TEST(SessionReform, RanksOfAnotherRoundAreNamed) {
   SessionOptions o = named({"a", "b", "c"}, *parse_spec("topk"));
   o.undo = true;
@@ -195,7 +196,7 @@ TEST(SessionReform, MayBeCalledAgain) {
   EXPECT_EQ(ranks[0].stats().epoch, 2U);
 }
 
-// All name a newcomer that has other options, go on without it, and owe what they owed.
+// A new rank with other options is named by all; the others continue without it and keep their residuals.
 TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
   Ranks ranks(open_loop(2), named({"a", "b"}, *parse_spec("topk:ratio=0.05")));
   ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
@@ -209,7 +210,7 @@ TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
     const Status refused = fresh->restore(std::span(&given, 1));
     EXPECT_EQ(refused.code(), Code::kInvalid) << text(refused);
     EXPECT_TRUE(has(refused.what(), "topk:ratio=0.05")) << text(refused);
-    const Status s = step(*fresh, 2, 1);  // though it was told
+    const Status s = step(*fresh, 2, 1);  // although the options were announced
     EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
     EXPECT_EQ(s.peer(), 2) << text(s);
   });
@@ -227,7 +228,7 @@ TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
   visitor.join();
 }
 
-// Choices that were on their way end with the world that they were proposed to: nobody has them, and others may follow.
+// A proposal that is pending when the world ends is dropped: no rank applies it, and new proposals are possible.
 TEST(SessionReform, AProposalUnderWayEndsWithItsWorld) {
   for (const bool agreed : {false, true}) {
     Ranks ranks(open_loop(3), named({"a", "b", "c"}, *parse_spec("topk:ratio=0.05")));
@@ -258,7 +259,7 @@ TEST(SessionReform, AProposalUnderWayEndsWithItsWorld) {
   }
 }
 
-// A checkpoint that some ranks took before their members changed, and others after it, is none.
+// States saved before and after a change of members do not form a checkpoint.
 TEST(SessionReform, StatesOfTwoEpochsAreNoCheckpoint) {
   Ranks ranks(open_loop(3), named({"a", "b", "c"}, *parse_spec("topk:ratio=0.05")));
   ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
@@ -277,7 +278,7 @@ TEST(SessionReform, StatesOfTwoEpochsAreNoCheckpoint) {
     const Status s = others[r].restore(states);
     EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
     EXPECT_TRUE(has(s.what(), "worlds of 2 and 3 ranks")) << text(s);
-    EXPECT_EQ(*others[r].state(), before) << "nothing has changed";
+    EXPECT_EQ(*others[r].state(), before) << "the state is unchanged";
   });
 }
 

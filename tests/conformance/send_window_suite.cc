@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// With windows as with none: the same bits, whatever ranks wait for when, and the same names where one goes. The
-// pacer's own promises are in src/engine/run/send_window_test.cc; tests/chaos draws windows too.
+// Send windows change no result: the same bits as without, for any order of waits, and the same rank named after a
+// failure. The window's own contract is tested in src/engine/run/send_window_test.cc; tests/chaos draws windows too.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,8 +25,8 @@ constexpr std::size_t kTensors[] = {5, 257, 1001, 1365, 3001};
 // One frame at a time in all; one at a time to each peer; several small ones.
 constexpr const char* kWindows[] = {"window=1,rotation=on", "window=1", "window=7000,rotation=2"};
 
-// Every rank's results in three rounds of a bucket per tensor, and what is owed afterwards. A rank waits for a bucket
-// before it hands over the next one, or for all of them together, or for the last one first: by rank and round.
+// Every rank's results in three rounds with one bucket per tensor, and its residuals. By rank and round, a rank waits
+// for a bucket before it passes the next one, or for all together, or for the last one first.
 std::vector<Values> run(const Combination& c, const char* pacer, int lanes) {
   Ranks ranks(testing::open_world(c.transport, c.world), {.spec = c.law.spec,
                                                           .strategy = std::string(c.strategy->name),
@@ -68,8 +68,8 @@ TEST_P(PacerSuite, WindowsChangeNoBit) {
   const std::vector<Values> free = run(GetParam(), "off", 1);
   std::size_t turn = GetParam().law.label.size() + GetParam().strategy->name.size();
   for (const char* pacer : kWindows) {
-    const int skipped =
-        static_cast<int>(turn++ % 2);  // without lanes or with one by turns; both where TITHE_TEST_FULL=1
+    // Without lanes or with one by turns; both where TITHE_TEST_FULL=1.
+    const int skipped = static_cast<int>(turn++ % 2);
     for (const int lanes : {0, 1}) {
       if (lanes == skipped && !harness::full_products()) continue;
       const std::vector<Values> paced = run(GetParam(), pacer, lanes);
@@ -88,7 +88,7 @@ std::vector<Combination> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Laws, PacerSuite, ::testing::ValuesIn(cases()), testing::label);
 
-// Between what goes wrong and the verdict, windows are full: whoever goes is named, and nobody waits for ever.
+// Send windows are full between the fault and the failure report: the dead rank is named, and no rank waits for ever.
 TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
   constexpr int kWorld = 4;
   constexpr Rank kVictim = 2;
@@ -109,7 +109,7 @@ TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
           Values v = gradients(kSizes, testing::Data::kGaussian, r, 0);
           status[at(r)] = testing::synchronise(ranks[r], kSizes, v);
         });
-        if (status[at(kVictim)].ok()) continue;  // it had said everything before its time came
+        if (status[at(kVictim)].ok()) continue;  // it had sent everything before the kill
         for (Rank r = 0; r < kWorld; ++r) {
           if (r == kVictim || status[at(r)].ok()) continue;  // ok: it needed the victim no more
           EXPECT_EQ(status[at(r)].code(), Code::kPeerLost) << strategy->name << " " << pacer << " " << frames;
@@ -119,8 +119,7 @@ TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
       }
 }
 
-// cancel() ends a wait whose frames stand still behind a window, and what was under way is given back: the values may
-// be freed.
+// cancel() ends a wait whose frames are blocked by a window, and releases the tensors of all operations.
 TEST(SendWindow, CancelReturnsAll) {
   for (const char* pacer : kWindows) {
     Ranks ranks(open_loop(3), {.codec = "fp32", .strategy = "gather", .pacer = pacer});

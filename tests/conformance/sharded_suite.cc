@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four laws of reduce-scatters and all-gathers through whole sessions: every codec of one phase meets every
-// strategy, both kinds, every world and ranges of many shapes. And what the strategies promise.
+// The four laws of reduce-scatters and all-gathers in whole sessions: every pair of single-phase codec, strategy,
+// kind, world and shape of ranges; and the contracts of the strategies.
 #include "support/ledger.h"
 #include "support/shaken.h"
 #include "support/sharded_rounds.h"
@@ -83,7 +83,7 @@ TEST_P(ShardedSuite, LedgerAndIdentity) {
   }
 }
 
-// Same inputs, same bytes: whatever the lanes, the order of arrival and the instruction set.
+// Same inputs give the same bytes, for any number of lanes, order of arrival and instruction set.
 TEST_P(ShardedSuite, Repeatability) {
   struct Run {
     std::vector<Values> result, left;
@@ -121,8 +121,8 @@ TEST_P(ShardedSuite, Repeatability) {
   }
 }
 
-// A value that is not finite, on a rank that sends it, makes all tensors NaN on all ranks at commit. Nothing is kept of
-// the round, and the next one is as good as ever.
+// A non-finite value on a rank that sends it makes all tensors NaN on all ranks at commit. The round leaves no
+// residual, and the next round is correct.
 TEST_P(ShardedSuite, Honesty) {
   Ranks all(open_loop(world()), options());
   auto kept = by_rank<Values>();
@@ -160,7 +160,7 @@ TEST_P(ShardedSuite, Honesty) {
   }
 }
 
-// A session that was saved goes on, bit for bit.
+// A saved session continues bit for bit.
 TEST_P(ShardedSuite, Resume) {
   const auto go = [&](Ranks& all, int from, int to) {
     auto result = by_rank<Values>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Frames that spell out what is in them, so that a graph's sums and their order can be read off.
+// Symbolic frames: their content is an expression, so a graph's sums and their order can be read from the result.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -13,7 +13,7 @@ namespace tithe::testing {
 
 using Draw = Graph (*)(const Place&);
 
-// One graph per rank, drawn and run; the actors' number is the world. `like`: its hosts and servers.
+// Builds and runs one graph per rank; the number of actors is the world. `like`: its hosts and servers.
 template <typename A>
 Outcome run_all(Draw draw, const std::vector<std::unique_ptr<A>>& actors, std::uint32_t seed,
                 const Place& like = {}) {
@@ -27,8 +27,8 @@ Outcome run_all(Draw draw, const std::vector<std::unique_ptr<A>>& actors, std::u
   return run_graphs(graphs, plain, seed);
 }
 
-// A frame is an expression: "2" is rank 2's own values, "(2+(1))" adds a frame that held rank 1's. Two ranks
-// whose results are the same expression hold the same bits, whatever deterministic codec is inside.
+// A frame is an expression: "2" is rank 2's own values, "(2+(1))" adds a frame that contained rank 1's. If two ranks
+// have the same expression, they have the same bits with any deterministic codec.
 class Speller : public Actor {
  public:
   Speller(const std::string& own, int chunks)

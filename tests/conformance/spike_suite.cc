@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One gradient that is finite and far too large, and ordinary ones after it, through whole sessions: every codec meets
-// every strategy and world, and every kind of feedback. A spike costs kBad rounds at most, and one that codecs
-// send in small pieces is gone after kLooks; what was let go for it is booked.
+// One finite but far too large gradient, followed by ordinary ones, in whole sessions: every pair of codec, strategy
+// and world, and every kind of feedback. A spike affects at most kBad rounds; with codecs that send it in small
+// pieces it is gone after kLooks rounds; the discarded values are booked.
 #include <algorithm>
 #include <cmath>
 #include <ostream>
@@ -26,19 +26,19 @@ using testing::Values;
 
 constexpr std::size_t kSomeSizes[] = {33, 4097};
 constexpr int kBefore = 2;         // ordinary rounds
-constexpr int kBad = 3;            // rounds that may be dropped, or give values beyond what is carried
-constexpr int kLooks = 65;         // rounds after it that it may be seen in, where it is sent in small pieces
-constexpr int kAfter = 4;          // rounds in which nothing of it is left
-constexpr float kOrdinary = 1e4F;  // beyond what a few rounds of gradients() add up to on 16 ranks
+constexpr int kBad = 3;            // rounds that may be dropped, or have values beyond the residual limit
+constexpr int kLooks = 65;         // rounds with visible effects, if the spike is sent in small pieces
+constexpr int kAfter = 4;          // rounds without any effect of the spike
+constexpr float kOrdinary = 1e4F;  // above the sum of a few rounds of gradients() on 16 ranks
 
 struct Spike {
   float size;
-  bool everywhere;  // on all ranks, else on the last one
+  bool everywhere;  // on all ranks; else on the last one
 };
 void PrintTo(const Spike& spike, std::ostream* out) {
   *out << spike.size << (spike.everywhere ? " on all ranks" : " on one rank");
 }
-// Sums of the first are no floats; the others are sent, and come down slowly.
+// The sums of the first one overflow; the others are sent, and decay slowly.
 constexpr Spike kSpikes[] = {{3e38F, true}, {3e38F, false}, {-1e30F, true}, {1e28F, false}};
 
 Values with_spike(int world, Rank r, int round, const Spike& spike) {
@@ -48,7 +48,7 @@ Values with_spike(int world, Rank r, int round, const Spike& spike) {
   return v;
 }
 
-// Ends every value's way: +1 for what goes in, -1 for what comes out; and how large it is at most.
+// A running balance of a value: inputs are added, outputs subtracted; and the largest magnitude seen.
 struct Sum {
   double value = 0, magnitude = 0;
   void add(const Values& values, double sign) {
@@ -93,7 +93,7 @@ Round run(Ranks& all, int number, const Spike& spike) {
   return round;
 }
 
-// Values that were let go are booked: with them the round's sums agree, up to the rounding of values that large.
+// Discarded values are booked: including them, the round's sums balance, up to the rounding of values of that size.
 void expect_booked(const Round& round) {
   Sum sum;
   for (std::size_t r = 0; r < round.grads.size(); ++r) {
@@ -126,8 +126,8 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
     }
   }
   EXPECT_LE(bad_rounds, kBad);
-  // Sums that are encoded anew on many ranks leave less than what is let go on some of them (tbq in a ring of 16), and
-  // that stays: docs/guide/footguns.md, "One spike".
+  // Sums that are re-encoded on many ranks leave residuals below the limit for discarding (tbq in a ring of 16), and
+  // these remain: docs/guide/footguns.md, "One spike".
   if (last_seen - kBefore > kLooks) {
     for (Rank r = 0; r < world; ++r)
       for (const std::vector<float>& v : residuals(all[r], kSomeSizes))
@@ -188,7 +188,7 @@ TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
   }
 }
 
-// The content of a state decides, so a job that is resumed goes on with the same bits, at whatever round it was saved.
+// The result depends on the state's content only: a resumed job continues with the same bits from any saved round.
 TEST(SpikeFeedback, AStateSavedAtTheSpikeGoesOnAlike) {
   for (const char* codec : {"onebit", "fft", "topk:ratio=0.01"}) {
     const SessionOptions options{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every promise of graph.h and of the head of each strategy's file, for all strategies and 1 to 16 ranks.
-// First with frames that spell out what is in them, then with every codec under every law it knows.
+// Every contract of graph.h and of the head of each strategy's file, for all strategies and 1 to 16 ranks. First with
+// symbolic frames, then with every codec under each of its laws.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -31,7 +31,7 @@ using testing::Worker;
 struct World {
   int ranks;
   std::string hosts;  // empty: each rank has its own
-  int servers = 0;    // of a strategy that knows them
+  int servers = 0;    // for strategies that use servers
 };
 
 // Every number of ranks; and where hosts are shared: evenly, unevenly, in turns, by all.
@@ -75,7 +75,7 @@ TEST_P(StrategySuite, Pure) {
   }
 }
 
-TEST_P(StrategySuite, Ordered) {  // nodes stand in an order in which they can run
+TEST_P(StrategySuite, Ordered) {  // the nodes are listed in an order in which they can run
   for (Rank r = 0; r < world(); ++r) {
     const Graph g = strategy().draw(place(r));
     for (std::size_t k = 0; k < g.nodes().size(); ++k) {
@@ -95,7 +95,7 @@ TEST_P(StrategySuite, Once) {  // each rank encodes each chunk exactly once
       if (node.op == Op::kEncode) ++encodes[static_cast<std::size_t>(node.arg)];
     if (place(r).works())
       EXPECT_EQ(encodes, std::vector<int>(encodes.size(), 1)) << "rank " << r;
-    else  // what it sums
+    else  // the frame it sums
       EXPECT_EQ(std::accumulate(encodes.begin(), encodes.end(), 0), 1) << "rank " << r;
   }
 }
@@ -159,7 +159,7 @@ TEST_P(StrategySuite, CountedBytes) {
         if (place().host_of(to.second) != place().host_of(r)) leaves[place().host_of(r)] += bytes;
         const bool stays = strategy().between != nullptr && place().host_of(to.second) == place().host_of(r);
         (!stays ? to_others : to.first == Stage::kInside ? to_host : result) += bytes;
-        EXPECT_TRUE(to.first == Stage::kBetween || stays) << "what is of the inside stays there";
+        EXPECT_TRUE(to.first == Stage::kBetween || stays) << "traffic inside a host stays there";
       }
       out = std::max(out, to_others);
       inside = std::max(inside, to_host);
@@ -177,8 +177,8 @@ TEST_P(StrategySuite, CountedBytes) {
   }
 }
 
-// Over every codec and each law it knows. fp32 takes part in concat too, although it would never choose it:
-// it shows that the law alone makes the sum.
+// Every codec with each law it supports. fp32 also runs under concat, although it would never choose it: the law
+// alone determines the sum.
 TEST_P(StrategySuite, EveryCodecUnderEveryLaw) {
   for (const Codec* codec : all_codecs()) {
     if (codec->phases.size() != 1) continue;  // the engine's law suite runs those
@@ -203,8 +203,8 @@ TEST_P(StrategySuite, EveryCodecUnderEveryLaw) {
         std::vector<double> after(actors[0]->result().begin(), actors[0]->result().end());
         for (const auto& a : actors)
           for (std::size_t i = 0; i < n; ++i) after[i] += a->left()[i];
-        // Whole numbers up to 16*8: a codec that does not keep the ledger exactly rounds at most once per
-        // encode and once per merge, each by an ulp of at most 2^8.
+        // Integers up to 16*8: a codec without an exact ledger rounds at most once per encode and once per merge,
+        // each by at most one ulp of 2^8.
         const double slack = codec->traits.exact_ledger ? 0.0 : 3.0 * world() * std::ldexp(256.0, -23);
         for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(gradients[i], after[i], slack) << "value " << i;
       }
@@ -251,7 +251,7 @@ TEST_P(StrategySuite, MaxAndLeader) {
   }
 }
 
-// Where each rank has a host of its own, treating hosts apart is the strategy between them.
+// If each rank has a host of its own, the hierarchical strategy equals the strategy between hosts.
 TEST(Strategies, HostsOfOneRankAreAsIfThereWereNone) {
   for (const Strategy* s : all_strategies()) {
     if (s->between == nullptr) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The suite of strategies can fail: graphs with known mistakes are found by what it spells.
+// The strategy suite can fail: it detects graphs with known mistakes.
 #include <gtest/gtest.h>
 
 #include "conformance/speller.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tags change no value: every codec x strategy gives the same bits and residuals with them as without, whatever they
-// cover. The other suites run with tags over ucx, where frames always have them.
+// Tags change no value: every codec x strategy gives the same bits and residuals with and without them, for any
+// coverage. The other suites run with tags over ucx, where frames always have them.
 #include "support/law_cases.h"
 
 namespace tithe {

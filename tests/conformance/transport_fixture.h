@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks of one process over one transport, and what came of their operations.
+// Ranks of one process over one transport, and the completions of their operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class TransportSuite : public ::testing::TestWithParam<std::string> {
     for (const auto& t : ranks_) ASSERT_NE(t, nullptr) << GetParam() << " did not open";
   }
   Transport& at(Rank r) { return *ranks_[static_cast<std::size_t>(r)]; }
-  // Closes each rank in a thread of its own, as processes do: a farewell wants an answer.
+  // Closes each rank in its own thread, like processes: a farewell needs an answer.
   void TearDown() override {
     run_ranks(static_cast<int>(ranks_.size()), [&](Rank r) { ranks_[static_cast<std::size_t>(r)].reset(); });
   }

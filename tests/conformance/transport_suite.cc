@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every promise at the top of tithe/seam/transport.h, as a test of that name, over every transport of
-// transports.def, in each of its examples.
+// Every contract at the top of tithe/seam/transport.h as a test of that name, over every transport of transports.def,
+// in each of its examples.
 #include <atomic>
 #include <numeric>
 
@@ -70,7 +70,7 @@ TEST_P(TransportSuite, whole) {
   EXPECT_EQ(at(1).bytes_sent(), 0U);
 }
 
-// A buffer that is too small says so, nothing is written past it, and the next message is not harmed.
+// A buffer that is too small gets an error, nothing is written past its end, and the next message is intact.
 TEST_P(TransportSuite, whole_too_small) {
   open(2);
   for (const std::size_t bytes : {std::size_t{2}, std::size_t{24}, std::size_t{25}, std::size_t{5000},
@@ -135,11 +135,11 @@ TEST_P(TransportSuite, one_answer_when_cancelled) {
   ASSERT_TRUE(at(0).recv(1, 2, b, 12).ok());
   at(0).cancel(11);
   at(0).cancel(11);
-  at(0).cancel(99);  // nobody's: no answer
+  at(0).cancel(99);  // an unknown id: no completion
   Completion c = next(at(0));
   EXPECT_EQ(c.op, 11U);
   EXPECT_EQ(c.status.code(), Code::kCancelled);
-  // The second receive still stands, and takes the first message.
+  // The second receive is still pending, and gets the first message.
   run_ranks(2, [&](Rank me) {
     const auto out = content(100, 5);
     if (me == 1) {
@@ -154,7 +154,7 @@ TEST_P(TransportSuite, one_answer_when_cancelled) {
   });
 }
 
-// A send that nobody receives, to a peer that does nothing, ends all the same, and its bytes are free then.
+// A send without a receiver, to an idle peer, completes after cancel, and its bytes are free then.
 TEST_P(TransportSuite, one_answer_when_a_send_is_cancelled) {
   open(2);
   auto out = std::make_unique<std::vector<std::uint8_t>>(content(32 << 20, 3));
@@ -181,7 +181,7 @@ TEST_P(TransportSuite, names_peer) {
   EXPECT_EQ(c.op, 1U);
   EXPECT_EQ(c.status.code(), Code::kPeerLost);
   EXPECT_EQ(c.status.peer(), 2);
-  EXPECT_EQ(c.status.what(), "it closed in good order");  // who reports it says of whom
+  EXPECT_EQ(c.status.what(), "it closed in good order");  // the caller adds the name of the rank
   EXPECT_EQ(at(0).peer_status(2).code(), Code::kPeerLost);
   ASSERT_TRUE(at(0).recv(2, 4, late, 2).ok());
   ASSERT_TRUE(at(0).send(2, 4, out, 3).ok());

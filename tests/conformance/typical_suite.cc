@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes that codecs state for payloads of gradients (codec/typical.h), beside what encode makes of bell-shaped
-// values in rounds with feedback, as a session's: within a tenth, at default settings. So nobody predicts a bound by
-// mistake.
+// The codecs' expected payload sizes for gradients (codec/typical.h) against encode's results for normally
+// distributed values in rounds with feedback, as in a session: within a tenth, at default settings. So a prediction
+// never uses a bound by mistake.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -44,7 +44,7 @@ TEST_P(Typical, IsWithinATenthOfWhatEncodeMakes) {
     SCOPED_TRACE(testing::Message() << codec.name << ", " << n << " values");
     const double sent = mean_payload(codec, n);
     const auto said = static_cast<double>(codec::expected_bytes(codec, 0, defaults(codec), n));
-    EXPECT_NEAR(said / sent, 1, 0.1) << "said " << said << ", sent " << sent;
+    EXPECT_NEAR(said / sent, 1, 0.1) << "stated " << said << ", sent " << sent;
     EXPECT_LE(said, static_cast<double>(codec.phases[0].bound(defaults(codec), n)));
   }
 }

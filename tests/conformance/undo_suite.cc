@@ -134,7 +134,7 @@ TEST(SessionUndo, RefusesWhatCannotBeTakenBack) {
   Ranks on(open_loop(kWorld), with(*parse_spec("topk")));
   on.each([&](Rank r) {
     Session& s = on[r];
-    EXPECT_EQ(s.undo().code(), Code::kInvalid) << "nothing was committed";
+    EXPECT_EQ(s.undo().code(), Code::kInvalid) << "no round was committed";
     (void)step(s, r, 0);
     Values v = gradients(kSizes, Data::kDyadic, r, 1);
     const Tensor t{.key = "values1", .data = v[0].data(), .n = 1};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One target per codec. An input is a head of 8 bytes and a tail:
 //   u16 n | u8 kind | u8 payloads | u8 base | u8 divide | u16 unused | tail
-// kind 0: the tail is a payload (the same one `payloads` times); decode must answer it with values or kCorrupt.
-// kind 1: the tail is gradient and residual bits; encode must keep its promises on any floats.
+// kind 0: the tail is a payload (the same one `payloads` times); decode must return values or kCorrupt. kind 1: the
+// tail is gradient and residual bits; encode must satisfy its contract for any floats.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,8 +26,7 @@ namespace {
 constexpr std::size_t kHead = 8;
 constexpr std::size_t kMostValues = 5000;  // crosses blocks of 2048; larger n only slow the search down
 constexpr float kUntouched = -12345.5F;
-constexpr float kMayBeReported =
-    0x1p110F;  // by a codec that cannot keep the ledger so near the largest float
+constexpr float kMayBeReported = 0x1p110F;  // for codecs whose ledger is not exact near the largest float
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
@@ -55,14 +54,14 @@ Call call_for(const Codec& codec) {
   return call;
 }
 
-// Codecs of several phases are looked at in their last one; what the others agreed on depends on n alone.
+// Tests codecs of several phases in the last phase; the context depends on n alone.
 std::vector<std::uint8_t> context_for(const Codec& codec, const Call& call, std::size_t n) {
   std::vector<float> x(n);
   for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(mix64(i + 99) % 2001) - 1000;
   return phases::context_alone(codec, codec.reference(), call, {x.data(), nullptr, nullptr, n});
 }
 
-// A vector of `values` floats, from the bytes and then from nothing: zeros.
+// A vector of `values` floats from the bytes, padded with zeros.
 std::vector<float> floats(ByteView bytes, std::size_t values) {
   std::vector<float> v(values);
   for (std::size_t i = 0; i < values && 4 * i + 4 <= bytes.size(); ++i)
@@ -72,7 +71,7 @@ std::vector<float> floats(ByteView bytes, std::size_t values) {
 
 void decode_any(const Codec& codec, ByteView head, ByteView tail, std::size_t n) {
   const std::vector<std::uint8_t> payload(tail.begin(),
-                                          tail.end());  // exact size: a sanitizer sees every overrun
+                                          tail.end());  // exact size: a sanitizer detects every overrun
   const std::size_t count = 1 + head[3] % 5;
   const std::vector<ByteView> payloads(count, payload);
   Call call = call_for(codec);

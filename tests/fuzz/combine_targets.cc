@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Targets over the whole list of codecs: what comes from several ranks at once. An input is a head of 8 bytes and a
-// tail:
+// Targets over the whole list of codecs, for input from several ranks. An input is a head of 8 bytes and a tail:
 //   u8 codec | u8 phase | u16 n | u8 options | u8 payloads | u16 unused | tail
-//   combine   the tail is a payload that is added to a good one: refused and nothing written, or added and reported
-//             unless all that it leaves is finite, by the fast path and the reference alike
-//   context   the tail is what the phase before agreed on: where its check lets it through, a round goes on
-//   list      the tail holds payloads, each behind a u16 with its length: decode takes all or none
+//   combine   the tail is a payload that is combined with a valid one: it is rejected and nothing is written, or the
+//             result is finite, or reported as not finite; fast path and reference agree
+//   context   the tail is the previous phase's payload: if its check accepts it, the round continues
+//   list      the tail contains payloads, each after a u16 with its length: decode accepts all or none
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -94,7 +93,7 @@ Payload encode_some(const Codec& codec, const Call& call, std::size_t n, std::ui
   return *made;
 }
 
-// The context that kRanks agree on before `phase`.
+// The context of `phase` for kRanks ranks.
 Payload context_of(const Codec& codec, std::uint8_t phase, std::size_t n) {
   Payload context;
   for (std::uint8_t p = 0; p < phase; ++p) {

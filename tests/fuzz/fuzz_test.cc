@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fuzz targets without a fuzzer: their seeds, the corpus in corpus/<target>/, and seeded mutations of both.
-//   TITHE_FUZZ_RUNS=100000          mutations per target (5000 unless said)
-//   TITHE_FUZZ_CASE=frame:17        that mutation of that target alone, as a failure names it
+//   TITHE_FUZZ_RUNS=100000          mutations per target (default: 5000)
+//   TITHE_FUZZ_CASE=frame:17        only that mutation of that target, as printed by a failure
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -113,8 +113,8 @@ Input mutate(const std::vector<Input>& from, Dice& dice) {
   return input;
 }
 
-// The way back to the mutation that is running, printed when it breaks a promise: by fail(), by a signal, or by a
-// sanitizer where one is linked in.
+// The command that repeats the running mutation, printed on a failure: by fail(), by a signal handler, or by a
+// sanitizer if one is linked in.
 char way_back[128];
 void print_way_back() {
   if (way_back[0] != 0 && write(STDERR_FILENO, way_back, std::strlen(way_back)) < 0) std::_Exit(1);
@@ -150,7 +150,7 @@ TEST_P(FuzzTarget, SeededMutations) {
     const std::string_view text(one);
     const std::size_t colon = text.find(':');
     if (text.substr(0, colon) != target().name || colon == std::string_view::npos)
-      GTEST_SKIP() << "another case is asked for";
+      GTEST_SKIP() << "another case is selected";
     first = std::strtoull(one + colon + 1, nullptr, 10);
     last = first + 1;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a codec program: it is refused with problems that can be shown, or it is a codec that keeps the
-// promises of tithe/seam/codec.h.
+// Any text as a codec program: it is rejected with printable problems, or it is a codec that satisfies the contract
+// of tithe/seam/codec.h.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -25,8 +25,8 @@ std::vector<float> some_values(std::size_t n, std::uint32_t seed) {
   return v;
 }
 
-// Makes the context that two ranks with the same values agree on before the last phase, whatever bytes one of them
-// sends. False: the values are reported.
+// Computes the context of the last phase for two ranks with the same values, one of which may send any bytes. False:
+// the values are reported as not finite.
 bool agree(const Codec& codec, Call& call, const std::vector<float>& grad, Input& context) {
   const Impl& impl = codec.reference();
   const std::size_t n = grad.size();

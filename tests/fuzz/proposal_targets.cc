@@ -6,7 +6,7 @@
 namespace tithe::fuzz {
 namespace {
 
-// Three bytes each say who says what, and of which proposal.
+// Three bytes each select the sender, the message, and the proposal.
 void hear_proposals(ByteView bytes, Rank me) {
   const engine::Member member{.me = me, .world = 4};
   engine::Reconfiguration reconfiguration(member);

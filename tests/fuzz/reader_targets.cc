@@ -241,7 +241,7 @@ Target control_target() {
                    writer)}};
 }
 
-// Tagged frames: as they come, which must be refused where a bit differs, and with the tag put right.
+// Tagged frames: unchanged, which must be rejected if a bit differs, and with a corrected tag.
 Target tagged_target() {
   static const Secret kSession{1};
   static const Secret kKey = derive(kSession, "tithe frames", {});  // as Tags makes it
@@ -271,7 +271,7 @@ Target tagged_target() {
         Tags mine(kSession, 1);
         read_control_frame(frame, &mine);
         if (frame.size() < kFrameHeaderBytes + kFrameTrailerBytes) return;
-        // As a rank of the job would have sealed these bytes.
+        // Sealed like a rank of the job would seal these bytes.
         Input body(frame.begin(), frame.end() - kFrameTrailerBytes);
         body[27] = static_cast<std::uint8_t>((body[27] & ~24U) | 16U);
         body = with_right_frame(body);
@@ -292,7 +292,7 @@ Target tagged_target() {
       seeds};
 }
 
-// The messages that rank 0 and a visitor read of each other: as they come, and as one with the token would say them.
+// The messages between rank 0 and a connecting rank: unchanged, and sealed like by a rank with the token.
 Target meeting_target() {
   using namespace rendezvous;
   const Handshake shake{.token = Token(32, 3), .visitor = {1}, .host = {2}};
@@ -320,7 +320,7 @@ Target meeting_target() {
             if (const auto blob = open_claim(bytes, shake); blob && *blob != Blob(7, 9))
               fail("a box opens that was not sealed so");
             static_cast<void>(open_answer(bytes, shake, 2));
-            // The plain bytes of an answer, sealed as rank 0 would.
+            // The plain bytes of an answer, sealed like rank 0 would.
             const auto told = open_answer(seal_for_visitor(shake, bytes), shake, 2);
             if (told.ok() && told->size() != 2) fail("an answer of another world");
             if (!told.ok() && (told.status().peer() < -1 || told.status().peer() >= 2 ||
@@ -374,7 +374,7 @@ Target state_target() {
     engine::SavedHead head;
     feedback::ResidualStore::Map kept;
     if (!engine::load(bytes, head, kept).ok()) return;
-    // A state that was read is written as it was, but for arrays of zeros, which shrink to nothing.
+    // A parsed state is written unchanged, except that arrays of zeros become empty.
     feedback::ResidualStore again;
     again.all() = kept;
     const Input written = engine::save(head, again);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Everything that reads bytes from outside, as functions from any bytes to "the promises hold": one target per codec of
+// All readers of external bytes, as functions that check their contracts for any bytes: one target per codec of
 // codecs.def, three over all of them (combine, contexts, lists of payloads), the readers of frames, spec strings,
-// control frames, proposals and states, and the codec language. The test binary runs them on seeds,
-// on the corpus and on seeded mutations of both; with TITHE_FUZZ=ON libFuzzer drives the same functions.
+// control frames, proposals and states, and the codec language. The test binary runs them on seeds, on the corpus and
+// on seeded mutations of both; with TITHE_FUZZ=ON libFuzzer drives the same functions.
 //
-// A broken promise ends in fail(), which prints what was broken and aborts: so that a sanitizer and libFuzzer see it.
+// A violated contract calls fail(), which prints it and aborts, so that a sanitizer and libFuzzer notice.
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -18,7 +18,7 @@ namespace {
 
 Input input(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 
-// The ends of a connection of tcp before they know each other: nothing passes that was made without the key.
+// Both ends of a tcp connection before authentication: messages created without the key are rejected.
 Target tcp_handshake_target() {
   static const Secret kKey{6}, kNonce{7};
   const tcp::ConnectRequest request{

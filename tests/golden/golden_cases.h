@@ -19,7 +19,7 @@ struct Case {
   const Codec* codec;
   std::size_t n;
   int parts;                // payloads joined under the concat law; 1: a plain frame
-  std::string params = {};  // what stands after the colon of a spec string
+  std::string params = {};  // the part of a spec string after the colon
 };
 
 inline bool has_law(const Codec& codec, Law law) {
@@ -60,13 +60,14 @@ inline std::vector<Case> cases() {
     if (c->name == "eden")  // a whole block and one of the tail
       for (const std::string bits : {"1", "1.6", "2", "3", "4"})
         all.push_back({codec + "_" + bits + "bit", c, 1500, 1, "bits=" + bits});
-    if (c->name == "zip") all.push_back({codec + "_blocks", c, 2500, 1});  // two whole ones and a shorter one
+    // two full blocks and a shorter one
+    if (c->name == "zip") all.push_back({codec + "_blocks", c, 2500, 1});
     if (c->name == "inceptionn") all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});
   }
   return all;
 }
 
-// Each codec has one whose values can be read, as hexadecimal floats.
+// One case per codec has its values in readable form, as hexadecimal floats.
 inline bool is_sample(const Case& c) { return c.name == std::string(c.codec->name) + "_odd"; }
 
 // Value i of stream k: a signed 12-bit number at one of 16 scales, so that sums of two are exact; a few zeros

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes that travel do not change by accident: golden frames are encoded again by every impl, decoded by
-// every impl, and damaged in every way that one bit or one missing byte can. TITHE_REWRITE_GOLDEN=1 writes
-// them anew; a change that is meant then shows in the diff.
+// Protects the bytes of frames against accidental changes: golden frames are encoded again by every impl, decoded by
+// every impl, and damaged in every way that one bit or one missing byte can. TITHE_REWRITE_GOLDEN=1 rewrites them; an
+// intended change then shows in the diff.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -43,7 +43,7 @@ void write(const fs::path& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-// A call with what it points to.
+// A call with the memory that it points to.
 struct Ready {
   std::vector<std::uint8_t> scratch;
   std::vector<std::uint8_t> context;  // of codecs of several phases: as the case's first worker makes it
@@ -286,8 +286,8 @@ TEST(Golden, EncodersWriteThemByteForByte) {
   }
 }
 
-// Its checksum covers the header alone: the payload is what a card has made of it, and no reader that was not told so
-// takes it. Not among the .bin files, which everybody reads.
+// The checksum covers the header only: a network card has modified the payload, and only readers that expect this
+// accept the frame. It is not among the .bin files, which all readers read.
 TEST(Golden, AFrameWhosePayloadHasNoChecksum) {
   FrameHeader header = header_of({"", find_codec("fp32"), 3, 1});
   header.checksum = Cover::kHeader;

@@ -74,8 +74,8 @@ inline std::string text_of(std::span<const float> values) {
   return text;
 }
 
-// For a failure: the first value that differs from what the reference decoded, where one does; else the first values,
-// and how to have all of them from before and after a change.
+// For failures: the first value that differs from the reference's, if any; else the first values, and the command
+// that prints all of them before and after a change.
 inline std::string how_they_differ(std::span<const float> got, std::span<const float> reference) {
   const std::size_t n = std::min(got.size(), reference.size());
   for (std::size_t i = 0; i < n; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Payload bytes of every codec, as in sizes.csv: a change of format or of a default shows here first.
-// TITHE_REWRITE_GOLDEN=1 writes the table anew.
+// Payload bytes of every codec against sizes.csv, which detects changes of formats and defaults.
+// TITHE_REWRITE_GOLDEN=1 rewrites the table.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,7 +36,7 @@ std::string table() {
       const std::unique_ptr<std::uint8_t, decltype(&std::free)> scratch(
           static_cast<std::uint8_t*>(std::aligned_alloc(64, room)), std::free);
       call.scratch = {scratch.get(), room};
-      std::size_t bound = 0, bytes = 0;  // over all phases, when no other worker takes part
+      std::size_t bound = 0, bytes = 0;  // over all phases, with no other worker
       std::vector<std::uint8_t> context, out;
       for (const Phase& phase : codec->phases) {
         std::swap(context, out);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every impl beside the reference under any settings, on every instruction set, on values that the suites keep away
-// from since most codecs say nothing of them: NaN, Inf, sums that overflow, zeros of both signs in any order.
+// Compares every impl with the reference under any settings and instruction set, on values that most codecs leave
+// unspecified and other suites therefore avoid: NaN, Inf, sums that overflow, zeros of both signs in any order.
 #include "support/codec_run.h"
 #include "support/targets.h"
 #include "tithe/seam/catalogue.h"
@@ -31,7 +31,7 @@ inline Seen see(const Spec& spec, const Impl& impl, const Floats& grad, const Fl
     seen.finite = seen.finite && sent.finite;
     seen.payloads.push_back(sent.payload);
     if (p == last) seen.residual_out = std::move(sent.residual_out);
-    const bool once = keep == Keep::kNothing || keep == Keep::kApart;  // the others send what these do
+    const bool once = keep == Keep::kNothing || keep == Keep::kApart;  // the other modes send the same
     if (p == last && once && impl.check(call, n, sent.payload).ok()) {
       for (const std::size_t count : {1U, 3U, 6U})
         for (const float divide : {1.0F, 3.0F})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Codecs at work: one call with all its buffers exact and its scratch full of rubbish, or a round of several workers
-// through all phases. send() and round_of() do it by every impl and hold the others to the reference.
+// Runs codecs: one call with buffers of exact size and scratch filled with garbage, or a round of several workers
+// through all phases. send() and round_of() run every impl and compare it with the reference.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -45,7 +45,7 @@ inline Spec spec_of(std::string_view text) {
 
 // ---- One call
 
-// The residual: if there is one, and where what is not sent goes.
+// Whether there is a residual, and the destination of the unsent values.
 enum class Keep { kNothing, kResidual, kResidualOut, kApart, kInPlace };
 inline constexpr Keep kAllKeeps[] = {Keep::kNothing, Keep::kResidual, Keep::kResidualOut, Keep::kApart,
                                      Keep::kInPlace};
@@ -57,8 +57,8 @@ inline const char* name(Keep keep) {
 
 struct EncodeOutput {
   Payload payload;
-  Floats residual_out = {};  // 99 where the call keeps nothing
-  Floats values = {};        // what a reader sees; empty until somebody read it
+  Floats residual_out = {};  // 99 if the call writes no residual
+  Floats values = {};        // the decoded values; empty until decode() is called
   bool finite = true;
 };
 
@@ -92,7 +92,7 @@ inline EncodeOutput encode(const Codec& codec, const Impl& impl, Call call, cons
 
 enum class Base { kNull, kOther, kInPlace };
 
-// out starts as it is; with a base in place as `onto`.
+// `out` keeps its content; with an in-place base, that content is `onto`.
 inline Status decode(const Codec& codec, const Impl& impl, Call call, const std::vector<Payload>& payloads,
                      Base base, const Floats& onto, float divide, Floats& out, std::size_t shift = 0) {
   const std::size_t n = out.size();
@@ -130,7 +130,7 @@ struct Sum {
   }
 };
 
-// residual_out has as many values as the payloads stand for; combine writes to it if `keeps`.
+// residual_out has one element per value; combine writes it only if `keeps`.
 inline Sum combine(const Impl& impl, const Call& call, const Payload& acc, const Payload& in,
                    const Floats& residual_out, bool keeps, std::size_t shift = 0) {
   const std::size_t n = residual_out.size();
@@ -181,9 +181,9 @@ inline EncodeOutput send(std::string_view text, const Floats& grad, std::uint32_
 struct Round {
   std::vector<std::vector<Payload>> sent;  // by phase and worker
   Payload agreed;                          // of the phase before the last, combined
-  Payload sum;                             // of the last phase, combined where that can be
+  Payload sum;                             // of the last phase, combined if possible
   std::vector<Floats> residual_out;        // of each worker's encode
-  Floats rounding;                         // what combining put aside
+  Floats rounding;                         // rounding errors of combining
   Floats result;
   bool finite = true;
 };
@@ -192,8 +192,8 @@ inline Call call_of(std::string_view text, unsigned worker = 0) {
   return {.settings = spec_of(text).settings, .seed = 100 + worker, .shared_seed = 9, .round = 4};
 }
 
-// All workers through all phases, as a ring takes them: payloads that combine do, in the order of workers; of others
-// the first is what all agree on, and the last phase's are decoded together.
+// All workers through all phases, as in a ring: payloads that combine are combined in the order of workers; of other
+// payloads the first one is the phase's result; the last phase's payloads are decoded together.
 inline Round round_by(const Impl& impl, std::string_view text, const std::vector<Floats>& x) {
   const Codec& codec = *spec_of(text).codec;
   const std::size_t n = x[0].size();

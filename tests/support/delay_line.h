@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A long way in user space: connections made here go on to another endpoint, and what travels on them arrives
-// later. Each direction of a connection has no more than a window on the way, as a TCP stream has: so one of them
-// brings at most window / round trip.
+// A user-space proxy with high latency: connections to it are forwarded to another endpoint, and data arrives
+// delayed. Each direction of a connection has at most one window of bytes in flight, like a TCP stream, so its
+// throughput is at most window / round-trip time.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -43,8 +43,9 @@ class DelayLine {
   struct DelayedDirection {  // one direction of a connection
     int from, to;
     std::deque<Chunk> chunks = {};
-    std::deque<std::pair<Clock::time_point, std::size_t>> acknowledged = {};  // when the sender knows, bytes
-    std::size_t held = 0;                                                     // of its window
+    // time at which the sender learns of the acknowledgement, bytes
+    std::deque<std::pair<Clock::time_point, std::size_t>> acknowledged = {};
+    std::size_t held = 0;  // of its window
     bool ended = false, told = false;
   };
 
@@ -78,7 +79,7 @@ class DelayLine {
       w.chunks.push_back({Clock::now() + one_way_, std::move(bytes)});
     }
   }
-  // Room for more is known to the sender a way back later: a window a round trip.
+  // The sender learns of free window space one way later, so one window is sent per round trip.
   void give(DelayedDirection& w) {
     while (!w.acknowledged.empty() && Clock::now() >= w.acknowledged.front().first) {
       w.held -= w.acknowledged.front().second;

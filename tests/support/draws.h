@@ -62,7 +62,7 @@ inline std::vector<float> of(Shape shape, std::size_t n) {
       case Shape::kSparse:
         x[i] = rng() % 64 == 0 ? a : 0.0F;
         break;
-      case Shape::kPeaks:  // one in 128, each 500 times what lies around it
+      case Shape::kPeaks:  // one value in 128 is 500 times as large as the others
         x[i] = i % 128 == 77 ? 0.51F : sign * 0.00097F;
         break;
       case Shape::kDenormal:

@@ -18,8 +18,8 @@ namespace tithe::harness {
 using Payload = std::vector<std::uint8_t>;
 using Floats = std::vector<float>;
 
-// Bytes or floats in a heap block of exactly their size, so that a sanitizer sees the first step outside;
-// `shift` elements of T further, so that vectors do not fall on their natural places.
+// Bytes or floats in a heap block of exactly their size, so that a sanitizer detects the first access outside it;
+// displaced by `shift` elements of T, so that vectors are not aligned.
 template <typename T>
 class Exact {
  public:
@@ -44,7 +44,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// Where two buffers differ first, with what was expected and what came; empty where they are the same bits.
+// The first difference between two buffers, with the expected and the actual value; empty if all bits are equal.
 template <typename T>
 std::string first_difference(const std::vector<T>& got, const std::vector<T>& want) {
   std::ostringstream out;
@@ -58,7 +58,7 @@ std::string first_difference(const std::vector<T>& got, const std::vector<T>& wa
   return out.str();
 }
 
-// Bit by bit, but for what a NaN carries.
+// Bitwise equal, except for NaN payloads.
 inline bool same_values(const Floats& a, const Floats& b) {
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)
     if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]) &&

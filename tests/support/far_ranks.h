@@ -33,7 +33,7 @@ class FarRanks {
     other.join();
     opened_ = status[0].ok() ? status[1] : status[0];
   }
-  // A farewell wants an answer: both leave at once.
+  // A farewell needs an answer, so both ranks are destroyed at the same time.
   ~FarRanks() {
     std::thread other([this] { ranks_[1].reset(); });
     ranks_[0].reset();
@@ -45,7 +45,7 @@ class FarRanks {
   const Status& opened() const { return opened_; }
   Transport& operator[](std::size_t rank) { return *ranks_[rank]; }
 
-  // Until each rank has ended so many operations; kTimeout where that takes longer than a failing test waits.
+  // Runs until each rank has completed `each` operations; kTimeout after 60 s.
   Status run(std::size_t each) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (std::size_t done[2] = {}; done[0] < each || done[1] < each;) {

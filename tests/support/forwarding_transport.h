@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A transport that hands everything on to another: what the transports that meddle are made from.
+// A transport that forwards all calls to another: the base of transports that inject faults.
 #include <memory>
 #include <utility>
 
@@ -38,7 +38,8 @@ class ForwardingTransport : public Transport {
   std::uint64_t bytes_received(Rank peer) const override { return inner_->bytes_received(peer); }
 
  protected:
-  std::unique_ptr<Transport> inner_;  // a rank that is dead has none: who lets it go overrides what asks it
+  // nullptr for a dead rank: a subclass that resets it overrides the functions that use it
+  std::unique_ptr<Transport> inner_;
 
  private:
   const Rank rank_;

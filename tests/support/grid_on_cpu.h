@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs the kernels of emit_cuda.h on a processor: one block of the grid after the other, and of each block one
-// phase after the other, in which one thread after the other runs up to the barrier. Shared memory is filled with
-// rubbish before each block. Blocks and threads come in the order that is asked for, so that a result that depends on
-// either is seen: of two threads that write one number in one phase, or of one that reads what another writes there.
+// Runs the kernels of emit_cuda.h on a CPU: the blocks of the grid one after the other, the phases of a block one
+// after the other, and in a phase one thread after the other up to the barrier. Shared memory is filled with garbage
+// before each block. The order of blocks and threads is a parameter, so that a data race in a phase (two threads
+// write one number, or one reads a number that another writes) shows as a different result.
 //
-// It knows no lock-step, no memory order between blocks, no occupancy, and no cost of any access.
+// Not modelled: lock-step execution, memory order between blocks, occupancy, and the cost of accesses.
 #include <stdint.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
   }
 }
 
-// Groups of threads share a block (lang/runtime/prelude_cuda_bytes.h); each has shared memory of its own.
+// Groups of threads share a block (lang/runtime/prelude_cuda_bytes.h); each group has its own shared memory.
 #define GROUPS(name, Common, of, count, ...)                           \
   static void name(const Call* call, uint64_t block, unsigned order) { \
     enum : unsigned { kOf = of, kGroups = kThreads / (of) };           \
@@ -45,8 +45,7 @@ static inline uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
 #define PHASE(f) ALL_THREADS(f, group < places, group)
 #define STEP(f, placed, count, step) \
   ALL_THREADS(f, group < places && placed(call, group, step) < count(call->n), placed(call, group, step))
-#if defined( \
-    TITHE_PLANS)  // a kernel is found by its name, and launched by who plays the driver (gpu/fake_gpu.h)
+#if defined(TITHE_PLANS)  // kernels are found by name, and launched by the fake driver (gpu/fake_gpu.h)
 struct OnCpu {
   void (*run)(const void* told, uint64_t blocks, unsigned order);
   uint64_t told_bytes, threads;

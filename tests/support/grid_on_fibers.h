@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// grid_on_cpu.h for ThreadSanitizer: each thread of a GPU is a fiber of its own, with a stack of its own. A barrier is
-// a release by all threads of a block, and an acquire; blocks of a launch are not ordered. A number that two threads
-// touch in one phase, and one of them writes, is reported at its line. TITHE_NO_BARRIERS: as if there were none.
+// grid_on_cpu.h for ThreadSanitizer: each GPU thread is a fiber with its own stack. A barrier is a release by all
+// threads of a block, then an acquire; blocks of a launch are not ordered. A data race on a number within a phase is
+// reported at its line. TITHE_NO_BARRIERS removes the barriers.
 #include <sanitizer/tsan_interface.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ class Fibers {
     used = 0;
   }
 
-  // `work` is never freed, nor are its copies of what the host knows: the host does not write where fibers read.
+  // `work` and its copies of host data are never freed, so the host does not write memory that fibers read.
   void phase(const std::function<void(unsigned)>* work) {
     work_ = work;
     behind_ = barrier();
@@ -44,11 +44,11 @@ class Fibers {
     return static_cast<char*>(
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   }
-  static void* barrier() {  // an address of its own for each
+  static void* barrier() {  // a distinct address for each barrier
     static char* next = fresh(size_t{1} << 30);
     return next += 8;
   }
-  // The host tells what it knows, and hears nothing of a fiber before wait().
+  // The host's earlier writes are visible to the fiber; the fiber's writes are visible to the host only after wait().
   __attribute__((no_sanitize("thread"))) void run(unsigned t) {
     __tsan_release(stacks_);
     ::getcontext(&there_);
@@ -85,7 +85,7 @@ class Fibers {
 };
 
 static inline uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
-// Shared memory is not used again: the next block knows nothing of this one's.
+// Shared memory is not reused: each block has its own.
 #define GROUPS(name, Common, of, count, ...)                                           \
   static void name(const Call* call, uint64_t block) {                                 \
     enum : unsigned { kOf = of, kGroups = kThreads / (of) };                           \

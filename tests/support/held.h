@@ -8,10 +8,10 @@ namespace tithe::testing {
 
 std::int64_t held_bytes();  // by all of this process that was made with new
 
-// From now on there is no memory for more than so many bytes at once.
+// From this call on, no single allocation may exceed `bytes`.
 void have_at_most(std::size_t bytes);
 
-// The same while it lives.
+// have_at_most() during the object's lifetime.
 struct LittleMemory {
   explicit LittleMemory(std::size_t bytes) { have_at_most(bytes); }
   ~LittleMemory() { have_at_most(SIZE_MAX); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The programs of which kernels are looked at: those of codecs/, and texts for what these do not have.
+// Programs for tests of kernels: those of codecs/, and texts with features that those lack.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ struct Program {
   std::size_t phase = 0;
   const char* text = nullptr;
 };
-// Agrees on numbers of all that there are; what the second phase reads of the first stands in every way.
+// A first phase with items of all kinds, and a second phase that reads them in every way.
 inline constexpr const char* kMaxima =
     "codec maxima \"a doc\"\nblock 20\nphase a by max\nsend\n"
     "  table low: u8 = min(count(x > 0), 255)\n  end: f32 = largest(abs(x))\n  each: f32[] = x\n"
@@ -60,7 +60,7 @@ inline constexpr Program kPrograms[] = {
     {"maxima", "", 0, kMaxima},
     {"whole", "", 0, kOnce}};
 
-// A program of a text lives as long as this.
+// A program compiled from a text, and its codec; both live as long as this object.
 struct Made {
   std::unique_ptr<LoadedProgram> own;
   const LoadedProgram* program = nullptr;

@@ -26,7 +26,7 @@ struct LawCase {
   std::string label;
   Spec spec;
   std::vector<Rule> rules = {};  // of tensors that have another codec
-  Traits traits() const {        // what holds of all of them
+  Traits traits() const {        // the traits that hold for all of them
     Traits t = spec.codec->traits;
     for (const Rule& r : rules)
       if (r.codec) {
@@ -37,7 +37,7 @@ struct LawCase {
   }
 };
 
-// Several codecs side by side: by the last letter of the keys, of key_of() and others, and by size.
+// Several codecs in one bucket: selected by the last letter of the keys (key_of() and others), and by size.
 inline LawCase mixed_case() {
   const Result<std::vector<Rule>> rules = parse_rules(R"({
     "*9": "fp32", "*1": {"codec": "onebit", "priority": 2}, "*2": "scalecom:ratio=0.1",
@@ -69,10 +69,11 @@ struct Combination {
   int world;
   bool between_processes = false;  // ranks as threads run faster
   std::string hosts = {};          // which ranks share one
-  bool gpus = false;               // some ranks' buckets lie on one
+  bool gpus = false;               // some ranks' buckets are on a GPU
 };
 
-// Where ranks meet: threads in worlds of any size; between processes, where a world costs more to open, two.
+// Transports for the suites: threads in worlds of any size; between processes, where a world is slow to open, worlds
+// of two.
 struct Site {
   std::string transport;
   int world;
@@ -159,7 +160,7 @@ inline Values gradients(std::span<const std::size_t> sizes, Data data, Rank rank
     } else if (data == Data::kDyadic) {  // multiples of 1/4 up to 8: every sum in a test is exact in fp32
       for (float& x : v) x = static_cast<float>(static_cast<int>(rng() % 65) - 32) / 4;
     } else {
-      // Products of two of 4096 deviates: to draw both anew took more of some suites' time than all that they test.
+      // Products of two of 4096 deviates: drawing both anew took more of some suites' time than the tests themselves.
       static const std::vector<float> kBell = draws::bell(4096, 1e-3F);
       for (float& x : v) {
         const auto dice = static_cast<std::uint32_t>(rng());
@@ -173,7 +174,7 @@ inline Values gradients(std::span<const std::size_t> sizes, Data data, Rank rank
 
 inline std::string key_of(std::size_t n) { return "values" + std::to_string(n); }
 
-// One round of all tensors, each in a bucket of its own, all in flight at once; then commit.
+// One round in which each tensor is its own bucket and all are in flight together; then commit.
 inline Status synchronise(Session& session, std::span<const std::size_t> sizes, Values& values) {
   std::vector<Ticket> tickets;
   for (std::size_t k = 0; k < sizes.size(); ++k) {
@@ -192,13 +193,13 @@ inline Values residuals(const Session& session, std::span<const std::size_t> siz
   for (const std::size_t n : sizes) {
     std::vector<float> v(n);
     if (!session.residual(key_of(n), v).ok())
-      std::fill(v.begin(), v.end(), 0.0F);  // never seen: nothing left
+      std::fill(v.begin(), v.end(), 0.0F);  // a key new to the session has no residual
     all.push_back(std::move(v));
   }
   return all;
 }
 
-// Where two results differ first, and in what; empty where they are the same bits.
+// The first difference between two results; empty if all bits are equal.
 inline std::string first_difference(const Values& got, const Values& want) {
   if (got.size() != want.size()) return "another number of tensors";
   for (std::size_t k = 0; k < got.size(); ++k)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The ledger of a round: what all ranks put in against what came out and what they kept.
+// The ledger of a round: the sum of all ranks' inputs against the result plus all residuals.
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -12,7 +12,7 @@ namespace tithe::testing {
 
 // The value that is furthest out of balance.
 struct Imbalance {
-  double times = 0;  // of what is allowed; 0 where every value balances to the bit
+  double times = 0;  // relative to the allowed imbalance; 0 if every value balances exactly
   std::size_t tensor = 0, values = 0, value = 0;
   double put_in = 0;    // gradients and residuals before
   double came_out = 0;  // result and residuals after
@@ -26,11 +26,12 @@ struct Imbalance {
 
 // The largest imbalance of a round.
 //
-// Allowed where a codec is not exact: each rank rounds once per value in take(), once in leave(), at most
-// `world` times in adding others' payloads and as often in the rounding that it books for a sum law, and the
-// final sum rounds `world` times; each by at most half an ulp of a term that is no larger than the sum S of all
-// magnitudes that take part. So |imbalance| <= 4 (world + 1) world / world ... <= 4 (world + 1) 2^-24 S. Where payloads
-// add in another domain, S is the largest of its tensor's: what is rounded there is spread over many values.
+//
+// The allowed imbalance of a codec that is not exact: each rank rounds once per value in take(), once in leave(), at
+// most `world` times in adding other ranks' payloads and as often in the rounding errors booked for a sum law, and
+// the final sum rounds `world` times; each rounding is at most half an ulp of a term that is no larger than the sum S
+// of all magnitudes. So |imbalance| <= 4 (world + 1) world / world ... <= 4 (world + 1) 2^-24 S. If payloads are
+// added in another domain, S is the largest in the tensor, since a rounding error there spreads over many values.
 inline Imbalance imbalance(const std::vector<Values>& grads, const std::vector<Values>& before,
                            const Values& result, const std::vector<Values>& after, const Traits& traits,
                            bool exact) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The messages of the codec language's compiler about a text, and about one that is in order but for one part.
+// The codec language compiler's messages for a text, and for a valid text with one part replaced.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Covering arrays: of the product of several lists as few rows as a simple search finds, such that any two entries of
-// any two lists still meet in a row. The same lists give the same rows. TITHE_TEST_FULL=1 (`make test-full`) asks for
-// the products themselves.
+// Covering arrays: few rows of the product of several lists, such that any two entries of any two lists occur
+// together in some row. The search is simple and deterministic. TITHE_TEST_FULL=1 (`make test-full`) selects the
+// whole product.
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
@@ -32,8 +32,8 @@ inline std::vector<Row> product(const std::vector<std::size_t>& sizes) {
   return rows;
 }
 
-// List after list, the longest first ("in parameter order", Lei and Tai 1998): each row takes the entry of the new list
-// that meets most entries it has not met; what has not met then gets rows of its own.
+// Adds list after list, the longest first ("in parameter order", Lei and Tai 1998): each row takes the entry of the
+// new list that covers most uncovered pairs; further rows cover the pairs that remain.
 inline std::vector<Row> cover_pairs(const std::vector<std::size_t>& sizes) {
   if (sizes.size() < 3 || std::find(sizes.begin(), sizes.end(), 0U) != sizes.end()) return product(sizes);
   std::vector<std::size_t> order(sizes.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Codecs of several phases, seen by one worker alone: what the suites need to look at the last one.
+// Codecs of several phases with a single worker: sets up the context that tests of the last phase need.
 #include <cstdint>
 #include <vector>
 
@@ -13,9 +13,9 @@ inline std::uint8_t last_phase(const Codec& codec) {
   return static_cast<std::uint8_t>(codec.phases.size() - 1);
 }
 
-// Call::context of the last phase, when `workers` with equal values take part; empty for codecs of one phase, and where
-// an earlier encode refuses (the last one then meets a context that its check would not have let through). *finite
-// becomes false where the values are reported.
+// Call::context of the last phase for `workers` workers with equal values; empty for codecs of one phase, and if an
+// earlier encode refuses (the last phase then gets a context that its check would have rejected). *finite becomes
+// false if the values are reported as not finite.
 inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, const Impl& impl, Call call,
                                             const EncodeInput& in, bool* finite = nullptr) {
   std::vector<std::uint8_t> context;
@@ -40,7 +40,7 @@ inline std::vector<std::uint8_t> context_of(int workers, const Codec& codec, con
   return context;
 }
 
-// When no other worker takes part.
+// With a single worker.
 inline std::vector<std::uint8_t> context_alone(const Codec& codec, const Impl& impl, const Call& call,
                                                const EncodeInput& in) {
   return context_of(1, codec, impl, call, in);

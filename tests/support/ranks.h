@@ -19,7 +19,7 @@ inline bool has(std::string_view text, std::string_view piece) {
   return text.find(piece) != std::string_view::npos;
 }
 
-using Change = std::function<void(Rank, SessionOptions&)>;  // what one rank does differently
+using Change = std::function<void(Rank, SessionOptions&)>;  // a change to the options of one rank
 
 class Ranks {
  public:
@@ -37,7 +37,8 @@ class Ranks {
     });
   }
 
-  // Each on its own thread, as processes do: a real transport says farewell, and waits for the answer.
+  // Destroys each session in its own thread, like processes: a real transport sends a farewell and waits for the
+  // answer.
   ~Ranks() {
     each_index([&](std::size_t r) { sessions_[r].reset(); });
   }
@@ -69,7 +70,7 @@ inline std::string text(const Status& s) {
   return s.ok() ? "ok" : std::string(name(s.code())) + ": " + s.what();
 }
 
-// A state but for the number of its job, which differs between two jobs, and the checksum
+// A session's state without the job number, which differs between two jobs, and without the checksum
 // (docs/reference/format_state.md, "State").
 inline std::vector<std::uint8_t> of_any_job(Session& session) {
   std::vector<std::uint8_t> state = *session.state();

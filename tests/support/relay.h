@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// TCP connections as somebody on the way sees them. It passes on what comes, and flips one bit where it is told to; it
-// can also hold or break all connections of some links. A thread of its own.
+// A TCP proxy for fault injection: it forwards data, flips one bit on request, and can stall or break all connections
+// of some links. Runs in its own thread.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -24,11 +24,11 @@ namespace tithe::testing {
 
 class Relay {
  public:
-  // Where a bit is: of the n-th connection of a link, in one direction, so many bytes from its beginning.
+  // The position of a bit: connection number of a link, direction, and byte offset in the stream.
   struct Place {
     int link = 0;
     int connection = 0;
-    bool back = false;  // from who was called to who calls
+    bool back = false;  // direction: from the accepting side to the connecting side
     friend auto operator<=>(const Place&, const Place&) = default;
   };
   enum class LinkState : std::uint8_t { kPasses, kHolds, kBreaks };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A transport between a session and another transport that hands completions over late and in a random order,
-// keeps a digest of every frame sent, and can be cut off, as a process is when it is killed.
+// A transport wrapper that delivers completions late and in a random order, records a digest of every frame sent, and
+// can be cut off like a killed process.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -24,8 +24,8 @@ struct SentDigest {
 
 class Shaken final : public ForwardingTransport {
  public:
-  // late: completions are held back. digest: where the frames are noted; must outlive the transport.
-  // cut_after: after so many sends the rank is dead: nothing gets in or out. -1: never.
+  // late: delays completions. digest: records the frames; must outlive the transport. cut_after: after this many
+  // sends the rank is dead, and nothing is sent or received any more. -1: never.
   Shaken(std::unique_ptr<Transport> inner, unsigned seed, bool late, SentDigest* digest, int cut_after = -1)
       : ForwardingTransport(std::move(inner)),
         rng_(seed),
@@ -46,7 +46,7 @@ class Shaken final : public ForwardingTransport {
     if (channel != 0 && cut_after_ >= 0 && sends_++ == cut_after_) {
       const std::lock_guard lock(mutex_);
       dead_ = true;
-      inner_.reset();  // its peers see it go
+      inner_.reset();  // the peers detect the failure
       return {};
     }
     return inner_->send(peer, channel, bytes, op);
@@ -80,7 +80,7 @@ class Shaken final : public ForwardingTransport {
   Status peer_status(Rank peer) const override { return dead() ? Status() : inner_->peer_status(peer); }
   std::uint64_t bytes_sent() const override { return dead() ? 0 : inner_->bytes_sent(); }
   std::chrono::steady_clock::time_point now() const override { return std::chrono::steady_clock::now(); }
-  // None, so no tags: a key is new at every meeting, and the digest compares what two of them sent.
+  // No key, so no tags: keys differ between runs, and the digest compares the frames of two runs.
   ByteView key() const override { return {}; }
   std::uint64_t bytes_received(Rank peer) const override { return dead() ? 0 : inner_->bytes_received(peer); }
 

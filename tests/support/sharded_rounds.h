@@ -8,7 +8,7 @@ namespace tithe::testing {
 
 using Bounds = std::vector<std::size_t>;
 
-// The bounds of tensor k: default ones (equal), uneven ones, one owner for all, some empty ranges.
+// The bounds of tensor k: default (equal), uneven, one owner for everything, or with empty ranges.
 inline Bounds bounds_of(std::size_t k, std::size_t n, int world) {
   const auto ranks = static_cast<std::size_t>(world);
   std::mt19937 rng(static_cast<unsigned>(7 * k + n));
@@ -34,7 +34,7 @@ inline Bounds effective(const Bounds& bounds, std::size_t n, int world) {
   return bounds.empty() ? equal_bounds(n, 0, world) : bounds;
 }
 
-// One round of all tensors by one kind, each in a bucket of its own; then commit.
+// One round of one kind in which each tensor is its own bucket; then commit.
 inline Status synchronise_as(RoundKind kind, Session& session, std::span<const std::size_t> sizes,
                              Values& values) {
   std::vector<Ticket> tickets;

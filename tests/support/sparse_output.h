@@ -14,7 +14,7 @@ struct SparseOutput {
   std::vector<std::uint8_t> payload;
 };
 
-// By every impl, which must agree; without a residual it is zeros.
+// Encodes with every impl, which must give equal results; an empty residual means zeros.
 inline SparseOutput encode_all(const Codec& codec, const Call& call, const std::vector<float>& grad,
                                std::vector<float> residual = {}) {
   residual.resize(grad.size());

@@ -10,7 +10,7 @@
 
 namespace tithe::harness {
 
-// Until it is destroyed, run-time dispatch sees this target alone; 0: all of them.
+// During its lifetime, run-time dispatch uses only this target; 0: all targets.
 class OnlyTarget {
  public:
   explicit OnlyTarget(std::int64_t target) {
@@ -25,7 +25,7 @@ class OnlyTarget {
   OnlyTarget& operator=(const OnlyTarget&) = delete;
 };
 
-// Each one, and 0, what dispatch takes by itself: some kernels have an instruction set that the others have not.
+// Each target, and 0 for the default dispatch: some kernels use an instruction set that others do not have.
 inline std::vector<std::int64_t> all_targets() {
   std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
   targets.push_back(0);

@@ -85,7 +85,7 @@ struct RelayedBytes {
 struct Connection {
   Connection(const Credentials& of_caller, const Credentials& of_host, Rank calls)
       : caller(of_caller, calls, there.give(), back.take()), host(of_host, -1, back.give(), there.take()) {}
-  // Until nothing moves.
+  // Exchanges data until both sides are idle.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> shake() {
     std::ptrdiff_t a = 0, b = 0;
     for (int k = 0; k < 10; ++k) {

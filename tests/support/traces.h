@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Traces of a made-up job: ranks whose clocks are known to differ, and frames whose transit times are known.
+// Traces of a synthetic job with known clock offsets and known transit times of frames.
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ namespace tithe::testing {
 
 struct MadeJob {
   int world = 2;
-  std::vector<std::int64_t> ahead = {};  // by rank; what is missing is 0
+  std::vector<std::int64_t> ahead = {};  // by rank; missing entries are 0
   std::vector<double> drift = {};        // by rank: seconds per second
   std::uint32_t rounds = 8;
   std::int64_t round_ns = 10'000'000;

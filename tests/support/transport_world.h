@@ -18,7 +18,7 @@
 
 namespace tithe::testing {
 
-// The certificates of a job of 8 ranks, made once: what KEYS stands for in a transport's text.
+// The certificates of a job of 8 ranks, created once; they replace KEYS in a transport's text.
 inline std::string with_keys(std::string how) {
   struct Folder {
     std::string path = (std::filesystem::temp_directory_path() / "tithe-keys-XXXXXX").string();
@@ -71,8 +71,8 @@ inline void run_ranks(int world, const std::function<void(Rank)>& body) {
   for (std::thread& t : threads) t.join();
 }
 
-// One transport per rank, which are threads. `how`: what open_transport takes, e.g. "loop" or "ucx:transports=tcp".
-// Null where it did not open.
+// Opens one transport per rank, in threads. `how`: an open_transport argument, e.g. "loop" or "ucx:transports=tcp". A
+// transport that fails to open is nullptr.
 inline std::vector<std::unique_ptr<Transport>> open_world(std::string_view text, int world) {
   const std::string how = with_keys(std::string(text));
   std::vector<std::unique_ptr<Transport>> out(static_cast<std::size_t>(world));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Awkward values: what the codec suites and unit tests send.
+// Difficult values for codec suites and unit tests.
 #include <cmath>
 #include <cstdint>
 #include <iterator>
@@ -21,7 +21,7 @@ inline constexpr const char* kDataNames[] = {"gaussian", "heavy", "constant", "s
 
 inline const char* name(Data data) { return kDataNames[static_cast<int>(data)]; }
 
-// n finite values whose sums in pairs are finite too.
+// n finite values; the sum of any two is finite too.
 inline std::vector<float> values(Data data, std::size_t n, unsigned seed) {
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal;
@@ -60,11 +60,11 @@ inline std::vector<float> values(Data data, std::size_t n, unsigned seed) {
 }
 
 // Finite values at which sums overflow and roundings vanish. A codec may report them, so they are not among kData.
-//   top      all at 3e38, as no two of which add up to a float
-//   mixed    both signs at the top, where some sums fit and some do not; among small ones
-//   lone     one at the top among ordinary ones
-//   third    1.2e38: two add up to a float, three do not
-//   bottom   the smallest floats there are: all sums are floats
+//   top      all at 3e38, so that the sum of any two overflows
+//   mixed    both signs at the top, so that some sums overflow, and small values
+//   lone     one value at the top among ordinary ones
+//   third    1.2e38: two add up to a finite float, three do not
+//   bottom   the smallest floats, most of them subnormal: all sums are exact
 enum class Extreme { kTop, kMixed, kLone, kThird, kBottom };
 inline constexpr Extreme kExtremes[] = {Extreme::kTop, Extreme::kMixed, Extreme::kLone, Extreme::kThird,
                                         Extreme::kBottom};

@@ -133,7 +133,7 @@ class Gathered {
     std::copy(values.begin(), values.end(), values_ + count_);
     count_ += values.size();
   }
-  // Writes the value array; what the form rounds off goes to residual_out. Returns the end of the payload.
+  // Writes the value array; the form's rounding errors go to residual_out. Returns the end of the payload.
   std::uint8_t* write(ValueForm form, const std::uint8_t* bitmap, const EncodeInput& in,
                       std::uint8_t* to) const {
     std::uint8_t* const end = sparse::write_values(form, {values_, count_}, to);
@@ -163,6 +163,8 @@ Status prepare(const Call& call, const EncodeInput& in, Bytes out) {
   return {};
 }
 
+// Three steps: the statistics of each block, the choice of blocks (written as a bitmap), then the values of the
+// chosen blocks. Unsent values stay in the residual.
 Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(prepare(call, in, out));
   const std::span<Stats> stats(reinterpret_cast<Stats*>(call.scratch.data()), count(in.n));

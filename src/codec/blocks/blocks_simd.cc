@@ -21,6 +21,8 @@ using VD = hn::Vec<Doubles>;
 constexpr std::size_t kVectors = kFoldLanes / hn::MaxLanes(Floats());
 constexpr std::size_t kSums = kFoldLanes / hn::MaxLanes(Doubles());
 
+// The sums of squares have the order of base/fold.h: double lane l of `sum` adds the values with index l modulo
+// kFoldLanes.
 template <bool kResidual, bool kResidualOut, bool kSquares>
 Stats measure_block(const EncodeInput& in) {
   const std::size_t rows = whole(in.n) / kFoldLanes * kFoldLanes;
@@ -33,7 +35,7 @@ Stats measure_block(const EncodeInput& in) {
       const VF v = take<kResidual>(in, i + k * lanes());
       most = hn::Max(most, magnitude(v));
       if (kResidualOut) hn::StoreU(v, Floats(), in.residual_out + i + k * lanes());
-#if HWY_TARGET != HWY_SCALAR  // which has no halves
+#if HWY_TARGET != HWY_SCALAR  // which has no half vectors
       if (kSquares) {
         add(sum[2 * k], hn::PromoteTo(Doubles(), hn::LowerHalf(v)));
         add(sum[2 * k + 1], hn::PromoteTo(Doubles(), hn::UpperHalf(hn::Half<Floats>(), v)));

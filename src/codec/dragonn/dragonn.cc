@@ -42,7 +42,7 @@ std::size_t most(const Settings& s, std::size_t n) {
 
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
-// One of the candidates that fall on the same slot is sent: so many of the slots are hit.
+// Each slot with at least one candidate sends one, so this is the expected number of slots hit.
 std::size_t typical(const Settings& s, std::size_t n) {
   const auto of_block = [&](std::size_t length) {
     if (length == 0) return 0.0;
@@ -116,8 +116,8 @@ std::size_t scratch(const Settings& s, std::size_t n) {
   return sparse::scratch(form(s), own_scratch(s, n), most(s, n));
 }
 
-// To find the winners, each candidate reads its slot again. So slots need no mark for "empty" and the table is never
-// cleared: what is read was written by a candidate of the same block.
+// To find the winners, each candidate reads its slot again. The table is never cleared: a slot that is read was
+// written by a candidate of the same block.
 Result<Encoded> encode_plain(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dragonn", in.n));
   TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));

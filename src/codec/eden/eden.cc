@@ -50,7 +50,7 @@ std::size_t bound(const Settings& s, std::size_t n) {
 std::uint64_t key_of(ByteView payload) { return wire::get<std::uint64_t>(payload.data()); }
 float scale_at(const std::uint8_t* at) { return bf16::Format::unpack(wire::get<std::uint16_t>(at)); }
 
-// True if all bytes are digits, and those of no value are 0.
+// True if all bytes are base-3 digits, and the padding digits are 0.
 bool are_digits(const std::uint8_t* codes, std::size_t width, std::size_t bytes) {
   const std::size_t whole = width - 4 * bytes;  // these have five digits
   std::uint8_t most = 0, most_of_four = 0;
@@ -59,8 +59,8 @@ bool are_digits(const std::uint8_t* codes, std::size_t width, std::size_t bytes)
   return most < kPowers[5] && most_of_four < kPowers[4];
 }
 
-// True if a scale above 0 is one, and no value that the block stands for is beyond the floats: none is larger than the
-// scale times the sizes of all levels.
+// True if the block's scale is valid and no decoded value overflows: a value is at most the scale times the sum of
+// all level magnitudes.
 bool is_scale(const Levels& levels, const Block& block, const std::uint8_t* at) {
   const float scale = scale_at(at);
   if (!(scale >= kLeastScale && is_finite(scale))) return false;
@@ -110,12 +110,12 @@ float energy_of(std::span<const float> x) {
   return sum.total();
 }
 
-// A power of two that brings the largest magnitude, given as bits, near 1.
+// A power of two that scales the largest magnitude, given as bits, to about 1.
 float lift_of(std::uint32_t peak) {
   return std::ldexp(1.0F, std::clamp(127 - static_cast<int>(peak >> 23), -120, 100));
 }
 
-// The block's values from its codes.
+// Decodes the block's values from its codes.
 void values_of(const Coder& coder, const Block& block, const std::uint8_t* at, Values& x) {
   const float scale = scale_at(at);
   for (std::size_t i = 0; i < block.width; ++i)
@@ -130,6 +130,8 @@ void rotate_back(const Coder& coder, const Block& block, Values& x) {
 
 }  // namespace
 
+// The block is scaled by a power of two if the sum of squares would overflow or vanish in float; `lift` is divided
+// out of the norm. Residual = value - decoded value, computed as the decoder computes it.
 bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in, std::uint8_t* at) {
   std::fill_n(at, block.bytes(coder.levels), std::uint8_t{0});
   Values x{};
@@ -249,7 +251,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   return {};
 }
 
-// eden.cu behind the settings and the levels that it is compiled for.
+// The text of eden.cu, preceded by the settings and levels that it is compiled for.
 std::string kernels(const Settings& s) {
   const Levels& levels = levels_of(s);
   std::string sizes, borders;
@@ -262,8 +264,8 @@ std::string kernels(const Settings& s) {
          borders + "\n" + kCudaText;
 }
 
-// Steps and the 8 bits of the scale add less than 2^-17. The unbiased scale has no bound: where <r, q> is
-// small it is large.
+// The rounding to steps and the scale's 8 bits add less than 2^-17. The unbiased scale has no bound: it is large if
+// <r, q> is small.
 double contraction(const Settings& s, std::size_t) {
   if (s[kScale] != 0) return std::numeric_limits<double>::infinity();
   const auto which = static_cast<std::size_t>(s[kBits]);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codec eden (eden.h) as CUDA kernels for one setting, behind the texts of lang/runtime/prelude_cuda_*.h. eden.cc puts
-// these lines in front: EDEN_BITS and EDEN_UNBIASED are the settings, EDEN_SIZES and EDEN_BORDERS their levels.
+// Codec eden (eden.h) as CUDA kernels for one setting; follows the texts of lang/runtime/prelude_cuda_*.h. eden.cc
+// prepends definitions: EDEN_BITS and EDEN_UNBIASED are the settings, EDEN_SIZES and EDEN_BORDERS their levels.
 //
 // A group of 32 threads works on one block. For the butterflies 1 to 16 apart, thread t holds values 32 t .. 32 t + 31
 // in registers; for those 32 to 512 apart it holds values t, t + 32, ... Shared memory transposes between the two.
-// Blocks of fewer than 1,024 values are zeros from their width on, and skip the butterflies of that distance and more.
+// A block of fewer than 1,024 values is zero from its width on, and skips butterflies of that distance and more.
 // All roundings and their order are those of the reference, so bytes and residuals are equal.
 
 #if defined(__CUDACC__)
@@ -28,11 +28,11 @@ const D kSteps = 2048, kLarge = EDEN_UNBIASED ? 0x1p100 : 0x1.8p127, kShrink = 0
 
 struct Block {
   uint64_t first, offset;  // in the chunk, and in the payload
-  U values, width;         // width 0: the values are sent as they are
+  U values, width;         // width 0: sent uncompressed
 };
 DEV U code_bytes(U width) { return EDEN_BITS == 16 ? (width + 4) / 5 : width * EDEN_BITS / 8; }
 DEV U block_bytes(const Block& b) { return b.width == 0 ? 4 * b.values : kScaleBytes + code_bytes(b.width); }
-// The first block of the last `remain` values of a chunk, fewer than kBlock, as Block::at has it.
+// The first block of the last `remain` values of a chunk, fewer than kBlock; see Block::at.
 DEV void shape(Block& b, U remain) {
   b.values = remain;
   b.width = 0;
@@ -56,7 +56,7 @@ DEV Block block_at(uint64_t n, uint64_t place) {
   }
   return b;
 }
-// At least 1, which writes the head.
+// At least 1: the first position also writes the head.
 DEV uint64_t places_of(uint64_t n) {
   uint64_t places = n / kBlock;
   for (U remain = U(n % kBlock); remain > 0; ++places) {
@@ -85,7 +85,7 @@ DEV U code_of(int steps) {
   return number | (steps < 0 ? 1U << ((EDEN_BITS - 1) & 7) : 0U);
 }
 enum { kWholeField = EDEN_BITS == 16 || EDEN_BITS == 3 ? 1 : EDEN_BITS };  // of 1, 2 and 4 bits
-// A field of kField bits stands in width kField / 8 bytes: of code i in byte i mod bytes, from bit kField (i / bytes).
+// A field of kField bits takes width kField / 8 bytes: code i is in byte i mod bytes, from bit kField (i / bytes) on.
 template <int kField>
 DEV U field_at(const uint8_t* codes, U width, U i) {
   const U bytes = width * kField / 8;
@@ -101,7 +101,7 @@ DEV U code_at_value(const uint8_t* codes, U width, U i) {
   if (EDEN_BITS == 3) return field_at<2>(codes, width, i) | field_at<1>(codes + width / 4, width, i) << 2;
   return field_at<kWholeField>(codes, width, i);
 }
-// The bytes of a field, from bit `from` of each code on.
+// The bytes of the field that starts at bit `from` of each code.
 template <int kField>
 DEV void pack_field(const uint8_t* codes, U width, int from, uint8_t* to, U thread) {
   const U bytes = width * kField / 8;
@@ -130,10 +130,11 @@ DEV void pack_codes(const uint8_t* codes, U width, uint8_t* to, U thread) {
 
 // ---- The rotation
 
-DEV U padded(U i) { return i + i / 32; }  // a row of 32 values begins at another bank than the row before
+DEV U padded(U i) { return i + i / 32; }  // each row of 32 values starts at another bank
 DEV U row_value(U thread, int k) { return kEachThread * thread + k; }
 DEV U column_value(U thread, int k) { return kGroup * k + thread; }
-// Butterflies of values `half` apart in the thread's own 32, if they are `apart` half apart in a block of this width.
+// Butterflies over values `half` apart in the thread's 32 registers, which are apart * half values apart in the
+// block.
 DEV void butterflies(F* x, U apart, U width) {
   ALL for (int half = 1; half < kEachThread; half *= 2) {
     if (half * apart < width) {
@@ -180,7 +181,7 @@ DEV void take(const Call* call, Sent& s, uint64_t at, U thread) {
   }
   s.peaks[thread] = peak;
 }
-// Sums of squares in the shape of base/fold.h.
+// Sums of squares in the order of base/fold.h.
 DEV void add_squares(Sent& s, F lift, U thread) {
   if (thread >= kLanes) return;
   F sum = 0;
@@ -301,7 +302,7 @@ GROUPS(eden_encode, Sent, kGroup, places_of,
        PHASE(take) PHASE(square) PHASE(judge) PHASE(square_lifted) PHASE(rotate_rows) PHASE(quantise)
            PHASE(send) PHASE(rotate_rows_back) PHASE(leave))
 
-// ---- Decode: agreed_ranks payloads of payload_bytes each, which the host has checked, added before they are rotated
+// ---- Decode: sums agreed_ranks payloads of payload_bytes each, which the host has checked, and rotates the sum
 
 struct Received {
   F x[kBlock + kBlock / 32];

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// eden: a random rotation makes the values of a block nearly normal; each becomes one of 2^bits levels that suit a
-// normal value (3 levels with 1.6 bits), and the block gets one scale (Vargaftik et al., "DRIVE", NeurIPS 2021, and
-// "EDEN", ICML 2022).
+// eden: a random rotation makes the values of a block nearly normal; each is rounded to one of 2^bits levels suited
+// to a normal distribution (3 levels with 1.6 bits), and the block has one scale (Vargaftik et al., "DRIVE", NeurIPS
+// 2021, and "EDEN", ICML 2022).
 //
 //   rotate   codec/shared/rotation/rotation.h, with signs that are equal on all ranks and new in each round
-//   round    to the nearest level. Levels and the borders between them are small whole numbers (kLevels), within 1 % of
-//            the least error (Lloyd and Max). A rotated value is first rounded to 1/2048 of a deviation
-//   scale    what a unit of the levels stands for, rounded to a bf16. scale=fit: s = <r, q> / <q, q>, the least error,
-//            for use with feedback. scale=unbiased: s = |r|^2 / <r, q>, as published, for use without. r is the rotated
-//            block, q its levels
-//   back     payloads are added as scale times level and rotated back once, however many they are
+//   round    to the nearest level. Levels and the borders between them are small integers (kLevels), with an error
+//            within 1 % of the minimum (Lloyd and Max). A rotated value is first rounded to 1/2048 standard deviation
+//   scale    the value of one unit of the levels, rounded to a bf16. scale=fit: s = <r, q> / <q, q>, the least squared
+//            error, for use with feedback. scale=unbiased: s = |r|^2 / <r, q>, as published, for use without. r is the
+//            rotated block, q its levels
+//   decode   sums scale times level over all payloads, and rotates the sum back once
 //
-// A lone payload decodes to scale times whole numbers, which floats hold exactly: scales have 8 bits and sums of levels
-// 16. So a payload's values do not depend on the order of additions.
+// A single payload decodes to scale times integers, which is exact in float: scales have 8 bits and sums of levels
+// 16. So the values of one payload do not depend on the order of additions.
 //
-// kBlock values make a block. What remains is cut into blocks of half that width, a quarter and so on; zeros extend the
-// last one if a quarter of it or less is missing (Block::at). Up to kMostRaw values at the end are sent as they are.
-// Nothing is sent of a block whose values are all below kDust. Of a block with a norm above kLarge, 2^-40 is sent, so
-// that neither its values nor its residuals overflow.
+// A block has kBlock values. The remaining values form blocks of half that width, a quarter and so on; the last one
+// is extended with zeros if at most a quarter of it is missing (Block::at). Up to kMostRaw values at the end are sent
+// uncompressed. A block whose values are all below kDust is sent as zeros. A block with a norm above kLarge sends
+// 2^-40 of its values, so that neither values nor residuals overflow.
 //
-// Differs from the published form: feedback and the scale that suits it; blocks instead of whole tensors; steps, which
-// change <r, q> by less than 2^-11 of it.
+// Differences from the paper: feedback and the scale suited to it; blocks instead of whole tensors; the rounding to
+// steps, which changes <r, q> by less than 2^-11 of it.
 //
 // Layout   u64 key of the signs | u8 bits, 16 for 1.6 | u8 0, then per block
 //          bf16 scale | codes (put_code), or values as f32
@@ -42,31 +42,32 @@ extern const Codec eden_codec;
 namespace tithe::eden {
 
 inline constexpr std::size_t kBlock = 1024;
-inline constexpr std::size_t kLeastWidth = 8;  // of a block, so that codes fill bytes
+inline constexpr std::size_t kLeastWidth = 8;  // minimum width of a block, so that codes fill whole bytes
 inline constexpr std::size_t kMostRaw = 4;
 inline constexpr std::size_t kHead = 10;
 inline constexpr std::size_t kScaleBytes = 2;
 
 inline constexpr float kDust = 0x1p-100F;
-inline constexpr double kLarge = 0x1.8p127;        // a fitted scale keeps what is sent below the norm
-inline constexpr double kLargeUnbiased = 0x1p100;  // what is sent may be larger than that
+// with a fitted scale, the decoded norm is below the block's norm
+inline constexpr double kLarge = 0x1.8p127;
+inline constexpr double kLargeUnbiased = 0x1p100;  // the decoded norm may exceed the block's norm
 inline constexpr double kShrink = 0x1p-40;
-// The least scale that a reader takes besides 0, and the most with which no codes stand for a value beyond the floats.
+// The smallest valid scale besides 0, and the largest scale with which no codes can overflow.
 inline constexpr float kLeastScale = 0x1p-126F;
 inline constexpr float kSafeScale = 0x1p112F;
-// The squares' sums that need no help: neither too large for a float nor so small that squares vanish.
+// Sums of squares in this range need no scaling: they neither overflow in float nor lose squares to underflow.
 inline constexpr float kLeastEnergy = 0x1p-80F;
 inline constexpr float kMostEnergy = 0x1p120F;
 
-// In place of bits: codes are digits of base 3, five to a byte, which is 1.6 bits.
+// The value of `bits` for base-3 digits, five per byte, which is 1.6 bits per code.
 inline constexpr unsigned kThree = 16;
 inline constexpr std::array<std::uint8_t, 6> kPowers = {1, 3, 9, 27, 81, 243};  // of 3
 
-// A code is the number of a level, by size, and above it one bit for minus. Three levels: 0, 1, and 2 for minus 1.
+// A code is the index of the level's magnitude, with a sign bit above it. With three levels: 0, 1, and 2 for -1.
 struct Levels {
   unsigned bits;
   std::array<std::uint8_t, 8> size;  // of the levels
-  std::array<std::uint8_t, 7> from;  // where the next level begins, in cells of 64 steps; 255: there is none
+  std::array<std::uint8_t, 7> from;  // the first cell (64 steps) of the next level; 255: there is none
 
   unsigned number(int cell) const {
     unsigned k = 0;
@@ -97,11 +98,11 @@ inline constexpr std::array<Levels, 5> kLevels = {{
     {4, {2, 6, 10, 15, 20, 26, 33, 43}, {8, 16, 25, 35, 46, 59, 76}},
 }};
 
-// The mean loss of one round, over the signs, of any block. A rotated value z, in deviations, is a sum of the
-// block's values with random signs: E z^2 = 1, E z^4 <= 3, E z^6 <= 15, as of a normal one. The scale of least error
-// loses no more than any other s, hence at most E (z - s q)^2. For the s below, (z - s q)^2 is nowhere above
-// a + b z^2 + c z^4 + d z^6, so the mean is at most a + b + 3 c + 15 d. One bit loses 1 - (E |z|)^2, and
-// E |z| >= 1 / sqrt(2) (Szarek 1976). Normal values lose 0.364, 0.190, 0.118, 0.0346, 0.0096.
+// An upper bound for the expected loss of one round, over the random signs, for any block. A rotated value z, in
+// standard deviations, is a sum of the block's values with random signs: E z^2 = 1, E z^4 <= 3, E z^6 <= 15, as for a
+// normal variable. The scale of least error loses no more than any other s, hence at most E (z - s q)^2. For the s
+// below, (z - s q)^2 <= a + b z^2 + c z^4 + d z^6 everywhere, so the mean is at most a + b + 3 c + 15 d. One bit
+// loses 1 - (E |z|)^2, and E |z| >= 1 / sqrt(2) (Szarek 1976). Normal values lose 0.364, 0.190, 0.118, 0.0346, 0.0096.
 struct Majorant {
   double s, a, b, c, d;
   constexpr double mean() const { return a + b + 3 * c + 15 * d; }
@@ -113,17 +114,17 @@ inline constexpr std::array<Majorant, 4> kMajorants = {
      {0.06255, 0.02146, 0.00523, 0, 0.00041}}};  // from 1.6 bits on
 inline constexpr double kLosesOneBit = 0.5;
 
-// A rotated value in steps of 1/2048 deviation; 16 deviations are the most that is told apart.
+// A rotated value in steps of 1/2048 standard deviation, limited to +-16 standard deviations.
 inline constexpr float kSteps = 2048;
 inline int steps_of(float rotated, float steps_per_unit) {
   return static_cast<int>(std::clamp(std::nearbyint(rotated * steps_per_unit), -32768.0F, 32767.0F));
 }
 
-// A run of values that share a scale. width 0: no scale, the values are sent as they are.
+// Values with a common scale. width 0: no scale, the values are sent uncompressed.
 struct Block {
   std::size_t first;  // index of its first value in the chunk
   std::size_t values;
-  std::size_t width;  // zeros extend the values to as many
+  std::size_t width;  // the values are padded with zeros to this width
 
   static Block at(std::size_t first, std::size_t n) {
     const std::size_t remain = n - first;
@@ -138,8 +139,8 @@ struct Block {
   }
 };
 
-// Calls use(block, offset in the payload) for each block of n values, but for the first `done` whole ones; returns the
-// payload's bytes.
+// Calls use(block, offset in the payload) for each block of n values, except the first `done` blocks of kBlock
+// values; returns the payload's bytes.
 template <typename Use>
 std::size_t each_block(const Levels& levels, std::size_t n, std::size_t done, const Use& use) {
   std::size_t offset = kHead + done * Block{0, kBlock, kBlock}.bytes(levels);
@@ -152,10 +153,10 @@ std::size_t each_block(const Levels& levels, std::size_t n, std::size_t done, co
   return offset;
 }
 
-// Codes are cut into fields of 4, 2 or 1 bits; 3 bits are a field of 2, and after all of those one of 1. The fields of
-// a block of w codes stand in B = w f / 8 bytes: that of code i in byte i mod B, from bit f (i / B) on. So vectors of
-// any size pack codes that are B apart, without moving a byte. Digits stand likewise: that of code i in byte i mod B,
-// times 3^(i / B), with B a fifth of w, rounded up.
+// Codes are split into fields of 4, 2 or 1 bits; codes of 3 bits into fields of 2 bits, followed by fields of 1 bit.
+// The fields of a block of w codes take B = w f / 8 bytes: the field of code i is in byte i mod B, from bit f (i / B)
+// on. So vectors of any size combine codes that are B apart, without moving bytes between lanes. Base-3 digits are
+// arranged likewise: the digit of code i is in byte i mod B, times 3^(i / B), with B = ceil(w / 5).
 template <typename Use>
 void each_field(unsigned bits, std::size_t width, const Use& use) {
   const unsigned low = bits == 3 ? 2 : bits;
@@ -197,16 +198,16 @@ struct Coder {
   std::uint64_t own;  // of the rounding of unbiased scales
 };
 
-// Whole numbers that the scale is made of: <r, q> in steps, and <q, q>.
+// The integers that determine the scale: <r, q> in steps, and <q, q>.
 struct Products {
   std::int64_t with_values = 0;
   std::int64_t with_itself = 0;
 };
-// The scale as sent, for a block of this norm.
+// The scale as sent, for a block with this norm.
 std::uint16_t scale_of(const Coder& coder, const Block& block, double norm, const Products& products);
 
-// The reference, for one block that has a scale; `at` and `offset` are where it begins. in: the block's own values.
-// out: the whole chunk. encode_block returns whether all taken values are finite.
+// The reference, for one block with a scale; `at` and `offset` are the block's position in the payload. `in` covers
+// only this block, `out` the whole chunk. encode_block returns whether all taken values are finite.
 bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in, std::uint8_t* at);
 void decode_block(const Coder& coder, const Block& block, std::size_t offset,
                   std::span<const ByteView> payloads, const Merge& how, std::span<float> out);

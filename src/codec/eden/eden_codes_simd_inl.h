@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Levels and codes of codec eden, for whole blocks: from rotated values to codes, codes into bytes, and back.
+// Levels and codes of codec eden for whole blocks: rounding to codes, packing, and unpacking.
 #if defined(TITHE_CODEC_EDEN_CODES_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_EDEN_CODES_SIMD_INL_H_
 #undef TITHE_CODEC_EDEN_CODES_SIMD_INL_H_
@@ -21,13 +21,13 @@ using VI = hn::Vec<Ints>;
 using VS = hn::Vec<Shorts>;
 using VO = hn::Vec<Octs>;
 using VU = hn::Vec<UOcts>;
-constexpr std::size_t kOcts = hn::MaxLanes(Octs());  // values whose codes fill a vector
+constexpr std::size_t kOcts = hn::MaxLanes(Octs());  // codes per vector
 template <unsigned kBits>
 constexpr std::size_t kCodes = Levels{kBits, {}, {}}.bytes(kBlock);  // their bytes in a payload
 
 // ---- From rotated values to codes
 
-// 16 bytes, in every 16 of a vector.
+// The same 16 bytes in every 128-bit lane of a vector.
 template <typename Of>
 HWY_INLINE VO table(Of of) {
   HWY_ALIGN std::int8_t each[16];
@@ -48,7 +48,7 @@ HWY_INLINE VU low_bits(VU v, unsigned bits) {
   return hn::And(v, hn::Set(UOcts(), static_cast<std::uint8_t>((1U << bits) - 1)));
 }
 
-// Two vectors as one of bytes, held at their ends; every 16 bytes hold 8 of a, then 8 of b.
+// Narrows two vectors to one of bytes, with saturation; every 16 bytes hold 8 of a, then 8 of b.
 HWY_INLINE VO as_octets(VS a, VS b) {
 #if HWY_TARGET == HWY_AVX2
   return VO{_mm256_packs_epi16(a.raw, b.raw)};
@@ -60,7 +60,7 @@ HWY_INLINE VO as_octets(VS a, VS b) {
 #endif
 }
 
-// Brings what as_octets made of four vectors into the order of the values.
+// Permutes four vectors narrowed by as_octets to the order of the values.
 class InOrder {
  public:
   HWY_INLINE InOrder() {
@@ -79,7 +79,8 @@ class InOrder {
   VI from_;
 };
 
-// The number of a level's size, from a cell's. Of 8 cells in a row one at most is a border, and which is in a table.
+// The index of a level's magnitude, from a cell number. Among 8 adjacent cells at most one is a border: a table
+// lookup finds it.
 template <unsigned kBits>
 class Numbers {
  public:
@@ -93,7 +94,7 @@ class Numbers {
   }
 
  private:
-  // The border behind cell `from` and before cell from + 8; 128: there is none.
+  // The border b with from < b < from + 8; 128 if there is none.
   static int border(const Levels& levels, unsigned from) {
     for (const unsigned cell : levels.from)
       if (from < cell && cell < from + 8) return static_cast<int>(cell);
@@ -122,7 +123,7 @@ class Numbers<1> {
   HWY_INLINE VO of(VO) const { return hn::Zero(Octs()); }
 };
 
-// A sum of products of whole numbers.
+// A sum of products of integers.
 class Sum {
  public:
   HWY_INLINE Sum() : even_(hn::Zero(Ints())), odd_(hn::Zero(Ints())) {}
@@ -137,8 +138,8 @@ HWY_INLINE std::int64_t total(const Sum& a, const Sum& b) {  // at most 2^15 43 
   return hn::GetLane(hn::SumOfLanes(Ints(), hn::Add(a.all(), b.all())));
 }
 
-// Writes codes and levels of the rotated values in x, both in the order that narrowing leaves them in: pack() and
-// leave() bring them back into that of the values.
+// Writes codes and levels of the rotated values in x, both in the order in which narrowing leaves them; pack() and
+// leave() restore the order of the values.
 template <unsigned kBits, typename Fetch>
 HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, float steps_per_unit,
                           std::uint8_t* HWY_RESTRICT codes, std::int16_t* HWY_RESTRICT level, Fetch fetch) {
@@ -192,8 +193,8 @@ HWY_INLINE void pack_field(const std::uint8_t* HWY_RESTRICT codes, std::uint8_t*
     hn::StoreU(hn::BitCast(UOcts(), in_order(hn::BitCast(Octs(), packed))), UOcts(), out + j);
   }
 }
-// Five digits to a byte. The digits that are a fifth of the block apart stand in no order of vectors, so codes are
-// brought into that of the values first, and the last vector begins where it ends with the block.
+// Five digits per byte. Digits a fifth of the block apart do not align with vectors, so the codes are first put in
+// the order of the values; the last vector is shifted back to end with the block.
 constexpr std::size_t kFifth = kCodes<kThree>;
 template <typename Use>
 HWY_INLINE void each_fifth(Use use) {
@@ -205,7 +206,7 @@ HWY_INLINE void pack_digits(std::uint8_t* HWY_RESTRICT codes, std::uint8_t* HWY_
   for (std::size_t i = 0; i < kBlock; i += kOcts)
     hn::Store(hn::BitCast(UOcts(), in_order(hn::BitCast(Octs(), hn::Load(UOcts(), codes + i)))), UOcts(),
               codes + i);
-  hn::Store(hn::Zero(UOcts()), UOcts(), codes + kBlock);  // of the last byte, which has four
+  hn::Store(hn::Zero(UOcts()), UOcts(), codes + kBlock);  // for the last byte, which has four digits
   each_fifth([&](std::size_t j) HWY_ATTR {
     VU sum = octets_at(codes + 4 * kFifth + j);
     for (std::size_t k = 4; k-- > 0;)
@@ -225,11 +226,11 @@ HWY_INLINE void pack(std::uint8_t* codes, std::uint8_t* out) {
   }
 }
 
-// From the highest digit down: each is how often its power goes into what remains.
+// From the highest digit down: a digit is the quotient of the rest by its power of 3.
 HWY_INLINE void levels_of_digits(VO of_code, const std::uint8_t* HWY_RESTRICT codes,
                                  std::int8_t* HWY_RESTRICT level) {
   each_fifth([&](std::size_t j) HWY_ATTR {
-    VO rest = hn::BitCast(Octs(), hn::Sub(octets_at(codes + j), hn::Set(UOcts(), 128)));  // less 128
+    VO rest = hn::BitCast(Octs(), hn::Sub(octets_at(codes + j), hn::Set(UOcts(), 128)));  // biased by -128
     for (std::size_t k = 5; k-- > 0;) {
       const VO power = hn::Set(Octs(), static_cast<std::int8_t>(kPowers[k]));
       const VO below = hn::Set(Octs(), static_cast<std::int8_t>(kPowers[k] - 129));
@@ -244,7 +245,7 @@ HWY_INLINE void levels_of_digits(VO of_code, const std::uint8_t* HWY_RESTRICT co
   });
 }
 
-// The levels of a block's codes. For digits, up to a vector behind the block is written.
+// The levels of a block's codes. For base-3 digits, writes up to one vector past the block.
 template <unsigned kBits>
 HWY_INLINE void levels_of(VO of_code, const std::uint8_t* HWY_RESTRICT codes,
                           std::int8_t* HWY_RESTRICT level) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block is read from memory once. Levels are found 8 bits at a time, many values to a vector, and the sums that the
-// scale is made of are whole numbers, so their order does not matter.
+// A block is read from memory once. Levels are computed 8 bits at a time, many values per vector. The sums that
+// determine the scale are integers, so their order does not matter.
 #include <algorithm>
 #include <cmath>
 
@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tithe::eden::HWY_NAMESPACE {
 namespace {
-#if HWY_TARGET == HWY_SCALAR  // no vectors: the reference does all
+#if HWY_TARGET == HWY_SCALAR  // no vectors: the reference does everything
 
 std::size_t encode(const Coder&, const EncodeInput&, std::uint8_t*, bool&) { return 0; }
 std::size_t decode(const Coder&, std::span<const ByteView>, const Merge&, std::span<float>) { return 0; }
@@ -42,7 +42,7 @@ bool is_dust(const EncodeInput& in) {
   return hn::AllTrue(Words(), hn::Lt(most, bits(hn::Set(Floats(), kDust))));
 }
 
-// Sends nothing.
+// Sends a block of zeros.
 template <bool kResidual>
 void keep(const EncodeInput& in, std::size_t bytes, std::uint8_t* at) {
   std::fill_n(at, bytes, std::uint8_t{0});
@@ -50,10 +50,10 @@ void keep(const EncodeInput& in, std::size_t bytes, std::uint8_t* at) {
     hn::StoreU(take<kResidual>(in, i), Floats(), in.residual_out + i);
 }
 
-// The levels that are sent are rotated back and taken from the values. Sums of levels fit 16 bits: the squares of the
-// block's rotated values, in deviations, add up to kBlock, so their sizes add up to kBlock at most, and levels to less
-// than 20 kBlock. Whole numbers may be added in any order, so they stay in the order that narrowing left, until they
-// are widened.
+// Rotates the sent levels back and subtracts them from the values. Sums of levels fit in 16 bits: the squares of the
+// block's rotated values, in standard deviations, sum to kBlock, so their magnitudes sum to at most kBlock, and
+// levels to less than 20 kBlock. Integer sums are independent of the order, so the levels stay in the order of
+// narrowing until they are widened.
 template <bool kResidual, typename Fetch>
 HWY_INLINE void leave(const EncodeInput& in, const Signs& signs, float scale,
                       std::int16_t* HWY_RESTRICT level, Fetch fetch) {
@@ -79,7 +79,7 @@ bool encode_one(const Coder& coder, const Block& block, const EncodeInput& in, c
   HWY_ALIGN std::uint8_t codes[kBlock + kOcts];
   HWY_ALIGN std::int16_t level[kBlock];
   const Signs signs(coder.key, block.first);
-  // The next block comes while this one is worked on, a quarter of it in each part of the work.
+  // The next block is prefetched while this one is processed, one quarter in each step.
   const auto fetch = [&](std::size_t quarter, std::size_t i) HWY_ATTR {
     if (i % 64 != 0) return;
     hwy::Prefetch(ahead.grad + quarter * kBlock / 4 + i / 4);
@@ -149,9 +149,9 @@ std::size_t encode(const Coder& coder, const EncodeInput& in, std::uint8_t* out,
 
 // ---- Decode
 
-constexpr std::size_t kAtOnce = 4;  // payloads
+constexpr std::size_t kAtOnce = 4;  // payloads per pass
 
-// The sum of at most kAtOnce payloads' rotated blocks, vector by vector; onto what x holds where `onto` is set.
+// The sum of at most kAtOnce payloads' rotated blocks, vector by vector; added to x if `onto` is set.
 class Rotated {
  public:
   template <unsigned kBits>
@@ -166,7 +166,7 @@ class Rotated {
       levels_of<kBits>(of_code, at + kScaleBytes, level_[p]);
     }
   }
-  // Products of a level and a scale are exact, so nothing is rounded but the sum.
+  // Products of a level and a scale are exact, so only the sum is rounded.
   HWY_INLINE VF onto(VF sum, std::size_t i) const {
     for (std::size_t p = 0; p < count_; ++p)
       sum = hn::MulAdd(level_at(level_[p], i), hn::Set(Floats(), unit_[p]), sum);
@@ -206,8 +206,8 @@ std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, co
     float* to = out.data() + first;
     const float* base = how.base ? how.base + first : nullptr;
     finish(x, [&](std::size_t i, VF v) HWY_ATTR { hn::Store(v, Floats(), x + i); });
-    // In the order of memory, which the processor then reads ahead by itself: `finish` has eight streams of 64 bytes
-    // each, and prefetches beside them were a third slower.
+    // In memory order, which the hardware prefetcher recognises: `finish` has eight streams of 64 bytes each, and
+    // software prefetches for them were a third slower.
     for (std::size_t i = 0; i < kBlock; i += lanes()) {
       VF sum = signs.turned(hn::Load(Floats(), x + i), i);
       if (base) sum = hn::Add(load(base + i), sum);

@@ -49,9 +49,9 @@ double stated(const Levels& levels) {
   return eden_codec.traits.contraction(harness::spec_of(spec(levels)).settings, 1000);
 }
 
-// ---- What is claimed of the loss
+// ---- The stated loss
 
-// All of such a block is in one rotated value, 32 deviations large.
+// All energy of such a block is in one rotated value of 32 standard deviations.
 TEST(Eden, ABlockThatRotatesIntoOneValueHasTheReferencesBytes) {
   Floats x(kBlock);
   for (std::size_t i = 0; i < kBlock; ++i) x[i] = rotation::turned(1.0F, 5, i);
@@ -111,8 +111,8 @@ TEST(Eden, NormalValuesLoseWhatIsSaid) {
   }
 }
 
-// The inputs that lose most of all that a search by steps has found: a few values alone, for which a rotated value has
-// few sizes, right at the borders of levels. They come near what is stated, and not above it.
+// The inputs with the largest loss that a search by steps has found: a few nonzero values, whose rotated values have
+// few magnitudes, exactly at the borders of levels. Their loss is close to the stated bound and below it.
 TEST(Eden, TheWorstInputsKnownLoseLessThanStated) {
   const struct {
     unsigned bits;
@@ -132,7 +132,7 @@ TEST(Eden, TheWorstInputsKnownLoseLessThanStated) {
   }
 }
 
-// One value alone is sent whole but for the 8 bits of the scale, and a constant is as good as normal.
+// A single nonzero value is sent exactly up to the 8 bits of the scale, and a constant has the loss of normal values.
 TEST(Eden, OneValueAloneIsSentAndAConstantIsOrdinary) {
   Floats one(kBlock);
   one[700] = -3.7F;
@@ -155,7 +155,7 @@ TEST(Eden, FeedbackSendsAllInTime) {
       for (std::size_t i = 0; i < kBlock; ++i) total[i] += sent.values[i];
       residual = sent.residual_out;
     }
-    EXPECT_LT(squares(residual), 8 * squares(x)) << bits;  // bounded, whatever the rounds
+    EXPECT_LT(squares(residual), 8 * squares(x)) << bits;  // bounded, for any number of rounds
     for (float& v : total) v /= kRounds;
     EXPECT_LT(lost(x, total), 4e-4) << bits;
   }
@@ -175,7 +175,7 @@ TEST(Eden, TheLesserOfTwoValuesAloneNeedsFeedback) {
 
 // ---- The scale
 
-// The mean over rounds of an unbiased scale is the value, that of the other one falls short by what it loses.
+// With the unbiased scale the mean over rounds is the value; with the fitted scale it is smaller by the loss.
 TEST(Eden, TheUnbiasedScaleHasTheRightMean) {
   const Floats x = bell(16 * kBlock, 0.01F);
   constexpr std::uint32_t kRounds = 48;
@@ -193,7 +193,7 @@ TEST(Eden, TheUnbiasedScaleHasTheRightMean) {
     }
 }
 
-// The residual of the fitted scale is at right angles to what is sent: no other scale leaves less.
+// The residual of the fitted scale is orthogonal to the sent block: no other scale has a smaller residual.
 TEST(Eden, TheFittedScaleLeavesLeast) {
   const Floats x = bell(kBlock);
   for (const Levels& levels : kLevels) {
@@ -206,7 +206,7 @@ TEST(Eden, TheFittedScaleLeavesLeast) {
 
 // ---- Payloads
 
-// Floats hold all sums of a lone payload: the transform in doubles gives the same values.
+// All sums of a single payload are exact in float: the transform in doubles gives the same values.
 TEST(Eden, ALonePayloadIsExact) {
   for (const Levels& levels : kLevels) {
     const harness::EncodeOutput sent = send(spec(levels), bell(kBlock, 1e-3F));
@@ -300,7 +300,7 @@ TEST(Eden, RanksMustDrawTheSameSigns) {
 
 TEST(Eden, CheckRefusesWhatEncodeCannotWrite) {
   const Call call = harness::call_of("eden:bits=2");
-  const std::size_t n = kBlock + 3;  // a block and values as they are
+  const std::size_t n = kBlock + 3;  // a block, and values sent uncompressed
   const Payload good = harness::encode(eden_codec, eden_codec.reference(), call, bell(n)).payload;
   const auto with = [&](std::size_t at, auto v) {
     Payload p = good;
@@ -322,7 +322,7 @@ TEST(Eden, CheckRefusesWhatEncodeCannotWrite) {
   EXPECT_EQ(with(good.size() - 4, 3e38F), Code::kOk);
 }
 
-// A byte holds five digits, and the last one of a block four.
+// A byte holds five digits, and the last byte of a block four.
 TEST(Eden, CheckRefusesWhatAreNoDigits) {
   const Call call = harness::call_of("eden:bits=1.6");
   const Payload good = harness::encode(eden_codec, eden_codec.reference(), call, bell(kBlock)).payload;
@@ -378,7 +378,7 @@ TEST(Eden, NothingIsSentOfZerosAndDust) {
   }
 }
 
-// Values far from 1, where squares neither fit nor count, lose what others lose.
+// Values far from 1, whose squares would overflow or underflow, have the usual loss.
 TEST(Eden, ScaleOfTheValuesDoesNotMatter) {
   const Floats x = bell(kBlock + 64);
   const double ordinary = mean_lost(of_bits(4), x, 4);

@@ -51,8 +51,8 @@ void load_values(const EncodeInput& in, const Group& g, const fourier::Tables& t
   }
   const VF by = hn::Load(Floats(), down);
   const VW mask = hn::Load(Words(), live);
-  HWY_ALIGN float
-      tile[kWidth * kWidth];  // rows are so far apart that few of their lines fit in the cache at once
+  // Rows are so far apart that few of their lines fit in the cache at once.
+  HWY_ALIGN float tile[kWidth * kWidth];
   for (std::size_t i = 0; i < 2 * t.length; i += kWidth) {
     for (std::size_t r = 0; r < kWidth; ++r) hn::Store(take_at(in, row[r] + i), Floats(), tile + r * kWidth);
     for (std::size_t column = 0; column < kWidth; column += 4) {
@@ -101,7 +101,7 @@ struct Choice {
   std::int32_t ties[kWidth];
 };
 
-// For each lane the k-th largest energy lies in [low, high); at_low: how many bins reach low, more than k.
+// One lane's search: the k-th largest energy is in [low, high); at_low and at_high bins reach low and high.
 struct Bracket {
   std::uint32_t low = 0, high;
   std::uint32_t at_low, at_high = 0;
@@ -120,6 +120,9 @@ struct Bracket {
   }
 };
 
+// The k-th largest energy of each lane, by bisection on the bits of positive floats, which sort like integers.
+// Invariant: at least k bins reach `low`, fewer than k bins reach `high`. Each round counts the bins of all lanes in
+// one pass.
 void choose(const float* energy, std::size_t bins, std::size_t k, VF most, Choice& choice) {
   HWY_ALIGN std::uint32_t peak[kWidth], pivot[kWidth], count[kWidth];
   hn::Store(bits(most), Words(), peak);

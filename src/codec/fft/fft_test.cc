@@ -44,7 +44,7 @@ double energy_of(const Floats& v) {
   return std::accumulate(v.begin(), v.end(), 0.0, [](double sum, float x) { return sum + double{x} * x; });
 }
 
-// How the paper packs: of [1, 0, 1, 0, 1, 0, 0] one bit for each, and the three that are there one after the other.
+// The paper's packing: for [1, 0, 1, 0, 1, 0, 0] one bit each, and the three nonzero values without gaps.
 TEST(Fft, BinsThatAreSentHaveABitAndStandInARow) {
   constexpr std::size_t n = 64;
   Floats v(n);
@@ -70,8 +70,8 @@ TEST(Fft, SizeOfThePapersSetting) {
   EXPECT_NEAR(bits, 2.0, 0.02);
 }
 
-// White noise has 43.5 % of its energy in 15 % of the frequencies: less than in 15 % of the values, 55.7 %. Where
-// neighbours are alike it is the other way round.
+// White noise has 43.5 % of its energy in 15 % of the frequencies: less than in 15 % of the values, 55.7 %. For
+// signals with correlated adjacent values the opposite holds.
 TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
   Floats v = draws::bell(1 << 17, 1, 3);
   const EncodeOutput white = send("fft:ratio=0.15,bits=12", v);
@@ -101,7 +101,8 @@ TEST(Fft, SpectraAreAddedBeforeOneInverse) {
   for (const Impl& impl : fft_codec.impls) {
     Floats out(n, 99.0F);
     ASSERT_TRUE(impl.decode(r->call, both, {}, out).ok());
-    EXPECT_EQ(out, Floats(n)) << impl.name;  // inverses that are added would differ in their last bits
+    // separate inverse transforms would differ in the last bits of their sum
+    EXPECT_EQ(out, Floats(n)) << impl.name;
   }
 }
 
@@ -165,8 +166,8 @@ TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
 TEST(Fft, CheckRefusesWhatEncodeCannotWrite) {
   const std::string text = "fft:block=64,bits=5";
   const Call call{.settings = parse_spec(text)->settings};
-  const Bytes good =
-      send(text, draws::bell(64, 1, 4)).payload;  // 5 bins: 10 codes of 5 bits, 6 bits are left
+  // 5 bins: 10 codes of 5 bits, 6 bits are left.
+  const Bytes good = send(text, draws::bell(64, 1, 4)).payload;
   const auto check = fft_codec.reference().check;
   ASSERT_TRUE(check(call, 64, good).ok());
   const auto with = [&](std::size_t at, std::uint8_t flip) {

@@ -38,12 +38,12 @@ TEST(Fp8Shared, TheLargestRankSetsTheScale) {
   const Round round = round_of("fp8_shared", {Floats(33, 1.0F), Floats(33, 224.0F)});
   EXPECT_EQ(scale_at(round, 0), 127);  // 224 fits below 448 / 2
   EXPECT_EQ(scale_at(round, 1), 127);
-  // The nearest code to 225 is 224; what that takes stays with the rank that added.
+  // The nearest code to 225 is 224; the rounding error stays with the adding rank.
   EXPECT_EQ(round.result, Floats(33, 224.0F));
   EXPECT_EQ(round.rounding, Floats(33, 1.0F));
 }
 
-// The ranks' residuals and what adding rounds off make up for what the sum lacks.
+// The ranks' residuals and the rounding errors of additions sum to the error of the result.
 TEST(Fp8Shared, TheLedgerIsWhole) {
   for (const char* spec : {"fp8_shared", "fp8_shared:format=e5m2"}) {
     std::vector<Floats> x;

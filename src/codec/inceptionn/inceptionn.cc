@@ -29,7 +29,7 @@ Head head_of(const Settings& s) {
           .b = static_cast<std::uint8_t>(-std::ilogb(s[kBoundParam]))};
 }
 
-// Values lie near a bell of the usual deviation; what the rounds before left, evenly below the bound, widens it.
+// Models values as normal with the typical deviation, plus the previous rounds' residuals, uniform below the bound.
 std::size_t typical(const Settings& s, std::size_t n) {
   const Head head = head_of(s);
   const Classes c = classes(head);

@@ -282,8 +282,8 @@ class Reader {
   const std::uint8_t* table_ = nullptr;  // entry of the next block in the table of block sizes
   const std::uint8_t* at_ = nullptr;
   const std::uint8_t* end_ = nullptr;
-  const std::uint8_t* lengths_ =
-      nullptr;  // bytes of the groups from at_ on, if known; for all stretches before the last, or for none
+  // Bytes of the groups from at_ on, if known; for all stretches before the last, or for none.
+  const std::uint8_t* lengths_ = nullptr;
 };
 
 constexpr std::size_t kAtOnce = 64;  // payloads merged while a stretch of the output stays in the cache

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Burst payloads: encode. Vectors make the words of the values; a shuffle moves what is sent of four of them together.
-// With AVX3_DL, 32 values of 8 and 16 bits and the tags between them are two vectors, compressed and stored whole.
+// Burst payloads: encode. Vector operations compute the words of the values; a shuffle compacts the sent bytes of
+// four words. With AVX3_DL, two vectors hold the 8- and 16-bit values of 32 values and the tags between them; they
+// are compressed and stored whole.
 #include <cstring>
 
 #include "codec/inceptionn/inceptionn.h"
@@ -25,8 +26,8 @@ inline constexpr auto kEvenBits = [] {
   return table;
 }();
 
-// By the tags of four values: the shuffle that moves what is sent of their words to the front: nothing, byte 1, bytes 0
-// and 1, or all. What follows is nobody's.
+// Indexed by the tags of four values: the shuffle that moves the sent bytes of their words to the front (none, byte
+// 1, bytes 0 and 1, or all). Bytes after these are unspecified.
 struct alignas(16) Gather {
   std::uint8_t from[16];
 };
@@ -90,7 +91,7 @@ HWY_INLINE void sort_groups(const GroupEdges& c, const EncodeInput& in, std::siz
     const VW mag = magnitude(v);
     peak.see(mag);
     const Mask some = c.reach(mag, 0), wide = c.reach(mag, 1), full = c.reach(mag, 2);
-    // No conversion of Highway's: what overflows is sent in full.
+    // Not Highway's conversion, which handles overflow: values that overflow are sent in full anyway.
     const VW q{_mm256_cvttps_epi32(hn::Mul(from_bits(mag), c.unit(wide, 1)).raw)};
     const VW sign = hn::AndNot(hn::Set(Words(), 0x7fffffffU), bits(v));
     hn::Store(hn::IfThenElse(full, bits(v), hn::Or(q, hn::ShiftRight<16>(sign))), Words(), to.word + 8 * g);
@@ -239,8 +240,8 @@ Encoded encode_as(const Head& head, const EncodeInput& in, std::uint8_t* HWY_RES
   std::uint8_t* at = out + kHead + 2 * blocks(in.n);
   Peak peak;
   bool finite = true;
-  std::uint8_t
-      apart[kMostBlockBytes + kReach];  // for the last blocks: the payload has no room for kReach after them
+  // For the last blocks: the payload has no room for kReach after them.
+  std::uint8_t apart[kMostBlockBytes + kReach];
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const EncodeInput to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const bool is_apart = in.n - first < 2 * kBlock;

@@ -143,6 +143,8 @@ HWY_INLINE void encode_value(const Classes& c, const EncodeInput& in, std::size_
   in.leave(i, s.value);
 }
 
+// Split payloads: bytes, halves and words of a block are collected in three streams and appended at its end. Values
+// after the last whole group of kWord take the scalar path.
 template <bool kResidual, bool kResidualOut>
 Encoded encode_as(const Head& head, const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   const Classes c = classes(head);

@@ -120,7 +120,7 @@ HWY_INLINE VF add_toward_zero(VF a, VF b) {
 }
 HWY_INLINE VF raise(VF v, VF by) { return add_toward_zero(v, hn::CopySign(by, v)); }
 
-// Writes what send() leaves of v.
+// Writes the residual of v.
 HWY_INLINE void leave(const ByteEdges& c, VF v, float* residual_out) {
   const VW mag = magnitude(v);
   const auto reach = [&](std::size_t k) HWY_ATTR { return hn::RebindMask(Floats(), c.reach(mag, k)); };

@@ -21,7 +21,7 @@ using draws::Shape;
 using harness::EncodeOutput;
 using harness::send;
 
-// 64 of each, so that vectors see them too.
+// 64 copies of the value, so that the SIMD path runs too.
 unsigned tag_of(const std::string& spec, float v) {
   const EncodeOutput t = send(spec, Floats(64, v));
   const Split split(t.payload.data(), 64);
@@ -77,7 +77,7 @@ TEST(Inceptionn, BytesOfBothLayouts) {
   EXPECT_EQ(send("inceptionn:layout=burst", v).values, seen);
 }
 
-// Algorithms 2 and 3 as printed: 7 and 15 bits of fixed point, whatever the bound.
+// Algorithms 2 and 3 as printed: 7 and 15 bits of fixed point, for any bound.
 TEST(Inceptionn, LiteralIsThePapers) {
   const EncodeOutput t = send("inceptionn:mode=literal", {0.03F, -0.03F, 0.001F, 0.04F, 0.3F});
   EXPECT_EQ(t.values, (Floats{3 * 0x1p-7F, -3 * 0x1p-7F, 0.0F, 1310 * 0x1p-15F, 9830 * 0x1p-15F}));
@@ -85,7 +85,7 @@ TEST(Inceptionn, LiteralIsThePapers) {
 }
 
 TEST(Inceptionn, LiteralBreaksItsBoundAndStrictDoesNot) {
-  const float v = std::nextafter(0x1p-7F, 0.0F);  // the first value that q = 1 would stand for is 2^-7
+  const float v = std::nextafter(0x1p-7F, 0.0F);  // the smallest value with q = 1 is 2^-7
   EXPECT_EQ(send("inceptionn:mode=literal", {v}).values[0], 0.0F);
   EXPECT_LE(v - send("inceptionn", {v}).values[0], 0x1p-10F);
 }
@@ -120,7 +120,7 @@ TEST(Inceptionn, LiteralIsTheSameByEveryImpl) {
       }
 }
 
-// send lends scratch, in which a burst payload's check keeps what decode would have to find again.
+// With scratch, the check of a burst payload stores block positions for decode.
 TEST(Inceptionn, ABurstPayloadIsReadAlikeWithoutScratch) {
   for (const Shape kind : draws::kShapes)
     for (const std::size_t n : {0U, 15U, 4096U, 9000U, 20'000U}) {

@@ -28,7 +28,7 @@ HWY_INLINE VW as_words(VF whole_number) { return hn::BitCast(Words(), hn::Conver
 
 constexpr std::size_t kGroup = 8;  // payloads at a time
 
-// The values that codes of kWidth bits stand for: from a table, where a vector holds it.
+// The decoded values for codes of kWidth bits: from a table, if a vector can hold it.
 template <unsigned kWidth, typename Real>
 class Values {
  public:
@@ -58,11 +58,11 @@ class Values {
   VF table_;
 };
 
-// Range<double>::code in fixed point with kFraction fraction bits. The sum of level and draw is off by less than 4 ulp:
-// 1 for truncating the draw, 1/2 each for distance, factor and product as floats and for rounding to fixed
-// point. If no integer is that near, the level is right. Otherwise, and if the gap is outside (2^-100, 2^100), binary64
-// decides. One float addition rounds to fixed point, as in block::Steps. Where 0 is in the range, that addition
-// subtracts the smallest value too: what is added is below 2^24, and off by 1/2 like the distance.
+// Range<double>::code in fixed point with kFraction fraction bits. The error of level + draw is less than 4 ulp: 1
+// from truncating the draw, 1/2 each from distance, factor and product as floats, and 1/2 from rounding to fixed
+// point. If no integer is within that error, the level is right. Otherwise, and if the gap is outside (2^-100,
+// 2^100), binary64 decides. One float addition rounds to fixed point, as in block::Steps. If 0 is in the range, that
+// addition also subtracts the smallest value: the addend is below 2^24, with an error of 1/2 like the distance.
 template <unsigned kWidth>
 class Strict {
  public:
@@ -143,6 +143,8 @@ class Literal {
   VF min_, max_, gap_, steps_;
 };
 
+// Minimum and maximum with several accumulators, to hide latency. If an end is 0, its sign is that of the first zero,
+// as in the reference; SIMD min and max do not distinguish +0 and -0.
 template <bool kResidual>
 Ends find_as(const EncodeInput& in) {
   if (in.n == 0) return {};

@@ -69,7 +69,7 @@ TEST(Minmax, NothingIsMoreThanAGapAway) {
   }
 }
 
-// A range wider than the largest float is halved; what is beyond it stays.
+// A range wider than the largest float is halved; values beyond it keep a residual.
 TEST(Minmax, HugeRangesLeaveFiniteValues) {
   constexpr float kMost = std::numeric_limits<float>::max();
   for (const char* spec : {"minmax", "minmax:bits=1,feedback=none", "minmax:bits=8,round=nearest"}) {
@@ -89,7 +89,7 @@ TEST(Minmax, FastEqualsReferenceOnAnyFloats) {
         harness::expect_impls_agree("minmax:bits=" + bits + ",round=" + round + ",mode=" + mode);
 }
 
-// The first of several zeros is the end, sign and all, whichever path looks for it.
+// The end is the first of several zeros, including its sign, on every path.
 TEST(Minmax, TheFirstZeroIsTheEnd) {
   for (const float sign : {1.0F, -1.0F})
     for (const std::size_t at : {0, 1, 40, 63, 65, 99})
@@ -101,7 +101,7 @@ TEST(Minmax, TheFirstZeroIsTheEnd) {
       }
 }
 
-// Values so close to the edge of a level, and ranges of such size, that arithmetic in fp32 would miss the level.
+// Values so close to the border of a level, and ranges of such width, that fp32 arithmetic would give another level.
 TEST(Minmax, FastCodesAreThoseOfBinary64) {
   for (const float range : {1.0F, 0.3F, 3e38F, 1e-30F, 1e-37F, 1e-44F})
     for (const std::string bits : {"1", "2", "4", "8"}) {

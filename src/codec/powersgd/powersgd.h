@@ -8,7 +8,7 @@
 //   phase 1 (sum)    Q = M' P^          cols x r
 //   result           P^ (sum of all Q)'; the sum of all Q, its columns scaled, is the next round's Q
 //
-// residual_out is M - P^ Q' with the worker's own Q. Summed over all workers, it is what the result lacks.
+// residual_out is M - P^ Q' with the worker's own Q. Its sum over all workers is the error of the result.
 //
 //   shape     cols values per row, rows = ceil(n / cols); zeros extend the last row. cols is a parameter; cols = 0: the
 //             matrix nearest to a square. The plan sets cols from the tensor's shape (tithe/seam/plan.h)

@@ -57,6 +57,8 @@ class Block {
 
 // ---- P = M Q
 
+// p[i][k] = sum over j of M[i][j] q[k][j] for kCount rows and kColumns columns k from k0 on. Partial sums are the
+// lanes of base/fold.h, so the order of additions equals the reference's.
 template <std::size_t kCount, std::size_t kColumns, bool kResidual>
 HWY_INLINE void times_block(const Rows& m, std::size_t first, std::size_t k0, const float* q, float* p) {
   const MatrixShape& s = m.shape;
@@ -169,7 +171,8 @@ void transposed_times(const Rows& m, const float* p, float* q) {
 
 // ---- P^ Q'
 
-// The values of rows first, first + 1, ... at columns j and after. kRank: rank where it is known here, else 0.
+// The values of rows first, first + 1, ... from column j on. kRank: the rank if it is a compile-time constant, else
+// 0.
 template <std::size_t kCount, std::size_t kRank>
 HWY_INLINE void product(const MatrixShape& s, std::size_t first, std::size_t j, const float* p,
                         const float* q, VF* v) {

@@ -32,7 +32,7 @@ class Workers {
     settings_.value[1] = cols;
   }
 
-  // The sum of what arrives; left_[w] is added to each worker's values if there is one.
+  // The sum of the results; left_[w] is added to each worker's values, if present.
   Floats round(const std::vector<Floats>& grads, bool feedback = false) {
     const std::size_t n = grads[0].size();
     if (feedback) left_.resize(grads.size(), Floats(n));
@@ -103,7 +103,7 @@ double loss(const Floats& x, const Floats& sent) {
   return error / energy;
 }
 
-// Singular values s_k, with cosines to the left and Walsh functions to the right of them.
+// A matrix with singular values s_k: cosines as left and Walsh functions as right singular vectors.
 constexpr std::size_t kSide = 64;
 Floats with_spectrum(const std::vector<double>& s) {
   Floats m(kSide * kSide);
@@ -130,7 +130,7 @@ TEST(PowerSgd, AMatrixOfLowRankArrivesWhole) {
   EXPECT_GT(loss(m, too_few.round({m})), 1.0 / 21 * 0.99);
 }
 
-// The best that rank r can do is what the other singular values hold (Eckart and Young 1936).
+// The minimum loss of rank r is the energy of the other singular values (Eckart and Young 1936).
 TEST(PowerSgd, RoundsOfTheSameMatrixComeToItsBestApproximation) {
   std::vector<double> s;
   double all = 0, rest = 0;
@@ -148,11 +148,11 @@ TEST(PowerSgd, RoundsOfTheSameMatrixComeToItsBestApproximation) {
     EXPECT_LE(losses.back(), before * (1 + 1e-6)) << "subspace iteration never makes it worse";
     before = losses.back();
   }
-  EXPECT_GT(losses.front(), 1.5 * rest / all) << "or there is nothing to learn";
+  EXPECT_GT(losses.front(), 1.5 * rest / all) << "the first round must have a larger loss than the minimum";
   EXPECT_NEAR(losses.back(), rest / all, 1e-6);
 }
 
-// A warm start is what makes one step a round enough: without the memory no round is better than the first.
+// The warm start makes one iteration per round sufficient: without the memory no round is better than the first.
 TEST(PowerSgd, WithoutAMemoryEveryRoundBegins) {
   const Floats m = draws::bell(kSide * kSide, 1, 5);
   Workers warm(2, kSide);
@@ -165,7 +165,7 @@ TEST(PowerSgd, WithoutAMemoryEveryRoundBegins) {
   EXPECT_LT(last, least);
 }
 
-// With feedback all of a matrix gets through, whatever its rank: what arrived and what is left add up to it.
+// With feedback the whole matrix is sent over time, for any rank: the sums of results and the residual add up to it.
 TEST(PowerSgd, FeedbackGetsEverythingThrough) {
   const Floats m = draws::bell(48 * 40);
   Workers two(2, 40);
@@ -178,7 +178,7 @@ TEST(PowerSgd, FeedbackGetsEverythingThrough) {
   EXPECT_LT(loss(m, got), 0.03);
 }
 
-// The factors of a sum are the sums of factors: two workers get what one with the sum would.
+// The factors of a sum are the sums of factors: two workers get the result of one worker with the sum.
 TEST(PowerSgd, WorkersAreAsOneWithTheirSum) {
   const Floats a = draws::bell(50 * 30), b = draws::bell(50 * 30, 1, 2);
   Floats sum(a.size());
@@ -198,7 +198,7 @@ TEST(PowerSgd, SmallTensorsAndVectorsArriveAsTheyAre) {
   }
 }
 
-// Shapes that PyTorch users have: out features x all else; the last row may be cut short.
+// Shapes of PyTorch weights: out features x all other dimensions; the last row may be incomplete.
 TEST(PowerSgd, PayloadsAreTheFactors) {
   struct Shaped {
     std::size_t n;

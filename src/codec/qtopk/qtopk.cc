@@ -37,7 +37,7 @@ std::uint32_t level(float v) {
   return std::min((sparse::magnitude(v) + (1U << (kShift - 1))) >> kShift, kTopLevel);
 }
 
-// Level 0 stands for zero and is not sent.
+// Level 0 represents zero and is not sent.
 bool is_sent(std::uint32_t top, float v) { return level(v) != 0 && top - level(v) <= kSteps; }
 
 std::uint8_t code_of(std::uint32_t top, float v) {

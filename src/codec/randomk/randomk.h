@@ -2,14 +2,14 @@
 #pragma once
 // randomk: k values at random indices that are equal on all ranks, so that payloads add up as arrays (Wangni et al.,
 // "Gradient Sparsification for Communication-Efficient Distributed Optimization", 2018; Stich et al., "Sparsified SGD
-// with Memory", 2018). No index travels: the payload starts with the key of the draws.
+// with Memory", 2018). Payloads contain no indices: they start with the key of the draws.
 //
 //   k        max(1, ceil(ratio * n))
 //   indices  one drawn from each of k strata of about n / k values, by (shared seed, round, tensor, chunk). A value is
 //            sent with probability 1 / (length of its stratum), at least 1 / ceil(n / k). So
 //              E |x - sent|^2 <= (1 - 1 / ceil(n / k)) |x|^2
 //            as with k indices drawn from all n, but the indices come in order and no gap is long
-//   values   as they are, not scaled by n / k: the residual makes up for the values that are not sent
+//   values   unscaled, not multiplied by n / k: the residual makes up for the values that are not sent
 //
 // combine adds value by value in fp32 and writes the sums in the payloads' form; the rounding error is added to
 // residual_out.

@@ -38,7 +38,7 @@ TEST(Randomk, OneIndexOfEachStratum) {
     }
 }
 
-// In vectors and one by one, from any stratum on; n reaches past 2^31.
+// By SIMD and one by one, from any stratum on; n exceeds 2^31.
 TEST(Randomk, ListsTheIndicesThatItDraws) {
   for (const std::size_t n : {std::size_t{1}, std::size_t{100}, std::size_t{1001}, std::size_t{0xfffffffe}})
     for (const std::size_t count : {std::size_t{1}, n / 100, n / 3, n / 2 + 1, n - 1, n}) {
@@ -55,7 +55,7 @@ TEST(Randomk, ListsTheIndicesThatItDraws) {
     }
 }
 
-// E |x - sent|^2 <= (1 - 1 / ceil(n / k)) |x|^2, and each value's turn comes.
+// E |x - sent|^2 <= (1 - 1 / ceil(n / k)) |x|^2, and every value is sent in some round.
 TEST(Randomk, ContractsInExpectation) {
   constexpr std::size_t n = 1000;
   constexpr double values = 1000;

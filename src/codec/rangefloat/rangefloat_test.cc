@@ -23,7 +23,7 @@ using draws::Shape;
 using harness::EncodeOutput;
 using harness::send;
 
-// The paper's figure: N = 8, m = 3, eps = 0.125; 0.256 has the code 9 and comes back as 0.25.
+// The paper's figure: N = 8, m = 3, eps = 0.125; 0.256 has the code 9 and decodes to 0.25.
 TEST(Rangefloat, WorkedExampleOfThePaper) {
   const Codes codes = Codes::of({8, 3}, 0x3E0);
   EXPECT_EQ(std::bit_cast<float>(codes.base << codes.shift), 0.125F);

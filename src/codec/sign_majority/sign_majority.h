@@ -3,18 +3,18 @@
 // sign_majority: all ranks vote on the sign of each value, and the majority's sign is the result (signSGD with majority
 // vote, J. Bernstein et al., ICML 2018).
 //
-// In the published form a server counts single bits and answers with single bits. Here the counts add up on the way, in
-// any strategy, and no rank decides: phase 0 sums the votes for minus; then every rank knows the majority M of each
-// value (+1, -1, or 0 for a tie), and phase 1 sums one scale per block. Each rank in effect sends scale * M. So
-// payloads add up, taken == sent + residual_out, and a rank that was outvoted keeps the difference in its residual.
-// A rank's scale is the projection of its own values on M, sum(v M) / sum(M M). The multiple of M nearest to x has
-// |x - C(x)| <= |x|, whatever the others vote. With one rank the scale is the mean magnitude, as in sign. The published
-// form uses the same scale for all: scale=...,feedback=none.
+// In the published form a server counts single bits and answers with single bits. Here the counts add up along the
+// exchange, with any strategy and without a server: phase 0 sums the votes for minus, from which every rank computes
+// the majority M of each value (+1, -1, or 0 for a tie), and phase 1 sums one scale per block. Each rank in effect
+// sends scale * M. So payloads add up, taken == sent + residual_out, and a rank in the minority keeps the difference
+// in its residual. A rank's scale is the projection of its own values on M, sum(v M) / sum(M M). The multiple of M
+// nearest to x has |x - C(x)| <= |x|, for any votes of the other ranks. With one rank the scale is the mean
+// magnitude, as in sign. The published form uses the same scale for all: scale=...,feedback=none.
 //
 // Layout   phase 0 (sum): u8 bits of a count | u8 voters, 1 .. 2^bits - 1 | n counts of minus, each <= voters, packed
 //                         without gaps, lowest bit first, padding bits 0
 //          phase 1 (sum): f32 scale per block of kBlock values (the last one may be shorter)
-// Payloads of phase 0 add up as one long integer, since no count exceeds its bits.
+// Payloads of phase 0 are added as one long integer, since no count exceeds its bits.
 #include "base/bytes.h"
 #include "base/finite.h"
 #include "base/fold.h"

@@ -34,7 +34,7 @@ TEST(SignMajority, AloneItIsSign) {
   for (std::size_t i = 0; i < grad.size(); ++i) ASSERT_NEAR(alone.result[i], want[i], 1e-6) << i;
 }
 
-// The part that is not in the result is in the residuals, and no rank keeps more than it had.
+// The error of the result is in the residuals, and no rank's residual is larger than its values.
 TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
   std::vector<Floats> ranks;
   for (unsigned r = 0; r < 5; ++r) ranks.push_back(harness::bell(3000, 1, 1 + r));
@@ -94,7 +94,7 @@ TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
   }
 }
 
-// Counts that fill all their bits, beside each other: none reaches its neighbour, over the ends of words either.
+// Counts that use all their bits, without gaps: no carry into the next count, nor across words.
 TEST(SignMajority, CountsAddAsOneLongNumber) {
   constexpr std::size_t kValues = 301;
   for (unsigned bits = 2; bits <= 8; ++bits) {
@@ -125,7 +125,7 @@ TEST(SignMajority, MoreRanksThanVotersAreRefused) {
   EXPECT_EQ(full, (Payload{2, 3, 0b11}));
 }
 
-// One of three ranks says that all voted minus, in its own name or in that of two: neither is added.
+// One of three ranks claims that all voted minus, as one rank or as two: neither payload is added.
 TEST(SignMajority, OneRankDoesNotOutvoteTwoWithForgedCounts) {
   const Spec spec = harness::spec_of("sign_majority:voters=7");
   const Payload honest = {3, 1, 0b00'000'000};
@@ -173,7 +173,7 @@ TEST(SignMajority, CheckRefusesWhatNoVotesAddUpTo) {
   };
   EXPECT_EQ(code(0, {2, 2, 0b1001}), Code::kOk);
   EXPECT_EQ(code(0, {2, 2, 0b1011}), Code::kCorrupt);   // three of two voters
-  EXPECT_EQ(code(0, {2, 0, 0}), Code::kCorrupt);        // nobody voted
+  EXPECT_EQ(code(0, {2, 0, 0}), Code::kCorrupt);        // no voters
   EXPECT_EQ(code(0, {2, 4, 0}), Code::kCorrupt);        // more than 3 did
   EXPECT_EQ(code(0, {3, 2, 0b1001}), Code::kCorrupt);   // counts of other bits
   EXPECT_EQ(code(0, {2, 2, 0b11001}), Code::kCorrupt);  // a third value

@@ -197,8 +197,8 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   for (std::size_t first = 0; first < out.size(); first += kBlock) {
     const std::size_t len = std::min(kBlock, out.size() - first);
     const float range = range_of(call.context, first / kBlock);
-    const bool starts =
-        merge.base == nullptr && !payloads.empty() && range != 0.0F;  // a single payload keeps -0
+    // A single payload keeps -0.
+    const bool starts = merge.base == nullptr && !payloads.empty() && range != 0.0F;
     std::fill_n(sum.begin(), len, 0.0F);
     if (merge.base) std::copy_n(merge.base + first, len, sum.begin());
     for (std::size_t p = 0; p < payloads.size() && range != 0.0F; ++p) {

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// thc: a random rotation makes values nearly normal; they are rounded at random to a few levels that all ranks share;
-// the levels add up as integers and are never decoded on the way (Li et al., "THC", NSDI 2024).
+// thc: a random rotation makes values nearly normal; they are rounded stochastically to a few levels that all ranks
+// share; the levels are added as integers and never decoded during the exchange (Li et al., "THC", NSDI 2024).
 //
 //   range    per block of 1024 values, the largest over all ranks (max phase): `reach` standard deviations of the
-//            rotated values, that is reach |x| / sqrt(width). Below 2^-126 it becomes 0, and nothing of the block is
-//            sent
+//            rotated values, that is reach |x| / sqrt(width). Below 2^-126 it becomes 0, and the block is sent as zeros
 //   rotate   codec/shared/rotation/rotation.h, with signs that are equal on all ranks; zeros extend a short last block
 //            to a power of two
 //   round    to one of top + 1 even steps from -range to range, up or down at random so that the mean is the value;
 //            values beyond the range become its end
 //   add      int fields (int_sum/int_fields.h, sum phase), as wide as the ranks counted in the max phase need
-//   back     H maps integers to integers, exactly, so each value is rounded once
+//   decode   H maps integers to integers, exactly, so each value is rounded once
 //
 // mode=even     top = 2^bits - 1; reach = 1 + bits / 3, near the least error for normal values
 // mode=literal  as published: 16 of 31 even steps, closer together where values are more likely; top = 30;
-//               reach = 2.1539, so one value in 32 lies outside. The published form sends 4 bits to a server, which
-//               looks up the step, and 8 bits back. Here sums travel on every hop, so even steps cost no more and lose
-//               less.
+//               reach = 2.1539, so one value in 32 is outside. The published form sends 4 bits to a server, which looks
+//               up the step, and 8 bits back. Here every hop sends sums, so even steps cost no more and lose less.
 // The published form has one norm for all blocks and clips a block that holds more than its share; here each block has
 // its own.
 //
@@ -113,7 +111,8 @@ inline float draw(std::uint64_t own, std::size_t i) {
   return static_cast<float>(draw_high(own, static_cast<std::uint32_t>(i)) >> 8) * 0x1p-24F;
 }
 
-// Rounds `at`, from 0 to top, to a step. chance: the draw. NaN becomes 0; finite values in their range never give NaN.
+// Rounds `at`, from 0 to top, to a step, with the draw `chance`. NaN becomes 0; finite values in range never give
+// NaN.
 inline std::uint32_t round(float at, float chance, bool table) {
   const auto low = static_cast<std::uint32_t>(at);
   if (!table) return low + (chance < at - static_cast<float>(low) ? 1 : 0);

@@ -39,7 +39,7 @@ TEST(Thc, TheTableIsThePublishedOne) {
   EXPECT_EQ(used, std::set<unsigned>(kTable.begin(), kTable.end()));
 }
 
-// As published: a sum of table values over W ranks stands for (sum / W - 15) 2 T / 30 norm / sqrt(d) of their mean.
+// As published: a sum of table values over W ranks decodes to (sum / W - 15) 2 T / 30 norm / sqrt(d), the mean.
 TEST(Thc, TableValuesDecodeByThePublishedFormula) {
   const Quantizer quantizer(parse_spec("thc:mode=literal")->settings);
   const Grid grid(quantizer, 5, 0, 1,
@@ -65,7 +65,7 @@ TEST(Thc, RoundingHasTheRightMean) {
     }
 }
 
-// Two values by hand: steps 15 and 4 of 15 are +15 and -7 half steps, of which H makes 8 and 22.
+// Two values by hand: steps 15 and 4 of 15 are +15 and -7 half steps, which H maps to 8 and 22.
 TEST(Thc, TwoValuesByHand) {
   const Quantizer quantizer(parse_spec("thc")->settings);
   const Grid grid(quantizer, 3, 0, 2, 15.0F * std::sqrt(2.0F));

@@ -21,7 +21,7 @@ constexpr ParamSpec kParams[] = {
 
 sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 
-// The block length for n values; 1 where there are none, as blocks are counted by it.
+// The block length for n values; 1 for n = 0, since it is used as a divisor.
 std::size_t block_of(const Settings& s, std::size_t n) {
   const auto block = static_cast<std::size_t>(s[kBlock]);
   return block == 0 || block > n ? std::max<std::size_t>(1, n) : block;
@@ -32,8 +32,8 @@ std::size_t most(const Settings& s, std::size_t n) {
 }
 std::size_t bound(const Settings& s, std::size_t n) { return sparse::bound(form(s), most(s, n), n); }
 
-// The unsent values hold at most their share of the energy; a rounded form loses some of what is sent. The last block
-// may be shorter, and its share larger.
+// The unsent values hold at most their share of the energy; a rounded form also loses some energy of the sent values.
+// The last block may be shorter, and its share larger.
 double contraction(const Settings& s, std::size_t n) {
   const std::size_t block = block_of(s, n);
   const double sent = static_cast<double>(sparse::count_of(s[kRatio], block)) / static_cast<double>(block);
@@ -51,7 +51,7 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
                            out);
 }
 
-// Scratch: what one selection needs; the pairs of one block; and all values, which follow when all indices are written.
+// Scratch: one selection's needs; the pairs of one block; and all values, which are written after all indices.
 std::size_t choose_scratch(const Settings& s, std::size_t n) {
   const std::size_t block = block_of(s, n);
   const std::size_t most =

@@ -2,10 +2,12 @@
 #pragma once
 // topk: sends the k values of largest magnitude, exactly; the lower index first among equals. Zeros are never sent.
 //
-//   block    other than 0: the largest of each so many values, whose share is the same wherever they stand. SparseLoCo
-//            (2025) sends 64 of 4,096 so, at 2 bits each, and forgets a part of the rest
+//   block    other than 0: selects the largest values of each block of this length, so the share of a block does not
+//            depend on its position. SparseLoCo (2025) sends 64 of 4,096 values, at 2 bits each, and discards a part of
+//            the rest
 //
-// Layout   codec/shared/sparse/sparse.h, at most k = max(1, ceil(ratio * n)) pairs; of each block as many
+// Layout   codec/shared/sparse/sparse.h, at most k = max(1, ceil(ratio * n)) pairs, or k of each block's length per
+// block
 #include "tithe/seam/codec.h"
 
 namespace tithe {

@@ -36,7 +36,7 @@ TEST(Topk, ZerosAreNeverSent) {
   EXPECT_TRUE(std::signbit(sent.residual_out[0]));
 }
 
-// Each block of 4 sends its largest; one with a value of its own in front of the tensor's largest sends that.
+// Each block of 4 sends its largest value, even if other blocks have larger ones.
 TEST(Topk, BlocksSendTheirOwnLargest) {
   const std::vector<float> grad = {9, -8, 7, 6, 0, 0.5F, 0, -0.25F, 1, -3, 0, 0, -2};
   const SparseOutput sent =
@@ -46,7 +46,7 @@ TEST(Topk, BlocksSendTheirOwnLargest) {
   EXPECT_EQ(sent.residual_out, (std::vector<float>{0, -8, 7, 6, 0, 0, 0, -0.25F, 1, 0, 0, 0, 0}));
 }
 
-// A block of nothing but zeros sends nothing, and a block longer than the tensor is the tensor.
+// A block of zeros sends nothing, and a block longer than the tensor covers the whole tensor.
 TEST(Topk, BlocksOfZerosAndLongBlocks) {
   std::vector<float> grad(300);
   grad[299] = 1;

@@ -19,7 +19,7 @@ namespace zip {
 
 namespace {
 
-// Code i of a body's planes.
+// Code i of a body's bit planes.
 unsigned code_at(const std::uint8_t* planes, unsigned width, std::size_t len, std::size_t i) {
   unsigned code = 0;
   for (unsigned k = 0; k < width; ++k) code |= (planes[k * plane_bytes(len) + i / 8] >> (i % 8) & 1U) << k;
@@ -47,7 +47,7 @@ std::size_t escapes_in(const std::uint8_t* codes, unsigned width, std::size_t le
   return count;
 }
 
-// The values of a block.
+// Decodes the values of a block.
 void values_of(const Cursor& at, std::span<float> out) {
   const std::size_t len = out.size();
   const Head head = Head::read(at.head);
@@ -119,7 +119,7 @@ void decode_block(std::span<Cursor> from, const Merge& how, std::span<float> out
     values_of(from[p], {own.data(), out.size()});
     from[p].skip(out.size());
     for (std::size_t i = 0; i < out.size(); ++i)
-      sum[i] = p == 0 && how.base == nullptr ? own[i] : sum[i] + own[i];  // a lone payload keeps its bits
+      sum[i] = p == 0 && how.base == nullptr ? own[i] : sum[i] + own[i];  // a single payload keeps its bits
   }
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = how.divide == 1.0F ? sum[i] : sum[i] / how.divide;
 }
@@ -162,7 +162,7 @@ const char* trouble(const Head& head, const std::uint8_t* body, std::size_t len)
   return nullptr;
 }
 
-// Asks for the codes of blocks that check comes to soon. Their heads may be wrong.
+// Prefetches the codes of the blocks that check reads next. Their heads are not checked yet and may be invalid.
 class SoonRead {
  public:
   SoonRead(std::size_t n, ByteView payload)
@@ -176,7 +176,7 @@ class SoonRead {
   }
 
  private:
-  static constexpr std::size_t kCodes = 448;  // bytes: of 3 bits each, and some escapes
+  static constexpr std::size_t kCodes = 448;  // bytes: 3 bits per value, and some escapes
 
   std::size_t whole_;
   ByteView payload_;
@@ -276,7 +276,7 @@ const Codec zip_codec = {.name = "zip",
                          .scratch = codec::no_scratch,
                          .impls = zip::kImpls};
 
-// Bell-shaped values: exponents take 3 bits and an escape now and then.
+// Normally distributed values: exponents take 3 bits and an occasional escape.
 std::size_t zip_typical(const Settings&, std::size_t n) {
   return zip::kHead * zip::blocks_of(n) + static_cast<std::size_t>(3.4 * static_cast<double>(n));
 }

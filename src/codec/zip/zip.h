@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// zip: fp32 values, and bf16 values held as fp32, without any loss. What can be had is in the exponents: of neighbours
-// they differ little.
+// zip: lossless compression of fp32 values, and of bf16 values stored as fp32. The redundancy is in the exponents:
+// those of adjacent values differ little.
 //
-//   block    kBlock values. A value is cut into its exponent, a byte (7 bits of the fraction, then the sign), and the
-//            lower 16 bits
-//   window   the 2^w - 1 adjacent exponents that hold most of the block; w is 2, 3 or 4, whichever is shortest. An
-//            exponent is sent as its number in the window, in w bits. One code more is an escape: the exponent follows
-//            as a byte, in order. Where no window makes the block shorter, exponents are sent as they are
-//   lower    16 bits that are 0 in the whole block are not sent: bf16 values, as gradients under bf16 autocast are
-//   zeros    a block of +0 alone has no body
+//   block    kBlock values. A value is split into its exponent, one byte (7 bits of the fraction, then the sign), and
+//            the lower 16 bits
+//   window   the 2^w - 1 adjacent exponents that cover most of the block; w is 2, 3 or 4, whichever is shortest. An
+//            exponent is sent as its index in the window, in w bits. One further code is an escape: the exponent
+//            follows as a byte, in order. If no window makes the block shorter, exponents are sent uncompressed
+//   lower    the lower 16 bits are not sent if they are 0 in the whole block, as for bf16 values under bf16 autocast
+//   zeros    a block of +0 only has no body
 //
-// An entropy coder would save 3 to 6 % more, and takes four times as long (bench/results/lossless.md).
+// An entropy coder would save another 3 to 6 %, and takes four times as long (bench/results/lossless.md).
 //
-// All bits come back: -0, subnormals, NaNs with their payloads. A NaN or Inf is reported as by any codec.
+// All bits are restored: -0, subnormals, NaN payloads. A NaN or Inf is reported as by any codec.
 //
 // Layout   head per block, then the body of each block
 //          head   u8 width of codes, + 16 if the lower bits are 0 | u8 window's first exponent | u16 escapes
@@ -38,7 +38,7 @@ inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kHead = 4;
 inline constexpr unsigned kNone = 0, kLeastWidth = 2, kMostWidth = 4, kWhole = 8;  // widths of a code
 inline constexpr unsigned kNoLower = 16;
-inline constexpr unsigned kInf = 255;  // exponent of what is not finite, the last
+inline constexpr unsigned kInf = 255;  // the exponent of NaN and Inf, the largest
 
 inline std::size_t blocks_of(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 inline unsigned span_of(unsigned width) {
@@ -66,7 +66,7 @@ struct Head {
   }
 };
 
-// A value's bits are cut into these parts, and put together again.
+// The parts of a value's bits, and their inverse.
 inline std::uint8_t exponent_of(std::uint32_t bits) { return static_cast<std::uint8_t>(bits >> 23); }
 inline std::uint8_t middle_of(std::uint32_t bits) {
   return static_cast<std::uint8_t>((bits >> 15 & 0xfeU) | bits >> 31);
@@ -76,17 +76,18 @@ inline std::uint32_t joined(std::uint32_t exponent, std::uint32_t middle, std::u
   return (middle & 1U) << 31 | exponent << 23 | (middle >> 1) << 16 | lower;
 }
 
-// How many values of a block have which exponent: for each from the largest down until all but kRest of the block are
-// seen, and no more than kSeen; and how many are below 3, 7 and 15 (`low`, at width - kLeastWidth).
+// A histogram of a block's exponents: counts from the largest exponent down, until all but 1 / kRest of the values
+// are counted, and at most kSeen exponents; and the counts of exponents below 3, 7 and 15 (`low`, indexed by width -
+// kLeastWidth).
 inline constexpr std::size_t kSeen = 24;
-inline constexpr std::size_t kRest = 64;  // one in so many
+inline constexpr std::size_t kRest = 64;  // the reciprocal of the uncounted share
 struct Counts {
   unsigned largest = 0;
   std::size_t seen = 0;
   std::array<std::size_t, kSeen> near{};
   std::array<std::size_t, kMostWidth - kLeastWidth + 1> low{};
 };
-// count(e): how many of the block's values have exponent e.
+// count(e): the number of the block's values with exponent e.
 template <typename Count>
 void see(Counts& counts, std::size_t len, const Count& count) {
   for (std::size_t rest = len; rest > len / kRest && counts.seen < kSeen; ++counts.seen) {
@@ -95,8 +96,9 @@ void see(Counts& counts, std::size_t len, const Count& count) {
   }
 }
 
-// The head of least size for a block of so many values, `no_lower` aside: among windows that begin at exponent 0, and
-// at those seen. The first of equal ones is taken: by width, at 0, then from the largest down.
+// The head with the smallest body for a block of this length, without `no_lower`: among windows that start at
+// exponent 0 or end at a counted exponent. Ties are resolved by width, then 0 first, then from the largest exponent
+// down.
 inline Head best_of(const Counts& counts, std::size_t len) {
   Head best{.width = kWhole};
   std::size_t least = len;
@@ -122,7 +124,7 @@ inline Head best_of(const Counts& counts, std::size_t len) {
 // and returns the bytes of the body.
 std::size_t encode_block(const EncodeInput& in, std::uint8_t* head, std::uint8_t* body, bool& finite);
 
-// Where the next block of a payload stands, and where the payload ends.
+// The position of a payload's next block, and the payload's end.
 struct Cursor {
   const std::uint8_t* head;
   const std::uint8_t* body;
@@ -132,16 +134,17 @@ struct Cursor {
     head += kHead;
   }
 };
-// Merges the cursors' blocks into out, whose length they have, and moves them on. how: of this block alone.
+// Merges the cursors' blocks into `out`, which has the block's length, and advances the cursors. `how` covers this
+// block.
 void decode_block(std::span<Cursor> from, const Merge& how, std::span<float> out);
 
 struct Kernels {
-  // As above; called for blocks of kBlock values alone. ahead: gradients that come soon. past_caches: out is not read
-  // soon.
+  // As above, but only for blocks of kBlock values. ahead: the gradient values to prefetch. past_caches: `out` will
+  // not be read soon.
   std::size_t (*encode)(const EncodeInput& in, const float* ahead, std::uint8_t* head, std::uint8_t* body,
                         bool& finite);
   void (*decode)(std::span<Cursor> from, const Merge& how, std::span<float> out, bool past_caches);
-  // How many of the codes of kBlock values, `width` bits each, are escapes.
+  // The number of escapes among the codes of kBlock values, `width` bits each.
   std::size_t (*escapes)(const std::uint8_t* codes, unsigned width);
 };
 extern const Kernels kReference;

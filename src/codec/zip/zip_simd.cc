@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block is read from memory once and cut into bytes and halves that stay in the nearest cache. Exponents are counted,
-// coded and escaped as bytes, many to a vector.
+// A block is read from memory once and split into bytes and 16-bit halves that stay in the L1 cache. Exponents are
+// counted, coded and escaped as bytes, many per vector.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tithe::zip::HWY_NAMESPACE {
 namespace {
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // no vectors: the reference does all
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // no vectors: the reference does everything
 
 std::size_t encode(const EncodeInput& in, const float*, std::uint8_t* head, std::uint8_t* body,
                    bool& finite) {
@@ -37,13 +37,13 @@ using Octs = hn::Repartition<std::uint8_t, Floats>;
 using VH = hn::Vec<Halves>;
 using VO = hn::Vec<Octs>;
 using Mask = hn::Mask<Octs>;
-constexpr std::size_t kOcts = hn::MaxLanes(Octs());  // values whose exponents fill a vector
+constexpr std::size_t kOcts = hn::MaxLanes(Octs());  // exponents per vector
 constexpr std::size_t kVectors = kBlock / kOcts;
 constexpr std::size_t kHalves = hn::MaxLanes(Halves());
 
 HWY_INLINE VO octets(unsigned v) { return hn::Set(Octs(), static_cast<std::uint8_t>(v)); }
 
-// The values of a block, cut.
+// The values of a block, split into parts.
 struct Cut {
   HWY_ALIGN std::uint8_t exponent[kBlock];
   HWY_ALIGN std::uint8_t middle[kBlock];
@@ -65,6 +65,8 @@ HWY_INLINE std::uint64_t bits_of(Mask mask) {
 
 // ---- Encode
 
+// Splits the block into exponents, middle bytes and lower halves, and finds the exponents' range. `upper` is rotated
+// left by one bit, so that the exponent fills a byte and the sign follows the fraction.
 template <bool kResidual, bool kResidualOut>
 HWY_INLINE void cut(const EncodeInput& in, const float* ahead, Cut& to) {
   VH any_lower = hn::Zero(Halves()), any_upper = hn::Zero(Halves());
@@ -103,7 +105,7 @@ HWY_INLINE void cut(const EncodeInput& in, const float* ahead, Cut& to) {
   to.least = *std::min_element(each, each + kOcts);
 }
 
-// How many of a block's exponents are what a vector of them says.
+// The number of a block's exponents that satisfy `is`.
 template <typename Is>
 HWY_INLINE std::size_t count(const std::uint8_t* exponents, Is is) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -214,7 +216,7 @@ std::size_t escapes(const std::uint8_t* codes, unsigned width) {
   return count;
 }
 
-// The exponents of a block's codes and escapes.
+// Decodes the exponents of a block from its codes and escapes.
 template <unsigned kWidth>
 HWY_INLINE void exponents_of(const std::uint8_t* HWY_RESTRICT planes, unsigned first,
                              std::uint8_t* HWY_RESTRICT to) {
@@ -230,7 +232,7 @@ HWY_INLINE void exponents_of(const std::uint8_t* HWY_RESTRICT planes, unsigned f
       e = hn::Add(e, hn::IfThenElseZero(hn::LoadMaskBits(Octs(), plane), octets(1U << k)));
     }
 #if HWY_TARGET == HWY_AVX3_DL
-    // Behind the escapes stand kBlock bytes more.
+    // At least kBlock bytes follow the escapes, so the vector load stays within the payload.
     const auto bytes = _mm512_mask_expand_epi8(e.raw, all, _mm512_loadu_si512(escaped));
     _mm512_store_si512(to + i, bytes);
     escaped += std::popcount(all);
@@ -241,7 +243,7 @@ HWY_INLINE void exponents_of(const std::uint8_t* HWY_RESTRICT planes, unsigned f
   }
 }
 
-// Calls put(i, v) with the values of a block, whose exponents are given.
+// Calls put(i, v) with the values of a block, from the given exponents.
 template <bool kLower, typename Put>
 HWY_INLINE void join(const std::uint8_t* HWY_RESTRICT exponents, const std::uint8_t* HWY_RESTRICT middle,
                      const std::uint8_t* ahead, Put put) {
@@ -267,6 +269,7 @@ HWY_INLINE void join(const std::uint8_t* HWY_RESTRICT exponents, const std::uint
   }
 }
 
+// The inverse of cut() for a block of kBlock values.
 template <typename Put>
 HWY_INLINE void each_value(const Cursor& from, Put put) {
   const Head head = Head::read(from.head);
@@ -290,7 +293,7 @@ HWY_INLINE void each_value(const Cursor& from, Put put) {
       of = from.body;
   }
   const std::uint8_t* middle = from.body + head.code_bytes(kBlock) + head.escapes;
-  // The next block, if there is one, is as long as this one, more or less.
+  // The next block, if any, is expected to have about the same size.
   const std::size_t bytes = head.body(kBlock);
   const std::uint8_t* ahead =
       static_cast<std::size_t>(from.end - from.body) < bytes + 4 * kBlock ? from.body : from.body + bytes;

@@ -37,7 +37,7 @@ double share(const Payload& payload, std::size_t n) {
   return static_cast<double>(payload.size()) / static_cast<double>(4 * n);
 }
 
-// Sends x by every impl and all instructions; every bit comes back, finite or not, and all write the same bytes.
+// Sends x by every impl and instruction set; every bit is restored, finite or not, and all write the same bytes.
 Payload there_and_back(const Floats& x) {
   Payload want;
   harness::on_every_target([&] {
@@ -56,7 +56,7 @@ Payload there_and_back(const Floats& x) {
   return want;
 }
 
-// ---- Nothing is lost
+// ---- Losslessness
 
 TEST(Zip, AllBf16PatternsComeBack) {
   std::vector<std::uint32_t> bits(65'536);
@@ -80,7 +80,7 @@ TEST(Zip, AnyBitsComeBack) {
   }
 }
 
-// A window may not reach from the last exponent round to the first.
+// A window must not wrap from the last exponent to the first.
 TEST(Zip, TheLargestFloatsAmongZerosComeBack) {
   for (const std::size_t n : {std::size_t{40}, kBlock}) {
     Floats x(n);
@@ -97,7 +97,7 @@ TEST(Zip, BlocksOfZerosHaveNoBody) {
   EXPECT_GT(there_and_back(x).size(), kHead * 3 + kBlock);
 }
 
-// A NaN or an infinity is told, and comes back all the same.
+// A NaN or an infinity is reported, and restored too.
 TEST(Zip, WhatIsNotFiniteIsReported) {
   for (const std::uint32_t bad : {0x7f800000U, 0xff800000U, 0x7f800001U, 0xffc12345U})
     for (const std::size_t at : {std::size_t{0}, kBlock - 1, kBlock + 2}) {
@@ -119,7 +119,7 @@ TEST(Zip, NormalValuesShrink) {
   EXPECT_LE(share(there_and_back(halves(x)), n), 0.5 / 1.4) << "of bf16";
 }
 
-// The size of a block by the best of all windows, also of those that encode does not try.
+// The size of a block with the best of all windows, including those that encode does not try.
 std::size_t least_size(const Floats& x) {
   std::size_t least = kBlock;
   for (unsigned width = kLeastWidth; width <= kMostWidth; ++width)

@@ -13,8 +13,8 @@ namespace tithe::lang {
 
 namespace {
 
-// Where the two were measured (bench/results/programs.md): an Intel processor is faster by up to a third then, one of
-// AMD slower by up to a fifth.
+// Prefetching the residual depends on the vendor (bench/results/programs.md): up to a third faster on an Intel
+// processor, up to a fifth slower on an AMD processor.
 bool asks_for_residual() {
 #ifdef __x86_64__
   static const bool kIntel = __builtin_cpu_is("intel") != 0;
@@ -24,7 +24,7 @@ bool asks_for_residual() {
 #endif
 }
 
-// `agreed` and int fields for those who read them.
+// `agreed` only for phases behind another one.
 ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
                        const Agreed* agreed = nullptr) {
   const auto key = [&](std::uint64_t seed) {
@@ -45,14 +45,14 @@ ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
           .unpack = int_fields::kSimd.unpack};
 }
 
-constexpr std::size_t kAtOnce = 16, kFlatAtOnce = 4;  // payloads that are decoded in one go
+constexpr std::size_t kAtOnce = 16, kFlatAtOnce = 4;  // payloads decoded together
 
-// Bytes of so many flat payloads (lang/cpp/flat_payload.h); 0 for programs that have none.
+// Bytes of `payloads` flat payloads (lang/cpp/flat_payload.h); 0 for programs without flat payloads.
 std::size_t flat_memory(const Checked& program, std::size_t n, std::size_t payloads) {
   return program.varies() ? payloads * flat_bytes(program, n) : 0;
 }
 
-// The context, by what the phase in front is checked with.
+// Checks the context with the check function of the previous phase.
 Status check_context(const Combination& of, std::string_view name, const Call& call, std::size_t n) {
   if (of.before == nullptr) return {};
   const Call front = in_front(call);
@@ -133,7 +133,7 @@ Status decode_compiled(const Object& object, const Combination& of, std::string_
   return {};
 }
 
-// ---- Held to the interpreter
+// ---- Verification against the interpreter
 
 bool matches_interpreter(const Object& object, const Combination& of, const Settings& settings,
                          unsigned kinds) {

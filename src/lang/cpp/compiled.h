@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs a program that was compiled (lang/runtime/object.h), with the interpreter beside it.
+// Runs compiled programs (lang/runtime/object.h), and falls back to the interpreter.
 //
-//   phases     each is an object of its own, or none; one is handed what the phase in front agreed on (context.h)
-//   same       bytes, residuals, values and verdicts as the interpreter's, which says what is wrong with a payload
-//   checked    an object is used only after matches_interpreter() has held it to that, on seeded values
-//   apart      a combination has one object at a time; who runs it already goes on with the one it began with
-//   told       Running::how says what runs, and why nothing faster does
+//   phases     each phase has an object of its own, or none; it gets the previous phase's items as arrays (context.h)
+//   equal      bytes, residuals, values and Status equal the interpreter's, which also words the error for a payload
+//   verified   an object is used only after matches_interpreter() found it equal on seeded values
+//   threads    the object of a combination may change at run time; a call uses one object from start to end
+//   status     Running::how names the implementation in use, and why no faster one is available
 #include "lang/run/interpreter.h"
 #include "lang/run/verify.h"
 #include "lang/runtime/object.h"
@@ -21,17 +21,19 @@ Status check_compiled(const Object& object, const Combination& of, std::string_v
 Status decode_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
                        std::span<const ByteView> payloads, const Merge& merge, std::span<float> out);
 
-// Scratch that they need; check takes it where it is there.
+// The scratch of these functions; check() uses scratch if the caller provides it.
 std::size_t compiled_bytes(const Combination& of, const Settings& settings, std::size_t n);
 
-// As lang/run/verify.h has it: of 1 kind of values where an object was checked before, kAllKinds where it is new.
+// Verifies an object (lang/run/verify.h): with 1 kind of values if the object was verified before, with kAllKinds if
+// it is new.
 bool matches_interpreter(const Object& object, const Combination& of, const Settings& settings,
                          unsigned kinds);
 
-// The object that runs a phase now, at the level in use; nullptr: the interpreter.
+// The object for a phase at the level in use; nullptr: interpret.
 const Object* object_of(const Combination& of);
 
-// Sees to it that a phase runs as fast as it can at this level, and says how in Running::how. One call at a time.
+// Finds or compiles the object for a phase at this level, and describes the result in Running::how. Calls must not
+// overlap.
 void prepare_phase(const Combination& of, const Settings& settings, Level level);
 
 }  // namespace tithe::lang

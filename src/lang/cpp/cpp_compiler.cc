@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the environment for compiled programs, as lang/store/private_folder.cc does (docs/reference/environment.md has
-// the table).
+// Reads environment variables for compiled programs, as lang/store/private_folder.cc does
+// (docs/reference/environment.md has the table).
 #include "lang/cpp/cpp_compiler.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::chrono::seconds kMostTime{60};
 
-// The generated text has its vectors in it: what -O3 adds is time.
+// The generated text is vectorised already; -O3 only adds compile time.
 constexpr const char* kFlags[] = {"-std=c++17",
                                   "-O2",
                                   "-ffp-contract=off",
@@ -48,7 +48,7 @@ constexpr const char* kFlags[] = {"-std=c++17",
                                   "-g0",
                                   "-Wl,-z,now,-z,relro,-z,noexecstack,--build-id=none"};
 
-// Variables that would change what a compiler does, or let somebody else choose it.
+// Variables that change a compiler's result, or let another user choose a part of it.
 constexpr const char* kNotPassed[] = {
     "CPATH=",           "C_INCLUDE_PATH=", "CPLUS_INCLUDE_PATH=", "LIBRARY_PATH=", "COMPILER_PATH=",
     "GCC_EXEC_PREFIX=", "LD_PRELOAD=",     "LD_LIBRARY_PATH=",    "CXXFLAGS=",     "TMPDIR=",
@@ -80,14 +80,15 @@ std::uint64_t key_of(const std::string& path) {
   return XXH3_64bits(all.data(), all.size());
 }
 
-// Until it ends; what takes too long is ended.
+// Waits for the child, and kills it after kMostTime.
 bool waits(pid_t child) {
   const auto until = std::chrono::steady_clock::now() + kMostTime;
   for (;;) {
     int status = 0;
     const pid_t done = ::waitpid(child, &status, WNOHANG);
     if (done == child) return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (done < 0 && errno != EINTR) return errno == ECHILD;  // nobody may wait: the file says how it went
+    // the child was reaped elsewhere: the output file shows whether it succeeded
+    if (done < 0 && errno != EINTR) return errno == ECHILD;
     if (std::chrono::steady_clock::now() > until) {
       ::kill(-child, SIGKILL);
       ::waitpid(child, &status, 0);
@@ -125,7 +126,7 @@ bool run(const std::vector<std::string>& args, const std::string& folder) {
   return failed == 0 && waits(child);
 }
 
-// The first line of what it said that names an error.
+// The first line of the compiler's output that mentions an error.
 std::string complaint(const std::string& folder) {
   std::ifstream log(folder + "/log");
   std::string first, text;

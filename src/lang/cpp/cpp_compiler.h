@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The system's compiler, where there is one: found, told apart, and run without a shell.
+// The system's C++ compiler: finds it, identifies it, and runs it without a shell.
 #include <cstdint>
 #include <string>
 
@@ -10,16 +10,17 @@ namespace tithe::lang {
 
 struct Compiler {
   std::string path;
-  std::uint64_t key = 0;  // of the program that it is, and of the flags that it is given
+  std::uint64_t key = 0;  // hash of the compiler and of its flags
 };
 
-// As TITHE_CXX says, else the first of c++, g++, clang++. kUnsupported: there is none, or none is wanted.
+// The compiler that TITHE_CXX names, or else the first of c++, g++, clang++. kUnsupported: there is none, or
+// TITHE_CXX excludes it.
 Result<Compiler> find_compiler();
 
-// Makes a shared object of the text, sealed (seal.h), in a file of `folder` that nobody else writes to: its name,
-// which ends in .new. Anything else that is written is removed.
-//   kUnsupported  the compiler refuses it, and what it says
-//   kIo           nothing can be written there, and why
+// Compiles the text to a sealed (seal.h) shared object in a new file in `folder`; returns its name, which ends in
+// .new. Removes all other files that it writes.
+//   kUnsupported  the compiler rejects the text; with its message
+//   kIo           the folder is not writable; with the reason
 Result<std::string> compile_cpp(const Compiler& compiler, const std::string& text,
                                 const std::string& target_flag, const std::string& folder);
 

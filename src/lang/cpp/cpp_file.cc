@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prelude in front of emitted text: in the text's key, and in a file that can be compiled.
+// Combines emitted text with the prelude: for the text's key, and as a complete source file.
 #include <fmt/format.h>
 #include <xxhash.h>
 

@@ -9,7 +9,7 @@ namespace tithe::lang {
 
 namespace {
 
-// No value of this whole number is above it.
+// An upper bound for this integer.
 std::string largest_whole(const Checked& program, const NodeText& text, int k) {
   const Node& n = program.node(k);
   if (n.stage != Stage::kValue) return fmt::format("uint64_t({})", text.number(k));
@@ -19,7 +19,7 @@ std::string largest_whole(const Checked& program, const NodeText& text, int k) {
   return fmt::format("{}ULL", static_cast<std::uint64_t>(n.range.high));
 }
 
-// The largest of a u32's lower 31 bits, which are a float's size.
+// An upper bound for the lower 31 bits of a u32: the magnitude of a float.
 std::string largest_size(const Checked& program, const NodeText& text, int k) {
   const Node& n = program.node(k);
   constexpr std::uint64_t kSize = 0x7fffffff;

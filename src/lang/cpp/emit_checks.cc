@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conditions on what is received, many values at a time (emit_items.h).
+// Checks of received items, many values at a time (emit_items.h).
 #include <algorithm>
 
 #include "lang/cpp/emit_items.h"

@@ -13,11 +13,12 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kDecodeRun = 4096;  // values; a multiple of 32, for draws that two runs of 16 share
-constexpr std::size_t kFieldRun =
-    1024;  // of int fields, which are unpacked in front of it; also the prelude's Fields
-// So far beyond the end of a block memory is asked for values while the block is sent: it would wait otherwise.
-// Blocks that are shorter leave no such gap, and of longer ones it was slower.
+// In values; a multiple of 32, since two runs of 16 share a random word.
+constexpr std::size_t kDecodeRun = 4096;
+// Values of int fields, which are unpacked before the loop; the same as in the prelude's Fields.
+constexpr std::size_t kFieldRun = 1024;
+// While a block is sent, the values this far behind its end are prefetched. Between shorter blocks the hardware
+// prefetcher suffices, and with longer ones prefetching was slower.
 constexpr std::size_t kAhead = 128, kLeastAhead = 256, kMostAhead = 1024;
 
 class Emitter : ItemText {
@@ -35,6 +36,8 @@ class Emitter : ItemText {
   bool decodes() const { return program_.result != kNone; }
 
  private:
+  // Generates encode: encode_as has a copy for each combination of with or without a residual, and with or without
+  // residual output. Per block: the passes, the block's numbers, then the last loop.
   void encode() {
     line("template <int kResidual, bool kLeaves>");
     open(
@@ -105,15 +108,15 @@ class Emitter : ItemText {
       }
   }
 
-  // True if the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
+  // True if encode needs a last loop over the values: not in a phase that sends only the results of its passes.
   bool sends_each() const {
     return decodes() || schedule_.passes.empty() ||
            std::any_of(program_.items.begin(), program_.items.end(),
                        [](const Item& item) { return item.array; });
   }
 
-  // The condition that nothing that is left of this block can be too large for a float, as the largest that is taken
-  // and the largest that is sent are not together. Empty: nobody knows before it is computed.
+  // The condition under which no residual of this block can overflow: the largest input plus the largest sent
+  // magnitude is finite. Empty if no bound is known before the values are computed.
   std::string none_too_large(std::size_t table) const {
     if (!decodes() || !found_peak_) return {};
     const std::string taken = "float_(lanes_most(peak))";
@@ -122,10 +125,11 @@ class Emitter : ItemText {
     return sent.empty() ? "" : fmt::format("is_finite({} + {})", taken, sent);
   }
 
-  // Residuals that no caller wants go to a block on the stack, so the loop is the same. 0: one block of all values.
+  // If the caller wants no residuals, they are written to a buffer on the stack, so the loop is the same. 0: one
+  // block of all values.
   bool unwanted_fit() const { return !block_is_told() && program_.block - 1 < kDecodeRun; }
 
-  // x less what is sent, where that may be nothing.
+  // x minus the sent value, or x if no value is sent.
   std::string rest(std::size_t table) const {
     const Node& sent = node(program_.result);
     const bool some = table == kNoTable && sent.stage == Stage::kValue && sent.op == Op::kSelect &&
@@ -135,8 +139,8 @@ class Emitter : ItemText {
                 : "sub(x, sent)";
   }
 
-  // The conditions on each value and on what is sent of it, and what is left. `plain`: by_pairs() says where neither
-  // can be too large.
+  // Checks the values' conditions and writes the residual. `plain`: none_too_large() holds, so no check for overflow
+  // is needed.
   void leave(std::size_t table, bool plain) {
     const std::string sent = table == kNoTable ? text_.values(program_.result)
                                                : looked_up(table, text_.values(program_.items[table].input));
@@ -151,7 +155,7 @@ class Emitter : ItemText {
       line("}}");
       return;
     }
-    // The rest of a finite value is not finite either, if what is sent is not.
+    // If the sent value is not finite, neither is the residual, so checking the residual suffices.
     open("if (kLeaves && l != nullptr)");
     line("const F rest = sub(x, sent);");
     line("store_as(tail, l + i, rest, count);");
@@ -161,7 +165,7 @@ class Emitter : ItemText {
     line("}}");
   }
 
-  // Runs the body over a block; of int fields piece by piece.
+  // Runs the body over a block; with int fields in parts of kFieldRun.
   void run_over_block(const std::string& plain) {
     if (!in_fields()) return run_body("0", "len", plain);
     open(fmt::format("for (size_t piece = 0; piece < len; piece += {})", kFieldRun));
@@ -178,7 +182,7 @@ class Emitter : ItemText {
     return nodes;
   }
 
-  // Sends, decodes what is sent, and leaves the rest.
+  // The last loop of encode: sends the values, decodes them, and writes the residual.
   void encode_values() {
     condition_masks(true);
     open("");
@@ -204,7 +208,7 @@ class Emitter : ItemText {
     std::string plain = none_too_large(table);
     plain_loop_ = !plain.empty();
     if (plain_loop_) {
-      std::string above;  // whether a value may be above the scale of its level
+      std::string above;  // whether a value may exceed the scale of its level
       for (const int k : both) {
         if (node(k).op != Op::kLevel || node(node(k).in[0]).op != Op::kTaken) continue;
         plain += fmt::format(" && t{}.lift == 1.0f", k);
@@ -302,6 +306,7 @@ class Emitter : ItemText {
     });
   }
 
+  // Generates decode: each run of values adds four payloads at a time to the output while it is in the cache.
   void decode() {
     open(
         "static void decode(const Call* call, const uint8_t* const* payloads, size_t payload_count, "
@@ -347,7 +352,7 @@ class Emitter : ItemText {
     close();
   }
 
-  // reader(p) knows the numbers of payload p's block, and gives its values. Four of them are in use at a time.
+  // reader(p) holds the numbers of payload p's block and decodes its values. Up to four readers are in use at a time.
   void reader() {
     const std::size_t table = looked_up_item();
     const std::vector<std::size_t> flags = looked_up_flags();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where generated C++ goes a way of its own to the interpreter's values: quotients, tables of few codes, ends of the
-// values, bounds that are not in order, conditions on bits, and the sums of several payloads.
+// Programs for which generated C++ computes in another way than the interpreter: quotients, tables of few codes,
+// largest and smallest values, clamps with unordered bounds, conditions on bits, and the sums of several payloads.
 #include "lang/cpp/emit_cpp.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ using harness::first_difference;
 using harness::Floats;
 using harness::Payload;
 
-// The quotients to their last bits, three floats each; what has no divisor; signs of zeros; a divisor so large that the
-// quotients are divided one by one.
+// Quotients to their last bits, sent as three floats each; a zero divisor; signs of zeros; a divisor so large that
+// the quotients are computed by division instruction.
 constexpr const char* kQuotients =
     "codec quotients \"for a test\"\n"
     "block 64\n"
@@ -71,8 +71,8 @@ constexpr const char* kEnds =
     "decode\n"
     "  if down then low else if up then high else high * 0.25\n";
 
-// Doubles that are rounded down by way of floats: quotients of whole numbers, whose floats are near them, with draws
-// and without; no divisor; bounds that are not in order.
+// Floors of doubles that are evaluated in floats first: quotients of integers, whose floats are close to integers,
+// with and without draws; a zero divisor; unordered bounds.
 constexpr const char* kFloors =
     "codec floors \"for a test\"\n"
     "block 64\n"
@@ -104,8 +104,8 @@ constexpr const char* kTrits =
     "decode\n"
     "  (f32(sign) - 1) * size\n";
 
-// Trits of short blocks, between other codes and twice, so that the places of the rest follow from them. The value made
-// of a trit is looked up in a table for the third, and divides by what a fourth code would make zero.
+// Trits in short blocks, between other codes and twice, so that later offsets depend on them. For the third array the
+// decoded value comes from a table, and a fourth code would divide by zero.
 constexpr const char* kTritsOfBlocks =
     "codec trits_of_blocks \"for a test\"\n"
     "param block_of: one of 7, 64, 200 \"values of a block\"\n"
@@ -133,8 +133,8 @@ constexpr const char* kTritsLookedUp =
     "  part = f32(6 / (3 - i32(sign)))\n"
     "  part * part * size - part\n";
 
-// The value that two flags stand for is looked up. Conditions on codes of 2 and 4 bits, with a number of the block in
-// them, are checked by halves of bytes.
+// The decoded value of two flags comes from a table. Conditions on codes of 2 and 4 bits that depend on a number of
+// the block are checked by halves of bytes.
 constexpr const char* kFlags =
     "codec flags \"for a test\"\n"
     "block 200\n"
@@ -175,7 +175,7 @@ Floats values_of(Values kind, std::size_t n, std::uint64_t seed) {
   return v;
 }
 
-// Payloads with another bit, or cut, or with a byte more: what one refuses the other one refuses.
+// Payloads with one bit changed, cut, or with an additional byte: both implementations reject the same ones.
 void expect_same_verdicts(const Codec& codec, const Call& call, std::size_t n, const Payload& good,
                           std::uint64_t seed) {
   for (std::uint32_t turn = 0; turn < 24; ++turn) {
@@ -270,7 +270,7 @@ TEST(CompiledPrograms, WholeNumbersByWayOfFloats) {
   for (std::size_t at = 0; (at = text.find("clear(", at)) != std::string::npos; ++at) ++found;
   EXPECT_EQ(found, 4U) << text;
 }
-// Expressions that say the same are one node; zeros of another sign and what is sent are not.
+// Equal expressions become one node; zeros of different signs and sent items are not merged.
 TEST(CompiledPrograms, WhatIsSaidTwiceIsComputedOnce) {
   constexpr const char* kTwice =
       "codec twice \"for a test\"\n"
@@ -318,8 +318,8 @@ TEST(CompiledPrograms, Halves) {
       "  from_bits(all & 0x3fffffff)\n";
   expect_same(kHalves, {0});
 }
-// A plan's whole number of one value is a constant, by which bits are moved; a branch that is never taken is left out.
-// Whole numbers below 2^31 are compared as signed ones, others are not.
+// An integer of the plan with one possible value is a constant, so shifts use immediates; a branch that is never
+// taken is left out. Integers below 2^31 are compared as signed ones, others are not.
 TEST(CompiledPrograms, WhatAPlanKnows) {
   constexpr const char* kKnown =
       "codec known \"for a test\"\n"
@@ -345,7 +345,7 @@ TEST(CompiledPrograms, WhatAPlanKnows) {
   ASSERT_NE(program, nullptr);
   const Combination& of = program->of(defaults(program->codec));
   const std::string whole = emit_cpp(of.program, of.schedule).text;
-  const std::string text = whole.substr(whole.find("encode_as("));  // in front of it stands what all share
+  const std::string text = whole.substr(whole.find("encode_as("));  // after the common part
   for (const char* part : {"shr_by<20>(", "shl_by<20>(", "(as_i("})
     EXPECT_NE(text.find(part), std::string::npos) << part;
   EXPECT_EQ(text.find("= select("), std::string::npos);

@@ -31,7 +31,8 @@ std::string ItemText::place(std::size_t k, const Item& item) const {
   return item.table ? fmt::format("t{} + number * {}", k, item_bytes(item, 1)) : fmt::format("o{}", k);
 }
 
-// A number that follows from the settings is told with the call: one text serves those that differ in nothing else.
+// A number that follows from the settings is an argument of the call, so settings that differ only in it share one
+// text.
 std::string ItemText::known_bits(std::size_t k, const Item& item) const {
   return item.once && item.input == kNone && node(item.value).op == Op::kConst
              ? fmt::format("call->known[{}]", k)
@@ -72,7 +73,7 @@ void ItemText::check_once() {
     check_number(item, fmt::format("once{}", k));
     receive_number(item, fmt::format("once{}", k));
   });
-  // A payload says what must hold of it without the phase in front, which is not there.
+  // A payload's own conditions do not depend on the previous phase, whose items are not available here.
   for (const int k : schedule_.all_read)
     if (!node(k).before) define(k);
   for (const Item& item : program_.items)
@@ -216,7 +217,7 @@ void ItemText::define_read(const Nodes& nodes) {
   }
 }
 
-// True: b holds wherever a does.
+// True if a implies b.
 bool ItemText::implies(int a, int b) const {
   a = sent(a), b = sent(b);
   const Node& n = node(a);
@@ -292,7 +293,7 @@ std::vector<std::size_t> ItemText::looked_up_flags() const {
   return few && !others && follows_from_arrays() ? flags : std::vector<std::size_t>{};
 }
 
-// The code of each entry of the table. One that no payload can hold has another one's entry: nothing is computed of it.
+// The code of each table entry. Entries for codes that no payload can contain repeat a valid code's entry.
 std::string ItemText::codes_in_order(const Item& item) const {
   const unsigned all = (1U << item.bits) - 1;
   const auto most = static_cast<unsigned>(node(item.input).range.high);

@@ -11,14 +11,15 @@ namespace tithe::lang {
 
 namespace {
 
-// ---- Trits: five codes of 2 bits, the first one lowest, and their byte (lang/run/codings.h has them one by one)
+// ---- Trits: groups of five codes of 2 bits, the first one lowest, and their byte (lang/run/codings.h has the
+// definition)
 
 constexpr std::size_t kDigits = 5;
 constexpr unsigned kFiveBits = 10;
-constexpr unsigned kOnes = 0x155;  // five codes 1
+constexpr unsigned kOnes = 0x155;  // five codes of value 1
 constexpr std::uint8_t kByteOfOnes = 121;
 constexpr unsigned kFirstRun = 243;    // two bytes of ones
-constexpr unsigned kLongestRun = 255;  // fourteen
+constexpr unsigned kLongestRun = 255;  // fourteen bytes of ones
 constexpr std::size_t kLongest = 14;
 
 constexpr auto kBytes = [] {
@@ -41,7 +42,7 @@ constexpr auto kFives = [] {
 }();
 
 std::size_t fives_in(std::size_t len) { return (len + kDigits - 1) / kDigits; }
-// Bits of the last five that stand for values.
+// The number of bits in a block's last group that belong to values.
 unsigned last_bits(std::size_t len) {
   return static_cast<unsigned>(2 * (len - (fives_in(len) - 1) * kDigits));
 }
@@ -76,13 +77,13 @@ std::uint8_t* put_trits(const std::uint8_t* flat, std::size_t len, std::uint8_t*
   return put_run(run, to);
 }
 
-// Fives of codes, one behind the other.
+// Writes groups of five codes one behind the other.
 class Fives {
  public:
   Fives(std::uint8_t* to, std::size_t len)
       : to_(to), left_(fives_in(len)), last_(len == 0 ? 0 : last_bits(len)) {}
   std::size_t left() const { return left_; }
-  // False: what stands behind the last value is not ones.
+  // Returns false if the padding behind the last value is not ones.
   bool add(unsigned five) {
     const unsigned bits = --left_ == 0 ? last_ : kFiveBits;
     if (five >> bits != kOnes >> bits) return false;
@@ -99,11 +100,11 @@ class Fives {
   unsigned word_ = 0, held_ = 0;
 };
 
-// The bytes that they took.
+// Returns the number of bytes read.
 std::optional<std::size_t> get_trits(ByteView from, std::size_t len, std::uint8_t* flat) {
   Fives fives(flat, len);
   std::size_t at = 0;
-  bool ends_run = false;  // no byte of ones may follow: it would have been a part of the run
+  bool ends_run = false;  // no byte of ones may follow: the run would have included it
   while (fives.left() > 0) {
     if (at == from.size()) return {};
     const unsigned byte = from[at++];
@@ -129,7 +130,7 @@ std::size_t flat_item(const Item& item, std::size_t len) {
   return is_trits(item) ? (2 * len + 7) / 8 : item_bytes(item, len);
 }
 
-// Calls of(item, values) for what stands in the blocks, in order, until it says false.
+// Calls of(item, values) for the arrays and numbers of all blocks in order, until it returns false.
 template <typename Of>
 bool in_order(const Checked& program, std::size_t n, const Of& of) {
   const std::size_t length = program.block == 0 ? std::max<std::size_t>(n, 1) : program.block;

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The payload of a compiled phase whose arrays have different lengths, as one whose places follow from n alone: what a
-// compiled program writes and reads (lang/cpp/emit_cpp.h). The library makes one of the other.
+// Flat payloads: the form that compiled programs write and read (lang/cpp/emit_cpp.h) if a payload's arrays have
+// variable sizes. All offsets in a flat payload follow from n. The library converts between both forms.
 //
-//   flat     as the payload, but for trits: 2 bits each, the lowest first, zeros behind the last of a block
-//   same     to_payload writes what the interpreter writes; to_flat refuses what codings.h refuses of trits. What
-//            the rest of a payload must be is the compiled check's
+//   flat     like the payload, but trits take 2 bits each, the lowest first, zeros behind the last one of a block
+//   equal    to_payload writes the interpreter's bytes; to_flat rejects the same trits as codings.h. All other
+//            conditions are checked by the compiled check function
 #include "lang/front/checked.h"
 #include "tithe/byte_view.h"
 
 namespace tithe::lang {
 
-// The program that is compiled: of flat payloads. Others are as they were.
+// The program to compile: its payloads are flat. Programs without trits are unchanged.
 Checked flat_program(Checked program);
 
-// The size of a flat payload of n values, for a program that is compiled and varies.
+// The size of a flat payload, for a program of variable size.
 std::size_t flat_bytes(const Checked& program, std::size_t n);
 
-// The bytes that it becomes; `to` has room for payload_bytes(program, n).
+// Returns the number of bytes written; `to` has room for payload_bytes(program, n).
 std::size_t to_payload(const Checked& program, const std::uint8_t* flat, std::size_t n, std::uint8_t* to);
 
-// False: its trits are not as they are written, or it has not the bytes that they ask for.
+// False if the trits are not in their unique form or the payload's size is wrong.
 bool to_flat(const Checked& program, ByteView payload, std::size_t n, std::uint8_t* flat);
 
 }  // namespace tithe::lang

@@ -53,7 +53,7 @@ TEST(Flat, TritsAreTheInterpretersBytes) {
     }
 }
 
-// Bytes that nobody wrote: refused by both, or read as the same codes.
+// Arbitrary bytes: rejected by both, or read as the same codes.
 TEST(Flat, OtherBytesGetTheInterpretersVerdict) {
   const Checked program = program_of_trits();
   std::size_t read = 0, refused = 0;

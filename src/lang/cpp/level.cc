@@ -5,14 +5,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lang/cpp/level.cc"
 #include <hwy/foreach_target.h>
-// after foreach_target.h
+// must follow foreach_target.h
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace tithe::lang::HWY_NAMESPACE {
 namespace {
 
-// Highway gives a better target a lower number.
+// Better targets have lower numbers in Highway.
 Level level() {
   return HWY_TARGET <= HWY_AVX3 ? Level::kAvx512 : HWY_TARGET <= HWY_AVX2 ? Level::kAvx2 : Level::kBase;
 }

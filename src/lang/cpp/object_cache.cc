@@ -28,7 +28,8 @@ namespace {
 
 constexpr const char* kSymbol = "tithe_program";
 
-// An object under this name, loaded for good; nullptr without a problem: there is none. Loads what it has looked at.
+// Loads the object of this name permanently; nullptr without an error if there is none. The file that was checked is
+// the file that is loaded: both go through the same descriptor.
 Result<const Object*> load(int folder, const std::string& name, std::uint64_t key) {
   OpenFile file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file.ok()) return static_cast<const Object*>(nullptr);
@@ -37,8 +38,8 @@ Result<const Object*> load(int folder, const std::string& name, std::uint64_t ke
     return Status(whole.code(), fmt::format("{} in the cache is damaged: {}", name, whole.what()));
   void* library = ::dlopen(fmt::format("/proc/self/fd/{}", file.get()).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Status(Code::kIo, fmt::format("{} cannot be loaded: {}", name, ::dlerror()));
-  ::futimens(file.get(), nullptr);  // used: trim_cache keeps what was used last
-  file.release();                   // the loader knows it by this descriptor's name
+  ::futimens(file.get(), nullptr);  // marks the file as used for trim_cache
+  file.release();                   // the loader identifies the library by this descriptor's path
   const auto* object = static_cast<const Object*>(::dlsym(library, kSymbol));
   if (object == nullptr || object->interface != kObjectInterface || object->key != key)
     return Status(Code::kMismatch, fmt::format("{} is of another tithe or another program", name));
@@ -58,7 +59,7 @@ const Object* find_built_in(std::uint64_t key, Level level) {
   return nullptr;
 }
 
-// Compiles into a file of its own beside the others, which gets `name` when it has passed.
+// Compiles to a temporary file in the folder, and renames it to `name` after verification.
 Result<const Object*> make(int folder, const std::string& path, const std::string& name, const CppBody& body,
                            Level level, const Compiler& compiler, const Check& check) {
   const Result<std::string> made =
@@ -127,15 +128,16 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   const auto known_in = [&] {
     return fmt::format("{}, from the cache, in {:.1f} ms", compiled, 1e3 * seconds());
   };
-  std::string damage;  // of what was in the cache
+  std::string damage;  // of the cached file
   const auto from_cache = [&]() -> const Object* {
     const Result<const Object*> known = load(folder->get(), name, body.key);
     damage = !known.ok() && known.status().code() == Code::kCorrupt ? "; " + known.status().what() : "";
     return known.ok() && *known != nullptr && check(**known, 1) ? *known : nullptr;
   };
   if (const Object* known = from_cache()) return {known, known_in()};
-  // Others that compile the same wait for the first one; the lock saves work, and nothing depends on it.
-  const UniqueFd lock = UniqueFd::from([&] {  // else it would stay locked while a child of this process lives
+  // Processes that compile the same text wait for the first one. The lock only saves work: correctness does not need
+  // it.
+  const UniqueFd lock = UniqueFd::from([&] {  // a child process must not inherit the lock
     return ::openat(folder->get(), (name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   });
   if (lock.is_open()) ::flock(lock.get(), LOCK_EX);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where compiled programs come from: this build itself, the user's cache, or the system's compiler.
+// Finds compiled programs: linked into this build, in the user's cache, or newly compiled.
 //
-//   private   the cache is a folder of the user that nobody else can write to, and so are the files in it; another one
-//             is refused with the cure. What was looked at is what is loaded
-//   keyed     by the text, the interface, the compiler and the level: another one's object is not found
-//   whole     a file gets its name when it is complete and was held to the interpreter; readers never see half of one.
-//             It carries a checksum (seal.h), which is looked at before the file is loaded: one that was cut or
-//             damaged is made anew, and `how` says so
-//   bounded   the kMostObjects that were used last are kept (one takes some 50 KB)
-//   silent    nothing is printed: `how` tells
+//   private   the cache is a folder that only the user can write to, and so are its files; any other folder is refused
+//             with the cure. The file that was checked is the file that is loaded
+//   keyed     by the text, the interface, the compiler and the level
+//   atomic    a file is renamed to its final name only when it is complete and verified against the interpreter. It
+//             ends with a checksum (seal.h), which is checked before loading: a damaged file is compiled anew, and
+//             `how` reports it
+//   bounded   the kMostObjects most recently used objects are kept (one takes about 50 KB)
+//   quiet     nothing is printed: `how` has the outcome
 //
-//   TITHE_CACHE  the folder; unless set, tithe in $XDG_CACHE_HOME or ~/.cache
-//   TITHE_CXX    the compiler; unless set, the first of c++, g++, clang++; none: no compiler, on purpose
+//   TITHE_CACHE  the folder; default: tithe in $XDG_CACHE_HOME or ~/.cache
+//   TITHE_CXX    the compiler; default: the first of c++, g++, clang++; "none" disables compilation
 #include <functional>
 #include <span>
 #include <string_view>
@@ -23,37 +23,37 @@
 
 namespace tithe::lang {
 
-// The level of what kernels run on: tithe/seam/machine.h, or the test. As cheap as a call of a kernel.
+// The level that kernels run on: that of tithe/seam/machine.h, or of the test. As cheap as a kernel call.
 Level level_in_use();
 const char* flag_of(Level level);
 
 struct Found {
   const Object* object = nullptr;
-  std::string how;  // what was found, or why nothing was
+  std::string how;  // how the object was found, or why there is none
 };
 
-// True if an object does what the interpreter does, on so many kinds of values.
+// True if an object matches the interpreter on `kinds` kinds of values.
 using Check = std::function<bool(const Object&, unsigned kinds)>;
 
 inline constexpr std::size_t kMostObjects = 256;
 
 Found find_object(const CppBody& body, Level level, const Check& check);
 
-// Keeps the objects of a cache that were used last, `most` of them, and what is being made. A process that has
-// loaded one that goes keeps it. Called where something was compiled.
+// Keeps the `most` most recently used objects of a cache, and files being written. Processes that have loaded a
+// removed object can still use it. Called after each compilation.
 void trim_cache(const std::string& path, std::size_t most);
 
-// The objects of codecs/ that were compiled with this tithe (cmake/programs.cmake): of one level, all with one symbol's
-// end. Empty in a build without them.
+// The objects that were compiled with this library (cmake/programs.cmake), for one level. Empty in a build without
+// them.
 struct BuiltIn {
   Level level;
-  const Object* objects;  // up to one without a key
-  // For a codec of the library (lang/library.h): its name, and the object that runs each combination and phase; -1:
-  // none does.
+  const Object* objects;  // ends with an object without a key
+  // For a codec of the library (lang/library.h): its name, and the index of the object for each combination and
+  // phase; -1: none.
   std::string_view library = {};
   std::span<const std::int16_t> object_of = {};
 };
 std::span<const BuiltIn> built_in();
-std::string compiled_with_tithe(Level level);  // how these run
+std::string compiled_with_tithe(Level level);  // the text of `how` for these
 
 }  // namespace tithe::lang

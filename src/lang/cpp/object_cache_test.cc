@@ -30,7 +30,8 @@ constexpr const char* kText =
     "codec cached \"for a test\"\nblock 64\nencode\n  size = mean(abs(x))\nsend\n  size: f32\n"
     "  code: u3[] = if x < 0 then 5 else 2\ndecode\n  if code == 5 then -size else size\n";
 
-// A folder that its owner may not write to. Root may write anywhere, and is somebody else for as long.
+// A folder that its owner may not write to. Root may write anywhere, so root switches to another user for the
+// duration.
 class ReadOnly {
  public:
   explicit ReadOnly(const fs::path& folder) : folder_(folder), root_(::geteuid() == 0) {
@@ -57,7 +58,7 @@ class ReadOnly {
   const bool root_;
 };
 
-// A cache of its own for each test, and what was set before again after it.
+// Each test has its own cache; the environment is restored afterwards.
 class ObjectCache : public testing::Test {
  protected:
   void SetUp() override {
@@ -102,8 +103,8 @@ class ObjectCache : public testing::Test {
     fs::permissions(fresh, fs::perms::owner_read | fs::perms::owner_write);
     fs::rename(fresh, path);
   }
-  // From here on the compiler is one that copies what the real one made, so that a test may have many objects made.
-  // Leaves one in the cache, with so many bytes behind it that no loader looks at.
+  // Replaces the compiler by a script that copies one object, so that a test can create many. Puts an object into the
+  // cache, with `padding` bytes at its end, which loaders ignore.
   void compile_by_copying(std::size_t padding = 0) {
     static std::string made;  // by the real one, once for all tests
     if (made.empty()) {
@@ -148,7 +149,7 @@ TEST_F(ObjectCache, CompiledOnceThenFromTheCache) {
   ASSERT_EQ(::stat(folder_.c_str(), &is), 0);
   EXPECT_EQ(is.st_mode & 0777U, 0700U);
 
-  // An object under another program's name is not that program's, and is made anew.
+  // An object under another program's name is not used, and that program is compiled.
   CppBody other = body_;
   other.text += "// another\n";
   other.key ^= 1;
@@ -178,7 +179,7 @@ TEST_F(ObjectCache, WhatWasUsedLastIsKept) {
   std::set<std::string> left;
   for (const auto& entry : fs::directory_iterator(folder_)) left.insert(entry.path().filename());
   EXPECT_EQ(left, (std::set<std::string>{"2.so", "3.so", "4.so", "4.so.lock", "7.so.new"}));
-  trim_cache(folder_ / "none", 3);  // nothing to do
+  trim_cache(folder_ / "none", 3);  // no such folder
 }
 
 TEST_F(ObjectCache, WhatTheInterpreterDoesNotDoIsRefused) {
@@ -209,8 +210,7 @@ TEST_F(ObjectCache, AFolderThatIsALinkIsRefused) {
   fs::remove_all(other);
 }
 
-// An object that others may have written to is not loaded, and one that another version left is not used: both are
-// made anew.
+// An object that others could have written, or that another version wrote, is not used: both are compiled anew.
 TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
   const Result<Compiler> compiler = find_compiler();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
@@ -245,7 +245,7 @@ TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
   is_new();
 }
 
-// A cut or damaged object kills a process that loads it: it is known before, and made anew.
+// A truncated or damaged object would crash the process that loads it: it is detected before, and compiled anew.
 TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   compile_by_copying();
@@ -286,7 +286,7 @@ TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
   EXPECT_EQ(objects().size(), 1U);
 }
 
-// Where nothing can be written what is there is used, if it is whole; the interpreter runs if it is not.
+// In a read-only cache an intact object is used; otherwise the interpreter runs.
 TEST_F(ObjectCache, AReadOnlyFolderIsReadAndNeverTrustedWithDamage) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   compile_by_copying();
@@ -342,7 +342,7 @@ TEST_F(ObjectCache, AFullDiskLeavesNothingBehind) {
   std::signal(SIGXFSZ, old_handler);
 }
 
-// Ranks that compile the same at the same time, where a file system knows no locks: each has a file of its own.
+// Ranks that compile the same text concurrently, on a file system without locks: each writes its own file.
 TEST_F(ObjectCache, RanksThatCompileAtOnceLeaveOneWholeObject) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   compile_by_copying();
@@ -382,7 +382,7 @@ TEST_F(ObjectCache, TheTextIsTheSameWhereverItIsMade) {
   EXPECT_EQ(again.key, body_.key);
 }
 
-// The self-check sees a wrong byte, a wrong residual and a wrong value.
+// The verification detects a wrong byte, a wrong residual and a wrong value.
 TEST_F(ObjectCache, TheSelfCheckIsOneThatCanFail) {
   static const Object* right = nullptr;
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostFiles = 256;  // one takes some 100 KB
+constexpr std::size_t kMostFiles = 256;  // one takes about 100 KB
 
 std::string name_of(const device::Compiler& compiler, const std::string& text, int sm) {
   const std::string all = fmt::format("{}\n{}\n{}", compiler.identity(), sm, text);
@@ -29,7 +29,7 @@ std::string name_of(const device::Compiler& compiler, const std::string& text, i
   return fmt::format("{:016x}{:016x}.cubin", key.high64, key.low64);
 }
 
-// Nothing: there is none that can be used.
+// Empty if there is no usable file.
 std::string read(const std::string& folder, const std::string& name) {
   const Result<OpenFile> open = open_folder(folder);
   if (!open.ok()) return {};
@@ -40,7 +40,7 @@ std::string read(const std::string& folder, const std::string& name) {
     return {};
   std::string code(static_cast<std::size_t>(is.st_size) - kSealBytes, '\0');
   if (::pread(file.get(), code.data(), code.size(), 0) != static_cast<::ssize_t>(code.size())) return {};
-  ::futimens(file.get(), nullptr);  // used
+  ::futimens(file.get(), nullptr);  // marks the file as used
   return code;
 }
 
@@ -59,7 +59,7 @@ void write(const std::string& folder, const std::string& name, const std::string
     ::unlink(fresh.c_str());
 }
 
-// The files that were used last stay.
+// Keeps the most recently used files.
 void trim(const std::string& folder) {
   std::vector<std::pair<fs::file_time_type, fs::path>> files;
   std::error_code none;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Kernels that were compiled stay in the user's cache, beside what is compiled for the processor (lang/store/): by
-// text, compiler and kind of GPU. A file is sealed, and gets its name when it is complete; one that is damaged is made
-// anew. Without a cache they are compiled each time.
+// Caches compiled kernels in the user's cache, next to compiled C++ (lang/store/), by text, compiler and GPU
+// architecture. A file is sealed, and renamed to its final name when complete; a damaged file is compiled anew.
+// Without a cache, kernels are compiled in every process.
 #include <string>
 
 #include "device/compiler.h"

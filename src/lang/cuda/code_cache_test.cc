@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A cache of its own, and kernels that do nothing.
+// A cache of its own, and kernels without effect.
 class CodeCache : public testing::GpuTest {
  protected:
   void SetUp() override {
@@ -34,7 +34,7 @@ class CodeCache : public testing::GpuTest {
     for (const auto& entry : fs::directory_iterator(folder_)) all.push_back(entry.path());
     return all;
   }
-  // A compiler that remembers nothing but what is in the cache.
+  // A compiler without results in memory: only the cache has them.
   static device::Compiler fresh() { return *device::Compiler::load(TITHE_FAKE_NVRTC); }
 
   std::string folder_, had_;
@@ -47,7 +47,7 @@ TEST_F(CodeCache, KeepsWhatWasCompiledByTextAndGpu) {
   ASSERT_TRUE(made.ok()) << made.status().what();
   ASSERT_EQ(files().size(), 1U);
   EXPECT_EQ(files()[0].extension(), ".cubin");
-  ::setenv("FAKE_NVRTC_SPOILS", "nothing=another", 1);  // whoever compiled now would make something else
+  ::setenv("FAKE_NVRTC_SPOILS", "nothing=another", 1);  // a new compilation would now give another result
   EXPECT_EQ(*cached_code(fresh(), text_, fake::kFakeSm), *made);
   ::unsetenv("FAKE_NVRTC_SPOILS");
   ASSERT_TRUE(cached_code(compiler, text_ + "\n", fake::kFakeSm).ok());

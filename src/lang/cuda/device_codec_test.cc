@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that a codec has of its own (Codec::kernels), on a driver without a GPU and by NVIDIA's compiler.
-// TITHE_TEST_GPU=real takes a real GPU.
+// A codec's own kernels (Codec::kernels), on a driver without a GPU and with NVIDIA's compiler. TITHE_TEST_GPU=real
+// uses a real GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::vector<Spec> specs_with_kernels() {
 
 class CodecKernels : public testing::GpuTest, public ::testing::WithParamInterface<Spec> {};
 
-// The check that a user's GPU sees: payloads, residuals, values of five payloads, of many sizes and kinds of values.
+// The verification on a user's GPU: payloads, residuals, sums of five payloads, for many sizes and kinds of values.
 TEST_P(CodecKernels, AreHeldToTheReference) {
   const device::Device device = open();
   const OnDevice got = on_device(device, compiler(), *GetParam().codec, GetParam().settings);
@@ -72,7 +72,7 @@ TEST_P(CodecKernels, RefuseValuesThatAreNotFinite) {
 TEST_P(CodecKernels, AreAcceptedByNvrtc) {
   const Result<device::Compiler>& nvrtc = testing::nvrtc_here();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().what();
-  const int own = GetParam().settings[0] < 2 ? 80 : 90;  // nothing in a text depends on which
+  const int own = GetParam().settings[0] < 2 ? 80 : 90;  // the text does not depend on it
   for (const int sm : harness::full_products() ? std::vector{80, 90} : std::vector{own}) {
     const Result<std::string> ptx = nvrtc->ptx(device_text(*GetParam().codec, GetParam().settings), sm);
     ASSERT_TRUE(ptx.ok()) << ptx.status().what();
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(All, CodecKernels, ::testing::ValuesIn(specs_with_kerne
 // A compiler that makes something else of a text.
 class SpoiltKernels : public testing::GpuTest {};
 TEST_F(SpoiltKernels, AreLeftToTheHost) {
-  if (testing::on_real_gpu()) GTEST_SKIP() << "its compiler does what it should";
+  if (testing::on_real_gpu()) GTEST_SKIP() << "errors cannot be injected into a real compiler";
   const device::Device device = open();
   const Codec& eden = *find_codec("eden");
   ::setenv("FAKE_NVRTC_SPOILS", "sub(s.taken[i], sent)=add(s.taken[i], sent)", 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Golden frames (tests/golden/) as a GPU writes and reads them: codecs of one phase that have kernels
-// of their own, or whose kernel source has. TITHE_TEST_GPU=real takes a real one.
+// A GPU writes and reads golden frames (tests/golden/): single-phase codecs that have own kernels or a kernel source.
+// TITHE_TEST_GPU=real uses a real GPU.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -20,7 +20,7 @@ namespace {
 
 using device::Address;
 
-// `told` on the GPU: how many bytes were written, and what was answered.
+// `told` on the GPU: the number of bytes written, and the answers.
 constexpr std::size_t kMostAnswers = 256;
 constexpr std::size_t kToldBytes = 8 + 4 * kMostAnswers;
 constexpr std::size_t kMostPlans = 256;
@@ -31,7 +31,7 @@ T* pointer_of(Address at) {
 }
 }  // namespace
 
-// ---- A lane
+// ---- DeviceLane
 
 Result<DeviceLane> DeviceLane::open(const device::Device& on) {
   DeviceLane lane(on);
@@ -44,7 +44,7 @@ Result<DeviceLane> DeviceLane::open(const device::Device& on) {
   return lane;
 }
 
-// Nothing of the lane's is at work here: calls end drained.
+// No work of the lane is running here: all calls end drained.
 template <typename Held>
 Status DeviceLane::grow(Held& memory, std::size_t bytes) const {
   if (memory.handle() != 0 && memory.bytes() >= bytes) return {};
@@ -65,7 +65,7 @@ Result<Bytes> DeviceLane::room(std::size_t bytes) {
   return Bytes(room_.data(), bytes);
 }
 
-// ---- A program
+// ---- DeviceProgram
 
 std::string device_text(const Combination& of) {
   return "#define TITHE_PLANS\n" + cuda_file(of) + kPreludeCudaValues;
@@ -138,7 +138,7 @@ KernelCall DeviceProgram::told(const Call& call, std::size_t n) const {
   return told;
 }
 
-// The items that the phase in front agreed on go up as plain numbers.
+// Copies the previous phase's items to the GPU as plain arrays.
 Status DeviceProgram::agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told) {
   const std::size_t count = of_ == nullptr ? 0 : of_->program.before.size();
   if (count == 0) return {};
@@ -171,8 +171,10 @@ Status DeviceProgram::launch(DeviceLane& lane, const char* kernel, std::uint64_t
   return lane.on().launch(lane.stream(), found, blocks, kKernelThreads, &told);
 }
 
+// A plan contains addresses within the scratch, so the key includes the scratch address: after the scratch has grown,
+// the loop plans again. Addresses of values are not part of the key.
 Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kernel, KernelCall& told) {
-  const auto key_of = [&] {  // all that a plan may depend on
+  const auto key_of = [&] {  // everything that the plan depends on
     KernelCall key = told;
     key.key = key.shared_key = 0;
     key.grad = key.residual = key.base = nullptr;
@@ -205,7 +207,7 @@ Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kern
   }
 }
 
-// All that a plan lists, on the addresses of this call.
+// Launches all kernels of a plan with the addresses of this call.
 Status DeviceProgram::launch_all(DeviceLane& lane, const char* planner, KernelCall& told) {
   const Result<const KernelPlan*> of = plan(lane, planner, told);
   if (!of.ok()) return of.status();
@@ -216,7 +218,7 @@ Status DeviceProgram::launch_all(DeviceLane& lane, const char* planner, KernelCa
   return {};
 }
 
-// Kernels of prelude_cuda_values.h.
+// Launches a kernel of prelude_cuda_values.h.
 Status DeviceProgram::launch_each(DeviceLane& lane, const char* kernel, KernelCall& told) {
   return launch(lane, kernel, std::max<std::size_t>(1, (told.n + kEachValues - 1) / kEachValues), told);
 }
@@ -253,7 +255,7 @@ Result<Encoded> DeviceProgram::encode(DeviceLane& lane, std::string_view name, c
   Result<Encoded> done = Encoded{};
   const Status status = encode_on(lane, name, call, in, out, done);
   if (status.ok()) return done;
-  static_cast<void>(lane.on().wait(lane.stream()));  // its own failure is not the first one
+  static_cast<void>(lane.on().wait(lane.stream()));  // an error of the wait would hide the first error
   return status;
 }
 
@@ -322,8 +324,8 @@ Status DeviceProgram::decode(DeviceLane& lane, std::string_view name, const Call
   return status;
 }
 
-// A program's payloads one after the other, each onto the result of those before it. Kernels of a codec's own take all
-// at once: payloads of one length, which they may add before they transform the sum.
+// A program decodes one payload after the other, each added to the previous result. A codec's own kernels take all
+// payloads together: they have equal lengths, and may be added before the inverse transform.
 Status DeviceProgram::decode_on(DeviceLane& lane, std::string_view name, const Call& call,
                                 std::span<const ByteView> payloads, const Onto& onto, Address out,
                                 std::size_t n) {

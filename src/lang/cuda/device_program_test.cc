@@ -29,7 +29,7 @@ using testing::OnGpu;
 using testing::Program;
 using testing::there;
 
-// A program, its lane, and what a test asks of both.
+// A program and its lane, with the calls that tests make.
 struct Running {
   Running(const device::Device& on, const device::Compiler& compiler, const Program& of)
       : made(of),
@@ -52,7 +52,7 @@ struct Running {
 class Programs : public testing::GpuTest, public ::testing::WithParamInterface<Program> {};
 class FirstPhases : public Programs {};
 
-// The first check that a user's GPU sees.
+// The verification that also runs on a user's GPU.
 TEST_P(Programs, AreHeldToTheInterpreter) {
   const device::Device device = open();
   const Made made(GetParam());
@@ -114,7 +114,7 @@ TEST_P(FirstPhases, WriteTheBytesOfTheInterpreter) {
       ASSERT_TRUE(decoded.ok()) << decoded.what();
       ASSERT_EQ(harness::first_difference(result.read(), out), "");
     }
-  // A value that is not finite is told of, as the interpreter tells it.
+  // A non-finite value is reported as by the interpreter.
   for (const std::size_t at : {0, 33, 1999}) {
     Floats wrong(2000, 0.5F);
     wrong[at] = at == 33 ? NAN : INFINITY;
@@ -133,8 +133,8 @@ TEST_P(FirstPhases, WriteTheBytesOfTheInterpreter) {
   }
 }
 
-// The text that is launched, by NVIDIA's compiler where it is here: accepted, and no operation in it rounds otherwise.
-// Programs by turns for sm_80 and sm_90, in `make test-full` each for both: nothing in a text depends on which.
+// NVIDIA's compiler, if installed, accepts the text, and no operation is compiled with other rounding. Programs
+// alternate between sm_80 and sm_90, with `make test-full` both: the text does not depend on it.
 class ForGpus : public ::testing::TestWithParam<Program> {};
 TEST_P(ForGpus, AreAcceptedByNvrtc) {
   const Result<device::Compiler>& compiler = testing::nvrtc_here();
@@ -178,12 +178,12 @@ INSTANTIATE_TEST_SUITE_P(All, Programs, ::testing::ValuesIn(programs()), name_of
 INSTANTIATE_TEST_SUITE_P(All, FirstPhases, ::testing::ValuesIn(first_phases()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, ForGpus, ::testing::ValuesIn(programs()), name_of);
 
-// ---- What goes wrong
+// ---- Errors
 
 class OneProgram : public testing::GpuTest {
  protected:
   void SetUp() override {
-    if (testing::on_real_gpu()) GTEST_SKIP() << "a driver fails as it likes";
+    if (testing::on_real_gpu()) GTEST_SKIP() << "failures cannot be injected into a real driver";
     GpuTest::SetUp();
   }
   static constexpr Program kOnebit = {"onebit", ""};
@@ -192,7 +192,7 @@ class OneProgram : public testing::GpuTest {
 TEST_F(OneProgram, AnotherCompilersCodeStaysOnTheHost) {
   const device::Device device = open();
   const Made made(kOnebit);
-  // A compiler that adds where it should subtract.
+  // A compiler that replaces a subtraction by an addition.
   ::setenv("FAKE_NVRTC_SPOILS", "sub(x, sent)=add(x, sent)", 1);
   ::setenv("TITHE_CACHE", "/proc/none", 1);
   const Result<device::Compiler> spoils = device::Compiler::load(TITHE_FAKE_NVRTC);
@@ -218,7 +218,7 @@ TEST_F(OneProgram, WhatIsMissingIsSaidInALine) {
             "on the host: no kernels are made of a list that is agreed on in phases");
 }
 
-// A driver that fails at one call, wherever that is: an encode and a decode say so, hold on to nothing, and go on.
+// A driver that fails at one call: encode and decode report it, release everything, and work afterwards.
 TEST_F(OneProgram, AFailureAnywhereIsToldAndPasses) {
   const Floats grad = harness::values(Data::kHeavy, 5000, 1);
   const std::size_t n = grad.size();

@@ -13,7 +13,7 @@ namespace tithe::lang {
 
 namespace {
 
-// Values of the host's, by way of the GPU.
+// Runs host data through the GPU.
 class ByDevice {
  public:
   ByDevice(DeviceProgram& program, DeviceLane& lane) : program_(program), lane_(lane) {}
@@ -98,7 +98,7 @@ OnDevice verified(const Result<device::Device>& on, const Result<device::Compile
   Result<DeviceLane> lane = DeviceLane::open(*on);
   if (!lane.ok()) return host(lane.status().what());
   ByDevice by(**made, *lane);
-  Status trouble;  // the first that the driver had; a refusal of values is the reference's too
+  Status trouble;  // the first driver error; a refusal of values also occurs in the reference
   const auto remember = [&](const Status& status) {
     if (status.code() == Code::kIo && trouble.ok()) trouble = status;
   };

@@ -12,7 +12,7 @@ namespace tithe::lang {
 
 namespace {
 
-// Programs that send numbers and codes of a fixed size, and phases of them.
+// Programs and phases that send numbers and fixed-width codes.
 class BlocksText : CudaText {
  public:
   using CudaText::CudaText;
@@ -52,18 +52,18 @@ class BlocksText : CudaText {
   }
 
   bool decodes() const { return program_.result != kNone; }
-  // Codes that the threads of a block make bytes of: trits, and whole numbers that add up, have kernels of their own.
+  // Codes that a thread block packs in shared memory; trits and int fields have kernels of their own.
   static bool shares(const Item& item) {
     return item.array && item.coding != Coding::kTrits && item.coding != Coding::kInts;
   }
-  // True if the values are gone through once more: not by a phase that agrees on numbers of what its passes found.
+  // True if encode needs a last loop over the values: not in a phase that sends only the results of its passes.
   bool sends_each() const {
     return decodes() || schedule_.passes.empty() ||
            std::any_of(program_.items.begin(), program_.items.end(),
                        [](const Item& item) { return item.array; });
   }
 
-  // Where tables and the items of block b begin: t0, o1, ...
+  // The addresses of tables and of the items of block b: t0, o1, ...
   void places(const char* type) {
     std::string from = fmt::format("call->payload + {}", once_bytes(program_));
     each([&](std::size_t k, const Item& item) {
@@ -157,6 +157,7 @@ class BlocksText : CudaText {
     close();
   }
 
+  // Generates the decoding kernel: out = base + decoded value, one payload per launch.
   void receive() {
     open_phase("receive", Unit::kRuns, 0);
     line("if (begin >= end) return;");
@@ -190,7 +191,7 @@ class BlocksText : CudaText {
     close();
   }
 
-  // Bytes of a payload of n values, as payload_bytes (lang/front/passes.h) has it.
+  // Bytes of a payload of n values, as payload_bytes (lang/front/passes.h) computes them.
   std::string bytes() const {
     const std::size_t block = program_.block, once = once_bytes(program_);
     if (program_.adds()) return "kIntHead + 4 * words_of(n, field_bits)";
@@ -220,7 +221,7 @@ class BlocksText : CudaText {
   }
   bool finds_in_pieces() const { return is_long() && !schedule_.passes.empty(); }
 
-  // Where everything stands in the scratch; its bytes.
+  // The layout of the scratch, and its size.
   void scratch() {
     open("HOST uint64_t place_all(Call& of)");
     line("uint8_t* to = of.scratch;");
@@ -258,6 +259,7 @@ class BlocksText : CudaText {
     return bytes;
   }
 
+  // Generates the host functions: the scratch layout, and the launches of encode and decode in order.
   void host() {
     if (!trits()) {
       line("DEV uint64_t bytes_of(uint64_t n, U field_bits) {{");
@@ -311,7 +313,7 @@ class BlocksText : CudaText {
 
 namespace {
 
-// A phase's text by its name: kernels and functions are tithe_NAME_send and so on.
+// Renames kernels and functions to tithe_NAME_send and so on.
 std::string named(std::string text, std::string_view name) {
   constexpr std::string_view kFront = "tithe_";
   for (std::size_t at = text.find(kFront); at != std::string::npos; at = text.find(kFront, at + 1))

@@ -3,6 +3,8 @@
 
 namespace tithe::lang {
 
+// Kernel tithe_number runs the first passes on each block and stores the numbers to be reduced; tithe_all reduces
+// them.
 void AllText::numbers_of_all() {
   open("struct All");
   line("U none;");
@@ -37,7 +39,7 @@ void AllText::numbers_of_all() {
   line("  }} PHASE(end_numbers))");
 }
 
-// One block of threads: sixteen of them go through the numbers of all blocks, piece by piece.
+// Sixteen threads of a single thread block reduce the numbers of all blocks, piece by piece.
 void AllText::add_numbers() {
   open("struct Gather");
   for (const int k : schedule_.looked.reduce) {
@@ -83,6 +85,7 @@ void AllText::add_numbers() {
   close();
 }
 
+// Combines the sixteen lanes of each piece, and then the pieces, to the results.
 void AllText::end_numbers() {
   open("DEV void end_piece(const Call*, Gather& s, uint64_t at, U thread)");
   line("if (thread != 0) return;");

@@ -44,7 +44,7 @@ void LengthsText::shared() {
   line("DEV size_t own_from(size_t len, U thread) {{ return len * thread / kGroup; }}");
 }
 
-// Where tables begin, and the blocks behind them.
+// The addresses of tables and of the first block.
 void LengthsText::places() {
   std::string from = fmt::format("{}", once_bytes(program_));
   for (std::size_t k = 0; k < program_.items.size(); ++k) {
@@ -64,7 +64,7 @@ void LengthsText::places() {
 
 // ---- Encode
 
-// The codes of a block's values, and how many bits each takes. The last time, what is left as well.
+// The codes of a block's values, and their widths. With `last`, also the residual.
 void LengthsText::send() {
   open_sending("send_as", "bool last");
   define_all(schedule_.send.block);
@@ -125,7 +125,7 @@ void LengthsText::send() {
       "true); }}");
 }
 
-// The bits that each thread's values of an array take.
+// The number of bits that each thread's values take.
 void LengthsText::own_bits(std::size_t k, const Item& item) {
   open_phase(fmt::format("own_{}", k), Unit::kBlocks, 0);
   line("U own = 0;");
@@ -137,7 +137,7 @@ void LengthsText::own_bits(std::size_t k, const Item& item) {
   close();
 }
 
-// One thread: what stands before each thread's values, and the bytes of all.
+// One thread computes the offset of each thread's values, and the total bytes.
 void LengthsText::scan_own(std::size_t k, const Item& item) {
   line("U all{} = 0;", k);
   open("for (U t = 0; t < kGroup; ++t)");
@@ -172,7 +172,7 @@ void LengthsText::offsets() {
   close();
 }
 
-// The block's bytes are put together where threads share them.
+// Threads assemble a block's bytes in shared memory.
 void LengthsText::write() {
   open("DEV void no_words(const Call*, Shared& s, uint64_t, U thread)");
   line("for (U j = thread; j < sizeof s.words / 4; j += kGroup) s.words[j] = 0;");

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Kernels of a program whose blocks have different lengths in a payload (emit_cuda.h): one kernel measures the
-// blocks, one adds up where each begins, and one sends. A reader has to walk from block to block; where a table has the
-// bytes of some blocks (`per`), many walk at a time.
+// Kernels for programs whose blocks have variable sizes in a payload (emit_cuda.h): one kernel measures the blocks,
+// one scans the sizes to offsets, and one sends. A reader walks from block to block; if a table has the byte counts
+// of groups of blocks (`per`), groups are read in parallel.
 #include <string>
 
 #include "lang/front/passes.h"
 
 namespace tithe::lang {
 
-// True if these kernels are a program's: its blocks begin where those before them end, or wait for what is found of all
-// of them.
+// True if a program needs these kernels: its blocks have variable sizes, or sending needs a reduction over all
+// blocks.
 bool has_lengths(const Checked& program);
 
 std::string lengths_text(const Checked& program, const Schedule& schedule);

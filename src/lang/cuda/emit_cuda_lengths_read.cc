@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading blocks of different lengths, and what is launched.
+// Reading blocks of variable size, and the launches.
 #include "lang/cuda/emit_cuda_lengths_text.h"
 
 namespace tithe::lang {
 
 std::string LengthsText::read_from() const { return "call->payload + head_of(n) + call->places[b]"; }
 
-// The codes of one item after the other, as the places of each follow from those above.
+// Reads the items one after the other: each offset follows from the items before it.
 void LengthsText::read() {
   open_phase("start", Unit::kBlocks, 0);
   line("if (thread == 0) s.size = 0;");
@@ -48,7 +48,7 @@ void LengthsText::read_places(std::size_t k, const Item& item) {
   reading_.push_back(fmt::format("read_{}", k));
 }
 
-// The numbers of a block that are known where `below` is the first item that is not.
+// Defines the numbers of a block that precede item `below`.
 void LengthsText::receive_numbers(std::size_t below) {
   std::size_t at = 0;
   for (std::size_t k = 0; k < program_.items.size(); ++k) {
@@ -146,7 +146,7 @@ void LengthsText::kernels() {
   phases.insert(phases.end(), own.begin(), own.end());
   for (const char* last : {"offsets", "no_words", "words", "copy_words"}) phases.emplace_back(last);
   group_kernel("tithe_send", phases);
-  // A group's places: where each block begins.
+  // The offset of each block of a group.
   open("DEV void begin_group(const Call* call, Shared&, uint64_t at, U thread)");
   line("const uint64_t b = at * group_of(call->n);");
   line("if (thread == 0) call->places[b] = call->groups[at];");
@@ -167,7 +167,7 @@ void LengthsText::kernels() {
   std::vector<std::string> reads = reading_;
   reads.emplace_back("receive");
   group_kernel("tithe_receive", reads);
-  // Where groups begin: one block of threads.
+  // The offset of each group: one thread block.
   if (table() != nullptr) {
     open("DEV void group_bytes(const Call* call, Scan&, uint64_t, U thread)");
     line("for (uint64_t k = thread; k < groups_of(call->n); k += kThreads)");
@@ -202,6 +202,8 @@ void LengthsText::kernels() {
         "KERNEL(tithe_groups, Scan, PHASE(one_group))");
 }
 
+// Generates the host functions. Encode: reduce over all blocks, measure, scan to offsets, send. Decode: offsets of
+// groups, walk the blocks of each group, receive.
 void LengthsText::host() {
   open("HOST uint64_t place_all(Call& of)");
   line("const uint64_t blocks = blocks_of(of.n);");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The text of emit_cuda_lengths.h.
+// The text generator of emit_cuda_lengths.h.
 #include <algorithm>
 
 #include "lang/cuda/emit_cuda_all.h"
@@ -19,7 +19,7 @@ class LengthsText : AllText {
       if (item.array) of(k, item);
     });
   }
-  // The item that the bytes of some blocks are told in; nullptr: none.
+  // The table with the byte counts of groups of blocks; nullptr: none.
   const Item* table() const {
     const auto found = std::find_if(program_.items.begin(), program_.items.end(),
                                     [](const Item& item) { return item.coding == Coding::kBytes; });
@@ -54,7 +54,7 @@ class LengthsText : AllText {
   void kernels();
   void host();
 
-  std::vector<std::string> reading_;  // phases that find the codes of a block
+  std::vector<std::string> reading_;  // phases that locate the codes of a block
 };
 
 }  // namespace tithe::lang

@@ -32,7 +32,7 @@ class ListsText : CudaText {
  private:
   bool slots() const { return program_.pairs.slots != kNone; }
 
-  // The sample's magnitudes, and the threshold that is found of them (codec/shared/sparse/select.h).
+  // The magnitudes of the sample, and the threshold found in them (codec/shared/sparse/select.h).
   void threshold(int k, std::size_t p) {
     const Node& n = node(k);
     open_phase(fmt::format("sample_{}", k), Unit::kRuns, p);
@@ -54,7 +54,7 @@ class ListsText : CudaText {
     kernel(fmt::format("tithe_reached_{}", k), "Shared", {fmt::format("reached_{}", k)});
   }
 
-  // The values' keys, and how many may go.
+  // Computes the values' keys and counts the selected ones.
   void mark() {
     open_phase("mark", Unit::kRuns, schedule_.passes.size());
     define_all(schedule_.send.block);
@@ -78,7 +78,7 @@ class ListsText : CudaText {
     kernel("tithe_mark", "Shared", {"mark", "mark_rows", "marked"});
   }
 
-  // If more may go than `at most`, the largest of them.
+  // If more values are selected than `at most`, keeps the largest ones.
   void limit() {
     open_phase("limit", Unit::kBlocks, schedule_.passes.size());
     line("if (thread != 0) return;");
@@ -93,7 +93,7 @@ class ListsText : CudaText {
     kernel("tithe_limit", "Shared", {"limit"});
   }
 
-  // The last of the values that share a slot.
+  // The last of the values that share a slot is sent.
   void table() {
     const std::size_t per = program_.pairs.per;
     open("DEV U slots_of(const Call* call, uint64_t length)");
@@ -134,6 +134,8 @@ class ListsText : CudaText {
     kernel("tithe_keep_last", "Shared", {"keep_last"});
   }
 
+  // Generates the host functions. Encode: passes, keys, selection by slots or by radix selection, counts, scan,
+  // write. Decode: copy the base, then scatter the pairs.
   void host() {
     open("HOST uint64_t place_all(Call& of)");
     place_found();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Kernels of a program that sends pairs (emit_cuda.h): each value gets a key, 0 where it may not go and one more
-// than its magnitude otherwise. Thresholds and limits are keys, found by radix selection; what reaches them is counted,
-// scanned and written.
+// Kernels for programs that send pairs (emit_cuda.h). Each value gets a key: 0 if it may not be sent, otherwise its
+// magnitude's bits plus one. Thresholds and limits are keys that radix selection finds; then values with sufficient
+// keys are counted, scanned and written.
 #include <string>
 
 #include "lang/front/passes.h"

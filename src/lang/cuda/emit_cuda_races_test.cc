@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels under ThreadSanitizer, where each thread of a GPU is a fiber (tests/support/grid_on_fibers.h): no two touch a
-// number in one phase of which one writes it, but by an atomic operation.
+// Kernels under ThreadSanitizer, with a fiber per GPU thread (tests/support/grid_on_fibers.h): no number is written
+// by one thread and accessed by another in the same phase, except by atomic operations.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ int main() {
 }
 )";
 
-// 0, 66 where ThreadSanitizer has found a race, or something else that went wrong; `said`: what came out.
+// 0 for success, 66 if ThreadSanitizer found a race, or another exit code; `said`: the output.
 int run(std::string text, const Settings& settings, std::size_t values, const std::string& flags,
         std::string& said) {
   std::string folder = fs::temp_directory_path() / "tithe_races_XXXXXX";
@@ -93,7 +93,7 @@ bool has_thread_sanitizer() {
 
 class Races : public ::testing::TestWithParam<Program> {};
 TEST_P(Races, AreNone) {
-  if (!has_thread_sanitizer()) GTEST_SKIP() << "c++ makes nothing for ThreadSanitizer here";
+  if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
   std::string said;
   ASSERT_EQ(run(GetParam(), "", said), 0) << said;
 }
@@ -116,9 +116,9 @@ INSTANTIATE_TEST_SUITE_P(All, Races, ::testing::ValuesIn(some()), [](const auto&
   return file;
 });
 
-// Kernels that a codec has of its own.
+// A codec's own kernels.
 TEST(RacesOf, EdensKernelsAreNone) {
-  if (!has_thread_sanitizer()) GTEST_SKIP() << "c++ makes nothing for ThreadSanitizer here";
+  if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
   const Codec& eden = *find_codec("eden");
   const std::string text =
       std::string(kPreludeCudaTypes) + kPreludeCuda + kPreludeCudaBytes + eden.kernels(defaults(eden));
@@ -128,7 +128,7 @@ TEST(RacesOf, EdensKernelsAreNone) {
 
 // The same text without its barriers.
 TEST(RacesOf, WhatHasNoBarrierAreFound) {
-  if (!has_thread_sanitizer()) GTEST_SKIP() << "c++ makes nothing for ThreadSanitizer here";
+  if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
   std::string said;
   EXPECT_EQ(run({"fp8", ""}, "-DTITHE_NO_BARRIERS", said), 66) << said;
   EXPECT_NE(said.find("data race"), std::string::npos) << said;

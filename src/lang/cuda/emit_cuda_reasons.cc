@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs that kernels are made of, and why not of the others.
+// Decides which programs have kernels, with the reason for all others.
 #include <algorithm>
 
 #include "codec/shared/sparse/sparse.h"
@@ -19,10 +19,10 @@ bool has_lengths(const Checked& program) {
 
 namespace {
 
-constexpr std::size_t kMostShared = 40U << 10;  // of codes; a block of threads can have 48 KB
+constexpr std::size_t kMostShared = 40U << 10;  // of codes; a thread block can use 48 KB
 constexpr std::size_t kMostAgreed = 32;         // Call::agreed
 
-// The form of programs that send trits: one array, behind numbers, of all values.
+// The only supported form with trits: numbers, then one array of all values.
 bool sends_trits_alone(const Checked& program) {
   std::size_t arrays = 0;
   for (const Item& item : program.items) arrays += item.array ? 1U : 0U;
@@ -49,7 +49,7 @@ const char* no_blocks(const Checked& program, const Schedule& schedule) {
   return nullptr;
 }
 
-// Operators that go through a block's values in order, or keep a table of them.
+// Operators that depend on the order of a block's values, or produce a table, have no kernels.
 const char* no_order(const Checked& program) {
   for (const Node& node : program.nodes) {
     if (node.op == Op::kScan) return "it uses scan, and no kernels are made of that";

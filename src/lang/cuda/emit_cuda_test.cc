@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs as CUDA kernels: nvcc accepts them, and on a processor, thread by thread, they do what the interpreter does.
+// Programs as CUDA kernels: nvcc accepts them, and emulated on a CPU they match the interpreter.
 #include "lang/cuda/emit_cuda.h"
 
 #include <dlfcn.h>
@@ -87,9 +87,9 @@ class Kernels : public ::testing::TestWithParam<Program> {
 };
 
 constexpr std::uint8_t kUntouched = 0xee;
-constexpr std::size_t kPast = 16;  // bytes behind a payload that nobody may write
+constexpr std::size_t kPast = 16;  // bytes behind a payload that must not be written
 
-// One call of the kernels, in some order of blocks and threads.
+// One call of the kernels, in a given order of blocks and threads.
 struct Outcome {
   Payload payload;
   Floats left;
@@ -101,7 +101,7 @@ struct Functions {
   Kernel encode, decode;  // no decode: only the last phase has one
 };
 
-// The call that both directions are told; memory that they work in comes with it.
+// The call for both directions, with its memory.
 struct Told {
   KernelCall kernel = {};
   CallMemory memory;
@@ -170,7 +170,7 @@ Payload combined(const Codec& codec, const Call& call, std::size_t n, const Payl
   return all;
 }
 
-// The context that the phases in front of one agree on.
+// The context from the phases before `phase`.
 Payload context_before(const Codec& codec, Call call, std::size_t phase, const Floats& grad,
                        const float* residual) {
   Payload context;
@@ -242,7 +242,7 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
         ASSERT_TRUE(impl.decode(call, views, {.base = before}, out).ok());
         ASSERT_EQ(harness::first_difference(decoded(of, told, all, before, order), out), "");
       }
-  // A value that is not finite is told of, wherever it stands.
+  // A non-finite value is reported at any position.
   Floats grad(2000, 0.5F);
   call.context = {};
   const Payload context = context_before(codec, call, phase(), grad, nullptr);
@@ -257,8 +257,8 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
   }
 }
 
-// Compiled for GPUs of one generation, without a fused or an approximate operation, which would round otherwise; the
-// text that is launched is compiled for the next by another compiler (device_program_test.cc).
+// Compiles for one GPU generation, without fused or approximate operations, which would round differently; the
+// launched text is compiled for the next generation by another compiler (device_program_test.cc).
 class KernelsForGpus : public Kernels {};
 TEST_P(KernelsForGpus, AreAcceptedByNvcc) {
   if (std::system("command -v nvcc > /dev/null 2>&1") != 0)
@@ -296,7 +296,7 @@ std::string name_of(const ::testing::TestParamInfo<Program>& of) {
 INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(with_kernels()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, KernelsForGpus, ::testing::ValuesIn(for_gpus()), name_of);
 
-// Threads that write one number in one phase: who was last depends on the order, which is what shows it.
+// Threads that write one number in one phase: the result depends on the order of threads, so reordering detects it.
 namespace race {
 enum { kThreads = 8 };
 struct Call {
@@ -329,7 +329,7 @@ TEST(KernelsOf, ARaceIsSeen) {
   EXPECT_NE(race::last(2), 7U);
 }
 
-// A program without kernels gives the reason, in a line.
+// A program without kernels has a one-line reason.
 TEST(KernelsOf, WhatIsNotMadeIsSaid) {
   for (const Program& program :
        {Program{"topk", "indices=delta"}, Program{"dgc", "values=8bit"}, Program{"threshold", "values=4bit"},

@@ -11,9 +11,10 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kThreads = 128, kLanes = 16;  // as prelude_cuda_types.h has them
-constexpr std::size_t kOwnValues = 16;              // of a thread, where no sixteen threads add up
-constexpr std::size_t kGroupsShare = 24U << 10;  // bytes, so that several blocks of threads fit a processor
+constexpr std::size_t kThreads = 128, kLanes = 16;  // as in prelude_cuda_types.h
+constexpr std::size_t kOwnValues = 16;  // values per thread, if no sixteen threads add in a fixed order
+// bytes of shared memory per thread block, so that several fit a multiprocessor
+constexpr std::size_t kGroupsShare = 24U << 10;
 
 }  // namespace
 
@@ -26,7 +27,8 @@ std::size_t shared_bytes(const Checked& program) {
   return shared;
 }
 
-// Where a block is added up by sixteen threads, no others wait for them; else a thread has a few values of its own.
+// A reduction in the order of base/fold.h uses exactly sixteen threads, so a group has no more; otherwise a thread
+// has kOwnValues values.
 std::size_t CudaText::group() const {
   if (is_long()) return kThreads;
   bool shaped = false;
@@ -39,7 +41,7 @@ std::size_t CudaText::group() const {
 }
 
 void CudaText::types() {
-  std::set<int> all;  // what either list of passes finds
+  std::set<int> all;  // reductions of either list of passes
   for (const auto* list : {&schedule_.look, &schedule_.passes})
     for (const Pass& pass : *list) all.insert(pass.reduce.begin(), pass.reduce.end());
   open("struct Found");
@@ -85,6 +87,7 @@ std::string CudaText::found_of(const std::string& b) const {
   return is_long() ? fmt::format("static_cast<Found*>(call->found)[{}]", b) : "s.found";
 }
 
+// Defines b (the block), first and len (its values), and begin and end (this thread block's part of them).
 void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found, const std::string& also) {
   open(fmt::format("DEV void {}(const Call* call, {}& s, uint64_t at, U thread{}{})", name, shared_,
                    also.empty() ? "" : ", ", also));
@@ -164,7 +167,7 @@ void CudaText::launch_groups(const std::string& name) {
   line("LAUNCH({}, of_groups(runs_of(call->n)));", name);
 }
 
-// ---- What a pass finds
+// ---- Reductions
 
 bool CudaText::finds(std::size_t p) const {
   const Nodes& found = passes()[p].reduce;
@@ -175,7 +178,7 @@ bool CudaText::is_shaped(const Pass& pass) const {
   return std::any_of(pass.reduce.begin(), pass.reduce.end(), [&](int k) { return is_sum(k) || is_fold(k); });
 }
 
-// Sums have sixteen lanes. Reductions without an order take all threads of a group.
+// Sums have sixteen lanes. Order-independent reductions use all threads of a group.
 std::string CudaText::lanes_of(std::size_t p) const {
   return is_shaped(passes()[p]) ? "kLanes" : is_long() ? "kThreads" : "kGroup";
 }
@@ -231,7 +234,7 @@ void CudaText::find(std::size_t p) {
   shared_ = "Shared";
 }
 
-// Lanes without an order, sixteen by one thread, which leaves them in the first of these.
+// Combines order-independent lanes: each thread combines sixteen into the first of these.
 void CudaText::rows(std::size_t p) {
   open_phase(fmt::format("{}rows_{}", prefix_, p), is_long() ? Unit::kPieces : Unit::kBlocks, p);
   line("const U from = kLanes * thread;");
@@ -283,7 +286,7 @@ void CudaText::add_value(int k) {
   if (n.in[1] != kNone) close();
 }
 
-// One thread puts the lanes together in `part`.
+// One thread combines the lanes into `part`.
 void CudaText::end_lanes(std::size_t p, const char* to, const std::string& lanes, const char* by) {
   line("{}", to);
   functions_of(passes()[p]);
@@ -301,7 +304,7 @@ void CudaText::end_lanes(std::size_t p, const char* to, const std::string& lanes
   }
 }
 
-// Pieces of a block go to sixteen lanes as values do.
+// The pieces of a block are distributed over sixteen lanes, like values.
 void CudaText::fold(std::size_t p) {
   const Pass& pass = passes()[p];
   open_phase(fmt::format("{}fold_{}", prefix_, p), Unit::kBlocks, p);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A call of kernels, and the plan of their launches, as prelude_cuda_bytes.h has them; prelude_cuda_test.cc compares
+// The arguments of kernels, and a launch plan, with the layout of prelude_cuda_bytes.h; prelude_cuda_test.cc compares
 // the two.
 #include <cstdint>
 
@@ -27,8 +27,8 @@ struct KernelCall {
   void* within[12];
 };
 
-inline constexpr unsigned kKernelThreads = 128;              // of a block
-inline constexpr unsigned kEachValues = 8 * kKernelThreads;  // of a block of prelude_cuda_values.h
+inline constexpr unsigned kKernelThreads = 128;              // per thread block
+inline constexpr unsigned kEachValues = 8 * kKernelThreads;  // per thread block of prelude_cuda_values.h
 inline constexpr std::size_t kMostLaunches = 64, kMostKernelName = 56;
 
 struct KernelLaunch {

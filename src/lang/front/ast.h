@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A codec program as it was written: what parse() makes and check() reads. Names are not looked up yet, and nothing
-// has a type. All text points into the source.
+// The syntax tree of a codec program: parse() produces it and check() consumes it. Names are not resolved and nothing
+// has a type yet. All text points into the source.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,9 +18,9 @@ using ExprPtr = std::unique_ptr<Expr>;
 enum class ExprKind : std::uint8_t {
   kNumber,  // number, whole
   kName,    // text
-  kUnary,   // text is - ~ not; args[0]
+  kUnary,   // text is one of: - ~ not; args[0] is the operand
   kBinary,  // text is the operator; args[0], args[1]
-  kIs,      // args[0] is a parameter, text the word it may be
+  kIs,      // args[0] is a parameter, text the word to compare it with
   kIf,      // args: condition, then, else
   kCall,    // text is the function; args; where
 };
@@ -32,7 +32,7 @@ struct Expr {
   double number = 0;
   bool whole = false;
   std::vector<ExprPtr> args = {};
-  ExprPtr where = nullptr;  // of reductions: which values count
+  ExprPtr where = nullptr;  // only in reductions: which values take part
 };
 
 struct Name {
@@ -45,7 +45,7 @@ struct Name {
 struct Param {
   Name name;
   bool whole = false;
-  double fallback = 0;  // with words: the index of one
+  double fallback = 0;  // of a word parameter: the index of the default word
   double low = 0;
   double high = 0;
   std::vector<Name> words = {};
@@ -72,14 +72,14 @@ struct SendItem {
   bool table = false;
   bool is_float = false;    // f32
   unsigned bits = 0;        // of u1 .. u32; 0: width
-  ExprPtr width = nullptr;  // of u<width>
+  ExprPtr width = nullptr;  // of u<width>: the width
   bool trits = false, places = false;
-  bool ints = false;  // whole numbers that add up
+  bool ints = false;  // int[]: integers that are summed over ranks
   bool array = false;
-  bool full = false;               // [block]
-  std::optional<double> per = {};  // of so many values the bytes
-  ExprPtr when = nullptr;          // only in settings in which this holds
-  ExprPtr value = nullptr;         // none: encode's of the same name
+  bool full = false;               // [block]: short blocks are padded to a full block
+  std::optional<double> per = {};  // a table of byte counts: one entry per this many values
+  ExprPtr when = nullptr;          // sent only in settings that satisfy this condition
+  ExprPtr value = nullptr;         // empty: the encode binding of the same name
   ExprPtr where = nullptr;
 };
 
@@ -87,7 +87,7 @@ struct SendItem {
 // indices where ... at most ...
 struct SendPairs {
   Span at;
-  bool indices = false;  // without the values
+  bool indices = false;  // sends the indices without the values
   ExprPtr where;
   ExprPtr slots = nullptr;
   double per = 0;
@@ -103,16 +103,16 @@ struct Claim {
   ExprPtr where = nullptr;
 };
 
-// phase NAME by LAW, and what stands below it. A file without one has a single phase, with no name here.
+// `phase NAME by LAW` and its sections. A file without phase sections has a single phase with an empty name.
 struct PhaseText {
   Name name;
   Name law;
   std::vector<Let> encode;
   std::vector<SendItem> send;
   std::optional<SendPairs> pairs;
-  std::optional<Span> values;  // values at indices
+  std::optional<Span> values;  // `values at indices`
   std::vector<Let> decode;
-  ExprPtr result = nullptr;  // of the last phase; none: of pairs
+  ExprPtr result = nullptr;  // of the last phase; empty if the phase sends pairs
   bool named() const { return !name.text.empty(); }
 };
 
@@ -123,8 +123,8 @@ struct File {
   std::vector<Let> plan;
   std::vector<Function> functions;
   std::vector<Claim> claims;
-  ExprPtr block = nullptr;        // none: all values
-  std::vector<PhaseText> phases;  // one at least
+  ExprPtr block = nullptr;        // empty: one block of all values
+  std::vector<PhaseText> phases;  // at least one
 };
 
 }  // namespace tithe::lang

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A codec program whose names, types, stages and ranges are known: what check() makes and the interpreter runs.
+// A checked codec program: names are resolved, and types, stages and ranges are known. check() produces it, and the
+// interpreter and the code generators consume it.
 //
-// A program is checked once for each combination of its whole-number and word parameters, so that these are constants
-// here; `Checked` is one such combination. Parameters that are real numbers, n and the values stay open.
+// A program is checked once for each combination of its integer and word parameters, so these are constants here; one
+// `Checked` holds one combination. Real parameters, n and the values stay variables.
 //
-//   nodes      in an order in which each stands behind what it reads
-//   stages     plan: once for a call; all: the same, of what was found of all blocks; block: once for a block; value:
-//              for each value. A node is of the latest stage of what it reads; a reduction is of the block's, and one
-//              over blocks of all's
-//   passes     a reduction of pass p can be computed when those of the passes before it are; a block is read once for
-//              each pass, and once to send
-//   total      every node has a value for all that it can read: no bytes can make one fail
+//   nodes      in topological order: the operands of a node precede it
+//   stages     plan: computed once per call; all: once per call, from results over all blocks; block: once per block;
+//              value: once per value. A node has the latest stage of its operands. A reduction has stage block, and a
+//              reduction over blocks has stage all
+//   passes     a reduction of pass p needs the results of passes 1 .. p - 1. Each pass reads the block once, and
+//              sending reads it once more
+//   total      every node has a defined result for every possible operand, so no payload can make evaluation fail
 #include <array>
 #include <cstdint>
 #include <string>
@@ -33,13 +34,13 @@ enum class Op : std::uint8_t {
   // Inputs
   kConst,   // number
   kParam,   // a real parameter: index
-  kN,       // values of the call
-  kLength,  // values of the block
+  kN,       // number of values of the call
+  kLength,  // number of values of the block
   kTaken,   // gradient plus residual
   kGrad,    // the gradient alone
-  kItem,    // what was sent: index
-  kBefore,  // what the phase in front of this one agreed on: index
-  kAdded,   // how many payloads what was sent is the sum of; index 1: what kBefore is
+  kItem,    // a received item: index
+  kBefore,  // an item of the previous phase, after it was combined over ranks: index
+  kAdded,   // the number of payloads that were summed; index 1: those of kBefore
   // For each value or number
   kAdd,
   kSub,
@@ -73,19 +74,19 @@ enum class Op : std::uint8_t {
   kBits,
   kFloat,
   kHalf,      // the nearest binary16, as its bits
-  kFromHalf,  // back
+  kFromHalf,  // binary16 bits to f32
   kConvert,
   // Random
-  kDraw,        // index: bits; of this rank
-  kSharedDraw,  // index: bits; the same on all ranks
+  kDraw,        // index: number of bits; differs between ranks
+  kSharedDraw,  // index: number of bits; the same on all ranks
   kLevel,       // stochastic_level(value, scale): index: bits
-  // On a block's values in order, and on its tables
-  kScan,      // what the values up to this one add up to
-  kRank,      // of a kOrder: the place that sort gives this value
-  kEntry,     // of a table: the entry that the second operand numbers; 0 behind the last
-  kSums,      // of a kHistogram the table of what its entries up to this one add up to; index: entries
-  kArgument,  // of a reduction's function: index 0 or 1
-  // Reductions: the second operand, if any, says which values count
+  // Over a block's values in order, and over its tables
+  kScan,      // prefix sum, this value included
+  kRank,      // of a kOrder: this value's position in sorted order
+  kEntry,     // of a table: the entry numbered by the second operand; 0 behind the end
+  kSums,      // the prefix sums of a kHistogram, as a table; index: number of entries
+  kArgument,  // an argument of a folding: index 0 or 1
+  // Reductions: the second operand, if any, selects the values that take part
   kSum,
   kMean,
   kLargest,
@@ -94,12 +95,12 @@ enum class Op : std::uint8_t {
   kAny,
   kAll,
   kThreshold,  // sampled_threshold(ratio, share)
-  kReduce,  // by a function of the program: index: which of Checked::foldings; the third operand: its start
-  // Tables, as kSums is: kEntry, kRank and kSums read them, and nothing else does
-  kHistogram,  // how many values are 0, 1, ...; index: entries
-  kSort,       // a block's values from the smallest to the largest
-  kOrder,      // of each value of a block its place among them
-};             // clang-format off above
+  kReduce,     // with Checked::foldings[index]; the third operand is the start value
+  // Tables, like kSums. Only kEntry, kRank and kSums read them.
+  kHistogram,  // counts of the values 0, 1, ...; index: number of entries
+  kSort,       // a block's values in ascending order
+  kOrder,      // for each value of a block its position in sorted order
+};
 
 inline bool is_table(Op op) {
   return op == Op::kSums || op == Op::kHistogram || op == Op::kSort || op == Op::kOrder;
@@ -107,7 +108,7 @@ inline bool is_table(Op op) {
 
 inline constexpr int kNone = -1;
 
-// The range of a value, both ends included; NaN aside, which stands for what has no value.
+// The range of a value, both ends included. NaN is outside every range: it marks a value that does not exist.
 struct Range {
   double low = 0;
   double high = 0;
@@ -118,60 +119,60 @@ struct Node {
   Op op = Op::kConst;
   Type type = Type::kF32;
   Stage stage = Stage::kPlan;
-  bool decode = false;  // reads what was sent
-  bool late = false;    // reads what was found of all blocks
-  bool before = false;  // reads what the phase in front of this one agreed on
-  unsigned pass = 0;    // passes that must be over
+  bool decode = false;  // depends on received items
+  bool late = false;    // depends on results over all blocks
+  bool before = false;  // depends on items of the previous phase
+  unsigned pass = 0;    // number of passes that must be complete
   std::array<int, 3> in = {kNone, kNone, kNone};
   double number = 0;
   unsigned index = 0;
   Range range = {};
 };
 
-// How an array, or a number, stands in a payload (lang/run/codings.h).
+// How an array or a number is stored in a payload (lang/run/codings.h).
 enum class Coding : std::uint8_t {
-  kCodes,   // each in the same number of bits
-  kWidths,  // each in its own number of bits, which follows from what stands in front
-  kTrits,   // 0, 1 or 2: five to a byte, and runs of ones shortened
-  kPlaces,  // how many are 1, and where
-  kBytes,   // a number: the bytes of some blocks
-  kInts  // whole numbers that add up (codec/shared/int_sum/int_fields.h): an array of all values, alone in its payload
+  kCodes,   // fixed width
+  kWidths,  // a width per value, which follows from the items before it
+  kTrits,   // 0, 1 or 2: five per byte, with runs of ones shortened
+  kPlaces,  // a count of ones and their positions
+  kBytes,   // a number: the bytes that some blocks take
+  kInts     // integers summed over ranks (codec/shared/int_sum/int_fields.h): one array, alone in its payload
 };
 
 struct Item {
   std::string name;
   Span at;
   bool once = false;
-  bool table = false;  // those of all blocks stand together, in front of the blocks
+  bool table = false;  // one entry per block; the table precedes the blocks
   bool is_float = false;
   bool array = false;
   Coding coding = Coding::kCodes;
-  unsigned bits = 0;     // of kWidths the most
-  std::size_t full = 0;  // an array of so many in short blocks, too: those past the last value are 0
-  std::size_t per = 0;   // of kBytes: of so many values
-  int width = kNone;     // of kWidths: bits of each
-  unsigned top = 0;      // of kInts the largest of one rank; what is sent is the distance from `low`
+  unsigned bits = 0;     // with kWidths: the maximum
+  std::size_t full = 0;  // array length in short blocks too: elements past the last value are 0
+  std::size_t per = 0;   // of kBytes: values per entry
+  int width = kNone;     // of kWidths: the node with the width of each value
+  unsigned top = 0;      // of kInts: the maximum of one rank; the payload holds the distance from `low`
   double low = 0;
-  int value = kNone;  // what encode sends
-  int input = kNone;  // what decode reads; none: the receiver knows the value
-  int where = kNone;  // what must hold of it
+  int value = kNone;  // the node that encode sends
+  int input = kNone;  // the node that decode reads; none: the receiver can compute the value
+  int where = kNone;  // the condition that the item must satisfy
   bool in_block() const { return !once && !table; }
 };
 
-// The function that a kReduce computes of two values.
+// The two-argument function of a kReduce.
 struct Folding {
-  int left = kNone;  // a kArgument, as right is
+  int left = kNone;  // a kArgument; so is `right`
   int right = kNone;
-  std::vector<int> body = {};  // the value nodes, in order
+  std::vector<int> body = {};  // the nodes of stage value, in order
   int result = kNone;
 };
 
 struct Pairs {
   int where = kNone;
-  int most = kNone;  // f64, plan; none: n
-  int keep = kNone;  // none: as most
-  // The slots for each `per` values, in units of them (f64, plan; none: all go). Every value that may go gets one of
-  // the slots at random, and the last one in a slot goes (codec/dragonn/dragonn.h).
+  int most = kNone;  // node, f64, plan stage; none: n
+  int keep = kNone;  // node; none: the same as `most`
+  // The number of slots per `per` values (node, f64, plan stage; none: no slots, all selected values are sent). Each
+  // selected value is hashed to a random slot, and the last value in a slot is sent (codec/dragonn/dragonn.h).
   int slots = kNone;
   std::size_t per = 0;
 };
@@ -179,21 +180,21 @@ struct Pairs {
 // One phase of a program, in one combination of its constants.
 struct Checked {
   Law law = Law::kDecode;
-  // By kMax, in front of a sum: a payload begins with a u16, how many ranks it is of.
+  // With kMax before a kSum: a payload begins with a u16, the number of ranks that it combines.
   bool counts = false;
-  std::vector<Item> before;  // what the phase in front of it sent; `input` is what reads it here
+  std::vector<Item> before;  // the previous phase's items; `input` is the node that reads one here
   std::vector<Node> nodes;
   std::vector<Item> items;
   std::vector<Folding> foldings;
   bool sends_pairs = false;
-  bool sends_indices = false;  // the pairs without their values, by kLeader
-  bool sends_values = false;   // those at the indices that the phase in front of it sent, by kSum
+  bool sends_indices = false;  // kLeader: indices without values
+  bool sends_values = false;   // kSum: the values at the indices of the previous phase
   Pairs pairs;
-  int result = kNone;            // f32, value: what is decoded
-  std::size_t block = 0;         // values; 0: all
-  bool block_of_params = false;  // a parameter says it: other settings have other blocks
+  int result = kNone;            // node, f32, value stage: the decoded value
+  std::size_t block = 0;         // in values; 0: one block of all values
+  bool block_of_params = false;  // the block length depends on a parameter
   unsigned passes = 0;           // over a block before it is sent
-  std::vector<double> params;    // the combination; of real ones their fallback
+  std::vector<double> params;    // the combination; for a real parameter its default
 
   const Node& node(int k) const { return nodes[static_cast<std::size_t>(k)]; }
   // True if a payload's size depends on the values.

@@ -15,6 +15,8 @@
 
 namespace tithe::lang {
 
+// Checks one phase of one combination. Names are bound in the order of the text; a node is created at each use, so
+// the list of nodes is in topological order.
 namespace {
 
 constexpr std::size_t kMostCombinations = 256;
@@ -22,7 +24,7 @@ class Checker : Sending {
  public:
   using Sending::Sending;
 
-  // `earlier` is the phase in front of this one; nullptr: there is none.
+  // `earlier` is the previous phase, or nullptr.
   Checked run(const Checked* earlier) {
     program().law = law_of(file_, phase_);
     program().counts = program().law == Law::kMax && law_of(file_, phase_ + 1) == Law::kSum;
@@ -96,7 +98,7 @@ class Checker : Sending {
     program().block_of_params = file_.block->kind != ExprKind::kNumber;
   }
 
-  // The items that the phase in front of this one agreed on, but for what all know anyway.
+  // Binds the items of the previous phase, except those that the receiver can compute.
   void before(const Checked& earlier) {
     for (std::size_t k = 0; k < earlier.items.size(); ++k) {
       const Item& from = earlier.items[k];
@@ -117,7 +119,7 @@ class Checker : Sending {
     }
   }
 
-  // ---- What is sent
+  // ---- The items of `send`
 
   void values(const Checked* earlier) {
     program().sends_values = true;
@@ -160,7 +162,7 @@ bool all_numbers(const std::vector<Name>& words) {
                      [](const Name& w) { return w.text[0] >= '0' && w.text[0] <= '9'; });
 }
 
-// How many values_of() would list: of a parameter that is not in order they may be more than there is memory for.
+// The number of elements of values_of(), without creating them: an invalid range may be huge.
 double count_of(const Param& p) {
   return !p.words.empty() ? static_cast<double>(p.words.size()) : std::max(0.0, p.high - p.low + 1);
 }
@@ -204,6 +206,8 @@ std::vector<double> values_of(const Param& param) {
   return all;
 }
 
+// Checks the parameters first, since their values determine the number of combinations, then each phase of each
+// combination, then the claims. Stops at the first combination with problems.
 std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
   check_phases(file, problems);
   if (file.params.size() > kMaxParams)

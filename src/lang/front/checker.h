@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A File to a Checked program: looks up names, gives types, stages and ranges, and refuses what could overflow,
-// divide by zero, send a code that its type does not hold, or decode what was not sent.
+// Checks a File: resolves names, assigns types, stages and ranges, and rejects programs that could overflow, divide
+// by zero, send a code that its type cannot hold, or decode an item that no phase sends.
 #include <vector>
 
 #include "lang/front/ast.h"
@@ -9,16 +9,16 @@
 
 namespace tithe::lang {
 
-// The values that a whole-number or word parameter can have; empty: a real one. A checked one has at most 256.
+// The possible values of an integer or word parameter, at most 256 in a valid program; empty for a real parameter.
 std::vector<double> values_of(const Param& param);
 
-// All combinations of values_of(), the first parameter's changing slowest, and of each its phases; what is wrong with
-// the first that is not in order. At least one where there is no problem.
+// The checked phases of every combination of values_of(); the first parameter varies slowest. Adds the problems of
+// the first combination that has any. Returns at least one combination if there are no problems.
 std::vector<std::vector<Checked>> check(const File& file, Problems& problems);
 
-// The author's claim, in the combination of `of`, as a program of plan nodes: Claim::value, whose result is f64, or
-// Claim::where, whose result is a bool. A claim of errors reads the value that errs and the largest magnitude beside
-// it: kArgument 0 and 1, both f64.
+// The author's claim in the combination of `of`, as a program of plan nodes. `where` selects Claim::where (a bool)
+// instead of Claim::value (an f64). A claim of errors also reads the value in question and the largest magnitude:
+// kArgument 0 and 1, both f64.
 Checked check_claim(const File& file, const Claim& claim, bool where, const Checked& of, Problems& problems);
 
 }  // namespace tithe::lang

@@ -11,17 +11,17 @@ namespace tithe::lang {
 namespace {
 
 struct Line {
-  std::string code;     // without what stands in front of it and behind it
-  std::string comment;  // with its #
+  std::string code;     // without leading and trailing spaces
+  std::string comment;  // including the #
   std::size_t indent = 0;
-  bool continues = false;  // a parenthesis is open where it begins
+  bool continues = false;  // the line starts within parentheses
 };
 
 std::string_view first_word(std::string_view code) {
   const auto end = code.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
   return code.substr(0, end);
 }
-// Not a name that is given a value, as the parser takes it.
+// A word followed by '=' or ':' is a name that is bound, even if sections have that name; the parser agrees.
 bool is_section(std::string_view code) {
   const std::string_view word = first_word(code);
   if (std::find(std::begin(kSections), std::end(kSections), word) == std::end(kSections)) return false;
@@ -30,10 +30,10 @@ bool is_section(std::string_view code) {
   return !rest.starts_with(':') && (!rest.starts_with('=') || rest.starts_with("=="));
 }
 bool is_phase(std::string_view code) { return first_word(code) == "phase" && is_section(code); }
-// The sections whose lines follow.
+// The sections whose contents are on the following lines.
 bool is_body(std::string_view code) { return code == "encode" || code == "send" || code == "decode"; }
 
-// One space for each run of them, but in text between quotes. `open` counts parentheses.
+// Replaces each run of spaces outside quotes by one. `open` counts open parentheses.
 Line split(std::string_view text, int& open) {
   Line line;
   const std::size_t begin = std::min(text.find_first_not_of(" \t\r"), text.size());
@@ -65,7 +65,7 @@ std::vector<Line> lines_of(std::string_view text) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const int before = open;
     Line line = split(text.substr(at, end - at), open);
-    if (before > 0 && is_section(line.code)) {  // ends what was open (tokenize.h)
+    if (before > 0 && is_section(line.code)) {  // a section ends open parentheses (tokenize.h)
       open = 0;
       line = split(text.substr(at, end - at), open);
     }
@@ -76,7 +76,7 @@ std::vector<Line> lines_of(std::string_view text) {
   return all;
 }
 
-// Where the name in "NAME = ..." or "plan NAME = ..." ends; npos of other lines.
+// The position behind the name in "NAME = ..." or "plan NAME = ..."; npos for other lines.
 std::size_t name_end(const Line& line) {
   const std::size_t at = line.code.find(" =");
   if (line.continues || at == std::string::npos || line.code.compare(at, 3, " ==") == 0)
@@ -87,7 +87,7 @@ std::size_t name_end(const Line& line) {
   return first_word(name).size() == name.size() && !name.empty() ? name.size() : std::string::npos;
 }
 
-// Neighbours that are both of a plan, or both in a section.
+// Whether two adjacent lines share a column for '='.
 bool alike(const Line& a, const Line& b) {
   return a.code.starts_with("plan ") == b.code.starts_with("plan ");
 }
@@ -112,7 +112,7 @@ std::string formatted(std::string_view text) {
   std::vector<Line> lines = lines_of(text);
   align(lines);
   std::string out;
-  bool body = false, empty = true, heads = false;  // whether the line before is
+  bool body = false, empty = true, heads = false;  // state of the previous line
   for (const Line& line : lines) {
     if (line.code.empty() && line.comment.empty()) {
       if (!empty) out += '\n';

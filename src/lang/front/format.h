@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A codec program in the one form that its text should have:
+// Formats the text of a codec program in its one canonical layout:
 //
-//   spaces     sections begin at the left, what is in them two spaces further; one space between words, two in front of
-//              a comment behind them; none at a line's end
-//   lines      one empty line at most, and one in front of phase, encode, send and decode, but for the section
-//              right below `phase`
-//   columns    the '=' of neighbouring names stand below each other
-//   the same   only spaces and empty lines change: the same tokens and comments, and what was formatted stays
-// Whatever is not in order is formatted as far as it goes.
+//   spaces     sections start in column 0, their contents are indented by two; one space between words, two before a
+//              comment behind code; none at a line's end
+//   lines      at most one empty line, and one before phase, encode, send and decode, except before the section
+//              directly below `phase`
+//   columns    the '=' of neighbouring bindings are aligned
+//   tokens     only spaces and empty lines change; formatting is idempotent
+// A text with syntax errors is formatted as far as possible.
 #include <string>
 #include <string_view>
 

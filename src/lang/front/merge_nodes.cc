@@ -17,7 +17,7 @@ bool same(const Node& a, const Node& b) {
          a.index == b.index && a.range.low == b.range.low && a.range.high == b.range.high;
 }
 
-// Nodes that items read, and the arguments and bodies of functions, are found by their numbers.
+// Nodes that are referenced by number from outside `nodes`, so they can be neither merged nor removed.
 std::vector<bool> apart(const Checked& program) {
   std::vector<bool> is(program.nodes.size());
   for (std::size_t k = 0; k < is.size(); ++k) {
@@ -29,13 +29,13 @@ std::vector<bool> apart(const Checked& program) {
   return is;
 }
 
-// A range of one value is all there is to know of whole numbers and truths; a float could still be a NaN.
+// Integers and bools with a range of one value are constants; a float could still be NaN.
 bool is_known(const Node& node) {
   return node.stage == Stage::kPlan && node.type != Type::kF32 && node.type != Type::kF64 &&
          node.range.constant();
 }
 
-// The nodes that make a difference to what is sent, asked for or decoded.
+// The nodes that affect an item, a condition or the decoded value.
 std::vector<bool> read_nodes(const Checked& program) {
   std::vector<bool> read(program.nodes.size());
   const auto mark = [&](int k) {
@@ -58,6 +58,8 @@ std::vector<bool> read_nodes(const Checked& program) {
 
 }  // namespace
 
+// One pass in topological order: `now[k]` is the node that replaces node k, so the operands of node k are final when
+// it is compared with the nodes before it.
 Checked with_merged_nodes(Checked program) {
   const std::vector<bool> stays = apart(program);
   std::vector<int> now(program.nodes.size());

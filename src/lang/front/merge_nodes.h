@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Nodes that compute the same are one: a name's expression is checked wherever the name stands, and what two places say
-// alike is computed once. A plan's whole number whose range has one value is a constant, and one side is left of an
-// `if` that a constant decides.
+// Common subexpression elimination and constant folding. The checker evaluates a binding's expression at every use,
+// so equal nodes are frequent. An integer of stage plan whose range has one value becomes a constant, and an `if`
+// with a constant condition becomes its taken branch.
 #include "lang/front/checked.h"
 
 namespace tithe::lang {
 
-// The numbers of nodes stay; those that nothing reads are constants.
+// Node numbers do not change; unused nodes become constants.
 Checked with_merged_nodes(Checked program);
 
 }  // namespace tithe::lang

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every mistake that the language knows: where it is shown, what is said, and that it is not said twice.
+// Every mistake that the compiler detects: its position, its message, and that it is reported once.
 #include <gtest/gtest.h>
 
 #include "lang/loader.h"

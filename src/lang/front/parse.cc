@@ -42,6 +42,7 @@ class Parser : ExprParser {
            std::find(std::begin(kSections), std::end(kSections), now().text) != std::end(kSections);
   }
 
+  // A section is a keyword line; encode, send and decode have their contents on the following lines.
   void section() {
     const Token word = now();
     if (!at_section()) {
@@ -125,6 +126,7 @@ class Parser : ExprParser {
     return {t.text, t.at};
   }
 
+  // param NAME: one of A, B = A "doc"  |  param NAME: int = 4 in 2 .. 8 "doc"  |  likewise with real
   void param() {
     Param p;
     p.name = name("the parameter");
@@ -189,6 +191,7 @@ class Parser : ExprParser {
     file_.claims.push_back(std::move(c));
   }
 
+  // A line of `send`: values at indices | pairs ... | indices ... | an item (ast.h has the forms).
   void item() {
     if (is("values") && after().text == "at") {
       const Span first = take().at;
@@ -232,6 +235,7 @@ class Parser : ExprParser {
     here().send.push_back(std::move(s));
   }
 
+  // f32 | u1 .. u32 | u<expr> | int[] | trits[] | places[], with [] or [block] for arrays.
   void type(SendItem& s) {
     constexpr const char* kTypes =
         "f32, u1 to u32, or u<NAME> with so many bits; [] for one per value; trits[], places[], int[]";

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Text to a File (ast.h); docs/reference/language_reference.md has the grammar. A problem ends its line, and reading
-// goes on with the next one.
+// Parses text to a File (ast.h); docs/reference/language_reference.md has the grammar. After a problem, parsing
+// resumes on the next line.
 #include "lang/front/ast.h"
 
 namespace tithe::lang {
 
-// Complete unless `problems` has any.
+// Complete if `problems` is empty.
 File parse(const Source& source, Problems& problems);
 
 }  // namespace tithe::lang

@@ -9,11 +9,11 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr unsigned kMostDepth = 100;  // of parentheses, ifs and signs within each other
+constexpr unsigned kMostDepth = 100;  // nested parentheses, ifs and signs
 constexpr std::string_view kReserved[] = {"if", "then",  "else", "and",   "or",   "not",
                                           "is", "where", "once", "pairs", "table"};
 
-// Operators from the loosest on; those of one row bind alike, from the left.
+// Operators by increasing precedence; each row is left-associative.
 constexpr unsigned kComparisons = 2;
 const std::vector<std::vector<std::string_view>> kLevels = {
     {"or"},     {"and"},        {"<", "<=", "==", "!=", ">=", ">"}, {"|", "^"}, {"&"}, {"<<", ">>"},
@@ -102,6 +102,7 @@ ExprPtr ExprParser::expr() {
   return e;
 }
 
+// Precedence climbing: parses operators of row `level` and above. Comparisons cannot be chained.
 ExprPtr ExprParser::binary(unsigned level) {
   if (level == kComparisons && is("not")) {
     ExprPtr e = make(ExprKind::kUnary, take().at, "not");

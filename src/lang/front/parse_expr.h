@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The reader of every line of a program: its tokens, one problem a line, names, and expressions.
+// The expression parser, and the token stream that the section parser (parse.cc) shares with it.
 #include <string>
 
 #include "lang/front/ast.h"
@@ -27,7 +27,7 @@ class ExprParser {
   void skip_newlines();
 
   // ---- Problems
-  // One a line; what follows on it would be about the first.
+  // Reports at most one problem per line: later ones would be consequences of the first.
   void fail(std::string what, std::string help = {});
   bool lost() const { return lost_; }
   std::string found() const;
@@ -41,7 +41,7 @@ class ExprParser {
 
   // ---- Expressions
   ExprPtr expr();
-  // A number, a name, a call or what stands in parentheses.
+  // A number, a name, a call or a parenthesised expression.
   ExprPtr primary();
 
  private:
@@ -56,7 +56,7 @@ class ExprParser {
  private:
   std::size_t at_ = 0;
   unsigned depth_ = 0;
-  bool lost_ = false;  // a problem on this line has been told
+  bool lost_ = false;  // a problem of this line was reported
 };
 
 }  // namespace tithe::lang

@@ -9,16 +9,16 @@ namespace tithe::lang {
 
 namespace {
 
-// Bytes of a table's memory among a program's registers.
+// Bytes of a table.
 std::size_t table_memory(const Node& node, std::size_t block) {
   std::size_t memory = 4 * (node.op == Op::kSort || node.op == Op::kOrder ? block : node.index);
-  if (node.op == Op::kOrder) memory += 8 * block + 4;  // behind it, while it is sorted
+  if (node.op == Op::kOrder) memory += 8 * block + 4;  // scratch for sorting, behind the table
   return (memory + 63) / 64 * 64;
 }
 
 bool reduces(Op op) { return op >= Op::kSum; }
 
-// The nodes that `roots` need, in order; roots among them.
+// The nodes that `roots` depend on, including the roots; operands of reductions only if `through_reductions`.
 std::vector<bool> needed(const Checked& program, const Nodes& roots, bool through_reductions) {
   std::vector<bool> need(program.nodes.size());
   for (const int r : roots)
@@ -31,7 +31,7 @@ std::vector<bool> needed(const Checked& program, const Nodes& roots, bool throug
   return need;
 }
 
-// The nodes that `roots` need, of the blocks and values in two lists.
+// The nodes between the reductions and `roots`, split by stage.
 Pass in_lists(const Checked& program, const Nodes& roots) {
   const std::vector<bool> need = needed(program, roots, false);
   Pass pass;
@@ -44,7 +44,7 @@ Pass in_lists(const Checked& program, const Nodes& roots) {
   return pass;
 }
 
-// The passes over a block that find what `roots` need.
+// The passes that compute the reductions that `roots` depend on. Trailing passes without reductions are dropped.
 std::vector<Pass> finding(const Checked& program, const Nodes& roots) {
   const std::vector<bool> need = needed(program, roots, true);
   std::vector<Pass> passes(program.passes);
@@ -65,8 +65,7 @@ std::vector<Pass> finding(const Checked& program, const Nodes& roots) {
   return passes;
 }
 
-// The nodes that are computed once for a call, besides those of the plan. Those of what the phase in front agreed on
-// are there for both sides.
+// The nodes that are computed once per call after the plan. Nodes of the previous phase's items are in both lists.
 Nodes of_all(const Checked& program, bool decode) {
   Nodes nodes;
   for (std::size_t k = 0; k < program.nodes.size(); ++k) {
@@ -79,6 +78,7 @@ Nodes of_all(const Checked& program, bool decode) {
 
 }  // namespace
 
+// Works backwards from the nodes that are sent, decoded and checked: only reductions that these need get a pass.
 Schedule::Schedule(const Checked& program) {
   const std::size_t count = program.nodes.size();
   Nodes sent, read_roots = {program.result}, check_roots;
@@ -88,7 +88,7 @@ Schedule::Schedule(const Checked& program) {
     check_roots.push_back(item.where);
   }
   sent.push_back(program.pairs.where);
-  // The values needed in the end decide the reductions.
+  // The sent values determine the reductions.
   passes = finding(program, sent);
   Nodes operands;
   for (std::size_t k = 0; k < count; ++k)
@@ -125,9 +125,9 @@ Schedule::Schedule(const Checked& program) {
     if (node.stage == Stage::kValue || (reduces(node.op) && node.op != Op::kThreshold)) fill_operands(node);
     offset.push_back(bytes);
     bytes += is_table(node.op) ? table_memory(node, program.block) : kRun * (node.type == Type::kF64 ? 8 : 4);
-    if (node.op == Op::kScan) bytes += 64;  // what is before the next run
+    if (node.op == Op::kScan) bytes += 64;  // the sum of the previous runs
   }
-  // A node that is sent, decoded or asked for value by value is read as an array too.
+  // A node below the value stage that is sent, decoded or selected per value needs a filled array.
   const auto fill = [&](int node) {
     if (node != kNone && program.nodes[static_cast<std::size_t>(node)].stage != Stage::kValue)
       filled[static_cast<std::size_t>(node)] = true;
@@ -181,9 +181,9 @@ unsigned place_bits(std::size_t block) {
   return bits;
 }
 
-// `full` of kPlaces is the length of a block.
+// `full` of kPlaces is the block length.
 std::size_t item_bytes(const Item& item, std::size_t len) {
-  if (item.coding == Coding::kInts) return 0;  // they are not in blocks
+  if (item.coding == Coding::kInts) return 0;  // sums are not split into blocks
   if (!item.array) return (item.bits + 7) / 8;
   if (item.coding == Coding::kTrits) return (len + 4) / 5;
   if (item.coding == Coding::kPlaces) return count_bytes(item.full) + (len * place_bits(item.full) + 7) / 8;

@@ -14,8 +14,8 @@ namespace {
 struct Row {
   std::string_view name;
   Law law;
-  bool before;  // in front of another phase
-  bool last;
+  bool before;  // allowed before another phase
+  bool last;    // allowed in the last phase
 };
 constexpr Row kRows[] = {{"max", Law::kMax, true, false},
                          {"leader", Law::kLeader, true, false},
@@ -35,7 +35,7 @@ std::string names(bool last) {
   return all;
 }
 
-// The nodes that are 0 where all sums are, and grow with them.
+// Decides whether a node is a linear function of the received sums: 0 if all sums are 0, and additive.
 class Multiples {
  public:
   explicit Multiples(const Checked& program) : program_(program), sums_(program.nodes.size()) {
@@ -47,7 +47,8 @@ class Multiples {
     }
   }
 
-  // Fields and how many ranks they are of are both sums over ranks: so is what lang/front/sending.h makes of the two.
+  // Both the fields and the rank count are sums over ranks, so the value that Sending::sum_of() computes is linear
+  // too.
   bool of(int k) const {
     const Node& node = program_.node(k);
     if (!reads(k)) return node.range.low == 0 && node.range.high == 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Codecs of several phases: in which order phases stand, and what of a sum can be decoded.
+// Codecs with several phases: the permitted order of laws, and which decoders are linear.
 //
-//   max, leader, sum   a phase in front of others: what comes out is one payload, which the next phase reads
-//   decode, sum        the last one. A file that names no phase has one, by decode
+//   max, leader, sum   a phase before another one: its payloads combine to one payload, which the next phase reads
+//   decode, sum        the last phase. A file without phase sections has one phase, by decode
 #include "lang/front/ast.h"
 #include "lang/front/checked.h"
 
@@ -11,14 +11,14 @@ namespace tithe::lang {
 
 inline constexpr std::size_t kMostPhases = 4;
 
-// By which the payloads of a phase combine; kDecode for a phase that is not there.
+// How the payloads of a phase combine; kDecode if the phase does not exist.
 Law law_of(const File& file, std::size_t phase);
 
-// Unknown laws, laws that cannot stand where they do, too many phases.
+// Reports unknown laws, laws in a wrong position, and too many phases.
 void check_phases(const File& file, Problems& problems);
 
-// True if node `k` is a multiple of what a phase that adds sends, so that of a sum it is the sum of what it is of each
-// payload: f32(level) * scale is one, and `level > 0` is none.
+// True if node `k` is a linear function of the items of a sum phase: its value for a sum of payloads is then the sum
+// of its values for each payload. f32(level) * scale is linear; level > 0 is not.
 bool is_multiple(const Checked& program, int k);
 
 }  // namespace tithe::lang

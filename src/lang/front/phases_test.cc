@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of several phases: what is refused.
+// Programs of several phases: the rejected ones.
 #include <gtest/gtest.h>
 
 #include "lang/loader.h"

@@ -12,7 +12,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr Range kAnyBool{0, 1};
 
-// Rounding keeps the order, so the ends of a rounded range are its rounded ends.
+// Rounding is monotonic, so the ends of the rounded range are the rounded ends.
 Range rounded(Range r, Type type) {
   if (std::isnan(r.low) || std::isnan(r.high)) return {-kInf, kInf};
   if (type == Type::kF32)
@@ -34,7 +34,7 @@ Range absolute(Range a) {
   return {a.low <= 0 && a.high >= 0 ? 0 : std::min(low, high), std::max(low, high)};
 }
 
-// The least 2^k - 1 that is not below v.
+// The smallest 2^k - 1 that is not below v.
 double all_ones(double v) {
   double ones = 1;
   while (ones - 1 < v && ones < 0x1p33) ones *= 2;
@@ -53,7 +53,7 @@ Range arithmetic(Op op, Type type, Range a, Range b) {
       if (b.low <= 0 && b.high >= 0) return {-kInf, kInf};
       if (is_whole(type)) return of_corners(a, b, [](double x, double y) { return std::trunc(x / y); });
       return of_corners(a, b, [](double x, double y) { return x / y; });
-    default:  // kMod: the sign is the first's
+    default:  // kMod: the result has the sign of the first operand
       const double most = absolute(b).high - 1;
       return {a.low < 0 ? std::max(a.low, -most) : 0, a.high > 0 ? std::min(a.high, most) : 0};
   }
@@ -119,6 +119,8 @@ Range of_comparison(Op op, Range a, Range b) {
   }
 }
 
+// Each case bounds the exact result over all operands in the input ranges. The default is the whole range of the
+// type.
 Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index) {
   const auto& [a, b, c] = in;
   switch (op) {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The range of an operator's result, from the ranges of its operands: so that nothing overflows, divides by zero or
-// sends a code that its type does not hold, for no values and no settings.
+// Interval arithmetic: the range of an operator's result from the ranges of its operands. With these ranges the
+// checker proves that no values and no settings make a program overflow, divide by zero or send a code that its type
+// cannot hold.
 #include <array>
 
 #include "lang/front/checked.h"
 
 namespace tithe::lang {
 
-// All values of a type.
+// The range of a type.
 Range whole_range(Type type);
 Range joined(Range a, Range b);
 inline bool within(Range r, Range all) { return r.low >= all.low && r.high <= all.high; }
-// The range of a result of this type before the type bounds it: of whole numbers what exact arithmetic gives.
+// The range of a result before it is limited to its type: for integers that of exact arithmetic.
 Range range_of(Op op, Type type, const std::array<Range, 3>& in, unsigned index);
-// The same of a comparison of two whole numbers or truths.
+// Likewise for comparisons of two integers or bools.
 inline bool compares(Op op) { return op >= Op::kLess && op <= Op::kNotEqual; }
 Range of_comparison(Op op, Range a, Range b);
 

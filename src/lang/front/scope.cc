@@ -14,7 +14,7 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kMostSteps = 20'000;  // expressions, those of functions wherever they are called
+constexpr std::size_t kMostSteps = 20'000;  // expressions that are translated, including every inlined call
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void Scope::bind(const Name& name, Value value, Part part) {
   names_.push_back({.name = name, .value = value, .part = part});
 }
 
-// A value that the language gives; bad without a problem: there is none of that name.
+// A built-in value; bad, without a problem, if there is none of this name.
 Value Scope::given(std::string_view name, Part part, Span at) {
   const bool blocks = program().block != 0;
   if (name == "n") return build_.input({.op = Op::kN, .type = Type::kU32, .range = {0, 0x1p32 - 2}}, at);
@@ -74,7 +74,7 @@ Value Scope::name(const Expr& e, Part part) {
   return unknown(e, part);
 }
 
-// The item of this name that a phase further away sent; bad without a problem: none did.
+// Reports the item of this name that a non-adjacent phase sends; bad, without a problem, if there is none.
 Value Scope::of_other_phase(const Expr& e) {
   for (std::size_t p = 0; p < file_.phases.size(); ++p)
     for (const SendItem& s : file_.phases[p].send) {
@@ -178,7 +178,7 @@ Value Scope::unknown_function(const Expr& e) {
                     near.empty() ? "" : fmt::format("did you mean '{}'?", near));
 }
 
-// reduce(NAME, start, values where ...), NAME a function of the file that makes one value of two.
+// reduce(NAME, start, values where ...): NAME is a function of the file that combines two values.
 Value Scope::reduction(const Expr& e, Part part) {
   constexpr const char* kCure = "fn larger(a, b) = max(a, b), and reduce(larger, 0, x)";
   if (e.args.size() != 3 || e.args[0]->kind != ExprKind::kName)

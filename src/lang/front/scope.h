@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The meaning of a program's names where they are written, and its expressions as nodes.
+// Resolves names and translates expressions to nodes.
 #include <vector>
 
 #include "lang/front/ast.h"
@@ -8,7 +8,7 @@
 
 namespace tithe::lang {
 
-// Where a name is written; what it may see follows from that. kBefore: in `send` of the phase in front of this one.
+// The section in which a name is bound, which decides its visibility. kBefore: bound by `send` of the previous phase.
 enum class Part : std::uint8_t { kPlan, kBefore, kEncode, kDecode };
 
 struct Binding {
@@ -17,8 +17,8 @@ struct Binding {
   Part part = Part::kPlan;
   bool argument = false;
   bool used = false;
-  bool known = false;   // sent, but the receiver knows it: check() compares
-  bool shapes = false;  // sent, and says how wide other items are
+  bool known = false;   // sent, although the receiver can compute it: check() compares
+  bool shapes = false;  // sent, and determines the width of other items
 };
 
 class Scope {
@@ -52,12 +52,12 @@ class Scope {
   Value reduction(const Expr& e, Part part);
   Value unknown_function(const Expr& e);
   Value inlined(std::size_t k, const std::vector<Value>& args, const Expr& e, Part part);
-  // A function sees those above it, so none calls itself.
+  // A function can call only functions defined above it, so recursion is impossible.
   std::size_t functions_known() const { return in_function_ ? inner_ : file_.functions.size(); }
 
   std::size_t steps_ = 0;
   bool in_function_ = false;
-  std::size_t inner_ = 0;  // functions that the one being copied sees
+  std::size_t inner_ = 0;  // number of functions visible in the function being inlined
 };
 
 }  // namespace tithe::lang

@@ -20,6 +20,7 @@ double most_of(const Item& it) {
 
 }  // namespace
 
+// If encode's value is of stage plan, the receiver computes it itself and only checks the payload (Binding::known).
 void Sending::item(const SendItem& s) {
   program().items.push_back({.name = std::string(s.name.text),
                              .at = s.name.at,
@@ -57,7 +58,7 @@ void Sending::item(const SendItem& s) {
   bind(s.name, seen, Part::kDecode);
 }
 
-// A whole number of each value. Distances from the least of them add up as fields of no sign.
+// An integer per value. The payload holds unsigned distances from the minimum, which add up without a sign bit.
 void Sending::ints(const SendItem& s, Item& it, Value v) {
   constexpr double kRanks = int_fields::kMostWorkers;
   constexpr unsigned kRoom = 0xffffU / int_fields::kMostWorkers;  // a field has 16 bits at most
@@ -94,7 +95,7 @@ void Sending::ints(const SendItem& s, Item& it, Value v) {
   bind(s.name, sum_of(it, seen, {.op = Op::kAdded, .stage = Stage::kAll, .decode = true}), Part::kDecode);
 }
 
-// The sum that the fields of some ranks, added up, stand for; `added` is how many ranks.
+// The sum that added-up fields represent: fields + added * low, with `added` ranks.
 Value Sending::sum_of(const Item& it, Value fields, Node added) {
   constexpr double kRanks = int_fields::kMostWorkers;
   added.type = Type::kI32;
@@ -106,7 +107,7 @@ Value Sending::sum_of(const Item& it, Value fields, Node added) {
   return sum;
 }
 
-// The items that a phase can send, so that its payloads combine.
+// Only items whose payloads combine under the phase's law are allowed.
 void Sending::stands_in_phase(const SendItem& s) {
   const auto refuse = [&](const std::string& what, const char* help) {
     problems_.add(s.type_at, what, help);
@@ -130,7 +131,7 @@ void Sending::stands_in_phase(const SendItem& s) {
     problems_.add(s.where->at, "what is summed has no 'where': what it can be is known", "leave it out");
 }
 
-// The node that the receiver reads of an item whose values have this type.
+// The node with which the receiver reads an item of this type.
 Node Sending::reads(const Item& it, Type type) {
   constexpr double kMost = std::numeric_limits<float>::max();
   Node read{.op = Op::kItem, .decode = true};
@@ -141,7 +142,7 @@ Node Sending::reads(const Item& it, Type type) {
   return read;
 }
 
-// Where it stands among the others, and what kinds there are.
+// The order of the items: sent once, then tables, then blocks.
 void Sending::stands_well(const SendItem& s, Item& it) {
   const std::size_t count = program().items.size();
   const Item* above = count > 1 ? &program().items[count - 2] : nullptr;
@@ -161,7 +162,7 @@ void Sending::stands_well(const SendItem& s, Item& it) {
   if (s.is_float) refuse("whole numbers fill a short block with zeros, floats do not", "f32[]");
 }
 
-// The bits of its codes: one number, or one for each value that follows from what stands in front of it.
+// The width of an item's codes: a constant, or one per value computed from the items before it.
 bool Sending::width(const SendItem& s, Item& it) {
   if (!s.width) return true;
   Value w = expr(*s.width, Part::kDecode);
@@ -204,7 +205,7 @@ unsigned Sending::bits_of(const Value& width) {
   return 0;
 }
 
-// The bytes of each so many values' blocks, for readers that start there.
+// A table of byte counts, one entry per `per` values, which lets a reader start at any of its groups.
 void Sending::lengths(const SendItem& s, Item& it) {
   const auto block = static_cast<double>(program().block);
   it.coding = Coding::kBytes;
@@ -279,7 +280,7 @@ void Sending::leave_out(const std::vector<SendItem>& all) {
   program().items = std::move(sent);
 }
 
-// It must hold of any payload by itself, and of what comes out when payloads combine.
+// A condition applies to each single payload and to the combined payload; a maximum mixes payloads of several ranks.
 void Sending::where(std::size_t k, const ExprPtr& e) {
   const Value v = build_.as(expr(*e, Part::kDecode), Type::kBool, "what stands behind 'where'");
   if (v.bad()) return;
@@ -302,6 +303,7 @@ void Sending::where(std::size_t k, const ExprPtr& e) {
   }
 }
 
+// Pairs decode without decode section: the receiver gets the values at the indices, and 0 elsewhere.
 void Sending::pairs(const SendPairs& p) {
   program().sends_pairs = true;
   program().sends_indices = p.indices;

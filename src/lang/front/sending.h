@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The items of `send`: of each its type on the wire, what encode sends and what decode reads of it.
+// The items of `send`: their types in the payload, the node that encode sends and the node that decode reads.
 #include "lang/front/scope.h"
 
 namespace tithe::lang {
 
-inline constexpr double kMostBlock = 1U << 20;  // values
+inline constexpr double kMostBlock = 1U << 20;  // in values
 
 class Sending : protected Scope {
  protected:
@@ -14,7 +14,7 @@ class Sending : protected Scope {
   void item(const SendItem& s);
   void where(std::size_t k, const ExprPtr& e);
   void check_lengths();
-  // Leaves out the items that are not sent in these settings: who reads them reads 0, and does not mind.
+  // Removes the items that these settings do not send; decode reads 0 instead.
   void leave_out(const std::vector<SendItem>& all);
   void pairs(const SendPairs& p);
   Value sum_of(const Item& it, Value fields, Node added);

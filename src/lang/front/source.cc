@@ -11,7 +11,7 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kMostShown = 100;  // bytes of a line
+constexpr std::size_t kMostShown = 100;  // of a line
 
 struct Line {
   std::size_t number;  // from 1
@@ -31,7 +31,7 @@ Line line_of(std::string_view text, std::size_t at) {
 
 std::string shown(const Source& source, const Problem& problem) {
   const Line line = line_of(source.text, problem.at.first);
-  // A long line is cut to what stands around the caret.
+  // A long line is cut around the caret.
   std::size_t first = line.first;
   if (problem.at.first - first > kMostShown / 2) first = problem.at.first - kMostShown / 2;
   const std::size_t end = std::min(line.end, first + kMostShown);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The text of a codec program, and what is wrong with it.
+// The text of a codec program, and the problems found in it.
 //
-//   several    problems are collected, at most kMostProblems of them, in the order of the text
-//   shown      each with its file, line and column, the line itself, a caret under what is meant, and a cure
+//   several    up to kMostProblems problems are collected, and sorted by their position in the text
+//   display    each with file, line and column, the line itself, a caret below the position, and a cure
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -20,7 +20,7 @@ struct Span {
 inline Span joined(Span a, Span b) { return {a.first, b.end}; }
 
 struct Source {
-  std::string name;  // as messages name it
+  std::string name;  // shown in messages
   std::string text;
   std::string_view of(Span at) const { return std::string_view(text).substr(at.first, at.end - at.first); }
 };
@@ -28,22 +28,22 @@ struct Source {
 struct Problem {
   Span at;
   std::string what;  // one sentence
-  std::string help;  // what to write instead; may be empty
-  Span called = {};  // in a function: the call of it; empty elsewhere
+  std::string help;  // the cure; may be empty
+  Span called = {};  // if the problem is in a function: the call that was being checked; else empty
 };
 
 inline constexpr std::size_t kMostProblems = 20;
 
 class Problems {
  public:
-  // One more; not if there are kMostProblems already, or one at the same place.
+  // Adds a problem, unless there are kMostProblems already or one at the same position.
   void add(Span at, std::string what, std::string help = {});
-  // Problems from the `first`-th on are in a function that was called there.
+  // Marks the problems from number `first` on as being in a function called at `call`.
   void called_from(std::size_t first, Span call);
   bool any() const { return !all_.empty(); }
   std::size_t count() const { return all_.size(); }
   const std::vector<Problem>& all() const { return all_; }
-  // All of them as text, a newline at the end of each line.
+  // All problems as text; every line ends with a newline.
   std::string text(const Source& source) const;
 
  private:

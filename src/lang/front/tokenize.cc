@@ -20,7 +20,7 @@ class Tokenizer {
   Tokenizer(const Source& source, Problems& problems) : text_(source.text), problems_(problems) {}
 
   std::vector<Token> run() {
-    if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;  // a byte order mark
+    if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;  // byte order mark
     while (at_ < text_.size()) step();
     push(TokenKind::kNewline, at_);
     push(TokenKind::kEnd, at_);
@@ -81,7 +81,7 @@ class Tokenizer {
     bool whole = true;
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      if (c == '.' && text_.substr(at_).starts_with("..")) break;  // a range
+      if (c == '.' && text_.substr(at_).starts_with("..")) break;  // the range operator
       const bool exponent = hex ? c == 'p' : c == 'e';
       if (!is_digit(c) && !is_letter(c) && c != '.') break;
       if (c == '.' || exponent) whole = false;
@@ -119,7 +119,7 @@ class Tokenizer {
   Problems& problems_;
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
-  std::size_t open_ = 0;  // parentheses
+  std::size_t open_ = 0;  // number of open parentheses
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Text to tokens. A line ends a statement, but not within parentheses, which end where a section begins; `#` starts a
-// comment. Any bytes are answered: what is no token is a problem and is left out.
+// Splits text into tokens. A line end ends a statement, except within parentheses; an open parenthesis ends where a
+// section begins. `#` starts a comment. Accepts any bytes: a character that starts no token is a problem and is
+// skipped.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace tithe::lang {
 
-// The words that sections begin with.
+// The words that begin a section.
 inline constexpr std::string_view kSections[] = {"codec", "param", "plan",   "fn",   "claim",
                                                  "block", "phase", "encode", "send", "decode"};
 
@@ -19,12 +20,12 @@ enum class TokenKind : std::uint8_t { kName, kNumber, kString, kSymbol, kNewline
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   Span at;
-  std::string_view text;  // of a string what stands between the quotes
+  std::string_view text;  // of a string: the text between the quotes
   double number = 0;
-  bool whole = false;  // a number without a fraction and an exponent
+  bool whole = false;  // a number without fraction and exponent
 };
 
-// Ends with a kNewline and a kEnd. The tokens point into the source.
+// Ends with a kNewline and a kEnd. All text points into the source.
 std::vector<Token> tokenize(const Source& source, Problems& problems);
 
 }  // namespace tithe::lang

@@ -18,7 +18,7 @@ struct Operator {
   std::string_view text;
   Op op;
   enum { kNumbers, kWholes, kBitsOrBools, kCompare, kBools } kind;
-  bool turned = false;  // a > b is b < a
+  bool turned = false;  // swaps the operands: a > b is b < a
 };
 constexpr Operator kOperators[] = {
     {"+", Op::kAdd, Operator::kNumbers},        {"-", Op::kSub, Operator::kNumbers},
@@ -54,7 +54,7 @@ Value Builder::input(Node node, Span at) {
   return {.node = static_cast<int>(program.nodes.size()) - 1, .at = at};
 }
 
-// Stage, pass and range follow from what is read.
+// Stage, pass and range follow from the operands.
 Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, unsigned index) {
   if (program.nodes.size() >= kMostNodes)
     return bad(at, "the program is too large", "functions are copied where they are called");
@@ -73,7 +73,7 @@ Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, u
     node.before = node.before || from.before;
     node.pass = std::max(node.pass, from.pass);
   }
-  // Two floats in known ranges may still be NaN.
+  // A comparison of floats has no known result, even for disjoint ranges: an operand may be NaN.
   node.range = compares(op) && !is_float(of(*in.begin()).type) ? of_comparison(op, ranges[0], ranges[1])
                                                                : range_of(op, type, ranges, index);
   if (type == Type::kI32 && !within(node.range, whole_range(type)))
@@ -104,7 +104,8 @@ Value Builder::as(Value v, Type type, const std::string& what) {
   return input({.op = Op::kConst, .type = type, .number = number, .range = {number, number}}, v.at);
 }
 
-// Two operands in one type: a number takes that of the other, and whole numbers widen to f64, which is exact.
+// Converts two operands to a common type: a literal takes the type of the other operand, and an integer becomes f64
+// if the other operand is f64, which is exact.
 bool Builder::unify(Value& a, Value& b, Span at) {
   if (a.bad() || b.bad()) return false;
   if (a.literal && b.literal) {
@@ -138,11 +139,12 @@ bool Builder::unify_all(std::vector<Value>& all, Span at) {
     if (v.literal) v = as(v, type, "this");
   for (Value& v : all)
     if (v.bad() || !unify(all[0], v, at)) return false;
-  for (Value& v : all)  // where the first was widened late
+  for (Value& v : all)  // a later value may have widened the first
     if (!unify(all[0], v, at)) return false;
   return true;
 }
 
+// Two literals are folded here. All other operands are converted to a common type, except for shifts.
 Value Builder::binary(std::string_view op, Value a, Value b, Span at) {
   if (a.bad() || b.bad()) return {.at = at};
   const Operator& row = *std::find_if(std::begin(kOperators), std::end(kOperators),
@@ -157,7 +159,8 @@ Value Builder::binary(std::string_view op, Value a, Value b, Span at) {
     if (row.op == Op::kDiv && a.whole && b.whole) return literal(std::trunc(value), true, at);
     return literal(value, a.whole && b.whole, at);
   }
-  if (row.op == Op::kShiftLeft || row.op == Op::kShiftRight) {  // the count has a type of its own
+  // the count may have another type than the value
+  if (row.op == Op::kShiftLeft || row.op == Op::kShiftRight) {
     if (a.literal) a = as(a, b.literal || b.bad() ? Type::kI32 : of(b).type, "this");
     if (b.literal) b = as(b, Type::kI32, "the count of bits");
     if (a.bad() || b.bad() || !has_type(a, {Type::kI32, Type::kU32}, op)) return {.at = at};

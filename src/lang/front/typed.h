@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The nodes of a program under construction: every operator's types, stages and ranges in one place. A mistake
-// becomes a problem, and a value that is bad, of which nothing more is told.
+// Builds the nodes of a program: the types, stages and ranges of every operator. A mistake adds a problem and yields
+// a bad value; operations on a bad value yield a bad value without another problem.
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace tithe::lang {
 
-// An expression's value: a node, or a number that takes the type of what it meets.
+// The value of an expression: a node, or a literal that takes the type of the other operand.
 struct Value {
   int node = kNone;
   bool literal = false;
@@ -31,17 +31,17 @@ class Builder {
   Value literal(double number, bool whole, Span at) const;
   Value bad(Span at, std::string what, std::string help = {});
 
-  // A node that reads nothing.
+  // A node without operands.
   Value input(Node node, Span at);
-  // The operators and functions of the language; `at` is the whole expression.
+  // The operators and functions of the language; `at` is the span of the whole expression.
   Value binary(std::string_view op, Value a, Value b, Span at);
   Value unary(std::string_view op, Value a, Span at);
   Value select(Value condition, Value a, Value b, Span at);
   Value call(std::string_view name, std::vector<Value> args, const Value* where, bool decode, Span at);
-  // reduce(body, start, v where ...): body makes one value of two.
+  // reduce(body, start, v where ...): body combines two values into one.
   using Body = std::function<Value(Value, Value)>;
   Value fold(const Body& body, Value start, Value v, const Value* where, Span at);
-  // The same value in this type; `what` it is in the message.
+  // The value in this type; `what` names it in the message.
   Value as(Value v, Type type, const std::string& what);
   bool knows(std::string_view function) const;
   std::vector<std::string_view> functions() const;

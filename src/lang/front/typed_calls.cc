@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the language: their arguments, and what comes out.
+// The functions of the language: their argument types and results.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned kLevelBits[] = {2, 8};
 
-// Functions whose result has their arguments' type.
+// Functions whose result has the type of the arguments.
 enum : unsigned { kFloats = 1, kSigned = 2, kUnsigned = 4 };
 struct Function {
   std::string_view name;
@@ -36,7 +36,7 @@ constexpr Function kFunctions[] = {
 struct Reduction {
   std::string_view name;
   Op op;
-  bool of_blocks = false;  // of one number of each block
+  bool of_blocks = false;  // over one number per block
 };
 constexpr Reduction kReductions[] = {{"sum", Op::kSum},
                                      {"mean", Op::kMean},
@@ -72,6 +72,7 @@ const Row* find(std::span<const Row> rows, std::string_view name) {
 
 }  // namespace
 
+// A reduction over values has stage kBlock and adds a pass; a reduction over blocks has stage kAll.
 Value Builder::reduce(std::string_view called, Value v, const Value* where, bool decode, Span at) {
   if (decode)
     return bad(at, fmt::format("decode has no '{}': it works value by value", called),
@@ -104,7 +105,7 @@ Value Builder::reduce(std::string_view called, Value v, const Value* where, bool
   return found;
 }
 
-// All blocks are looked at once before the first is sent.
+// These reductions need a pass over all blocks before the first block is sent.
 bool Builder::one_of_each_block(const Value& v, Span at) {
   const Node& node = of(v);
   if (program.block == 0)
@@ -119,6 +120,8 @@ bool Builder::one_of_each_block(const Value& v, Span at) {
   return false;
 }
 
+// draw and shared_draw are u32 per value. stochastic_level rounds value / scale to a level of `bits` bits with the
+// same draw, so it counts as the program's only draw.
 Value Builder::random(std::string_view called, const std::vector<Value>& args, bool decode, Span at) {
   const bool level = called == "stochastic_level";
   const bool shared = called == "shared_draw";

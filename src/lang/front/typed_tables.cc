@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that look at the values of a block in order, or keep more than one number of them: scan, sort, rank,
-// histogram, and a reduction by a function of the program.
+// Operators that depend on the order of a block's values or produce a table: scan, sort, rank, histogram, and
+// reductions with a function of the program.
 #include <fmt/format.h>
 
 #include "lang/front/passes.h"
@@ -14,7 +14,7 @@ Value Builder::no_number(const Value& table) {
              "entry(table, k) is its entry k, from 0 on");
 }
 
-// Known when the pass that finds it is over.
+// The result is available after the pass that computes it.
 Value Builder::found_in_block(Value found) {
   if (found.bad()) return found;
   Node& node = program.nodes.back();
@@ -23,7 +23,7 @@ Value Builder::found_in_block(Value found) {
   return found;
 }
 
-// Whole numbers alone: floats would have to be added one after the other.
+// Integers only: a float sum would depend on the order of additions.
 Value Builder::scan(Value v, Span at) {
   if (!v.literal && !v.bad() && of(v).op == Op::kHistogram) {
     const Node from = of(v);
@@ -47,7 +47,7 @@ Value Builder::scan(Value v, Span at) {
   return found;
 }
 
-// sort(v): the table of values; rank(v): of each value its place in it.
+// sort(v) is the table of sorted values; rank(v) is each value's position in that table.
 Value Builder::sorted(Op op, Value v, Span at) {
   if (v.literal) v = as(v, Type::kF32, "this");
   if (!v.bad() && is_table(of(v).op)) return no_number(v);
@@ -127,7 +127,7 @@ Value Builder::table(std::string_view called, std::vector<Value> args, const Val
   return sorted(called == "sort" ? Op::kSort : Op::kOrder, args[0], at);
 }
 
-// True if the function stays within `range`, if its arguments do. Bad ones are told of.
+// True if the function's result is within `range` whenever its arguments are. Adds a problem for an invalid function.
 bool Builder::try_body(const Body& body, Type type, Range range, Folding& folding, Span at) {
   const auto argument = [&](unsigned index) {
     return input({.op = Op::kArgument, .type = type, .stage = Stage::kValue, .index = index, .range = range},
@@ -153,7 +153,8 @@ bool Builder::try_body(const Body& body, Type type, Range range, Folding& foldin
   return within(of(made).range, range);
 }
 
-// The range of the values and the start is that of what is found, if the function keeps it; else it is the type's.
+// Induction over the function: if it keeps the joint range of values and start, that is the range of the result; if
+// not, the range is that of the type.
 Value Builder::fold(const Body& body, Value start, Value v, const Value* where, Span at) {
   if (v.literal) v = as(v, Type::kF32, "this");
   if (v.bad() || start.bad()) return {.at = at};

@@ -20,7 +20,7 @@ std::size_t indices_scratch(const Combination& of, const Settings& settings, std
   return choice_scratch(of, settings, n) + sparse::bytes(limits_of(of, settings, n).most);
 }
 
-// A choice by the library's kernels is a list of pairs in the scratch; its indices go.
+// The library's kernels write a list of pairs to the scratch; only its indices are sent.
 Result<Encoded> encode_indices_fast(const Combination& of, std::string_view name, const Call& call,
                                     const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values(name, in.n));

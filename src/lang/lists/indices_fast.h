@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The phases of lang/run/indices.h by the kernels that all sparsifiers share; the same bytes.
+// The phases of lang/run/indices.h with the kernels that all sparsifiers share; the bytes are equal.
 #include "lang/run/interpreter.h"
 
 namespace tithe::lang {

@@ -35,7 +35,7 @@ int threshold_of(const Checked& p, int k) {
   return known && size.op == Op::kAbs && is_taken(p, size.in[0]) ? n.in[0] : kNone;
 }
 
-// Exactly k of n values, for functions that are told a ratio.
+// A ratio that selects exactly k of n values, for functions that take a ratio.
 double ratio_of(std::size_t k, std::size_t n) {
   return (static_cast<double>(k) - 0.5) / static_cast<double>(n);
 }

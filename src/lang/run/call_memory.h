@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The memory of one call: pieces one behind the other in the caller's scratch, each at a multiple of 64 bytes. Whatever
-// works in it asks for its pieces in one function; told to measure, that function says how much scratch is needed.
+// A bump allocator for one call: consecutive pieces of the caller's scratch, each aligned to 64 bytes. A user takes
+// all its pieces in one function. Run on a measuring CallMemory, the same function computes the scratch size.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,9 +14,9 @@ namespace tithe::lang {
 
 class CallMemory {
  public:
-  // Measures: pieces are counted, and there are none.
+  // Measures only: take() returns nullptr.
   CallMemory() = default;
-  // A caller that brings less scratch than is needed has memory of the call's own: check and combine may.
+  // If the caller's scratch is smaller than `need`, the call allocates its own memory, as check and combine may.
   CallMemory(Bytes scratch, std::size_t need) : there_(true), size_(need) {
     if (scratch.size() >= need) {
       at_ = scratch.data();
@@ -27,7 +27,7 @@ class CallMemory {
     at_ = own_.get() + (kAlign - begin % kAlign) % kAlign;
   }
 
-  // Room for so many of a type that needs no destructor; nothing is constructed. nullptr: it measures.
+  // Space for `count` objects; nothing is constructed. Returns nullptr when measuring.
   template <typename T>
   T* take(std::size_t count) {
     static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= kAlign);
@@ -38,7 +38,7 @@ class CallMemory {
     return reinterpret_cast<T*>(at_ + at);
   }
   std::size_t used() const { return used_; }
-  // Gives all pieces back.
+  // Releases all pieces.
   void begin_again() { used_ = 0; }
 
  private:

@@ -10,7 +10,7 @@ namespace tithe::lang {
 
 namespace {
 
-// ---- std::span<const std::uint32_t> with widths of their own
+// ---- Codes with a width per code
 
 std::uint8_t* put_widths(std::span<const std::uint32_t> codes, std::span<const std::uint32_t> widths,
                          std::uint8_t* to) {
@@ -44,10 +44,10 @@ std::optional<std::size_t> get_widths(ByteView from, std::span<const std::uint32
 
 // ---- Trits
 
-constexpr std::size_t kDigits = 5;          // of a byte
-constexpr std::uint32_t kOnes = 121;        // all of them 1
+constexpr std::size_t kDigits = 5;          // per byte
+constexpr std::uint32_t kOnes = 121;        // five ones
 constexpr std::uint32_t kFirstRun = 243;    // two bytes of ones
-constexpr std::uint32_t kLongestRun = 255;  // fourteen
+constexpr std::uint32_t kLongestRun = 255;  // fourteen bytes of ones
 constexpr std::size_t kLongest = 14;
 
 std::uint32_t byte_of(std::span<const std::uint32_t> codes, std::size_t first) {
@@ -80,7 +80,7 @@ std::uint8_t* put_trits(std::span<const std::uint32_t> codes, std::uint8_t* to) 
 
 std::optional<std::size_t> get_trits(ByteView from, std::span<std::uint32_t> codes) {
   std::size_t at = 0, i = 0;
-  bool ends_run = false;  // no byte of ones may follow: it would have been a part of the run
+  bool ends_run = false;  // no kOnes may follow: the run would have included it
   while (i < codes.size()) {
     if (at == from.size()) return {};
     std::uint32_t byte = from[at++];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of different lengths as bytes: byte for byte what lang/run/codings.h says, and nothing else is read.
+// Arrays of variable size: the bytes are exactly those of lang/run/codings.h, and no others are accepted.
 #include "lang/run/codings.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ Payload written(const Item& item, const Codes& codes, const Codes& widths = {}) 
   return out;
 }
 
-// Reads what was written, and refuses every beginning of it.
+// Reads the written bytes, and rejects every proper prefix of them.
 void goes_both_ways(const Item& item, const Codes& codes, const Codes& widths = {}) {
   const Payload bytes = written(item, codes, widths);
   Codes back(codes.size(), 99);
@@ -73,9 +73,9 @@ TEST(Codings, TritsAreReadInOneFormOnly) {
   EXPECT_FALSE(reads(trits, {121, 243}, 15));  // is 244
   EXPECT_FALSE(reads(trits, {243, 243}, 20));
   EXPECT_FALSE(reads(trits, {121, 255}, 75));
-  EXPECT_FALSE(reads(trits, {255}, 65));  // longer than what there is
+  EXPECT_FALSE(reads(trits, {255}, 65));  // longer than the array
   EXPECT_TRUE(reads(trits, {255}, 66));
-  EXPECT_FALSE(reads(trits, {0}, 4));  // its last digit is past the end, and not 1
+  EXPECT_FALSE(reads(trits, {0}, 4));  // its last digit is past the end, and must be 1
   EXPECT_TRUE(reads(trits, {1}, 4));
 }
 
@@ -88,7 +88,7 @@ TEST(Codings, PlacesAreACountAndIndices) {
             (Payload{3, static_cast<std::uint8_t>(packed), static_cast<std::uint8_t>(packed >> 8),
                      static_cast<std::uint8_t>(packed >> 16)}));
   EXPECT_TRUE(reads(places, {1, 5}, 64));
-  EXPECT_FALSE(reads(places, {1, 5 | 0x40}, 64));     // a bit past the last
+  EXPECT_FALSE(reads(places, {1, 5 | 0x40}, 64));     // a bit past the last code
   EXPECT_FALSE(reads(places, {1, 5}, 5));             // no such value
   EXPECT_FALSE(reads(places, {2, 5 | 0x40, 1}, 64));  // 5 twice
   EXPECT_FALSE(reads(places, {2, 2 | 0x40, 0}, 64));  // 2, then 1
@@ -105,7 +105,7 @@ TEST(Codings, EachCodeHasItsWidth) {
   EXPECT_EQ(written(item, {0x12, 0, 0x3456, 0x789abcde}, {8, 0, 16, 32}),
             (Payload{0x12, 0x56, 0x34, 0xde, 0xbc, 0x9a, 0x78}));
   EXPECT_EQ(written(item, {1, 3, 0}, {1, 2, 0}), Payload{7});
-  EXPECT_FALSE(reads(item, {8}, 2, {1, 2}));  // a bit past the last
+  EXPECT_FALSE(reads(item, {8}, 2, {1, 2}));  // a bit past the last code
 }
 
 TEST(Codings, AFullBlockEndsInZeros) {

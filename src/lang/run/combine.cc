@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How payloads of a phase combine: maxima number by number, sums field by field.
+// How payloads of a phase combine: number by number for max, field by field for sum.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace tithe::lang {
 
 namespace {
 
-// Floats as tables sort them: -0 below +0, so that the order of ranks changes no bit.
+// Floats compare by sort keys, with -0 below +0, so the result's bits do not depend on the order of ranks.
 std::uint32_t larger(const Item& item, std::uint32_t a, std::uint32_t b) {
   if (!item.is_float) return std::max(a, b);
   return value_of(Type::kF32, std::max(key_of(Type::kF32, a), key_of(Type::kF32, b)));
@@ -24,7 +24,7 @@ void max_numbers(const Item& item, std::uint8_t* acc, const std::uint8_t* in) {
   put_number(item, larger(item, get_number(item, acc), get_number(item, in)), acc);
 }
 
-// Runs of kRun codes take whole bytes.
+// A run of kRun codes takes whole bytes.
 void max_array(const Item& item, std::size_t len, std::uint8_t* acc, const std::uint8_t* in) {
   std::uint32_t mine[kRun], other[kRun];
   for (std::size_t first = 0; first < len; first += kRun) {

@@ -10,7 +10,7 @@ namespace tithe::lang {
 
 namespace {
 
-// Items whose places follow from n alone.
+// Items whose offsets follow from n alone.
 void read_fixed(const Checked& program, ByteView payload, std::size_t n, std::span<std::uint32_t* const> to) {
   const std::size_t length = program.block == 0 ? n : program.block;
   std::size_t at = program.counts ? kCountBytes : 0;
@@ -39,7 +39,7 @@ void read_fixed(const Checked& program, ByteView payload, std::size_t n, std::sp
   }
 }
 
-// Where the numbers of each item will stand.
+// Allocates the array of each item that this phase reads.
 std::span<std::uint32_t*> lay_out(const Combination& of, std::size_t n, CallMemory& memory) {
   const Checked& front = of.before->program;
   const std::size_t blocks = front.block == 0 ? 1 : (n + front.block - 1) / front.block;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The numbers that the phase in front agreed on, as a compiled program reads them: plain, whatever they were sent as.
+// The items of the previous phase as plain arrays for compiled programs, whatever their coding in the payload.
 //
 //   once     one number
-//   blocks   a number of a block, in a table or not: one for each block
-//   values   an array: one for each value; memory of 4 bytes each for the time of a call
+//   blocks   one number per block, from a table or not
+//   values   one number per value; takes 4 bytes per value for the duration of a call
 //
-// Each in 32 bits, as it stood in the payload: floats by their bits, truths 0 or 1, int fields as they add up. There is
-// room for one at least, so that a kernel may look at one of no values.
+// Each number has 32 bits, as in the payload: a float as its bits, a bool as 0 or 1, an int field as the sum. Each
+// array has at least one element, so a kernel may read one even if there are no values.
 #include <span>
 
 #include "lang/run/call_memory.h"
@@ -17,12 +17,13 @@ namespace tithe::lang {
 
 class Agreed {
  public:
-  // Reads call.context, which has passed its check. A first phase has none. Uses agreed_bytes() of the memory.
+  // Reads call.context, which must have been checked. In a first phase there are no arrays. Takes agreed_bytes() of
+  // `memory`.
   Agreed(const Combination& of, std::string_view name, const Call& call, std::size_t n, CallMemory& memory);
 
   // ObjectCall::agreed.
   const std::uint32_t* const* numbers() const { return numbers_.data(); }
-  // That a sum is of.
+  // The number of ranks in a sum of the previous phase.
   unsigned ranks() const { return ranks_; }
 
  private:

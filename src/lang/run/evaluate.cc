@@ -17,7 +17,7 @@ namespace {
 using U = std::uint32_t;
 using I = std::int32_t;
 
-// Whole numbers in two's complement wrap round; where a program's i32 could, check() has refused it.
+// Integers wrap in two's complement; the checker rejects programs whose i32 could overflow.
 I wrap(std::int64_t v) { return static_cast<I>(static_cast<U>(static_cast<std::uint64_t>(v))); }
 
 U draw(std::uint64_t key, std::size_t index, unsigned bits) {
@@ -27,7 +27,7 @@ U draw(std::uint64_t key, std::size_t index, unsigned bits) {
   return draw32(key, i) >> (32 - bits);
 }
 
-// A float to a whole number: towards zero, within the range that check() found; NaN is its lower end.
+// Float to integer: towards zero, limited to the range that the checker computed; NaN becomes the lower end.
 template <typename To, typename From>
 To whole(From v, Range range) {
   const auto low = static_cast<double>(range.low), high = static_cast<double>(range.high);
@@ -83,7 +83,7 @@ class Arrays {
   std::size_t count_;
 };
 
-// The operators that floats of both widths and whole numbers have in common.
+// The operators that both float types have in common with integers.
 template <typename T>
 bool numbers(const Node& node, const Arrays& on) {
   switch (node.op) {
@@ -194,6 +194,7 @@ bool bit_work(const Node& node, const Arrays& on) {
   }
 }
 
+// i32 arithmetic in 64 bits, wrapped to 32; division by zero yields 0.
 bool signed_work(const Node& node, const Arrays& on) {
   const auto w = [](I v) { return std::int64_t{v}; };
   switch (node.op) {
@@ -307,8 +308,9 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
     case Op::kItem:
     case Op::kBefore:
     case Op::kArgument:
-      return;          // are there
-    case Op::kScan: {  // behind the run's values stands what is before the next run
+      return;  // already filled
+    // The sum of all previous runs is stored behind this run's values.
+    case Op::kScan: {
       const U* v = on.in<U>(0);
       U* out = of<U>(k);
       U sum = given.at == 0 ? 0 : out[kRun];
@@ -337,7 +339,7 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
       const block::Steps steps(scale, (1U << (n.index - 1)) - 1, n.index);
       return on.places([&](std::size_t i) {
         const float held = v[i] < -scale ? -scale : scale < v[i] ? scale : v[i];
-        if (!(std::fabs(held) <= scale)) return U{0};  // no value, or no scale
+        if (!(std::fabs(held) <= scale)) return U{0};  // NaN, or no scale
         const U random = draw_half(given.key, static_cast<U>(given.first + i), steps.fraction);
         return static_cast<U>(steps.rounded(held, random));
       });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The items of a payload as bytes: numbers in whole bytes, little-endian; arrays of 1 to 32 bits each without gaps, the
-// lowest bit first, 0 behind the last one.
+// The bytes of a payload's items: numbers in whole bytes, little-endian; arrays of 1 to 32 bits per code without
+// gaps, the lowest bit first, padded with 0.
 #include "base/bytes.h"
 #include "lang/front/passes.h"
 
@@ -17,7 +17,7 @@ inline std::uint32_t get_number(const Item& item, const std::uint8_t* from) {
   return v;
 }
 
-// A run's codes; `count` of them end with a byte, or are the array's last.
+// Packs a run of codes; `count` * `bits` is a multiple of 8, or the run is the array's last.
 inline void pack(const std::uint32_t* codes, std::size_t count, unsigned bits, std::uint8_t* to) {
   if (bits == 32) {
     for (std::size_t i = 0; i < count; ++i) wire::put(to + 4 * i, codes[i]);
@@ -51,7 +51,7 @@ inline void unpack(const std::uint8_t* from, std::size_t count, unsigned bits, s
   }
 }
 
-// Nothing but zeros behind `count` codes, up to the end of their `bytes`.
+// True if all bits behind `count` codes are 0, up to `bytes`.
 inline bool ends_clean(const std::uint8_t* from, std::size_t count, unsigned bits, std::size_t bytes) {
   const std::size_t at = count * bits;
   if (at % 8 != 0 && from[at / 8] >> (at % 8) != 0) return false;

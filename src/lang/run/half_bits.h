@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Binary16 (IEEE 754) and back, from bits to bits: ties to even, infinity from 65520 on; subnormals are kept. A NaN
-// keeps its sign and its leading bits, and is quiet. Processors' own conversions do the same; the codec fp16 need not,
-// as it sends finite values.
+// Conversion between binary16 (IEEE 754) and binary32 bits: rounds to nearest, ties to even; infinity from 65520 on;
+// subnormals are kept. A NaN keeps its sign and leading bits and becomes quiet, like the processors' conversion
+// instructions. The codec fp16 has no such rule, since it sends only finite values.
 #include <bit>
 #include <cstdint>
 
@@ -17,7 +17,7 @@ inline std::uint32_t half_bits(std::uint32_t v) {
   return fp16::Format::pack(std::bit_cast<float>(v));
 }
 
-// h: 16 bits.
+// `h` has 16 bits.
 inline std::uint32_t from_half_bits(std::uint32_t h) {
   const std::uint32_t quiet = (h & 0x7fffU) > 0x7c00U ? 0x400000U : 0U;
   return std::bit_cast<std::uint32_t>(fp16::Format::unpack(static_cast<std::uint16_t>(h))) | quiet;

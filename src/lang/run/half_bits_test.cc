@@ -17,7 +17,7 @@ TEST(HalfBits, EveryBinary16IsItsOwnNearest) {
     EXPECT_EQ(half_bits(from_half_bits(h)), nan ? h | 0x200U : h) << h;
     EXPECT_EQ(std::isnan(value(h)), nan) << h;
     if (nan || (h & 0x7fffU) == 0x7c00U) continue;
-    // 10 bits of fraction; the exponent is 15 more than it says, and of subnormals as of the one above.
+    // 10 bits of fraction; the exponent's bias is 15, and subnormals have the exponent of the binade above.
     const std::uint32_t octave = h >> 10 & 31U, fraction = h & 0x3ffU;
     const float size = std::ldexp(static_cast<float>(octave == 0 ? fraction : fraction + 1024),
                                   std::max(1, static_cast<int>(octave)) - 25);
@@ -25,8 +25,8 @@ TEST(HalfBits, EveryBinary16IsItsOwnNearest) {
   }
 }
 
-// Between two neighbours: the middle goes to the even one, the floats beside it to theirs. The last middle is that of
-// 65504 and 65536, which is infinity.
+// Between two adjacent values: the midpoint goes to the even one, the floats next to it to the nearer one. The last
+// midpoint is that of 65504 and 65536, which becomes infinity.
 TEST(HalfBits, TiesToEven) {
   for (std::uint32_t h = 0; h < 0x7c00U; ++h) {
     const double next = h + 1 == 0x7c00U ? 65536.0 : static_cast<double>(value(h + 1));

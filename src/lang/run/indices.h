@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The two phases of programs that send `indices where ...`, which one rank names for all, and `values at indices`
-// (codec/shared/sparse/agreed.h). Bound, encode, check, decode and combine of lang/run/interpreter.h for these.
+// The phases of programs that send `indices where ...`, chosen by one rank for all, and then `values at indices`
+// (codec/shared/sparse/agreed.h). These are the functions of lang/run/interpreter.h for such phases.
 #include "codec/shared/sparse/agreed.h"
 #include "lang/run/interpreter.h"
 
@@ -10,7 +10,7 @@ namespace tithe::lang {
 std::size_t indices_bound(const Combination& of, const Settings& settings, std::size_t n);
 Status check_indices(const Combination& of, std::string_view name, const Call& call, std::size_t n,
                      ByteView payload);
-// Either phase.
+// For either phase.
 Result<Encoded> encode_indices(const Combination& of, std::string_view name, const Call& call,
                                const EncodeInput& in, Bytes out);
 Status decode_values(const Combination& of, std::string_view name, const Call& call,
@@ -18,7 +18,8 @@ Status decode_values(const Combination& of, std::string_view name, const Call& c
 Result<Combined> combine_values(const Combination& of, std::string_view name, const Call& call, std::size_t n,
                                 Bytes acc, ByteView in, float* residual_out);
 
-// Both phases as codec/shared/sparse/agreed.h has them; and whether a call of the second one brings indices.
+// The codec/shared/sparse/agreed.h description of both phases; and a check that a call of the second phase has
+// indices.
 sparse::Agreed agreed_list(const Combination& of, std::string_view name, const Settings& settings,
                            std::size_t n);
 Status check_indices_in_front(const Combination& of, std::string_view name, const Call& call, std::size_t n);

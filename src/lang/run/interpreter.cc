@@ -17,7 +17,7 @@ namespace tithe::lang {
 
 namespace {
 
-// Bounds are asked for without scratch: what most plans need lies on the stack.
+// Bounds are computed without scratch, so a small plan is evaluated on the stack.
 template <typename T>
 T plan_number(const Combination& of, int node, const Settings& settings, std::size_t n,
               std::array<double, 2> arguments = {}) {
@@ -65,7 +65,7 @@ std::uint32_t slots_of(const PairsLimits& limits, std::size_t length) {
 }
 
 PairsLimits limits_of(const Combination& of, const Settings& settings, std::size_t n) {
-  // Indices and a program's n are u32, so encode refuses more values. Sizes of such tensors are upper bounds.
+  // Indices and a program's n are u32, so encode rejects more values. Sizes of such tensors are upper bounds.
   if (n > sparse::kMaxValues) return {.most = n, .keep = n};
   const auto count = [&](int node, std::size_t otherwise) {
     if (node == kNone) return otherwise;
@@ -87,7 +87,7 @@ PairsLimits limits_of(const Combination& of, const Settings& settings, std::size
 
 namespace {
 
-// A field of a sum is as wide as the ranks that were counted need; where none were, as those that there may be.
+// A field of a sum is wide enough for the counted ranks; without a count, for the maximum number of ranks.
 unsigned ranks_of(const Combination& of, const Call& call) {
   if (of.before != nullptr && of.before->program.counts) return wire::get<std::uint16_t>(call.context.data());
   if (of.before != nullptr && of.before->program.adds()) return int_fields::head_of(call.context).added;
@@ -149,7 +149,7 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
     at = int_fields::bytes(in.n, bits);
   }
   TITHE_TRY(walk.encode_head(in, out.data(), finite));
-  std::size_t done = 0;  // values; they came with a block in front of theirs
+  std::size_t done = 0;  // number of values encoded together with an earlier block
   TITHE_TRY(walk.blocks([&](std::size_t first, std::size_t len) -> Status {
     if (first < done) return {};
     if (const std::size_t some = walk.encode_together(in, first, out.data(), out.data() + at); some != 0) {

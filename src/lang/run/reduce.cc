@@ -64,6 +64,8 @@ void Reduction::add_ends(const T* v, const std::uint32_t* which, std::size_t cou
   }
 }
 
+// count_ is the divisor of a mean and the result of a count. After every kPiece values the piece's partial sum is
+// added to the pieces' sum, so the result does not depend on the run lengths.
 void Reduction::add(const Registers& registers, int k, std::size_t count, std::size_t from) {
   const Node& node = registers.node(k);
   const int of = node.in[0];

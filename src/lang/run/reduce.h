@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Reductions: a pass finds one number of all values of a block, whatever the lengths of the runs that it is read in.
+// Reductions over a block's values. The result does not depend on the lengths of the runs in which the values arrive.
 //
-//   sum    values in the shape of base/fold.h, in pieces of kPiece; the pieces' totals in that shape again. A sum
-//          beyond the largest float is held there
-//   mean   that sum by the count of values; 0 of none
-//   largest, smallest   the first of equals (of +0 and -0, too); what is no number is passed over; 0 of none
-//   count, any, all     of conditions
-//   tables, and reductions by a function of the program: lang/run/tables.h
+//   sum    values in the order of base/fold.h, in pieces of kPiece; the pieces' totals in the same order again. The
+//          result is limited to the largest float
+//   mean   that sum divided by the count; 0 for no values
+//   largest, smallest   the first of equal values (+0 and -0 are equal); NaN is skipped; 0 for no values
+//   count, any, all     over conditions
+//   tables, and reductions with a function of the program: lang/run/tables.h
 #include <optional>
 
 #include "base/fold.h"
@@ -19,10 +19,10 @@ static_assert(kRun % kFoldLanes == 0);
 
 class Reduction {
  public:
-  // The next `count` values of the block, from `from` on in the registers; all runs but the last have kRun of them.
-  // `from` is 0 for what lang/run/tables.h finds.
+  // Adds the next `count` values of the block, which start at `from` in the registers. All runs but the last have
+  // kRun values. For the operations of lang/run/tables.h, `from` must be 0.
   void add(const Registers& registers, int k, std::size_t count, std::size_t from = 0);
-  // Writes what was found into the node's register.
+  // Writes the result to the node's register.
   void finish(const Registers& registers, int k);
 
  private:
@@ -34,14 +34,14 @@ class Reduction {
 
   Fold<float> piece_, pieces_;
   Fold<double> piece64_, pieces64_;
-  std::size_t seen_ = 0;   // values
-  std::size_t count_ = 0;  // of them those that count
+  std::size_t seen_ = 0;   // values added
+  std::size_t count_ = 0;  // values for which the condition held
   float best_ = 0;
   double best64_ = 0;
   std::int32_t best_signed_ = 0;
   std::uint32_t best_unsigned_ = 0;
-  bool found_ = false;                  // an end
-  std::optional<RunningFold> running_;  // of kReduce
+  bool found_ = false;                  // best_* is valid
+  std::optional<RunningFold> running_;  // for kReduce
   bool any_ = false;
   bool all_ = true;
 };

@@ -57,7 +57,7 @@ void finish_table(const Registers& registers, int k, std::size_t seen) {
   }
 }
 
-// ---- A function of the program, on sixteen pairs of values
+// ---- Reductions with a function of the program, sixteen accumulators
 
 void RunningFold::apply(const Registers& registers, const Node& node, Lanes& to, const Lanes& with,
                         std::span<const bool> which) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tables of a block (sort, rank, histogram), and reductions by a function of the program: what reduce.h does not
-// find with a number or two.
+// Tables of a block (sort, rank, histogram), and reductions with a function of the program.
 //
-//   sort       by keys that are whole numbers: a float's bits, turned so that they rise with it. -0 stands in front of
-//              +0, what is no number behind all; equal values in the order of their places
-//   reduction  sixteen running values that begin with `start`, value i goes to the one that i mod 16 names, then halves
+//   sort       by integer keys: a float's bits, mapped so that they increase with the float. -0 sorts before +0, NaN
+//              after all values; the sort is stable
+//   reduction  sixteen accumulators start at `start`; value i goes to accumulator i mod 16; then halves are combined.
+//              With more than kPiece values, the results of the pieces are reduced in the same way
 //              are put together; of more than kPiece values those of each piece, in that shape once more
 #include <array>
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace tithe::lang {
 
-// 4-byte values of a type as keys, and back.
+// Maps the bits of a 4-byte value to its sort key, and back.
 inline std::uint32_t key_of(Type type, std::uint32_t bits) {
   constexpr std::uint32_t kSign = 0x80000000U;
   if (type == Type::kU32) return bits;
@@ -30,11 +30,11 @@ inline std::uint32_t value_of(Type type, std::uint32_t key) {
   return key ^ ((key & kSign) != 0 ? kSign : ~0U);
 }
 
-// `seen` values of the block are in the table already, `count` more come.
+// The table already has `seen` values of the block; adds the next `count`.
 void add_to_table(const Registers& registers, int k, std::size_t seen, std::size_t count);
 void finish_table(const Registers& registers, int k, std::size_t seen);
 
-// A kReduce at work.
+// The state of a kReduce.
 class RunningFold {
  public:
   void add(const Registers& registers, int k, std::size_t count);
@@ -50,7 +50,7 @@ class RunningFold {
 
   bool begun_ = false;
   std::size_t pieces_seen_ = 0;
-  std::uint64_t start_ = 0;  // its bits
+  std::uint64_t start_ = 0;  // the bits of the start value
   Lanes piece_{}, pieces_{};
 };
 

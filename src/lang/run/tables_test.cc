@@ -45,7 +45,7 @@ Outcome outcome_of(const Codec& codec, const Impl& impl, const Floats& grad, con
   return o;
 }
 
-// A program's impls agree, and what it decodes is what `of` makes of each block of taken values.
+// A program's impls agree, and its decoded values equal `of` applied to each block of taken values.
 using OfBlock = Floats (*)(const Floats& x);
 void expect(const Codec& codec, std::size_t block, OfBlock of) {
   for (const std::size_t n : kCounts)
@@ -168,7 +168,7 @@ TEST(LangTables, PulsesByScan) {
 TEST(LangTables, FarthestByReduce) {
   example("farthest", 512, [](const Floats& x) {
     float far = 0;
-    for (const float v : x)  // two that are equally far are told apart by nobody but their signs
+    for (const float v : x)  // two values at the same distance differ only in sign
       if (std::fabs(v) > std::fabs(far)) far = v;
     Floats out;
     for (const float v : x) {
@@ -179,8 +179,8 @@ TEST(LangTables, FarthestByReduce) {
   });
 }
 
-// Cases that the examples leave out: blocks of many pieces, every type, conditions, and a function that is neither
-// associative nor begins with its neutral value. The shape is the same however it is computed.
+// Cases not covered by the examples: blocks of many pieces, every type, conditions, and a function that is neither
+// associative nor starts with its neutral element. All implementations use the same order of operations.
 TEST(LangTables, CompiledAsInterpreted) {
   const char* const kOdd =
       "codec odd \"for a test\"\n"
@@ -232,7 +232,7 @@ TEST(LangTables, CompiledAsInterpreted) {
   }
 }
 
-// Short blocks are encoded several at a time; what is wrong with one of them is said of that one.
+// Short blocks are encoded several at a time; an error in one of them is attributed to that block.
 TEST(LangTables, ShortBlocksAreTold) {
   const Source source{"test.codec",
                       "codec picky \"for a test\"\nblock 8\nencode\n  peak = largest(abs(x))\n"
@@ -261,7 +261,7 @@ TEST(LangTables, ShortBlocksAreTold) {
   EXPECT_TRUE(encoded(grad).ok() && !encoded(grad)->finite);
 }
 
-// Keys rise with the values that they are of, and come back as these.
+// Keys increase with their values, and convert back to them.
 TEST(LangTables, Keys) {
   const float kRising[] = {-INFINITY, -2.5F, -1e-40F, -0.0F, 0.0F, 1e-40F, 1.0F, INFINITY};
   for (std::size_t k = 0; k < std::size(kRising); ++k) {

@@ -17,6 +17,7 @@ namespace {
 using Floats = std::vector<float>;
 using Payload = std::vector<std::uint8_t>;
 
+// Kinds: cubic around 0, all magnitudes, ties, signed zeros, subnormals, and outliers near the largest float.
 Floats values_of(unsigned kind, std::size_t n, std::uint32_t seed) {
   Floats v(n);
   const std::uint64_t key = rng_key(seed, kind, 0, 0, 0);
@@ -40,7 +41,7 @@ struct Outcome {
   Floats left, decoded;
 };
 
-// Floats by their bits.
+// Bitwise comparison.
 bool same(const Floats& a, const Floats& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
     return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
@@ -49,7 +50,7 @@ bool same(const Floats& a, const Floats& b) {
 
 constexpr std::string_view kName = "self-check";
 
-// Some ranks, and the values that they have; what they agreed on.
+// A number of ranks and their kind of values: the context of a later phase.
 struct Company {
   unsigned ranks;
   unsigned kind;
@@ -61,15 +62,16 @@ std::vector<Company> companies(const Combination& of, const Settings& settings) 
     sums = sums || c->program.adds();
   }
   if (of.before == nullptr && !sums) return {{1, 0}};
-  constexpr unsigned kMany = 24;  // fields of other widths than three ranks have
+  constexpr unsigned kMany = 24;  // the field width differs from that of three ranks
   const unsigned most = counts || sums ? std::min(kMany, most_ranks(of, settings)) : 3;
   return {{1, 3}, {std::min(3U, most), 0}, {most, 2}};
 }
 
-// The payload that all ranks' payloads of a phase combine to, by the interpreter. Nothing: these values have none.
+// The combination of all ranks' payloads of a phase, computed by the interpreter. Empty if these values have no
+// payload.
 std::optional<Payload> combined(const Combination& of, const Call& call, std::size_t n, const Company& who,
                                 unsigned kind) {
-  constexpr unsigned kApart = 3;  // ranks with values of their own
+  constexpr unsigned kApart = 3;  // ranks with different values; further ranks repeat them
   std::vector<Payload> own;
   for (unsigned rank = 0; rank < std::min(who.ranks, kApart); ++rank) {
     const Floats grad = values_of((kind + who.kind + rank) % kAllKinds, n, 3 + rank);
@@ -97,8 +99,8 @@ std::optional<Payload> context_of(const Combination& of, const Call& call, std::
   return combined(*of.before, front, n, who, kind);
 }
 
-// The payload of these values, and what five payloads decode to. The room for a payload is `most` bytes; add() makes
-// the payload of all ranks of one, and says whether it could. No add: nothing is decoded.
+// Encodes the values and decodes five payloads. `most` is the payload's maximum size; add() combines one payload with
+// those of the other ranks and returns false on failure. Without add, nothing is decoded.
 Outcome outcome_of(const Call& call, const Floats& grad, const Floats& before, const VerifiedFunctions& runs,
                    std::size_t most, const std::function<bool(Payload& sum)>& add) {
   Outcome o{.payload = Payload(most), .left = Floats(grad.size()), .decoded = before};

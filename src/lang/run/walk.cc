@@ -82,7 +82,7 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
   std::fill_n(own_.lengths, program_.items.size(), std::uint64_t{0});
 }
 
-// ---- What the phase in front of this one agreed on
+// ---- Items of the previous phase
 
 void Walk::begin(const Combination& of, const Call& call, const int_fields::Kernels& with) {
   if (program_.before.empty()) return;
@@ -105,7 +105,7 @@ void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t
   field_bits_ = head.bits;
   fields_in_ = in;
   fields_out_ = out;
-  // The library's kernels begin at multiples of kRow, and so do blocks of that length.
+  // The library's kernels start at multiples of kRow; so do blocks if their length is a multiple of kRow.
   fields_ = program_.block % int_fields::kRow == 0 ? &with : &int_fields::kReference;
 }
 
@@ -125,16 +125,16 @@ void Walk::begin_run(std::size_t count) {
     if (item.array && item.input != kNone) receive(item, before_->sent(item), count);
 }
 
-// The numbers that were read of an item that this phase sends, and the next one has beside its own.
+// The values just read of an item that the next phase also lists.
 const std::uint32_t* Walk::sent(const Item& item) const {
   const auto same = [&](const Item& own) { return own.name == item.name; };
   return registers_.of<std::uint32_t>(
       std::find_if(program_.items.begin(), program_.items.end(), same)->input);
 }
 
-// ---- What a pass finds
+// ---- Passes and reductions
 
-// False, if `looks`: a value is not finite, and the rest was not done.
+// Returns false if `looks` and a value is not finite; the remaining passes are then skipped.
 bool Walk::find(const std::vector<Pass>& passes, const EncodeInput& in, std::size_t first, std::size_t len,
                 bool looks) {
   bool finite = true;
@@ -163,13 +163,14 @@ bool Walk::find(const std::vector<Pass>& passes, const EncodeInput& in, std::siz
   return true;
 }
 
-// One number of each block goes into a reduction as the values of a block do. False: a value is not finite.
+// Computes one number per block and reduces these numbers like values of a block, in runs of kRun. Returns false if a
+// value is not finite.
 bool Walk::look(const EncodeInput& in) {
   bool finite = true;
   const Nodes& found = schedule_.looked.reduce;
   const std::span reductions(own_.looked, found.size());
   std::uninitialized_default_construct(reductions.begin(), reductions.end());
-  std::size_t count = 0;  // of numbers that wait
+  std::size_t count = 0;  // of pending numbers
   const auto width = [&](std::size_t r) {
     return registers_.node(registers_.node(found[r]).in[0]).type == Type::kF64 ? 8 : 4;
   };
@@ -213,9 +214,9 @@ void Walk::take(const EncodeInput& in, std::size_t at, std::size_t count) {
   for (const int k : schedule_.grad) std::copy_n(in.grad + at, count, registers_.of<float>(k));
 }
 
-// False: something that is not finite would be sent or left.
+// Returns false if a sent value or a residual is not finite.
 bool Walk::leave(const EncodeInput& in, std::size_t at, std::size_t count) const {
-  if (program_.result == kNone) return true;  // only the last phase leaves
+  if (program_.result == kNone) return true;  // only the last phase leaves residuals
   const float* sent = registers_.of<float>(program_.result);
   bool finite = all_finite({sent, count});
   if (in.residual_out == nullptr) return finite;
@@ -224,7 +225,7 @@ bool Walk::leave(const EncodeInput& in, std::size_t at, std::size_t count) const
   return all_finite({left, count}) && finite;
 }
 
-// A block that holds a value that is not finite: nothing of it is sent.
+// A block with a non-finite value is sent as zeros.
 std::size_t Walk::nothing(const EncodeInput& in, std::size_t first, std::size_t len, std::uint8_t* to,
                           bool& finite) {
   finite = false;
@@ -249,7 +250,7 @@ bool Walk::looks_at_values() const {
                      [](const Item& item) { return item.array && item.is_float; });
 }
 
-// Checks every `where`: of what is known once, of a block's numbers, or of this run's values.
+// Checks the `where` conditions of one stage: once per call, per block, or for this run's values.
 Status Walk::holds(Stage of, std::size_t count, Code code, std::size_t first) const {
   const bool values = of == Stage::kValue;
   for (const Item& item : program_.items) {
@@ -289,7 +290,7 @@ Status Walk::corrupt(const std::string& what) const {
 
 // ---- Pairs
 
-// Keeps the last of the candidates that share a slot. Returns how many stay.
+// Keeps the last candidate of each slot; returns the number kept.
 std::size_t Walk::keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const {
   const std::size_t per = program_.pairs.per;
   const auto key = static_cast<std::uint32_t>(mix64(given_.key) >> 32);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One call of a codec at work in the interpreter: a program's registers, and where it is among the values and in the
-// payload. interpreter.cc asks it for one block after the other.
+// The interpreter's state during one call: the registers, and the position in the values and in the payload.
+// interpreter.cc processes one block after the other with it.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -16,19 +16,19 @@
 
 namespace tithe::lang {
 
-// A walk's pieces of a call's memory.
+// The memory of a walk, taken from the call's memory.
 struct WalkMemory {
   WalkMemory(CallMemory& memory, const Combination& of, const Settings& settings, std::size_t n);
 
   std::uint8_t* registers;
-  std::uint8_t* numbers = nullptr;  // of encode_together: of each number as many as there are blocks
-  Reduction* found;                 // of a pass at work
-  Reduction* looked;                // of all blocks
-  std::uint64_t* looked_numbers;    // kRun for each of these: one of each block
-  std::uint32_t** codes;            // per item, of a block, where its bytes depend on them
+  std::uint8_t* numbers = nullptr;  // for encode_together: per number, one element per block
+  Reduction* found;                 // the reductions of the present pass
+  Reduction* looked;                // the reductions over all blocks
+  std::uint64_t* looked_numbers;    // per such reduction kRun numbers, one per block
+  std::uint32_t** codes;            // per item: a block's codes, if their size depends on the values
   std::uint32_t** widths;
-  std::uint64_t* lengths;  // per item: bytes of the blocks that this entry of its table is about
-  // For pairs alone. A threshold's sample is sorted in `picked` too.
+  std::uint64_t* lengths;  // per item: bytes so far of the blocks that share a table entry
+  // Only for pairs; a threshold's sample is also sorted in `picked`.
   std::uint32_t* picked = nullptr;
   std::uint32_t* slots = nullptr;
   float* values = nullptr;
@@ -36,16 +36,16 @@ struct WalkMemory {
 
 class Walk {
  public:
-  // `memory` goes on to be used until the walk is over: walk_bytes() of it at the most.
+  // Keeps using `memory`, at most walk_bytes() of it, until it is destroyed.
   Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n, CallMemory& memory);
 
-  // Reads what the phase in front of this one agreed on, which has passed its check. Once, before all else.
+  // Reads the previous phase's items, which must have been checked. Called once, before all other functions.
   void begin(const Combination& of, const Call& call, const int_fields::Kernels& with);
-  // A sum's fields: where they are read or written, and by what.
+  // The fields of a sum: where to read or write them, and with which kernels.
   void begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out,
                  const int_fields::Kernels& with);
 
-  // Calls of(first, len) for each block, in order; stops at the first Status that is not ok.
+  // Calls of(first, len) for each block in order; stops at the first Status that is not ok.
   template <typename Of>
   Status blocks(const Of& of) {
     const std::size_t n = given_.n, length = program_.block == 0 ? n : program_.block;
@@ -60,13 +60,13 @@ class Walk {
   }
 
   // ---- Encode
-  // Looks at all blocks, where the program does, and writes what is sent once.
+  // Runs the passes over all blocks, if the program has them, and writes the items that are sent once.
   Status encode_head(const EncodeInput& in, std::uint8_t* payload, bool& finite);
-  // Writes a block's items to `to` and its numbers to the tables: the bytes of the block.
+  // Writes a block's items to `to` and its table entries; returns the number of bytes at `to`.
   Result<std::size_t> encode_block(const EncodeInput& in, std::size_t first, std::size_t len,
                                    std::uint8_t* payload, std::uint8_t* to, bool& finite);
-  // Several blocks that are much shorter than a run, from `first` on: how many; 0, and nothing is left, if there are
-  // not so many, or if one of them has to be looked at alone.
+  // Encodes several blocks that are much shorter than a run, starting at `first`; returns their number. Returns 0 and
+  // writes no residual if too few blocks remain, or if one of them needs encode_block.
   std::size_t encode_together(const EncodeInput& in, std::size_t first, std::uint8_t* payload,
                               std::uint8_t* to);
   Encoded encode_pairs(const EncodeInput& in, const sparse::Form& form, const PairsLimits& limits, Bytes out);
@@ -75,11 +75,12 @@ class Walk {
 
   // ---- Check and decode
   Status check_head(ByteView payload);
-  // The bytes of a block that begins at `at`.
+  // Checks the block at `at`; returns its number of bytes.
   Result<std::size_t> check_block(ByteView payload, std::size_t at, std::size_t first, std::size_t len);
-  // All numbers of a payload that was checked and varies: of item k to[k] (lang/run/context.h), which may be nullptr.
+  // Reads all numbers of a checked payload of variable size: those of item k to to[k] (lang/run/context.h), unless
+  // nullptr.
   void read_all(ByteView payload, std::span<std::uint32_t* const> to);
-  // A payload that was checked. add(at, count, values) gets the block's values.
+  // For a checked payload. Calls add(at, count, values) for each run of the block's values.
   template <typename Add>
   std::size_t decode_block(ByteView payload, std::size_t at, std::size_t first, std::size_t len,
                            const Add& add) {
@@ -117,7 +118,7 @@ class Walk {
   std::size_t keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const;
   void threshold(const EncodeInput& in, int k) const;
 
-  // Parts of encode_together: numbers of all blocks, and each as often as its block has values, where values read it.
+  // Parts of encode_together: numbers of all blocks, each repeated for every value of its block where values read it.
   void find_numbers(const Nodes& nodes);
   void spread(int k) const;
   void find_together(const Pass& pass);
@@ -143,7 +144,7 @@ class Walk {
   void receive(const Item& item, const std::uint32_t* values, std::size_t count);
   bool looks_at_values() const;
   Status holds(Stage of, std::size_t count, Code code, std::size_t first) const;
-  // Where a table's entry for the block that begins at `first` stands.
+  // The offset of a table's entry for the block that starts at `first`.
   std::size_t entry(const Item& item, std::size_t first) const;
 
   std::size_t number_of(std::size_t first) const { return program_.block == 0 ? 0 : first / program_.block; }
@@ -156,23 +157,23 @@ class Walk {
   CallMemory& memory_;
   WalkMemory own_;
   Registers registers_;
-  std::size_t together_;  // blocks that are encoded at a time; 0: each alone
+  std::size_t together_;  // blocks encoded together; 0: one at a time
   Registers numbers_;
   Given given_;
   bool varies_;
   const float* taken_now_ = nullptr;
-  float unread_[kRun];      // where the program does not read what is taken
-  Walk* before_ = nullptr;  // reads the context, beside this one
+  float unread_[kRun];      // input values, if the program reads none
+  Walk* before_ = nullptr;  // reads the context in step with this walk
   ByteView context_;
-  std::size_t context_at_ = 0, context_next_ = 0;  // where its block begins, and the next one
-  unsigned most_ranks_;                            // of a sum, or of maxima in front of one
+  std::size_t context_at_ = 0, context_next_ = 0;  // offset of the present block and of the next one
+  unsigned most_ranks_;                            // in a sum, or in a maximum before a sum
   unsigned field_bits_ = 0;
   const int_fields::Kernels* fields_ = &int_fields::kReference;
   const std::uint8_t* fields_in_ = nullptr;
   std::uint8_t* fields_out_ = nullptr;
 };
 
-// For a walk of n values, and for one of the phase in front of it that reads what was agreed on.
+// For a walk over n values, and the walk over the previous phase's payload.
 std::size_t walk_bytes(const Combination& of, const Settings& settings, std::size_t n);
 
 }  // namespace tithe::lang

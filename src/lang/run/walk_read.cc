@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter's reading of a block, and what it refuses.
+// The interpreter's reading and checking of a block.
 #include <fmt/format.h>
 
 #include "base/finite.h"
@@ -75,7 +75,7 @@ Result<std::size_t> Walk::read_block(ByteView payload, std::size_t at, std::size
   return bytes;
 }
 
-// The items of a block whose places follow from each other.
+// Reads a block's items of variable size, each of which starts behind the one before it.
 Result<std::size_t> Walk::read_codes(ByteView block, std::size_t first, std::size_t len) {
   std::size_t at = 0;
   for (std::size_t k = 0; k < program_.items.size(); ++k) {

@@ -77,7 +77,8 @@ void Walk::send_numbers(std::uint8_t* payload, std::uint8_t* to, std::size_t fir
   }
 }
 
-// A run of an array: to its place, or kept until the block is over, where the place depends on what was sent before.
+// Stores a run of an array in the payload; if the array's offset depends on earlier items, in a buffer until the
+// block ends.
 void Walk::send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::size_t at, std::size_t count) {
   const Item& item = program_.items[k];
   const std::uint32_t* values = registers_.of<std::uint32_t>(item.value);
@@ -93,7 +94,7 @@ void Walk::send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::siz
   }
   std::uint32_t* const codes = own_.codes[k] + at;
   std::copy_n(values, count, codes);
-  if (item.coding == Coding::kWidths) {  // what does not fit is not sent
+  if (item.coding == Coding::kWidths) {  // bits beyond a code's width are not sent
     registers_.compute_values(schedule_.widths[k].value, given_, count);
     const std::uint32_t* widths = registers_.of<std::uint32_t>(item.width);
     std::copy_n(widths, count, own_.widths[k] + at);

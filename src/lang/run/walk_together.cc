@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short blocks in the interpreter: each node is computed of a whole run of values, so that what a node costs besides is
-// paid once for several blocks. A number of a block is an array of as many as there are blocks, and is spread over
-// their values where these read it.
+// Encodes several short blocks in one run: each node is computed for a whole run of values, so the fixed cost per
+// node is paid once for several blocks. A number of a block becomes an array with one element per block, and is
+// repeated for each value where values read it.
 //
-// Whatever is out of the ordinary (a value that is not finite, a `where` that does not hold) is left to encode_block,
-// which says what it is: nothing has been left behind until all is known to be in order.
+// In special cases (a value that is not finite, a `where` that does not hold) encode_block takes over and reports the
+// error. Therefore nothing is written to the residual until all values and conditions were checked.
 #include <algorithm>
 
 #include "base/finite.h"
@@ -83,7 +83,7 @@ bool Walk::holds_together(Stage of) const {
   });
 }
 
-// Computes what would be sent and left; false, and nothing is left, if it is not all in order.
+// Computes the sent values and residuals. Returns false, before any residual is written, in a special case.
 bool Walk::send_together(const EncodeInput& in, std::size_t first) {
   const std::size_t count = together_ * program_.block;
   find_numbers(schedule_.send.block);
@@ -106,7 +106,7 @@ bool Walk::send_together(const EncodeInput& in, std::size_t first) {
   }
   registers_.compute_values(schedule_.read.value, given_, count);
   if (!holds_together(Stage::kValue)) return false;
-  if (program_.result == kNone) return true;  // only the last phase leaves
+  if (program_.result == kNone) return true;  // only the last phase leaves residuals
   const float* sent = registers_.of<float>(program_.result);
   if (!all_finite({sent, count})) return false;
   if (in.residual_out != nullptr) {

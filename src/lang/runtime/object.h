@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a compiled program and the library say to each other: plain structs and C functions, so that the compiler of a
-// user's machine and that of the library need not be one. prelude_passes.h has the same in the generated text.
+// The interface between a compiled program and the library: plain structs and C functions, so the compiler of the
+// user's machine may differ from the library's. prelude_passes.h repeats it in the generated text.
 //
-//   key   names the text that it was made of: a compiled program of another text, tithe or interface is not used
+//   key   identifies the text, tithe's version and the interface; an object with another key is not used
 #include <cstddef>
 #include <cstdint>
 
@@ -14,19 +14,19 @@ inline constexpr std::uint32_t kObjectInterface = 4;
 struct ObjectCall {
   const double* settings;
   std::uint64_t n;
-  std::uint64_t key;           // of this rank's draws
-  std::uint64_t shared_key;    // of all ranks' draws
-  std::uint64_t block;         // values of a block; 0: all
-  const std::uint32_t* known;  // of each item that is sent once and follows from the settings: its bits
-  bool asks_for_residual;  // memory is asked for the residual ahead of time, and not for the gradient alone
-  // ---- Of programs of several phases
-  // What the phase in front agreed on (context.h): of each of its items the bits of one number, of one for each
-  // block, or of one for each value; nullptr where nothing reads them.
+  std::uint64_t key;           // of this rank's random draws
+  std::uint64_t shared_key;    // of the draws that all ranks share
+  std::uint64_t block;         // values per block; 0: one block of all values
+  const std::uint32_t* known;  // per item that is sent once and follows from the settings: its bits
+  bool asks_for_residual;      // prefetch the residual; if not set, only the gradient
+  // ---- For programs of several phases
+  // The previous phase's items (context.h): per item one number, one number per block, or one number per value, as
+  // bits; nullptr if nothing reads it.
   const std::uint32_t* const* agreed;
-  std::uint32_t agreed_ranks;  // that what was summed there is of
-  std::uint32_t most_ranks;    // that a payload may count
-  // Int fields (int_sum/int_fields.h): their bits in this call, and the library's kernels. `first` is a multiple
-  // of 16.
+  std::uint32_t agreed_ranks;  // number of ranks in the previous phase's sum
+  std::uint32_t most_ranks;    // maximum number of ranks in a payload
+  // Int fields (int_sum/int_fields.h): their width in this call, and the library's kernels. `first` is a multiple of
+  // 16.
   unsigned field_bits;
   void (*pack)(const std::uint32_t* numbers, std::size_t first, std::size_t count, unsigned bits,
                std::uint8_t* payload);
@@ -34,11 +34,11 @@ struct ObjectCall {
                  std::uint32_t* numbers);
 };
 
-// What encode has to tell.
+// The result of encode.
 struct ObjectAnswer {
-  std::uint32_t finite;  // 0: something is not
-  std::uint32_t broken;  // 1 + the item whose `where` does not hold of what would be sent; 0: all hold
-  std::uint64_t block;   // in which
+  std::uint32_t finite;  // 0: a value is not finite
+  std::uint32_t broken;  // 1 + the item whose `where` the sent values violate; 0: none
+  std::uint64_t block;   // the block with the violation
 };
 
 // A phase of a program, in one combination of its constants.
@@ -48,10 +48,11 @@ struct Object {
   std::uint64_t key;
   void (*encode)(const ObjectCall*, const float* grad, const float* residual, float* left, std::uint8_t* out,
                  ObjectAnswer* answer);
-  // 1: in order; the size is the caller's. nullptr: payloads of int fields, which the library checks
+  // Returns 1 if the payload is valid; the caller has checked its size. nullptr for int fields, which the library
+  // checks.
   int (*check)(const ObjectCall*, const std::uint8_t* payload);
   void (*decode)(const ObjectCall*, const std::uint8_t* const* payloads, std::size_t count, const float* base,
-                 float divide, float* out);  // one payload or more; nullptr: only the last phase decodes
+                 float divide, float* out);  // at least one payload; nullptr unless the last phase
 };
 
 }  // namespace tithe::lang

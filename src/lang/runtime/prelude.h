@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What stands in front of every generated program: sixteen values at a time, in the vectors that the target has, and
-// each operator of the language on them and on single numbers; and the same for kernels, one value at a time. The
-// meaning is that of evaluate.cc and reduce.cc, the interface that of object.h. Nothing of tithe's is needed where it
-// is compiled.
+// The text in front of every generated program. For C++: the operators of the language on sixteen values at a time,
+// in the target's vectors, and on single numbers. For CUDA: the same, one value at a time. The semantics are those of
+// evaluate.cc and reduce.cc, the interface that of object.h. The text compiles without tithe's headers.
 //
-//   texts   are the files that prelude.def names, without their license line; prelude_test.cc and prelude_cuda_test.cc
-//           compile them as they are
+//   texts   the files listed in prelude.def, without their license line; prelude_test.cc and prelude_cuda_test.cc
+//           compile the files directly
 
 namespace tithe::lang {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): ends, shifts, rounding and narrowing with AVX2.
+// Part of the prelude of generated programs (prelude.h): min and max, shifts, rounding and narrowing with AVX2.
 #if W == 32
 namespace {
 
@@ -36,7 +36,7 @@ ONE(U, F, half_bits, (VU)_mm256_cvtepu16_epi32(_mm256_cvtps_ph((__m256)a.v[k], 8
 ONE(F, U, from_half_bits,
     (VF)_mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128((__m256i)a.v[k]),
                                          _mm256_extracti128_si256((__m256i)a.v[k], 1))))
-// The sixteen bits from kFirst on.
+// The sixteen bits from bit kFirst on, as a mask.
 template <int kFirst>
 INL M bits_mask_from(uint32_t b) {
   M r;
@@ -58,7 +58,7 @@ INL U widened(__m128i b) {
   r.v[1] = (VU)_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8));
   return r;
 }
-// Codes of 2 to 4 bits: eight of them begin in each word, or sixteen in the first.
+// Distributes codes of 2 to 4 bits to sixteen lanes: each word holds eight of them, or the first word all sixteen.
 template <int kBits>
 INL U spread_words(uint32_t low, uint32_t high) {
   U at = lanes(), r;
@@ -68,7 +68,7 @@ INL U spread_words(uint32_t low, uint32_t high) {
                 all<VU>((1U << kBits) - 1));
   return r;
 }
-// table[code] of codes below 2^kBits; kBits is at most 4.
+// table[code] for codes below 2^kBits; kBits is at most 4.
 template <int kBits>
 INL F looked_up(F table, U code) {
   F r;
@@ -80,8 +80,8 @@ INL F looked_up(F table, U code) {
        });
   return r;
 }
-// table[flags], whose index has kFlags bits; those of sixteen values stand from bit kFirst on. Bits behind them do no
-// harm: a table of two entries says the same for all of them.
+// table[flags] for sixteen values. An index has kFlags bits; the indices start at bit kFirst. Higher bits of a lane
+// are harmless: a table of two entries is repeated over all positions.
 template <int kFlags, int kFirst>
 INL F of_flags(F table, uint32_t flags) {
   const VU at = VU{0, 1, 2, 3, 4, 5, 6, 7} * kFlags + kFirst, each = all<VU>(flags);
@@ -90,7 +90,7 @@ INL F of_flags(F table, uint32_t flags) {
                                          _mm256_srlv_epi32((__m256i)each, (__m256i)(at + 8 * k * kFlags))));
   return r;
 }
-// a b + c, and c - a b, rounded once.
+// a b + c, and c - a b, with one rounding.
 D_THREE(fused, (VD)_mm256_fmadd_pd((__m256d)a.v[j], (__m256d)b.v[j], (__m256d)c.v[j]))
 D_THREE(fused_less, (VD)_mm256_fnmadd_pd((__m256d)a.v[j], (__m256d)b.v[j], (__m256d)c.v[j]))
 INL __m256 lower(F v) { return (__m256)v.v[0]; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): masks, halves, rounding and narrowing with AVX-512.
+// Part of the prelude of generated programs (prelude.h): masks, half vectors, rounding and narrowing with AVX-512.
 #if W == 64
 namespace {
 
@@ -67,7 +67,7 @@ INL U count_up(U n, M m) {
   n.v[0] = (VU)_mm512_mask_add_epi32((__m512i)n.v[0], m.v, (__m512i)n.v[0], _mm512_set1_epi32(1));
   return n;
 }
-// The second operand where both are equal or one is no number.
+// Returns the second operand if both are equal or one is NaN.
 TWO(F, F, min_, (VF)_mm512_min_ps((__m512)b.v[k], (__m512)a.v[k]))
 TWO(F, F, max_, (VF)_mm512_max_ps((__m512)b.v[k], (__m512)a.v[k]))
 TWO(I, I, min_, (VI)_mm512_min_epi32((__m512i)b.v[k], (__m512i)a.v[k]))
@@ -132,7 +132,7 @@ INL U widened(__m128i b) {
   r.v[0] = (VU)_mm512_cvtepu8_epi32(b);
   return r;
 }
-// Codes of 2 to 4 bits: eight of them begin in each word, or sixteen in the first.
+// Distributes codes of 2 to 4 bits to sixteen lanes: each word holds eight of them, or the first word all sixteen.
 template <int kBits>
 INL U spread_words(uint32_t low, uint32_t high) {
   __m512i both = _mm512_set1_epi32(int(low));
@@ -143,14 +143,14 @@ INL U spread_words(uint32_t low, uint32_t high) {
   r.v[0] = (VU)_mm512_srlv_epi32(both, (__m512i)at.v[0]) & all<VU>((1U << kBits) - 1);
   return r;
 }
-// table[code] of codes below 2^kBits; kBits is at most 4.
+// table[code] for codes below 2^kBits; kBits is at most 4.
 template <int kBits>
 INL F looked_up(F table, U code) {
   F r;
   r.v[0] = (VF)_mm512_permutexvar_ps((__m512i)code.v[0], (__m512)table.v[0]);
   return r;
 }
-// table[flags], whose index has kFlags bits; those of sixteen values stand from bit kFirst on.
+// table[flags] for sixteen values. An index has kFlags bits; the indices start at bit kFirst.
 template <int kFlags, int kFirst>
 INL F of_flags(F table, uint32_t flags) {
   const VU at = lanes().v[0] * kFlags + kFirst;
@@ -159,7 +159,7 @@ INL F of_flags(F table, uint32_t flags) {
                                     _mm512_srlv_epi32(_mm512_set1_epi32(int(flags)), (__m512i)at));
   return r;
 }
-// a b + c, and c - a b, rounded once.
+// a b + c, and c - a b, with one rounding.
 D_THREE(fused, (VD)_mm512_fmadd_pd((__m512d)a.v[j], (__m512d)b.v[j], (__m512d)c.v[j]))
 D_THREE(fused_less, (VD)_mm512_fnmadd_pd((__m512d)a.v[j], (__m512d)b.v[j], (__m512d)c.v[j]))
 INL __m256 lower(F v) { return _mm512_castps512_ps256((__m512)v.v[0]); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): random numbers, and codes of 1 to 32 bits.
+// Part of the prelude of generated programs (prelude.h): random numbers, and codes of 1 to 32 bits.
 
 namespace {
 
@@ -36,7 +36,7 @@ INL U draw(uint64_t key, uint64_t first, int bits) {
   return shr(mixed(xor_(splat(uint32_t(key)), mixed(xor_(index, splat(uint32_t(key >> 32)))))),
              splat(uint32_t(32 - bits)));
 }
-// The same, where runs of 32 begin with `first`: two of them share a word, which is kept.
+// Likewise for runs of 32 that start at `first`: both halves use the same random word, which `word` keeps.
 template <class T, class Second>
 INL U draw_kept(T, Second, uint64_t key, uint64_t first, int bits, U& word) {
   if (T::value) return draw(key, first, bits);
@@ -62,9 +62,9 @@ INL I level_of(const Steps& s, F v, U random) {
   I level = shr(add(whole, as_i(random)), splat(uint32_t(s.fraction)));
   return select(le(abs_(held), splat(s.scale)), level, splat(int32_t(0)));
 }
-// The same of v that is never NaN or infinite. Adding 3 * 2^22 rounds to a whole number, which stands in the low bits
-// then (codec/shared/common/block.h); without a scale everything is 0. In whole runs `lift` is 1, and v not above the
-// scale if it is not held.
+// Likewise for v that is neither NaN nor infinite. Adding 3 * 2^22 rounds v to an integer in the low bits of the sum
+// (codec/shared/common/block.h); if the scale is 0, all levels are 0. In full runs `lift` is 1, and |v| is at most
+// the scale unless `how.held` limits it.
 template <class T>
 INL I level_of_number(T how, const Steps& s, F v, U random) {
   float most = s.scale > 0.0f ? s.scale : 0.0f;
@@ -76,7 +76,7 @@ INL I level_of_number(T how, const Steps& s, F v, U random) {
 }
 
 // ---- Codes of 1 to 32 bits, sixteen at a time: 2 * kBits bytes
-// Eight codes in the low bits of eight bytes, and one behind the other.
+// Packs eight codes in the low bits of eight bytes without gaps.
 template <int kBits>
 INL uint64_t squeezed(uint64_t b) {
   if (kBits == 8) return b;
@@ -104,7 +104,7 @@ INL void pack_mask(M m, uint8_t* to) {
   __builtin_memcpy(to, &b, 2);
 }
 #if W == 64
-// A mask is loaded from memory: by way of a register of the processor it takes twice as long.
+// Loads a mask from memory, which takes half the time of a transfer through a general-purpose register.
 INL M unpack_mask(const uint8_t* from) {
   typedef uint16_t Anywhere __attribute__((aligned(1), may_alias));
   M r;
@@ -118,7 +118,7 @@ INL M unpack_mask(const uint8_t* from) {
   return bits_mask(b);
 }
 #endif
-// Bits of 64 values.
+// One bit for each of 64 values.
 struct Bits {
   uint64_t v;
 };
@@ -142,7 +142,7 @@ INL Bits not_(Bits a) {
   return a;
 }
 INL Bits lnot(Bits a) { return not_(a); }
-// True if a half of these bytes is one that `wrong` has a bit for; `bytes` is a multiple of 32.
+// True if one of the 4-bit halves of these bytes has its bit set in `wrong`; `bytes` is a multiple of 32.
 INL bool any_half(const uint8_t* from, size_t bytes, uint32_t wrong) {
 #if W != 16
   uint8_t of[16];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every program that is made kernels of (emit_cuda.h): each operator of the language on one value that
-// is not in prelude_scalars.h.
+// Part of the prelude of generated kernels (emit_cuda.h): the operators of the language on one value, except those of
+// prelude_scalars.h.
 
 template <class T>
 DEV T splat(T a) {
   return a;
 }
-#if defined(__CUDA_ARCH__)  // never fused, whatever the flags
+#if defined(__CUDA_ARCH__)  // never fused, whatever the compiler's flags
 DEV F add(F a, F b) { return __fadd_rn(a, b); }
 DEV F sub(F a, F b) { return __fsub_rn(a, b); }
 DEV F mul(F a, F b) { return __fmul_rn(a, b); }
@@ -110,7 +110,7 @@ DEV U draw(uint64_t key, uint64_t at, int bits) {
   U index = U(at);
   if (bits > 24) return mixed(U(key) ^ mixed(index ^ U(key >> 32))) >> (32 - bits);
   if (bits == 24) return drawn(index ^ U(key), key) >> 8;
-  U word = drawn((index >> 5 << 4 | (index & 15)) + U(key), key);  // two values share a word
+  U word = drawn((index >> 5 << 4 | (index & 15)) + U(key), key);  // two values share a random word
   U upper = word >> (32 - bits);
   return (index & 16) == 0 ? upper : (word ^ upper) & ((U(1) << bits) - 1);
 }

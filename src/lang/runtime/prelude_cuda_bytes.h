@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every program that is made kernels of (emit_cuda.h): calls and kernels, codes as bytes, and what a pass
-// finds. Where TITHE_PLANS is defined, the host launches what a plan says (device_program.h), and
-// prelude_cuda_values.h comes behind it.
+// Part of the prelude of generated kernels (emit_cuda.h): calls and kernels, codes as bytes, and reductions. If
+// TITHE_PLANS is defined, the host launches the kernels of a plan (device_program.h), and prelude_cuda_values.h
+// follows.
 
 struct State;
 struct Plan;
@@ -9,23 +9,24 @@ struct Call {
   double settings[12];
   uint64_t n, key, shared_key;
   const float* grad;
-  const float* residual;   // or none
-  float* left;             // or none
-  uint8_t* payload;        // of decode: one that the host has checked
+  const float* residual;   // may be null
+  float* left;             // may be null
+  uint8_t* payload;        // of decode: checked by the host
   uint64_t payload_bytes;  // of decode
-  const float* base;       // of decode, or none
+  const float* base;       // of decode; may be null
   float* out;              // of decode
-  uint64_t* bytes;         // of encode: how many it wrote
-  uint32_t* answer;  // kAnswers zeros; [0] becomes 1: not finite; [1 + k]: item k is against its `where`
-  uint8_t* scratch;  // tithe_scratch(call) bytes, as aligned as a double
-  // Of a phase: what the one in front of it agreed on, as plain numbers: of each of its items one, one for each block,
-  // or one for each value, and room for one at least (lang/run/context.h); of how many ranks; bits of a field.
+  uint64_t* bytes;         // of encode: number of bytes written
+  // kAnswers zeros on entry; [0] is set to 1 for a non-finite value, [1 + k] if item k violates its `where`.
+  uint32_t* answer;
+  uint8_t* scratch;  // tithe_scratch(call) bytes, aligned for double
+  // For later phases: the previous phase's items as plain arrays, with one number, one per block, or one per value,
+  // and at least one element (lang/run/context.h); the number of ranks in its sum; and the bits of a field.
   const uint32_t* agreed[32];
-  uint32_t agreed_ranks,
-      field_bits;  // agreed_ranks: in decode by a codec's own kernels, the number of payloads
-  double divide;   // of tithe_finish
-  Plan* plan;      // of the kernels that plan
-  // Within the scratch, filled in by tithe_encode.
+  // Agreed_ranks in decode by a codec's own kernels: the number of payloads.
+  uint32_t agreed_ranks, field_bits;
+  double divide;  // of tithe_finish
+  Plan* plan;     // of planning kernels
+  // Pointers into the scratch, set by tithe_encode.
   void* found;
   void* parts;
   State* state;
@@ -40,9 +41,9 @@ struct Call {
   uint32_t* ints;
 };
 
-// ---- A kernel is some phases, functions of a thread, with a barrier behind each. Several groups of threads may share
-// a block of threads, each at a place of its own, of which there are count(n). A STEP is a phase at the step-th place
-// of a group, as placed(call, group, step) has it, below count(n)
+// ---- A kernel is a list of phases, which are per-thread functions with a barrier behind each one. Several groups of
+// threads may share a thread block. Each group works at one position below count(n). A STEP is a phase that works at
+// position placed(call, group, step), if that is below count(n)
 #if defined(__CUDACC__)
 #define GROUPS(name, Common, of, count, ...)                                                          \
   extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) { \
@@ -85,8 +86,8 @@ DEV void say(const Call* call, int k) { __atomic_store_n(call->answer + k, 1, __
 DEV uint64_t up8(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 DEV uint64_t parts_in(uint64_t n, uint64_t length) { return n == 0 ? 1 : (n + length - 1) / length; }
 
-// ---- What the host launches, where it was not compiled with the kernels: a kernel of one thread goes through the
-// functions that would launch, and leaves in call->plan how much scratch is needed, and the kernels with their blocks
+// ---- Planning, if the host code was not compiled with the kernels: a kernel of one thread runs the launching
+// functions, and writes the scratch size and the list of kernels with their thread block counts to call->plan
 #if defined(TITHE_PLANS)
 enum { kMostLaunches = 64, kMostName = 56 };
 struct Launch {
@@ -94,7 +95,7 @@ struct Launch {
   char kernel[kMostName];
 };
 struct Plan {
-  Call call;  // what the kernels are told
+  Call call;  // the arguments of the kernels
   uint64_t scratch, launches;
   Launch launch[kMostLaunches];
 };
@@ -144,7 +145,7 @@ DEV bool is_finite(F v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 DEV F taken(const Call* call, size_t i) {
   return call->residual == nullptr ? call->grad[i] : add(call->grad[i], call->residual[i]);
 }
-// Codes of kBits each, the lowest bit first: each thread makes whole bytes of the codes that have bits in them.
+// Codes of kBits each, the lowest bit first. Each thread writes whole bytes, from all codes with bits in them.
 template <int kBits, class T>
 DEV void pack(const T* codes, size_t count, uint8_t* to, size_t bytes, U thread, U threads) {
   for (size_t j = thread; j < bytes; j += threads) {
@@ -165,14 +166,14 @@ DEV U code_at(const uint8_t* from, size_t i) {
   return U(word >> shift & ((uint64_t(1) << kBits) - 1));
 }
 
-// ---- What a pass finds: of the lanes, by one thread (lang/run/reduce.h)
+// ---- Reductions: one thread combines the lanes (lang/run/reduce.h)
 template <class T>
 DEV T total_of(T* lane) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int k = 0; k < half; ++k) lane[k] = add(lane[k], lane[k + half]);
   return lane[0];
 }
-// The same by a function of the program (lang/run/tables.h).
+// Likewise with a function of the program (lang/run/tables.h).
 template <class T, class Of>
 DEV T total_by(T* lane, Of of) {
   for (int half = kLanes / 2; half > 0; half /= 2)
@@ -190,7 +191,7 @@ template <class T>
 DEV T within(T sum, T most) {
   return sum < -most ? -most : most < sum ? most : sum;
 }
-// The largest or smallest so far, and its place; the first of equals, and no NaN.
+// Updates the largest or smallest value so far and its position: the first of equal values; skips NaN.
 const U kNowhere = 0xffffffffU;
 template <bool kLargest, class T>
 DEV void look_at(T v, U place, T& best, U& where) {
@@ -201,7 +202,7 @@ DEV void look_at(T v, U place, T& best, U& where) {
     where = place;
   }
 }
-// Both look at every `by`-th lane.
+// Both read every `by`-th lane.
 template <bool kLargest, class T>
 DEV void end_of(const T* lane, const U* place, U lanes, U by, T& best, U& where) {
   best = 0;
@@ -214,8 +215,8 @@ DEV U sum_of(const U* lane, U lanes, U by) {
   return s;
 }
 
-// ---- What stands before each thread's number, by rows of kLanes threads: one phase adds up rows, and each thread of
-// the next goes through the rows before its own, and through its own up to itself
+// ---- Scans over one number per thread, by rows of kLanes threads: one phase combines each row; in the next phase
+// each thread combines the rows before its own, and its own row up to itself
 enum { kRows = kThreads / kLanes };
 template <class T>
 struct Rows {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of kernels whose payloads are whole numbers that add up: int_sum/int_fields.h, one word by one thread.
+// Prelude of kernels for int fields (int_sum/int_fields.h): one thread writes one word.
 
-enum { kIntHead = 4, kWordsOf = 8 * kThreads };  // bytes in front of the words; words of a block of threads
+// Bytes before the words; words per thread block.
+enum { kIntHead = 4, kWordsOf = 8 * kThreads };
 DEV uint64_t words_of(uint64_t n, U bits) {
   const uint64_t group = kLanes * (32 / bits), rest = n % group;
   return n / group * kLanes + (rest < kLanes ? rest : uint64_t(kLanes));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of programs whose blocks have different lengths and that are made kernels of (emit_cuda_lengths.h).
+// Prelude of kernels for programs whose blocks have variable sizes (emit_cuda_lengths.h).
 
 #if defined(__CUDA_ARCH__)
 DEV void atomic_or(U* to, U v) { atomicOr(to, v); }
 #else
 DEV void atomic_or(U* to, U v) { __atomic_fetch_or(to, v, __ATOMIC_RELAXED); }
 #endif
-// Some bits of a block that threads put together; its words begin as zeros.
+// Sets bits in the words of a block that several threads assemble; the words start as zeros.
 DEV void or_bits(U* words, U bit, U code, int bits) {
   if (bits == 0) return;
   const uint64_t both = uint64_t(code) << (bit % 32);
@@ -20,7 +20,7 @@ DEV U bits_at(const uint8_t* from, U bit, int bits) {
   return bits == 0 ? 0 : U(word >> shift & ((uint64_t(1) << bits) - 1));
 }
 
-// ---- Where things of different sizes begin: one block of threads, each with a slice of its own
+// ---- Offsets of parts of different sizes: one thread block, in which each thread scans a slice
 typedef Rows<uint64_t> Scan;
 DEV void scan_slice(const U* sizes, uint64_t count, Scan& s, U thread) {
   uint64_t sum = 0;
@@ -30,7 +30,7 @@ DEV void scan_slice(const U* sizes, uint64_t count, Scan& s, U thread) {
   s.of[thread] = sum;
 }
 DEV void scan_before(const Call*, Scan& s, uint64_t, U thread) { put_rows<Adds>(s, thread); }
-// Of the last thread the end of all.
+// The last thread returns the total.
 DEV uint64_t scan_places(const U* sizes, uint64_t* places, uint64_t count, const Scan& s, U thread) {
   uint64_t at = before<Adds>(s, thread);
   for (uint64_t k = count * thread / kThreads; k < count * (thread + 1) / kThreads; ++k) {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of programs that send pairs and are made kernels of (emit_cuda_lists.h): keys, of which one is selected by
-// its digits; lists, which are counted, scanned and written.
+// Prelude of kernels for programs that send pairs (emit_cuda_lists.h): radix selection of a key, and lists, which are
+// counted, scanned and written.
 
 enum { kLine = 16, kRunOf = 1024, kOwn = kRunOf / kThreads, kDigits = 256 };
-// Keys: 0 for a value that may not go, else one more than its magnitude.
+// Keys: 0 for a value that may not be sent, else one more than its magnitude's bits.
 struct State {
-  U wanted;      // a key is looked for: the rank-th largest of `keys` ones
-  U round;       // digits of it that are known
-  U prefix;      // these
-  U least;       // values of larger keys go,
-  U ties;        // and the first so many of this one
-  U total;       // values that may go
-  U more, same;  // values of larger keys, and of this one
+  U wanted;      // whether the rank-th largest of `keys` keys is being selected
+  U round;       // number of its digits known so far
+  U prefix;      // these digits
+  U least;       // values with larger keys are sent,
+  U ties;        // and the first `ties` values with this key
+  U total;       // number of values that may be sent
+  U more, same;  // number of values with larger keys, and with this key
   uint64_t keys, rank;
   U hist[kDigits];
 };
@@ -41,7 +41,7 @@ DEV uint64_t at_most(D v, uint64_t otherwise) {
   return v > 0 ? uint64_t(v < D(otherwise) ? v : D(otherwise)) : 0;
 }
 
-// ---- The rank-th largest key, eight bits at a time
+// ---- Radix selection of the rank-th largest key, eight bits at a time
 DEV void want(State* state, uint64_t keys, uint64_t rank) {
   state->wanted = rank > 0;
   state->round = state->prefix = 0;
@@ -115,7 +115,7 @@ DEV void all_go(const Call* call, Digits&, uint64_t, U thread) {
 }
 KERNEL(tithe_all_go, Digits, PHASE(all_go))
 
-// ---- Counted by each thread's own values, then scanned
+// ---- Counts of each thread's values, then a scan
 struct Tally {
   Rows<U> more, same;
 };
@@ -138,7 +138,7 @@ DEV void tally_run(const Call* call, Tally& s, uint64_t at, U thread) {
   if (thread == 1) call->tally[2 * at + 1] = all_of<Adds>(s.same);
 }
 KERNEL(tithe_tally, Tally, PHASE(count_own) PHASE(tally_rows) PHASE(tally_run))
-// One block of threads: each has runs of its own.
+// One thread block: each thread handles a slice of the runs.
 DEV uint64_t first_run(const Call* call, U thread) { return parts_in(call->n, kRunOf) * thread / kThreads; }
 DEV void scan_own(const Call* call, Tally& s, uint64_t, U thread) {
   U more = 0, same = 0;
@@ -189,7 +189,7 @@ DEV void write_own(const Call* call, Tally& s, uint64_t at, U thread) {
 }
 KERNEL(tithe_write, Tally, PHASE(count_own) PHASE(tally_rows) PHASE(write_own))
 
-// ---- A table of slots (codec/dragonn/dragonn.h)
+// ---- Hash tables (codec/dragonn/dragonn.h)
 DEV U hashed_to(U index, U key, U slots) {
   U h = index ^ key;
   h ^= h >> 16;
@@ -200,7 +200,7 @@ DEV U hashed_to(U index, U key, U slots) {
   return U(uint64_t(h) * slots >> 32);
 }
 
-// ---- A list back to values
+// ---- Decoding a list
 DEV void copy_base(const Call* call, Digits&, uint64_t at, U thread) {
   for (uint64_t i = at * kRunOf + thread; i < (at + 1) * kRunOf && i < call->n; i += kThreads)
     call->out[i] = call->base == nullptr ? 0.0f : call->base[i];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The texts in front of kernels, compiled as they are on a processor (tests/support/grid_on_cpu.h).
+// The prelude of kernels, compiled unchanged for a CPU (tests/support/grid_on_cpu.h).
 #include <gtest/gtest.h>
 #include <math.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #pragma GCC diagnostic ignored "-Wdeprecated-enum-float-conversion"
 #pragma GCC diagnostic ignored "-Wunused-function"
 namespace text {
-// In the order of prelude.def, and with what C++ has, too.
+// In the order of prelude.def, with the file that C++ uses too.
 // clang-format off
 #include "lang/runtime/prelude_cuda_types.h"
 #include "lang/runtime/prelude_scalars.h"
@@ -32,7 +32,7 @@ namespace text {
 #include "lang/runtime/prelude_cuda_ints.h"
 // clang-format on
 }  // namespace text
-// The same where the host launches what a plan says.
+// Likewise for launches by the host through plans.
 #define TITHE_PLANS
 #undef DEV
 #undef INL

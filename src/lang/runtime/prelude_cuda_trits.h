@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of programs that send trits and are made kernels of (emit_cuda.h): five to a byte, and runs of ones are cut
-// short, as lang/run/codings.h has it. A run's code is written by the byte at which it ends.
+// Prelude of kernels for programs that send trits (emit_cuda.h): five per byte, with runs of ones shortened, as in
+// lang/run/codings.h. The code of a run is written by the thread of the run's last byte.
 
 enum { kOnes = 121, kFirstRun = 243, kLongest = 14, kBytesOf = 1024, kOwnBytes = kBytesOf / kThreads };
 struct Bytes {
@@ -16,7 +16,7 @@ DEV void make_fives(const Call* call, Bytes&, uint64_t at, U thread) {
     call->fives[j] = uint8_t(byte);
   }
 }
-// Where the run that the next byte may belong to begins: behind the last byte that is not all ones.
+// The start of the run that the next byte may continue: behind the last byte that is not kOnes.
 DEV void last_own(const Call* call, Bytes& s, uint64_t at, U thread) {
   uint64_t last = 0;
   const uint64_t from = own_byte(at, thread);
@@ -29,7 +29,7 @@ DEV void last_of_run(const Call* call, Bytes& s, uint64_t at, U thread) {
   if (thread == 0) call->groups[at] = all_of<Largest>(s.last);
 }
 KERNEL(tithe_fives, Bytes, PHASE(make_fives) PHASE(last_own) PHASE(last_rows) PHASE(last_of_run))
-// One block of threads: of each run what stands before it.
+// One thread block: the start of the open run before each part.
 DEV uint64_t first_of(const Call* call, U thread) {
   return parts_in(fives_of(call->n), kBytesOf) * thread / kThreads;
 }
@@ -51,7 +51,7 @@ KERNEL(tithe_lasts, Bytes, PHASE(last_slice) PHASE(last_rows) PHASE(last_before_
 DEV uint64_t last_before(const Call* call, const Bytes& s, uint64_t at, U thread) {
   return max_(call->groups[at], before<Largest>(s.last, thread));
 }
-// The code of byte j, or of its run up to it, which begins at `start`; whether it ends there.
+// The code of byte j, or of its run from `start` up to j; `ends` tells whether the run ends at j.
 DEV U code_of(const Call* call, uint64_t j, uint64_t start, bool& ends) {
   const U byte = call->fives[j];
   ends = true;
@@ -101,7 +101,7 @@ DEV void places_of_runs(const Call* call, Scan& s, uint64_t, U thread) {
 }
 KERNEL(tithe_places, Scan, PHASE(slice_of_runs) PHASE(scan_before) PHASE(places_of_runs))
 
-// ---- Back: how many bytes of five each code stands for
+// ---- Decoding: the number of groups of five that each code represents
 DEV uint64_t codes_in(const Call* call) {
   return call->payload_bytes - uint64_t(call->stream - call->payload);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every program that is made kernels of (emit_cuda.h): types, for a thread of a GPU, or of
-// tests/support/grid_on_cpu.h.
+// Part of the prelude of generated kernels (emit_cuda.h): types, for a GPU thread or for tests/support/grid_on_cpu.h.
 
 #include <math.h>
 #include <stddef.h>
@@ -16,8 +15,8 @@
 #define UNROLL
 #include "grid_on_cpu.h"
 #endif
-#define INL DEV                        // as prelude_scalars.h has it
-enum { kThreads = 128, kLanes = 16 };  // of a block of threads; those of them that sum
+#define INL DEV                        // as in prelude_scalars.h
+enum { kThreads = 128, kLanes = 16 };  // threads per thread block; lanes of a sum
 typedef float F;
 typedef double D;
 typedef uint32_t U;

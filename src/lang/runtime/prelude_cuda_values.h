@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that are no program's own (device_program.h), behind prelude_cuda_bytes.h: a result's mean and its largest
-// magnitude; values of 16 bits as fp32 and back, with the bits of engine/program/convert.h. A block of threads goes
-// through kEach values.
+// Kernels that do not depend on a program (device_program.h); follows prelude_cuda_bytes.h. They compute a result's
+// mean and its largest magnitude, and convert values of 16 bits to fp32 and back with the bits of
+// engine/program/convert.h. A thread block processes kEach values.
 enum { kEach = 8 * kThreads };
 DEV uint64_t end_of_each(const Call* call, uint64_t at) {
   const uint64_t end = (at + 1) * kEach;
   return end < call->n ? end : call->n;
 }
 
-// answer[0] becomes the bits of the largest magnitude, of which a NaN's are the largest.
+// answer[0] becomes the bits of the largest magnitude; NaN has the largest bits.
 struct Magnitude {
   U largest;
 };
@@ -28,7 +28,7 @@ DEV void tell_largest(const Call* call, Magnitude& s, uint64_t, U thread) {
 }
 KERNEL(tithe_finish, Magnitude, PHASE(no_values) PHASE(finish_values) PHASE(tell_largest))
 
-// The type of the values of 16 bits at call->payload: field_bits.
+// The type of the 16-bit values at call->payload, in field_bits.
 enum { kBf16 = 1 };
 DEV F from_bf16(U h) { return float_(h << 16); }
 DEV U to_bf16(F v) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): what vectors without masks of their own have alike.
+// Part of the prelude of generated programs (prelude.h): operations of all targets without mask registers.
 #if W != 64
 namespace {
 
@@ -28,7 +28,7 @@ INL U count_up(U n, M m) {
   EACH(n.v[k] -= (VU)m.v[k]);
   return n;
 }
-// Doubles take two vectors where floats take one.
+// Sixteen doubles take two vectors for each vector of floats.
 #if W == 32
 INL HI half(VI v, int h) {
   return (HI)(h == 0 ? _mm256_castsi256_si128((__m256i)v) : _mm256_extracti128_si256((__m256i)v, 1));

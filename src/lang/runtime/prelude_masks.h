@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): masks, whatever they are made of.
+// Part of the prelude of generated programs (prelude.h): masks of any target.
 
 namespace {
 
@@ -10,7 +10,7 @@ INL M select(M c, M a, M b) { return or_(and_(c, a), and_(not_(c), b)); }
 INL I abs_(I a) { return select(lt(a, splat(int32_t(0))), neg(a), a); }
 INL bool any_of(M m) { return mask_bits(m) != 0; }
 INL M first_lanes(size_t count) { return lt(lanes(), splat(uint32_t(count))); }
-// All sixteen lanes: what is chosen by it costs nothing.
+// All sixteen lanes: select() with it compiles to nothing.
 struct All {
   INL M mask() { return splat(true); }
   operator M() const { return mask(); }

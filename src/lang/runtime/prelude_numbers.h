@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): operators on single numbers, and conversions.
+// Part of the prelude of generated programs (prelude.h): operators on single numbers, and conversions.
 
 namespace {
 
-// ---- The same on single numbers
+// ---- The operators on single numbers
 #define SCALARS(T)                               \
   INL T add(T a, T b) { return a + b; }          \
   INL T sub(T a, T b) { return a - b; }          \
@@ -43,7 +43,7 @@ SCALAR_ROUND(ceil_, __builtin_ceil)
 SCALAR_ROUND(round_, __builtin_nearbyint)
 SCALAR_ROUND(sqrt_, __builtin_sqrt)
 
-// ---- Lane by lane, where there is no vector instruction
+// ---- Lane by lane, for operators without a vector instruction
 template <class R, class T, class Of>
 INL R each1(T a, Of of) {
   R r;
@@ -80,7 +80,7 @@ INL F from_half_bits(U a) {
 #endif
 template <class T>
 INL T clamp_(T v, T low, T high) {
-  return select(lt(v, low), low, min_(v, high));  // low may be above high
+  return select(lt(v, low), low, min_(v, high));  // `low` may be above `high`
 }
 template <class T>
 INL T hold_(T v, T low, T high) {  // clamp_ where low <= high
@@ -98,10 +98,10 @@ template <class T>
 INL T divide_(T a, T b, T c) {
   return select(is_zero(b), c, div_(a, b));
 }
-// Many doubles by one, each quotient rounded as ever (Markstein, "Computation of elementary functions on the IBM RISC
-// System/6000 processor", 1990): with 1 / by rounded correctly and a quotient that is off by less than one unit of
-// its last place, which the first step sees to, the second step rounds correctly. Nothing in between may be
-// subnormal or overflow, so a is 0 or within 2^-400 .. 2^400 (the caller's), as `by` is.
+// Division of many doubles by one divisor, correctly rounded (Markstein, "Computation of elementary functions on the
+// IBM RISC System/6000 processor", 1990). 1 / by is rounded correctly. The first step makes the quotient's error less
+// than one unit in the last place; then the second step rounds correctly. No intermediate result may be subnormal or
+// overflow, so the caller guarantees that a is 0 or within 2^-400 .. 2^400, as `by` is.
 struct By {
   double by, per;
   bool plain;
@@ -117,7 +117,7 @@ INL D divided(D a, const By& b) {
     D by = splat(b.by), per = splat(b.per), first = mul(a, per);
     D near = fused(fused_less(first, by, a), per, first);
     D q = fused(fused_less(near, by, a), per, near);
-    return signed_as(q, first);  // of -0, too
+    return signed_as(q, first);  // also of -0
   }
 #endif
   return div_(a, splat(b.by));
@@ -128,7 +128,7 @@ INL bool plain(double by) { return abs_(by) >= 0x1p-100 && abs_(by) <= 0x1p100; 
 INL bool plain_or_zero(double by) { return by == 0 || plain(by); }
 INL float per_of(double by) { return by == 0 ? 0.0f : float(1.0 / by); }
 
-// ---- Between types
+// ---- Conversions
 INL F to_f32(I a) { return from_i32(a); }
 INL F to_f32(U a) {
   return each1<F>(a, [](uint32_t v) { return float(v); });
@@ -142,7 +142,7 @@ INL D to_f64(U a) {
 }
 INL F held(F v, float low, float high) { return min_(splat(high), max_(splat(low), v)); }
 INL D held(D v, double low, double high) { return min_(splat(high), max_(splat(low), v)); }
-// "small": both ends are floats, and within i32.
+// "small": both ends are exact in f32 and within i32.
 INL I small_i32(F v, double low, double high) { return towards_zero(held(v, float(low), float(high))); }
 INL I small_i32(D v, double low, double high) { return towards_zero(held(v, low, high)); }
 INL I to_i32(F v, double low, double high) {

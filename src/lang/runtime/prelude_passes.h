@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): what a pass finds, and runs of sixteen values.
+// Part of the prelude of generated programs (prelude.h): reductions, and loops over runs of sixteen values.
 
 namespace {
 
-// ---- What a pass finds (reduce.cc)
+// ---- Reductions (reduce.cc)
 template <class T, class V>
 INL void spill(T* to, V v) {
   __builtin_memcpy(to, &v, 16 * sizeof(T));
@@ -22,7 +22,7 @@ INL T folded(V v, Of of) {
   return folded(l, of);
 }
 #else
-// The same, half by half, in vectors of 32, 16 and 8 bytes.
+// Likewise, by halving vectors of 32, 16 and 8 bytes.
 typedef float QF __attribute__((vector_size(16)));
 typedef uint32_t QU __attribute__((vector_size(16)));
 typedef double QD __attribute__((vector_size(16)));
@@ -78,7 +78,7 @@ template <class T>
 INL T within(T t, T most) {
   return t < -most ? -most : most < t ? most : t;
 }
-// The total of the only piece; a piece's own sixteen sums stand in registers.
+// The total of a single piece; its sixteen partial sums are in registers.
 template <class V, class T>
 struct Piece {
   T all;
@@ -104,7 +104,7 @@ struct Pieces {
   inline __attribute__((always_inline)) void end(V lane) { all[count++ % 16] += folded<T>(lane, Sum()); }
   inline __attribute__((always_inline)) T total(T most) { return within(folded(all, Sum()), most); }
 };
-// The largest or smallest, the first of equals; of floats that may be NaN or -0 with its place.
+// The largest or smallest value, the first of equal ones; with positions, since floats may be NaN or -0.
 template <class V, class T, bool kLargest>
 struct Best {
   V best;
@@ -140,7 +140,7 @@ struct Best {
 INL float largest_lane(F v) { return folded<float>(v, Most()); }
 INL uint32_t lanes_sum(U v) { return folded<uint32_t>(v, Sum()); }
 INL uint32_t lanes_most(U v) { return folded<uint32_t>(v, Most()); }
-// Of finite values as they are taken, the best in sixteen lanes: only where it is 0 are equal ones not the same.
+// The result for finite inputs from sixteen lanes. Equal values differ in bits only at 0, where the order decides.
 template <int kResidual, class Of>
 INL float end_of(F lanes, Of of, const float* g, const float* r, size_t len) {
   float best = len == 0 ? 0.0f : folded<float>(lanes, of);
@@ -156,7 +156,7 @@ INL bool all_finite(U sizes) { return !any_of(lt(splat(int32_t(0x7f7fffff)), as_
 INL float float_of_size(uint64_t most) { return float_(most < 0x7f800000U ? uint32_t(most) : 0x7f800000U); }
 INL bool is_finite(float v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
 
-// Adds 0 times each number, which is NaN where a number is not finite; none_odd() tells at the end.
+// Adds 0 * v, which is NaN if v is not finite; none_odd() evaluates the sum at the end.
 INL F seen(F odd, F v) {
 #if W == 64
   odd.v[0] = (VF)_mm512_fmadd_ps((__m512)v.v[0], _mm512_setzero_ps(), (__m512)odd.v[0]);
@@ -168,7 +168,7 @@ INL F seen(F odd, F v) {
   return odd;
 }
 INL bool none_odd(F odd) { return !any_of(ne(odd, odd)); }
-// Value by value, where a sum does not tell.
+// Checks value by value, if a sum is not conclusive.
 template <int kResidual>
 static __attribute__((noinline, cold)) bool are_finite(const float* g, const float* r, size_t len) {
   for (size_t i = 0; i < len; ++i)
@@ -176,11 +176,11 @@ static __attribute__((noinline, cold)) bool are_finite(const float* g, const flo
   return true;
 }
 
-// ---- Floats in place of doubles that are rounded down (emit_floors.h)
+// ---- Floats in place of doubles for floors (emit_floors.h)
 // Whether all are further than `near` from whole numbers; NaN is not.
 INL bool clear(F s, F near) { return mask_bits(lt(near, abs_(sub(s, round_(s))))) == 0xffff; }
 
-// ---- Runs of sixteen, and the last ones, which may be fewer
+// ---- Runs of sixteen values, and the last run, which may be shorter
 template <class T>
 INL F load_as(T, const float* p, size_t count) {
   if constexpr (T::value)
@@ -205,8 +205,8 @@ INL void store_u_as(T tail, uint32_t* p, U v, size_t count) {
 }
 INL M valid(Yes, size_t count) { return first_lanes(count); }
 INL All valid(No, size_t) { return All(); }
-// Runs body(tail, second, i, count) over [from, to): of 32 values, twice sixteen; and what remains. Without `plain`
-// everything is run as what remains is.
+// Runs body(tail, second, i, count) over [from, to), with full runs in pairs of 32 values, and the general body for
+// the rest. Without `plain`, the general body runs over all values.
 template <class Body>
 INL void by_pairs(size_t from, size_t to, Body& body, bool plain = true) {
   size_t i = from;
@@ -225,7 +225,7 @@ INL void by_pairs(size_t from, size_t to, Body& body, bool plain, bool held) {
   }
   by_pairs(i, to, body, plain);
 }
-// The same, sixteen by sixteen.
+// Likewise, sixteen values at a time.
 template <class Body>
 INL void by_sixteen(size_t from, size_t to, Body& body, bool plain = true) {
   size_t i = from;
@@ -238,13 +238,14 @@ INL F take(T tail, const float* g, const float* r, size_t i, size_t count) {
   if constexpr (kResidual) v = add(v, load_as(tail, r + i, count));
   return v;
 }
-// Where memory is asked for while a block is sent: not beyond the values.
+// The address to prefetch while a block is sent, limited to the tensor.
 INL size_t ahead_of(size_t at, size_t n) { return at + 2048 <= n ? at : 0; }
-// Bits of 32 values, a word for each array of them: read with the first sixteen values, and there for the others.
+// One word per array with bits of 32 values: read with the first sixteen values, and used again for the second
+// sixteen.
 struct Words {
   uint32_t of[4];
 };
-// The first payload's values; and what several payloads' values add to `onto`.
+// Writes the first payload's values; add_all adds the values of several payloads to `onto`.
 template <class Reader>
 INL void put_first(size_t begin, size_t end, float* to, const Reader& reader) {
   Words words;
@@ -259,9 +260,9 @@ INL void add_two(F& a, F& b, size_t i, const Reader& reader) {
   a = add(a, reader(No(), No(), words, i, 16));
   b = add(b, reader(No(), Yes(), words, i + 16, 16));
 }
-// Prefetches sums, for which the hardware prefetcher is too late. Beyond their end that does nothing.
+// Prefetches sums, for which the hardware prefetcher is too late. Prefetching beyond the end has no effect.
 INL void prefetch_sums(const float* sums) { __builtin_prefetch((const void*)(uintptr_t(sums) + 4608)); }
-// kTwo: by 32, where words are read; else two sums at a time take more registers than there are.
+// kTwo: 32 values at a time, if words are read; otherwise two sums at once would need too many registers.
 template <bool kTwo, class... Readers>
 INL void add_all(size_t begin, size_t end, const float* onto, float* to, const Readers&... readers) {
   size_t i = begin;
@@ -322,7 +323,7 @@ INL M unpack_mask_as(T, const uint8_t* from, size_t count) {
   else
     return unpack_mask(from);
 }
-// The mask of array kOf in a reader, whose words are those of 32 values.
+// The mask of array kOf in a reader, from the words of 32 values.
 template <int kOf, class T, class S>
 INL M unpack_mask_in(T tail, S, Words& words, const uint8_t* from, size_t count) {
   if constexpr (T::value || W == 64 || kOf >= 4) {
@@ -336,7 +337,7 @@ INL M unpack_mask_in(T tail, S, Words& words, const uint8_t* from, size_t count)
 #endif
   }
 }
-// A block that holds what is not finite: nothing of it is sent.
+// A block with a non-finite value is sent as zeros.
 static inline void send_nothing(const float* g, const float* r, float* left, size_t len, uint8_t* out,
                                 size_t bytes) {
   __builtin_memset(out, 0, bytes);
@@ -371,8 +372,8 @@ struct Object {
   void (*decode)(const Call*, const uint8_t* const*, size_t, const float*, float, float*);
 };
 
-// ---- Int fields (int_sum/int_fields.h): rows of sixteen, where blocks are made of them. One product finds a
-// row's group, of up to 2^28 rows: `part` is 2^35 over the rows of a group, rounded up.
+// ---- Int fields (int_sum/int_fields.h), if blocks consist of whole rows of sixteen. One multiplication computes a
+// row's group, for up to 2^28 rows: `part` is 2^35 / (rows per group), rounded up.
 struct Rows {
   uint64_t part;
   uint32_t bits, fields;
@@ -406,13 +407,13 @@ INL void put_row(T tail, const Rows& r, U u, uint8_t* payload, size_t i, size_t 
   if (p.shift != 0) u = or_(u, load_u_as(tail, to, count));
   store_u_as(tail, to, u, count);
 }
-// Of other blocks numbers wait here until there are enough of them for the library's kernels.
+// For other blocks, numbers are collected here until the library's kernels can pack them.
 struct Fields {
   const Call* call;
   uint8_t* out;
   size_t begun, held;
   uint32_t all[2048];
-  // Numbers up to here stand in all[back + i], i from `from` on; not more than 1024 at a time.
+  // The number with index i >= `from` is stored in all[back + i]; at most 1024 are collected at a time.
   inline __attribute__((always_inline)) size_t back(size_t from) const { return held - from; }
   inline __attribute__((always_inline)) void add(size_t count) {
     held += count;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): the same with whatever there is.
+// Part of the prelude of generated programs (prelude.h): the operations of the other targets, without SIMD
+// intrinsics.
 #if W == 16
 namespace {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program and of every kernel (prelude.h): operators on single numbers that are written
-// alike for both. What they mean is said in evaluate.cc. Needs INL, bits_ and float_.
+// Part of the prelude of generated programs and kernels (prelude.h): operators on single numbers, with the semantics
+// of evaluate.cc. Needs INL, bits_ and float_.
 
 namespace {
 
-// ---- Whole numbers and truths
+// ---- Integers and bools
 INL int32_t div_(int32_t a, int32_t b) { return b == 0 ? 0 : int32_t(int64_t(a) / int64_t(b)); }
 INL uint32_t div_(uint32_t a, uint32_t b) { return b == 0 ? 0 : a / b; }
 INL int32_t mod_(int32_t a, int32_t b) { return b == 0 ? 0 : int32_t(int64_t(a) % int64_t(b)); }
@@ -41,7 +41,7 @@ INL float from_half_bits(uint32_t h) {
   return float_(sign | bits_(float(size) * 0x1p-24f));
 }
 
-// ---- Between types. A float becomes a whole number towards zero, within the ends that are given; NaN its lower end
+// ---- Conversions. Float to integer rounds towards zero and is limited to the given range; NaN becomes the lower end
 INL float to_f32(double a) { return float(a); }
 INL float to_f32(int32_t a) { return float(a); }
 INL float to_f32(uint32_t a) { return float(a); }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): flags looked up, scan, tables, and reductions by a function of the
-// program.
+// Part of the prelude of generated programs (prelude.h): lookup of flags, scan, tables, and reductions with a
+// function of the program.
 
 namespace {
 
-// Looks up one or two flags of each value in a table; those in a are bit 0 of its index.
+// Looks up one or two flags of each value in a table; flag a is bit 0 of the index.
 template <int kFlags, class T, class S>
 INL F flagged(F table, T tail, S, Words& words, const uint8_t* a, const uint8_t* b, size_t count) {
 #if W == 64
@@ -34,7 +34,7 @@ INL F flagged(F table, T tail, S, Words& words, const uint8_t* a, const uint8_t*
 
 }  // namespace
 
-// ---- Of a block's values in order (lang/run/tables.h)
+// ---- Operations on a block's values in order (lang/run/tables.h)
 namespace {
 INL U load_u(const uint32_t* p) {
   U u;
@@ -77,7 +77,7 @@ INL U keys_of(F v) {
   });
 }
 INL uint32_t float_of_key(uint32_t key) { return key ^ (key >> 31 != 0 ? 0x80000000U : ~0U); }
-// By eight bits at a time from the lowest on, those in which all are alike left out; equal ones keep their order.
+// Stable radix sort, eight bits at a time from the lowest; skips digits that are equal in all elements.
 template <class T>
 INL const T* in_order(T* from, T* to, size_t count, int lowest) {
   for (int bit = lowest; bit < lowest + 32; bit += 8) {
@@ -110,7 +110,7 @@ static inline __attribute__((noinline, unused)) void order_keys(uint32_t* keys, 
   const uint64_t* sorted = in_order(all, other, count, 32);
   for (size_t i = 0; i < count; ++i) keys[uint32_t(sorted[i])] = uint32_t(i);
 }
-// Sixteen running values, of a piece and of the pieces, by a function of two runs of sixteen.
+// Sixteen accumulators per piece and for all pieces, combined by a function of two runs of sixteen.
 template <class V, class T>
 struct PiecesBy {
   V all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The texts in front of programs in C++, compiled as they are for the vectors that this file is compiled for; programs
-// that are built in compile them for the others.
+// The prelude of C++ programs, compiled unchanged for the vectors of this file's target; the built-in programs
+// compile it for the others.
 #include "lang/runtime/prelude.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of every generated program (prelude.h): the target, its vectors, and what all targets have alike.
+// Part of the prelude of generated programs (prelude.h): the target, its vectors, and operations common to all
+// targets.
 #include <stddef.h>
 #include <stdint.h>
 #if defined(__AVX2__)
@@ -77,12 +78,13 @@ struct M {
 #else
 struct M {
   VI v[kVectors];
-};  // all bits or none
+};  // all bits set, or none
 #endif
 struct D {
   VD v[2 * kVectors];
 };
-// How a run of values goes: whether they may be fewer than sixteen, and whether levels have to be held to their scale.
+// Properties of a run: whether it may have fewer than sixteen values, and whether levels must be limited to their
+// scale.
 struct Yes {
   enum { value = 1, held = 1 };
 };
@@ -104,7 +106,7 @@ INL uint32_t bits_(float a) { return cast<uint32_t>(a); }
 INL float float_(uint32_t a) { return cast<float>(a); }
 
 // ---- One number in all lanes
-// As a list: of lanes that are set one by one gcc makes insertions within loops.
+// Built as an initializer list: if lanes are set one by one, gcc inserts them within loops.
 template <class V, class T>
 INL V all(T s) {
   if constexpr (sizeof(V) / sizeof(T) == 16)
@@ -136,7 +138,7 @@ INL D splat(double s) {
   EACH(r.v[2 * k] = all<VD>(s); r.v[2 * k + 1] = all<VD>(s));
   return r;
 }
-// In a register or in memory from here on: gcc would make it anew of an immediate wherever it is used.
+// Keeps a constant in a register or in memory: gcc would otherwise build it from an immediate at each use.
 #if W == 16
 #define KEPT(T) \
   INL T kept(T a) { return a; }
@@ -168,7 +170,7 @@ INL U lanes() {
   return r;
 }
 
-// Vector by vector: of 64 bytes at once gcc makes a detour over the stack.
+// Vector by vector: for 64 bytes at once gcc goes through the stack.
 INL F load(const float* p) {
   F r;
   EACH(__builtin_memcpy(&r.v[k], p + k * kLanes, W));

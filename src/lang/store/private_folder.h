@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The user's cache: a folder that nobody else can write to, and files in it of which that is true as well. Another one
-// is refused with the cure.
+// The user's cache: a folder, and files in it, that no other user can write to. Any other folder is refused with the
+// cure.
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 
 namespace tithe::lang {
 
-// An open file or folder, which it closes.
+// Owns the descriptor of an open file or folder.
 class OpenFile {
  public:
   explicit OpenFile(int fd = -1) : fd_(fd) {}
@@ -31,11 +31,11 @@ class OpenFile {
   int fd_;
 };
 
-// As TITHE_CACHE says, else tithe in $XDG_CACHE_HOME or ~/.cache. kUnsupported: there is no place.
+// TITHE_CACHE, or else tithe in $XDG_CACHE_HOME or ~/.cache. kUnsupported: none of these is set.
 Result<std::string> cache_folder();
-// Ok if it is the user's, of this kind, and nobody else can write to it.
+// Ok if it belongs to the user, is of this kind, and is not writable by others.
 Status check_private(int fd, const std::string& path, mode_t kind);
-// Made where it is not there.
+// Creates the folder if it does not exist.
 Result<OpenFile> open_folder(const std::string& path);
 
 }  // namespace tithe::lang

@@ -30,7 +30,7 @@ Seal seal_of(const std::uint8_t* bytes, std::size_t count) {
   wire::put(&end[16], std::uint64_t{count});
   wire::put(&end[24], sum.low64);
   wire::put(&end[32], sum.high64);
-  std::memcpy(&end[40], kMagic, 8);  // a file that was cut does not end so
+  std::memcpy(&end[40], kMagic, 8);  // at the end: a truncated file does not end with it
   return end;
 }
 
@@ -69,7 +69,7 @@ Status seal(const std::string& path) {
   const Result<std::vector<std::uint8_t>> all = read_all(fd);
   Status done = all.ok() ? write_at(fd, seal_of(all->data(), all->size()), all->size()) : all.status();
   if (::close(fd) != 0 && done.ok())
-    done = {Code::kIo, "it cannot be written to"};  // as some systems say it late
+    done = {Code::kIo, "it cannot be written to"};  // some systems report write errors on close
   return done;
 }
 

@@ -62,7 +62,7 @@ TEST_F(Seal, SeesEveryCutAndEveryFlippedBit) {
     }
   write(whole + '\0');
   EXPECT_EQ(look().code(), Code::kCorrupt);
-  write(whole + whole);  // the second one's seal says so many bytes as the second one has
+  write(whole + whole);  // the seal of the second copy has the size of one copy
   EXPECT_EQ(look().code(), Code::kCorrupt);
   write(whole);
   EXPECT_TRUE(look().ok());

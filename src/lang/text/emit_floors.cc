@@ -10,12 +10,12 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr double kWholeFloat = 0x1p24;  // whole numbers up to here are floats
+constexpr double kWholeFloat = 0x1p24;  // every integer up to here is exact in a float
 
-// A double of each value, as a float.
+// A float expression that approximates a double of each value.
 struct Near {
   std::string text;
-  int units = 0;  // of 2^-24 that it may be off; 0: it is exact
+  int units = 0;  // error bound in units of 2^-24; 0: exact
   double most = 0;
 };
 
@@ -31,7 +31,7 @@ class Finder {
     if (node(n.in[0]).type != Type::kF64 || !whole_of(n.in[0]) || !hold(n.range)) return false;
     constexpr double kHalf = 0.5, kMostOff = 0.25;
     const double size = std::max(-ends_.low, ends_.high) + 1;
-    // Twice what a float within the ends is off, and more.
+    // More than twice the error of a float within the ends.
     const double off = (units_ + 2) * 0x1p-23 * (size + more_);
     if (!(off < kMostOff)) return false;
     const std::string low = constant(literal(ends_.low + kHalf)),
@@ -55,7 +55,7 @@ class Finder {
   static bool is_float(double v) { return static_cast<double>(static_cast<float>(v)) == v; }
   bool value(int k) const { return node(k).stage == Stage::kValue; }
 
-  // In a register in front of the loop.
+  // Declares a constant in a register before the loop.
   std::string constant(const std::string& number) {
     const std::string name = fmt::format("c{}_{}", found_.root, constants_++);
     found_.before.push_back(fmt::format("const F {} = kept(splat({}));", name, number));
@@ -63,7 +63,7 @@ class Finder {
   }
   void surely(const std::string& what) { sure_ += (sure_.empty() ? "" : " && ") + what; }
 
-  // A double that is no value's, where it is a float.
+  // A double below the value stage, if it is exact in a float.
   std::optional<std::string> number(int k) const {
     const Node& n = node(k);
     if (n.op == Op::kConst && is_float(n.number)) return fmt::format("({:a}f)", n.number);
@@ -81,8 +81,8 @@ class Finder {
 
   static std::string literal(double v) { return fmt::format("({:a}f)", static_cast<float>(v)); }
 
-  // The number is held between constants after it is rounded down. That is done before it as well: half of one above
-  // each end, where it cannot be mistaken for a number that is near a whole one.
+  // The result is clamped to constants after the floor. The float is clamped first as well, to half a unit above each
+  // end, where it is not close to an integer.
   bool hold(Range within) {
     constexpr double kMost = 0x1p20;
     if (within.low > within.high || within.low != std::floor(within.low) ||
@@ -91,6 +91,7 @@ class Finder {
     ends_ = {std::clamp(ends_.low, within.low, within.high), std::clamp(ends_.high, within.low, within.high)};
     return std::max(-within.low, within.high) <= kMost;
   }
+  // The node as floor(...) followed by limits with constant ends; false if it has another form.
   bool whole_of(int k) {
     const Node& n = node(k);
     if (!value(k)) return false;
@@ -115,6 +116,7 @@ class Finder {
     }
   }
 
+  // The argument of floor: a double near a float, plus at most one exact summand (`more_`).
   bool floor_of(int k) {
     const Node& n = node(k);
     std::optional<Near> sum;
@@ -134,6 +136,7 @@ class Finder {
     return true;
   }
 
+  // A float approximation of a double node, with its error bound; empty if an operator has no known bound.
   std::optional<Near> near(int k) {
     const Node& n = node(k);
     if (n.type != Type::kF64) return {};
@@ -145,7 +148,7 @@ class Finder {
     }
     found_.inside.push_back(k);
     switch (n.op) {
-      case Op::kSelect:  // which of both is known
+      case Op::kSelect:  // only if the condition is constant
         if (node(n.in[0]).op != Op::kConst) return {};
         return near(node(n.in[0]).number != 0 ? n.in[1] : n.in[2]);
       case Op::kConvert:
@@ -182,7 +185,7 @@ class Finder {
     return Near{fmt::format("{}({})", from.type == Type::kU32 ? "small_f32" : "to_f32", leaf(k)), 0, most};
   }
 
-  // Whole numbers by a power of two, which is exact.
+  // An integer times a power of two, which is exact.
   std::optional<Near> scaled(const Node& n) {
     const Node& by = node(n.in[1]);
     constexpr double kFar = 0x1p100;
@@ -196,7 +199,7 @@ class Finder {
                 of->most * by.number};
   }
 
-  // One rounding is the reciprocal's, one the product's. Divided by nothing it is 0 here, or doubles decide.
+  // Two roundings: one of the reciprocal, one of the product. Division by zero yields 0, or falls back to doubles.
   std::optional<Near> divided(const Node& n) {
     if (!value(n.in[0]) || value(n.in[1])) return {};
     const bool or_zero = n.op == Op::kDivide;

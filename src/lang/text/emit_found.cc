@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers that a pass finds: accumulators of its loop, and what is made of them behind it.
+// Reductions of a pass: their accumulators in the loop, and the result behind it.
 #include <algorithm>
 
 #include "lang/text/emit_passes.h"
 
 namespace tithe::lang {
 
-// The largest of what is never below 0, NaN or -0 needs no place of its first.
+// The maximum of values that are never negative, NaN or -0 does not need the position of its first occurrence.
 bool PassText::plain_largest(int k) const {
   if (node(k).op != Op::kLargest) return false;
   const Node& of = node(node(k).in[0]);
   return of.type == Type::kU32 || (of.op == Op::kAbs && node(of.in[0]).op == Op::kTaken);
 }
 
-// The largest magnitude of all that is taken, which the first pass of a block finds anyway.
+// True for the largest input magnitude, which the first pass of a block computes anyway.
 bool PassText::is_peak(int k) const {
   const Node& n = node(k);
   if (!first_of_block_ || n.op != Op::kLargest || n.in[1] != kNone) return false;
@@ -37,8 +37,8 @@ std::pair<int, bool> PassText::condition(int k) const {
   return {k, turned};
 }
 
-// Sums that all values go into, each into one of them and as it is or without its sign: if these are finite, all values
-// are. None: there are no such sums.
+// Sums that together include every input value, unchanged or as magnitude: if these sums are finite, so are all
+// values. Empty if there are no such sums.
 Nodes PassText::sums_of_all(const Pass& of) const {
   if (in_pieces()) return {};
   const auto of_taken = [&](int k) {
@@ -58,14 +58,15 @@ Nodes PassText::sums_of_all(const Pass& of) const {
   return {};
 }
 
-// The largest or smallest of what is taken, all of it finite.
+// True for the largest or smallest input value; all inputs are finite.
 bool PassText::end_of_taken(int k) const {
   const Node& n = node(k);
   return (n.op == Op::kLargest || n.op == Op::kSmallest) && n.in[1] == kNone &&
          node(n.in[0]).op == Op::kTaken;
 }
 
-// Doubles of each value by one double: small enough, and no smaller than 2^-400 but 0, for prelude_numbers.h's way.
+// True for a quotient of each value and one common divisor, both 0 or within 2^-400 .. 2^400, as divided() in
+// prelude_numbers.h requires.
 bool PassText::by_one(int k) const {
   const Node& n = node(k);
   if (!of_sixteen_ || (n.op != Op::kDiv && n.op != Op::kDivide) || n.type != Type::kF64 ||
@@ -78,6 +79,7 @@ bool PassText::by_one(int k) const {
 
 bool PassText::in_pieces() const { return program_.block == 0 || program_.block > kPiece; }
 
+// Declares the accumulator of a reduction: s<k>, and for sums the sixteen running values l<k>.
 void PassText::accumulator(int k) {
   const Node& n = node(k);
   const std::string values = text_.value_type(n.in[0]), number = text_.number_type(n.in[0]);
@@ -115,6 +117,7 @@ void PassText::accumulator(int k) {
   }
 }
 
+// Updates the accumulator with sixteen values; values that do not count are replaced by a neutral element.
 void PassText::accumulate(int k) {
   const Node& n = node(k);
   const std::string of = text_.values(n.in[0]), number = text_.number_type(n.in[0]);
@@ -150,6 +153,7 @@ void PassText::accumulate(int k) {
   }
 }
 
+// Declares the result b<k> behind the loop.
 void PassText::finish(int k) {
   const Node& n = node(k);
   known(k);
@@ -195,6 +199,8 @@ void PassText::finish(int k) {
   }
 }
 
+// A pass is one loop; the first pass of a block also checks that all values are finite. If a sum includes all values,
+// its finiteness proves that, so no maximum is needed.
 void PassText::pass(const Pass& of, bool first) {
   define_all(of.block);
   counted_.clear();
@@ -223,7 +229,7 @@ void PassText::pass(const Pass& of, bool first) {
   } else {
     run_body("0", "len");
   }
-  if (!tell.empty()) {  // a sum of finite values may overflow
+  if (!tell.empty()) {  // an overflow does not mean that a value is not finite
     std::string all;
     for (const int k : tell) all += fmt::format("{}all_finite(size_bits(l{}))", all.empty() ? "" : " && ", k);
     line("sound = ({}) || are_finite<kResidual>(g, r, len);", all);

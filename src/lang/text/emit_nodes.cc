@@ -90,7 +90,7 @@ const char* name_of(Op op) {
   }
 }
 
-// Both ends are floats, and vector instructions convert what lies between them.
+// Both ends are exact in f32 and within i32, so vector instructions convert the values between them.
 bool is_small(Range r) {
   const auto fits = [](double v) {
     return std::fabs(v) < 0x1p31 && static_cast<double>(static_cast<float>(v)) == v;
@@ -120,7 +120,7 @@ std::string NodeText::values(int k) const {
   return kept == kept_.end() ? all : kept->second;
 }
 
-// Zeros cost nothing, and truths have forms of their own.
+// Constants 0 are free and bools are not splat, so neither is kept in a register.
 std::string NodeText::keep(int k) {
   const Node& n = node(k);
   const std::string all = fmt::format("splat({})", number(k));
@@ -163,6 +163,8 @@ std::string NodeText::conversion(int k, std::string of) const {
   }
 }
 
+// Vectors have cheaper forms for some operators: shifts by constants, signed comparisons of small u32, min-max
+// clamps.
 std::string NodeText::expression(int k) const {
   const Node& n = node(k);
   const auto in = [&](std::size_t which) {
@@ -194,7 +196,7 @@ std::string NodeText::expression(int k) const {
         return fmt::format("{}<{:.0f}>({})", n.op == Op::kShiftLeft ? "shl_by" : "shr_by", by.number, in(0));
       return fmt::format("{}({}, as_u({}))", n.op == Op::kShiftLeft ? "shl" : "shr", in(0), in(1));
     case Op::kLess:
-    case Op::kLessEqual:  // AVX2 compares whole numbers as signed ones
+    case Op::kLessEqual:  // AVX2 compares integers as signed ones
       if (of_sixteen_ && n.stage == Stage::kValue && node(n.in[0]).type == Type::kU32 &&
           std::max(node(n.in[0]).range.high, node(n.in[1]).range.high) < 0x1p31)
         return fmt::format("{}(as_i({}), as_i({}))", name_of(n.op), in(0), in(1));

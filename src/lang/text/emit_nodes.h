@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Nodes of a checked program as C++ expressions, in the names of the prelude: b12 is node 12 as a number, v12 as
-// sixteen values.
+// Generates C++ expressions from nodes of a checked program, in terms of the prelude's functions: b12 is node 12 as a
+// single number, v12 as sixteen values.
 #include <map>
 #include <string>
 
@@ -11,28 +11,28 @@ namespace tithe::lang {
 
 class NodeText {
  public:
-  // of_sixteen: for the prelude of vectors, which has forms of its own for some operators.
+  // of_sixteen: for the prelude of vectors, which has special forms of some operators.
   explicit NodeText(const Checked& program, bool of_sixteen = false)
       : program_(program), of_sixteen_(of_sixteen) {}
 
   const Node& node(int k) const { return program_.nodes[static_cast<std::size_t>(k)]; }
-  // The node where a number is wanted, and where sixteen values are.
+  // The name of a node where one number, or sixteen values, are needed.
   std::string number(int k) const;
   std::string values(int k) const;
   std::string number_type(int k) const;
   std::string value_type(int k) const;
-  // Numbers that are known before the blocks and wanted as sixteen values: "const U k0 = kept(splat(127U));" once for
-  // each; values() has their names from then on.
+  // Declares a vector of a number that is known before the blocks: "const U k0 = kept(splat(127U));"; values()
+  // returns its name from then on.
   void forget_kept() { kept_.clear(); }
   std::string keep(int k);
-  // The text that computes the node of its operands; not of inputs, draws and reductions.
+  // The expression of a node in its operands; not for inputs, draws and reductions.
   std::string expression(int k) const;
-  // The largest e for which the node, if finite, is always a multiple of 2^e; or far below where that is not known.
+  // The largest known e such that the node, if finite, is a multiple of 2^e; very small if unknown.
   int least_unit(int k) const;
-  // The node that a conversion to whole numbers within this range is of: where a clamp does no more than it does, the
-  // clamp's value.
+  // The operand of a conversion to integers in this range: if it is a clamp that the conversion repeats, the clamp's
+  // operand.
   int before_clamp(int k, Range range) const;
-  // "const F v12 = add(v3, splat(b7));", or the same of numbers
+  // "const F v12 = add(v3, splat(b7));", or the same for numbers.
   std::string definition(int k) const;
 
  private:

@@ -19,6 +19,7 @@ void PassText::close(const char* tail) {
 
 // ---- Nodes
 
+// Declares node k at its first use in the present scope. Inputs and operators with state have forms of their own.
 void PassText::define(int k) {
   const Node& n = node(k);
   if (n.op == Op::kConst || defined_[static_cast<std::size_t>(k)]) return;
@@ -85,7 +86,7 @@ void PassText::floors_before_loop(const Nodes& nodes, const Nodes& kept) {
       leaves += fmt::format("{}{} v{}", leaves.empty() ? "" : ", ", text_.value_type(k), k);
       known(k);
     }
-    // Once for all of the loop's bodies.
+    // One out-of-line function for all copies of the loop body.
     open(fmt::format("const auto exact{} = [=]({}) __attribute__((noinline, cold))", root, leaves));
     define_all(found->inside);
     define(root);
@@ -121,7 +122,7 @@ void PassText::context() {
   define_all(schedule_.all);
 }
 
-// A number of the phase in front, as it stands in ObjectCall::agreed.
+// A number of the previous phase, from ObjectCall::agreed.
 std::string PassText::agreed(int k) const {
   const Node& n = node(k);
   const bool value = n.stage == Stage::kValue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The common part of a generated program's functions: lines, nodes that are defined once where they are visible, loops
-// over sixteen values, and what a pass finds.
+// The common part of all generated functions: text lines, nodes defined once in each scope, loops over sixteen
+// values, and reductions.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -17,7 +17,7 @@ namespace tithe::lang {
 
 class PassText {
  public:
-  // of_sixteen: as NodeText has it.
+  // of_sixteen: see NodeText.
   PassText(const Checked& program, const Schedule& schedule, bool of_sixteen = true)
       : program_(program),
         schedule_(schedule),
@@ -32,11 +32,11 @@ class PassText {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
     out_ += '\n';
   }
-  // "head {" and what closes it
+  // "head {" and the closing brace.
   void open(const std::string& head);
   void close(const char* tail = "}");
   const Node& node(int k) const { return text_.node(k); }
-  // The function of a reduction by a function of the program: f12.
+  // The function of a kReduce: f12.
   void function_of(int k, const char* attribute = "");
 
   // ---- Nodes
@@ -44,44 +44,45 @@ class PassText {
   void define_all(const Nodes& nodes);
   void known(int k) { defined_[static_cast<std::size_t>(k)] = true; }
   void plan();
-  // The numbers that the phase in front agreed on: c3 where item 3 stands, and what follows of it once for a call.
+  // The previous phase's numbers (c3 is item 3), and the nodes computed from them once per call.
   void context();
-  // The numbers that these nodes read of the plan.
+  // Keeps the plan numbers that these nodes read in registers.
   void keep_numbers(const Nodes& of);
-  // The lines in front of a loop over these nodes. Draws that two runs of 16 share are kept in open_body()'s loops.
+  // The declarations before a loop over these nodes. Random words that two runs of 16 share are declared by
+  // open_body().
   void before_loop(const Nodes& nodes);
-  // The nodes of a loop that are computed in floats first; `kept` are those that something else reads, too. Behind
-  // before_loop().
+  // Selects the nodes of a loop to be computed in floats first; `kept` are those with users outside the loop. Call
+  // after before_loop().
   void floors_before_loop(const Nodes& nodes, const Nodes& kept);
   void end_of_floors();
 
   // ---- Loops
-  // Over blocks: `first` and `len`, and the block's `number`. A length that a parameter says is told with the call, so
-  // that one text serves other lengths: nothing is known of it but what pairs and pieces ask.
+  // Opens the loop over blocks and defines `first`, `len` and the block's `number`. If a parameter sets the block
+  // length, the length is an argument of the call, so that all lengths share one text.
   bool block_is_told() const;
   std::string block_length() const {
     return block_is_told() ? std::string("block_length") : std::to_string(program_.block);
   }
   void open_blocks();
   void close_blocks();
-  // A body for sixteen values or, at the end, fewer, and what runs it over [from, to).
+  // A loop body for sixteen or, at the end, fewer values, and the call that runs it over [from, to).
   void open_body();
   void close_body();
   void run_body(const char* from, const char* to, const std::string& how = "true");
-  // Runs of 32 begin where values are drawn for, so that two runs of 16 share a word.
-  // Over all values it would cost a third of the compile time, and gain nothing.
+  // Blocks are processed in runs of 32 where values need random draws, so that two runs of 16 share a random word.
+  // For a single block of all values this would add a third to the compile time without being faster.
   bool in_pairs() const { return program_.block != 0 && program_.block % 32 == 0; }
-  // No magnitude that is taken is above it.
+  // True if the largest magnitude among the inputs bounds this node.
   bool reaches_peak(int k) const;
-  // One pass over a block up to what it finds; the first one says whether all values are finite.
+  // One pass over a block; a block's first pass also determines whether all values are finite.
   void pass(const Pass& of, bool first);
 
   const Checked& program_;
   const Schedule& schedule_;
   const bool of_sixteen_;
   NodeText text_;
-  bool plain_loop_ = false;  // a loop that goes over blocks of the usual sizes apart from others
-  bool found_peak_ = false;  // the first pass has found the largest magnitude of all that is taken, in `peak`
+  bool plain_loop_ = false;  // the loop has a copy for blocks of common sizes
+  bool found_peak_ = false;  // `peak` holds the largest input magnitude
   std::string out_;
   std::vector<bool> defined_, outer_;
 
@@ -96,13 +97,13 @@ class PassText {
   bool plain_largest(int k) const;
   bool is_peak(int k) const;
   Nodes sums_of_all(const Pass& of) const;
-  // A condition without the `not`s in front of it, and whether they are an odd number.
+  // A condition without its leading `not`s, and whether their number is odd.
   std::pair<int, bool> condition(int k) const;
   bool end_of_taken(int k) const;
   bool by_one(int k) const;
   bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool in_shape(int k) const { return sums(k) || node(k).op == Op::kReduce; }
-  // Tables: where they stand, what a pass adds to them, their end, and what is read of them.
+  // Tables: declaration, update in a pass, completion, and lookup.
   void table(int k);
   void add_to_table(int k, const std::string& of, const std::string& which);
   void finish_table(int k);
@@ -111,8 +112,8 @@ class PassText {
   void accumulate(int k);
   void finish(int k);
 
-  std::vector<int> counted_;     // conditions of the pass whose values are counted: n12
-  bool first_of_block_ = false;  // the pass that finds out whether all values are finite
+  std::vector<int> counted_;     // conditions with a counter: n12
+  bool first_of_block_ = false;  // the pass that checks whether all values are finite
   std::size_t depth_ = 0;
   bool in_body_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables and reductions by a function of the program, as C++ (lang/run/tables.h says what they are).
+// Generates C++ for tables and reductions with a function of the program (lang/run/tables.h).
 #include "lang/text/emit_passes.h"
 
 namespace tithe::lang {
@@ -18,7 +18,7 @@ void PassText::function_of(int k, const char* attribute) {
   defined_ = before;
 }
 
-// Runs of sixteen write whole: behind the last value is room for fifteen more.
+// Runs of sixteen are stored completely, so the array has room for fifteen more values.
 void PassText::table(int k) {
   const Node& n = node(k);
   if (n.op == Op::kHistogram) return line("uint32_t t{}[{}] = {{}};", k, n.index);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// One member of a job that goes on, for `make chaos`: a process that does rounds, reforms with those that are left, and
-// says what its books hold, so that members.py can add them up over all.
+// One member of an elastic job, for `make chaos`: a process that does rounds, rejoins with the survivors, and prints
+// its sums of values and residuals, so that members.py can check the ledger over all members.
 //
 //   chaos_member STRATEGY CODEC TRANSPORT TIMEOUT_MS VALUES ROUNDS GATE BOARD NAME MEMBERS
 //
-// MEMBERS: names with commas, or - for one that comes later. GATE is none or a place of round 2, of the first meeting
-// or of its first reform, where it says "gate" and reads a line:
-//   open, meet         before it comes; when all have come, before they connect
-//   between, commit    before it hands over; before it commits
-//   propose            with rank 0's proposal under way
-//   encode, exchange   these do not wait: it is struck as it encodes; as its frames are under way
-//   reform, connect    as it leaves the old circle; when all have come, before they connect
-// It says: "opened EPOCH", "step K EPOCH MEMBERS put PUT had OWED kept OWES result RESULT hash HASH lost LOST",
+// MEMBERS: comma-separated names, or - for a member that joins later. GATE is none, or a point of round 2, of the
+// first rendezvous or of the first reform; there the process prints "gate" and reads a line:
+//   open, meet         before it joins; when all have joined, before they connect
+//   between, commit    before it passes its tensors; before it commits
+//   propose            while rank 0's proposal is pending
+//   encode, exchange   without waiting: while it encodes; while its frames are in transit
+//   reform, connect    when it leaves the old circle; when all have joined, before they connect
+// Output: "opened EPOCH", "step K EPOCH MEMBERS put PUT had OWED kept OWES result RESULT hash HASH lost LOST",
 // "reforms", "epoch E MEMBERS", "trouble CODE PEER text", "done HASH".
 #include <fmt/format.h>
 
@@ -61,7 +61,7 @@ std::uint64_t hash_of(std::uint64_t h, const void* data, std::size_t n) {
   return h;
 }
 
-// A sum in which a value that stands elsewhere shows. Values are multiples of a quarter, so it is exact.
+// A checksum that detects exchanged values. Values are multiples of a quarter, so it is exact.
 double book(const std::vector<float>& v) {
   double sum = 0;
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -120,7 +120,7 @@ class Member {
     std::getline(std::cin, line);
   }
 
-  // Names of those that the session misses.
+  // Names of the members that the session reports as lost.
   Names lost(std::uint64_t epoch) const {
     Names out;
     if (session_ != nullptr && session_->stats().epoch == epoch)
@@ -264,7 +264,7 @@ class Member {
 
   Task task_;
   Board board_;
-  Names members_, circle_;  // of the epoch that was decided last; of the session
+  Names members_, circle_;  // of the latest epoch; of the session
   std::set<std::string> missed_;
   std::vector<float> weights_;
   std::uint64_t epoch_ = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of `make chaos`: a process that does rounds, says where it is, and waits at one place until it is told to
-// go on. Its place in the job comes from the environment; hosts.py beside this file starts it.
+// One rank of `make chaos`: a process that does rounds, prints its progress, and waits at one point for input. Its
+// rank comes from the environment; hosts.py in this folder starts it.
 //
 //   chaos_rank STRATEGY CODEC TRANSPORT TIMEOUT_MS VALUES ROUNDS GATE STATE_FILE
 //
-// GATE is none, open, round, between or commit: there it says "gate" and reads a line. The round of a gate is 2.
-// It says: "opened", "round K", "trouble CODE PEER text", "saved ROUND" or "unsaved text", "files N", "closed".
+// GATE is none, open, round, between or commit: there the process prints "gate" and reads a line. The round of a gate
+// is 2. Output: "opened", "round K", "trouble CODE PEER text", "saved ROUND" or "unsaved text", "files N", "closed".
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC without NVIDIA's, for tests: the system's compiler makes an object of the text, which fake_driver.cc runs. What
-// a GPU would not forgive stops the test: an address that is not aligned, an index past the end.
+// A fake NVRTC for tests: the system's compiler compiles the text to an object that fake_driver.cc runs. Errors that
+// a GPU would report stop the test: a misaligned address, an index past the end.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ int copy(const std::string& from, char* to) {
   return kOk;
 }
 
-// NVRTC finds no header but those that it was given.
+// NVRTC finds only the headers that were passed to it.
 bool misses_a_header(Program& program) {
   const std::string include = "#include <";
   for (std::size_t at = program.text.find(include); at != std::string::npos;

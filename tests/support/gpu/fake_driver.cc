@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake driver's functions (fake_gpu.h) but for memory and streams, which are in fake_work.cc.
+// The fake driver's functions (fake_gpu.h), except for memory and streams, which are in fake_work.cc.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -93,7 +93,7 @@ int cuCtxPushCurrent_v2(void* context) {
   current.push_back(context);
   return kOk;
 }
-int cuCtxPopCurrent_v2(void** context) {  // no failure is planned for it: nobody could do anything about one
+int cuCtxPopCurrent_v2(void** context) {  // never fails: callers could not handle it
   const std::lock_guard lock(mutex);
   if (current.empty()) return complain("no context is current", kInvalidContext);
   *context = current.back();
@@ -119,7 +119,8 @@ int cuModuleLoadData(void** module, const void* code) {
   void* loaded = nullptr;
   if (file >= 0 && ::write(file, object, head.bytes) == static_cast<::ssize_t>(head.bytes))
     loaded = ::dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
-  // It stays open: the loader knows what it has loaded by the descriptor's name, and would take another one for it.
+  // The file stays open: the loader identifies a loaded library by the descriptor's path, and would confuse two
+  // libraries if the descriptor were reused.
   if (loaded == nullptr) return complain(std::string("code cannot be loaded: ") + ::dlerror(), kInvalidImage);
   const std::uint64_t made = new_handle();
   gpu->modules[made] = loaded;

@@ -10,7 +10,7 @@ namespace tithe::fake {
 
 namespace {
 
-// Addresses that nobody may touch, where nothing is. `at`: there, in place of what was.
+// Reserves inaccessible addresses. `at`: at this address, replacing the mapping there.
 std::uint8_t* nothing(std::uint8_t* at, std::size_t bytes) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at == nullptr ? 0 : MAP_FIXED);
   void* const made = ::mmap(at, bytes, PROT_NONE, flags, -1, 0);

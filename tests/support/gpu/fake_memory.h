@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The memory of the fake GPU, under two addresses: one that is given out, where nothing is and nobody may touch
-// anything; and one by which the fake and its kernels get at it, as long as it is alive, and at no byte of the page
-// behind it.
+// The memory of the fake GPU has two addresses: one that is handed out, which is inaccessible; and one through which
+// the fake and its kernels access it while it is allocated, with an inaccessible page behind it.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -17,15 +16,17 @@ class GpuMemory {
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
 
-  std::uint64_t take(std::size_t bytes, std::uint8_t poison, int owner = 0);  // 0: there is no address left
-  // False: nothing begins there. A write behind it is told.
+  // 0: the addresses are exhausted
+  std::uint64_t take(std::size_t bytes, std::uint8_t poison, int owner = 0);
+  // False: no block starts at `at`. Reports writes past the block's end in `problem`.
   bool give_back(std::uint64_t at, std::string& problem);
-  std::size_t bytes_of(std::uint64_t at) const;              // of what begins there; 0: nothing
+  std::size_t bytes_of(std::uint64_t at) const;              // of the block that starts there; 0: none
   int owner_of(std::uint64_t at) const;                      // the GPU that was current when it was taken
   bool is_alive(std::uint64_t at, std::size_t bytes) const;  // all of it, in one piece
   bool is_within(std::uint64_t at) const { return at >= base() && at - base() < kRoom; }
   std::uint8_t* behind(std::uint64_t at) const { return behind_ + (at - base()); }
-  // The address that was given out, where a kernel has computed one of those behind; any other as it is.
+  // Converts an address that a kernel computed from an internal address back to the handed-out one; leaves others
+  // unchanged.
   std::uint64_t given(std::uint64_t at) const {
     const std::uint64_t first = reinterpret_cast<std::uint64_t>(behind_);
     return at >= first && at - first < kRoom ? base() + (at - first) : at;
@@ -42,7 +43,7 @@ class GpuMemory {
   std::uint8_t *const given_, *const behind_;
   std::size_t next_ = kPage, used_ = 0;
   std::map<std::uint64_t, std::size_t> alive_;  // by address: bytes
-  std::map<std::uint64_t, int> owner_;          // by address, as long as nothing was reset
+  std::map<std::uint64_t, int> owner_;          // by address, until the next reset
 };
 
 }  // namespace tithe::fake

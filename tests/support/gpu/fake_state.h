@@ -41,7 +41,7 @@ struct Gpu {
   GpuMemory memory;
   Streams streams;
   std::map<std::uint64_t, Piece> pinned;
-  std::map<std::uint64_t, std::shared_ptr<Work>> events;  // and what each recorded
+  std::map<std::uint64_t, std::shared_ptr<Work>> events;  // with the work that each recorded
   std::map<std::uint64_t, void*> modules;                 // and their objects
   std::map<std::uint64_t, std::pair<std::uint64_t, const OnCpu*>> functions;
   std::map<std::uint64_t, bool> made_streams;
@@ -119,7 +119,7 @@ inline std::uint8_t poison() {
   constexpr std::uint8_t kPoisons[] = {0xcd, 0xff, 0x7f, 0x81};
   return kPoisons[gpu->streams.draw(4)];
 }
-// Memory that goes: what is pending in it is told, and not done.
+// Drops pending work on freed memory, and reports it.
 inline void leave_alone(std::uint64_t at, std::size_t bytes) {
   const auto touches = [&](const Work& work) {
     for (const std::uint64_t touched : work.touches)

@@ -13,7 +13,7 @@ namespace tithe::fake {
 
 struct Work {
   std::uint64_t stream = 0;
-  std::shared_ptr<Work> after;         // what the event had recorded that it waits for
+  std::shared_ptr<Work> after;         // the recorded work of the event that this waits for
   std::function<int()> run;            // an error, or 0
   std::vector<std::uint64_t> touches;  // addresses, of either memory
   std::uint64_t module = 0;
@@ -29,7 +29,7 @@ class Streams {
     const auto found = queues_.find(stream);
     return found == queues_.end() ? nullptr : found->second.back();
   }
-  // True if some work that is not done is of a kind.
+  // True if any pending work satisfies the predicate.
   bool any(const std::function<bool(const Work&)>& of) const {
     for (const auto& [stream, queue] : queues_)
       for (const auto& work : queue)
@@ -46,7 +46,7 @@ class Streams {
     return std::uniform_int_distribution<std::uint64_t>(0, below - 1)(draw_);
   }
 
-  // One piece of work: mostly one without which `wanted` cannot be done. The error that it ended with.
+  // Runs one piece of work, usually one that `wanted` depends on; returns the error that it ended with.
   int step(const std::shared_ptr<Work>& wanted) {
     std::vector<std::uint64_t> ready, needed;
     for (const auto& [stream, queue] : queues_)
@@ -70,7 +70,7 @@ class Streams {
 
  private:
   static bool is_ready(const Work& work) { return work.after == nullptr || work.after->done; }
-  // Heads of queues that have to go first. Events have an order, so that no two wait for each other.
+  // The heads of queues that must run first. Events are ordered, so there are no cycles.
   void find_needed(std::uint64_t stream, std::vector<std::uint64_t>& needed) {
     const Work& head = *queues_[stream].front();
     if (is_ready(head))

@@ -183,7 +183,7 @@ int cuEventRecord(void* event, void* stream) {
   found->second = gpu->streams.last_of(handle_of(stream));
   return kOk;
 }
-int cuEventQuery(void* event) {  // who asks often enough sees the work done
+int cuEventQuery(void* event) {  // repeated queries eventually run the work
   BEGIN("cuEventQuery");
   const auto found = gpu->events.find(handle_of(event));
   if (found == gpu->events.end()) return complain("an event that is none", kInvalidHandle);

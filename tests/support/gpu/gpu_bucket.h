@@ -15,7 +15,7 @@
 
 namespace tithe::testing {
 
-// A bucket of all types, of which the second tensor is cut into parts.
+// A bucket of all types; its second tensor is split into parts.
 struct Bucket {
   std::vector<float> small, large, rest;
   std::vector<std::uint16_t> half, brain;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The GPU of a test: the fake one as new, drawn from a seed; or the machine's, where TITHE_TEST_GPU=real says so.
+// The GPU of a test: a reset fake GPU, drawn from a seed; or the machine's GPU, if TITHE_TEST_GPU=real.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ inline bool on_real_gpu() {
   return asked != nullptr && std::string_view(asked) == "real";
 }
 
-// NVIDIA's compiler: the one of this machine, else what tools/setup.sh nvrtc has installed.
+// NVIDIA's compiler: the machine's, or else the one installed by tools/setup.sh nvrtc.
 inline const Result<device::Compiler>& nvrtc_here() {
   static const Result<device::Compiler> kCompiler = []() -> Result<device::Compiler> {
     std::error_code none;
@@ -36,7 +36,7 @@ inline const Result<device::Compiler>& nvrtc_here() {
   return kCompiler;
 }
 
-// Fails the test where the driver was told what it may not be told, or where something is alive at the end.
+// Fails the test if the driver got an invalid call, or if objects are still alive at the end.
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {

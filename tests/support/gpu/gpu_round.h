@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The laws where some ranks' tensors lie on a GPU: cases, and a round.
+// The laws with some ranks' tensors on a GPU: the cases, and a round.
 #include "support/gpu/gpu_tensors.h"
 #include "support/law_cases.h"
 
@@ -30,7 +30,7 @@ inline Status synchronise_there(Session& session, std::span<const std::size_t> s
   return status;
 }
 
-// Codecs with kernels and some without, each with a strategy, with TITHE_TEST_FULL=1 with two; worlds by turns.
+// Codecs with and without kernels, each with one strategy (two with TITHE_TEST_FULL=1); worlds alternate.
 inline std::vector<Combination> gpu_combinations() {
   const std::vector<std::string> specs = {"onebit",          "qsgd:bits=4", "tbq",        "fp8",
                                           "topk:ratio=0.05", "mixed",       "eden:bits=3"};

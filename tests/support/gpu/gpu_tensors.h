@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tensors on a GPU, as a framework hands them over: what fills them is work of a stream of the caller's that nobody has
-// waited for. On the fake GPU (fake_gpu.h), or where TITHE_TEST_GPU=real says so on the machine's.
+// Tensors on a GPU as a framework passes them: their values are written by work that is still queued on the caller's
+// stream. On the fake GPU (fake_gpu.h), or on the machine's if TITHE_TEST_GPU=real.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -37,7 +37,8 @@ class GpuTensors {
   const device::Device& on() const { return ferry_->on(); }
   Origin origin() const { return {.device = ordinal_, .stream = stream_.handle()}; }
 
-  // The same tensors there, filled when the stream comes to it. `apart`: each in memory of its own; else back to back.
+  // Copies of the tensors on the GPU, filled by work of the stream. `apart`: each in memory of its own; else
+  // contiguous.
   std::vector<Tensor> take(std::span<const Tensor> bucket, bool apart = true) {
     EXPECT_TRUE(on().wait(stream_).ok());
     tensors_.clear();

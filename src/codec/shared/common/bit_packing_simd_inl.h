@@ -127,7 +127,7 @@ HWY_INLINE void store_codes(VW code, std::uint8_t* HWY_RESTRICT out, std::size_t
   }
 }
 
-// Words made of the lower half of `lower`'s and the upper half of `upper`'s.
+// Words with the lower half of `lower` and the upper half of `upper`.
 HWY_INLINE VW in_halves(VW lower, VW upper) {
   return hn::IfVecThenElse(hn::Set(Words(), 0xffffU), lower, upper);
 }
@@ -140,7 +140,7 @@ HWY_INLINE VW from_bit_16(VW v) {
     return hn::ShiftRight<kFrom - 16>(v);
 }
 
-// Writes codes that stand two to a word: code i in the low bits of the lower half, code i + 16 in those of the upper.
+// Writes codes stored two per word: code i in the low bits of the lower half, code i + 16 in those of the upper half.
 template <unsigned kWidth, typename D = Floats>
 HWY_INLINE void store_halves(VW both, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
   if constexpr (kWidth == 8) {

@@ -130,7 +130,7 @@ HWY_INLINE hn::Vec<D> last_bytes(VW v) {
 #endif
 }
 
-// Writes bytes that stand two to a word: byte i in byte 0 of the word, byte i + 16 in byte 2.
+// Writes bytes stored two per word: byte i in byte 0 of the word, byte i + 16 in byte 2.
 HWY_INLINE void store_two_bytes(VW both, std::uint8_t* HWY_RESTRICT out, std::size_t i) {
 #if HWY_TARGET == HWY_AVX3_DL
   const auto bytes = _mm512_permutexvar_epi8(_mm512_load_si512(kOfWords.from), both.raw);
@@ -154,7 +154,7 @@ HWY_INLINE void store_bits(Mask mask, std::uint8_t* p, std::size_t i) {
 // Lane k holds 1 << k.
 HWY_INLINE VW own_bits() { return hn::Shl(hn::Set(Words(), 1U), hn::Iota(Words(), 0U)); }
 
-// Reads what store_bits wrote: bits i .. i + lanes() - 1 of p.
+// The inverse of store_bits: reads bits i .. i + lanes() - 1 of p.
 HWY_INLINE Mask load_bits(const std::uint8_t* p, std::size_t i, VW own) {
   const std::uint32_t word =
       lanes() > 8 ? wire::get<std::uint16_t>(p + i / 8) : std::uint32_t{p[i / 8]} >> (i % 8);

@@ -15,7 +15,8 @@ namespace tithe::simd::HWY_NAMESPACE {
 using Doubles = hn::CappedTag<double, 16>;
 using VD = hn::Vec<Doubles>;
 
-// It has constructors because GCC gives those that it makes itself no target, and NEON's vectors have some to inline.
+// Explicit constructors: GCC does not compile implicit ones for the target, and NEON's vectors have constructors to
+// inline.
 struct Wide {
   HWY_INLINE Wide() {}
   HWY_INLINE Wide(VD l, VD h) : low(l), high(h) {}

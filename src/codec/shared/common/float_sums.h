@@ -10,8 +10,8 @@
 
 namespace tithe::sums {
 
-// Zeroes both after a sum that is not finite. Which NaN a sum of two NaNs gives depends on the processor; no bit of a
-// payload or residual may.
+// Zeroes both after a sum that is not finite. The NaN that results from two NaNs depends on the processor, but
+// payloads and residuals must be equal on all machines.
 inline void clear(Bytes acc, std::span<float> residual_out) {
   std::fill(acc.begin(), acc.end(), std::uint8_t{0});
   std::fill(residual_out.begin(), residual_out.end(), 0.0F);

@@ -2,16 +2,16 @@
 #pragma once
 // A codec's two impls, reference and SIMD, are written in one of two ways:
 //
-//   a table of kernels   where SIMD replaces inner loops only. A struct Kernels has two values, kReference and kSimd;
-//                        encode, decode, check and combine are templates over it: codec::simd(kImpl<kSimd>),
+//   a table of kernels   SIMD replaces inner loops only. A struct Kernels has two values, kReference and kSimd; encode,
+//                        decode, check and combine are templates over it: codec::simd(kImpl<kSimd>),
 //                        codec::reference(kImpl<kReference>). Most codecs. The pattern: codec/minmax
-//   whole functions      where the two differ in algorithm or memory, not only in inner loops: encode_ref and
-//                        encode_simd, decode_ref and decode_simd, each named in its row of Codec::impls. The
-//                        sparsifiers, qtopk, randomk and blocks. sparse::kImpls (sparse/sparsifier.h)
-//                        makes both rows for a codec with the sparse payload
+//   whole functions      the two differ in algorithm or memory, not only in inner loops: encode_ref and encode_simd,
+//                        decode_ref and decode_simd, each named in its row of Codec::impls. The sparsifiers, qtopk,
+//                        randomk and blocks. sparse::kImpls (sparse/sparsifier.h) makes both rows for a codec with the
+//                        sparse payload
 //
-// This header makes a table of kernels from functions that Highway has compiled once per target. It stands at the end
-// of a *_simd.cc:
+// This header makes a table of kernels from functions that Highway has compiled once per target. It is used at the
+// end of a *_simd.cc:
 //
 //   #if HWY_ONCE
 //   namespace tithe::onebit {
@@ -20,8 +20,8 @@
 //   #endif
 //
 // defines kSimd. Its members encode and decode call the functions of the same names in HWY_NAMESPACE, compiled for the
-// best target in use. A table with other members besides is written out with TITHE_EXPORT and TITHE_KERNEL.
-// Includes nothing: Highway's headers come in their own order.
+// best target in use. A table with additional members is written out with TITHE_EXPORT and TITHE_KERNEL. This header
+// has no includes, because Highway's headers must be included in a certain order.
 
 #define TITHE_KERNELS(table, ...)       \
   TITHE_EACH(TITHE_EXPORT, __VA_ARGS__) \

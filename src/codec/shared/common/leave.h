@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// For codecs that know which indices they send before they see the values: all values go to residual_out, segment by
+// For codecs whose sent indices do not depend on the values: all values are written to residual_out, segment by
 // segment, and the sent ones are picked from the segment while it is in the cache.
 #include <algorithm>
 #include <cstddef>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How large values are.
+// The magnitudes of values.
 #include <span>
 
 namespace tithe::codec {
 
-// The largest magnitude; a NaN or an infinity where there is one. 0 of none.
+// The largest magnitude; NaN or infinity if there is a non-finite value; 0 for no values.
 float largest_magnitude(std::span<const float> v);
 
 }  // namespace tithe::codec

@@ -70,9 +70,9 @@ HWY_INLINE void store(VF v, float* out, bool past_caches) {
   past_caches ? hn::Stream(v, Floats(), out) : hn::StoreU(v, Floats(), out);
 }
 
-// Values between what is used and what is prefetched, where the hardware prefetcher is too late.
+// The distance of prefetching in values, for loops where the hardware prefetcher is too late.
 constexpr std::size_t kAhead = 1152;
-// Prefetches kValues values of the gradient, and of the residual where it is read, from i + kAhead on.
+// Prefetches kValues values of the gradient, and of the residual if it is read, from i + kAhead on.
 template <bool kResidual, std::size_t kValues>
 HWY_INLINE void prefetch_ahead(const EncodeInput& in, std::size_t i) {
   const std::size_t ahead = i + kAhead + kValues <= in.n ? i + kAhead : 0;

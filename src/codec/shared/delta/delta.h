@@ -4,10 +4,10 @@
 //
 // Between two optimizer steps a bf16 weight moves by a few ulps. The size of an ulp depends on the exponent,
 // so the distribution of the difference does too. The coder therefore entropy-codes each difference with a table of the
-// exponent class of the previous value, which the receiver holds.
+// exponent class of the previous value, which the receiver has too.
 //
 //   lossless   decode() returns the bits of encode()'s input: any pattern, NaN and infinities included
-//   bounded    a payload has at most bound(n) bytes; a chunk that does not shrink travels as it is
+//   bounded    a payload has at most bound(n) bytes; a chunk that does not shrink is sent uncompressed
 //   checked    decode() accepts any bytes as input, and reads nothing outside them
 //   same bytes every machine writes the bytes of the reference (delta_passes.h)
 //   same copy  a payload carries a checksum of the previous values, so a receiver with other values refuses it
@@ -26,14 +26,14 @@ enum class Format { kBf16, kFp16 };
 
 inline constexpr std::size_t kChunk = std::size_t{1} << 18;
 
-// Bytes that a payload of n values takes at most: 2 n, and less than 1 % above for n >= 1024.
+// The maximum payload size for n values in bytes: 2 n plus less than 1 % for n >= 1024.
 std::size_t bound(std::size_t n);
 
-// The number of bytes written. `before` and `now` have one size; `out` has bound(n) bytes.
+// Returns the number of bytes written. `before` and `now` have equal sizes; `out` has bound(n) bytes.
 std::size_t encode(Format format, std::span<const std::uint16_t> before, std::span<const std::uint16_t> now,
                    Bytes out);
 
-// `now` may be the memory of `before`. kMismatch: the sender's previous values are others; `now` is not written.
+// `now` may be the memory of `before`. kMismatch: the sender's previous values differ; `now` is not written.
 // kCorrupt: the payload is damaged; the content of `now` is unspecified.
 Status decode(Format format, std::span<const std::uint16_t> before, ByteView payload,
               std::span<std::uint16_t> now);
@@ -41,7 +41,7 @@ Status decode(Format format, std::span<const std::uint16_t> before, ByteView pay
 // ---- As float32 words, for sessions: 24 bits per word beside a constant exponent, so codec `zip` sends 26 bits per
 // word and almost nothing for the zeros behind the payload.
 
-std::size_t words(std::size_t bytes);  // that hold so many bytes and their number
+std::size_t words(std::size_t bytes);  // for a payload of this size and its length
 void pack(ByteView payload, std::span<float> out);
 // The bytes of the payload within `room`. kCorrupt: the words hold no payload.
 Result<std::size_t> unpack(std::span<const float> in, Bytes room);

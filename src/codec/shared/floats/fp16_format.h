@@ -21,7 +21,7 @@ struct Format {
   TITHE_HD static std::uint16_t pack(float v) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t mag = std::min(bits & 0x7fffffffU, kLargest);
-    // Below 2^-14 the last bit stands for 2^-24, as does the last bit of 0.5F: adding 0.5F rounds.
+    // Below 2^-14 the last bit has the value 2^-24, like the last bit of 0.5F, so adding 0.5F rounds.
     const std::uint32_t h =
         mag >= kNormal ? (mag - kRebias + 0xfffU + (mag >> 13 & 1U)) >> 13
                        : std::bit_cast<std::uint32_t>(std::bit_cast<float>(mag) + 0.5F) - 0x3f000000U;

@@ -52,7 +52,8 @@ HWY_INLINE bool add_halves(std::size_t n, const std::uint8_t* acc, const std::ui
   return hn::AllTrue(Narrow(), hn::Lt(most, narrow((Float::kLargest + 1) << kWiden<Float>)));
 }
 
-// A code is the bits above those that rounding removes. kBack: replaces the sums by the values of their codes.
+// A code consists of the bits above those that rounding removes. kBack: replaces the sums by the values of their
+// codes.
 template <typename Float, bool kBack>
 HWY_INLINE void round_halves(std::size_t n, Piece& HWY_RESTRICT piece, std::uint8_t* HWY_RESTRICT codes) {
   using D = hn::Repartition<std::int16_t, Words>;  // of two vectors

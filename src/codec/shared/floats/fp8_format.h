@@ -29,7 +29,7 @@ struct Format {
   static constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(128 - kExponentBias + kShift) << 23;
   static constexpr std::uint32_t kLargest = kLargestCode;  // 1.75 * 2^kTop
   static constexpr std::uint32_t kTop = kTopExponent;
-  static constexpr std::uint32_t kMostScale = 254 - kTop;  // with it the largest code stands for 1.75 * 2^127
+  static constexpr std::uint32_t kMostScale = 254 - kTop;  // with it the largest code is 1.75 * 2^127
 
   // The scale for a block whose largest magnitude has these bits.
   TITHE_HD static std::uint32_t scale_of(std::uint32_t largest) {

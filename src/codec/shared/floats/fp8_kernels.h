@@ -14,7 +14,7 @@ struct Kernels {
   bool (*encode)(std::uint8_t format, const EncodeInput&, std::uint8_t* scales, std::uint8_t* codes);
   void (*decode)(std::span<const ByteView> payloads, const Merge&, std::span<float>);
   // acc := acc + in for the codes of n values under the same scales, rounded to codes. Adds the rounding error to
-  // residual_out, unless that is nullptr. All codes of `in` stand for finite numbers.
+  // residual_out, unless that is nullptr. All codes of `in` must be finite.
   void (*add)(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
               const std::uint8_t* in, float* residual_out);
 };

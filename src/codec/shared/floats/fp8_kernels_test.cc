@@ -19,8 +19,8 @@ bool is_number(std::uint8_t format, unsigned code) {
 
 constexpr std::uint8_t kFormats[] = {E4M3::kNumber, E5M2::kNumber};
 
-// Residuals that are there already: 0, of either sign; some in which a code's rounding vanishes; some that it makes
-// denormals of.
+// Previous residuals: 0 with either sign; values in which a code's rounding error vanishes; values that turn denormal
+// with it.
 constexpr float kResidualOut[] = {0.0F, -0.0F, 1.5F, -1e30F, 1e-38F, -3e-40F, 0x1.fffffep127F};
 
 void expect_equal_sums(std::uint8_t format, const Payload& scales, const Payload& a, const Payload& b) {
@@ -36,7 +36,7 @@ void expect_equal_sums(std::uint8_t format, const Payload& scales, const Payload
   EXPECT_TRUE(harness::same_values(got_residual_out, residual_out));
 }
 
-// Each of the 65536 pairs, but those in which what comes is no number; with numbers alone in acc, and with all codes.
+// All 65536 pairs except those with a NaN or Inf in `in`; with finite codes in acc, and with all codes.
 TEST(Fp8Kernels, AllSumsOfTwoCodesAreThoseOfTheReference) {
   for (const std::uint8_t format : kFormats)
     for (const bool numbers : {true, false}) {
@@ -69,7 +69,8 @@ TEST(Fp8Kernels, SumsEndWithThePayload) {
   }
 }
 
-// Every code, the middle between it and the next, and what lies around both; beyond the largest code, and not finite.
+// Every code, the midpoint to the next code, and the floats next to both; beyond the largest code, and non-finite
+// values.
 template <typename Float>
 Floats around_codes() {
   constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -85,7 +86,7 @@ Floats around_codes() {
   return v;
 }
 
-// Under scales that fit and scales that do not: what is beyond saturates.
+// With scales that fit and scales that are too small: larger values saturate.
 template <typename Float>
 void expect_equal_codes() {
   const Floats units = around_codes<Float>();
@@ -116,7 +117,7 @@ TEST(Fp8Kernels, ValuesAroundCodesBecomeThoseOfTheReference) {
   expect_equal_codes<E5M2>();
 }
 
-// Blocks whose scales are anywhere from the least to the most, beside blocks that are not finite.
+// Blocks with scales from the smallest to the largest, next to blocks with non-finite values.
 TEST(Fp8Kernels, BlocksOfAnySizeAreThoseOfTheReference) {
   Floats v = harness::odd(4096, true, 1);
   for (std::size_t i = 0; i < v.size(); ++i)
@@ -142,7 +143,7 @@ TEST(Fp8Kernels, BlocksOfAnySizeAreThoseOfTheReference) {
   }
 }
 
-// The values left after the last group of 512, with and without residuals, finite or not.
+// The values after the last group of 512, with and without residuals, finite or not.
 TEST(Fp8Kernels, EveryEndIsThatOfTheReference) {
   const Floats grad = harness::odd(1100, true, 1), residual = harness::odd(1100, true, 2);
   for (const std::size_t n :

@@ -120,11 +120,11 @@ bool look_as(const EncodeInput& in, std::uint8_t* scales) {
 
 // ---- Codes
 
-// Rounds a magnitude x in the binade from p = 2^e on by adding 2^kShift p: the last bit of the sum stands for the last
-// bit of a code in that binade. For subnormal codes p is the first normal code. The low bits of the sum are the code's
-// mantissa (2^kMantissa or more if x is normal), its exponent is e plus a constant. So its low half plus its shifted
-// high half is the code plus a constant; `many` subtracts that constant in the same addition. No product is rounded,
-// fused or not.
+// Rounds a magnitude x in the binade from p = 2^e on by adding 2^kShift p: the last bit of the sum has the weight of
+// the last bit of a code in that binade. For subnormal codes p is the first normal code. The low bits of the sum are
+// the code's mantissa (2^kMantissa or more if x is normal), its exponent is e plus a constant. So its low half plus
+// its shifted high half is the code plus a constant; `many` subtracts that constant in the same addition. No product
+// is rounded, fused or not.
 struct Grid {
   float normal;           // the first normal code
   float many;             // 2^kShift and the constant
@@ -181,7 +181,7 @@ class Rounding {
   VW largest_;
 };
 
-// Stores the codes of two vectors of sums; v: whose signs the codes have.
+// Stores the codes of two vectors of sums; the codes have the signs of v.
 template <typename Float>
 HWY_INLINE void store_codes(VF sum0, VF sum1, VF v0, VF v1, std::uint8_t* to) {
   const VH code = hn::Add(even(sum0, sum1), hn::ShiftRight<Float::kShift - 16>(odd(sum0, sum1)));
@@ -198,8 +198,8 @@ HWY_INLINE bool are_in_grids(const std::uint8_t* scales) {
   return hn::AllTrue(d, hn::Eq(scale, held));
 }
 
-// The gradient address to prefetch while a group is sent, inside the gradient: beyond what find_scales reads a group
-// ahead. A quarter less is too late, a quarter more overtakes the hardware prefetcher.
+// The gradient address to prefetch while a group is sent, inside the gradient, and further ahead than find_scales
+// reads. With a quarter less the prefetch is too late; with a quarter more it overtakes the hardware prefetcher.
 HWY_INLINE const float* asked_of(const EncodeInput& in, std::size_t first) {
   constexpr std::size_t kFurther = 1664;
   return in.grad + (first + kGroupValues + kFurther <= in.n ? first + kFurther : 0);

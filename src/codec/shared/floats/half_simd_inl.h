@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIMD versions of codec/shared/floats/half.h. A Pack converts vector by vector:
-//   pack(v, out)   stores v as 16-bit floats and returns the values they stand for
+//   pack(v, out)   stores v as 16-bit floats and returns the rounded values
 //   unpack(p)      loads a vector of 16-bit floats
 #if defined(TITHE_CODEC_HALF_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_HALF_SIMD_INL_H_

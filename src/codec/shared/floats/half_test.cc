@@ -63,7 +63,7 @@ TYPED_TEST(HalfFormat, EveryValueComesBack) {
   }
 }
 
-// Between two neighbours: the nearer one, and half-way the even one.
+// Between two adjacent values: the nearer one, and half-way the even one.
 TYPED_TEST(HalfFormat, RoundsToNearestEven) {
   for (std::uint32_t h = 0; h + 1 < Facts<TypeParam>::kInf; ++h) {
     const float low = TypeParam::unpack(static_cast<std::uint16_t>(h));
@@ -86,8 +86,8 @@ TYPED_TEST(HalfFormat, HoldsAtTheLargest) {
   }
 }
 
-// Two of the largest do not fit. While their sum is a float, it stays at the largest, and nothing of the rest is lost;
-// a sum that is none is reported.
+// The sum of two largest values overflows the format. If it is a finite float, the sum saturates and the rest goes to
+// the residual; otherwise it is reported.
 TYPED_TEST(HalfFormat, CombineKeepsOrReportsWhatOverflows) {
   const std::uint16_t largest = Facts<TypeParam>::kInf - 1;
   std::vector<std::uint8_t> acc(2), in(2);

@@ -2,7 +2,7 @@
 #pragma once
 // Range-based floats: N bits, m of them mantissa; all codes lie in one range of magnitudes (Wang et al., "FFT-based
 // Gradient Sparsification for the Distributed Training of DNNs", HPDC 2020, section on range-based quantisation). The
-// codes stand for consecutive floats of m mantissa bits:
+// codes represent consecutive floats of m mantissa bits:
 //
 //   steps(v)     bits of the magnitude >> (23 - m), rounded to nearest, half away from zero
 //   P            2^(N-1) - 1 positive codes, as many negative ones, and 0

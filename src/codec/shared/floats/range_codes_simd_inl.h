@@ -35,7 +35,7 @@ class Pack8 {
     HWY_INLINE void store(std::uint8_t* to) const {
       hn::StoreU(hn::TruncateTo(Quarters(), code), Quarters(), to);
     }
-    HWY_INLINE VF value() const {  // the values that the codes stand for
+    HWY_INLINE VF value() const {  // the decoded values
       const VW bits = hn::Or(hn::ShiftLeftSame(steps, shift), hn::And(negative, words(0x80000000U)));
       return from_bits(hn::IfThenZeroElse(none, bits));
     }

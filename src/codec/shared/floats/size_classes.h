@@ -39,7 +39,7 @@ inline Classes classes(Mode mode, int b) {
 
 struct CodedValue {
   unsigned tag;
-  std::uint32_t word;  // its low kTagBytes[tag] bytes travel
+  std::uint32_t word;  // its low kTagBytes[tag] bytes are sent
   float value;         // the decoded value
 };
 

@@ -6,10 +6,11 @@
 // Layout   u16 payloads added | u8 bits of a field, 1 .. 16 | u8 0 | u32 words
 //          A word has f = 32 / bits fields. Integers come in groups of 16 f: integer j of a group is in word j mod 16,
 //          from bit bits * (j div 16) on. The last group has min(16, its integers) words. Unused bits are 0.
-// Why not one integer after another: this way a vector of integers becomes a vector of words, whatever the width.
+// With this layout, rather than one integer after another, a vector of integers becomes a vector of words for any
+// width.
 //
-// Each payload holds integers from 0 to top. The number of payloads that will be added is known: the phase before
-// counts the ranks.
+// Each payload holds integers from 0 to top. The number of payloads to be added is known: the previous phase counts
+// the ranks.
 #include <algorithm>
 #include <bit>
 #include <string>

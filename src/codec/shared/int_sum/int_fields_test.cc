@@ -59,7 +59,7 @@ TEST(IntFields, NumbersComeBack) {
     }
 }
 
-// The largest integers, from as many workers as the width allows: no carry reaches the next field.
+// The largest integers, from the maximum number of workers for the width: no carry reaches the next field.
 TEST(IntFields, SumsStayInTheirFields) {
   for (const Kernels* with : kBoth)
     for (const unsigned top : {1U, 2U, 14U, 15U, 30U, 255U})

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A random rotation of a block: random signs, then the Walsh-Hadamard transform H without its factor 1 / sqrt(width).
-// H is its own inverse but for the factor `width`. What comes of it is nearly normal, whatever the block was.
+// H H = width I, so H is its own inverse up to that factor. The rotated values are nearly normal for any block.
 //
-//   transform   the butterflies in one fixed order, which vectors of any size can keep: of value pairs 1 apart, then 2,
-//               4 .. width / 2. So floats are rounded alike by every impl; whole numbers are exact
-//   signs       32 of them are a draw of a key that all ranks share
+//   transform   the butterflies in one fixed order, which vectors of any size can follow: value pairs 1 apart, then 2,
+//               4 .. width / 2. So all impls round floats alike; integers are exact
+//   signs       32 signs are one draw from a key that all ranks share
 #include <cstddef>
 #include <cstdint>
 
@@ -13,7 +13,7 @@
 
 namespace tithe::rotation {
 
-// width: a power of two.
+// `width` is a power of two.
 template <typename T>
 void transform(T* x, std::size_t width) {
   for (std::size_t half = 1; half < width; half *= 2)
@@ -25,12 +25,12 @@ void transform(T* x, std::size_t width) {
       }
 }
 
-// The signs of values 32 k .. 32 k + 31 of a chunk: bit j is that of value 32 k + j, 1 for minus.
+// The signs of values 32 k .. 32 k + 31 of a chunk: bit j belongs to value 32 k + j; 1 means minus.
 inline std::uint32_t signs(std::uint64_t key, std::size_t k) {
   return draw32(key, static_cast<std::uint32_t>(k));
 }
 
-// v with the sign that value i of a chunk gets.
+// v, negated if the sign of value i of the chunk is minus.
 inline float turned(float v, std::uint64_t key, std::size_t i) {
   return (signs(key, i / 32) >> i % 32 & 1) != 0 ? -v : v;
 }

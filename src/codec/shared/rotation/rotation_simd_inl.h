@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIMD version of codec/shared/rotation/rotation.h, for blocks of kBlock values: the same sums and differences, in the
-// same order. A block goes through memory two or three times, a few stages each, and the first and the last time take
-// along what stands before and behind the transform.
+// SIMD version of codec/shared/rotation/rotation.h, for blocks of kBlock values: the same sums and differences, in
+// the same order. A block passes through memory two or three times, with a few stages each; the first and the last
+// pass include the caller's work before and behind the transform.
 #if defined(TITHE_CODEC_ROTATION_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TITHE_CODEC_ROTATION_SIMD_INL_H_
 #undef TITHE_CODEC_ROTATION_SIMD_INL_H_
@@ -23,7 +23,7 @@ using Shorts = Tag<std::int16_t>;
 
 // ---- Signs
 
-// The signs of a block, which begins at value `first` of its chunk.
+// The signs of a block that starts at value `first` of its chunk.
 class Signs {
  public:
   HWY_INLINE Signs(std::uint64_t key, std::size_t first) {
@@ -34,7 +34,7 @@ class Signs {
       hn::Store(mix(hn::Xor(low, mix(hn::Xor(index, high)))), Words(), word_ + k);
     }
   }
-  // A vector of values from index i of the block on, with their signs.
+  // A vector of values from index i of the block on, with the signs applied.
   HWY_INLINE VF turned(VF v, std::size_t i) const {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
     return VF{_mm512_mask_xor_ps(v.raw, mask(i), v.raw, hn::Set(Floats(), -0.0F).raw)};
@@ -42,7 +42,7 @@ class Signs {
     return from_bits(hn::Xor(bits(v), hn::And(in_top_bits(i), hn::Set(Words(), 0x80000000U))));
 #endif
   }
-  // plus or minus, by the signs of the values from index i on.
+  // Selects plus or minus by the signs of the values from index i on.
   HWY_INLINE VF chosen(VF plus, VF minus, std::size_t i) const {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
     return VF{_mm512_mask_blend_ps(mask(i), plus.raw, minus.raw)};
@@ -73,7 +73,7 @@ class Signs {
 
 #if HWY_TARGET != HWY_SCALAR
 HWY_INLINE hn::Vec<Shorts> swap_shorts(hn::Vec<Shorts> v) {
-#if HWY_TARGET == HWY_AVX2  // which rotates words by three instructions
+#if HWY_TARGET == HWY_AVX2  // rotating words takes three instructions there
   HWY_ALIGN constexpr std::uint8_t kFrom[] = {2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13};
   return hn::TableLookupBytes(v, hn::BitCast(Shorts(), hn::LoadDup128(Tag<std::uint8_t>(), kFrom)));
 #else
@@ -81,7 +81,7 @@ HWY_INLINE hn::Vec<Shorts> swap_shorts(hn::Vec<Shorts> v) {
 #endif
 }
 
-// Each lane's partner in a stage inside a vector.
+// The partner of each lane in a stage within a vector.
 template <std::size_t kHalf, typename V>
 HWY_INLINE V partner(V v) {
   if constexpr (sizeof(hn::TFromV<V>) == 2) {
@@ -97,16 +97,16 @@ HWY_INLINE V partner(V v) {
   }
 }
 
-// other + v in the lanes that come first, other - v in their partners.
+// other + v in the first lanes of the pairs, other - v in their partners.
 template <std::size_t kHalf>
 HWY_INLINE VF plus_or_minus(VF v, VF other) {
   const VW second = hn::ShiftLeft<31 - hwy::FloorLog2(kHalf)>(hn::Iota(Words(), 0U));
   const VW sign = hn::And(second, hn::Set(Words(), 0x80000000U));
   const VF one = from_bits(hn::Or(sign, bits(hn::Set(Floats(), 1.0F))));
-  return hn::MulAdd(v, one, other);  // the product is exact, so nothing is rounded but the sum
+  return hn::MulAdd(v, one, other);  // the product is exact, so only the sum is rounded
 }
 template <std::size_t kHalf, typename V>
-HWY_INLINE V plus_or_minus(V v, V other) {  // whole numbers
+HWY_INLINE V plus_or_minus(V v, V other) {  // integers
   const hn::DFromV<V> d;
   using T = hn::TFromV<V>;
   const auto second = hn::TestBit(hn::Iota(d, T{0}), hn::Set(d, static_cast<T>(kHalf)));
@@ -126,7 +126,8 @@ HWY_INLINE V stages_within(V v) {
   return v;
 }
 
-// a - b. Some processors have as many units for fused products as for sums, so floats take one of each (1 b is exact).
+// a - b. Some processors have as many units for fused products as for sums, so float sums alternate between both; the
+// product by 1 is exact.
 HWY_INLINE VF difference(VF a, VF b) { return hn::NegMulAdd(b, hn::Set(Floats(), 1.0F), a); }
 template <typename V>
 HWY_INLINE V difference(V a, V b) {
@@ -156,8 +157,8 @@ struct Stages {
   static constexpr std::size_t kMiddle = kOthers - kLast;
 };
 
-// The first stages of a block. get(i, k): the vector of values from index i on, the k-th of those that are done
-// together; called in the order of i.
+// The first stages of a block. get(i, k): the vector of values from index i on, the k-th of a group that is processed
+// together; called in increasing order of i.
 template <typename T, typename Get>
 HWY_INLINE void begin(T* HWY_RESTRICT x, Get get) {
   constexpr std::size_t kVectors = std::size_t{1} << Stages<T>::kFirst;

@@ -31,7 +31,7 @@ Status check_agreed(const Agreed& of, std::size_t n, ByteView indices) {
   return corrupt(of, "values in another form than is set");
 }
 
-// The largest of several counts that take so many bytes is looked at.
+// Tests the largest of the counts whose arrays have this size.
 Status check_array(const Agreed& of, ByteView array) {
   const ValueForm values = of.form.values;
   std::size_t count = 0;

@@ -18,8 +18,8 @@ struct Agreed {
 };
 
 Status check_agreed(const Agreed& of, std::size_t n, ByteView indices);
-// The check of an array without its indices, which only decode and combine know: that some count of values takes so
-// many bytes.
+// Checks an array without its indices, which only decode and combine have: its size must be that of some count of
+// values.
 Status check_array(const Agreed& of, ByteView array);
 // check_array for the count of these indices.
 Status check_array_at(const Agreed& of, ByteView indices, ByteView array);

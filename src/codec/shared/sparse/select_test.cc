@@ -56,7 +56,7 @@ constexpr Data kData[] = {
        for (std::size_t i = 0; i < v.size(); ++i) v[i] = 1.0F / static_cast<float>(1 + i);
      }},
     {"large values close together",
-     [](std::mt19937& r, Values& v) {  // the sample misses them, or sees only them
+     [](std::mt19937& r, Values& v) {  // the sample contains none of them, or only them
        std::normal_distribution<float> draw;
        for (float& x : v) x = 1e-20F * draw(r);
        for (std::size_t i = v.size() / 2; i < std::min(v.size(), v.size() / 2 + 700); ++i) v[i] = 1 + draw(r);
@@ -100,7 +100,7 @@ TEST_P(FastEqualsReference, OnEveryKindOfData) {
   ASSERT_TRUE(spec.ok()) << spec.status().what();
   const Codec& codec = *spec->codec;
   std::mt19937 rng(11);
-  std::size_t turn = 0;  // of large sizes, where each kind of data and each way to keep take their time
+  std::size_t turn = 0;  // of large sizes, for which not every combination of data and residual mode is run
   for (const Data& data : kData)
     for (const std::size_t n : kSizes) {
       Values grad(n);
@@ -169,7 +169,7 @@ TEST(Sample, LinesLieInTheirStrataAndDifferByKey) {
   EXPECT_NEAR(static_cast<double>(sample.count()), 10'000, 16);
   std::size_t equal = 0;
   for (std::size_t j = 0; j < sample.lines; ++j) {
-    // A stratum is a share of the whole lines, and a line never reaches past the last of them.
+    // A stratum is a share of the full lines, and a line never extends past the last of them.
     constexpr std::size_t kLines = 1'000'003 / select::kLine;
     const std::size_t line = sample.line(1, j);
     ASSERT_EQ(line % select::kLine, 0U);

@@ -44,7 +44,7 @@ class IndexBatches {
   std::size_t next_ = 0;
 };
 
-// Writes a value array in index order. What the form rounds off goes to residual_out.
+// Writes a value array in index order. Rounding errors of the form are written to residual_out.
 class ArrayWriter {
  public:
   ArrayWriter(ValueForm form, const EncodeInput& in, std::uint8_t* array)
@@ -106,7 +106,7 @@ bool leave_and_send(const EncodeInput& in, Source source, ArrayWriter& writer) {
 // A form that rounds holds sums below this limit: then the rounding errors of 256 ranks add up to a finite value.
 inline constexpr float kMostRoundedSum = 0x1p119F;
 
-// acc += in, value by value in fp32, written in the form of the arrays. What the form rounds off is added to
+// acc += in, value by value in fp32, written in the form of the arrays. The form's rounding error is added to
 // residual_out at the value's index, unless residual_out is nullptr. False: a sum is not finite or too large to be
 // rounded; that sum becomes 0.
 template <typename Source>

@@ -24,7 +24,7 @@
 namespace tithe::sparse {
 
 inline constexpr std::size_t kHead = 4;
-inline constexpr std::uint32_t kPacked = 0xffffffffU;   // stands where a plain payload has its count
+inline constexpr std::uint32_t kPacked = 0xffffffffU;   // instead of a plain payload's count
 inline constexpr std::size_t kMaxValues = 0xfffffffeU;  // indices are u32, and no count may equal kPacked
 
 constexpr std::size_t bytes(std::size_t count) { return kHead + 8 * count; }
@@ -62,7 +62,7 @@ inline Form form_of(const Settings& s, std::size_t first) {
           static_cast<IndexForm>(static_cast<int>(s[first + 1]))};
 }
 
-// The index form of a payload with `count` of n values: what kAuto chooses, or form.indices itself.
+// The index form of a payload with `count` of n values: the choice of kAuto, or form.indices itself.
 IndexForm chosen(const Form& form, std::size_t count, std::size_t n);
 
 // The most bytes that a payload of at most `most` of n values takes.
@@ -90,16 +90,16 @@ class Pairs {
   std::uint32_t count_;
 };
 
-// Writes the payload of pairs in increasing order of index. Unless residual_out is nullptr, what the form rounds off a
-// value goes to residual_out[index], which must hold +0 before. Returns the payload's bytes.
+// Writes the payload of pairs in increasing order of index. Unless residual_out is nullptr, the form's rounding error
+// of a value is written to residual_out[index], which must hold +0 before. Returns the payload's bytes.
 std::size_t write(const Form& form, std::size_t n, std::span<const std::uint32_t> index, const float* value,
                   float* residual_out, Bytes out);
 
-// Indices without values; the values travel in a payload of their own.
+// Indices without values; the values are sent in another payload.
 //
 //   plain     u32 count | u32 index[count]
-//   packed    as above without the value array, for a Form other than {fp32, u32}; `values` names the form in which
-//             the values will travel
+//   packed    as above without the value array, for a Form other than {fp32, u32}; `values` names the form in which the
+//             values will be sent
 std::size_t indices_bound(const Form& form, std::size_t most, std::size_t n);
 std::size_t write_indices(const Form& form, std::size_t n, std::span<const std::uint32_t> index, Bytes out);
 Status check_indices(std::string_view codec, std::size_t n, std::size_t most, ByteView payload);
@@ -163,7 +163,7 @@ class IndexReader {
   std::uint32_t expected_ = 0;  // last index read + 1
 };
 
-// Reads what Cursor reads, in batches: the fast way.
+// Reads the same pairs as Cursor, faster, in batches.
 class Unpacker {
  public:
   static constexpr std::size_t kMost = kValueBlock;

@@ -74,6 +74,7 @@ std::size_t bound(const Form& form, std::size_t most, std::size_t n) {
   return indices_bound(form, most, n) + value_bytes(form.values, most);
 }
 
+// kDelta is a Rice code of the gaps: gap >> b zeros, a one, then the low b bits of the gap.
 std::size_t write_indices(const Form& asked, std::size_t n, std::span<const std::uint32_t> index, Bytes out) {
   const std::size_t count = index.size();
   const Form form{asked.values, chosen(asked, count, n)};

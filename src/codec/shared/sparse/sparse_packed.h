@@ -25,7 +25,7 @@ enum Offset : std::size_t {
   kPackedHead = 12
 };
 
-// b for `count` of n values. Writer and reader compute it alike.
+// The Rice parameter b for `count` of n values; writer and reader compute the same one.
 inline unsigned rice_bits(std::size_t count, std::size_t n) {
   if (count == 0) return 0;
   const std::uint64_t mean = (std::uint64_t{n} - count) * 177 / 256 / count;  // 177/256: ln 2

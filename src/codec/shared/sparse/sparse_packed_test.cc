@@ -115,7 +115,7 @@ TEST(SparsePacked, AutoTakesTheShortest) {
         };
         const std::size_t best =
             std::min({size(IndexForm::kU32), size(IndexForm::kDelta), size(IndexForm::kBitmap)});
-        // The bytes of gaps are bounded from their count before they are looked at: by a bit or less too high for each.
+        // The bytes of gaps are estimated from their number, at most about one bit per gap too high.
         EXPECT_LE(size(IndexForm::kAuto), best + index.size() / 8 + 2) << density << " of " << n;
         EXPECT_GE(size(IndexForm::kAuto), best);
       }
@@ -158,7 +158,7 @@ TEST(SparsePacked, EveryCutAndFlipIsAnswered) {
     for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
       std::vector<std::uint8_t> p = good;
       p[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
-      if (!check("t", 300, 9, p).ok()) continue;  // else some other writer's payload: it decodes
+      if (!check("t", 300, 9, p).ok()) continue;  // else it is a valid payload of another writer: it decodes
       const ByteView view(p);
       decode_simd({&view, 1}, {}, out);
       decode_ref({&view, 1}, {}, want);
@@ -169,7 +169,8 @@ TEST(SparsePacked, EveryCutAndFlipIsAnswered) {
 
 class PackedCodecs : public testing::TestWithParam<std::string> {};
 
-// Through the seam: all impls agree, sent and left add up bit for bit, plain and packed payloads merge together.
+// Through the codec interface: all impls agree, sent + residual == value bit for bit, plain and packed payloads
+// merge.
 TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
   for (const std::string form : {"values=bf16", "indices=delta", "values=bf16,indices=delta", "values=fp16",
                                  "values=8bit,indices=auto", "values=4bit,indices=bitmap", "indices=auto"}) {

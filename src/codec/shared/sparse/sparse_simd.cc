@@ -64,6 +64,8 @@ struct Walk {
   std::size_t share;
 };
 
+// Merges block by block, so that the sums stay in the cache: each payload continues at next[p], its first pair of the
+// block. Each value adds the payloads in order, like the reference.
 void Merge256(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
   std::size_t next[kGroup] = {};
   std::size_t pairs = 0;

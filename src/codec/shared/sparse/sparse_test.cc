@@ -102,7 +102,7 @@ TEST(Sparse, BlocksOfTheOutputGiveTheBitsOfPayloadAfterPayload) {
         expect_the_bits_of_the_reference(n, 5, {values, indices}, std::array{3.0F}, rng);
 }
 
-// Where lines are asked for ahead of the additions.
+// Covers the prefetches ahead of the additions.
 TEST(Sparse, BlocksOfMoreThanTheCachesHoldDoToo) {
   std::mt19937 rng(6);
   constexpr std::size_t kMany = (std::size_t{1} << 22) + 4097;

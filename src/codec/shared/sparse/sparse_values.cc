@@ -67,7 +67,7 @@ bool halves_hold(const std::uint8_t* block, std::size_t length) {
 // The log scale of 8bit and 4bit.
 struct Scale {
   int shift;           // bits of a float below its level
-  std::uint32_t zero;  // the step that stands for 0; all ones
+  std::uint32_t zero;  // the step that represents 0; all ones
 
   std::uint32_t most() const { return 0x7f7fffffU >> shift; }
   std::uint32_t level(float v) const {
@@ -129,8 +129,8 @@ float bf16_below(double magnitude) {
 // At most the largest finite float, whatever v is.
 double finite_magnitude(float v) { return std::bit_cast<float>(std::min(magnitude_of(v), 0x7f7fffffU)); }
 
-// The magnitudes of one code, and what stands for them. Sums of 128 are in double, in order: the mean of equal floats
-// is that float, and no mean is above the largest.
+// The magnitudes that share one code, and their representative. Sums of 128 are in double, in order: the mean of
+// equal floats is that float, and no mean is above the largest.
 struct Alike {
   double sum = 0, least = 0, most = 0;
   std::size_t count = 0;
@@ -164,7 +164,7 @@ void write_pairs(std::span<const float> v, std::uint8_t* out) {
   }
 }
 
-// By code. A level of 0 is +0, whatever the sign.
+// Indexed by code. A level of 0 decodes to +0 with either sign.
 std::array<float, 4> pair_values(const std::uint8_t* block) {
   const float low = bf16::Format::unpack(wire::get<std::uint16_t>(block));
   const float high = bf16::Format::unpack(wire::get<std::uint16_t>(block + 2));
@@ -195,8 +195,8 @@ std::uint8_t* write_classes(std::span<const float> v, std::uint8_t* out) {
   out = std::fill_n(tags, tag_bytes(v.size()), std::uint8_t{0});
   for (std::size_t k = 0; k < v.size(); ++k) {
     const float x = std::ldexp(v[k], 126 - static_cast<int>(e));
-    const inceptionn::CodedValue sent =
-        inceptionn::send(unit_classes(), std::fabs(x) < 1 ? x : 0.0F);  // 0: not finite
+    // 0: not finite.
+    const inceptionn::CodedValue sent = inceptionn::send(unit_classes(), std::fabs(x) < 1 ? x : 0.0F);
     tags[k / 4] = static_cast<std::uint8_t>(tags[k / 4] | sent.tag << 2 * (k % 4));
     inceptionn::put_bytes(out, sent.tag, sent.word);
     out += inceptionn::kTagBytes[sent.tag];
@@ -274,6 +274,7 @@ float value_at(ValueForm form, const std::uint8_t* array, std::size_t j) {
   return scale_of(form).value(head, code_at(form, block + kBlockHead, k));
 }
 
+// Reads values [first, first + out.size()), which must be in one block of kValueBlock values.
 void read_values(ValueForm form, const std::uint8_t* array, std::size_t first, std::span<float> out) {
   const std::uint8_t* block = array + value_bytes(form, first);
   const std::uint8_t* codes = block + kBlockHead;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The value array of a sparse payload: values as they are, or rounded. The rounding error of a finite value is itself a
+// The value array of a sparse payload: unrounded or rounded values. The rounding error of a finite value is itself a
 // float, so the residual holds it exactly: taken == sent + residual_out, bit for bit.
 //
 //   fp32   f32
@@ -24,11 +24,13 @@
 //          become 0. Tag k of the four in a byte is in bits 2k and 2k + 1. Only this form has a size that depends on
 //          the values.
 //   2bit   u16 low | u16 high | u2 code[length]   per block; the earliest value in the lowest bits of a byte
-//          Magnitudes below the block's mean are sent as `low`, the others as `high`: two bf16, each the mean of those
-//          that it stands for, but at most twice the least of them, so that no value is sent as more than twice itself.
-//          A `low` below 2^-15 of the largest that it stands for is 0. It suits values of like size: a selection's.
-//          code    sign << 1 | whether it is high
-// Why blocks of 128 values have their own scale: layers differ in scale, and a payload holds values of many layers.
+//          Magnitudes below the block's mean are sent as `low`, the others as `high`: two bf16, each the mean of its
+//          group, but at most twice the group's smallest magnitude, so that no value is sent as more than twice itself.
+//          A `low` below 2^-15 of the group's largest magnitude is 0. Suited to values of similar magnitude, such as a
+//          selection.
+//          code    sign << 1 | 1 if high
+// Each block of 128 values has its own scale because layers differ in scale, and a payload holds values of many
+// layers.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -46,7 +46,7 @@ TEST(SparseValues, BytesAreThoseOfTheLayout) {
   for (const ValueForm form : kAll) EXPECT_EQ(value_bytes(form, 0), 0U);
 }
 
-// Any finite floats, side by side: what is sent and what is left give back the value bit for bit.
+// For any finite floats in one block, sent value + residual equals the value bit for bit.
 TEST(SparseValues, ValueIsSentPlusRest) {
   std::mt19937 rng(4);
   for (const ValueForm form : kAll)
@@ -86,19 +86,18 @@ TEST(SparseValues, RoundsAsStated) {
 // The mean of the five is 2.5: 1, 1.5 and 2 fall below it, with the mean 1.5.
 TEST(SparseValues, TwoBitsAreASignAndOneOfTwoMeans) {
   EXPECT_EQ(read(ValueForm::k2Bit, {1, -2, 5, -3, 1.5F}), (std::vector<float>{1.5F, -1.5F, 4, -4, 1.5F}));
-  EXPECT_EQ(read(ValueForm::k2Bit, {3, -3, 3}), (std::vector<float>{3, -3, 3})) << "all alike";
+  EXPECT_EQ(read(ValueForm::k2Bit, {3, -3, 3}), (std::vector<float>{3, -3, 3})) << "equal magnitudes";
   EXPECT_EQ(array_of(ValueForm::k2Bit, {1, -2, 5, -3, 1.5F}),
             (std::vector<std::uint8_t>{0xc0, 0x3f, 0x80, 0x40, 0b11'01'10'00, 0b00}));
 }
 
 TEST(SparseValues, TwoBitsSendNoValueAsMoreThanTwiceItself) {
   EXPECT_EQ(read(ValueForm::k2Bit, {0.25F, 1, 1, 1, 9}), (std::vector<float>{0.5F, 0.5F, 0.5F, 0.5F, 9}));
-  EXPECT_EQ(read(ValueForm::k2Bit, {0, 1, 1, 1, -9}), (std::vector<float>{0, 0, 0, 0, -9}))
-      << "nothing above 0";
+  EXPECT_EQ(read(ValueForm::k2Bit, {0, 1, 1, 1, -9}), (std::vector<float>{0, 0, 0, 0, -9})) << "only zeros";
 }
 
-// Values of a top-k selection from a Gaussian or heavier tail are near each other: the error is a small part of what
-// is sent.
+// Values of a top-k selection from a Gaussian or heavier tail have similar magnitudes: the error is a small part of
+// the values.
 TEST(SparseValues, TwoBitsOfASelectionKeepMostOfIt) {
   std::mt19937 rng(3);
   std::exponential_distribution<float> tail(1);

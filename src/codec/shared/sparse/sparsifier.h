@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every codec with a sparse payload (sparse/sparse.h) needs these besides its selection of values: decoders,
-// packed forms of the fast encode, and the tables for its Codec row.
+// The parts that codecs with a sparse payload (sparse/sparse.h) have in common: all but the selection of values.
+// Decoders, packed forms of the fast encode, and the tables for the Codec row.
 #include "codec/shared/common/payload.h"
 #include "codec/shared/sparse/sparse.h"
 
