@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-<<<<<<< HEAD:src/codec/uncompressed_test.cc
 // The properties that the engine relies on if a codec has the trait `uncompressed`.
-=======
-// The properties of plain codecs on which the engine relies.
-#include "codec/plain.h"
-
->>>>>>> h/cm3:src/codec/plain_test.cc
 #include <gtest/gtest.h>
 
 #include <algorithm>
