@@ -66,7 +66,7 @@ struct StepContext {
   std::size_t n;
   bool last_phase;
   Contribution contribution;
-  bool plain;  // the codec is plain (codec/plain.h)
+  bool plain;  // the codec sends the memory of its values (Traits::uncompressed)
 };
 
 class Unit {
