@@ -20,22 +20,40 @@ STEPS = 8
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
+def config_of(stage):
+    zero = {"stage": stage} | ({"stage3_param_persistence_threshold": 0} if stage == 3 else {})
+    return {
+        "train_micro_batch_size_per_gpu": 8,
+        "gradient_accumulation_steps": 1,
+        "zero_optimization": zero,
+        "gradient_clipping": 1.0,
+    }
+
+
+def make_model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(24, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
+
+
+def engine_with(model, stage):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config_of(stage))
+    return engine
+
+
 def engine_of(stage):
     """An engine with groups of its own."""
     groups._WORLD_GROUP = None
-    torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(24, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8))
-    engine, *_ = deepspeed.initialize(
-        model=model,
-        optimizer=torch.optim.AdamW(model.parameters(), lr=1e-2),
-        config={
-            "train_micro_batch_size_per_gpu": 8,
-            "gradient_accumulation_steps": 1,
-            "zero_optimization": {"stage": stage},
-            "gradient_clipping": 1.0,
-        },
-    )
-    return engine
+    return engine_with(make_model(), stage)
+
+
+def stage_3(codec):
+    """An engine whose parameters are sharded over a group of their own, and the group."""
+    options = {} if codec is None else {"pg_options": tithe.c10d.Options(codec=codec, min_values=64)}
+    group = torch.distributed.new_group(backend="tithe", **options)
+    with deepspeed.zero.Init(data_parallel_group=group, config_dict_or_path=config_of(3)):
+        model = make_model()
+    return engine_with(model, 3), group
 
 
 def train(engine, steps=range(STEPS)):
@@ -46,7 +64,9 @@ def train(engine, steps=range(STEPS)):
         engine.backward(loss)
         engine.step()
         losses.append(loss.item())
-    whole = b"".join(p.detach().float().numpy().tobytes() for p in engine.module.parameters())
+    parameters = list(engine.module.parameters())
+    with deepspeed.zero.GatheredParameters(parameters, enabled=engine.zero_optimization_stage() == 3):
+        whole = b"".join(p.detach().float().numpy().tobytes() for p in parameters)
     return hashlib.sha256(whole).hexdigest(), losses
 
 
@@ -89,6 +109,15 @@ for stage in range(3):
         "own": own, "exact": exact, "rounds": rounds, "lossy": lossy, "first": losses[0], "last": losses[-1],
         "sent": stats["bytes_sent"], "dense": stats["dense_bytes"],
     }  # fmt: skip
+own, _ = train(stage_3(None)[0])
+exact, _ = train(stage_3("fp32")[0])
+engine, group = stage_3("eden:bits=4,scale=unbiased,feedback=none")
+lossy, losses = train(engine)
+stats = tithe.c10d.stats(group)
+told[3] = {
+    "own": own, "exact": exact, "lossy": lossy, "first": losses[0], "last": losses[-1], "rounds": stats["rounds"],
+    "sent": stats["bytes_sent"], "dense": stats["dense_bytes"],
+}  # fmt: skip
 told["resumed"] = resumed(2)
 print(json.dumps(told))
 torch.distributed.destroy_process_group()

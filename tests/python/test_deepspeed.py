@@ -30,7 +30,13 @@ def test_a_stage_of_zero_is_bit_equal_to_its_own_all_reduce(told, stage):
         assert rank[stage]["rounds"] == (8 if stage == "0" else 16)
 
 
-@pytest.mark.parametrize("stage", ["0", "1", "2"])
+def test_stage_3_over_a_group_of_tithe_is_bit_equal_to_gloo(told):
+    for rank in told:
+        assert rank["3"]["exact"] == rank["3"]["own"] == told[0]["3"]["own"]
+        assert rank["3"]["rounds"] > 16, "reduce-scatters and all-gathers"
+
+
+@pytest.mark.parametrize("stage", ["0", "1", "2", "3"])
 def test_a_lossy_codec_trains_alike_on_both_ranks(told, stage):
     first, second = (rank[stage] for rank in told)
     assert first["lossy"] == second["lossy"] != first["own"]
