@@ -254,6 +254,8 @@ class Reader {
   }
 
  private:
+  // Vector loads read up to kReach bytes past the block, so a block near the payload's end is decoded from a padded
+  // copy.
   template <Put kPut>
   void block(std::size_t len, float* out) {
     const std::size_t bytes = wire::get<std::uint16_t>(table_);

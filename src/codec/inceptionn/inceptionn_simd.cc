@@ -291,6 +291,7 @@ class Reader {
 // Merges up to kAtOnce payloads: a block of the output stays in the L1 cache until all are added.
 constexpr std::size_t kAtOnce = 64;
 
+// Block by block over all payloads, so that the sums stay in the cache between payloads.
 void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   Reader readers[kAtOnce];
   for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size());

@@ -104,6 +104,8 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   return Encoded{bytes, body(call, in, out.data())};
 }
 
+// Adds the packed counts as one long integer with a carry between words. No count overflows, because `voters` limits
+// each one, so the carries stay within a count.
 Result<Combined> add_votes(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("sign_majority", acc.size(), bound_votes(call.settings, n)));
   TITHE_TRY(check_votes(call, n, in));

@@ -204,6 +204,7 @@ std::uint8_t* write_classes(std::span<const float> v, std::uint8_t* out) {
   return out;
 }
 
+// Walks the blocks, whose sizes follow from their tags. Tag 3 and tags past the last value are invalid.
 bool classes_hold(std::span<const std::uint8_t> array, std::size_t count) {
   if (count == 0) return array.empty();
   if (array.size() < kClassesTail) return false;
