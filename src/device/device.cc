@@ -132,6 +132,7 @@ void give_back(const Context& in, Kind kind, std::uint64_t handle) {
   });
 }
 
+// Retains the GPU's primary context; the last copy of the Device releases it.
 Result<Device> Device::open(const Driver& driver, int ordinal) {
   int count = 0, device = 0;
   if (const int code = driver.device_count(&count); code != 0)

@@ -15,6 +15,7 @@
 namespace tithe::lang::seam {
 namespace {
 
+// A codec function receives no pointer to its program, so it finds the program through the settings.
 const LoadedProgram& program(const Settings& settings) {
   TITHE_ASSERT(settings.codec != nullptr && settings.codec->program != nullptr);
   return *settings.codec->program;

@@ -67,6 +67,8 @@ Keys keys(const Call& call) {
   return {.sample = key, .hash = static_cast<std::uint32_t>(mix64(key) >> 32)};
 }
 
+// The reference: per block a table of slots. Candidates write their index in increasing order, so the highest index
+// of a slot stays; sorting the table gives the winners in index order.
 Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("dragonn", in.n));
   TITHE_TRY(codec::check_room("dragonn", out.size(), bound(call.settings, in.n)));

@@ -71,6 +71,7 @@ bool is_scale(const Levels& levels, const Block& block, const std::uint8_t* at) 
   return scale * sizes <= std::numeric_limits<float>::max();
 }
 
+// Every decoded value must be finite; unused digits, and the codes of a block without a scale, must be 0.
 Status check(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("eden", payload.size(), bound(call.settings, n)));
   const Levels& levels = levels_of(call.settings);
@@ -215,6 +216,7 @@ void decode_raw(const Block& block, std::size_t offset, std::span<const ByteView
 
 // ---- All blocks
 
+// The kernels process whole blocks of kBlock values; the shorter blocks at the end take the reference path.
 template <const Kernels& kWith>
 Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("eden", out.size(), bound(call.settings, in.n)));

@@ -43,6 +43,7 @@ void write_head(const Head& head, std::uint8_t* out) {
   wire::put(out + 4, static_cast<std::uint32_t>(head.kept));
 }
 
+// Each bitmap must have exactly as many bits as the settings send, since all later offsets depend on it.
 Status check(const Call& call, std::size_t n, ByteView payload) {
   const Head head = head_of(call.settings);
   TITHE_TRY(codec::check_size("fft", payload.size(), bytes(head, n)));

@@ -326,6 +326,8 @@ const Kernels kReference = {
     .decode_burst = [](std::span<const ByteView> payloads, const Merge& how, std::span<float> out,
                        const std::uint8_t*) { merge_in_turn(payloads, how, out); }};
 
+// A group is its tags, then its values' bytes; the tags are known only after the last value, so they are written
+// last.
 Encoded encode_groups(const Classes& c, const EncodeInput& in, std::size_t first, std::uint8_t* to) {
   std::uint8_t* at = to;
   bool finite = true;

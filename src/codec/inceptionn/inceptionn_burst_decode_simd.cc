@@ -114,7 +114,7 @@ struct Units {
       : unit(units_of(c)),
         kept(by_tag(0x80000000U, 0x80000000U, 0xffffffffU)),
         tag_at(hn::ShiftLeft<1>(hn::Iota(Words(), 0U))) {}
-  VW unit, kept, tag_at;  // kept: which bits of a code are the value's own
+  VW unit, kept, tag_at;  // kept: mask of the bits of a code that belong to the value
 };
 
 template <Put kPut>
@@ -254,6 +254,8 @@ class Reader {
   }
 
  private:
+  // Vector loads read up to kReach bytes past the block, so a block near the payload's end is decoded from a padded
+  // copy.
   template <Put kPut>
   void block(std::size_t len, float* out) {
     const std::size_t bytes = wire::get<std::uint16_t>(table_);

@@ -23,7 +23,7 @@ namespace {
 using Halves = hn::Rebind<std::uint16_t, Floats>;
 using Quarters = hn::Rebind<std::uint8_t, Floats>;
 
-constexpr std::size_t kWord = 64;  // values whose tags are two words
+constexpr std::size_t kWord = 64;  // values per pair of 64-bit tag words
 
 HWY_INLINE Mask mask_of(std::uint64_t set) {
   std::uint8_t room[8];
@@ -291,6 +291,7 @@ class Reader {
 // Merges up to kAtOnce payloads: a block of the output stays in the L1 cache until all are added.
 constexpr std::size_t kAtOnce = 64;
 
+// Block by block over all payloads, so that the sums stay in the cache between payloads.
 void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   Reader readers[kAtOnce];
   for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size());

@@ -185,6 +185,8 @@ Ends find_as(const EncodeInput& in) {
   return ends;
 }
 
+// 32 values at a time as two vectors 16 values apart, whose codes share the words of one vector (store_halves). The
+// rest takes the reference path.
 template <unsigned kWidth, template <unsigned> typename Math, bool kResidual>
 void send_as(const Call& call, const EncodeInput& in, std::uint8_t* HWY_RESTRICT payload) {
   using Real = typename Math<kWidth>::Real;
@@ -258,6 +260,7 @@ struct Source {
   Values<kWidth, Real> values;
 };
 
+// merge() passes byte views; a view here refers to a Source, which has the payload's codes and its table of values.
 template <unsigned kWidth, typename Real>
 void decode_group(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   using From = Source<kWidth, Real>;

@@ -122,6 +122,8 @@ std::uint64_t hash(const MatrixShape& s, const float* q) {
 // A column below this counts as 0 (its power of two would not be reliable), as does one that is not finite.
 constexpr float kLeastColumn = 0x1p-100F;
 
+// Stores the next round's Q: each column is scaled by a power of two to the range that powersgd.h states. A column
+// that is tiny or not finite becomes 0, and is drawn anew in the next round.
 void remember(const MatrixShape& s, const float* q, Bytes memory) {
   for (std::size_t k = 0; k < s.rank; ++k) {
     const float* column = q + k * s.width;
@@ -175,6 +177,8 @@ bool all_moderate(const float* v, std::size_t count) {
   return most < std::bit_cast<std::uint32_t>(kLargeSum);
 }
 
+// Phase 1: P^ is the orthonormalised sum of all P; Q = M' P^ and the residual is M - P^ Q'. If Q could overflow in
+// the sum over ranks, it is computed from kShrink M.
 template <const Kernels& kWith>
 Result<Encoded> encode_q(const Call& call, const EncodeInput& in, const MatrixShape& s, Bytes out) {
   if (s.rank == 0) {

@@ -119,6 +119,7 @@ void times(const Rows& m, const float* q, float* p) {
 
 // ---- Q += M' P^
 
+// q[k][j] += sum over kCount rows of M[i][j] p[i][k], in the order of rows, like the reference.
 template <std::size_t kCount, std::size_t kColumns, bool kResidual>
 HWY_INLINE void transposed_block(const Rows& m, std::size_t first, std::size_t k0, const float* p, float* q) {
   const MatrixShape& s = m.shape;

@@ -98,6 +98,7 @@ std::uint64_t begin(const Call& call, std::size_t n, Bytes out) {
   return key;
 }
 
+// All values go to the residual first; the writer then removes the sent ones, or leaves their rounding errors.
 Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(sparse::check_values("randomk", in.n));
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));

@@ -73,7 +73,7 @@ bool vote_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   return vote_from(0, bits_of(call.settings), in, out);
 }
 
-// A block that holds a value that is not finite has the scale 0.
+// A block with a non-finite value has scale 0.
 bool send_scales_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
@@ -104,6 +104,8 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   return Encoded{bytes, body(call, in, out.data())};
 }
 
+// Adds the packed counts as one long integer with a carry between words. No count overflows, because `voters` limits
+// each one, so the carries stay within a count.
 Result<Combined> add_votes(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(codec::check_size("sign_majority", acc.size(), bound_votes(call.settings, n)));
   TITHE_TRY(check_votes(call, n, in));

@@ -91,6 +91,8 @@ HWY_INLINE Along see_rows(const EncodeInput& in, std::size_t first, const Majori
   return found;
 }
 
+// Per block: one pass reads the majorities (into `kept`) and sums v M and M M, then the residual v - scale M is
+// written.
 template <unsigned kWidth, bool kResidual>
 bool send_scales_as(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   const Majorities<kWidth> majorities(call.context);

@@ -25,6 +25,7 @@ double squares(const EncodeInput& block) {
   return sum.total();
 }
 
+// Rotated value -> position in [0, top] on the grid -> stochastic rounding to a level.
 bool levels(const Grid& grid, bool table, std::uint64_t own, const EncodeInput& block, Levels& out) {
   bool finite = true;
   Values x{};
@@ -145,6 +146,8 @@ Encoded encode_ranges(const Kernels& with, const Call& call, const EncodeInput& 
   return {bound_ranges(call.settings, in.n), finite};
 }
 
+// A block with range 0 sends zeros and keeps its values as the residual. Beyond kSafeRange the decoded values could
+// overflow, so they are computed even without a residual.
 Encoded encode_fields(const Kernels& with, const Call& call, const EncodeInput& in, Bytes out) {
   const Quantizer quantizer(call.settings);
   const std::uint64_t own = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);

@@ -16,6 +16,7 @@ using namespace rotation::HWY_NAMESPACE;
 
 using VI = hn::Vec<Ints>;
 
+// The sum of squares in double, in the order of base/fold.h.
 template <bool kResidual>
 double squares_of(const EncodeInput& block) {
   using Doubles = hn::Repartition<double, Floats>;
@@ -44,6 +45,8 @@ double squares(const EncodeInput& block) {
   return block.residual ? squares_of<true>(block) : squares_of<false>(block);
 }
 
+// levels() of thc.cc for a block of kBlock values: signs and scaling in the transform's first pass, rounding in its
+// last.
 template <bool kResidual>
 bool levels_of(const Grid& grid, std::uint64_t own, const EncodeInput& block, Levels& out) {
   HWY_ALIGN float x[kBlock];

@@ -72,6 +72,8 @@ void values_of(const Cursor& at, std::span<float> out) {
 
 }  // namespace
 
+// One pass reads the values, whose histogram determines the window; a second pass writes codes, escapes, fractions
+// and lower halves.
 std::size_t encode_block(const EncodeInput& in, std::uint8_t* at, std::uint8_t* body, bool& finite) {
   const std::size_t len = in.n;
   std::array<std::uint32_t, kBlock> bits;
@@ -144,6 +146,8 @@ bool is_head(const Head& head, std::uint8_t first_byte) {
   return (head.width == kNone || head.width == kWhole) && head.first == 0 && head.escapes == 0;
 }
 
+// The conditions that make a block's encoding unique: padding is 0, the number of escapes is right, and no escape
+// could have been a code of the window.
 template <const Kernels& kWith>
 const char* trouble(const Head& head, const std::uint8_t* body, std::size_t len) {
   if (head.width == kNone || head.width == kWhole) return nullptr;
@@ -184,6 +188,7 @@ class SoonRead {
   std::size_t block_ = 0;
 };
 
+// A body's offset follows from the heads before it, so a wrong head is detected before its body is read.
 template <const Kernels& kWith>
 Status check(const Call&, std::size_t n, ByteView payload) {
   const auto refuse = [](std::size_t block, const char* why) {
@@ -226,6 +231,7 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
 constexpr std::size_t kAtOnce = 8;  // payloads
 constexpr std::size_t kPastCaches = std::size_t{1} << 22;
 
+// Decodes block by block over up to kAtOnce payloads, each with its own cursor.
 template <const Kernels& kWith>
 void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   std::array<Cursor, kAtOnce> each;

@@ -303,6 +303,7 @@ HWY_INLINE void each_value(const Cursor& from, Put put) {
     join<true>(of, middle, ahead, put);
 }
 
+// Partial sums of a block stay in `sum`, in the L1 cache; only the last payload writes to `out`.
 void decode(std::span<Cursor> from, const Merge& how, std::span<float> out, bool past_caches) {
   if (from.empty()) return decode_block(from, how, out);
   const VF by = hn::Set(Floats(), how.divide);

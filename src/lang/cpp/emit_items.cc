@@ -166,12 +166,16 @@ void ItemText::pack(std::size_t k, const Item& item) {
   if (item.is_float) line("peak = max_(peak, select(here, size_bits({}), splat(0U)));", v);
 }
 
+// In encode, an item's received value equals the sent node, so expressions over received items are replaced by
+// expressions over sent nodes.
 int ItemText::sent(int k) const {
   for (const Item& item : program_.items)
     if (item.input == k && item.value != kNone && node(item.value).type == node(k).type) return item.value;
   return k;
 }
 
+// An upper bound for the set bits: exact for constants and bit operations, else all bits up to the range's highest
+// one.
 std::uint32_t ItemText::bits_of(int k) const {
   const Node& n = node(k);
   const auto whole = [&](int of) { return static_cast<std::uint32_t>(node(of).number); };
@@ -181,6 +185,8 @@ std::uint32_t ItemText::bits_of(int k) const {
   return static_cast<std::uint32_t>(std::bit_ceil(static_cast<std::uint64_t>(n.range.high) + 1) - 1);
 }
 
+// Decoding often extracts fields that encoding has just combined: follows (node << by) & mask through or, and, and
+// shifts by constants to the node that the field came from. Invariant: the value of the expression does not change.
 ItemText::Bits ItemText::before_packing(Bits of) const {
   if (const int known = sent(of.node); known != of.node) return before_packing({known, of.by, of.mask});
   const Node& n = node(of.node);
@@ -200,6 +206,7 @@ ItemText::Bits ItemText::before_packing(Bits of) const {
   return of;
 }
 
+// Defines `x & constant` by the field's source node, if before_packing() finds one; all other nodes as usual.
 void ItemText::define_read(const Nodes& nodes) {
   for (const int k : nodes) {
     const Node& n = node(k);
@@ -224,6 +231,7 @@ bool ItemText::implies(int a, int b) const {
   return a == b || (n.op == Op::kBitAnd && (implies(n.in[0], b) || implies(n.in[1], b)));
 }
 
+// Proves a condition from ranges, equal nodes, and implications such as `not a or (a and b)`.
 bool ItemText::always(int k) const {
   const Node& n = node(sent(k));
   if (n.range.constant()) return n.range.low != 0;

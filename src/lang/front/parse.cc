@@ -11,6 +11,8 @@ namespace tithe::lang {
 
 namespace {
 
+// A recursive descent parser. Each section and each line of a body is one statement; after a problem, end_line()
+// skips to the next line.
 class Parser : ExprParser {
  public:
   using ExprParser::ExprParser;

@@ -51,6 +51,7 @@ std::string ExprParser::found() const {
 void ExprParser::expect(std::string_view text) {
   if (!accept(text)) fail(fmt::format("'{}' belongs here, not {}", text, found()));
 }
+// Resynchronises after a problem: skips the rest of the line and reports further problems again.
 void ExprParser::end_line() {
   if (!lost_ && !is_newline() && !is_end()) fail(fmt::format("{} does not belong here", found()));
   while (!is_newline() && !is_end()) take();

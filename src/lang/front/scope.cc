@@ -121,6 +121,7 @@ Value Scope::unknown(const Expr& e, Part part) {
                     near.empty() ? "" : fmt::format("did you mean '{}'?", near));
 }
 
+// Translates an expression by structural recursion. kMostSteps bounds the work, since inlined calls can multiply it.
 Value Scope::expr(const Expr& e, Part part) {
   if (++steps_ > kMostSteps)
     return build_.bad(e.at, "the program is too large", "functions are copied where they are called");
@@ -207,6 +208,7 @@ Value Scope::reduction(const Expr& e, Part part) {
   return build_.fold(body, start, v, e.where ? &where : nullptr, e.at);
 }
 
+// Functions of the file take precedence over built-in ones.
 Value Scope::call(const Expr& e, Part part) {
   const auto own = [&](const Function& f) { return f.name.text == e.text; };
   if (e.text == "reduce" && std::none_of(file_.functions.begin(), file_.functions.end(), own))
@@ -222,6 +224,8 @@ Value Scope::call(const Expr& e, Part part) {
   return build_.call(e.text, std::move(args), &where, part == Part::kDecode, e.at);
 }
 
+// Translates the body of function k with the arguments bound to its parameters. Within the body only parameters, plan
+// names and functions above it are visible; problems in it also refer to the call.
 Value Scope::inlined(std::size_t k, const std::vector<Value>& args, const Expr& e, Part part) {
   const Function& f = file_.functions[k];
   if (args.size() != f.args.size())

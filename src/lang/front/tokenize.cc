@@ -56,6 +56,7 @@ class Tokenizer {
     }
   }
 
+  // True if the next line starts in column 0 with a section's word.
   bool section_follows() const {
     const std::string_view rest = text_.substr(at_);
     return std::any_of(std::begin(kSections), std::end(kSections), [&](std::string_view word) {

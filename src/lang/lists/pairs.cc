@@ -85,6 +85,7 @@ std::size_t own_scratch(const Combination& of, const Settings& settings, std::si
 
 }  // namespace
 
+// Recognises a selection that the library's kernels implement.
 PairsPlan plan_pairs(const Checked& p) {
   if (!p.sends_pairs || p.pairs.slots != kNone) return {};
   const int where = p.pairs.where;

@@ -36,6 +36,7 @@ To whole(From v, Range range) {
   return static_cast<To>(held);
 }
 
+// Applies a function of one, two or three operands to arrays, element by element.
 class Arrays {
  public:
   Arrays(const Registers& registers, const Node& node, int k, std::size_t count)

@@ -127,6 +127,8 @@ std::size_t bound(const Combination& of, const Settings& settings, std::size_t n
   return sparse::bound(sparse::form_of(settings, of.form), limits_of(of, settings, n).most, n);
 }
 
+// Head, then the blocks in order. Short blocks are encoded together where encode_together() allows; their calls from
+// blocks() are then skipped.
 Result<Encoded> encode(const Combination& of, std::string_view name, const Call& call, const EncodeInput& in,
                        Bytes out, const int_fields::Kernels& with) {
   if (of.program.sends_indices || of.program.sends_values) return encode_indices(of, name, call, in, out);
@@ -165,6 +167,7 @@ Result<Encoded> encode(const Combination& of, std::string_view name, const Call&
   return Encoded{at, finite};
 }
 
+// Walks the blocks as decode does, without computing values.
 Status check(const Combination& of, std::string_view name, const Call& call, std::size_t n, ByteView payload,
              const int_fields::Kernels& with) {
   if (of.program.sends_indices || of.program.sends_values) return check_indices(of, name, call, n, payload);
@@ -185,6 +188,8 @@ Status check(const Combination& of, std::string_view name, const Call& call, std
   return codec::check_size(name, payload.size(), at);
 }
 
+// All payloads are checked before the first value is written. Payloads are added one after the other: `base` is the
+// caller's base for the first one, and `out` afterwards.
 Status decode(const Combination& of, std::string_view name, const Call& call,
               std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
               const int_fields::Kernels& with) {

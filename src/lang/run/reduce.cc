@@ -10,6 +10,8 @@ namespace tithe::lang {
 
 namespace {
 
+// Adds value i to lane i mod kFoldLanes. Runs start at multiples of kFoldLanes, so the lanes are independent of the
+// runs.
 template <typename T>
 void fold(const T* v, const std::uint32_t* which, std::size_t count, Fold<T>& into) {
   std::size_t i = 0;
@@ -28,6 +30,7 @@ T held(T sum) {
 
 }  // namespace
 
+// The total of piece p is value p of the second-level sum.
 void Reduction::end_piece(const Registers& registers, int k) {
   if (registers.node(k).op == Op::kReduce) return running_->end_piece(registers, k);
   const std::size_t piece = (seen_ - 1) / kPiece;

@@ -59,6 +59,7 @@ void finish_table(const Registers& registers, int k, std::size_t seen) {
 
 // ---- Reductions with a function of the program, sixteen accumulators
 
+// to[j] = f(to[j], with[j]) for the lanes in `which`. The function's nodes are evaluated on sixteen values at once.
 void RunningFold::apply(const Registers& registers, const Node& node, Lanes& to, const Lanes& with,
                         std::span<const bool> which) {
   const Folding& by = registers.folding(node.index);
@@ -71,6 +72,7 @@ void RunningFold::apply(const Registers& registers, const Node& node, Lanes& to,
     if (which[j]) to[j] = bits_at(registers, by.result, j);
 }
 
+// Combines halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1 lanes.
 std::uint64_t RunningFold::total(const Registers& registers, const Node& node, Lanes lanes) {
   for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
     Lanes upper = lanes;

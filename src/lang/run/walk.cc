@@ -23,6 +23,7 @@ std::uint64_t key_of(const Call& call, std::uint64_t seed) {
 
 }  // namespace
 
+// The same code measures and allocates (CallMemory): `codes` is nullptr when measuring.
 WalkMemory::WalkMemory(CallMemory& memory, const Combination& of, const Settings& settings, std::size_t n) {
   const Checked& program = of.program;
   const Schedule& schedule = of.schedule;
@@ -63,6 +64,7 @@ std::size_t walk_bytes(const Combination& of, const Settings& settings, std::siz
   return measure.used();
 }
 
+// Computes the plan nodes; all later nodes depend on them.
 Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::size_t n, CallMemory& memory)
     : program_(of.program),
       schedule_(of.schedule),
@@ -84,6 +86,8 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
 
 // ---- Items of the previous phase
 
+// The context is the previous phase's payload. A second walk, over that phase's program, reads it block by block and
+// run by run, in step with this walk.
 void Walk::begin(const Combination& of, const Call& call, const int_fields::Kernels& with) {
   if (program_.before.empty()) return;
   before_ = new (memory_.take<Walk>(1)) Walk(*of.before, name_, in_front(call), given_.n, memory_);

@@ -190,6 +190,7 @@ bool PassText::block_is_told() const {
 
 void PassText::close_blocks() { close(program_.block == 0 ? "} while (0);" : "}"); }
 
+// A loop body is a generic lambda, which run_body() instantiates for full runs and for the last, shorter one.
 void PassText::open_body() {
   open("auto body = [&](auto tail, auto second, size_t i, size_t count) __attribute__((always_inline))");
   outer_ = defined_;

@@ -82,6 +82,8 @@ HWY_INLINE auto largest_in_four(D d, V v) {
   }
 }
 
+// The scales of a group of blocks: the largest magnitude of each block, reduced across blocks so that one vector
+// holds one block per lane, then Format::scale_of.
 template <typename Float, bool kResidual>
 HWY_INLINE void look_at_group(const EncodeInput& in, std::uint8_t* HWY_RESTRICT scales, Peak& peak) {
   const hn::CappedTag<std::uint32_t, 4> fours;
@@ -230,6 +232,7 @@ HWY_INLINE bool send_group(const EncodeInput& in, const float* ahead, const std:
   return peak.finite();
 }
 
+// Whole groups, then one group that is padded with zeros; a rest of at most one block takes the reference path.
 template <typename Float, bool kResidual, bool kResidualOut>
 bool send_as(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
   bool finite = true;

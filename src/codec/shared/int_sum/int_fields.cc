@@ -43,6 +43,8 @@ void unpack(const std::uint8_t* payload, std::size_t first, std::size_t count, u
 
 const Kernels kReference = {.largest = largest, .add = add_words, .pack = pack, .unpack = unpack};
 
+// The width depends on the number of ranks that the sender expected, so a range of widths is valid. No field may
+// exceed `added` times the largest integer of one rank.
 Status check(const Kernels& with, const Form& form, ByteView payload) {
   const auto corrupt = [&](const char* what) {
     return Status(Code::kCorrupt, std::string(form.codec) + ": " + what);

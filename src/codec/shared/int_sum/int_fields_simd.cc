@@ -17,6 +17,7 @@ HWY_INLINE VW load_words(const std::uint8_t* p) {
   return hn::LoadU(Words(), reinterpret_cast<const std::uint32_t*>(p));
 }
 
+// `above` collects the bits above the last field of every word, which must be 0.
 std::uint32_t largest(const std::uint8_t* HWY_RESTRICT words, std::size_t count, unsigned bits) {
   const VW mask = hn::Set(Words(), (1U << bits) - 1);
   VW most = hn::Zero(Words()), above = hn::Zero(Words());

@@ -21,6 +21,7 @@ Status check_values(std::string_view codec, std::size_t n) {
                                   ": cut it into partitions"};
 }
 
+// Indices must increase and be below n, so that decode needs no tests per value.
 Status check(std::string_view codec, std::size_t n, std::size_t most, ByteView payload) {
   const auto corrupt = [&](const std::string& why) {
     return Status(Code::kCorrupt, std::string(codec) + why);
