@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A line on a terminal about what takes longer than two seconds: "tithe bench sync: 120 of 1000 rounds, 7 s". It goes
+// A line on a terminal about what takes longer than two seconds: "tithe replay: 120 of 1000 steps, 7 s". It goes
 // away when the verb is done. Where stderr is no terminal there is none.
 #include <atomic>
 #include <condition_variable>
