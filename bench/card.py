@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""INCEPTIONN's comparison, rounds alone: workers and an aggregator (WA), the ring, both with network cards, and what
-codecs do without a card, on emulated hosts (as root).
+"""INCEPTIONN's comparison, steps without compute: workers and an aggregator (WA), the ring, both with network cards,
+and codecs without a card, on emulated hosts (as root).
 
-    python bench/card.py [--link 100Mb/s] [--values 1149010] [--rounds 5] [--out FILE]
+    python bench/card.py [--link 100Mb/s] [--values 1149010] [--steps 5] [--out FILE]
 
-The values are as many as the paper's HDC network has; gradients are those of `tithe bench sync`, of which a card packs
+The values are as many as the paper's HDC network has; gradients are those of `tithe replay --n`, of which a card packs
 about 4 to 1. WA is `server` with one rank that only sums, on a host of its own. Each row is one run of that command:
-the median round, the bytes that the busiest host's link counted in the last round, and what the laws say. Cards are
+the median step, the bytes that the busiest host's link counted in a step, and the results of the checks. Cards are
 processes here, and take processor time from the ranks that cards of silicon would not.
 """
 
@@ -31,32 +31,32 @@ ROWS = [  # name, codec, strategy, aggregators, card
 
 def measure(args: argparse.Namespace, codec: str, strategy: str, aggregators: int, card: str) -> dict:
     words = ["--ranks", WORKERS + aggregators, "--servers", aggregators, "--transport", "tcp", "--link", args.link]
-    words += ["--card", card, "--codec", codec, "--strategy", strategy, "--n", args.values, "--rounds", args.rounds]
-    return answer("bench", "sync", *words)
+    words += ["--card", card, "--codec", codec, "--strategy", strategy, "--n", args.values, "--steps", args.steps]
+    return answer("replay", *words)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--link", default="100Mb/s")
     parser.add_argument("--values", type=int, default=1_149_010)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     lines = [
-        f"Links of {args.link}, {WORKERS} workers, {args.values} values, median of {args.rounds} rounds, tcp.",
+        f"Links of {args.link}, {WORKERS} workers, {args.values} values, median of {args.steps} steps, tcp.",
         f"{machine()}.",
         "",
-        "| row | codec | round, s | MB on the wire, busiest host | rounds of WA | identical | ledger |",
+        "| row | codec | step, s | MB on the wire, busiest host | steps of WA | identical | ledger |",
         "|---|---|---:|---:|---:|---|---|",
     ]
     first = None
     for name, *row in ROWS:
         got = measure(args, *row)
-        first = first or got["seconds_per_round"]
+        first = first or got["step_ms"]
         ledger = "exact" if got["ledger_exact"] else f"{got['ledger_error']:.1e}"
         lines.append(
-            f"| {name} | {row[0]} | {got['seconds_per_round']:.3f} | {got['wire_bytes_per_host'] / 1e6:.2f}"
-            f" | {first / got['seconds_per_round']:.2f}x | {'yes' if got['identical'] else 'NO'} | {ledger} |"
+            f"| {name} | {row[0]} | {got['step_ms'] / 1e3:.3f} | {got['wire_bytes_per_host'] / 1e6:.2f}"
+            f" | {first / got['step_ms']:.2f}x | {'yes' if got['identical'] else 'NO'} | {ledger} |"
         )
         print(lines[-1], file=sys.stderr, flush=True)
     text = "\n".join(lines) + "\n"

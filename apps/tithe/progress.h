@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A progress line on a terminal for work of more than two seconds: "tithe bench sync: 120 of 1000 rounds, 7 s". It is
+// A progress line on a terminal for work of more than two seconds: "tithe replay: 120 of 1000 steps, 7 s". It is
 // erased when the verb ends. There is none if stderr is not a terminal.
 #include <atomic>
 #include <condition_variable>

@@ -18,7 +18,7 @@ struct ArgumentInfo {
 };
 
 struct VerbInfo {
-  std::string path;  // "bench sync"
+  std::string path;  // "bench codec"
   std::string doc;
   std::vector<ArgumentInfo> positionals, flags;
 };

@@ -232,6 +232,8 @@ def test_a_link_that_is_taken_away_ends_the_card(namespaces, tmp_path):
 
 # ---- Jobs
 
+ONE_TENSOR = "replay --transport tcp --link 1Gb/s"
+
 
 def job(line, folder):
     """What a job on emulated hosts reports. One that stands still fails."""
@@ -244,7 +246,7 @@ def job(line, folder):
 
 @pytest.mark.parametrize("strategy", ["ring", "server"])
 def test_a_job_through_cards_keeps_the_laws_and_sends_less(namespaces, strategy, tmp_path):
-    line = f"bench sync --ranks 3 --link 1Gb/s --codec snap --strategy {strategy} --n 200000 --rounds 3"
+    line = f"{ONE_TENSOR} --ranks 3 --codec snap --strategy {strategy} --n 200000 --steps 3"
     plain = job(line, tmp_path)
     carded = job(f"{line} --card exact", tmp_path)
     assert carded["transport"] == "tcp:trust=10.77.0.0/16,tos=0x28"
@@ -264,7 +266,7 @@ def test_a_replay_through_cards_sends_less(namespaces, tmp_path):
 
 
 def test_a_card_that_rounds_is_noticed_by_the_job(namespaces, tmp_path):
-    line = "bench sync --ranks 2 --link 1Gb/s --codec fp32 --strategy ring --n 100000 --rounds 1 --card lossy"
+    line = f"{ONE_TENSOR} --ranks 2 --codec fp32 --strategy ring --n 100000 --steps 1 --card lossy"
     done = subprocess.run(
         [TITHE, *shlex.split(line)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
@@ -272,12 +274,12 @@ def test_a_card_that_rounds_is_noticed_by_the_job(namespaces, tmp_path):
 
 
 UNIT = 2**-10  # what a card leaves of a value below 1 is off by less
-LARGEST = 127 * 127 / 2**20  # of the gradients of `tithe bench sync`
+LARGEST = 127 * 127 / 2**20  # of the gradients of `tithe replay --n`
 
 
 @pytest.mark.parametrize("strategy", ["ring", "server"])
 def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
-    line = f"bench sync --ranks 3 --link 1Gb/s --codec fp32 --strategy {strategy} --n 200000 --rounds 3"
+    line = f"{ONE_TENSOR} --ranks 3 --codec fp32 --strategy {strategy} --n 200000 --steps 3"
     plain = job(f"{line} --card exact --checksum headers", tmp_path)
     assert plain["identical"] and plain["apart"] == 0 and plain["ledger_error"] < 1e-6
     rounded = job(f"{line} --card lossy --checksum headers", tmp_path)
@@ -297,12 +299,12 @@ def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
     ],
 )
 def test_checksums_over_headers_are_of_plain_floats(line, why, tmp_path):
-    done = run(f"bench sync --n 1000 {line}", tmp_path)
+    done = run(f"replay --n 1000 {line}", tmp_path)
     assert done.returncode == 2 and why in done.stderr, done.stderr
 
 
 def test_a_card_that_ends_ends_the_job_by_name(namespaces, tmp_path):
-    line = "bench sync --ranks 3 --link 1Mb/s --card exact --codec snap --n 1000000 --rounds 100"
+    line = "replay --ranks 3 --link 1Mb/s --card exact --codec snap --n 1000000 --steps 100"
     with subprocess.Popen([TITHE, *shlex.split(line)], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 30
         cards = []
@@ -350,12 +352,12 @@ def command_line(pid):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("bench sync --card exact", "give --link"),
-        ("bench sync --link 1Gb/s --card exact --transport ucx", "take --transport tcp"),
-        ("bench sync --link 1Gb/s --card fast", "--card"),
-        ("bench sync --link 1Gb/s+50us", "--link"),
-        ("bench sync --link fast", "--link"),
-        ("bench sync --link 1Gb/s --transport loop", "--transport"),
+        ("replay --n 1000 --card exact", "give --link"),
+        ("replay --n 1000 --link 1Gb/s --card exact --transport ucx", "take --transport tcp"),
+        ("replay --n 1000 --link 1Gb/s --card fast", "--card"),
+        ("replay --n 1000 --link 1Gb/s+50us", "--link"),
+        ("replay --n 1000 --link fast", "--link"),
+        ("replay --n 1000 --link 1Gb/s --transport loop", "--transport"),
         ("replay --model hdc --card exact", "give --link"),
         ("replay --model hdc --link 1Gb/s --card exact --transport ucx", "take --transport tcp"),
     ],

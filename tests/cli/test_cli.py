@@ -24,11 +24,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "golden"
 TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
-SECONDS = {r"\d+\.\d{6} s": "<seconds> s", r"\d+\.\d{6} \.\. \d+\.\d{6}": "<spread>"}
+MS = {r"\d+\.\d{3} ms": "<time> ms", r"\d+\.\d{3} \.\. \d+\.\d{3}": "<spread>"}
 SPEEDS = {
     r" +\d+\.\d\d GB/s, \d+\.\d\d \(\d+\.\d\d \.\. \d+\.\d\d, \d+ pairs\)": " <speed>",
     r"\((simd|ref)\)": "(<impl>)",
 }
+ONE_TENSOR = "replay --transport loop"
 LITTLE = {r"[\d.]+e-\d+": "<little>"}
 SPECS = (
     "fp32",
@@ -58,7 +59,7 @@ class Case:
 CASES = {
     "help": Case("--help"),
     "help_encode": Case("encode --help"),
-    "help_bench_sync": Case("bench sync --help"),
+    "help_replay": Case("replay --help"),
     "codecs": Case("codecs"),
     "codecs_json": Case("codecs --json", {r'"impls": \[[^\]]*\]': '"impls": <names>'}),
     "encode": Case("encode topk:ratio=0.02 values.npy out.tithe"),
@@ -74,11 +75,12 @@ CASES = {
     "inspect_concat": Case("inspect topk_concat.bin"),
     "inspect_non_finite": Case("inspect flag_non_finite.bin"),
     "bench_codec": Case("bench codec bf16 --n 20000 --rounds 3", SPEEDS),
-    "bench_sync": Case("bench sync --ranks 3 --codec topk --strategy ring --n 10007 --rounds 3", SECONDS),
-    "bench_sync_rounded": Case("bench sync --ranks 2 --codec onebit --n 10007 --rounds 3", SECONDS | LITTLE),
-    "bench_sync_choices": Case("bench sync --ranks 2 --choices choices.json --n 10007 --rounds 2", SECONDS),
-    "error_choices": Case("bench sync --choices wrong.json"),
-    "error_no_choices": Case("bench sync --choices nowhere.json"),
+    "replay": Case(f"{ONE_TENSOR} --ranks 3 --codec topk --strategy ring --n 10007 --steps 3", MS),
+    "replay_rounded": Case(f"{ONE_TENSOR} --ranks 2 --codec onebit --n 10007 --steps 3", MS | LITTLE),
+    "replay_choices": Case(f"{ONE_TENSOR} --ranks 2 --choices choices.json --n 10007 --steps 2", MS),
+    "replay_small": Case(f"{ONE_TENSOR} --ranks 2 --codec bf16 --n 1000 --steps 2", MS),
+    "error_choices": Case("replay --n 10 --choices wrong.json"),
+    "error_no_choices": Case("replay --n 10 --choices nowhere.json"),
     "error_no_verb": Case(""),
     "error_unknown_verb": Case("encod fp32 values.npy out.tithe"),
     "error_missing_argument": Case("encode fp32 values.npy"),
@@ -97,16 +99,15 @@ CASES = {
     "error_changed_frame": Case("decode changed.tithe out.npy"),
     "error_changed_frame_json": Case("decode changed.tithe out.npy --json"),
     "error_many_values": Case("decode --max-values 10 frame.tithe out.npy"),
-    "error_strategy": Case("bench sync --strategy rong"),
-    "error_transport": Case("bench sync --transport uxc"),
+    "error_strategy": Case("replay --n 10 --strategy rong"),
+    "error_transport": Case("replay --n 10 --transport uxc"),
     "error_forgotten_colon": Case("encode topk ratio=0.01 values.npy out.tithe"),
     "error_frame_to_encode": Case("encode fp32 frame.tithe out.tithe"),
     "error_shell": Case("completion bas"),
     "help_verb": Case("help"),
-    "help_verb_bench": Case("help bench sync"),
+    "help_verb_bench": Case("help bench codec"),
     "codecs_topk": Case("codecs topk:ratio=0.02"),
     "codecs_thc": Case("codecs thc"),
-    "bench_sync_raw": Case("bench sync --ranks 2 --codec bf16 --n 1000 --rounds 2", SECONDS),
     "keys_new": Case("keys new job --ranks 2 --days 1"),
     "error_keys_there": Case("keys new . --ranks 2"),
     "error_threads": Case("bench codec fp32 --threads 200", {r"may use \d+ cores": "may use <n> cores"}),
@@ -282,35 +283,43 @@ def test_bench_codec_fields(folder):
     assert "r += g" in got["reference"]
 
 
+def told(line, folder):
+    done = run(f"{line} --json", folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("strategy", ["ring", "server", "aggregator", "gather", "tree"])
 @pytest.mark.parametrize("codec", ["fp32", "bf16", "onebit", "topk", "dgc", "dragonn", "qtopk"])
-def test_bench_sync_on_loop_obeys_the_laws(codec, strategy, folder):
-    line = f"bench sync --ranks 4 --codec {codec} --strategy {strategy} --n 30011 --rounds 2 --json"
-    got = json.loads(run(line, folder).stdout)
+def test_replay_of_one_tensor_checks_the_laws(codec, strategy, folder):
+    got = told(f"{ONE_TENSOR} --ranks 4 --codec {codec} --strategy {strategy} --n 30011 --steps 2", folder)
     assert got["identical"] is True
     assert got["ledger_exact"] is (codec != "onebit")
     assert got["ledger_error"] < 1e-6
-    assert got["seconds_per_round"] > 0
+    assert got["apart"] is None
+    assert got["step_ms"] > 0
     assert got["bytes_sent_per_rank"] > 0
 
 
-def test_bench_sync_sees_what_is_lost_without_feedback(folder):
-    got = json.loads(run("bench sync --ranks 2 --codec topk:feedback=none --n 5000 --rounds 2 --json", folder).stdout)
+def test_replay_sees_losses_without_feedback(folder):
+    got = told(f"{ONE_TENSOR} --ranks 2 --codec topk:feedback=none --n 5000 --steps 2", folder)
     assert got["identical"] is True
     assert got["ledger_exact"] is False
     assert got["ledger_error"] > 0.1
-    got = json.loads(
-        run("bench sync --ranks 2 --codec topk:feedback=momentum --n 5000 --rounds 2 --json", folder).stdout
-    )
+    got = told(f"{ONE_TENSOR} --ranks 2 --codec topk:feedback=momentum --n 5000 --steps 2", folder)
     assert got["ledger_exact"] is None
 
 
+def test_a_server_adds_nothing_to_the_ledger(folder):
+    got = told(f"{ONE_TENSOR} --ranks 3 --servers 1 --codec topk --strategy server --n 30011 --steps 2", folder)
+    assert got["identical"] is True
+    assert got["ledger_exact"] is True
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_bench_sync_on_ucx_obeys_the_laws(ranks, folder):
-    line = f"bench sync --ranks {ranks} --transport ucx --codec topk --strategy gather --n 30011 --rounds 3 --json"
-    done = run(line, folder)
-    assert done.returncode == 0, done.stderr
-    got = json.loads(done.stdout)
+def test_ranks_as_processes_check_the_laws(ranks, folder):
+    line = f"replay --transport ucx --ranks {ranks} --codec topk --strategy gather --n 30011 --steps 3"
+    got = told(line, folder)
     assert got["identical"] is True
     assert got["ledger_exact"] is True
 
@@ -333,17 +342,17 @@ def wait_until(true, seconds=30):
         time.sleep(0.05)
 
 
-def bench_sync(**options):
+def replay_on_ucx(**options):
     """The command at work on three ranks, and their processes."""
-    line = [TITHE, "bench", "sync", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--rounds", "100000"]
+    line = [TITHE, "replay", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--steps", "100000"]
     command = subprocess.Popen(line, **options)
     wait_until(lambda: len(children_of(command.pid)) == 3)
     time.sleep(1)
     return command, children_of(command.pid)
 
 
-def test_bench_sync_on_ucx_names_a_rank_that_dies(folder):
-    command, ranks = bench_sync(stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def test_a_rank_on_ucx_that_dies_is_named(folder):
+    command, ranks = replay_on_ucx(stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     os.kill(ranks[1], signal.SIGKILL)
     _, told = command.communicate(timeout=300)
     assert command.returncode == 1
@@ -351,8 +360,8 @@ def test_bench_sync_on_ucx_names_a_rank_that_dies(folder):
     wait_until(lambda: all(gone(pid) for pid in ranks))
 
 
-def test_bench_sync_on_ucx_leaves_no_process_when_it_is_killed(folder):
-    command, ranks = bench_sync(stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+def test_replay_on_ucx_leaves_no_process_when_it_is_killed(folder):
+    command, ranks = replay_on_ucx(stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     command.kill()
     command.wait()
     wait_until(lambda: all(gone(pid) for pid in ranks))

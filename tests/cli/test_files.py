@@ -263,7 +263,7 @@ def test_a_shape_as_numpy_writes_it_is_read(folder):
 ODD = [b"\xff", b"out\xfe\xff", b"\xed\xa0\x80", "é".encode("latin-1")]
 ODD_LINES = ["{}", "codecs {}", "inspect {}", "inspect --{} values.f32", "encode {} values.f32 out", "decode {} out",
              "encode fp32 values.f32 out --seed {}", "encode topk:ratio={} values.f32 out",
-             "bench sync --strategy {}", "bench codec {}"]  # fmt: skip
+             "replay --n 10 --strategy {}", "bench codec {}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -284,7 +284,7 @@ def test_a_name_that_is_no_text_is_a_name(folder):
 
 
 WRONG = {
-    2: ["", "bench", "bench codec", "bench sync extra", "codecs extra", "doctor extra", "encode", "encode fp32",
+    2: ["", "bench", "bench codec", "replay --n 10 extra", "codecs extra", "doctor extra", "encode", "encode fp32",
         "encode fp32 values.f32", "encode '' values.f32 out", "encode fp32 '' out", "encode fp32 values.f32 ''",
         "decode values.f32", "decode '' out", "inspect", "inspect ''", "inspect values.f32 values.f32",
         "encode fp32 values.f32 out --seed -1", "encode fp32 values.f32 out --seed 18446744073709551616",
@@ -292,8 +292,9 @@ WRONG = {
         "inspect --max-values 1e3 values.f32", "inspect --max-values 99999999999999999999 values.f32",
         "inspect --max-values", "bench codec fp32 --n 0", "bench codec fp32 --n -1",
         "bench codec fp32 --n 18446744073709551615", "bench codec fp32 --threads 0", "bench codec fp32 --rounds 0",
-        "bench sync --n 18446744073709551615", "bench sync --n -1", "bench sync --ranks 0", "bench sync --ranks -1",
-        "bench sync --rounds 0", "bench sync --lanes -1", "bench sync --transport carrier", "bench sync --codec ''",
+        "replay --n 18446744073709551615", "replay --n -1", "replay --n 10 --ranks 0", "replay --n 10 --ranks -1",
+        "replay --n 10 --steps 0", "replay --n 10 --lanes -1", "replay --n 10 --transport carrier",
+        "replay --n 10 --codec ''", "replay", "replay --n 10 --model hdc",
         "encode topk:ratio=nan values.f32 out", "encode topk: values.f32 out", "encode topk:ratio values.f32 out",
         "--nonsense", "codecs --max-values 3", "encode fp32 odd.f32 out"],
     1: ["inspect folder", "inspect nowhere", "decode folder out", "decode empty out", "decode values.f32 out",
@@ -332,8 +333,9 @@ def test_an_unreadable_file_is_told(folder):
 # ---- Ctrl-C
 
 
-@pytest.mark.parametrize("line", ["inspect pipe", "encode fp32 pipe out", "bench sync --n 200000 --rounds 100000",
-                                  "bench sync --transport ucx --ranks 2 --n 200000 --rounds 100000",
+@pytest.mark.parametrize("line", ["inspect pipe", "encode fp32 pipe out",
+                                  "replay --transport loop --n 200000 --steps 100000",
+                                  "replay --transport ucx --ranks 2 --n 200000 --steps 100000",
                                   "bench codec topk --rounds 100000"])  # fmt: skip
 def test_ctrl_c_ends_every_verb_with_one_line(line, folder):
     os.mkfifo(folder / "pipe")

@@ -34,14 +34,14 @@ def folder(tmp_path):
 
 WRONG = {
     "enc": "did you mean 'encode'",
-    "bench sunc": "did you mean 'sync'",
-    "help bench sink": "did you mean 'bench sync'",
+    "bench codek": "did you mean 'codec'",
+    "help bench codek": "did you mean 'bench codec'",
     "encode --sede 3 fp32 values.npy out": "did you mean '--seed'",
-    "bench sync --transport uxc": "did you mean 'ucx'",
-    "bench sync --transport ucx:device=eth0": "did you mean 'devices'",
-    "bench sync --codec topk ratio=0.1": "topk:ratio=0.1",
-    "bench sync bf16": "--codec bf16",
-    "bench sync --rounds 3 gather": "'gather' stands behind --strategy",
+    "replay --transport uxc": "did you mean 'ucx'",
+    "replay --n 10 --transport ucx:device=eth0": "did you mean 'devices'",
+    "replay --codec topk ratio=0.1": "topk:ratio=0.1",
+    "replay bf16": "--codec bf16",
+    "replay --steps 3 gather": "'gather' stands behind --strategy",
     "bench codec dgc momentum=1": "unexpected|expected",  # no parameter of dgc: nothing is guessed
     "encode qtopk feedback=none values.npy out": "qtopk:feedback=none",
 }
@@ -157,7 +157,7 @@ def test_a_group_without_a_verb_is_answered_as_no_verb_is(folder):
     assert done.stderr == (
         "tithe: a verb is needed after tithe lang: check, test, show, new, format; see tithe lang --help\n"
     )
-    assert run("bench", folder).stderr.startswith("tithe: a verb is needed after tithe bench: codec, sync; see")
+    assert run("bench", folder).stderr.startswith("tithe: a verb is needed after tithe bench: codec; see")
     assert run("", folder).stderr == "tithe: a verb is needed; see tithe help\n"
 
 
@@ -186,10 +186,11 @@ def complete(folder, *words):
 
 def test_bash_completes_verbs_options_names_and_files(folder):
     assert complete(folder, "enc") == ["encode"]
-    assert set(complete(folder, "bench", "")) == {"codec", "sync"}
-    assert "--strategy" in complete(folder, "bench", "sync", "--")
-    assert complete(folder, "bench", "sync", "--strategy", "r") == ["ring"]
-    assert complete(folder, "bench", "sync", "--transport", "u") == ["ucx"]
+    assert complete(folder, "bench", "") == ["codec"]
+    assert "--strategy" in complete(folder, "replay", "--")
+    assert complete(folder, "replay", "--strategy", "r") == ["ring"]
+    assert complete(folder, "replay", "--transport", "u") == ["ucx"]
+    assert complete(folder, "lang", "t") == ["test"]
     assert "topk" in complete(folder, "encode", "to")
     assert "values.npy" in complete(folder, "decode", "val")
     assert complete(folder, "completion", "f") == ["fish"]
@@ -239,9 +240,9 @@ def typed_in_zsh(folder, way, line):
 def test_zsh_completes_verbs_options_names_and_files(folder, way):
     for line, whole in {
         "tithe enc": "encode",
-        "tithe bench sy": "bench sync",
-        "tithe bench sync --strat": "bench sync --strategy",
-        "tithe bench sync --strategy r": "bench sync --strategy ring",
+        "tithe bench co": "bench codec",
+        "tithe replay --strat": "replay --strategy",
+        "tithe replay --strategy r": "replay --strategy ring",
         "tithe encode qto": "encode qtopk",
         "tithe decode val": "decode values.npy",
     }.items():
@@ -260,10 +261,10 @@ def test_fish_completes_verbs_options_names_and_files(folder):
         return {word.split("\t")[0] for word in done.stdout.splitlines()}
 
     assert offered("tithe enc") == {"encode"}
-    assert offered("tithe bench ") >= {"codec", "sync"}
-    assert "--strategy" in offered("tithe bench sync --")
-    assert offered("tithe bench sync --strategy r") == {"ring"}
-    assert offered("tithe bench sync --transport u") == {"ucx"}
+    assert offered("tithe bench ") >= {"codec"}
+    assert "--strategy" in offered("tithe replay --")
+    assert offered("tithe replay --strategy r") == {"ring"}
+    assert offered("tithe replay --transport u") == {"ucx"}
     assert "topk" in offered("tithe encode to")
     assert "values.npy" in offered("tithe decode val")
     assert offered("tithe completion f") == {"fish"}

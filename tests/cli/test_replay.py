@@ -145,14 +145,15 @@ WRONG = {
     "--model hdc --ranks 257": "--ranks",
     "--model hdc --ranks 251 --link 1Gb/s": "at most 250",
     "--model hdc --hosts 3x2": "hosts '3x2': must name the hosts of 4 ranks",
-    "--model hdc --transport loop": "take ucx or tcp",
+    "--model hdc --transport loop --link 1Gb/s": "take ucx or tcp",
     "--model hdc --transport uxc": "did you mean 'ucx'",
     "--model hdc --codec topc": "did you mean 'topk'",
     "--model hdc --strategy rong": "did you mean 'ring'",
     "--model hdc --hand-over later": "--hand-over",
     "--model hdc --steps 0": "--steps",
     "bert_base": "'bert_base' stands behind --model",
-    "": "--model is required",
+    "": "give either --model NAME, or --n VALUES",
+    "--model hdc --n 100": "give either --model NAME, or --n VALUES",
 }
 
 
@@ -183,12 +184,24 @@ def test_a_file_that_is_not_there_is_the_systems_trouble(folder):
     assert "nowhere.json: cannot be read" in done.stderr
 
 
-def test_more_answer_than_a_pipe_holds(folder):
-    """Rank 0's answer went through a pipe that nobody read before it had ended: from 3000 rounds on it never did."""
-    line = [TITHE, *shlex.split("bench sync --ranks 2 --transport ucx --n 0 --rounds 4000 --json")]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rounds"] == 4000
+def test_a_plan_longer_than_a_pipe_holds(folder):
+    """Rank 0's answer went through a pipe that nobody read before rank 0 had ended."""
+    got = told("--n 1500000 --part-values 1000 --min-values 0 --ranks 2 --transport ucx --codec fp32 --steps 1", folder)
+    assert sum(share["parts"] for share in got["plan"]) * len("part 1000: 1000 values from 1000000, fp32") > 60_000
+
+
+def test_a_model_has_the_identity_checked_and_no_ledger(folder):
+    got = told("--model tiny.json --ranks 2 --steps 1 --codec topk --transport loop", folder)
+    assert (got["identical"], got["ledger_error"], got["ledger_exact"]) == (True, None, None)
+    assert got["cpu_s_per_rank"] is None  # threads of one process
+    assert "not checked; --n checks it" in run("--model tiny.json --ranks 2 --steps 1", folder).stdout
+
+
+def test_one_tensor_has_no_compute(folder):
+    got = told("--n 100000 --ranks 2 --steps 1 --codec fp32", folder)
+    assert (got["model"], got["tensors"], got["values"], got["compute_ms"]) == (None, 1, 100_000, 0)
+    assert got["exposed_ms"] == got["step_ms"]
+    assert told("--n 0 --ranks 2 --steps 1", folder)["values"] == 0
 
 
 # ---- Emulated hosts

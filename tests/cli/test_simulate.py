@@ -264,11 +264,11 @@ def test_codec_and_strategy_in_one_word_as_compare_takes_them():
     assert both == told(f"{line} --codec bf16@hosts")["settings"]
     compared = told(f"{line} --codec bf16@ring --compare bf16@ring")["settings"]
     assert compared[0] == compared[1]
-    got = told("bench sync --ranks 2 --codec topk:ratio=0.1@gather --n 5000 --rounds 1")
-    assert (got["codec"], got["strategy"]) == ("topk:ratio=0.1", "gather")
+    got = told("replay --ranks 2 --transport loop --codec topk:ratio=0.1@gather --n 5000 --steps 1")
+    assert {share["as"] for share in got["plan"]} == {"topk:ratio=0.1 by gather"}
     got = told("replay --model hdc:scale=0.01 --ranks 2 --steps 1 --transport tcp --min-values 1 --codec bf16@ring")
     assert {share["as"] for share in got["plan"]} == {"bf16 by ring"}
-    for verb in (line, "bench sync", "replay --model hdc"):
+    for verb in (line, "replay --n 5000", "replay --model hdc"):
         refused(f"{verb} --codec bf16@ring --strategy server", 2, "bf16@ring", "--strategy", "give one of them")
         refused(f"{verb} --codec bf16@rong", 2, "rong", "ring")
 

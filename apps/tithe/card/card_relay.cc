@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "interrupt.h"
-#include "rank_processes.h"
+#include "local_ranks.h"
 
 namespace tithe::cli {
 namespace {

@@ -41,7 +41,7 @@ Result<Report> bench_codec(const BenchCodecArgs& args) {
   if (spec->codec->phases.size() != 1)
     return Status(
         Code::kUnsupported,
-        fmt::format("{} takes several exchanges between ranks: use `tithe bench sync`", spec->codec->name));
+        fmt::format("{} takes several exchanges between ranks: use `tithe replay --n`", spec->codec->name));
   if (args.threads > usable_cores())
     return Status(Code::kInvalid,
                   fmt::format("--threads {}: this process may use {} cores, and the threads spin",

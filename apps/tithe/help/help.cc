@@ -68,7 +68,7 @@ Result<Report> help(const CLI::App& app, const std::vector<std::string>& words) 
 
 Run declare_help(CLI::App& app) {
   auto words = std::make_shared<std::vector<std::string>>();
-  app.add_option("VERB", *words, "whose arguments and options to tell, e.g. bench sync");
+  app.add_option("VERB", *words, "whose arguments and options to tell, e.g. bench codec");
   return [words, &app] { return help(app, *words); };
 }
 

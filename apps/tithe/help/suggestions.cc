@@ -59,7 +59,7 @@ std::string forgotten_colon(std::string_view codec, std::string_view next) {
                      printable(next, kMostShown));
 }
 
-// `bench sync bf16` instead of `bench sync --codec bf16`.
+// `replay bf16` instead of `replay --codec bf16`.
 std::string forgotten_flag(const std::vector<std::string>& flags, std::string_view word) {
   for (const std::string& flag : flags)
     for (const std::string& value : values_for(flag))

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "link_options.h"
-#include "rank_processes.h"
+#include "local_ranks.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -59,7 +59,7 @@ void set_variables(const Hosts& hosts, Rank me, int world) {
 }
 
 // The command in a process group of its own, to its end, or to that of the job where another rank fails.
-Status run_command(const HostsArgs& args, Rank me, SyncBoard& board) {
+Status run_command(const HostsArgs& args, Rank me, RankBoard& board) {
   const pid_t child = fork();
   if (child < 0) return {Code::kIo, fmt::format("fork: {}", std::strerror(errno))};
   if (child == 0) {
@@ -92,19 +92,15 @@ Status run_command(const HostsArgs& args, Rank me, SyncBoard& board) {
   return {Code::kIo, fmt::format("rank {}: the command ended with status {}", me, WEXITSTATUS(status)), me};
 }
 
-Status be_one(const HostsArgs& args, const Hosts& hosts, const ShapedLink& link, Rank me, SyncBoard& board) {
-  const int host = hosts.of_rank(me);
-  if (hosts.ranks(board.world())[static_cast<std::size_t>(host)].front() == me)
-    TITHE_TRY(enter_host(host, link));
-  if (!board.barrier()) return {};
+Status be_one(const HostsArgs& args, const Hosts& hosts, const ShapedLink& link, Rank me, RankBoard& board) {
+  TITHE_TRY(join_own_host(hosts, link, me, board));
   set_variables(hosts, me, board.world());
   TITHE_TRY(run_command(args, me, board));
-  if (!board.barrier()) return {};
+  TITHE_TRY(board.barrier());
   const Result<std::uint64_t> bytes = bytes_on_the_wire();
   if (!bytes.ok()) return bytes.status();
-  board.of(me).wire_bytes = *bytes;
-  board.barrier();
-  return {};
+  board.numbers()[static_cast<std::size_t>(me)] = static_cast<double>(*bytes);
+  return board.barrier();
 }
 
 Result<Report> run_hosts(HostsArgs args, bool json) {
@@ -127,21 +123,17 @@ Result<Report> run_hosts(HostsArgs args, bool json) {
       shaped_link(args.link, false, args.queue_bytes, args.card, args.delay_ms);
   if (!link.ok()) return link.status();
   if (!link->has_value()) return Status(Code::kInvalid, "--link: give a rate: hosts without a link are one");
-  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
-    be_switch(*place, *hosts, **link);
-  if (const auto place = rank_place())
-    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
-      const auto begin = Clock::now();
-      TITHE_TRY(be_one(args, *hosts, **link, place->rank, board));
-      std::uint64_t most = 0;
-      for (Rank r = 0; r < world; ++r) most = std::max(most, board.of(r).wire_bytes);
-      const std::chrono::duration<double> seconds = Clock::now() - begin;
-      *answer = Json{{"seconds", seconds.count()}, {"wire_bytes_per_host", most}}.dump();
-      return Status{};
-    });
-  Result<SyncBoard> board = SyncBoard::create(world, 0);
+  Result<RankBoard> board = open_board(world, static_cast<std::size_t>(world));
   if (!board.ok()) return board.status();
-  const Result<std::string> answer = run_ranks(*link, *board);
+  const Result<std::string> answer = run_processes(*board, *hosts, *link, [&](Rank me, std::string* text) {
+    const auto begin = Clock::now();
+    TITHE_TRY(be_one(args, *hosts, **link, me, *board));
+    const std::span<const double> bytes = board->numbers();
+    const auto most = static_cast<std::uint64_t>(*std::max_element(bytes.begin(), bytes.end()));
+    const std::chrono::duration<double> seconds = Clock::now() - begin;
+    *text = Json{{"seconds", seconds.count()}, {"wire_bytes_per_host", most}}.dump();
+    return Status{};
+  });
   if (!answer.ok()) return answer.status();
   const Json found = Json::parse(*answer, nullptr, false);
   if (found.is_discarded()) return Status(Code::kIo, "rank 0 gave no whole answer");

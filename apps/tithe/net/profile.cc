@@ -10,10 +10,10 @@
 
 #include "file_io.h"
 #include "link_options.h"
+#include "local_ranks.h"
 #include "output.h"
 #include "plan/allowance.h"
 #include "profile_rank.h"
-#include "rank_processes.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 #include "verb.h"
@@ -141,7 +141,7 @@ Status not_launched(bool ranks_given) {
 
 Result<Report> profile(ProfileArgs& args, bool ranks_given) {
   if (args.launched) return as_launched(args);
-  if (!rank_place()) TITHE_TRY(not_launched(ranks_given));
+  if (!is_rank_process()) TITHE_TRY(not_launched(ranks_given));
   const Result<std::optional<ShapedLink>> link =
       shaped_link(args.link, false, kSwitchQueueBytes, kCardModes[0], args.delay_ms);
   if (!link.ok()) return link.status();
@@ -152,19 +152,15 @@ Result<Report> profile(ProfileArgs& args, bool ranks_given) {
                   "--hosts: of emulated hosts: give --link; else all ranks share this machine");
   TITHE_TRY(complete(args.codecs));
   TITHE_TRY(process_transport(args.transport, link->has_value()));
-  if (!rank_place()) TITHE_TRY(check_folders(std::array{args.out, args.cluster}));
+  if (!is_rank_process()) TITHE_TRY(check_folders(std::array{args.out, args.cluster}));
 
-  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
-    be_switch(*place, *hosts, **link);
-  if (const auto place = rank_place())
-    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
-      return profile_as_rank(args, *link, place->rank, board, answer);
-    });
-  Result<SyncBoard> board = SyncBoard::create(args.ranks, profile_numbers(args.ranks));
+  Result<RankBoard> board = open_board(args.ranks, profile_numbers(args.ranks));
   if (!board.ok()) return board.status();
   const RankProgress follower(*board, "codecs",
                               args.codecs.empty() ? all_codecs().size() : args.codecs.size());
-  const Result<std::string> answer = run_ranks(*link, *board);
+  const Result<std::string> answer = run_processes(*board, *hosts, *link, [&](Rank me, std::string* text) {
+    return profile_as_rank(args, *hosts, *link, me, *board, text);
+  });
   if (!answer.ok()) return answer.status();
   return written(args, *answer);
 }

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "sync_board.h"
+#include "rank_board.h"
 #include "tithe/connect.h"
 
 namespace tithe::cli {
@@ -30,15 +30,15 @@ class ProfileBoard {
 
 class SharedProfileBoard : public ProfileBoard {
  public:
-  explicit SharedProfileBoard(SyncBoard& board) : board_(board) {}
+  explicit SharedProfileBoard(RankBoard& board) : board_(board) {}
   int world() const override { return board_.world(); }
-  bool barrier() override { return board_.barrier(); }
-  bool share() override { return board_.barrier(); }
+  bool barrier() override { return board_.barrier().ok(); }
+  bool share() override { return board_.barrier().ok(); }
   std::span<double> numbers() override { return board_.numbers(); }
   void codec_done() override { ++board_.rounds_done(); }
 
  private:
-  SyncBoard& board_;
+  RankBoard& board_;
 };
 
 class DistantProfileBoard : public ProfileBoard {

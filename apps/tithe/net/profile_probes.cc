@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/usable_cores.h"
-#include "rank_processes.h"
+#include "local_ranks.h"
 
 namespace tithe::cli {
 

@@ -17,10 +17,10 @@
 #include "engine/peers/session_config.h"
 #include "engine/program/program.h"
 #include "frame/checksum.h"
+#include "local_ranks.h"
 #include "measure/codec_speed.h"
 #include "measure/links.h"
 #include "profile_probes.h"
-#include "rank_processes.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/machine.h"
@@ -379,19 +379,9 @@ std::size_t profile_numbers(int ranks) {
   return n * kFound + n * n * (sizeof(bench::FoundLink) / sizeof(double));
 }
 
-Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>& link, Rank me,
-                       SyncBoard& board, std::string* answer) {
-  if (link.has_value()) {
-    const Result<Hosts> hosts = Hosts::parse(args.hosts, args.ranks);
-    if (!hosts.ok()) return hosts.status();
-    const int host = hosts->of_rank(me);
-    if (hosts->ranks(args.ranks)[static_cast<std::size_t>(host)].front() == me)
-      TITHE_TRY(enter_host(host, *link));
-    keep_ucx_on_link();
-    if (!board.barrier()) return {Code::kCancelled, "another rank failed"};
-  }
-  Result<std::unique_ptr<Transport>> transport =
-      open_transport(args.transport, {.rank = me, .world = args.ranks, .all_gather = board.all_gather(me)});
+Status profile_as_rank(const ProfileArgs& args, const Hosts& hosts, const std::optional<ShapedLink>& link,
+                       Rank me, RankBoard& board, std::string* answer) {
+  Result<std::unique_ptr<Transport>> transport = connect_ranks(args.transport, hosts, link, me, board);
   if (!transport.ok()) return transport.status();
   SharedProfileBoard shared(board);
   return ProfileRank(me, args, shared).run(std::move(*transport), answer);

@@ -12,7 +12,7 @@
 #include "advice/sim/profile.h"
 #include "emulated_hosts.h"
 #include "profile_board.h"
-#include "sync_board.h"
+#include "rank_board.h"
 #include "tithe/session.h"
 
 namespace tithe::cli {
@@ -33,8 +33,8 @@ struct ProfileArgs {
 };
 
 // `answer`: of rank 0, the costs and links as a profile's JSON.
-Status profile_as_rank(const ProfileArgs& args, const std::optional<ShapedLink>& link, Rank me,
-                       SyncBoard& board, std::string* answer);
+Status profile_as_rank(const ProfileArgs& args, const Hosts& hosts, const std::optional<ShapedLink>& link,
+                       Rank me, RankBoard& board, std::string* answer);
 // A rank that a launcher has started, perhaps on another machine than the others. `able`: else all are told why not.
 Status profile_as_launched(const ProfileArgs& args, const Launch& launch, const Status& able,
                            std::string* answer);

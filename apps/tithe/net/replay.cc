@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe replay: training steps of a model that is not there. The engine, the transport and the network are what a job
-// has; the model is its list of tensors, and compute is the time that the list says.
-#include <fmt/format.h>
+// The verb `tithe replay`: its options, and its ranks as processes or threads.
+#include "replay.h"
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <sstream>
+#include <fmt/format.h>
 
 #include "codec_options.h"
 #include "engine/peers/session_config.h"
+#include "engine/program/tagging.h"
 #include "file_io.h"
 #include "link_options.h"
-#include "rank_processes.h"
-#include "replay_rank.h"
-#include "verb.h"
+#include "local_ranks.h"
 
 namespace tithe::cli {
 namespace {
+
+Status read_choices(ReplayArgs& args) {
+  if (args.choices_file.empty()) return {};
+  const Result<std::vector<std::uint8_t>> text =
+      read_file(args.choices_file, kMostChoicesBytes / kReadPerValue);
+  if (!text.ok()) return text.status();
+  args.session.choices.assign(text->begin(), text->end());
+  return {};
+}
+
+Result<bench::ModelList> model_of(ReplayArgs& args) {
+  if (args.model.empty() != args.n.has_value())
+    return Status(Code::kInvalid, "give either --model NAME, or --n VALUES for one tensor");
+  if (!args.n.has_value()) return bench::open_model(args.model);
+  args.session.average = false;  // the ledger is in units of the gradients' sum
+  return bench::ModelList{.model = kOneTensor,
+                          .tensors = {{.name = kOneTensor, .values = *args.n, .row = *args.n}}};
+}
 
 Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
   if (args.link == "none" && args.tell_link)
@@ -34,153 +47,67 @@ Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
   return link;
 }
 
-struct Median {
-  double middle = 0, low = 0, high = 0;  // median and quartiles
-};
-Median median_of(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  const auto at = [&](double q) {
-    return v[static_cast<std::size_t>(std::lround(q * static_cast<double>(v.size() - 1)))];
-  };
-  return {at(0.5), at(0.25), at(0.75)};
+// Completes --transport and returns its kind. Without a link, ranks may be threads.
+Result<const TransportKind*> transport_of(ReplayArgs& args, bool has_link) {
+  const bool has_card = args.card != kCardModes[0];
+  if (has_card && args.transport.empty()) args.transport = "tcp";
+  const Result<TransportChoice> choice = choose_transport(args.transport);
+  if (!choice.ok()) return choice.status();
+  args.threads = choice->kind->open == nullptr && !has_link;
+  if (!args.threads)
+    if (const Status s = process_transport(args.transport, has_link, has_card); !s.ok()) return s;
+  return choice->kind;
 }
 
-// Parts and values by what they travel as, from a plan's lines `part 0: 100 values from 0, fp32 by gather (why)`.
-struct Share {
-  std::size_t parts = 0, values = 0;
-};
-std::map<std::string, Share> shares_of(const std::string& plan) {
-  std::map<std::string, Share> out;
-  std::istringstream lines(plan);
-  for (std::string line; std::getline(lines, line);) {
-    std::size_t part = 0, n = 0, from = 0;
-    int read = 0;
-    if (std::sscanf(line.c_str(), "part %zu: %zu values from %zu, %n", &part, &n, &from, &read) < 3 ||
-        read == 0)
-      continue;
-    const std::string as = line.substr(static_cast<std::size_t>(read));
-    Share& share = out[as.substr(0, as.find(" ("))];
-    ++share.parts;
-    share.values += n;
-  }
-  return out;
-}
-
-Report report_of(const ReplayArgs& args, const bench::ModelList& model, const Hosts& hosts, SyncBoard& board,
-                 const std::string& plan) {
-  const double compute = compute_ms(model, args);
-  std::vector<double> steps;
-  double late = 0, cpu = 0, sent = 0, wire = 0;
-  for (int k = 0; k < args.steps; ++k) {
-    double slowest = 0;
-    for (Rank r = 0; r < args.ranks; ++r) {
-      const StepNumbers& of = numbers_of(board, args.steps, r, k);
-      slowest = std::max(slowest, of.step_ms);
-      late = std::max(late, of.late_ms);
-      cpu += of.cpu_s / args.ranks / args.steps;
-      sent = std::max(sent, of.bytes_sent);
-      wire = std::max(wire, of.wire_bytes);
-    }
-    steps.push_back(slowest);
-  }
-  const Median step = median_of(steps);
-  const double exposed = std::max(step.middle - compute, 0.0);
-  const bool turns = args.hand_over == "turns";  // there buckets wait for each other on purpose
-  const bool on_links = args.link != "none";
-
-  Json plan_json = Json::array();
-  std::string plan_line;
-  for (const auto& [as, share] : shares_of(plan)) {
-    plan_json.push_back({{"as", as}, {"parts", share.parts}, {"values", share.values}});
-    plan_line +=
-        fmt::format("{}{} ({} part{}, {:.3f}M values)", plan_line.empty() ? "" : "; ", as, share.parts,
-                    share.parts == 1 ? "" : "s", static_cast<double>(share.values) / 1e6);
-  }
-  Json buckets = Json::array();
-  for (const bench::TensorSpan bucket : buckets_of(model, args)) buckets.push_back(bucket.size());
-  Report report;
-  report.json = {{"model", args.model},
-                 {"tensors", model.tensors.size()},
-                 {"values", model.values()},
-                 {"buckets", buckets},
-                 {"ranks", args.ranks},
-                 {"hosts", on_links ? Json(hosts.text(args.ranks)) : Json(nullptr)},
-                 {"link", args.link},
-                 {"card", args.card},
-                 {"delay_ms", args.delay_ms},
-                 {"transport", args.transport},
-                 {"steps", args.steps},
-                 {"hand_over", args.hand_over},
-                 {"forward_ms", forward_ms(model, args)},
-                 {"compute_ms", compute},
-                 {"step_ms", step.middle},
-                 {"step_spread_ms", {step.low, step.high}},
-                 {"exposed_ms", exposed},
-                 {"late_ms", turns ? Json(nullptr) : Json(late)},
-                 {"bytes_sent_per_rank", static_cast<std::uint64_t>(sent)},
-                 {"wire_bytes_per_host", on_links ? Json(static_cast<std::uint64_t>(wire)) : Json(nullptr)},
-                 {"cpu_s_per_rank", cpu},
-                 {"plan", plan_json}};
-  report.text = fmt::format(
-      "{}, {} tensors, {} values in {} bucket{}; {} ranks on {}, {}\n"
-      "compute     {:.3f} ms per step (forward {:.3f})\n"
-      "step        {:.3f} ms (median of {}; quartiles {:.3f} .. {:.3f})\n"
-      "exposed     {:.3f} ms in which a rank waits for others\n"
-      "sent        {:.0f} bytes per rank and step{}\n"
-      "processor   {:.6f} s per rank and step\n"
-      "late        {}\n"
-      "plan        {}\n",
-      args.model, model.tensors.size(), model.values(), buckets.size(), buckets.size() == 1 ? "" : "s",
-      args.ranks, args.transport,
-      on_links ? fmt::format("{} hosts with a link of {} each", hosts.count(args.ranks), args.link)
-               : "this machine's own memory or loopback",
-      compute, forward_ms(model, args), step.middle, args.steps, step.low, step.high, exposed, sent,
-      on_links ? fmt::format(", {:.0f} per host on the wire", wire) : "", cpu,
-      turns ? "buckets in turns" : fmt::format("{:.3f} ms at most, a bucket after it was ready", late),
-      plan_line);
-  return report;
+// The sessions' choices, refused here if their ranks would refuse them.
+Result<Choices> choices_of(const ReplayArgs& args, const Hosts& hosts) {
+  const Result<Cover> checksum = engine::parse_checksum(args.session.checksum, engine::Authenticate::kAuto);
+  if (!checksum.ok()) return checksum.status();
+  Result<Choices> choices = engine::choices_of(args.session, args.ranks, hosts);
+  if (choices.ok() && *checksum == Cover::kHeader)
+    if (const Status s = engine::check_plain(*choices, engine::automatic(args.session)); !s.ok()) return s;
+  return choices;
 }
 
 Result<Report> replay(ReplayArgs& args) {
-  if (!args.choices_file.empty()) {
-    const Result<std::vector<std::uint8_t>> text =
-        read_file(args.choices_file, kMostChoicesBytes / kReadPerValue);
-    if (!text.ok()) return text.status();
-    args.session.choices.assign(text->begin(), text->end());
-  }
-  const Result<bench::ModelList> model = bench::open_model(args.model);
+  TITHE_TRY(read_choices(args));
+  const Result<bench::ModelList> model = model_of(args);
   if (!model.ok()) return model.status();
   const Result<std::optional<ShapedLink>> link = link_of(args);
   if (!link.ok()) return link.status();
-  if (args.card != kCardModes[0] && args.transport.empty()) args.transport = "tcp";
-  TITHE_TRY(process_transport(args.transport, link->has_value(), args.card != kCardModes[0]));
+  const Result<const TransportKind*> transport = transport_of(args, link->has_value());
+  if (!transport.ok()) return transport.status();
   const Result<Hosts> hosts = Hosts::parse(args.session.hosts, args.ranks);
   if (!hosts.ok()) return hosts.status();
   if (link->has_value() && hosts->count(args.ranks) > kMostHosts)
     return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMostHosts));
-  if (const Result<Choices> choices = engine::choices_of(args.session, args.ranks, *hosts); !choices.ok())
-    return choices.status();
+  const Result<Choices> choices = choices_of(args, *hosts);
+  if (!choices.ok()) return choices.status();
 
-  if (const auto place = rank_place(); place.has_value() && place->rank == kSwitch)
-    be_switch(*place, *hosts, **link);
-  if (const auto place = rank_place())
-    be_rank(*place, [&](SyncBoard& board, std::string* answer) {
-      return replay_as_rank(args, *model, *hosts, *link, place->rank, board, answer);
-    });
-  Result<SyncBoard> board = SyncBoard::create(args.ranks, numbers_needed(args.ranks, args.steps));
+  Result<RankBoard> board = open_board(args.ranks, numbers_needed(args, *model));
   if (!board.ok()) return board.status();
   const RankProgress follower(*board, "steps", static_cast<std::uint64_t>(args.steps) + kWarmUpSteps);
-  const Result<std::string> plan = run_ranks(*link, *board);
+  std::vector<std::unique_ptr<Transport>> transports;  // of threads
+  if (args.threads) transports = (*transport)->open_threads(args.ranks, {});
+  const RankWork work = [&](Rank me, std::string* plan) -> Status {
+    if (args.threads)
+      return run_rank(args, *model, me, std::move(transports[static_cast<std::size_t>(me)]), *board, plan);
+    Result<std::unique_ptr<Transport>> mine = connect_ranks(args.transport, *hosts, *link, me, *board);
+    return mine.ok() ? run_rank(args, *model, me, std::move(*mine), *board, plan) : mine.status();
+  };
+  const Result<std::string> plan =
+      args.threads ? run_threads(*board, work) : run_processes(*board, *hosts, *link, work);
   if (!plan.ok()) return plan.status();
-  return report_of(args, *model, *hosts, *board, *plan);
+  return report_of(args, *model, *choices, *hosts, *board, *plan);
 }
 
 Run declare_replay(CLI::App& app) {
   auto args = std::make_shared<ReplayArgs>();
   app.add_option("--model", args->model,
-                 "one of models/, or the path of such a file; bert_base:scale=0.1 is a tenth")
-      ->required();
-  app.add_option("--ranks", args->ranks, "ranks of one job, each a process")
+                 "one of models/, or the path of such a file; bert_base:scale=0.1 is a tenth");
+  app.add_option("--n", args->n, "instead of a model: values of one tensor, called gradient, without compute")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 32));
+  app.add_option("--ranks", args->ranks, "ranks of one job, each a process; with --transport loop a thread")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
   app.add_option(
@@ -197,12 +124,20 @@ Run declare_replay(CLI::App& app) {
                "tell the session the link, so that sizes of parts follow from it");
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
+  app.add_option("--servers", args->session.servers,
+                 "number of ranks, the last ones, that only sum for the others")
+      ->check(CLI::Range(0, kMostRanks))
+      ->capture_default_str();
   app.add_option("--choices", args->choices_file, "a file of rules (docs/guide/choices.md)");
   app.add_option("--lanes", args->session.lanes,
                  "compute threads per rank; 0: the calling thread does all; as a session has them")
       ->check(CLI::Range(0, 64));
   app.add_option("--pacer", args->session.pacer,
                  "how many bytes may be under way: off, or window=BYTES (docs/guide/pacing.md)")
+      ->capture_default_str();
+  app.add_option("--checksum", args->session.checksum,
+                 "what frames' checksums cover: frames, or headers, for fp32 through cards that round "
+                 "(docs/inside/card.md)")
       ->capture_default_str();
   app.add_option("--min-values", args->session.min_values, "smaller tensors are sent uncompressed")
       ->capture_default_str();
@@ -229,7 +164,7 @@ Run declare_replay(CLI::App& app) {
 
 const Verb replay_verb = {
     .name = "replay",
-    .doc = "run training steps of a model's list of tensors, on emulated hosts or on this machine",
+    .doc = "time training steps of a model or of one tensor between local ranks, and check the laws",
     .declare = declare_replay};
 
 }  // namespace tithe::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rank_processes.h"
+#include "local_ranks.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -27,6 +27,14 @@ namespace {
 // "<rank> <descriptor of the board> <descriptor of the answer> <who started it>"
 constexpr const char* kAsRank = "TITHE_AS_RANK";
 constexpr int kCouldNotStart = 3;
+constexpr Rank kSwitch =
+    -1;  // the process between the command and the ranks, which holds the network that joins them
+
+struct RankPlace {
+  Rank rank = 0;    // or kSwitch
+  int board = -1;   // descriptor of the board
+  int answer = -1;  // descriptor of the file for rank 0's answer
+};
 
 bool write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
@@ -63,7 +71,7 @@ Status io(std::string_view what) { return {Code::kIo, fmt::format("{}: {}", what
 
 // Waits for all of them; what went wrong is on the board. Cards of their hosts do not end before them: where one has,
 // its host has no network any more, and ranks would wait for each other until their timeouts.
-void await(const std::vector<pid_t>& children, SyncBoard& board) {
+void await(const std::vector<pid_t>& children, RankBoard& board) {
   for (std::vector<pid_t> left = children; !left.empty();) {
     int status = 0;
     const pid_t child = wait(&status);
@@ -128,7 +136,7 @@ Result<pid_t> start(const RankPlace& place) {
 
 // `start_one` starts rank r.
 template <typename StartOne>
-std::vector<pid_t> start_all(SyncBoard& board, const StartOne& start_one) {
+std::vector<pid_t> start_all(RankBoard& board, const StartOne& start_one) {
   std::vector<pid_t> children;
   for (Rank r = 0; r < board.world(); ++r) {
     const Result<pid_t> child = start_one(r);
@@ -147,7 +155,7 @@ Status hold_hosts(const RankPlace& place) {
   const pid_t child = fork();
   if (child < 0) return io("fork");
   if (child == 0) {
-    Result<SyncBoard> board = SyncBoard::join(place.board);
+    Result<RankBoard> board = RankBoard::join(place.board);
     const Status s = leave_network();
     if (s.ok()) become(place, parent);
     if (board.ok()) board->fail(s);
@@ -164,6 +172,56 @@ void end_with_parent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCouldNotStart);
   std::signal(SIGINT, SIG_IGN);  // the command says alone that it was interrupted
+}
+
+// nullopt in the command that a user started.
+std::optional<RankPlace> rank_place() {
+  const char* who = std::getenv(kAsRank);
+  if (who == nullptr) return std::nullopt;
+  RankPlace place;
+  int parent = 0;
+  if (std::sscanf(who, "%d %d %d %d", &place.rank, &place.board, &place.answer, &parent) != 4)
+    _exit(kCouldNotStart);
+  end_with_parent(parent);
+  return place;
+}
+
+Status run_on(RankBoard& board, const std::function<Status()>& work) {
+  const Status s = [&]() -> Status {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      return {Code::kUnsupported, fmt::format("not enough memory for {} ranks", board.world())};
+    }
+  }();
+  if (!s.ok()) board.fail(s);
+  return s;
+}
+
+[[noreturn]] void be_rank(const RankPlace& place, RankBoard& board, const RankWork& work) {
+  std::string answer;
+  if (!run_on(board, [&] { return work(place.rank, &answer); }).ok()) _exit(1);
+  if (place.rank == 0 && !write_all(place.answer, answer)) _exit(kCouldNotStart);
+  _exit(0);
+}
+
+[[noreturn]] void be_switch(const RankPlace& place, RankBoard& board, const Hosts& hosts,
+                            const ShapedLink& link) {
+  if (const Status s = make_switch(); !s.ok()) {
+    board.fail(s);
+    _exit(0);
+  }
+  std::vector<pid_t> first(static_cast<std::size_t>(hosts.count(board.world())), 0);
+  await(start_all(board,
+                  [&](Rank r) {
+                    const int host = hosts.of_rank(r);
+                    pid_t& join = first[static_cast<std::size_t>(host)];
+                    Result<pid_t> child = start_on_host({r, place.board, place.answer}, host, join, link);
+                    if (join == 0 && child.ok()) join = *child;
+                    return child;
+                  }),
+        board);
+  _exit(0);
 }
 
 }  // namespace
@@ -193,58 +251,37 @@ Status process_transport(std::string& transport, bool hosts, bool cards) {
   return {};
 }
 
-std::optional<RankPlace> rank_place() {
-  const char* who = std::getenv(kAsRank);
-  if (who == nullptr) return std::nullopt;
-  RankPlace place;
-  int parent = 0;
-  if (std::sscanf(who, "%d %d %d %d", &place.rank, &place.board, &place.answer, &parent) != 4)
-    _exit(kCouldNotStart);
-  end_with_parent(parent);
-  return place;
+Status join_own_host(const Hosts& hosts, const ShapedLink& link, Rank me, RankBoard& board) {
+  const int host = hosts.of_rank(me);
+  if (hosts.ranks(board.world())[static_cast<std::size_t>(host)].front() == me)
+    TITHE_TRY(enter_host(host, link));
+  return board.barrier();
 }
 
-void be_rank(const RankPlace& place, const RankWork& work) {
-  Result<SyncBoard> board = SyncBoard::join(place.board);
-  if (!board.ok()) _exit(kCouldNotStart);
-  std::string answer;
-  const Status s = [&]() -> Status {
-    try {
-      return work(*board, &answer);
-    } catch (const std::bad_alloc&) {
-      return {Code::kUnsupported, fmt::format("not enough memory for {} ranks", board->world())};
-    }
-  }();
-  if (!s.ok()) {
-    board->fail(s);
-    _exit(1);
+Result<std::unique_ptr<Transport>> connect_ranks(const std::string& transport, const Hosts& hosts,
+                                                 const std::optional<ShapedLink>& link, Rank me,
+                                                 RankBoard& board) {
+  if (link.has_value()) {
+    keep_ucx_on_link();
+    if (const Status s = join_own_host(hosts, *link, me, board); !s.ok()) return s;
   }
-  if (place.rank == 0 && !write_all(place.answer, answer)) _exit(kCouldNotStart);
-  _exit(0);
+  return open_transport(transport, {.rank = me, .world = board.world(), .all_gather = board.all_gather(me)});
 }
 
-void be_switch(const RankPlace& place, const Hosts& hosts, const ShapedLink& link) {
-  Result<SyncBoard> board = SyncBoard::join(place.board);
-  if (!board.ok()) _exit(kCouldNotStart);
-  if (const Status s = make_switch(); !s.ok()) {
-    board->fail(s);
-    _exit(0);
+bool is_rank_process() { return rank_place().has_value(); }
+
+Result<RankBoard> open_board(int world, std::size_t n) {
+  const std::optional<RankPlace> place = rank_place();
+  return place.has_value() ? RankBoard::join(place->board) : RankBoard::create(world, n);
+}
+
+Result<std::string> run_processes(RankBoard& board, const Hosts& hosts, const std::optional<ShapedLink>& link,
+                                  const RankWork& work) {
+  if (const std::optional<RankPlace> place = rank_place()) {
+    if (place->rank == kSwitch) be_switch(*place, board, hosts, *link);
+    be_rank(*place, board, work);
   }
-  std::vector<pid_t> first(static_cast<std::size_t>(hosts.count(board->world())), 0);
-  await(start_all(*board,
-                  [&](Rank r) {
-                    const int host = hosts.of_rank(r);
-                    pid_t& join = first[static_cast<std::size_t>(host)];
-                    Result<pid_t> child = start_on_host({r, place.board, place.answer}, host, join, link);
-                    if (join == 0 && child.ok()) join = *child;
-                    return child;
-                  }),
-        *board);
-  _exit(0);
-}
-
-Result<std::string> run_ranks(const std::optional<ShapedLink>& link, SyncBoard& board) {
-  // A file and not a pipe: an answer of any length stands there until all ranks have ended.
+  // A file, not a pipe: it holds an answer of any length until all ranks have ended.
   const int answer = memfd_create("tithe-answer", 0);
   if (answer < 0) return io("memfd_create");
   if (link.has_value()) {
@@ -261,8 +298,18 @@ Result<std::string> run_ranks(const std::optional<ShapedLink>& link, SyncBoard& 
   return text;
 }
 
-RankProgress::RankProgress(SyncBoard& board, const char* unit, std::uint64_t total) {
-  if (isatty(STDERR_FILENO) == 0) return;
+Result<std::string> run_threads(RankBoard& board, const RankWork& work) {
+  std::string answer;
+  std::vector<std::thread> ranks;
+  for (Rank r = 0; r < board.world(); ++r)
+    ranks.emplace_back([&, r] { static_cast<void>(run_on(board, [&] { return work(r, &answer); })); });
+  for (std::thread& rank : ranks) rank.join();
+  if (const Status s = board.failure(); !s.ok()) return s;
+  return answer;
+}
+
+RankProgress::RankProgress(RankBoard& board, const char* unit, std::uint64_t total) {
+  if (isatty(STDERR_FILENO) == 0 || is_rank_process()) return;
   thread_ = std::thread([this, &board, unit, total] {
     while (!over_) {
       progress(unit, board.rounds_done(), total);

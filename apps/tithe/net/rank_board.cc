@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sync_board.h"
+#include "rank_board.h"
 
 #include <fmt/format.h>
 #include <linux/futex.h>
@@ -27,17 +27,16 @@ Status io_error(std::string_view what) {
 
 }  // namespace
 
-struct SyncBoard::Head {
+struct RankBoard::Head {
   int world;
   std::size_t n;
-  std::atomic<std::uint32_t> turn;  // meetings held so far; a futex between processes
+  std::atomic<std::uint32_t> turn;  // completed barriers; a futex between processes
   std::atomic<std::uint32_t> rounds_done;
-  std::atomic<int> here;    // ranks that have come to this one
+  std::atomic<int> here;    // ranks that have reached the current barrier
   std::atomic<int> failed;  // 0 no, 1 being written, 2 yes
   int code;
   int peer;
   char what[1024];
-  RankResult result[kMostRanks];
   std::size_t blob_bytes[kMostRanks];
   std::uint8_t blob[kMostRanks][kMostBlob];
 
@@ -45,7 +44,7 @@ struct SyncBoard::Head {
   static std::size_t first_value() { return (sizeof(Head) + kPage - 1) / kPage * kPage; }
 };
 
-Result<SyncBoard> SyncBoard::create(int world, std::size_t n) {
+Result<RankBoard> RankBoard::create(int world, std::size_t n) {
   const int descriptor = memfd_create("tithe-ranks", 0);
   if (descriptor < 0) return io_error("memfd_create");
   if (ftruncate(descriptor, static_cast<off_t>(Head::bytes(n))) != 0) {
@@ -53,7 +52,7 @@ Result<SyncBoard> SyncBoard::create(int world, std::size_t n) {
     close(descriptor);
     return s;
   }
-  Result<SyncBoard> board = join(descriptor);
+  Result<RankBoard> board = join(descriptor);
   if (!board.ok()) return board.status();
   Head* head = new (board->memory_) Head();
   head->world = world;
@@ -61,37 +60,35 @@ Result<SyncBoard> SyncBoard::create(int world, std::size_t n) {
   return board;
 }
 
-Result<SyncBoard> SyncBoard::join(int descriptor) {
+Result<RankBoard> RankBoard::join(int descriptor) {
   struct stat file {};
   if (fstat(descriptor, &file) != 0 || static_cast<std::size_t>(file.st_size) < Head::bytes(0))
     return io_error("not to be read");
   const auto bytes = static_cast<std::size_t>(file.st_size);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (memory == MAP_FAILED) return io_error("mmap");
-  return SyncBoard(descriptor, memory, bytes);
+  return RankBoard(descriptor, memory, bytes);
 }
 
-SyncBoard::SyncBoard(SyncBoard&& other) noexcept
+RankBoard::RankBoard(RankBoard&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       memory_(std::exchange(other.memory_, nullptr)),
       bytes_(other.bytes_) {}
 
-SyncBoard::~SyncBoard() {
+RankBoard::~RankBoard() {
   if (memory_ != nullptr) munmap(memory_, bytes_);
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-int SyncBoard::world() const { return head().world; }
+int RankBoard::world() const { return head().world; }
 
-SyncBoard::RankResult& SyncBoard::of(Rank rank) { return head().result[rank]; }
-
-std::span<double> SyncBoard::numbers() {
+std::span<double> RankBoard::numbers() {
   return {reinterpret_cast<double*>(static_cast<std::uint8_t*>(memory_) + Head::first_value()), head().n};
 }
 
-std::atomic<std::uint32_t>& SyncBoard::rounds_done() { return head().rounds_done; }
+std::atomic<std::uint32_t>& RankBoard::rounds_done() { return head().rounds_done; }
 
-bool SyncBoard::barrier() {
+Status RankBoard::barrier() {
   Head& h = head();
   static_assert(sizeof h.turn == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
   auto* word = reinterpret_cast<std::uint32_t*>(&h.turn);
@@ -102,13 +99,13 @@ bool SyncBoard::barrier() {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
   while (h.turn.load() == turn && h.failed.load() == 0) {
-    const timespec most{.tv_sec = 0, .tv_nsec = 100'000'000};  // a failure does not wake: look for it
+    const timespec most{.tv_sec = 0, .tv_nsec = 100'000'000};  // fail() wakes no rank, so each looks again
     syscall(SYS_futex, word, FUTEX_WAIT, turn, &most, nullptr, 0);
   }
-  return h.failed.load() == 0;
+  return h.failed.load() == 0 ? Status{} : Status(Code::kCancelled, "another rank failed");
 }
 
-void SyncBoard::fail(const Status& why) {
+void RankBoard::fail(const Status& why) {
   Head& h = head();
   int none = 0;
   if (!h.failed.compare_exchange_strong(none, 1)) return;
@@ -118,23 +115,23 @@ void SyncBoard::fail(const Status& why) {
   h.failed = 2;
 }
 
-Status SyncBoard::failure() const {
+Status RankBoard::failure() const {
   const Head& h = head();
   if (h.failed.load() != 2) return {};
   return {static_cast<Code>(h.code), h.what, h.peer};
 }
 
-AllGather SyncBoard::all_gather(Rank me) {
+AllGather RankBoard::all_gather(Rank me) {
   return [this, me](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     Head& h = head();
     if (mine.size() > kMostBlob)
       return Status(Code::kUnsupported, fmt::format("an address of {} bytes", mine.size()));
     h.blob_bytes[me] = mine.size();
     std::copy(mine.begin(), mine.end(), h.blob[me]);
-    if (!barrier()) return Status(Code::kCancelled, "another rank failed");
+    TITHE_TRY(barrier());
     std::vector<std::vector<std::uint8_t>> all;
     for (Rank r = 0; r < h.world; ++r) all.emplace_back(h.blob[r], h.blob[r] + h.blob_bytes[r]);
-    if (!barrier()) return Status(Code::kCancelled, "another rank failed");
+    TITHE_TRY(barrier());
     return all;
   };
 }
