@@ -13,7 +13,7 @@ from study.figures import mean, size  # noqa: E402
 
 RESULT_KEYS = ("name", "kind", "codec", "step_seconds", "bytes_per_step", "accuracy", "seconds_to_target")
 RESULTS_KEYS = ("machine", "command", "ranks", "link", "seeds", "epochs")
-BASELINES = ("fp32", "bf16", "powersgd")
+BASELINES = ("fp32", "bf16", "powersgd", "fsdp2")
 NEAR_POINTS = 0.5  # a row within so many points of fp32's accuracy counts as "as accurate"
 
 
@@ -151,7 +151,7 @@ def table(details: dict) -> str:
     return "\n".join(lines)
 
 
-COLOURS = {"fp32": "#3d4451", "bf16": "#8a94a6", "powersgd": "#b7791f"}
+COLOURS = {"fp32": "#3d4451", "bf16": "#8a94a6", "powersgd": "#b7791f", "fsdp2": "#8a94a6"}
 TITHE_COLOURS = [
     "#1f4e79",
     "#064e4b",

@@ -33,7 +33,11 @@ figcaption,.small{color:#6c757d;font-size:.88rem} .failed{color:#c2255c}
 """
 
 
-SUBJECTS = {"images": "Fashion-MNIST", "text": "A transformer under AdamW"}
+SUBJECTS = {
+    "images": "Fashion-MNIST",
+    "text": "A transformer under AdamW",
+    "sharded": "A transformer under fully_shard",
+}
 
 
 def subject(details: dict) -> str:
@@ -42,11 +46,15 @@ def subject(details: dict) -> str:
 
 def trained(details: dict) -> str:
     """The model and its optimizer."""
-    if details.get("task") == "text":
+    if (task := details.get("task", "images")) != "images":
+        sharded = task == "sharded"
+        model, batch = (
+            (rows.SHARDED_TRANSFORMER, rows.SHARDED_BATCH) if sharded else (rows.TRANSFORMER, rows.TEXT_BATCH)
+        )
         return (
-            f"a transformer of {rows.TRANSFORMER['blocks']} blocks, {rows.TRANSFORMER['width']} wide,"
-            f" {details['parameters']:,} parameters, that predicts the next byte of Python's library; AdamW, rate"
-            f" {rows.TEXT_RATE:g}, batch {rows.TEXT_BATCH} per rank"
+            f"a transformer of {model['blocks']} blocks, {model['width']} wide, {details['parameters']:,} parameters,"
+            f" that predicts the next byte of Python's library;{' bfloat16;' if sharded else ''} AdamW, rate"
+            f" {rows.TEXT_RATE:g}, batch {batch} per rank"
         )
     layers = details.get("layers", rows.LAYERS)
     return (

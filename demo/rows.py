@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass, replace
 
 # An MLP with ReLU each; MODEL names the one that is trained. `hdc` is INCEPTIONN's: five layers, 500 wide.
+# `fsdp` is a transformer under fully_shard instead.
 MODELS = {"mlp": (784, 1024, 768, 10), "hdc": (784, 500, 500, 500, 500, 10)}
+FSDP = "fsdp"
 MODEL = os.environ.get("MODEL") or "mlp"
 LAYERS = MODELS.get(MODEL, MODELS["mlp"])
 
@@ -29,6 +31,8 @@ MOMENTUM = 0.5  # of SGD, in every row
 TRANSFORMER = {"width": 128, "heads": 4, "blocks": 6}  # of the rows under AdamW
 TEXT_BATCH = 8  # per rank, of so many bytes as it sees
 TEXT_RATE = 3e-3
+SHARDED_TRANSFORMER = {"width": 256, "heads": 8, "blocks": 6}  # of the rows under fully_shard, also with AdamW
+SHARDED_BATCH = 2  # per rank: few, since a CPU computes bfloat16 slowly
 WARMUP_CODEC = "eden"  # of rows with exact steps
 SMALL = {"< 4096": {"codec": "fp8", "group": "small ones"}}  # and their choices
 
@@ -39,7 +43,7 @@ class Row:
     kind: str  # baseline | tithe
     codec: str = ""  # as results.json states it; for tithe rows the spec string; empty: the default
     strategy: str = ""  # tithe rows; empty: the default
-    task: str = "images"  # of tasks.py: images under SGD, text under AdamW
+    task: str = "images"  # of tasks.py: images under SGD, text under AdamW, sharded under fully_shard and AdamW
     exact: float = 0  # AdamW's, with tithe
     raw_below: int = 4096  # tithe rows: tensors of fewer values are sent raw (its min_values)
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
@@ -52,7 +56,7 @@ class Row:
     @property
     def shown(self) -> str:
         """Its name in the table of its task."""
-        return self.name.removeprefix("adamw-")
+        return self.name.removeprefix("adamw-").removeprefix("fsdp-")
 
     @property
     def corrects_momentum(self) -> bool:
@@ -85,6 +89,12 @@ ADAMW_ROWS = [
     *(replace(row, name=f"adamw-{row.name}", task="text") for row in (POWERSGD, BF16, FP32)),
 ]
 
+# A transformer under fully_shard, with FSDP2's own collectives or with tithe's.
+FSDP_ROWS = [
+    Row("fsdp-tithe", "tithe", task="sharded", bytes_part=0.2),
+    Row("fsdp-fsdp2", "baseline", "bfloat16 reduce-scatter and all-gather (Gloo)", task="sharded", bytes_part=0.75),
+]
+
 # With CARD=1, as in INCEPTIONN's figure 12: workers and an aggregator (WA), the ring, and both with network cards,
 # which pack what has their ToS; and the best row without. `ring-card-lossy` keeps nothing of what a hop rounds off;
 # `ring-card-literal` rounds as the paper prints it. In `ring-lossy` and `wa-lossy` the cards themselves round, which is
@@ -109,11 +119,12 @@ CARD_ROWS = [
 
 def by_name(name: str) -> Row:
     """A row of the tables, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
-    for row in [*ROWS, *ADAMW_ROWS, *CARD_ROWS]:
+    every = [*ROWS, *ADAMW_ROWS, *FSDP_ROWS, *CARD_ROWS]
+    for row in every:
         if row.name == name:
             return row
     codec, *rest = name.split("/")
     if len(rest) in (1, 2):
         return Row(name, "tithe", codec, rest[0], *map(int, rest[1:]))
-    known = ", ".join(row.name for row in [*ROWS, *ADAMW_ROWS, *CARD_ROWS])
+    known = ", ".join(row.name for row in every)
     raise ValueError(f"no row {name!r}; there are {known}, and any 'codec/strategy'")

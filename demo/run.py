@@ -9,7 +9,8 @@ Environment:
     STEPS=40            a job of so many steps, where an epoch of them takes too long
     RUNS="a b"          rows of rows.py, or codec/strategy; all of its table if unset
     CARD=1              each host has a network card (docs/inside/card.md), and the table is that of cards
-    MODEL=hdc           INCEPTIONN's five layers of 500 instead of the demo's own model (`mlp`)
+    MODEL=hdc           INCEPTIONN's five layers of 500 instead of the demo's own model (`mlp`); fsdp: a transformer
+                        under fully_shard, with rows fsdp-*
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
     DATA=folder         MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=demo/out        where results go
@@ -46,7 +47,7 @@ DEFAULTS = {
 }
 COMMAND = Path(__file__).resolve().parents[1] / "build/tithe"  # whose verb `card` is a network card
 HEADERS = 1.046  # TCP/IP and Ethernet, a part of what is sent at 1500 bytes per packet
-LOCAL_STEPS = {"images": 60, "text": 15}
+LOCAL_STEPS = {"images": 60, "text": 15, "sharded": 6}
 TEXT_TARGET = 0.35  # of the bytes
 START_SECONDS, EVALUATION_SECONDS = 4.0, 0.4  # of one run, for the estimate only
 
@@ -75,6 +76,8 @@ class Settings:
         card = str(COMMAND) if value.get("CARD") == "1" else None
         if card and "RUNS" not in given:
             value["RUNS"] = " ".join(row.name for row in rows.CARD_ROWS)
+        if value.get("MODEL") == rows.FSDP and "RUNS" not in given:
+            value["RUNS"] = " ".join(row.name for row in rows.FSDP_ROWS)
         value.setdefault("TARGET", "0.82" if value["EPOCHS"] == "1" else "0.86")
         for name in ("RANKS", "SEEDS", "EPOCHS"):
             if not value[name].isdigit() or int(value[name]) < 1:
@@ -83,8 +86,8 @@ class Settings:
             raise ValueError(f"STEPS={value['STEPS']}: a whole number")
         if not 1 < int(value["RANKS"]) <= 200:
             raise ValueError(f"RANKS={value['RANKS']}: 2 to 200")
-        if rows.MODEL not in rows.MODELS:
-            raise ValueError(f"MODEL={rows.MODEL}: one of {', '.join(rows.MODELS)}")
+        if rows.MODEL not in (*rows.MODELS, rows.FSDP):
+            raise ValueError(f"MODEL={rows.MODEL}: one of {', '.join((*rows.MODELS, rows.FSDP))}")
         hosts.parse_rate(value["LINK"])
         return cls(
             link=value["LINK"],
@@ -103,9 +106,12 @@ class Settings:
 
     def parts(self) -> "list[Settings]":
         """What each task trains, one after the other."""
-        images, text = ([row for row in self.rows if row.task == task] for task in ("images", "text"))
-        adamw = replace(self, rows=text, out=self.out / "adamw" if images else self.out, target=TEXT_TARGET)
-        return [*([replace(self, rows=images)] if images else []), *([adamw] if text else [])]
+        parts = []
+        for task, folder in (("images", "."), ("text", "adamw"), ("sharded", "fsdp")):
+            if chosen := [row for row in self.rows if row.task == task]:
+                target = self.target if task == "images" else TEXT_TARGET
+                parts.append(replace(self, rows=chosen, out=self.out / folder if parts else self.out, target=target))
+        return parts
 
     @property
     def task(self) -> str:
@@ -163,7 +169,7 @@ def minutes(seconds: float) -> str:
 
 def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
     progress, begin = Progress(), time.monotonic()
-    baseline = rows.FP32 if settings.task == "images" else rows.ADAMW_ROWS[-1]
+    baseline = {"images": rows.FP32, "text": rows.ADAMW_ROWS[-1], "sharded": rows.FSDP_ROWS[-1]}[settings.task]
     local = {
         "job": "local",
         "task": settings.task,
@@ -293,9 +299,9 @@ def inside(settings: Settings, shaped: bool) -> int:
         return 1
     finally:
         ranks.stop()
-    if len(told) == 2:
-        (images, details), (text, beside) = told
-        report_page.write_all(images.out, details, report_page.section(text.out, beside))
+    if len(told) > 1:
+        (first, details), *others = told
+        report_page.write_all(first.out, details, "".join(report_page.section(part.out, of) for part, of in others))
     print(f"\ndemo: {settings.out}/results.json, {settings.out}/report.html", flush=True)
     return 1 if any(details["failed"] for _, details in told) else 0
 

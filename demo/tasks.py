@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo trains: an MLP on images under SGD, and a small transformer on text under AdamW."""
+"""What the demo trains: an MLP on images under SGD, and small transformers on text under AdamW."""
 
 import itertools
 
@@ -70,4 +70,15 @@ class Text:
         return self._pairs(self.test, first * ((len(self.test) - CONTEXT - 1) // self.TESTED))
 
 
-TASKS = {"images": Images, "text": Text}
+class Sharded(Text):
+    """The same of a larger model, for rows under fully_shard."""
+
+    batch = rows.SHARDED_BATCH
+    TESTED = 64
+
+    @staticmethod
+    def make() -> nn.Module:
+        return Transformer(**rows.SHARDED_TRANSFORMER, context=CONTEXT)
+
+
+TASKS = {"images": Images, "text": Text, "sharded": Sharded}

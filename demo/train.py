@@ -24,6 +24,9 @@ import torch
 import torch._dynamo  # DDP and optimizers take it when first used: once, not in the fork of each job
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -57,7 +60,24 @@ def bf16_on_the_wire(state: object, bucket: dist.GradBucket) -> torch.futures.Fu
     return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
 
 
-def attach_hook(row: rows.Row, model: DistributedDataParallel, optimizer: torch.optim.Optimizer):
+def distributed(row: rows.Row, model: nn.Module) -> nn.Module:
+    if row.task == "sharded":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        policy = MixedPrecisionPolicy(torch.bfloat16, cast_forward_inputs=False)
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        return fully_shard(model, mesh=mesh, mp_policy=policy)
+    cap = {} if row.bucket_mb is None else {"bucket_cap_mb": row.bucket_mb}
+    return DistributedDataParallel(model, **cap)
+
+
+def whole(parameter: torch.Tensor) -> torch.Tensor:
+    """A parameter's values, gathered from all ranks if it is sharded."""
+    values = parameter.detach()
+    return values.full_tensor() if isinstance(values, DTensor) else values
+
+
+def attach_hook(row: rows.Row, model: nn.Module, optimizer: torch.optim.Optimizer):
     """Puts the row's exchange under DDP; returns tithe's handle, or None for a baseline."""
     if row.kind == "tithe":
         import tithe.torch
@@ -66,10 +86,14 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel, optimizer: torch.
         given |= {"strategy": row.strategy} if row.strategy else {}
         given |= {"servers": row.servers} if row.servers else {}
         given |= {"checksum": "headers"} if row.rounded_on_the_way else {}
+        if row.task == "sharded":
+            return tithe.torch.attach(model, **given)
         if not row.codec or row.task == "text":
             given |= {"choices": rows.SMALL} if row.exact else {}
             return tithe.torch.attach(model, row.codec or None, optimizer=optimizer, **given)
         return tithe.torch.attach(model, row.codec, min_values=row.raw_below, **given)
+    if row.task == "sharded":
+        return None
     if row.shown == "bf16":
         model.register_comm_hook(None, bf16_on_the_wire)
     elif row.shown == "powersgd":
@@ -81,8 +105,8 @@ def attach_hook(row: rows.Row, model: DistributedDataParallel, optimizer: torch.
 
 
 def make_optimizer(row: rows.Row, model: nn.Module, rate: float, steps: int) -> torch.optim.Optimizer:
-    if row.task == "text":
-        if row.kind != "tithe":
+    if row.task != "images":
+        if row.kind != "tithe" or row.task == "sharded":
             return torch.optim.AdamW(model.parameters(), lr=rate)
         import tithe.torch.optim
 
@@ -137,7 +161,7 @@ class Trainer:
         begin = time.perf_counter()
         inputs, labels = self.batch(step)
         optimizer.zero_grad()
-        loss = self.loss(model(inputs).flatten(0, -2), labels.flatten())
+        loss = self.loss(model(inputs).float().flatten(0, -2), labels.flatten())
         forward = time.perf_counter()
         loss.backward()
         backward = time.perf_counter()
@@ -150,7 +174,7 @@ class Trainer:
         inputs, labels = self.test
         sums = torch.zeros(3, dtype=torch.float64)
         if len(inputs) > 0:
-            out, labels = self.model(inputs).flatten(0, -2), labels.flatten()
+            out, labels = self.model(inputs).float().flatten(0, -2), labels.flatten()
             right = (out.argmax(1) == labels).sum().item()
             sums += torch.tensor([right, self.loss(out, labels).item() * len(labels), len(labels)])
         dist.all_reduce(sums)
@@ -158,9 +182,12 @@ class Trainer:
 
     def identical(self) -> bool:
         """Whether all ranks hold the same parameter bits."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # an evaluation leaves the last gathered weights in place of the parameters
         digest = hashlib.sha256()
         for parameter in self.model.parameters():
-            digest.update(parameter.detach().numpy().tobytes())
+            digest.update(whole(parameter).numpy().tobytes())
         mine = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
         everyone = [torch.empty_like(mine) for _ in range(self.world)]
         dist.all_gather(everyone, mine)
@@ -168,7 +195,7 @@ class Trainer:
 
     def apart(self) -> float:
         """The largest difference of a parameter between two workers."""
-        mine = torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
+        mine = torch.cat([whole(parameter).flatten() for parameter in self.model.parameters()])
         infinity = torch.full_like(mine, torch.inf)
         most, least = (mine.clone(), mine) if self.works else (-infinity, infinity)
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
@@ -189,8 +216,7 @@ def run_train(job: dict, data: dict) -> None:
     row = rows.by_name(job["row"])
     trainer = Trainer(job, data, row.servers)
     dist.init_process_group("gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world)
-    cap = {} if row.bucket_mb is None else {"bucket_cap_mb": row.bucket_mb}
-    model = DistributedDataParallel(trainer.model, **cap)
+    model = distributed(row, trainer.model)
     optimizer = make_optimizer(row, model, trainer.task.rate, job["steps"])
     handle = attach_hook(row, model, optimizer)
     sent_bytes = SentBytes(job["interface"], trainer.world)
@@ -235,12 +261,12 @@ def run_train(job: dict, data: dict) -> None:
         curve=curve,
         losses=losses,
         codec=handle.codec if handle else row.codec,
-        strategy=handle.strategy if handle else row.strategy,
+        strategy=getattr(handle, "strategy", row.strategy),
         per_epoch=trainer.per_epoch,
         identical=identical,
         apart=0.0 if identical else trainer.apart(),
         stats=dict(handle.stats()) if handle else None,
-        buckets=model._get_ddp_logging_data().get("rebuilt_bucket_sizes", ""),
+        buckets=row.task != "sharded" and model._get_ddp_logging_data().get("rebuilt_bucket_sizes", ""),
     )
     if handle:
         handle.close()

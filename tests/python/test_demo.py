@@ -229,9 +229,9 @@ needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="no network n
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Where a demo of both tasks left its results: hosts are built, torch is loaded and links are measured once."""
+    """Where a demo of all tasks left its results: hosts are built, torch is loaded and links are measured once."""
     folder = tmp_path_factory.mktemp("whole")
-    runs = "fp32 tithe-qtopk tithe adamw-tithe adamw-fp32"
+    runs = "fp32 tithe-qtopk tithe adamw-tithe adamw-fp32 fsdp-tithe fsdp-fsdp2"
     given = {"RANKS": "2", "LINK": "1gbit", "RUNS": runs, "STEPS": "3", "TARGET": "0.01"}
     process = demo(make_data(folder / "data", 24), folder / "out", **given)
     text, _ = process.communicate(timeout=900)
@@ -270,6 +270,20 @@ def test_a_transformer_under_adamw_in_small(whole):
     assert "A transformer under AdamW" in page and "adamw/report.html" in page and "Fashion-MNIST" in page
     own = (whole / "adamw/report.html").read_text()
     assert "AdamW, rate" in own and "Fashion-MNIST" not in own and "<th>loss</th>" in own
+
+
+@needs_namespaces
+def test_a_sharded_transformer_in_small(whole):
+    plain, ours = sorted(json.loads((whole / "fsdp/details.json").read_text())["runs"], key=lambda run: run["name"])
+    assert (plain["name"], ours["name"], ours["codec"]) == (
+        "fsdp2",
+        "tithe",
+        "eden:bits=4,scale=unbiased,feedback=none",
+    )
+    assert plain["identical"] and ours["identical"]
+    assert ours["bytes_per_step"] < plain["bytes_per_step"]
+    page = (whole / "report.html").read_text()
+    assert "A transformer under fully_shard" in page and "fsdp/report.html" in page
 
 
 @needs_namespaces
