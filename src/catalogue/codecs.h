@@ -9,7 +9,7 @@ namespace tithe::catalogue {
 
 std::span<const CodecId> ids();  // of all_codecs(), in their order
 
-const Codec& program(
-    std::string_view name);  // a TITHE_CODEC_PROGRAM; made anew with each call, and stays for ever
+// Compiles a TITHE_CODEC_PROGRAM. Each call creates a new codec, which is never destroyed.
+const Codec& program(std::string_view name);
 
 }  // namespace tithe::catalogue

@@ -12,14 +12,13 @@
 
 namespace tithe::codec {
 
-// The deviation of gradients. Sizes of most codecs do not depend on it; of those with an absolute bound they do.
+// The typical standard deviation of gradients. Only codecs with an absolute bound depend on it.
 inline constexpr double kUsualDeviation = 1e-3;
 
-// The bytes that a payload of n gradients is expected to have. For codecs without a line in typical.def: the bound.
+// The expected payload size of n gradients in bytes; the bound for codecs without a line in typical.def.
 std::size_t expected_bytes(const Codec& codec, std::size_t phase, const Settings& settings, std::size_t n);
 
-// True if the size depends on the values: expected_bytes() then holds for gradients like those above, and others may
-// have shorter or longer payloads.
+// True if the size depends on the values: expected_bytes() then applies to gradients with the distribution above.
 bool size_varies(const Codec& codec);
 
 }  // namespace tithe::codec

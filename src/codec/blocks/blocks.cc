@@ -197,7 +197,7 @@ Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   return Encoded{static_cast<std::size_t>(p - out.data()), finite};
 }
 
-// send_at and gather_at read a block that measure() has left whole.
+// send_at and gather_at read a block after measure(): from residual_out, if there is one.
 std::uint8_t* send_at(const EncodeInput& in, std::size_t block, std::uint8_t* p) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
   if (in.residual_out) {

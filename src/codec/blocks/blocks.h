@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// blocks: sends whole blocks of 256 values, those that are not all zero (OmniReduce: Fei et al., SIGCOMM 2021). With a
-// ratio below 1 it sends at most that share of all blocks: those of the largest squared norm, the lower index first
-// among equals.
+// blocks: sends whole blocks of 256 values, and omits blocks of zeros (OmniReduce: Fei et al., SIGCOMM 2021). With a
+// ratio below 1 it sends at most that share of all blocks: the blocks with the largest squared norm, the lower index
+// first among equals.
 //
-// Layout   u8 values: how they are written (codec/shared/sparse/sparse_values.h)
+// Layout   u8 form of the value array (codec/shared/sparse/sparse_values.h)
 //          one bit per block, lowest bit first, 1 = sent; bits past the last block are 0
 //          value array of the blocks that are sent, in order; the last block may be shorter
 // Block indices are always a bitmap: it is 1 % of the payload even if only one block in a hundred is sent.
@@ -32,7 +32,8 @@ struct Stats {
   double squares = 0;
 };
 
-// Leaves all blocks of `in` whole and writes the statistics of each; sums squares only if `squares` is set.
+// Copies the taken values to in.residual_out (unless nullptr), and writes the statistics of each block; sums squares
+// only if `squares` is set.
 void measure(const EncodeInput& in, bool squares, Stats* stats);
 
 // out[i] = (base[i] + p0[i] + p1[i] + ...) / divide for one block; sent[k] points to its values in payload k. Without a

@@ -114,7 +114,7 @@ struct Units {
       : unit(units_of(c)),
         kept(by_tag(0x80000000U, 0x80000000U, 0xffffffffU)),
         tag_at(hn::ShiftLeft<1>(hn::Iota(Words(), 0U))) {}
-  VW unit, kept, tag_at;  // kept: which bits of a code are the value's own
+  VW unit, kept, tag_at;  // kept: mask of the bits of a code that belong to the value
 };
 
 template <Put kPut>

@@ -23,7 +23,7 @@ namespace {
 using Halves = hn::Rebind<std::uint16_t, Floats>;
 using Quarters = hn::Rebind<std::uint8_t, Floats>;
 
-constexpr std::size_t kWord = 64;  // values whose tags are two words
+constexpr std::size_t kWord = 64;  // values per pair of 64-bit tag words
 
 HWY_INLINE Mask mask_of(std::uint64_t set) {
   std::uint8_t room[8];

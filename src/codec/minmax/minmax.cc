@@ -23,7 +23,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   return {};
 }
 
-// The first of several zeros is the end.
+// If an end is 0, it has the sign of the first zero.
 Ends find(const EncodeInput& in) {
   if (in.n == 0) return {};
   Ends ends{in.take(0), in.take(0)};
@@ -36,7 +36,7 @@ Ends find(const EncodeInput& in) {
   return ends;
 }
 
-// A code of 0 for each value: one that is not finite has none.
+// If a value is not finite, the range is empty and every code is 0.
 bool encode_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   const Ends ends = find(in);
   std::fill_n(out, bound(call.settings, in.n), std::uint8_t{0});
@@ -52,7 +52,8 @@ void decode_ref(const Call& call, std::span<const ByteView> payloads, const Merg
                          : decode_from<double>(0, bits, payloads, how, out);
 }
 
-// A value is lost by a quarter of a squared gap at most; the two ends alone hold half of the squared range.
+// The squared error of a value is at most a quarter of the squared gap; the energy of the two ends alone is at least
+// half of the squared range.
 double contraction(const Settings& s, std::size_t n) {
   const double steps = (1U << bits_of(s)) - 1;
   return static_cast<double>(n) / (2 * steps * steps) + 0x1p-20;

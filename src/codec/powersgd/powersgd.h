@@ -12,7 +12,7 @@
 //
 //   shape     cols values per row, rows = ceil(n / cols); zeros extend the last row. cols is a parameter; cols = 0: the
 //             matrix nearest to a square. The plan sets cols from the tensor's shape (tithe/seam/plan.h)
-//   small     if r (rows + cols) >= n, phase 0 says so and phase 1 sends the values as fp32
+//   small     if r (rows + cols) >= n, phase 0 sends a head of zeros and phase 1 the values as fp32
 //   start     a zero column of Q is drawn at random from the shared seed; at first all columns are zero
 //   large     a matrix whose sums might overflow sends 2^-40 times its values
 //   order     every sum has a fixed order: along a row that of base/fold.h, down a column and over r index order. So

@@ -63,7 +63,7 @@ bool encode_one(const Head& head, std::uint32_t given, const EncodeInput& in,
   const VH top = half(codes.top - codes.base + 1);
   const VH half_eps = half(codes.half_eps >> 16);
   for (std::size_t i = 0; i < vectors; i += step) {
-    hwy::Prefetch(in.grad + i + kBlock);  // memory would wait while this pass computes
+    hwy::Prefetch(in.grad + i + kBlock);  // else memory would be idle during this pass
     hwy::Prefetch(in.grad + i + kBlock + lanes());
     if (kResidual) hwy::Prefetch(in.residual + i + kBlock);
     if (kResidual) hwy::Prefetch(in.residual + i + kBlock + lanes());

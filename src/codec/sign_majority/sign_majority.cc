@@ -73,7 +73,7 @@ bool vote_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   return vote_from(0, bits_of(call.settings), in, out);
 }
 
-// A block that holds a value that is not finite has the scale 0.
+// A block with a non-finite value has scale 0.
 bool send_scales_ref(const Call& call, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {

@@ -24,7 +24,7 @@ bool asks_for_residual() {
 #endif
 }
 
-// `agreed` only for phases behind another one.
+// `agreed` is nullptr in a first phase.
 ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
                        const Agreed* agreed = nullptr) {
   const auto key = [&](std::uint64_t seed) {

@@ -303,7 +303,7 @@ void Sending::where(std::size_t k, const ExprPtr& e) {
   }
 }
 
-// Pairs decode without decode section: the receiver gets the values at the indices, and 0 elsewhere.
+// Pairs have no decode section: the decoded values are those at the indices, and 0 elsewhere.
 void Sending::pairs(const SendPairs& p) {
   program().sends_pairs = true;
   program().sends_indices = p.indices;

@@ -9,10 +9,10 @@
 
 namespace tithe::codec {
 
-// Values per segment: few enough for the L1 cache, and for picking to be so short that memory stays busy.
+// Values per segment: few enough for the L1 cache, and for short picks, during which prefetching keeps memory busy.
 inline constexpr std::size_t kSegment = 1024;
 
-// Leaves all values whole: residual_out, unless it is nullptr, becomes the taken values. True if all are finite.
+// Writes all taken values to residual_out, unless it is nullptr. True if all are finite.
 bool leave_all(const EncodeInput& in);
 
 // leave_all, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it reads it

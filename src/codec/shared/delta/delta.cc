@@ -109,7 +109,7 @@ EncodeEntry entry_of(std::uint32_t frequency, std::uint32_t start) {
   return e;
 }
 std::uint32_t quotient(const EncodeEntry& e, std::uint32_t x) {
-  // The reciprocal has at most 33 bits, so the product has at most 65; the high part is taken apart.
+  // The reciprocal has at most 33 bits, so the product has at most 65 bits: its high part is computed separately.
   const std::uint64_t low = e.reciprocal & 0xffffffffU, high = e.reciprocal >> 32;
   return static_cast<std::uint32_t>((high * x + (low * x >> 32)) >> e.shift);
 }
@@ -178,7 +178,8 @@ std::size_t encode_chunk(Format format, std::span<const std::uint16_t> before,
   work.symbols.resize(n);
   work.classes.resize(n);
   work.extra.resize(2 * n + 8);
-  std::array<std::array<Counts, kClasses>, 2> halves{};  // in turns, so that equal neighbours do not wait
+  // Counted alternately in two tables, so that equal adjacent symbols do not wait for each other's store.
+  std::array<std::array<Counts, kClasses>, 2> halves{};
   BitWriter extra(work.extra.data());
   for (std::size_t i = 0; i < n; ++i) {
     const Symbol of = symbol_of(zigzag(before[i], now[i]));
@@ -255,7 +256,7 @@ using Tables = std::array<std::array<DecodeEntry, kScale>, kClasses>;
 
 Status damaged() { return {Code::kCorrupt, "a weight difference is damaged"}; }
 
-// Reads one record from `at`; the address behind it, or nullptr.
+// Reads one record at `at`; returns its end, or nullptr if it is damaged.
 const std::uint8_t* decode_chunk(Format format, std::span<const std::uint16_t> before, const std::uint8_t* at,
                                  const std::uint8_t* end, Tables& tables, std::span<std::uint16_t> now) {
   const std::size_t n = now.size();

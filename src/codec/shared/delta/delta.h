@@ -42,7 +42,7 @@ Status decode(Format format, std::span<const std::uint16_t> before, ByteView pay
 
 std::size_t words(std::size_t bytes);  // for a payload of this size and its length
 void pack(ByteView payload, std::span<float> out);
-// The bytes of the payload within `room`. kCorrupt: the words hold no payload.
+// Writes the payload to `room` and returns its size. kCorrupt: the words contain no payload.
 Result<std::size_t> unpack(std::span<const float> in, Bytes room);
 
 }  // namespace tithe::delta

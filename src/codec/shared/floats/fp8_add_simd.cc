@@ -21,8 +21,9 @@ void add(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::ui
 struct Piece {
   static constexpr std::size_t kMost = 512;
   HWY_ALIGN std::int16_t sum[kMost];  // as binary16
-  HWY_ALIGN float exact[kMost];  // of e4m3 the sum; of e5m2, whose sums need not be floats, the larger and
-  HWY_ALIGN float more[kMost];   // the smaller
+  // With e4m3 the sum. With e5m2 the sum need not be exact in float: the larger operand, and the smaller one in `more`.
+  HWY_ALIGN float exact[kMost];
+  HWY_ALIGN float more[kMost];
 };
 
 // Rounding to binary16 first does not change the code: sums that binary16 cannot hold are too near a code.

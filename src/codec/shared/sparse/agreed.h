@@ -24,7 +24,7 @@ Status check_array(const Agreed& of, ByteView array);
 // check_array for the count of these indices.
 Status check_array_at(const Agreed& of, ByteView indices, ByteView array);
 
-// Sends the values at checked indices; all others are left whole.
+// Sends the values at checked indices; all other values go to the residual.
 using SendAt = Result<Encoded> (*)(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out);
 Result<Encoded> send_at_ref(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out);
 Result<Encoded> send_at_simd(const Agreed& of, ByteView indices, const EncodeInput& in, Bytes out);

@@ -10,9 +10,9 @@
 namespace tithe::largest {
 namespace {
 
-// The sample from which choose_simd takes its bound; the payload does not depend on it. With h hits, h / ratio values
-// are sampled and about 3 k / sqrt(h) candidates are listed in vain, each at about five times the cost of a sampled
-// value: this h minimises the sum.
+// The sample from which choose_simd derives its threshold; the payload does not depend on it. With h hits, h / ratio
+// values are sampled and about 3 k / sqrt(h) surplus candidates are listed, each at about five times the cost of a
+// sampled value. This h minimises the total cost.
 select::Sample plan_bound(double ratio, std::size_t n) {
   const double hits = 8 * ratio * static_cast<double>(sparse::count_of(ratio, n));
   return select::plan_sample(n, ratio, 1, std::cbrt(hits * hits));

@@ -55,7 +55,7 @@ class ArrayWriter {
     value_[held_++] = v + 0.0F;  // -0 becomes +0, as it would in a sum
     if (held_ == kValueBlock) flush();
   }
-  // Sends the values at these indices, which leave_all has already left whole.
+  // Sends the values at these indices, after leave_all().
   void send_at(std::span<const std::uint32_t> indices) {
     if (form_ != ValueForm::kF32) {
       for (const std::uint32_t i : indices) send(i, codec::taken_value(in_, i));
@@ -94,7 +94,7 @@ class ArrayWriter {
   std::size_t written_ = 0;
 };
 
-// Leaves all values whole, then sends the values at the indices of `source`. True if all taken values are finite.
+// leave_all(), then sends the values at the indices of `source`. True if all taken values are finite.
 template <typename Source>
 bool leave_and_send(const EncodeInput& in, Source source, ArrayWriter& writer) {
   IndexBatches<Source> indices(std::move(source));
@@ -103,7 +103,7 @@ bool leave_and_send(const EncodeInput& in, Source source, ArrayWriter& writer) {
   });
 }
 
-// A form that rounds holds sums below this limit: then the rounding errors of 256 ranks add up to a finite value.
+// With a rounding form, sums must be below this limit: then the rounding errors of 256 ranks have a finite sum.
 inline constexpr float kMostRoundedSum = 0x1p119F;
 
 // acc += in, value by value in fp32, written in the form of the arrays. The form's rounding error is added to

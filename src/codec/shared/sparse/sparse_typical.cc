@@ -15,8 +15,9 @@ std::size_t dgc_typical(const Settings& s, std::size_t n) {
   return sparse::typical(sparse::form_of(s, 3), static_cast<double>(sparse::count_of(s[0], n)), n);
 }
 
-// If more values reach the threshold than the ratio allows, the others wait. With h hits in the sample, the number of
-// values is 1 +- 1 / sqrt(h) of the ratio, near a bell; its half above 1 is cut off: 0.4 of the deviation.
+// If more values reach the threshold than the ratio permits, the excess stays in the residual. With h hits in the
+// sample, the number of values is about normal with mean 1 and deviation 1 / sqrt(h), relative to the ratio. Cutting
+// off the half above 1 lowers the mean by 0.4 deviations.
 std::size_t graddrop_typical(const Settings& s, std::size_t n) {
   const select::Sample sample = select::plan_sample(n, s[0], s[1]);
   const auto hits = static_cast<double>(select::threshold_rank(sample, s[0]));
@@ -24,8 +25,8 @@ std::size_t graddrop_typical(const Settings& s, std::size_t n) {
   return sparse::typical(sparse::form_of(s, 2), share * static_cast<double>(sparse::count_of(s[0], n)), n);
 }
 
-// The residual of a value grows until it passes tau. In steps of the usual deviation that takes (tau + 0.58)^2 steps:
-// the mean time until a random walk passes a barrier, which it oversteps by 0.58 (Siegmund 1985).
+// The residual of a value is a random walk until it passes tau. With tau in units of the typical deviation, the mean
+// number of rounds is (tau + 0.58)^2: a random walk exceeds a barrier by 0.58 steps on average (Siegmund 1985).
 std::size_t threshold_typical(const Settings& s, std::size_t n) {
   constexpr double kOver = 0.583;
   const double steps = s[0] / codec::kUsualDeviation + kOver;

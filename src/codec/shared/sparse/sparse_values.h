@@ -44,11 +44,11 @@ inline constexpr std::uint8_t kLastValueForm = 6;
 inline constexpr std::uint8_t kLastFixedForm = 4;
 inline constexpr std::size_t kValueBlock = 128;
 
-// The least share of the energy (sum of squares) of normal floats that each form sends: 1 - error^2. With 8bit and 4bit
-// up to 127 values of a block may be too small beside its largest to be sent (4bit: below 2^-3 of it); the bound counts
-// the worst case. With fp16 such values are off by 2^-39 of the largest. inceptionn: 128 errors of 2^-9 of the largest.
-// 2bit: the high values add up to at least the largest, M, and are sent as no less than the mean m, cut by 2^-7:
-// m M is kept of at most 128 m M.
+// The minimum share of the energy (sum of squares) of normal floats that each form sends: 1 - error^2. With 8bit and
+// 4bit up to 127 values of a block may be too small relative to its largest value to be sent (4bit: below 2^-3 of it);
+// the bound is that of the worst case. With fp16 such values have errors of 2^-39 of the largest. inceptionn: 128
+// errors of 2^-9 of the largest. 2bit: the sum of the high values is at least the largest value M, and each is sent as
+// at least the mean m, reduced by 2^-7: so at least m M of at most 128 m M is sent.
 inline constexpr double kKeptEnergy[] = {1,           1 - 0x1p-16, 1 - 0x1.0001p-22, 1 - 0x1p-7, 0.25,
                                          1 - 0x1p-11, 0x1p-8};
 
