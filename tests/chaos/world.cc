@@ -56,7 +56,7 @@ class Player {
     return true;
   }
 
-  // The fault, if this is its place. True if this rank is to go on.
+  // Strikes with the fault if this is its point. True if this rank continues.
   bool step(int round, Step which) {
     const Fault& f = how_.fault;
     if (f.who != me_ || f.round != round || f.step != which) return true;

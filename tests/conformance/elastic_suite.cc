@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States that go on in a world of other ranks.
+// States that continue in a world of other ranks.
 #include <gtest/gtest.h>
 
 #include "support/law_cases.h"

@@ -98,7 +98,7 @@ TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
     }
 }
 
-// A debt that a lossless codec has sent is owed again.
+// After undo, a residual that a lossless codec had sent is a residual again.
 TEST(SessionUndo, WhatWasAdoptedIsOwedAgain) {
   Ranks undone(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1"))),
       plain(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1")));
