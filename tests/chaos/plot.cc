@@ -140,7 +140,7 @@ Plot draw(std::uint64_t seed) {
   p.hasty = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
   if (p.fault.kind == FaultKind::kLose && !apart.one_in(3)) p.fault.kind = FaultKind::kCut;
   draw_gpus(apart, p);
-  // a separate generator for the same reason
+  // A separate generator for the same reason.
   if (Dice(mix64(seed + 1)).one_in(4)) p.hosts = std::to_string(p.world);
   draw_kind(Dice(mix64(seed + 2)), p);
   return p;

@@ -224,7 +224,7 @@ TEST_P(TransportSuite, in_place) {
       if (early) messages.receive(at(1), 0);
       messages.send(at(0), 1);
       for (int i = 0; i < 3; ++i) EXPECT_EQ(at(0).poll({}, 0ns) + at(1).poll({}, 0ns), 0U);
-      // one of them is small, one is cancelled twice
+      // One of them is small, one is cancelled twice.
       for (const OpId k : {5U, 1U, 3U, 2U, 1U}) at(0).cancel(k);
       std::map<OpId, Completion> done;
       std::atomic<int> over = 0;

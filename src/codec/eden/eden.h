@@ -48,7 +48,7 @@ inline constexpr std::size_t kHead = 10;
 inline constexpr std::size_t kScaleBytes = 2;
 
 inline constexpr float kDust = 0x1p-100F;
-// with a fitted scale, the decoded norm is below the block's norm
+// With a fitted scale, the decoded norm is below the block's norm.
 inline constexpr double kLarge = 0x1.8p127;
 inline constexpr double kLargeUnbiased = 0x1p100;  // the decoded norm may exceed the block's norm
 inline constexpr double kShrink = 0x1p-40;
