@@ -136,7 +136,7 @@ class Network {
     std::deque<Message> flying, arrived;
     std::deque<Receive> receives;
   };
-  struct Loan {  // of memory, until its completion was handed over
+  struct Loan {  // memory in use by an operation, until its completion was returned
     ByteView bytes;
     bool written = false;
   };

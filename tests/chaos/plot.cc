@@ -55,7 +55,8 @@ void draw_fault(Dice& dice, Plot& p) {
   }
 }
 
-// Programs are compiled for the fake GPU one by one, so few of them run there. The others' tensors take the host path.
+// Each program is compiled separately for the fake GPU, so few of them run there. Tensors of other codecs take the host
+// path.
 void draw_gpus(Dice& dice, Plot& p) {
   constexpr std::string_view kThere[] = {"fp8", "onebit", "qsgd", "topk"};
   const bool runs = std::ranges::find(kThere, p.law.label) != std::end(kThere);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that hands over other buckets than its peers, or is in another round, is named at once by all ranks.
+// A rank that passes other buckets than its peers, or is in another round, is named at once by all ranks.
 #include <gtest/gtest.h>
 
 #include "support/ranks.h"

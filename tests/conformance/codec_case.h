@@ -70,7 +70,7 @@ inline std::vector<CodecCase> all_codec_cases() {
       if (!is_reference) targets = hwy::SupportedAndGeneratedTargets();
       for (const std::int64_t t : targets)
         for (const std::size_t n : kSizes) all.push_back({codec, settings, name, &impl, t, n});
-      // The target that dispatch takes by itself: a codec may have an instruction set that the others have not.
+      // The target of the default dispatch: a codec may use an instruction set that others do not use.
       for (const std::size_t n : kSizes)
         if (!is_reference && n > 32) all.push_back({codec, settings, name, &impl, 0, n});
     }

@@ -22,7 +22,7 @@ using testing::text;
 using testing::Values;
 
 constexpr std::size_t kTensors[] = {5, 257, 1001, 1365, 3001};
-// One frame at a time in all; one at a time to each peer; several small ones.
+// One frame at a time in total; one at a time per peer; several small ones.
 constexpr const char* kWindows[] = {"window=1,rotation=on", "window=1", "window=7000,rotation=2"};
 
 // Every rank's results in three rounds with one bucket per tensor, and its residuals. By rank and round, a rank waits
@@ -68,7 +68,7 @@ TEST_P(PacerSuite, WindowsChangeNoBit) {
   const std::vector<Values> free = run(GetParam(), "off", 1);
   std::size_t turn = GetParam().law.label.size() + GetParam().strategy->name.size();
   for (const char* pacer : kWindows) {
-    // Without lanes or with one by turns; both where TITHE_TEST_FULL=1.
+    // Alternates between no lanes and one lane; both with TITHE_TEST_FULL=1.
     const int skipped = static_cast<int>(turn++ % 2);
     for (const int lanes : {0, 1}) {
       if (lanes == skipped && !harness::full_products()) continue;
