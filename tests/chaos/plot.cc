@@ -74,7 +74,7 @@ void draw_gpus(Dice& dice, Plot& p) {
               .for_good = dice.one_in(2)};
 }
 
-// Codecs of several phases and those with a memory serve all-reduces alone. The ledger needs a residual.
+// Codecs of several phases, and codecs with a memory, support all-reduce only. The ledger needs a residual.
 void draw_kind(Dice dice, Plot& p) {
   Spec& spec = p.law.spec;
   const bool serves = spec.codec->phases.size() == 1 && spec.codec->memory == nullptr && p.law.rules.empty();

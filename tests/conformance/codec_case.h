@@ -95,7 +95,7 @@ inline std::vector<CodecCase> all_codec_cases() {
   return all;
 }
 
-// Above the first a case takes a while, above the second it takes its time.
+// Limits for sizes with slow cases, and with very slow cases.
 inline constexpr std::size_t kSmall = 1000, kLargestOfAll = 5000;
 
 // Small sizes run on every path. Sizes of a thousand and more run on the default dispatch, and two or three of them
@@ -129,7 +129,7 @@ inline std::vector<CodecCase> codec_cases() {
 
 inline void PrintTo(const CodecCase& c, std::ostream* out) { *out << name_of(c); }
 
-// All kinds of data, and three for sizes where each takes its time.
+// All kinds of data; three kinds for sizes with very slow cases.
 inline std::span<const Data> data_for(std::size_t n) {
   static constexpr Data kFew[] = {Data::kHeavy, Data::kHuge, Data::kTies};
   return n > kLargestOfAll ? std::span<const Data>(kFew) : std::span<const Data>(harness::kData);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session's debt survives: failures, NaN in another bucket, other plans, saved states.
+// Residuals are kept across failures, NaN in another bucket, changes of the plan, and saved states.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -111,7 +111,7 @@ TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
         });
         if (status[at(kVictim)].ok()) continue;  // it had sent everything before the kill
         for (Rank r = 0; r < kWorld; ++r) {
-          if (r == kVictim || status[at(r)].ok()) continue;  // ok: it needed the victim no more
+          if (r == kVictim || status[at(r)].ok()) continue;  // ok: it no longer depended on the victim
           EXPECT_EQ(status[at(r)].code(), Code::kPeerLost) << strategy->name << " " << pacer << " " << frames;
           EXPECT_EQ(status[at(r)].peer(), kVictim)
               << strategy->name << " " << pacer << " " << frames << ": " << text(status[at(r)]);
@@ -125,7 +125,7 @@ TEST(SendWindow, CancelReturnsAll) {
     Ranks ranks(open_loop(3), {.codec = "fp32", .strategy = "gather", .pacer = pacer});
     std::vector<float> v(50'000, 1.0F);
     const Tensor tensor{.key = "w", .data = v.data(), .n = v.size()};
-    const Result<Ticket> ticket = ranks[0].sync({&tensor, 1});  // no other rank ever does
+    const Result<Ticket> ticket = ranks[0].sync({&tensor, 1});  // no other rank calls sync
     ASSERT_TRUE(ticket.ok());
     ranks[0].cancel();
     EXPECT_EQ(ranks[0].wait(*ticket).code(), Code::kCancelled);
