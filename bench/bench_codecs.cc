@@ -35,7 +35,7 @@ Section section_of(const Row& row) {
   return row.n == kInCache ? Section::kInCacheGoals : Section::kGoals;
 }
 
-// The processor, and how busy it was when this began.
+// The processor, and its load at the start.
 std::string machine() {
   std::string model = "unknown processor", line;
   for (std::ifstream cpus("/proc/cpuinfo"); std::getline(cpus, line);)

@@ -41,7 +41,7 @@ using Sizes = std::vector<std::size_t>;
   std::_Exit(1);
 }
 
-// Buckets of small tensors, once they are synchronised by all ranks again and again.
+// Buckets of small tensors that all ranks synchronise repeatedly.
 class Arrangement {
  public:
   // at_the_end: all tensors are passed together, from the memory of their buckets.

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// The cost of a call: bytes that it has to read and write, at the least, over the time it took.
+// The speed of a call: the minimum number of bytes that it reads and writes, divided by its time.
 struct Row {
   std::string name;
   double bytes = 0;

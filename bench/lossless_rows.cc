@@ -85,7 +85,7 @@ class ByEntropy final : public Coder {
   unsigned bytes_ = 0;
 };
 
-// zip beside a coder, or beside one pass over memory.
+// zip against another coder, or against one pass over memory.
 class ZipBeside final : public CodecCase {
  public:
   ZipBeside(Of of, Operation operation, std::unique_ptr<Coder> coder, std::size_t n)

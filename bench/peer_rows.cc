@@ -59,7 +59,7 @@ float largest_error(std::span<const float> a, std::span<const float> b) {
 
 enum class Operation { kEncode, kDecode };
 
-// Encode beside zfp_compress, decode beside zfp_decompress.
+// Encode against zfp_compress, decode against zfp_decompress.
 class BesideZfp final : public CodecCase {
  public:
   BesideZfp(const Spec& spec, Operation operation, std::size_t n)

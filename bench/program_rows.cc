@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter of the codec language beside the compiled code of the same codec.
+// The interpreter of the codec language against the compiled code of the same codec.
 #include <fmt/format.h>
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace tithe::bench {
 namespace {
 
-// The interpreter's encode beside the compiled one's.
+// The interpreter's encode against the compiled one.
 class Interpreted final : public Case {
  public:
   Interpreted(const Spec& spec, std::size_t n)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Each kind of codec lists its rows in a file of its own, <name>_rows.cc.
+// Each kind of codec has a file with its rows, <name>_rows.cc.
 #include "measure/codec_rows.h"
 
 namespace tithe::bench {

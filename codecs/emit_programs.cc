@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run by the build: the codecs of the library that are programs as C++, phase by phase and in all their settings, for
-// the levels that this kind of processor has.
-// emit_programs TO LEVEL...; writes TO/NAME_LEVEL.cc for each of them, and TO/built_in.cc.
+// A build tool: generates C++ for the library's codecs that are programs, for every phase, setting and level of the
+// target architecture.
+// emit_programs TO LEVEL...  writes TO/NAME_LEVEL.cc for each program and level, and TO/built_in.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace tithe::lang {
 
-std::span<const BuiltIn> built_in() { return {}; }  // they are about to be made
+std::span<const BuiltIn> built_in() { return {}; }  // this tool generates them
 
 namespace {
 
-// One program in C++.
+// The generated C++ of one program.
 struct Made {
   std::vector<CppBody> bodies;
-  std::vector<int> object_of;  // per combination and phase: the body that runs it
+  std::vector<int> object_of;  // per combination and phase: index of its body
 
-  // Where the body of a phase is; -1: it has none.
+  // The index of a phase's body; -1: the phase is not compiled.
   int add(const Combination& of) {
     if (by_kernels(of) || only_interpreted(of.program) != nullptr) return -1;
     CppBody body = emit_cpp(of.program, of.schedule);
@@ -45,7 +45,7 @@ struct Made {
   }
 };
 
-// A file that has this text already stays, so that nothing is compiled again.
+// Does not touch a file that has this text already, so that it is not compiled again.
 void write(const std::string& path, const std::string& text) {
   std::ifstream before(path, std::ios::binary);
   if (std::string(std::istreambuf_iterator<char>(before), {}) != text)
@@ -76,7 +76,7 @@ int emit(const std::string& to, std::span<char*> levels) {
   for (const ProgramText& own : program_texts())
     all[std::string(own.name)].add_all(*find_codec(own.name)->program);
   for (const auto& [name, made] : all)
-    for (const char* level : levels)  // the symbol is not shown: cmake/shared.map
+    for (const char* level : levels)  // cmake/shared.map hides the symbol
       write(fmt::format("{}/{}_{}.cc", to, name, level),
             cpp_file(made.bodies, fmt::format("program_of_tithe_{}_{}", name, level)));
   write(to + "/built_in.cc", built_in_text(all, levels));

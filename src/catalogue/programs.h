@@ -16,6 +16,7 @@ inline constexpr std::uint16_t kFirstLoadedId = 0xf000;
 // True if a spec names a file and not a codec: it has a slash, or the language's ending.
 bool is_file(std::string_view codec);
 
+// Loads a program file. Returns the existing program if its content was loaded before.
 //   kInvalid      the file does not exist, is too large, or has errors, listed as in lang/front/source.h
 //   kIo           the system refuses to open or read it
 //   kUnsupported  another loaded program has the same id
@@ -26,9 +27,10 @@ struct Listed {
   CodecId id{};
   const Listed* next = nullptr;
 };
-const Listed* newest_program();  // then ->next; nullptr: none was loaded. Needs no lock
+// The head of the list of loaded programs; nullptr if it is empty. Needs no lock.
+const Listed* newest_program();
 
-// The first for which is(codec, id); none: an empty one.
+// The first program for which is(codec, id) is true; an empty element if there is none.
 template <typename Is>
 Listed find_program(const Is& is) {
   for (const Listed* l = newest_program(); l != nullptr; l = l->next)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The settings in which payloads that were written elsewhere can be read.
+// Finds settings under which given payloads can be decoded.
 #include <span>
 
 #include "tithe/seam/codec.h"

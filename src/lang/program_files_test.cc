@@ -29,7 +29,7 @@ const Codec& codec_of(const std::string& program) {
   return (*loaded)->codec;
 }
 
-// With another value of its first parameter: of one that has words the index of a word.
+// The defaults with another value of the first parameter; for a word parameter `first` is the index of the word.
 Settings settings_of(const std::string& program, double first) {
   Settings settings = defaults(codec_of(program));
   settings.value[0] = first;

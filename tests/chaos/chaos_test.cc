@@ -26,7 +26,7 @@ Fault placed(const Plot& plot, const Course& calm) {
   return f;
 }
 
-// The states from which all ranks can begin again after the same number of rounds; none if there are no such.
+// The states from which all ranks can restart after the same number of rounds; empty if there are none.
 std::vector<Bytes8> states_of(const Course& course, const Fault& fault, int& round) {
   round = -1;
   for (std::size_t r = 0; r < course.ends.size(); ++r)

@@ -109,7 +109,7 @@ void Network::strike_locked(std::size_t fault) {
   }
 }
 
-// The message that damage waits for is changed in a copy.
+// Modifies a copy of the message that the fault selects.
 bool Network::damage(Message& m, const End& from, const End& to, bool control) {
   std::size_t k = 0;
   while (k < faults_.size() && !(strikes_[k].armed && faults_[k].kind == FaultKind::kDamage &&

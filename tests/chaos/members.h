@@ -64,7 +64,7 @@ struct Deed {
 
 struct Fate {
   std::vector<Deed> deeds;
-  testing::Values sums;  // over all steps: stands for the parameters
+  testing::Values sums;  // over all steps; represents the model parameters
   bool opened = false, finished = false, dead = false;
   int step = 0;
   Status status;  // the error of a person who stops

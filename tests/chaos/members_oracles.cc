@@ -16,7 +16,7 @@ using testing::same_bits;
 using testing::text;
 using testing::Values;
 
-// All that members of one round have in common, and the round of each.
+// The common results of a round's members, and each member's record of the round.
 using Key = std::pair<std::uint64_t, int>;  // epoch and step
 struct Round {
   std::map<int, const Deed*> by_person;
@@ -133,7 +133,7 @@ class Judge {
       struck.insert(f.who);
       if (f.kind == kCut) struck.insert(f.other);
     }
-    for (std::size_t k = 0; k < job_.begin; ++k)  // all that begin are waited for
+    for (std::size_t k = 0; k < job_.begin; ++k)  // the first epoch waits for all first members
       if (!story_.fates[k].opened) return false;
     for (std::size_t k = job_.begin; k < job_.people.size(); ++k)  // a late joiner may be rejected
       struck.insert(static_cast<int>(k));

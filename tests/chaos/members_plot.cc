@@ -99,7 +99,7 @@ Job draw_job(std::uint64_t seed) {
     job.faults.push_back(draw_fault(dice, job));
     job.faults.back().with_first = k > 0 && dice.one_in(3);
   }
-  if (dice.one_in(8)) {  // all go on together, and one of them is late with a frame
+  if (dice.one_in(8)) {  // all continue together, and one of them sends a frame late
     const auto who = static_cast<Rank>(dice.of(job.begin));
     Fault noise{
         .kind = FaultKind::kForge, .who = (who + 1) % p.world, .other = who, .damage = Damage::kNoise};

@@ -17,7 +17,7 @@ Status cut_off() { return {Code::kIo, "chaos: this rank is cut off"}; }
 
 }  // namespace
 
-// One rank's end.
+// One rank's transport.
 class Line final : public Transport {
  public:
   Line(Network& net, Network::End& end) : net_(net), end_(end) {}
@@ -360,7 +360,7 @@ void Network::end(int person, bool silent, bool orderly) {
   p.dead = true;
   p.silent = silent;
   p.orderly = orderly;
-  p.deadline = now_;  // should it sleep: its thread has to end
+  p.deadline = now_;  // wakes it if it sleeps: its thread has to end
   for (auto& [key, circle] : circles_)
     for (End& e : circle.ends)
       if (e.person == person && !e.over) leave(e, silent, orderly);

@@ -73,7 +73,7 @@ struct Fault {
   Rank who = 0, other = 0;
   Point point = Point::kSend;
   std::uint64_t count = 0;   // strikes at this number of events
-  int round = -1, step = 0;  // or here, in the rank's own course of calls (world.h), if round >= 0
+  int round = -1, step = 0;  // or at this step of the rank's calls (world.h), if round >= 0
   Nanoseconds lasts{0};
   bool heals = false;  // a cut link recovers after `lasts`, without loss
   double rate = 0;
@@ -92,26 +92,26 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   std::unique_ptr<Transport> open(Rank rank);
-  // People of one host have one number.
+  // People on the same host have the same number.
   void place_on_hosts(std::vector<std::uint64_t> host_of_person) { host_of_ = std::move(host_of_person); }
-  // The end of people[rank] in the circle of this number.
+  // The transport of people[rank] in the circle with this number.
   std::unique_ptr<Transport> open(std::uint64_t number, const std::vector<int>& people, Rank rank);
   // body(person) on a thread for each.
   void run(const std::function<void(int)>& body);
-  // A fault strikes now, at a step of its person's own course.
+  // Strikes with a fault now, at a step of its person.
   void strike(std::size_t fault = 0);
   void sleep(int person, Nanoseconds time);
   void count(int person, Point point);
 
   Time now() const;
   bool dead(int person) const;
-  bool hear(int a, int b) const;  // each other, now
+  bool hear(int a, int b) const;  // whether both can reach each other now
   bool struck(std::size_t fault = 0) const { return strikes_[fault].struck; }
   Time struck_at(std::size_t fault = 0) const { return strikes_[fault].at; }
   bool hung() const { return hung_; }  // most_time has elapsed: nothing in this world would have ended
   const Counts& counts(int person) const { return people_[static_cast<std::size_t>(person)].counts; }
   std::string changed() const { return changed_; }  // the message hit by damage or forgery
-  std::string clash() const { return clash_; }      // the first of memory that was lent twice
+  std::string clash() const { return clash_; }      // the first memory passed twice
 
  private:
   friend class Line;
@@ -136,7 +136,7 @@ class Network {
     std::deque<Message> flying, arrived;
     std::deque<Receive> receives;
   };
-  struct Loan {  // of memory, until its completion was handed over
+  struct Loan {  // memory in use by an operation, until its completion was returned
     ByteView bytes;
     bool written = false;
   };

@@ -145,7 +145,7 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
                                                               : fault.who))
         fails("named", said);
       break;
-    case kApart:  // cut off from all, a rank has only its own link to blame
+    case kApart:  // a rank without any connection can only name its own link
       if (r == fault.who ? plot_.world > 2 && peer != r && peer != Status::kNoPeer : peer != fault.who)
         fails("named", said);
       break;

@@ -36,9 +36,9 @@ class Oracles {
   // calm: the same plot without delays, lanes and faults.
   Oracles(const Plot& plot, const Course& calm) : plot_(plot), calm_(calm) {}
 
-  // The rounds [from, to) of a course with this fault.
+  // Judges the rounds [from, to) of a run with this fault.
   void judge(const Course& course, const Fault& fault, int from, int to);
-  // A course that began from states of `before`.
+  // Judges a run that started from states of `before`.
   void judge_restored(const Course& course, const Course& before, int from, int to);
   void judge_calm();
 

@@ -55,7 +55,8 @@ void draw_fault(Dice& dice, Plot& p) {
   }
 }
 
-// Programs are compiled for the fake GPU one by one, so few of them run there. The others' tensors take the host path.
+// Each program is compiled separately for the fake GPU, so few of them run there. Tensors of other codecs take the host
+// path.
 void draw_gpus(Dice& dice, Plot& p) {
   constexpr std::string_view kThere[] = {"fp8", "onebit", "qsgd", "topk"};
   const bool runs = std::ranges::find(kThere, p.law.label) != std::end(kThere);
@@ -73,7 +74,7 @@ void draw_gpus(Dice& dice, Plot& p) {
               .for_good = dice.one_in(2)};
 }
 
-// Codecs of several phases and those with a memory serve all-reduces alone. The ledger needs a residual.
+// Codecs of several phases, and codecs with a memory, support all-reduce only. The ledger needs a residual.
 void draw_kind(Dice dice, Plot& p) {
   Spec& spec = p.law.spec;
   const bool serves = spec.codec->phases.size() == 1 && spec.codec->memory == nullptr && p.law.rules.empty();
@@ -140,7 +141,7 @@ Plot draw(std::uint64_t seed) {
   p.hasty = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);
   if (p.fault.kind == FaultKind::kLose && !apart.one_in(3)) p.fault.kind = FaultKind::kCut;
   draw_gpus(apart, p);
-  // a separate generator for the same reason
+  // A separate generator for the same reason.
   if (Dice(mix64(seed + 1)).one_in(4)) p.hosts = std::to_string(p.world);
   draw_kind(Dice(mix64(seed + 2)), p);
   return p;

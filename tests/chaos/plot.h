@@ -11,7 +11,7 @@ namespace tithe::chaos {
 
 inline constexpr std::chrono::milliseconds kTimeout{2000};  // of the network's clock
 
-// Where in its own course of calls a rank may be struck.
+// Points in a rank's sequence of calls at which a fault can strike.
 enum Step : int { kBeforeSync, kBetweenSyncs, kBeforeWait, kBeforeCommit, kAfterCommit, kSteps };
 
 struct Shape {
@@ -55,7 +55,7 @@ struct Plot {
   std::uint32_t hasty = 0;      // by bit: ranks that leave the remaining waits to commit()
   int propose_at = -1;          // before this round rank 0 proposes other choices
   std::string proposal;
-  std::string hosts;         // which ranks share one
+  std::string hosts;         // the ranks on each host
   std::uint32_t on_gpu = 0;  // by bit: ranks with tensors on a GPU
   std::string device = "off";
   DriverFault driver;
@@ -68,7 +68,7 @@ struct Plot {
 };
 
 Plot draw(std::uint64_t seed);
-// A few lines for people.
+// A readable description of a few lines.
 std::string account(const Plot& plot);
 
 }  // namespace tithe::chaos

@@ -17,7 +17,7 @@ using testing::at;
 using testing::fake_gpu;
 using testing::GpuTensors;
 
-// One rank's course of calls, as a training loop makes them.
+// One rank's sequence of calls, as in a training loop.
 class Player {
  public:
   Player(const Plot& plot, const Run& how, Network& net, Course& course, Rank me)
@@ -56,7 +56,7 @@ class Player {
     return true;
   }
 
-  // The fault, if this is its place. True if this rank is to go on.
+  // Strikes with the fault if this is its point. True if this rank continues.
   bool step(int round, Step which) {
     const Fault& f = how_.fault;
     if (f.who != me_ || f.round != round || f.step != which) return true;
@@ -99,7 +99,7 @@ class Player {
     RankRound& record = course_.rounds[at(me_)][at(round)];
     for (std::size_t t = 0; t < plot_.tensors.size(); ++t)
       record.result.push_back(plot_.gradient(t, me_, round));
-    // The weather decides if it is taken: a rule may name a tensor, and no round be over.
+    // Random conditions decide whether it is accepted: a rule may name a tensor before the first round is complete.
     if (me_ == 0 && round == plot_.propose_at) (void)session_->propose(plot_.proposal);
     record.choices = session_->choices();
     if (!step(round, kBeforeSync)) return;

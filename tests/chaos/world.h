@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs a plot's sessions over a Network and writes down all that the oracles need.
+// Runs a plot's sessions over a Network and records the data for the oracles.
 #include <optional>
 
 #include "chaos/plot.h"
@@ -12,7 +12,7 @@ using Bytes8 = std::vector<std::uint8_t>;
 struct RankRound {
   testing::Values result, residual;  // by tensor, after commit()
   bool committed = false, dropped = false;
-  std::string choices;  // that it began with
+  std::string choices;  // at the start of the round
   Bytes8 saved;         // if the plot saves
 };
 

@@ -86,7 +86,7 @@ TEST(BiasSuiteItself, FindsTheBiasOfTopk) {
   EXPECT_GT(most_bias(by(topk, defaults(topk))), 6);
 }
 
-// The negative controls are each claimant, spoilt.
+// The negative controls: each unbiased codec with an added bias.
 class SpoiltBias : public BiasSuite {
  protected:
   const Sends honest = by(*GetParam().codec, GetParam().settings);
@@ -113,7 +113,7 @@ TEST_P(SpoiltBias, DrawsThatIgnoreTheSeedAreFound) {
       6);
 }
 
-// Outward in one octave and inward in the next: of no direction as a whole.
+// A bias away from 0 in one octave and towards 0 in the next, without a bias in total.
 TEST_P(SpoiltBias, AShareOfTheErrorOfSomeMagnitudesIsFound) {
   EXPECT_GT(bias_on(draws::of(Shape::kLaplace, kN),
                     [&](const Floats& v, std::uint64_t seed) {

@@ -146,7 +146,7 @@ Outcome run_world(Fault fault, Phase phase, const Strategy& strategy, int world,
 
 class BlameSuite : public ::testing::TestWithParam<Setting> {};
 
-// Expects that the outcome of one world obeys the rule.
+// Checks the outcome of one world against the rule.
 void check(Fault fault, int world, Rank victim, const Outcome& o) {
   const bool heals = fault == Fault::kShortCut || fault == Fault::kSlow;
   const bool silent = fault == Fault::kFrozen || fault == Fault::kIsolated || fault == Fault::kLongCut;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that hands over other buckets than its peers, or is in another round, is named at once by all ranks.
+// A rank that passes other buckets than its peers, or is in another round, is named at once by all ranks.
 #include <gtest/gtest.h>
 
 #include "support/ranks.h"
@@ -37,7 +37,7 @@ Status play(Session& session, const Round& round) {
   return session.commit();
 }
 
-// Rounds that all ranks have played, and the next one of most ranks and of an odd one.
+// The rounds of all ranks so far, and the next round of most ranks and of the differing rank.
 struct Case {
   const char* name;
   std::vector<Round> before;
@@ -182,7 +182,7 @@ TEST(BucketOrder, UndoOnSomeRanksNamesThem) {
       }
 }
 
-// A rank that restores an older state beside the others is one of them.
+// A rank that restores an older state together with its peers is accepted.
 TEST(BucketOrder, RestoreOnOneRankNamesIt) {
   for (const int lanes : {0, 1}) {
     Ranks ranks(open_loop(3), options("auto", lanes));

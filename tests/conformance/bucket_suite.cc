@@ -87,7 +87,7 @@ TEST_P(BucketSuite, ResultsDoNotDependOnTheBucket) {
 // Worlds of three and more ranks: with two the order of a sum has no effect.
 std::vector<Combination> several_ranks() {
   std::vector<Combination> all;
-  // Codec x strategy, with the one world or the other by turns; both where TITHE_TEST_FULL=1.
+  // Codec x strategy, alternating between two worlds; both with TITHE_TEST_FULL=1.
   bool three = false;
   for (Combination& c : testing::all_combinations()) {
     if (c.between_processes || (c.world != 3 && c.world != 5)) continue;

@@ -70,7 +70,7 @@ inline std::vector<CodecCase> all_codec_cases() {
       if (!is_reference) targets = hwy::SupportedAndGeneratedTargets();
       for (const std::int64_t t : targets)
         for (const std::size_t n : kSizes) all.push_back({codec, settings, name, &impl, t, n});
-      // The target that dispatch takes by itself: a codec may have an instruction set that the others have not.
+      // The target of the default dispatch: a codec may use an instruction set that others do not use.
       for (const std::size_t n : kSizes)
         if (!is_reference && n > 32) all.push_back({codec, settings, name, &impl, 0, n});
     }
@@ -95,7 +95,7 @@ inline std::vector<CodecCase> all_codec_cases() {
   return all;
 }
 
-// Above the first a case takes a while, above the second it takes its time.
+// Limits for sizes with slow cases, and with very slow cases.
 inline constexpr std::size_t kSmall = 1000, kLargestOfAll = 5000;
 
 // Small sizes run on every path. Sizes of a thousand and more run on the default dispatch, and two or three of them
@@ -129,7 +129,7 @@ inline std::vector<CodecCase> codec_cases() {
 
 inline void PrintTo(const CodecCase& c, std::ostream* out) { *out << name_of(c); }
 
-// All kinds of data, and three for sizes where each takes its time.
+// All kinds of data; three kinds for sizes with very slow cases.
 inline std::span<const Data> data_for(std::size_t n) {
   static constexpr Data kFew[] = {Data::kHeavy, Data::kHuge, Data::kTies};
   return n > kLargestOfAll ? std::span<const Data>(kFew) : std::span<const Data>(harness::kData);

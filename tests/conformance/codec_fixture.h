@@ -51,7 +51,7 @@ class CodecSuite : public testing::TestWithParam<CodecCase> {
   std::size_t bound() const { return phase.bound(call.settings, n); }
   Status check(ByteView p) const { return impl.check(call, n, p); }
 
-  // The call with scratch of the least size that is allowed, full of rubbish.
+  // The call with scratch of the minimum size, filled with garbage.
   template <typename Use>
   auto with_scratch(Use use) {
     const ScratchForTest scratch(codec, call.settings, n);

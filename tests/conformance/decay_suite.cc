@@ -25,10 +25,10 @@ SessionOptions options_of(const Combination& c, Feedback kind, double beta) {
           .seed = 7};
 }
 
-// The book of one rank, all rounds together.
+// The sums of one rank over all rounds.
 struct Account {
   double put_in = 0, came_out = 0, forgotten = 0, magnitude = 0;
-  bool has_unsent = false;  // something waits at the end
+  bool has_unsent = false;  // the last residual is not 0
   std::vector<Values> results;
   void add(double& to, const Values& values) {
     for (const std::vector<float>& v : values)

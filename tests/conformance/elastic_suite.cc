@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States that go on in a world of other ranks.
+// States that continue in a world of other ranks.
 #include <gtest/gtest.h>
 
 #include "support/law_cases.h"
@@ -88,7 +88,7 @@ TEST_P(Elastic, EightGoOnAsOthersWithTheLedgerExact) {
       if (strategy->between != nullptr) o.hosts = "4x2";
       SCOPED_TRACE(law.label + " by " + std::string(strategy->name));
       Ranks before(open_loop(8), o);
-      if (!before.open_status(0).ok()) continue;  // they share no law
+      if (!before.open_status(0).ok()) continue;  // the codec and the strategy have no common law
       before.each([&](Rank r) { rounds(before[r], r, 0, 2); });
       const std::vector<State> saved = states(before);
       const auto unsent = sums(before);
@@ -230,7 +230,7 @@ TEST(SessionElastic, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(has(open({"a", ""}).what(), "a name of 0 bytes"));
 }
 
-// A rank that went on from other states than the others is named before anything is sent.
+// A rank that continues from other states than its peers is named before any payload is sent.
 TEST(SessionElastic, RanksThatGoOnFromOtherStatesAreNamed) {
   Ranks before(open_loop(4), named({"a", "b", "c", "d"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });

@@ -12,7 +12,7 @@ namespace tithe::conformance {
 
 using draws::Shape;
 
-// The values that arrive of x when one worker sends it alone, through all phases of the codec.
+// The decoded values of x for a single worker, through all phases of the codec.
 inline Floats arrives(const Codec& codec, const Settings& settings, const Floats& x, std::uint64_t seed) {
   Call call{.settings = settings, .seed = seed, .shared_seed = seed + 1};
   const Impl& impl = codec.best(this_machine());

@@ -132,7 +132,7 @@ TEST_P(ErrorSuite, ConstantsArriveWholeWhereClaimed) {
 const auto kName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Codecs, ErrorSuite, testing::ValuesIn(error_cases()), kName);
 
-// A statement that is too good by a hair is found: on a constant topk loses exactly the share that it does not send.
+// A stated bound that is slightly too low is detected: on a constant, topk loses exactly the unsent share.
 TEST(ErrorSuiteItself, FindsALossThatIsNotStated) {
   const Codec& topk = *find_codec("topk");
   const Settings settings = defaults(topk);

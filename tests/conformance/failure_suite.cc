@@ -86,7 +86,7 @@ TEST_P(FailureSuite, KilledRankIsNamedByEverySurvivor) {
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
     for (Rank r = 0; r < world(); ++r) {
-      if (r == victim || status[at(r)].ok()) continue;  // ok: it needed the victim no more
+      if (r == victim || status[at(r)].ok()) continue;  // ok: it no longer depended on the victim
       EXPECT_EQ(status[at(r)].code(), Code::kPeerLost) << text(status[at(r)]);
       EXPECT_EQ(status[at(r)].peer(), victim)
           << "rank " << r << " after " << frames << ": " << text(status[at(r)]);
@@ -172,7 +172,7 @@ TEST_P(FailureSuite, DifferingRankIsNamed) {
   }
 }
 
-// Changes every frame of a kind on its way out, `change(frame)`.
+// Modifies every outgoing frame of a kind with `change(frame)`.
 class Tampering final : public testing::ForwardingTransport {
  public:
   using Change = std::function<void(Bytes)>;

@@ -66,7 +66,7 @@ class FaultyNet {
 class Faulty final : public ForwardingTransport {
  public:
   enum class When { kBefore, kAfter };
-  // Runs on the communication lane before and after each send; it may make things fail.
+  // Runs on the communication lane before and after each send; may inject faults.
   using Hook = std::function<void(When, Channel, ByteView)>;
   Faulty(std::unique_ptr<Transport> inner, std::shared_ptr<FaultyNet> net, Hook hook = {})
       : ForwardingTransport(std::move(inner)),
@@ -188,7 +188,7 @@ class Faulty final : public ForwardingTransport {
   void arrive(Rank from) {
     Link& l = arriving_[static_cast<std::size_t>(from)];
     for (std::size_t k = 0; net_->up(from, rank()) && k < l.messages.size() && sticks(l, from); ++k)
-      if (l.messages[k].bytes <= net_->sticks_at(from)) {  // small ones pass the one that is stuck
+      if (l.messages[k].bytes <= net_->sticks_at(from)) {  // small messages overtake the stalled one
         l.finished += l.messages[k].bytes;
         ready_.push_back(std::move(l.messages[k]));
         l.messages.erase(l.messages.begin() + static_cast<std::ptrdiff_t>(k--));

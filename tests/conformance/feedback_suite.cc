@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session's debt survives: failures, NaN in another bucket, other plans, saved states.
+// Residuals are kept across failures, NaN in another bucket, changes of the plan, and saved states.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -189,7 +189,7 @@ TEST(SessionCarry, AScheduleLeavesThePartsThatDoNotFollowIt) {
   Floats v = wave(200, 0, 0);
   const Tensor t{.key = "w", .data = v.data(), .n = v.size()};
   unit.begin({&t, 1}, 0);
-  // on one rank, the steps are listed in an order in which they can run
+  // On one rank, the steps are listed in an order in which they can run.
   for (const engine::Step& step : unit.program().steps) ASSERT_TRUE(unit.run(step, 0).ok());
   unit.end();
   EXPECT_EQ(std::count(v.begin(), v.begin() + 100, 0.0F), 50);

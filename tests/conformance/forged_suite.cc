@@ -168,7 +168,7 @@ TEST_P(ForgedSuite, CombineRefusesOrReportsNanAndInf) {
   }
 }
 
-// Where payloads are floats, a NaN in one of them, or in both, never gets through.
+// If payloads are floats, a NaN in one or both of them is never in the result.
 TEST_P(ForgedSuite, CombineOfTwoNansIsReportedAlike) {
   const bool dense = codec.name == "fp32" || codec.name == "bf16" || codec.name == "fp16";
   if (!dense) GTEST_SKIP() << "no array of floats";

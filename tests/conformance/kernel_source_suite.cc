@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs that are the source of GPU kernels of codecs in C++ (codecs/programs.def), interpreted: the same bytes,
-// residuals and values as the codec in C++, and the same verdict about bytes that may be wrong.
+// The programs from which GPU kernels of C++ codecs are generated (codecs/programs.def), interpreted: the same bytes,
+// residuals and values as the codec in C++, and the same Status for damaged payloads.
 #include <gtest/gtest.h>
 
 #include <random>

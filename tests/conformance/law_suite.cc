@@ -27,7 +27,7 @@ using testing::Values;
 // The largest tensor is split into three parts. With two ranks, each sends a full block and part of a block of every
 // codec.
 constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 30'011};
-// Between processes, where large frames go another way.
+// For worlds of processes, where large frames use another protocol.
 constexpr std::size_t kLargeSizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 4097, 100'003};
 // For tests with many repetitions: a full and a partial block of every codec, and several parts.
 constexpr std::size_t kFewSizes[] = {0, 1, 9, 33, 257, 4097};
@@ -152,8 +152,8 @@ TEST_P(LawSuite, Honesty) {
     all.each([&](Rank r) {
       grads[at(r)] = gradients(kFewSizes, Data::kDyadic, r, round);
       if (poisoned && r == source)
-        for (std::size_t k = 1; k < std::size(kFewSizes);
-             k += 2) {  // the round decides for the buckets between
+        // The buckets in between must become NaN too.
+        for (std::size_t k = 1; k < std::size(kFewSizes); k += 2) {
           std::vector<float>& v = grads[at(r)][k];
           v[v.size() * 2 / 3] = bad[round / 2];
         }
@@ -272,7 +272,7 @@ TEST_P(LawSuite, Resume) {
   }
 
   SessionOptions other = options();
-  other.hosts.clear();  // they are of this world
+  other.hosts.clear();  // host names are those of this world
   Ranks larger(open_loop(world() + 1), other);
   const Status refused = larger[0].restore(saved[0]);
   EXPECT_EQ(refused.code(), Code::kInvalid);

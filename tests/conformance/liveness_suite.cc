@@ -46,7 +46,7 @@ struct World {
   std::unique_ptr<Ranks> ranks;
 };
 
-// 4 MB by gather over a slow link take longer than the timeout, and bytes flow all the time.
+// 4 MB by gather over a slow link take longer than the timeout, but bytes arrive continuously.
 TEST(Liveness, BytesThatFlowAreProgress) {
   World w(3, {.codec = "fp32", .strategy = "gather", .timeout = 500ms});
   w.net->slow(1, 100e3);  // 200 KB: two seconds
@@ -105,7 +105,7 @@ TEST(Liveness, ARankThatEvaluatesAnswers) {
   });
 }
 
-// But not for ever.
+// But not without limit.
 TEST(Liveness, PatienceEndsWithTheRankThatGivesNothing) {
   World w(4, {.codec = "fp32", .strategy = "ring", .timeout = 300ms, .patience = 900ms});
   w.ranks->each([&](Rank r) {
@@ -119,7 +119,7 @@ TEST(Liveness, PatienceEndsWithTheRankThatGivesNothing) {
   });
 }
 
-// Noticing takes the timeout and a tenth of it. The machine may be busy: the best of a few counts.
+// Detection takes 1.1 times the timeout. The machine may be busy, so the best of a few attempts counts.
 TEST(Liveness, AFrozenRankIsNoticedWithinTheTimeoutAndATenth) {
   constexpr auto kTimeout = 1000ms;
   auto best = Clock::duration::max();

@@ -44,7 +44,7 @@ TEST_P(TransportSuite, whole_too_small_for_what_waits) {
   });
 }
 
-// Bytes that have arrived are counted, per peer; in ucx also while a long message is on its way.
+// Arrived bytes are counted per peer; in ucx also during a long message.
 TEST_P(TransportSuite, counted) {
   open(3);
   EXPECT_EQ(at(1).bytes_received(0), 0U);
@@ -73,7 +73,7 @@ TEST_P(TransportSuite, counted) {
   }
 }
 
-// With a window a send ends when it has met its receive, and not when its bytes are copied somewhere.
+// With a send window a send completes when it has matched its receive, not when its bytes were copied to a buffer.
 TEST_P(TransportSuite, windowed) {
   open(2);
   std::map<OpId, std::vector<std::uint8_t>> in;
@@ -224,7 +224,7 @@ TEST_P(TransportSuite, in_place) {
       if (early) messages.receive(at(1), 0);
       messages.send(at(0), 1);
       for (int i = 0; i < 3; ++i) EXPECT_EQ(at(0).poll({}, 0ns) + at(1).poll({}, 0ns), 0U);
-      // one of them is small, one is cancelled twice
+      // One of them is small, one is cancelled twice.
       for (const OpId k : {5U, 1U, 3U, 2U, 1U}) at(0).cancel(k);
       std::map<OpId, Completion> done;
       std::atomic<int> over = 0;
@@ -316,7 +316,7 @@ TEST(Ucx, a_quiet_connection_lasts_as_long_as_the_session_waits) {
     EXPECT_GE(idle + interval * count, 200);
     EXPECT_LE(idle + interval * count, 210);
   }
-  EXPECT_GE(connections, 1);  // that of the rank which connected; the other one only answers
+  EXPECT_GE(connections, 1);  // the connection of the connecting rank; the other rank only accepts
   run_ranks(2, [&](Rank r) { ranks[static_cast<std::size_t>(r)].reset(); });
 }
 

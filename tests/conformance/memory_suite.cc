@@ -106,7 +106,7 @@ TEST(Memory, IsSavedAndRestored) {
   second.each([&](Rank r) { EXPECT_EQ(round_of(second[r], small()), want[static_cast<std::size_t>(r)]); });
 }
 
-// Other slices, other memories: those of the state are of no use, and a beginner's step is 1.
+// With other slices the memories of the state do not fit, so the step starts at 1.
 TEST(Memory, BeginsAnewWhereTensorsAreCutInAnotherWay) {
   Ranks first(open_loop(2), options("ring"));
   Ranks second(open_loop(2), options("gather"));

@@ -18,7 +18,7 @@ struct Sizes {
   std::size_t of(Chunk c) const { return first(c + 1) - first(c); }
 };
 
-// The engine's work for a codec of one phase, written plainly.
+// A simple implementation of the engine's work for a codec of one phase.
 class Worker : public Actor {
  public:
   Worker(const Codec& codec, Law law, Sizes sizes, Rank me, std::vector<float> grad)
@@ -120,7 +120,7 @@ class Worker : public Actor {
   Payload scratch_;
 };
 
-// Small whole numbers: every sum of them is exact, in bf16 and fp16 too. Zeros of ranks that only serve.
+// Small integers, whose sums are exact in bf16 and fp16 too. Zeros for server ranks.
 inline std::vector<float> whole_numbers(const Place& at, std::size_t n) {
   if (!at.works()) return std::vector<float>(n);
   const Rank rank = at.me;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same session with other ranks.
+// Session::reform: the same session continues with other ranks.
 #include <gtest/gtest.h>
 
 #include "support/law_cases.h"
@@ -177,7 +177,7 @@ TEST(SessionReform, RanksOfAnotherRoundAreNamed) {
   });
 }
 
-// A second loss while the first is dealt with: the state is there, and it may be tried again.
+// A second rank is lost during a reform: the state stays available, and the reform can be repeated.
 TEST(SessionReform, MayBeCalledAgain) {
   SessionOptions o = named({"a", "b", "c", "d"}, *parse_spec("topk"));
   o.hosts = "2x2";

@@ -22,7 +22,7 @@ using testing::text;
 using testing::Values;
 
 constexpr std::size_t kTensors[] = {5, 257, 1001, 1365, 3001};
-// One frame at a time in all; one at a time to each peer; several small ones.
+// One frame at a time in total; one at a time per peer; several small ones.
 constexpr const char* kWindows[] = {"window=1,rotation=on", "window=1", "window=7000,rotation=2"};
 
 // Every rank's results in three rounds with one bucket per tensor, and its residuals. By rank and round, a rank waits
@@ -68,7 +68,7 @@ TEST_P(PacerSuite, WindowsChangeNoBit) {
   const std::vector<Values> free = run(GetParam(), "off", 1);
   std::size_t turn = GetParam().law.label.size() + GetParam().strategy->name.size();
   for (const char* pacer : kWindows) {
-    // Without lanes or with one by turns; both where TITHE_TEST_FULL=1.
+    // Alternates between no lanes and one lane; both with TITHE_TEST_FULL=1.
     const int skipped = static_cast<int>(turn++ % 2);
     for (const int lanes : {0, 1}) {
       if (lanes == skipped && !harness::full_products()) continue;
@@ -111,7 +111,7 @@ TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
         });
         if (status[at(kVictim)].ok()) continue;  // it had sent everything before the kill
         for (Rank r = 0; r < kWorld; ++r) {
-          if (r == kVictim || status[at(r)].ok()) continue;  // ok: it needed the victim no more
+          if (r == kVictim || status[at(r)].ok()) continue;  // ok: it no longer depended on the victim
           EXPECT_EQ(status[at(r)].code(), Code::kPeerLost) << strategy->name << " " << pacer << " " << frames;
           EXPECT_EQ(status[at(r)].peer(), kVictim)
               << strategy->name << " " << pacer << " " << frames << ": " << text(status[at(r)]);
@@ -125,7 +125,7 @@ TEST(SendWindow, CancelReturnsAll) {
     Ranks ranks(open_loop(3), {.codec = "fp32", .strategy = "gather", .pacer = pacer});
     std::vector<float> v(50'000, 1.0F);
     const Tensor tensor{.key = "w", .data = v.data(), .n = v.size()};
-    const Result<Ticket> ticket = ranks[0].sync({&tensor, 1});  // no other rank ever does
+    const Result<Ticket> ticket = ranks[0].sync({&tensor, 1});  // no other rank calls sync
     ASSERT_TRUE(ticket.ok());
     ranks[0].cancel();
     EXPECT_EQ(ranks[0].wait(*ticket).code(), Code::kCancelled);

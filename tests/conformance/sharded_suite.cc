@@ -66,7 +66,7 @@ TEST_P(ShardedSuite, LedgerAndIdentity) {
         for (Rank r = 0; r < world(); ++r)
           ASSERT_EQ(first_difference(result[at(r)], whole), "") << "rank " << r << ", round " << round;
         testing::clear_others(grads, kSizes);
-      } else {  // others' ranges are as they were handed over
+      } else {  // the ranges of other ranks are unchanged
         std::vector<Values> left = result, given = grads;
         testing::each_range(kSizes, world(),
                             [&](std::size_t k, std::size_t from, std::size_t to, std::size_t owner) {

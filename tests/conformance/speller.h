@@ -69,7 +69,7 @@ class Speller : public Actor {
 
 struct Spelled {
   Outcome outcome;
-  bool sums = true;       // every result holds every rank exactly once
+  bool sums = true;       // every result contains every rank exactly once
   bool identical = true;  // every rank's result is the same expression
 };
 

@@ -169,7 +169,7 @@ TEST_P(SpikeSuite, ASpikeCostsItsRoundAndFewMore) {
 
 INSTANTIATE_TEST_SUITE_P(All, SpikeSuite, ::testing::ValuesIn(testing::combinations()), testing::label);
 
-// A velocity holds a spike as a residual does.
+// A spike in the velocity has the same effect as one in the residual.
 TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
   for (const char* codec :
        {"topk:ratio=0.01,feedback=momentum", "dgc:ratio=0.01", "dgc:ratio=0.01,mask=off",

@@ -130,7 +130,7 @@ TEST_P(StrategySuite, Counted) {
       if (node.op == Op::kRecv && place().host_of(node.arg) != place().host_of(r)) heard.insert(node.arg);
     senders = std::max(senders, static_cast<int>(heard.size()));
   }
-  // Strategies that treat hosts apart may have a rank carry several shares, each from other ranks of the same hosts.
+  // In hierarchical strategies a rank may send several shares, each with other ranks of the same hosts.
   if (strategy().between == nullptr) {
     EXPECT_EQ(senders, cost.senders);
   } else {

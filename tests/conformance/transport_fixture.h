@@ -60,7 +60,7 @@ inline std::vector<std::uint8_t> content(std::size_t bytes, std::uint64_t seed) 
   return out;
 }
 
-// ucx cuts messages of more than 512 KiB, over a network of more than 64 KiB, and announces them by one of 24 bytes.
+// ucx splits messages of more than 512 KiB (over a network: 64 KiB), and announces them by a message of 24 bytes.
 constexpr std::size_t kSizes[] = {0,    1,    8,      23,     24,      25,      63,        1000,
                                   4096, 8192, 65'536, 65'537, 524'288, 524'289, 1'000'003, 8 << 20};
 

@@ -99,7 +99,7 @@ TEST_P(TransportSuite, whole_too_small) {
   }
 }
 
-// Thousands of messages in both directions between all pairs: each operation answers once.
+// Thousands of messages in both directions between all pairs: each operation completes once.
 TEST_P(TransportSuite, one_answer) {
   constexpr int kWorld = 4;
   constexpr OpId kMessages = 2000;  // per ordered pair

@@ -16,7 +16,7 @@ namespace {
 
 class Typical : public ::testing::TestWithParam<const Codec*> {};
 
-// The mean payload of the rounds in which feedback has settled; 0 where encode failed.
+// The mean payload of rounds with a stationary residual; 0 if encode failed.
 double mean_payload(const Codec& codec, std::size_t n) {
   const std::uint32_t rounds = codec.traits.fixed_size ? 1 : 60, settled = rounds / 2;
   const Settings settings = defaults(codec);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A round that is taken back: as if it had not been.
+// Session::undo restores the state from before the round.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -66,7 +66,7 @@ TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
       SessionOptions o = with(law.spec, strategy);
       o.rules = law.rules;
       Ranks undone(open_loop(kWorld), o), plain(open_loop(kWorld), o);
-      if (!plain.open_status(0).ok()) continue;  // they share no law
+      if (!plain.open_status(0).ok()) continue;  // the codec and the strategy have no common law
       undone.each([&](Rank r) {
         Session& a = undone[r];
         Session& b = plain[r];
@@ -79,7 +79,7 @@ TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
           const bool other = round == 2;
           ASSERT_EQ(first_difference(step(a, r, round, other), step(b, r, round, other)), "") << round;
           alike("after a round");
-          (void)step(a, r, 100 + round, round == 1);  // takes tensors to another layout, and back
+          (void)step(a, r, 100 + round, round == 1);  // changes the layout of tensors, and back
           take_back(a);
           alike("after a round that was taken back");
         }
@@ -98,7 +98,7 @@ TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
     }
 }
 
-// A debt that a lossless codec has sent is owed again.
+// After undo, a residual that a lossless codec had sent is a residual again.
 TEST(SessionUndo, WhatWasAdoptedIsOwedAgain) {
   Ranks undone(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1"))),
       plain(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1")));
@@ -153,7 +153,7 @@ TEST(SessionUndo, RefusesWhatCannotBeTakenBack) {
   });
 }
 
-// All ranks take back the same round, or the next one fails: never two that have different residuals.
+// All ranks undo the same round, or the next round fails: no round runs with residuals of different rounds.
 TEST(SessionUndo, OfOneRankAloneEndsTheNextRound) {
   Ranks ranks(open_loop(kWorld), with(*parse_spec("topk")));
   ranks.each([&](Rank r) {

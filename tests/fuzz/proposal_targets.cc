@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks' answers to choices that are proposed, in any order: each is taken, or its sender is named.
+// Ranks' answers to a proposal, in any order: each is accepted, or its sender is named.
 #include "engine/peers/reconfiguration.h"
 #include "fuzz/targets.h"
 

@@ -25,7 +25,7 @@ namespace {
 
 Input copy_of(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 
-// Length and checksum as they should be.
+// Corrects length and checksum.
 Input with_right_frame(ByteView bytes) {
   Input frame = copy_of(bytes);
   if (frame.size() < kFrameHeaderBytes) return frame;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes that the transport tcp reads of others: of strangers until they have proved the key, of ranks after that.
+// The bytes that the transport tcp reads from peers: before they have proved the key, and after that.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -64,7 +64,7 @@ Target records_target() {
        spelled({.kind = tcp::Kind::kGrant, .about = 7, .n = 1000}), spelled({.kind = tcp::Kind::kFarewell})}};
 }
 
-// A stranger's bytes to a rank that listens with certificates: they never pass, and its answers have a measure.
+// Unauthenticated bytes to a rank that listens with certificates: never accepted, and the answer's size is limited.
 Target tls_target() {
   std::string folder = (std::filesystem::temp_directory_path() / "tithe-fuzz-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr || !tcp::make_keys(folder + "/job", 2, std::chrono::hours(1)).ok())

@@ -60,7 +60,7 @@ inline std::vector<Case> cases() {
     if (c->name == "eden")  // a whole block and one of the tail
       for (const std::string bits : {"1", "1.6", "2", "3", "4"})
         all.push_back({codec + "_" + bits + "bit", c, 1500, 1, "bits=" + bits});
-    // two full blocks and a shorter one
+    // Two full blocks and a shorter one.
     if (c->name == "zip") all.push_back({codec + "_blocks", c, 2500, 1});
     if (c->name == "inceptionn") all.push_back({codec + "_burst", c, 300, 1, "layout=burst,mode=literal"});
   }

@@ -15,7 +15,7 @@ struct Seen {
   bool finite = true;
 };
 
-// All phases, the context of the later ones being that of `workers` with equal values; then decodes.
+// All phases, with the contexts of `workers` workers with equal values; then decodes.
 inline Seen see(const Spec& spec, const Impl& impl, const Floats& grad, const Floats& residual, Keep keep,
                 int workers) {
   const Codec& codec = *spec.codec;

@@ -27,7 +27,7 @@ inline double squares(const Floats& v) {
   return sum;
 }
 
-// A codec is tested by itself: settings under which residuals grow are taken without feedback.
+// Codecs are tested alone: settings under which residuals grow are tested without feedback.
 inline Result<Spec> parse_codec(std::string_view text) {
   Result<Spec> spec = parse_spec(text);
   if (spec.ok() || spec.status().what().find("add feedback=none") == std::string::npos) return spec;
@@ -226,7 +226,7 @@ inline Round round_by(const Impl& impl, std::string_view text, const std::vector
     }
     (p == last ? round.sum : round.agreed) = std::move(total);
   }
-  Call reads;  // neither seeds nor round: all that shapes the values is in the payloads
+  Call reads;  // without seeds and round: decoding must depend on the payloads only
   reads.settings = spec_of(text).settings;
   reads.phase = last;
   reads.context = round.agreed;

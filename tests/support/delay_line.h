@@ -43,7 +43,7 @@ class DelayLine {
   struct DelayedDirection {  // one direction of a connection
     int from, to;
     std::deque<Chunk> chunks = {};
-    // time at which the sender learns of the acknowledgement, bytes
+    // Time at which the sender learns of the acknowledgement, bytes.
     std::deque<std::pair<Clock::time_point, std::size_t>> acknowledged = {};
     std::size_t held = 0;  // of its window
     bool ended = false, told = false;

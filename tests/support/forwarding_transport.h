@@ -38,7 +38,7 @@ class ForwardingTransport : public Transport {
   std::uint64_t bytes_received(Rank peer) const override { return inner_->bytes_received(peer); }
 
  protected:
-  // nullptr for a dead rank: a subclass that resets it overrides the functions that use it
+  // nullptr for a dead rank: a subclass that resets it overrides the functions that use it.
   std::unique_ptr<Transport> inner_;
 
  private:

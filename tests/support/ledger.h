@@ -26,7 +26,6 @@ struct Imbalance {
 
 // The largest imbalance of a round.
 //
-//
 // The allowed imbalance of a codec that is not exact: each rank rounds once per value in take(), once in leave(), at
 // most `world` times in adding other ranks' payloads and as often in the rounding errors booked for a sum law, and
 // the final sum rounds `world` times; each rounding is at most half an ulp of a term that is no larger than the sum S

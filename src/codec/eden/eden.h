@@ -48,9 +48,10 @@ inline constexpr std::size_t kHead = 10;
 inline constexpr std::size_t kScaleBytes = 2;
 
 inline constexpr float kDust = 0x1p-100F;
-// with a fitted scale, the decoded norm is below the block's norm
+// Limits for the norm of a block that is sent unshrunk. With a fitted scale the decoded norm is below the block's norm;
+// with an unbiased scale it may be larger.
 inline constexpr double kLarge = 0x1.8p127;
-inline constexpr double kLargeUnbiased = 0x1p100;  // the decoded norm may exceed the block's norm
+inline constexpr double kLargeUnbiased = 0x1p100;
 inline constexpr double kShrink = 0x1p-40;
 // The smallest valid scale besides 0, and the largest scale with which no codes can overflow.
 inline constexpr float kLeastScale = 0x1p-126F;

@@ -101,7 +101,7 @@ TEST(Fft, SpectraAreAddedBeforeOneInverse) {
   for (const Impl& impl : fft_codec.impls) {
     Floats out(n, 99.0F);
     ASSERT_TRUE(impl.decode(r->call, both, {}, out).ok());
-    // separate inverse transforms would differ in the last bits of their sum
+    // Separate inverse transforms would differ in the last bits of their sum.
     EXPECT_EQ(out, Floats(n)) << impl.name;
   }
 }

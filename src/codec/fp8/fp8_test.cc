@@ -76,7 +76,7 @@ TYPED_TEST(Fp8Format, TheScaleIsTheSmallestThatFits) {
   EXPECT_EQ(scale(most) * largest, 1.75F * 0x1p127F);
 }
 
-// v - sent| <= max(2^-(m + 1) |v|, half the block's smallest subnormal), and the residual is exact.
+// |v - sent| <= max(2^-(m + 1) |v|, half the block's smallest subnormal), and the residual is exact.
 TEST(Fp8, ErrorsStayWithinTheirBound) {
   for (const Shape kind : draws::kShapes)
     for (const bool e4m3 : {true, false}) {

@@ -73,7 +73,7 @@ bool split_holds(const Kernels& with, std::size_t n, ByteView payload) {
 enum class List { kNo, kYes };
 constexpr std::size_t kGroups = kBlock / kGroup;
 
-// Several blocks are walked at a time, since each walk waits for its tags.
+// Several blocks are walked together, to hide the latency of loading each group's tags.
 template <std::size_t kAtOnce>
 using Begins = std::array<std::size_t, kAtOnce + 1>;  // offsets of consecutive blocks, and of their end
 
@@ -94,7 +94,7 @@ bool groups_fill(ByteView payload, const Begins<kAtOnce>& begin, std::size_t gro
   return std::equal(at.begin(), at.end() - 1, begin.begin() + 1);
 }
 
-// The same for whole blocks so far from the payload's end that no tags could lead past it.
+// Likewise for full blocks at such a distance from the payload's end that no tags can lead past it.
 template <List kList, std::size_t kAtOnce>
 bool groups_fill_far_from_end(ByteView payload, const Begins<kAtOnce>& begin, std::uint8_t* lengths) {
   std::array<const std::uint8_t*, kAtOnce> at;

@@ -22,7 +22,7 @@ namespace {
 using Floats = std::vector<float>;
 using Bytes_ = std::vector<std::uint8_t>;
 
-// Workers that go through rounds together, as the engine has them do.
+// Workers that do rounds together, in the engine's order.
 class Workers {
  public:
   Workers(double rank, double cols, const Impl& impl = powersgd_codec.best(this_machine()),

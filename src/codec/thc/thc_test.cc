@@ -123,7 +123,7 @@ TEST(Thc, RanksMustDrawTheSameSigns) {
             Code::kCorrupt);
 }
 
-// A block of small values beside one of large ones loses no more than by itself.
+// The loss of a block of small values does not depend on the block of large values next to it.
 TEST(Thc, EachBlockHasItsOwnRange) {
   Floats x = bell(2 * kBlock);
   for (std::size_t i = kBlock; i < x.size(); ++i) x[i] *= 1e-6F;

@@ -87,7 +87,7 @@ bool waits(pid_t child) {
     int status = 0;
     const pid_t done = ::waitpid(child, &status, WNOHANG);
     if (done == child) return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    // the child was reaped elsewhere: the output file shows whether it succeeded
+    // The child was reaped elsewhere: the output file shows whether it succeeded.
     if (done < 0 && errno != EINTR) return errno == ECHILD;
     if (std::chrono::steady_clock::now() > until) {
       ::kill(-child, SIGKILL);

@@ -92,7 +92,7 @@ constexpr const char* kFloors =
     "decode\n"
     "  f32(even) + f32(some) * 16 + f32(sign) * 256 + f32(turn) * 16384\n";
 
-// Trits of all values, as 3LC has them; their runs of ones begin and end anywhere.
+// Trits of all values, as in 3LC; their runs of ones start and end at any position.
 constexpr const char* kTrits =
     "codec trits \"for a test\"\n"
     "encode\n"

@@ -83,8 +83,8 @@ class ByDevice {
   device::Pinned payload_, values_;
 };
 
-// make() compiles the kernels. same(runs) compares them with the interpreter or the codec's reference; `reference` is
-// the word for it in the result.
+// make() compiles the kernels. same(runs) compares them with the interpreter or the codec's reference; `reference`
+// names it in the result.
 template <typename Make, typename Same>
 OnDevice verified(const Result<device::Device>& on, const Result<device::Compiler>& compiler,
                   const char* reference, const Make& make, const Same& same) {

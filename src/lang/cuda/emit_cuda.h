@@ -8,7 +8,7 @@
 //             neither fibers nor assembly
 //   blocks    a group of 16 to 128 threads works on one block of the program, and several groups share a thread block.
 //             If a block has more than kPiece values (or all values), a thread block sends or decodes one run of kRun
-//             values, and one or more groups reduce one piece
+//             values, and a group reduces one piece of kPiece values
 //   sums      16 threads add in the order of base/fold.h, pieces in the order of lang/run/reduce.h; if shared memory
 //             allows as many groups, no further threads wait for them
 //   lists     of pairs: counted, scanned and written; the largest are found by radix selection of their magnitudes

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kThreads = 128, kLanes = 16;  // as in prelude_cuda_types.h
 constexpr std::size_t kOwnValues = 16;  // values per thread, if no sixteen threads add in a fixed order
-// bytes of shared memory per thread block, so that several fit a multiprocessor
+// Bytes of shared memory per thread block, so that several fit a multiprocessor.
 constexpr std::size_t kGroupsShare = 24U << 10;
 
 }  // namespace

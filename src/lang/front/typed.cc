@@ -159,7 +159,7 @@ Value Builder::binary(std::string_view op, Value a, Value b, Span at) {
     if (row.op == Op::kDiv && a.whole && b.whole) return literal(std::trunc(value), true, at);
     return literal(value, a.whole && b.whole, at);
   }
-  // the count may have another type than the value
+  // The count may have another type than the value.
   if (row.op == Op::kShiftLeft || row.op == Op::kShiftRight) {
     if (a.literal) a = as(a, b.literal || b.bad() ? Type::kI32 : of(b).type, "this");
     if (b.literal) b = as(b, Type::kI32, "the count of bits");

@@ -57,8 +57,8 @@ select::Layout lists_of(const PairsLimits& limits, const Sampled& from, std::siz
   return select::layout(n, std::max(limits.most, 2 * limits.keep), from.sample);
 }
 
-// Every value may be sent. The indices of each segment go to the payload at once. The values follow at the end, because
-// their place depends on the number of indices.
+// Every value may be sent. The indices of each segment are written to the payload at once. The values are written at
+// the end, because their offset depends on the number of indices.
 Encoded encode_all(std::uint32_t least, const EncodeInput& in, const select::Lists& lists, Bytes out) {
   std::uint8_t* const to = out.data() + sparse::kHead;
   std::size_t count = 0;

@@ -6,7 +6,6 @@
 //              after all values; the sort is stable
 //   reduction  sixteen accumulators start at `start`; value i goes to accumulator i mod 16; then halves are combined.
 //              With more than kPiece values, the results of the pieces are reduced in the same way
-//              are put together; of more than kPiece values those of each piece, in that shape once more
 #include <array>
 #include <bit>
 #include <span>

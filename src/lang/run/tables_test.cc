@@ -84,7 +84,7 @@ void example(const std::string& name, std::size_t block, OfBlock of) {
   expect((*loaded)->codec, block, of);
 }
 
-// As docs/reference/language_reference.md has it: sixteen running sums.
+// As docs/reference/language_reference.md defines it: sixteen accumulators.
 float mean_of(const Floats& x) {
   float lanes[16] = {};
   for (std::size_t i = 0; i < x.size(); ++i) lanes[i % 16] += x[i];

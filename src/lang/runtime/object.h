@@ -18,7 +18,7 @@ struct ObjectCall {
   std::uint64_t shared_key;    // of the draws that all ranks share
   std::uint64_t block;         // values per block; 0: one block of all values
   const std::uint32_t* known;  // per item that is sent once and follows from the settings: its bits
-  bool asks_for_residual;      // prefetch the residual; if not set, only the gradient
+  bool asks_for_residual;      // prefetch the residual too, not only the gradient
   // ---- For programs of several phases
   // The previous phase's items (context.h): per item one number, one number per block, or one number per value, as
   // bits; nullptr if nothing reads it.

@@ -177,7 +177,7 @@ static __attribute__((noinline, cold)) bool are_finite(const float* g, const flo
 }
 
 // ---- Floats in place of doubles for floors (emit_floors.h)
-// Whether all are further than `near` from whole numbers; NaN is not.
+// True if all lanes are further than `near` from an integer; false for NaN.
 INL bool clear(F s, F near) { return mask_bits(lt(near, abs_(sub(s, round_(s))))) == 0xffff; }
 
 // ---- Runs of sixteen values, and the last run, which may be shorter

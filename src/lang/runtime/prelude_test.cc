@@ -103,7 +103,7 @@ TEST(Prelude, HasTheInterpretersBinary16) {
   }
 }
 
-// Sixteen at a time.
+// Draws sixteen numbers at a time.
 TEST(Prelude, DrawsTheLibrarysNumbers) {
   constexpr std::uint64_t kKey = 0x0123456789abcdefULL;
   for (const int bits : {1, 4, 23, 24, 25, 32})

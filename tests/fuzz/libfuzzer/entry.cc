@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One binary per target for libFuzzer: TITHE_FUZZ_TARGET names it. `fuzz_frame corpus_folder -max_total_time=60`.
-// With TITHE_FUZZ_SEEDS=folder the target's own seeds are written there first, so that they can be a corpus too
-// (tools/fuzz_all.sh does it).
+// One binary per target for libFuzzer: TITHE_FUZZ_TARGET names the target. `fuzz_frame corpus_folder
+// -max_total_time=60`. With TITHE_FUZZ_SEEDS=folder the target's own seeds are written there first, so that they can be
+// a corpus too (see tools/fuzz_all.sh).
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

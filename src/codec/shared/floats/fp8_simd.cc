@@ -42,8 +42,8 @@ HWY_INLINE VW words(std::uint32_t v) { return hn::Set(Words(), v); }
 constexpr std::size_t kGroup = 16;
 constexpr std::size_t kGroupValues = kGroup * kBlock;
 
-// Values that do not fill a group, filled up with zeros, which change no scale: one by one, the up to 511 values at the
-// end of a chunk would take longer than some thousand before them.
+// A partial group, padded with zeros, which change no scale. Processed one by one, up to 511 values at the end of a
+// chunk would take longer than thousands of values before them.
 template <bool kResidual>
 class Filled {
  public:

@@ -172,7 +172,7 @@ void merge_some(std::span<std::optional<IndexedArray<Source>>> all, const Merge&
   }
 }
 
-// Merges payloads, kAtOnce at a time, since their readers live on the stack. array_of(payload) is its IndexedArray.
+// Merges payloads, kAtOnce at a time, since their readers are on the stack. array_of(payload) is its IndexedArray.
 template <typename Source>
 void merge_arrays(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out,
                   const auto& array_of) {
