@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/reference/codecs.md and docs/reference/codecs_parameters.md, from `tithe codecs --json`. --write
-writes the tables; otherwise they are compared."""
+"""The table of docs/reference/codecs.md and the list of docs/reference/codecs_parameters.md, from `tithe codecs
+--json`. --write writes both; otherwise they are compared."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def tables(listing: dict) -> dict[str, str]:
     owners: dict[tuple[str, ...], list[str]] = {}  # by parameter: the codecs that have it
     for owner, params in [(c["name"], c["parameters"]) for c in listing["codecs"]] + [("all", listing["feedback"])]:
         for p in params:
-            owners.setdefault((f"`{p['name']}`", default(p), allowed(p), p["doc"]), []).append(f"`{owner}`")
-    parameters = [[" ".join(codecs_of), *parameter] for parameter, codecs_of in owners.items()]
+            owners.setdefault((p["name"], default(p), allowed(p), p["doc"]), []).append(f"`{owner}`")
+    parameters = [
+        f"- **`{name}`** of {', '.join(codecs_of)} = {value} ({values}): {doc}\n"
+        for (name, value, values, doc), codecs_of in owners.items()
+    ]
     head = ["codec", "bits per value", "phases: laws", "needs feedback", "ledger", "loses at most"]
-    return {
-        "codecs": table(head, codecs),
-        "parameters": table(["codec", "parameter", "default", "allowed", "what it is"], parameters),
-    }
+    return {"codecs": table(head, codecs), "parameters": "".join(parameters)}
 
 
 def check(write: bool, program: Path) -> Iterator[Problem]:
