@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/reference/codecs.md and docs/reference/codecs_parameters.md, from `tithe codecs --json` and the
-measurements in bench/results/codecs.txt (speed) and bench/results/study.json (accuracy). A missing measurement is an
-empty cell. --write writes the tables; otherwise they are compared."""
+"""The table of docs/reference/codecs.md and the list of docs/reference/codecs_parameters.md, from `tithe codecs
+--json`. --write writes both; otherwise they are compared."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ from tree import Problem, report
 
 ROOT = Path(__file__).parents[2].resolve()
 PAGES = (ROOT / "docs/reference/codecs.md", ROOT / "docs/reference/codecs_parameters.md")
-RESULTS = ROOT / "bench/results"
 MARKED = re.compile(r"(<!-- (\w+): written by tools/lint/codec_tables.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -33,71 +31,28 @@ def default(p: dict) -> str:
     return p["default"] if isinstance(p["default"], str) else f"{p['default']:g}"
 
 
-# A line of codecs.txt: name, values, threads, and per target: GB/s of gradient, what comes after them, kept/tried.
-SPEED = re.compile(r"^(?P<codec>\S+) (?P<what>encode|decode), default settings +\d+ +1 \|(?P<groups>.+)\|")
-GROUP = re.compile(r"^ *(?P<speed>[\d.]+) +[\d.]+ +[\d.]+ (?P<rest>.*)$")
-SECTION = "Every codec"
-
-
-def speeds() -> tuple[list[str], dict[tuple[str, str], str]]:
-    """The targets, and GB/s for each of them by codec and "encode" or "decode": 25M values from memory, one thread, at
-    default settings. A target that was too noisy is a dash, a row without any is no row."""
-    lines = (RESULTS / "codecs.txt").read_text().splitlines()
-    head = next((line.removeprefix(SECTION) for line in lines if line.startswith(SECTION)), "")
-    targets = head.replace("|", " ").split()
-    found = {}
-    for row in filter(None, map(SPEED.match, lines)):
-        groups = list(filter(None, map(GROUP.match, row["groups"].split("|"))))
-        cells = ["-" if "noisy" in group["rest"] else group["speed"] for group in groups]
-        if set(cells) != {"-"}:
-            found[row["codec"], row["what"]] = " / ".join(cells)
-    return targets, found
-
-
-def accuracies() -> dict[str, str]:
-    """By codec: points away from fp32, and bytes as a part of fp32's, in the study: at the default setting, and at the
-    one that sends least of those that converge."""
-    file = RESULTS / "study.json"
-    rows: dict[str, list[dict]] = {}
-    for row in json.loads(file.read_text())["rows"] if file.exists() else []:
-        rows.setdefault(row["codec"].split(":")[0], []).append(row)
-
-    def cell(mine: list[dict]) -> str:
-        others = [row for row in mine[1:] if row["smaller"] > 1.05 * mine[0]["smaller"] and not row["diverged"]]
-        shown = mine[:1] + sorted(others, key=lambda row: (row["smaller"], row["points"]))[-1:]
-        return ", ".join(f"{row['points']:+.2f} at 1/{row['smaller']:.0f}" for row in shown)
-
-    return {name: cell(mine) for name, mine in rows.items()}
-
-
 def tables(listing: dict) -> dict[str, str]:
-    (targets, speed), accuracy = speeds(), accuracies()
     codecs = [
         [
             f"`{c['name']}`",
-            str(c["id"]),
             f"{c['bits_per_value']:.4g}",
             "; ".join(f"{p['name']}: {', '.join(p['laws'])}" for p in c["phases"]),
             c["needs_feedback"],
             "exact" if c["exact_ledger"] else "rounded",
             f"{c['contraction']:.4g}",
-            speed.get((c["name"], "encode"), ""),
-            speed.get((c["name"], "decode"), ""),
-            accuracy.get(c["name"], ""),
         ]
         for c in listing["codecs"]
     ]
     owners: dict[tuple[str, ...], list[str]] = {}  # by parameter: the codecs that have it
     for owner, params in [(c["name"], c["parameters"]) for c in listing["codecs"]] + [("all", listing["feedback"])]:
         for p in params:
-            owners.setdefault((f"`{p['name']}`", default(p), allowed(p), p["doc"]), []).append(f"`{owner}`")
-    parameters = [[" ".join(codecs_of), *parameter] for parameter, codecs_of in owners.items()]
-    head = ["codec", "id", "bits per value", "phases: laws", "needs feedback", "ledger", "loses at most"]
-    head += [f"encode GB/s: {' / '.join(targets)}", f"decode GB/s: {' / '.join(targets)}", "points vs fp32, bytes"]
-    return {
-        "codecs": table(head, codecs),
-        "parameters": table(["codec", "parameter", "default", "allowed", "what it is"], parameters),
-    }
+            owners.setdefault((p["name"], default(p), allowed(p), p["doc"]), []).append(f"`{owner}`")
+    parameters = [
+        f"- **`{name}`** of {', '.join(codecs_of)} = {value} ({values}): {doc}\n"
+        for (name, value, values, doc), codecs_of in owners.items()
+    ]
+    head = ["codec", "bits per value", "phases: laws", "needs feedback", "ledger", "loses at most"]
+    return {"codecs": table(head, codecs), "parameters": "".join(parameters)}
 
 
 def check(write: bool, program: Path) -> Iterator[Problem]:
