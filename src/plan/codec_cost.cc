@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "codec/fp32/fp32.h"
 #include "codec/typical.h"
 #include "plan/strategy_options.h"
 

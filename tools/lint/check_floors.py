@@ -53,14 +53,14 @@ PUBLIC = {
     "trace": "trace",
     "graph": "strategy", "strategies": "strategy",
     "plan": "plan", "choices": "plan", "schedule": "plan",
-    "session": "engine", "tithe": "engine",
+    "session": "engine", "options": "engine", "stats": "engine", "tithe": "engine",
 }  # fmt: skip
 # The rooms of a folder: a room, and the rooms that it may include. A codec's own folder stands above the rooms of
 # src/codec/shared; the files of src/lang itself stand above its rooms, which know nothing of them.
 ROOMS = {
     "codec": {
         "common": (),
-        "delta": (),
+        "delta": ("common",),
         "floats": ("common",),
         "levels": ("common",),
         "rotation": ("common",),

@@ -33,7 +33,7 @@ COLUMNS = {
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
 CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
-DEFAULT = re.compile(r'^ *std::string codec = "([^"]*)";', re.MULTILINE)
+DEFAULT = re.compile(r'^TITHE_OPTION\(Text, codec, "([^"]*)",', re.MULTILINE)
 
 
 def said(study: verdict.Study, codec: str, optimizer: str) -> str:
@@ -141,7 +141,7 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
 
 def check(root: Path, write: bool) -> Iterator[Problem]:
     page, results = root / "docs/start/choosing.md", root / "bench/results/study_optimizers.md"
-    header = root / "include/tithe/session.h"
+    header = root / "include/tithe/options.def"
     details = json.loads(results.with_suffix(".json").read_text())
     study, first = verdict.Study(details), first_study(root / "bench/results/study.json")
     codecs = CODEC.findall((root / "include/tithe/codecs.def").read_text())
@@ -168,7 +168,7 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
         if (first.get(codec) if optimizer == FIRST else said(study, codec, optimizer)) != "yes":
             yield page, 1, f"the default under {optimizer}, '{codec}', is not within noise of fp32 in the study"
     if f"`{default[1]}`" not in page.read_text().split("## ")[0]:
-        yield page, 1, f"its first section does not name the default, `{default[1]}` (include/tithe/session.h)"
+        yield page, 1, f"its first section does not name the default, `{default[1]}` (include/tithe/options.def)"
 
 
 if __name__ == "__main__":
