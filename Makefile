@@ -40,7 +40,7 @@ core: ## builds the Python module alone: all that training needs
 wheel: setup ## dist/: the source distribution, from it a wheel that carries UCX, numpy's: all that a machine offline needs (docs/start/install.md)
 	@$(PY) tools/wheel.py
 
-demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA= CARD=1 MODEL=
+demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA= CARD=1 MODEL=hdc or fsdp
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory $(if $(CARD),build,core)
 	@exec $(PY) demo/run.py
