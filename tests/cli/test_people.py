@@ -37,7 +37,7 @@ WRONG = {
     "bench codek": "did you mean 'codec'",
     "help bench codek": "did you mean 'bench codec'",
     "encode --sede 3 fp32 values.npy out": "did you mean '--seed'",
-    "replay --transport uxc": "did you mean 'ucx'",
+    "replay --n 10 --transport uxc": "did you mean 'ucx'",
     "replay --n 10 --transport ucx:device=eth0": "did you mean 'devices'",
     "replay --codec topk ratio=0.1": "topk:ratio=0.1",
     "replay bf16": "--codec bf16",

@@ -130,7 +130,7 @@ Run declare_replay(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--choices", args->choices_file, "a file of rules (docs/guide/choices.md)");
   app.add_option("--lanes", args->session.lanes,
-                 "compute threads per rank; 0: the calling thread does all; as a session has them")
+                 "compute threads per rank; 0: the calling thread does all; not given: the session chooses")
       ->check(CLI::Range(0, 64));
   app.add_option("--pacer", args->session.pacer,
                  "how many bytes may be under way: off, or window=BYTES (docs/guide/pacing.md)")
