@@ -28,14 +28,14 @@ TEST_P(TagSuite, tagged_rounds_give_the_same_bits) {
   std::vector<Values> results, left;
   for (const char* authenticate : {"", "auto", "headers", "payloads"}) {
     const bool tagged = *authenticate != 0;
-    SessionOptions o{.spec = GetParam().law.spec,
-                     .strategy = std::string(GetParam().strategy->name),
-                     .rules = GetParam().law.rules,
+    SessionOptions o{.strategy = std::string(GetParam().strategy->name),
                      .hosts = testing::hosts_of(kWorld),
                      .lanes = 2,
                      .min_values = 0,
                      .part_values = 4'000,
-                     .seed = 7};
+                     .seed = 7,
+                     .spec = GetParam().law.spec,
+                     .rules = GetParam().law.rules};
     if (tagged) o.authenticate = authenticate;
     Ranks ranks(open_loop(kWorld, tagged ? ByteView(key) : ByteView{}), o);
     std::vector<Values> mine(kWorld), kept(kWorld);

@@ -27,7 +27,7 @@ constexpr std::size_t kSizes[] = {5, 300, 4097, 30'000};
 constexpr int kWorld = 5;
 
 SessionOptions with(const Spec& spec, int servers) {
-  return {.spec = spec, .servers = servers, .lanes = 0, .average = false, .min_values = 16, .seed = 3};
+  return {.servers = servers, .lanes = 0, .average = false, .min_values = 16, .seed = 3, .spec = spec};
 }
 
 // The values in a server's tensors are ignored: they may be NaN.
