@@ -158,9 +158,7 @@ bool Plot::sends_nan() const {
 }
 
 SessionOptions Plot::options(int with_lanes) const {
-  return {.spec = law.spec,
-          .strategy = strategy,
-          .rules = law.rules,
+  return {.strategy = strategy,
           .hosts = hosts,
           .lanes = with_lanes,
           .average = average,
@@ -170,7 +168,9 @@ SessionOptions Plot::options(int with_lanes) const {
           .patience = (fault.kind == FaultKind::kSlow ? 10'000 : 4) * kTimeout,
           .seed = seed,
           .pacer = pacer,
-          .device = device};
+          .device = device,
+          .spec = law.spec,
+          .rules = law.rules};
 }
 
 std::vector<float> Plot::gradient(std::size_t tensor, Rank rank, int round) const {

@@ -39,10 +39,10 @@ Values uneven(Rank rank, int round) {
 
 // Rounds of all tensors, one grouping per round; returns the results of all rounds and the final residuals.
 std::vector<Values> run(const Combination& c, const std::vector<Grouping>& rounds) {
-  Ranks ranks(testing::open_world(c.transport, c.world), {.spec = c.law.spec,
-                                                          .strategy = std::string(c.strategy->name),
-                                                          .rules = c.law.rules,
-                                                          .hosts = c.hosts});
+  Ranks ranks(testing::open_world(c.transport, c.world), {.strategy = std::string(c.strategy->name),
+                                                          .hosts = c.hosts,
+                                                          .spec = c.law.spec,
+                                                          .rules = c.law.rules});
   std::vector<Values> all(static_cast<std::size_t>(c.world));
   ranks.each([&](Rank r) {
     Values& mine = all[static_cast<std::size_t>(r)];

@@ -62,10 +62,10 @@ std::vector<Status> run(const Combination& c, Rank forger, Forgery what) {
     auto& its = transports[static_cast<std::size_t>(r)];
     its = std::make_unique<Forger>(std::move(its), r == forger ? what : Forgery::kNothing);
   }
-  Ranks ranks(std::move(transports), {.spec = c.law.spec,
-                                      .strategy = std::string(c.strategy->name),
-                                      .rules = c.law.rules,
-                                      .hosts = c.hosts});
+  Ranks ranks(std::move(transports), {.strategy = std::string(c.strategy->name),
+                                      .hosts = c.hosts,
+                                      .spec = c.law.spec,
+                                      .rules = c.law.rules});
   std::vector<Status> said(static_cast<std::size_t>(c.world));
   ranks.each([&](Rank r) {
     Status& status = said[static_cast<std::size_t>(r)];

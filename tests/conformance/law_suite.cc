@@ -39,9 +39,7 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
     return GetParam().between_processes ? std::span(kLargeSizes) : std::span(kSizes);
   }
   SessionOptions options() const {
-    return {.spec = GetParam().law.spec,
-            .strategy = std::string(GetParam().strategy->name),
-            .rules = GetParam().law.rules,
+    return {.strategy = std::string(GetParam().strategy->name),
             .hosts = GetParam().hosts,
             .lanes = 0,
             .average = false,
@@ -50,7 +48,9 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
             // Without lanes no rank answers while a program is compiled and verified.
             .timeout = std::chrono::seconds(GetParam().gpus ? 900 : 30),
             .seed = 7,
-            .device = GetParam().gpus ? "on,least=1" : "off"};
+            .device = GetParam().gpus ? "on,least=1" : "off",
+            .spec = GetParam().law.spec,
+            .rules = GetParam().law.rules};
   }
   // One round. Of three ranks, one has its tensors in host memory in any case.
   Status synchronise(Session& session, std::span<const std::size_t> sizes, Values& values,

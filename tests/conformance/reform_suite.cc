@@ -25,13 +25,13 @@ using Names = std::vector<std::string>;
 constexpr std::size_t kSizes[] = {1, 33, 257, 4097};
 
 SessionOptions named(Names names, const Spec& spec, int lanes = 0) {
-  return {.spec = spec,
-          .members = std::move(names),
-          .lanes = lanes,
+  return {.lanes = lanes,
           .average = false,
           .min_values = 0,
           .part_values = 3000,
-          .seed = 7};
+          .seed = 7,
+          .members = std::move(names),
+          .spec = spec};
 }
 
 Status step(Session& session, Rank rank, int round, Values* result = nullptr) {

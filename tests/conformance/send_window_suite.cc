@@ -28,13 +28,13 @@ constexpr const char* kWindows[] = {"window=1,rotation=on", "window=1", "window=
 // Every rank's results in three rounds with one bucket per tensor, and its residuals. By rank and round, a rank waits
 // for a bucket before it passes the next one, or for all together, or for the last one first.
 std::vector<Values> run(const Combination& c, const char* pacer, int lanes) {
-  Ranks ranks(testing::open_world(c.transport, c.world), {.spec = c.law.spec,
-                                                          .strategy = std::string(c.strategy->name),
-                                                          .rules = c.law.rules,
+  Ranks ranks(testing::open_world(c.transport, c.world), {.strategy = std::string(c.strategy->name),
                                                           .lanes = lanes,
                                                           .min_values = 100,
                                                           .part_values = 1000,
-                                                          .pacer = pacer});
+                                                          .pacer = pacer,
+                                                          .spec = c.law.spec,
+                                                          .rules = c.law.rules});
   std::vector<Values> all(at(c.world));
   ranks.each([&](Rank r) {
     for (int round = 0; round < 3; ++round) {
