@@ -177,7 +177,7 @@ void prepare(const Plot& plot) {
   if (plot.propose_at >= 0) specs.push_back(*parse_spec("topk"));
   for (const Spec& spec : specs) {
     if (!done.insert(to_string(spec)).second) continue;
-    testing::Ranks one(open_loop(1), {.spec = spec, .min_values = 0, .device = plot.device});
+    testing::Ranks one(open_loop(1), {.min_values = 0, .device = plot.device, .spec = spec});
     std::vector<float> values(64, 1.0F);
     const Tensor here{.key = "w", .data = values.data(), .n = values.size()};
     GpuTensors gpu;

@@ -16,13 +16,13 @@ SessionOptions options_of(const Combination& c, Feedback kind, double beta) {
   Spec spec = c.law.spec;
   spec.feedback.kind = kind;
   spec.feedback.beta = beta;
-  return {.spec = spec,
-          .strategy = std::string(c.strategy->name),
+  return {.strategy = std::string(c.strategy->name),
           .hosts = c.hosts,
           .lanes = 0,
           .average = false,
           .min_values = 0,
-          .seed = 7};
+          .seed = 7,
+          .spec = spec};
 }
 
 // The sums of one rank over all rounds.

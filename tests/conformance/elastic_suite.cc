@@ -26,13 +26,13 @@ using State = std::vector<std::uint8_t>;
 constexpr std::size_t kSizes[] = {1, 33, 257, 4097};
 
 SessionOptions with(const Spec& spec, std::string_view strategy = "auto") {
-  return {.spec = spec,
-          .strategy = std::string(strategy),
+  return {.strategy = std::string(strategy),
           .lanes = 0,
           .average = false,
           .min_values = 0,
           .part_values = 3000,
-          .seed = 7};
+          .seed = 7,
+          .spec = spec};
 }
 
 Values rounds(Session& session, Rank rank, int from, int to, Data data = Data::kDyadic) {

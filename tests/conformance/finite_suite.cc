@@ -232,13 +232,13 @@ class FinitePhases : public ::testing::TestWithParam<SeveralPhases> {};
 
 TEST_P(FinitePhases, RanksDecideAlikeAndKeepWhatIsFinite) {
   const auto& [spec, strategy, world] = GetParam();
-  testing::Ranks all(open_loop(world), {.spec = spec,
-                                        .strategy = std::string(strategy->name),
+  testing::Ranks all(open_loop(world), {.strategy = std::string(strategy->name),
                                         .hosts = testing::hosts_of(world),
                                         .lanes = 0,
                                         .average = false,
                                         .min_values = 0,
-                                        .seed = 7});
+                                        .seed = 7,
+                                        .spec = spec});
   struct Seen {
     testing::Values result;
     feedback::ResidualStore::Map kept;

@@ -21,12 +21,12 @@ using testing::Ranks;
 using testing::text;
 
 SessionOptions options(std::string strategy = "ring") {
-  return {.spec = Spec{&testing::kept_step_codec, {}, {.kind = Feedback::kResidual}},
-          .strategy = std::move(strategy),
+  return {.strategy = std::move(strategy),
           .lanes = 0,
           .average = false,
           .min_values = 0,
-          .part_values = 300};
+          .part_values = 300,
+          .spec = Spec{&testing::kept_step_codec, {}, {.kind = Feedback::kResidual}}};
 }
 
 std::vector<float> wave(std::size_t n, float size) {

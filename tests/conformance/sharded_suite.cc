@@ -30,13 +30,13 @@ class ShardedSuite : public ::testing::TestWithParam<testing::ShardedCombination
   RoundKind kind() const { return GetParam().kind; }
   bool gathers() const { return kind() == RoundKind::kAllGather; }
   SessionOptions options() const {
-    return {.spec = GetParam().law.spec,
-            .strategy = GetParam().strategy,
+    return {.strategy = GetParam().strategy,
             .hosts = testing::hosts_of(world()),
             .lanes = 0,
             .average = false,
             .min_values = 0,
-            .seed = 7};
+            .seed = 7,
+            .spec = GetParam().law.spec};
   }
   template <typename T>
   std::vector<T> by_rank() const {

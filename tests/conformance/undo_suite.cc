@@ -24,14 +24,14 @@ constexpr int kWorld = 3;
 constexpr std::size_t kSizes[] = {1, 33, 257, 4097};
 
 SessionOptions with(const Spec& spec, std::string_view strategy = "auto") {
-  return {.spec = spec,
-          .strategy = std::string(strategy),
+  return {.strategy = std::string(strategy),
           .undo = true,
           .lanes = 0,
           .average = false,
           .min_values = 0,
           .part_values = 3000,
-          .seed = 7};
+          .seed = 7,
+          .spec = spec};
 }
 
 // All tensors in one bucket: another layout than that of synchronise().
