@@ -20,7 +20,7 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 
 // Each rank draws a pool of this many gradients once, and copies from it in each step: drawing takes longer.
 constexpr std::size_t kPool = std::size_t{1} << 20;
-constexpr double kMiB = 1 << 20;
+constexpr std::size_t kMiB = 1 << 20;
 
 struct Bucket {
   double ready_ms = 0;  // since the start of forward
@@ -208,8 +208,8 @@ StepNumbers& numbers_of(RankBoard& board, const ReplayArgs& args, Rank rank, int
 }
 
 std::vector<bench::TensorSpan> buckets_of(const bench::ModelList& model, const ReplayArgs& args) {
-  const auto cap = static_cast<std::size_t>(args.bucket_cap_mb * kMiB);
-  return bench::buckets_of(model, std::min<std::size_t>(cap, kMiB), cap);
+  const auto cap = static_cast<std::size_t>(args.bucket_cap_mb * static_cast<double>(kMiB));
+  return bench::buckets_of(model, std::min(cap, kMiB), cap);
 }
 
 double forward_ms(const bench::ModelList& model, const ReplayArgs& args) {
