@@ -236,7 +236,7 @@ void traffic(Rig& rig, Random& random, int round, bool mutates, Totals& totals) 
     totals.add(0, packed, f);
     rig.from_host.push({f});
     on_wire.push_back(packed.frame);
-    // What comes the other way: the same kind, damaged now and then.
+    // The other direction carries the same kind of frame, damaged in one of four cases.
     Bytes w = packed.event == kPacked ? packed.frame : some_frame(random, c, true);
     const bool hurt = mutates || random() % 4 == 0;
     if (mutates) {

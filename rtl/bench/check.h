@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What references and makers of frames need; nothing here knows a simulator, so that tests of src/card/ use them too.
+// Checks for references and makers of frames. Independent of a simulator, so tests of src/card/ use them too.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

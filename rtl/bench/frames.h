@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the card does to a frame, from docs/reference/format_card.md: the model that its bench compares with; and frames
-// to do it to.
+// The model of the card, from docs/reference/format_card.md, with which its bench compares; and makers of frames as
+// input.
 #include "reference.h"
 
 namespace bench {

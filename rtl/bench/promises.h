@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What docs/inside/card_rtl.md promises of frames: for each promise a frame made for it and the required result,
+// The promises of docs/inside/card_rtl.md about frames: for each promise a frame made for it and the required result,
 // without the model of frames.h.
 #include "frames.h"
 

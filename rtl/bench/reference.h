@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the engine must do, said by the codec itself: packets of groups, made by its reference encoder.
+// The required output of the engine: packets of groups, made by the reference encoder of the codec.
 #include <bit>
 #include <cstring>
 #include <optional>

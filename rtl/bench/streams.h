@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all benches share: a clock around a Verilated module, ends of AXI4-Streams that pause at random and check
+// Shared by all benches: a clock around a Verilated module, ends of AXI4-Streams that pause at random and check
 // the rules, and the arguments: --floats=N, --mutants=N, --seed=N, --waves=FILE (of a build with WAVES=1),
-// and --serve, which card.cc knows.
+// and --serve, which card.cc defines.
 #include <verilated.h>
 #ifdef WAVES
 #include <verilated_fst_c.h>

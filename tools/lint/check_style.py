@@ -34,8 +34,11 @@ LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # Calls that open a descriptor which outlives a function: a forked child must not keep a copy (src/base/unique_fd.h).
 OPENS = re.compile(r"(?<![\w.>])(socket|socketpair|accept4|epoll_create1?|eventfd|timerfd_create|memfd_create)\((?!\))")
 OWNED = re.compile(r"(UniqueFd|Socket)::from\(")
-# A comment that begins with a free relative clause ("What is sent ..."): name the thing instead.
-RELATIVE = re.compile(r"^\s*// (What|Who|Whom|Whoever|Whatever|Those that|Those who|That which) (?!.*\?$)")
+# A sentence that begins with a free relative clause ("What is sent ..."), in a comment or a document.
+CLAUSE = r"(What|Who|Whom|Whoever|Whatever|Those that|Those who|That which) (?!.*\?)"
+IN_COMMENT = re.compile(rf"//(.*[.:])? {CLAUSE}")
+IN_DOCUMENT = re.compile(rf"(^|[.:] |^ *[-*] |^ *\d\. ){CLAUSE}")
+A_CLAUSE = "a sentence begins with a relative clause: name the thing"
 SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
 
 
@@ -55,16 +58,12 @@ def check(root: Path) -> Iterator[Problem]:
             )
         elif len(lines) > LONG_FILE:
             print(f"note: {path.relative_to(root)}: {len(lines)} lines (aim: {LONG_FILE})", file=sys.stderr)
-        room = path.relative_to(root).parts[0]
-        product = path.suffix in (".h", ".cc") and room in ("src", "include", "apps", "python")
-        product = product and not path.is_relative_to(root / "src/lang/runtime")  # texts of generated programs
         library = path.suffix == ".cc" and path.is_relative_to(root / "src") and not path.stem.endswith("_test")
         for number, line in enumerate(lines, 1):
             if len(line) > LONG_LINE and path.suffix in (".h", ".cc", ".cu", ".py"):
                 yield path, number, f"{len(line)} characters (at most {LONG_LINE})"
-            begins = number == 1 or not lines[number - 2].lstrip().startswith("//")
-            if begins and product and RELATIVE.match(line):
-                yield path, number, "the comment begins with a relative clause: name the thing"
+            if path.suffix in (".h", ".cc", ".cu", ".c", ".def") and IN_COMMENT.search(line):
+                yield path, number, A_CLAUSE
             if "\t" in line and path.name != "Makefile":
                 yield path, number, "a tab"
             if line != line.rstrip():
@@ -81,6 +80,11 @@ def check(root: Path) -> Iterator[Problem]:
     for same in names.values():
         for path in same[1:]:
             yield path, 1, f"a second file of this name: {same[0].relative_to(root)}"
+    for path in files(root, "*.md"):
+        if not path.is_relative_to(root / "bench/results"):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if IN_DOCUMENT.search(line):
+                    yield path, number, A_CLAUSE
     for path in files(root, "*.sh", ".ci/run"):
         done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True, check=False)
         if done.returncode:
