@@ -395,15 +395,18 @@ TEST(Golden, TheFolderHoldsTheListedFramesAndNoOthers) {
 }
 
 TEST(Golden, TheDocumentsDescribeEveryCodec) {
-  std::string document;  // docs/reference/format.md and the pages beside it
-  for (const auto& entry : fs::directory_iterator(fs::path(TITHE_SOURCE_DIR) / "docs/reference"))
-    if (entry.path().filename().string().starts_with("format"))
-      document += bytes_as_string(read(entry.path()));
+  std::string headings;  // of docs/reference/format.md and the pages beside it; equal payloads share one
+  for (const auto& entry : fs::directory_iterator(fs::path(TITHE_SOURCE_DIR) / "docs/reference")) {
+    if (!entry.path().filename().string().starts_with("format")) continue;
+    std::istringstream lines(bytes_as_string(read(entry.path())));
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("### ")) headings += " " + line.substr(4) + ",";
+  }
   for (const Codec* c : all_codecs()) {
-    std::ostringstream heading;
-    heading << "\n### " << c->name << " (" << static_cast<int>(id_of(*c)) << ")\n";
-    EXPECT_NE(document.find(heading.str()), std::string::npos)
-        << "docs/reference/format*.md lack" << heading.str();
+    std::ostringstream entry;
+    entry << ' ' << c->name << " (" << static_cast<int>(id_of(*c)) << "),";
+    EXPECT_NE(headings.find(entry.str()), std::string::npos)
+        << "no heading of docs/reference/format*.md names" << entry.str();
   }
 }
 
