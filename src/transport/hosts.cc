@@ -63,8 +63,8 @@ Result<Hosts> Hosts::parse(std::string_view text, int world) {
   if (host.size() != ranks)
     return Status(
         Code::kInvalid,
-        fmt::format("hosts '{}': must name the hosts of {} rank{}: 4x2 is 4 hosts of 2 ranks, 3+1 a host of "
-                    "3 ranks and one of 1, and 0,1,0,1 the host of each rank",
+        fmt::format("hosts '{}': must name the hosts of {} rank{}: 4x2 means 4 hosts of 2 ranks, 3+1 means a "
+                    "host of 3 ranks and a host of 1 rank, and 0,1,0,1 lists the host of each rank",
                     printable(text, kMostShown), world, world == 1 ? "" : "s"));
   return of(host);
 }

@@ -90,31 +90,30 @@ Result<ReceivedPeerInfo> read_peer_info(std::span<const std::uint8_t> blob, Rank
     return Status(code, fmt::format("rank {}: {}", rank, what), rank);
   };
   if (blob.size() < 8 || wire::get<std::uint32_t>(&blob[0]) != version.magic)
-    return wrong(Code::kCorrupt, "its address blob is not one of this transport");
+    return wrong(Code::kCorrupt, "its address blob has another transport's format");
   if (const auto v = wire::get<std::uint16_t>(&blob[4]); v != kVersion || blob[6] != kFrameVersion)
-    return wrong(Code::kMismatch,
-                 fmt::format("speaks transport version {} and frame version {}, this rank {} and {}: "
-                             "install the same tithe on all ranks",
-                             v, blob[6], kVersion, kFrameVersion));
-  if (blob.size() <= kHeaderBytes + kEndBytes) return wrong(Code::kCorrupt, "its address blob is cut");
+    return wrong(Code::kMismatch, fmt::format("uses transport version {} and frame version {}, this rank "
+                                              "uses {} and {}: install the same tithe on all ranks",
+                                              v, blob[6], kVersion, kFrameVersion));
+  if (blob.size() <= kHeaderBytes + kEndBytes) return wrong(Code::kCorrupt, "its address blob is truncated");
   const auto end = blob.last(kEndBytes);
   if (wire::get<std::uint64_t>(end.data()) != XXH3_64bits(blob.data(), blob.size() - kEndBytes))
-    return wrong(Code::kCorrupt, "its address blob was damaged on its way");
+    return wrong(Code::kCorrupt, "its address blob was damaged in transit");
   if (!equal_secrets(tag_of(blob.first(blob.size() - kSecretBytes), token), end.subspan(8)))
-    return wrong(
-        Code::kMismatch,
-        "has another job token than this rank, or is a stranger: set the same TITHE_TOKEN on all ranks");
+    return wrong(Code::kMismatch,
+                 "has another job token than this rank, or is a process of another job: set the same "
+                 "TITHE_TOKEN on all ranks");
   if (const auto w = wire::get<std::uint32_t>(&blob[8]); w != static_cast<std::uint32_t>(world))
     return wrong(Code::kMismatch, fmt::format("was started with world size {}, this rank with {}", w, world));
   if (const auto r = wire::get<std::uint32_t>(&blob[12]); r != static_cast<std::uint32_t>(rank))
-    return wrong(Code::kMismatch, fmt::format("calls itself rank {}", r));
+    return wrong(Code::kMismatch, fmt::format("identifies itself as rank {}", r));
   const auto body = blob.subspan(kHeaderBytes, blob.size() - kHeaderBytes - kEndBytes);
   if (blob[7] != 1)
     return wrong(Code::kIo, printable({reinterpret_cast<const char*>(body.data()), body.size()}, kMostText));
   const auto major = wire::get<std::uint32_t>(&blob[16]), minor = wire::get<std::uint32_t>(&blob[20]);
   if (major != version.major || minor != version.minor)
-    return wrong(Code::kMismatch, fmt::format("runs {} {}.{}, this rank {}.{}", version.name, major, minor,
-                                              version.major, version.minor));
+    return wrong(Code::kMismatch, fmt::format("runs {} {}.{}, this rank runs {}.{}", version.name, major,
+                                              minor, version.major, version.minor));
   ReceivedPeerInfo heard{body,
                          {.system = wire::get<std::uint64_t>(&blob[24]),
                           .pid = wire::get<std::uint32_t>(&blob[32]),
@@ -148,8 +147,8 @@ Result<PeerTable> exchange_peer_info(const ConnectOptions& connect, PeerInfo min
     if (!blobs.ok()) return blobs.status();
     all.blobs = std::move(*blobs);
     if (all.blobs.size() != all.infos.size())
-      return Status(Code::kInvalid,
-                    fmt::format("the exchange gave {} addresses for world size {}", all.blobs.size(), world));
+      return Status(Code::kInvalid, fmt::format("the exchange returned {} addresses for world size {}",
+                                                all.blobs.size(), world));
     for (Rank r = 0; r < world; ++r) {
       const auto at = static_cast<std::size_t>(r);
       Result<ReceivedPeerInfo> info = read_peer_info(all.blobs[at], r, world, connect.token, version);
@@ -157,7 +156,8 @@ Result<PeerTable> exchange_peer_info(const ConnectOptions& connect, PeerInfo min
       all.infos[at] = *info;
     }
     if (all.infos[static_cast<std::size_t>(rank)].nonce != mine.nonce)
-      return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
+      return Status(Code::kCorrupt,
+                    "the exchange returned another address blob for this rank than this rank passed");
   }
   if (!mine.trouble.ok()) return mine.trouble;
   std::vector<std::uint64_t> host_of_rank;

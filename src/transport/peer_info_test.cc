@@ -42,8 +42,8 @@ TEST(PeerInfo, names_the_rank_that_differs) {
   // magic, peer info version, frame version, world, rank, UCX major, UCX minor
   for (const Change& c : {Change{0, Code::kCorrupt, "address"}, Change{4, Code::kMismatch, "version"},
                           Change{6, Code::kMismatch, "version"}, Change{8, Code::kMismatch, "world size"},
-                          Change{12, Code::kMismatch, "calls itself"}, Change{16, Code::kMismatch, "UCX"},
-                          Change{20, Code::kMismatch, "UCX"}}) {
+                          Change{12, Code::kMismatch, "identifies itself"},
+                          Change{16, Code::kMismatch, "UCX"}, Change{20, Code::kMismatch, "UCX"}}) {
     auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
     blob[c.byte] ^= 0x10;
     seal_again(blob, kToken);

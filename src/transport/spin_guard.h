@@ -30,8 +30,8 @@ class SpinGuard {
   std::vector<std::string> messages() {
     if (!spins_.load(std::memory_order_relaxed) || said_.exchange(true)) return {};
     return {
-        "the transport is woken again and again with nothing to do, and pauses 1 ms between two looks: an "
-        "event source of this process stays ready (please report it)"};
+        "the transport wakes repeatedly without an event, and now pauses 1 ms between two polls: an event "
+        "source of this process stays ready (please report it)"};
   }
 
  private:

@@ -30,8 +30,9 @@ Result<TransportChoice> choose_first() {
     }
     TransportChoice choice{.kind = kind};
     for (const TransportOption& o : kind->options) choice.values.emplace_back(o.fallback);
-    choice.why = passed_over.empty() ? "the first between processes"
-                                     : fmt::format("the first between processes; {}", passed_over);
+    choice.why = passed_over.empty()
+                     ? "the first usable transport between processes"
+                     : fmt::format("the first usable transport between processes; {}", passed_over);
     return choice;
   }
   return Status(Code::kUnsupported, fmt::format("no transport between processes: {}", passed_over));
@@ -63,12 +64,14 @@ std::vector<std::uint8_t> with_name(std::string_view name, ByteView blob) {
 Status take_name(std::string_view name, Rank rank, std::vector<std::uint8_t>& blob) {
   const std::size_t bytes = blob.empty() ? 0 : blob.front();
   if (bytes == 0 || bytes > kMostNameBytes || bytes >= blob.size())
-    return {Code::kCorrupt, fmt::format("what rank {} gave to the exchange is damaged", rank), rank};
+    return {Code::kCorrupt,
+            fmt::format("the address blob that rank {} passed to the exchange is damaged", rank), rank};
   const std::string_view other(reinterpret_cast<const char*>(&blob[1]), bytes);
   if (other != name)
     return {Code::kMismatch,
-            fmt::format("rank {} opens the transport '{}', this rank '{}': name the same on all ranks", rank,
-                        printable(other, kMostNameBytes), name),
+            fmt::format(
+                "rank {} opens the transport '{}', this rank opens '{}': set the same transport on all ranks",
+                rank, printable(other, kMostNameBytes), name),
             rank};
   blob.erase(blob.begin(), blob.begin() + 1 + static_cast<std::ptrdiff_t>(bytes));
   return {};
@@ -130,7 +133,7 @@ Result<TransportChoice> choose_transport(std::string_view text) {
     const std::string_view item = next_item(rest);
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos)
-      return Status(Code::kInvalid, fmt::format("'{}': '{}' is not of the form name=value", text, item));
+      return Status(Code::kInvalid, fmt::format("'{}': '{}' must have the form name=value", text, item));
     const std::string_view key = item.substr(0, equals);
     const auto at = static_cast<std::size_t>(
         std::find_if(options.begin(), options.end(), [&](const auto& o) { return o.name == key; }) -
@@ -154,15 +157,18 @@ Result<std::unique_ptr<Transport>> open_transport(std::string_view text, const C
   if (kind.open == nullptr)
     return Status(
         Code::kInvalid,
-        fmt::format("{} has ranks as threads of one process: between processes take another one", kind.name));
+        fmt::format(
+            "transport {} only connects threads of one process: between processes use another transport",
+            kind.name));
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world)
     return Status(Code::kInvalid, fmt::format("rank {} of world size {}", options.rank, options.world));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
   if (!options.token.empty() && options.token.size() < kLeastTokenBytes)
-    return Status(Code::kInvalid, fmt::format("a job token of {} bytes: it needs at least {}",
+    return Status(Code::kInvalid, fmt::format("a job token of {} bytes; it must have at least {}",
                                               options.token.size(), kLeastTokenBytes));
   if (options.world > 1 && !options.all_gather)
-    return Status(Code::kInvalid, "a world of several ranks needs an exchange: all_gather");
+    return Status(Code::kInvalid,
+                  "a world of several ranks needs an all_gather function to exchange addresses");
   ConnectOptions with_names = options;
   with_names.all_gather = named(options.all_gather, kind.name);
   return kind.open(with_names, choice->values);

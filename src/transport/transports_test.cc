@@ -121,7 +121,7 @@ TEST(Transports, auto_is_the_first_between_processes_and_says_so) {
     const Result<TransportChoice> choice = choose_transport(text);
     ASSERT_TRUE(choice.ok()) << choice.status().what();
     EXPECT_NE(choice->kind->open, nullptr);
-    EXPECT_NE(choice->why.find("the first between processes"), std::string::npos);
+    EXPECT_NE(choice->why.find("the first usable transport between processes"), std::string::npos);
     EXPECT_EQ(choice->values.size(), choice->kind->options.size());
   }
 }

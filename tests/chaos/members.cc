@@ -151,7 +151,8 @@ class Member {
     people_.clear();
     for (const Board::Text& person : *all) people_.push_back(person[0]);
     if (people_[at(met.rank)] != me_)
-      return Status(Code::kCorrupt, "the exchange did not give this rank back what it gave");
+      return Status(Code::kCorrupt,
+                    "the exchange returned another address blob for this rank than this rank passed");
     return net_.open(met.epoch, people_, met.rank);
   }
 
@@ -273,7 +274,7 @@ class Member {
   }
 
   static bool may_not_go_on(const Status& s) {
-    return testing::has(s.what(), "does not begin") || testing::has(s.what(), "went on without this rank") ||
+    return testing::has(s.what(), "cannot begin") || testing::has(s.what(), "continued without this rank") ||
            testing::has(s.what(), "may come back") || s.code() == Code::kInvalid;
   }
 

@@ -236,7 +236,7 @@ TEST_P(Fault, too_few_descriptors_are_named) {
       EXPECT_TRUE(
           said.starts_with(r == 1 ? "io too few file descriptors" : "io rank 1: too few file descriptors"))
           << "rank " << r << ", " << free << " free: " << said;
-      EXPECT_NE(said.find(" that it may; run `ulimit -n "), std::string::npos) << said;
+      EXPECT_NE(said.find(" allowed; run `ulimit -n "), std::string::npos) << said;
       EXPECT_EQ(ranks.end(r, kPatience), 0) << "rank " << r << ", " << free << " free";
     }
   }

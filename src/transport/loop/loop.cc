@@ -121,7 +121,7 @@ class Loop final : public Transport {
   Status check_peer(Rank peer) const {
     if (peer >= 0 && peer < world() && peer != me_) return {};
     return {Code::kInvalid,
-            "loop: rank " + std::to_string(peer) + " is no peer of rank " + std::to_string(me_)};
+            "loop: rank " + std::to_string(peer) + " is not a peer of rank " + std::to_string(me_)};
   }
   void list(Place& to, Rank from, Lane& lane) {
     if (lane.listed || lane.messages.empty() || lane.receives.empty()) return;

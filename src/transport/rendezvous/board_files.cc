@@ -54,7 +54,7 @@ Board board_in(const std::string& folder) {
             Result<std::optional<Blob>> there = read(path);
             if (!there.ok()) return there.status();
             if (!*there)
-              return Status(Code::kIo, fmt::format("{} was there, and is not any more", path.string()));
+              return Status(Code::kIo, fmt::format("{} existed and was then removed", path.string()));
             return std::move(**there);
           },
           .get = [folder](const std::string& key) { return read(path_of(folder, key)); }};

@@ -107,15 +107,15 @@ Status who_differs(const Launch& launch, const std::vector<std::uint32_t>& world
     if (worlds[r] != 0 && worlds[r] != static_cast<std::uint32_t>(launch.world))
       return {
           Code::kMismatch,
-          fmt::format("rank {} was started with world size {}, this rank with {} (or {} is left over from "
-                      "another job: remove it)",
-                      r, worlds[r], launch.world, paths[r].string()),
+          fmt::format(
+              "rank {} was started with world size {}, this rank with {}; if another job left {}, remove it",
+              r, worlds[r], launch.world, paths[r].string()),
           static_cast<int>(r)};
   }
   if (!missing.empty()) return nobody_from(missing, launch);
-  return {
-      Code::kTimeout,
-      fmt::format("all ranks came to {}, but not to an agreement: is the file system slow?", launch.file)};
+  return {Code::kTimeout, fmt::format("all ranks reached {}, but did not agree on their addresses in time: "
+                                      "check that the file system is not slow",
+                                      launch.file)};
 }
 
 }  // namespace

@@ -116,17 +116,20 @@ Blob write_challenge(const Handshake& shake) {
 
 Status read_challenge(ByteView bytes, Handshake& shake) {
   if (bytes.size() != kChallengeBytes || number(bytes, 0) != kHandshakeMagic)
-    return {Code::kMismatch, "what answers is not tithe's rank 0", 0};
+    return {Code::kMismatch, "the program at this address is not tithe's rank 0", 0};
   if (number(bytes, 1) != kHandshakeVersion)
     return {Code::kMismatch,
-            fmt::format("rank 0 meets by version {}, this rank by {}: install the same tithe on all ranks",
-                        number(bytes, 1), kHandshakeVersion),
+            fmt::format(
+                "rank 0 uses rendezvous version {}, this rank uses {}: install the same tithe on all ranks",
+                number(bytes, 1), kHandshakeVersion),
             0};
   std::copy_n(bytes.begin() + 12, shake.host.size(), shake.host.begin());
   shake.left = std::chrono::milliseconds(number(bytes, 2));
   if (equal_secrets(secret(shake, kHostProof, bytes.first(12)), bytes.last(kSecretBytes))) return {};
   return {Code::kMismatch,
-          "what answers as rank 0 has not this job's token: set the same TITHE_TOKEN on all ranks", 0};
+          "the process that answered as rank 0 does not have this job's token: set the same TITHE_TOKEN on "
+          "all ranks",
+          0};
 }
 
 Blob write_claim(const Handshake& shake, std::uint32_t world, Rank rank, ByteView blob) {
@@ -183,7 +186,7 @@ std::optional<std::size_t> read_answer(ByteView bytes, const Handshake& shake, i
 }
 
 Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world, bool* whole) {
-  const Status strange(Code::kCorrupt, "the answer of rank 0 was changed on its way", 0);
+  const Status strange(Code::kCorrupt, "the answer of rank 0 was changed in transit", 0);
   const std::optional<Blob> plain = open_box(secret(shake, kToVisitor), box);
   if (!plain || plain->size() < 12) return strange;
   if (whole != nullptr) *whole = true;

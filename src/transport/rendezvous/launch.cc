@@ -47,7 +47,7 @@ Result<int> number(const char* name, int low, int high) {
   return v;
 }
 
-constexpr const char* kMakeOne = "openssl rand -hex 32 makes one";
+constexpr const char* kMakeOne = "create one with openssl rand -hex 32";
 
 // A token from hexadecimal digits. Error texts do not contain the digits, which are secret.
 Result<Token> token_from(std::string_view digits, const std::string& where) {
@@ -64,9 +64,10 @@ Result<Token> token_from(std::string_view digits, const std::string& where) {
     token.push_back(static_cast<std::uint8_t>(16 * high + low));
   }
   if (!good || token.size() < kLeastTokenBytes || token.size() > 1024)
-    return Status(Code::kInvalid,
-                  fmt::format("{}: a job token is an even number of hexadecimal digits, at least {}: {}",
-                              where, 2 * kLeastTokenBytes, kMakeOne));
+    return Status(
+        Code::kInvalid,
+        fmt::format("{}: a job token must have an even number of hexadecimal digits, at least {}: {}", where,
+                    2 * kLeastTokenBytes, kMakeOne));
   return token;
 }
 
@@ -81,11 +82,11 @@ Result<Token> token_in_file(const std::string& path) {
   const bool known = fstat(fd, &s) == 0;
   const ssize_t n = known && S_ISREG(s.st_mode) ? ::read(fd, text, sizeof text) : -1;
   ::close(fd);
-  if (!known || !S_ISREG(s.st_mode)) return wrong("it is no file");
+  if (!known || !S_ISREG(s.st_mode)) return wrong("it is not a regular file");
   if ((s.st_mode & 077) != 0)
     return wrong(
-        fmt::format("others than its owner can use it (mode {:o}): chmod 600 '{}'; a Secret of Kubernetes: "
-                    "defaultMode: 0600",
+        fmt::format("users other than its owner have access (mode {:o}): run chmod 600 '{}'; for a Secret of "
+                    "Kubernetes set defaultMode: 0600",
                     s.st_mode & 0777, path));
   if (n < 0) return wrong("cannot be read");
   std::string_view digits(text, static_cast<std::size_t>(n));
@@ -138,7 +139,7 @@ Result<Launch> launch_from_environment() {
   if (host == nullptr)
     return Status(
         Code::kInvalid,
-        fmt::format("MASTER_ADDR is not set ({} says rank {} of {}): set MASTER_ADDR and MASTER_PORT to a "
+        fmt::format("MASTER_ADDR is not set ({} gives rank {} of {}): set MASTER_ADDR and MASTER_PORT to a "
                     "free port on rank 0's host, or TITHE_FILE to a path that all ranks share",
                     by->name, launch.rank, launch.world));
   launch.host = host;

@@ -53,10 +53,9 @@ Result<std::optional<Blob>> read_private(const fs::path& path, std::size_t most,
   struct stat s {};
   if (file.fd < 0 || fstat(file.fd, &s) != 0) return std::optional<Blob>();
   if (!S_ISREG(s.st_mode) || s.st_uid != owner || (s.st_mode & 077) != 0)
-    return Status(Code::kIo,
-                  fmt::format("{} is not of this user alone (owner {}, mode {:o}): meet in a folder that "
-                              "nobody else can write to, and remove what stands there",
-                              path.string(), s.st_uid, s.st_mode & 0777));
+    return Status(Code::kIo, fmt::format("{} is accessible to other users (owner {}, mode {:o}): remove it, "
+                                         "and use a folder that only this user can write to",
+                                         path.string(), s.st_uid, s.st_mode & 0777));
   const auto size = static_cast<std::size_t>(s.st_size);
   if (size > most) return std::optional<Blob>();
   Blob bytes(size);

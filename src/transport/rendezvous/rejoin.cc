@@ -91,16 +91,19 @@ Status check(const RejoinOptions& r) {
   Names all = r.before;
   if (r.before.empty() || !contains(r.before, r.me)) all.push_back(r.me);
   if (!r.before.empty() && !contains(r.before, r.me))
-    return {Code::kInvalid,
-            fmt::format("rejoin: {} is none of the members of before: {}; who is new gives none",
-                        shown({r.me}), shown(r.before))};
+    return {
+        Code::kInvalid,
+        fmt::format("rejoin: {} is not among the previous members: {}; a new rank must pass an empty list",
+                    shown({r.me}), shown(r.before))};
   if (std::ranges::any_of(all, wrong))
-    return {Code::kInvalid, "rejoin: a name has 1 to 200 bytes and is one line"};
+    return {Code::kInvalid, "rejoin: a name must have 1 to 200 bytes and no line break"};
   if (std::set<std::string>(all.begin(), all.end()).size() != all.size())
-    return {Code::kInvalid, fmt::format("rejoin: two members have one name: {}", shown(all))};
+    return {Code::kInvalid, fmt::format("rejoin: two members have the same name: {}", shown(all))};
   if (!r.board.put_first || !r.board.get) return {Code::kInvalid, "rejoin: a board is needed"};
   if (r.min_world < 1 || r.max_world < r.min_world)
-    return {Code::kInvalid, fmt::format("rejoin: min_world={}, max_world={}", r.min_world, r.max_world)};
+    return {Code::kInvalid,
+            fmt::format("rejoin: min_world={} must be at least 1, and max_world={} at least min_world",
+                        r.min_world, r.max_world)};
   return {};
 }
 
@@ -135,11 +138,9 @@ class RejoinProtocol {
                                             : std::find(members.begin(), new_ones, r_.me);
         if (mine != (r_.before.empty() ? members.end() : new_ones)) return outcome(members);
         if (!r_.before.empty())
-          return Status(
-              Code::kPeerLost,
-              fmt::format("the others went on without this rank as epoch {}: {}; it may come again as "
-                          "one that is new",
-                          epoch_, shown(members)));
+          return Status(Code::kPeerLost, fmt::format("the other ranks continued without this rank as epoch "
+                                                     "{}: {}; this rank may rejoin as a new rank",
+                                                     epoch_, shown(members)));
         ++epoch_;
         TITHE_TRY(come());
       }
@@ -166,7 +167,7 @@ class RejoinProtocol {
       if (!stored.ok()) return stored.status();
       if (text_of(*stored) == r_.me) return {};
     }
-    return {Code::kInvalid, "rejoin: too many are new"};
+    return {Code::kInvalid, "rejoin: too many new ranks"};
   }
 
   // Reads the members that have registered, and the new ranks.
@@ -216,7 +217,7 @@ class RejoinProtocol {
 
   Status no_members(const Names& members) const {
     return {Code::kCorrupt,
-            fmt::format("the board's members of epoch {} are none: {}", epoch_, shown(members))};
+            fmt::format("the board's list of members of epoch {} is invalid: {}", epoch_, shown(members))};
   }
 
   Result<RejoinResult> outcome(const Names& members) const {
@@ -266,7 +267,7 @@ class RejoinProtocol {
       if (options.interrupted && options.interrupted()) return rendezvous::given_up();
       if (left || now(options) >= deadline)
         return Status(left ? Code::kPeerLost : Code::kTimeout,
-                      fmt::format("rank {} ({}) was to go on in epoch {} and did not come", r,
+                      fmt::format("rank {} ({}) is a member of epoch {} and did not join it", r,
                                   shown({members[r]}), epoch),
                       static_cast<Rank>(r));
       pause(options);
@@ -276,18 +277,16 @@ class RejoinProtocol {
 
   Status nobody() const {
     if (r_.before.empty())
-      return {
-          Code::kTimeout,
-          fmt::format("nobody took {} in: it waits for epoch {}; if the others reform later, raise timeout",
-                      shown({r_.me}), epoch_)};
+      return {Code::kTimeout, fmt::format("no group of ranks admitted {}, which waits for epoch {}; if the "
+                                          "other ranks reform later, raise timeout",
+                                          shown({r_.me}), epoch_)};
     Names missing;
     for (const std::string& n : r_.before)
       if (!contains(came_, n)) missing.push_back(n);
     return {Code::kTimeout,
-            fmt::format("epoch {} does not begin: {} of the {} members of before came, a quorum is more than "
-                        "half of them, or "
-                        "half with {}; {} ranks are there, min_world is {}; did not come: {}; if they only "
-                        "come late, raise timeout",
+            fmt::format("epoch {} cannot begin: {} of the {} previous members joined, a quorum is more than "
+                        "half of them, or half including {}; {} ranks are present, min_world is {}; missing: "
+                        "{}; if the missing ranks are only late, raise timeout",
                         epoch_, came_.size(), r_.before.size(), shown({r_.before.front()}), members_.size(),
                         r_.min_world, missing.empty() ? "none" : shown(missing))};
   }

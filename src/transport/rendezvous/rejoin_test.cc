@@ -230,10 +230,9 @@ TEST(Rejoin, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
   }
   for (const auto& m : rejoin_all(two)) {
     EXPECT_EQ(m.status().code(), Code::kTimeout);
-    EXPECT_NE(m.status().what().find("2 of the 3 members of before came"), std::string::npos)
+    EXPECT_NE(m.status().what().find("2 of the 3 previous members joined"), std::string::npos)
         << text(m.status());
-    EXPECT_NE(m.status().what().find("min_world is 3; did not come: 'c'"), std::string::npos)
-        << text(m.status());
+    EXPECT_NE(m.status().what().find("min_world is 3; missing: 'c'"), std::string::npos) << text(m.status());
   }
   Shared full;
   const std::uint8_t x[] = {'x'}, y[] = {'y'};
@@ -269,7 +268,7 @@ TEST(Rejoin, WhoComesTooLateIsTold) {
   (void)rejoin_all({of(s.board(), "a", before), of(s.board(), "b", before)});
   const auto late = rejoin(of(s.board(), "c", before));
   EXPECT_EQ(late.status().code(), Code::kPeerLost);
-  EXPECT_NE(late.status().what().find("went on without this rank as epoch 1: 'a', 'b'"), std::string::npos);
+  EXPECT_NE(late.status().what().find("continued without this rank as epoch 1: 'a', 'b'"), std::string::npos);
 }
 
 TEST(Rejoin, ABoardWhoseMembersAreNoneIsSaid) {

@@ -23,9 +23,8 @@ Status nobody_from(const std::vector<Rank>& missing, const Launch& launch) {
   const std::string place =
       launch.file.empty() ? fmt::format("{}:{}", launch.host, launch.port) : launch.file;
   return {Code::kTimeout,
-          fmt::format("within {} s, rank{} {} did not come to {}; was every rank started, and can it reach "
-                      "that place? If "
-                      "one only starts late, raise timeout",
+          fmt::format("within {} s, rank{} {} did not reach {}; check that every rank was started and can "
+                      "reach that address. If a rank only starts late, raise timeout",
                       seconds, missing.size() == 1 ? "" : "s", name_ranks(missing), place),
           missing.front()};
 }
@@ -37,8 +36,8 @@ AllGather open_rendezvous(const Launch& launch) {
     if (launch.world < 1 || launch.rank < 0 || launch.rank >= launch.world)
       return Status(Code::kInvalid, fmt::format("rank {} of world size {}", launch.rank, launch.world));
     if (mine.size() > rendezvous::kMaxBlobBytes)
-      return Status(Code::kInvalid,
-                    fmt::format("{} bytes to exchange, at most {}", mine.size(), rendezvous::kMaxBlobBytes));
+      return Status(Code::kInvalid, fmt::format("{} bytes to exchange, at most {} are allowed", mine.size(),
+                                                rendezvous::kMaxBlobBytes));
     if (launch.world == 1) return std::vector<rendezvous::Blob>{{mine.begin(), mine.end()}};
     return launch.file.empty() ? rendezvous::over_tcp(launch, mine) : rendezvous::over_files(launch, mine);
   };

@@ -181,7 +181,7 @@ TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
     EXPECT_TRUE(send_all(s, write_request({}), Clock::now() + 5s).ok());
   }
   host.join();
-  EXPECT_NE(zero.status().what().find("20 visitors connected"), std::string::npos) << zero.status().what();
+  EXPECT_NE(zero.status().what().find("20 processes connected"), std::string::npos) << zero.status().what();
 }
 
 // Another program listens at rank 0's address: detected without waiting for the timeout.
@@ -280,7 +280,7 @@ TEST_F(MeetFileStrangers, a_file_that_others_can_write_is_refused) {
   std::filesystem::permissions(theirs, std::filesystem::perms(0666));
   const Status s = open_rendezvous(launch_here(0, 20s))(kAddress0).status();
   EXPECT_EQ(s.code(), Code::kIo) << s.what();
-  EXPECT_NE(s.what().find("not of this user alone"), std::string::npos) << s.what();
+  EXPECT_NE(s.what().find("accessible to other users"), std::string::npos) << s.what();
 }
 
 // ---- Origin of the token

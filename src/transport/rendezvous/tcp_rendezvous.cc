@@ -147,12 +147,11 @@ class Host {
     const Status s(absent.code(), left.empty() ? absent.what() : fmt::format("{} {}", absent.what(), leavers),
                    absent.peer());
     if (strangers_ == 0) return s;
-    return {
-        s.code(),
-        fmt::format("{} ({} visitor{} connected and did not prove this job's token: is TITHE_TOKEN the same "
-                    "on all ranks?)",
-                    s.what(), strangers_, strangers_ == 1 ? "" : "s"),
-        s.peer()};
+    return {s.code(),
+            fmt::format(
+                "{} ({} process{} connected without this job's token: set the same TITHE_TOKEN on all ranks)",
+                s.what(), strangers_, strangers_ == 1 ? "" : "es"),
+            s.peer()};
   }
 
   // Waits for the next event and handles it. Not ok: a rank that proved the token belongs to another world.
@@ -244,7 +243,7 @@ class Host {
                   v.rank < launch_.world ? v.rank : Status::kNoPeer};
         if (v.rank < 1 || v.rank >= launch_.world)
           return {Code::kMismatch,
-                  fmt::format("a process calls itself rank {} of {}", v.rank, launch_.world)};
+                  fmt::format("a process identifies itself as rank {} of {}", v.rank, launch_.world)};
         v.expect(claim->bytes);
         *stays = true;
         return {};
@@ -254,7 +253,8 @@ class Host {
         if (!blob) return {};
         for (const Visitor& other : visitors_)
           if (&other != &v && other.whole() && other.rank == v.rank)
-            return {Code::kMismatch, fmt::format("two processes call themselves rank {}", v.rank), v.rank};
+            return {Code::kMismatch, fmt::format("two processes identify themselves as rank {}", v.rank),
+                    v.rank};
         v.expect(0);
         *stays = true;
         came_[static_cast<std::size_t>(v.rank)] = 1;
@@ -297,14 +297,14 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   Status s = recv_all(socket, std::span(challenge).first(first), soon);
   if (s.ok() && !begins_as_ours(challenge))
     return Status(Code::kMismatch,
-                  fmt::format("what answers at {}:{} is not tithe's rank 0 ({})", launch.host, launch.port,
+                  fmt::format("the program at {}:{} is not tithe's rank 0 ({})", launch.host, launch.port,
                               taken_text()),
                   0);
   if (s.ok()) s = recv_all(socket, std::span(challenge).subspan(first), soon);
   if (s.code() == Code::kTimeout && soon.at < deadline.at)
     return Status(
         Code::kTimeout,
-        fmt::format("nothing answered at {}:{} for {} s: rank 0 stands still, or what listens there is "
+        fmt::format("{}:{} did not answer for {} s: rank 0 is blocked, or the program that listens there is "
                     "not tithe's rank 0 ({})",
                     launch.host, launch.port, std::chrono::duration<double>(attention).count(), taken_text()),
         0);
@@ -317,7 +317,7 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
                           deadline.interrupted);
   s = recv_all(socket, answer, patience);
   const std::optional<std::size_t> bytes = s.ok() ? read_answer(answer, shake, launch.world) : std::nullopt;
-  if (s.ok() && !bytes) return here({Code::kCorrupt, "the answer of rank 0 was changed on its way", 0});
+  if (s.ok() && !bytes) return here({Code::kCorrupt, "the answer of rank 0 was changed in transit", 0});
   if (s.ok()) {
     answer.assign(*bytes, 0);
     s = recv_all(socket, answer, patience);
@@ -325,8 +325,8 @@ Result<std::vector<Blob>> converse(const Launch& launch, ByteView mine, const So
   if (s.code() == Code::kTimeout)
     return Status(
         Code::kTimeout,
-        fmt::format("rank 0 is at {}:{}, but did not say within {} s that all ranks came", launch.host,
-                    launch.port, std::chrono::duration<double>(launch.timeout).count()),
+        fmt::format("rank 0 is at {}:{}, but did not report within {} s that all ranks connected",
+                    launch.host, launch.port, std::chrono::duration<double>(launch.timeout).count()),
         0);
   TITHE_TRY(s);
   Result<std::vector<Blob>> all = open_answer(answer, shake, launch.world, whole);
@@ -360,7 +360,7 @@ Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
       if (hung_up == Clock::time_point{}) hung_up = Clock::now();
       if (Clock::now() - hung_up >= kHangUpTime)
         return Status(Code::kMismatch,
-                      fmt::format("what listens at {}:{} hangs up: it is not tithe's rank 0 ({})",
+                      fmt::format("the program at {}:{} closes the connection: it is not tithe's rank 0 ({})",
                                   launch.host, launch.port, taken_text()),
                       0);
     } else if (last.code() == Code::kCancelled) {
@@ -382,15 +382,14 @@ Result<std::vector<Blob>> visit(const Launch& launch, ByteView mine) {
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine) {
   if (launch.host.empty() || launch.port < 1 || launch.port > 65535)
     return Status(Code::kInvalid,
-                  fmt::format("'{}:{}' is no address for a rendezvous", launch.host, launch.port));
+                  fmt::format("'{}:{}' is not a valid address for a rendezvous", launch.host, launch.port));
   if (!is_guarded(launch) && !is_loopback(launch.host))
     return Status(
         Code::kInvalid,
-        fmt::format(
-            "others can reach {}, and this job has no token: set TITHE_TOKEN to the same value on all "
-            "ranks (openssl rand -hex 32 makes one), or TITHE_TOKEN=none where every machine that can "
-            "reach it is trusted (docs/reference/security.md)",
-            launch.host));
+        fmt::format("other machines can reach {}, and this job has no token: set TITHE_TOKEN to the same "
+                    "value on all ranks (create one with openssl rand -hex 32), or TITHE_TOKEN=none if every "
+                    "machine that can reach it is trusted (docs/reference/security.md)",
+                    launch.host));
   return launch.rank == 0 ? Host(launch, mine).run() : visit(launch, mine);
 }
 

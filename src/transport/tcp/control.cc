@@ -17,10 +17,10 @@ constexpr std::size_t kInBytes = 64 * 1024;
 constexpr std::size_t kUnreadCost = 256;
 
 Status as_no_rank(std::string_view what) {
-  return {Code::kCorrupt, fmt::format("its control connection said {} as no rank does", what)};
+  return {Code::kCorrupt, fmt::format("its control connection sent an invalid message ({})", what)};
 }
 
-Status damaged() { return {Code::kCorrupt, "what came on its control connection was damaged on the way"}; }
+Status damaged() { return {Code::kCorrupt, "data on its control connection was damaged in transit"}; }
 
 }  // namespace
 
@@ -122,7 +122,7 @@ Status TcpTransport::understand(Peer& p) {
 
 // Acts on one record, whose check has been verified. Not ok: a correct rank does not send such a record now.
 Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
-  if (p.left && record.kind != Kind::kAnswer) return as_no_rank("more after its farewell");
+  if (p.left && record.kind != Kind::kAnswer) return as_no_rank("data after its shutdown message");
   switch (record.kind) {
     case Kind::kWhole: {
       Lane& lane = p.lanes[record.about];
@@ -215,7 +215,8 @@ Status TcpTransport::count_unread(Peer& p, std::size_t bytes) {
   p.unread += bytes + kUnreadCost;
   if (p.unread <= kMostUnread) return {};
   return {Code::kCorrupt,
-          fmt::format("it sent more than {} MiB of messages that nobody receives", kMostUnread >> 20),
+          fmt::format("it sent more than {} MiB of messages for which this rank posted no receive",
+                      kMostUnread >> 20),
           p.rank};
 }
 

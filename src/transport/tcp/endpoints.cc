@@ -47,8 +47,9 @@ Result<Networks> Networks::parse(std::string_view text) {
     }
     const auto v6 = asio::ip::make_network_v6(one, no_v6);
     if (no_v6)
-      return Status(Code::kInvalid, fmt::format("trust: '{}' is no network: write 10.0.0.0/8 or fd00::/8",
-                                                printable(one, 100)));
+      return Status(Code::kInvalid,
+                    fmt::format("trust: '{}' is not a network: write for example 10.0.0.0/8 or fd00::/8",
+                                printable(one, 100)));
     out.v6_.push_back(v6);
   }
   return out;
@@ -103,7 +104,7 @@ std::vector<std::uint8_t> write_endpoints(const EndpointList& list) {
 }
 
 Result<EndpointList> read_endpoints(ByteView bytes) {
-  const Status strange(Code::kCorrupt, "an address that no rank writes");
+  const Status strange(Code::kCorrupt, "an invalid address");
   if (bytes.size() < kHeadBytes || bytes[8] > 1) return strange;
   EndpointList out{.network = wire::get<std::uint64_t>(bytes.data()), .secured = bytes[8] == 1, .at = {}};
   for (bytes = bytes.subspan(kHeadBytes); !bytes.empty();) {

@@ -36,7 +36,7 @@ using Key = std::unique_ptr<EVP_PKEY, By<EVP_PKEY_free>>;
 using Certificate = std::unique_ptr<X509, By<X509_free>>;
 using Buffer = std::unique_ptr<BIO, By<BIO_free>>;
 
-Status no_openssl() { return {Code::kIo, "OpenSSL could not make a certificate"}; }
+Status no_openssl() { return {Code::kIo, "OpenSSL could not create a certificate"}; }
 
 bool extend(X509* certificate, X509* issuer, int which, const char* value) {
   X509V3_CTX context;

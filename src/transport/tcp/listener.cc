@@ -33,7 +33,8 @@ Status Listener::listen(std::vector<Endpoint>& at) {
     if (!listener.ok()) return listener.status();
     listeners_.push_back(Wire::take(context_, std::move(*listener)));
     if (!listeners_.back())
-      return {Code::kIo, "the system has no room to wait for another socket (ulimit -n)"};
+      return {Code::kIo,
+              "the system cannot watch another socket: raise the limit of descriptors (ulimit -n)"};
   }
   return {};
 }
@@ -91,7 +92,7 @@ bool Listener::take(PendingConnection& v) {
   if (!request || request->to != job_.rank || request->from == job_.rank || request->from >= job_.world)
     return false;
   if (!v.wire->is_rank(request->from)) {
-    refused_ = fmt::format("its certificate is not for {}", certificate_name(request->from));
+    refused_ = fmt::format("its certificate is not issued for {}", certificate_name(request->from));
     return false;
   }
   if (v.have == kConnectRequestBytes)
@@ -116,7 +117,7 @@ Connector::Connector(asio::io_context& context, const Job& job, const ConnectReq
                      std::vector<Endpoint> at, Done done)
     : context_(context), job_(job), request_(request), at_(std::move(at)), done_(std::move(done)) {}
 
-void Connector::begin() { next({Code::kIo, "it has no address that this rank could reach", request_.to}); }
+void Connector::begin() { next({Code::kIo, "it has no address that this rank can reach", request_.to}); }
 
 void Connector::close() {
   if (wire_) wire_->close();
@@ -137,7 +138,8 @@ void Connector::next(Status why) {
       wire_ = Wire::take(context_, std::move(*socket), job_.credentials.get(), request_.to,
                          request_.purpose == Purpose::kData);
     if (!wire_) {
-      why = socket.ok() ? Status(Code::kIo, "too few file descriptors (ulimit -n)") : socket.status();
+      why = socket.ok() ? Status(Code::kIo, "too few file descriptors: raise the limit (ulimit -n)")
+                        : socket.status();
       continue;
     }
     deadline_ = Clock::now() + kGreetingTime;
@@ -182,7 +184,7 @@ void Connector::hear() {
     const ByteView heard(heard_);
     if (due == kChallengeBytes) {
       const std::optional<Secret> nonce = read_challenge(job_.key, said_, heard.first(kChallengeBytes));
-      if (!nonce) return next({Code::kMismatch, "what answers at its address is no rank of this job"});
+      if (!nonce) return next({Code::kMismatch, "the process at its address is not a rank of this job"});
       nonce_ = *nonce;
       if (!say(*wire_, claim(job_.key, said_, nonce_)))
         return next({Code::kPeerLost, "its connection broke"});
@@ -192,7 +194,7 @@ void Connector::hear() {
     // have accepted this rank already, so the connection is not retried.
     Status status;
     if (!equal_secrets(welcome(job_.key, said_, nonce_), heard.last(kWelcomeBytes)))
-      status = {Code::kCorrupt, "its handshake was damaged on the way", request_.to};
+      status = {Code::kCorrupt, "its handshake was damaged in transit", request_.to};
     Done done = std::move(done_);
     done(status, std::exchange(wire_, nullptr));
     return;

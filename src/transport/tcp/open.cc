@@ -23,10 +23,11 @@ constexpr TransportVersion kTransportVersion{
     .magic = 0x50435454, .name = "transport tcp", .major = 3};  // "TTCP" in file order
 
 constexpr TransportOption kOptions[] = {
-    {"streams", "1", "data connections to each rank, 1 to 64: more fill a fast link over a long way"},
-    {"tos", "0", "type of service of what data connections send, e.g. 0x28"},
-    {"trust", "", "networks in which this rank may listen, e.g. 10.0.0.0/8; empty: its loopback alone"},
-    {"tls", "", "a folder of certificates (tithe keys new): all that travels is encrypted, in any network"},
+    {"streams", "1",
+     "data connections to each rank, 1 to 64: a fast link with a long delay needs more of them"},
+    {"tos", "0", "type of service of the packets of data connections, e.g. 0x28"},
+    {"trust", "", "networks in which this rank may listen, e.g. 10.0.0.0/8; empty: loopback only"},
+    {"tls", "", "a folder of certificates (tithe keys new): all traffic is encrypted, in any network"},
 };
 constexpr std::string_view kExamples[] = {"tcp", "tcp:streams=4,tos=0x28"};
 
@@ -38,7 +39,7 @@ Result<int> number(std::string_view name, std::string_view text, int least, int 
       std::from_chars(digits.data(), digits.data() + digits.size(), value, hex ? 16 : 10);
   if (error != std::errc() || end != digits.data() + digits.size() || value < least || value > most)
     return Status(Code::kInvalid,
-                  fmt::format("tcp: {}={} is no number from {} to {}", name, text, least, most));
+                  fmt::format("tcp: got {}={}; must be a number from {} to {}", name, text, least, most));
   return value;
 }
 
@@ -81,12 +82,12 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
       std::all_of(at.begin(), at.end(), [](const Endpoint& e) { return e.address().is_loopback(); }))
     return Status(
         Code::kInvalid,
-        fmt::format("tcp: trust={} {}; interfaces of this machine that lead to others: {}", values[2],
+        fmt::format("tcp: trust={} {}; interfaces of this machine that lead to other machines: {}", values[2],
                     std::any_of(at.begin(), at.end(),
                                 [&](const Endpoint& e) { return options->trust.has(e.address()); })
-                        ? "names the loopback alone, where every rank listens anyway: leave trust= "
-                          "out if all ranks are on this host, else name the network between the hosts"
-                        : "holds no address of this machine",
+                        ? "contains only loopback, where every rank listens in any case: if all ranks are on "
+                          "this host, omit trust=; otherwise give the network between the hosts"
+                        : "contains no address of this machine",
                     shown(interface_addresses())));
   if (at.empty()) return Status(Code::kIo, "tcp: this machine's loopback interface is down");
   try {
@@ -94,7 +95,8 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
     if (connect.world > 1) TITHE_TRY(transport->listen(at));
     return transport;
   } catch (const std::system_error& error) {  // thrown by asio if the system refuses a descriptor
-    return Status(Code::kIo, fmt::format("tcp: {}; does `ulimit -n` allow enough?", error.what()));
+    return Status(Code::kIo,
+                  fmt::format("tcp: {}; raise the limit of descriptors (ulimit -n)", error.what()));
   }
 }
 
@@ -112,16 +114,16 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
     if (!listed.ok()) return Status(Code::kCorrupt, fmt::format("rank {}: {}", r, listed.status().what()), r);
     if (listed->secured != mine.secured)
       return Status(Code::kMismatch,
-                    fmt::format("rank {} {} tls=, and this rank {}: give it to all ranks or to none", r,
+                    fmt::format("rank {} {} tls=, and this rank {}: set tls= on all ranks or on none", r,
                                 listed->secured ? "has" : "lacks", mine.secured ? "has it" : "lacks it"),
                     r);
     endpoints[static_cast<std::size_t>(r)] = endpoints_to(*listed, mine.network);
     if (r != connect.rank && endpoints[static_cast<std::size_t>(r)].empty())
       return Status(
           Code::kInvalid,
-          fmt::format("rank {} is on another host than this rank, and listens on its loopback alone: name "
-                      "a network of all ranks in which every machine is trusted, "
-                      "tcp:trust=10.0.0.0/8, or encrypt with tcp:tls=DIR (docs/reference/security.md)",
+          fmt::format("rank {} is on another host than this rank, and listens on its loopback only: give the "
+                      "network of the ranks if every machine in it is trusted, e.g. tcp:trust=10.0.0.0/8, or "
+                      "encrypt with tcp:tls=DIR (docs/reference/security.md)",
                       r),
           r);
   }
@@ -143,7 +145,7 @@ TransportLook look() {
         std::find(look.ways.begin(), look.ways.end(), way) == look.ways.end())
       look.ways.push_back(std::move(way));
   if (look.ways.empty())
-    look.lacks.emplace_back("no interface is up, not even the loopback (ip link set lo up)");
+    look.lacks.emplace_back("no interface is up, not even loopback: run ip link set lo up");
   return look;
 }
 
@@ -152,7 +154,7 @@ TransportLook look() {
 
 const TransportKind tcp_transport = {
     .name = "tcp",
-    .doc = "TCP, several connections to a rank, and nothing of a library's between",
+    .doc = "TCP sockets without another library, several connections to each rank",
     .options = tcp::kOptions,
     .examples = tcp::kExamples,
     .usable = tcp::usable,

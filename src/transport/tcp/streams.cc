@@ -210,7 +210,7 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
 bool TcpTransport::keep(Peer& p, Incoming& incoming) {
   if (!incoming.kept.empty()) return true;
   if (incoming.body > p.unread_room) {
-    distrust(p, {Code::kCorrupt, "it sent long messages that nobody had granted"});
+    distrust(p, {Code::kCorrupt, "it sent long messages that this rank had not granted"});
     return false;
   }
   p.unread_room -= incoming.body;

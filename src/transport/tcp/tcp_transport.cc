@@ -78,12 +78,12 @@ Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
       if (Clock::now() >= deadline) {
         std::string text = fmt::format("rank {} did not connect within {:.3g} s", p.rank,
                                        std::chrono::duration<double>(timeout).count());
-        text += listener_.refused().empty() ? "; if it only starts late, raise timeout" : "";
+        text += listener_.refused().empty() ? "; if this rank only starts late, raise timeout" : "";
         if (!listener_.refused().empty())
-          text += fmt::format("; who came was refused: {}", listener_.refused());
+          text += fmt::format("; a process that connected was refused: {}", listener_.refused());
         return {listener_.refused().empty() ? Code::kTimeout : Code::kMismatch, text, p.rank};
       }
-      if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
+      if (interrupted && interrupted()) return {Code::kCancelled, "connecting was cancelled"};
       run_for(100ms);
       progress();
     }
@@ -123,7 +123,8 @@ void TcpTransport::attach_control(Peer& p, std::shared_ptr<Wire> wire) {
 // until the peer has granted the message's turn. A distrusted peer still gets small messages, so that it receives the
 // reason.
 Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
+  if (!valid(peer))
+    return {Code::kInvalid, fmt::format("send: rank {} is not a peer in a world of {}", peer, world())};
   Peer& p = at(peer);
   Op* op = take_op(peer, channel, id, false);
   if (!p.gone.ok() && !(p.distrusted && !p.broken && bytes.size() <= kWholeBytes)) {
@@ -153,7 +154,8 @@ Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
 }
 
 Status TcpTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv from rank {} of {}", peer, world())};
+  if (!valid(peer))
+    return {Code::kInvalid, fmt::format("recv: rank {} is not a peer in a world of {}", peer, world())};
   Peer& p = at(peer);
   Op* op = take_op(peer, channel, id, true);
   if (!p.gone.ok() && !p.left) {
@@ -243,7 +245,8 @@ void TcpTransport::wake() {
 }
 
 Status TcpTransport::peer_status(Rank peer) const {
-  if (peer < 0 || peer >= world()) return {Code::kInvalid, fmt::format("no rank {} of {}", peer, world())};
+  if (peer < 0 || peer >= world())
+    return {Code::kInvalid, fmt::format("rank {} does not exist in a world of {}", peer, world())};
   return peers_[static_cast<std::size_t>(peer)].gone;
 }
 
@@ -362,7 +365,7 @@ void TcpTransport::listen_for_silence(Clock::time_point now) {
   looked_ = now;
   for (Peer& p : peers_)
     if (p.control && p.gone.ok() && unheard(p.control->socket()) > silence_)
-      break_off(p, {Code::kTimeout, fmt::format("its machine said nothing for {:.3g} s",
+      break_off(p, {Code::kTimeout, fmt::format("its machine sent nothing for {:.3g} s",
                                                 std::chrono::duration<double>(silence_).count())});
 }
 

@@ -127,13 +127,14 @@ struct File {
     fd = UniqueFd::from([this] { return ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
     struct stat is {};
     if (!fd.is_open() || fstat(fd.get(), &is) != 0)
-      status = wrong(
-          fmt::format("tls: {}: {}; `tithe keys new` makes a folder of them (docs/reference/transports.md)",
-                      name, std::strerror(errno)));
+      status = wrong(fmt::format(
+          "tls: {}: {}; create a folder of certificates with `tithe keys new` (docs/reference/transports.md)",
+          name, std::strerror(errno)));
     else if (!S_ISREG(is.st_mode))
-      status = wrong(fmt::format("tls: {} is no regular file", name));
+      status = wrong(fmt::format("tls: {} is not a regular file", name));
     else if (secret && (is.st_mode & 077) != 0)
-      status = wrong(fmt::format("tls: {} is a private key that others may read: chmod 600", name));
+      status =
+          wrong(fmt::format("tls: {} is a private key that other users can read: run chmod 600 on it", name));
   }
   std::string path() const { return fmt::format("/proc/self/fd/{}", fd.get()); }
 };
@@ -189,7 +190,7 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& 
   if (SSL_CTX_check_private_key(c) != 1) return refuse(key);
   const std::string name = certificate_name(rank);
   if (X509_check_host(SSL_CTX_get0_certificate(c), name.c_str(), name.size(), kExactName, nullptr) != 1)
-    return wrong(fmt::format("tls: {} is not for {}", certificate.name, name));
+    return wrong(fmt::format("tls: {} is not issued for {}", certificate.name, name));
   TITHE_TRY(fits(SSL_CTX_get0_certificate(c), certificate.name));
   return std::shared_ptr<const Credentials>(std::move(credentials));
 }
@@ -236,9 +237,11 @@ Status TlsEnd::failed() const {
   const std::string words = last_words();
   if (whose == Blame::kStarted) return {Code::kMismatch, fmt::format("TLS failed: {}", words)};
   if (whose == Blame::kWentDamaged)
-    return {Code::kPeerLost,
-            fmt::format("it hung up, since what this rank sent was damaged on the way (TLS: {})", words)};
-  return {Code::kCorrupt, fmt::format("what came from it was damaged on the way (TLS: {})", words)};
+    return {
+        Code::kPeerLost,
+        fmt::format("it closed the connection because data from this rank was damaged in transit (TLS: {})",
+                    words)};
+  return {Code::kCorrupt, fmt::format("data from it was damaged in transit (TLS: {})", words)};
 }
 
 // The result of an OpenSSL call that moved no bytes: 0 to wait for the network, -1 with why_ set.

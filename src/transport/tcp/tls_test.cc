@@ -147,16 +147,16 @@ TEST(Tls, files_that_do_not_fit_are_named) {
   fs::copy_file(job + "/rank1.pem", swapped + "/rank0.pem", fs::copy_options::overwrite_existing);
   says(swapped, 0, "rank0.key");
   fs::copy_file(job + "/rank1.key", swapped + "/rank0.key", fs::copy_options::overwrite_existing);
-  says(swapped, 0, "is not for rank0.tithe");
+  says(swapped, 0, "is not issued for rank0.tithe");
   EXPECT_EQ(make_keys(job, 3, 1h).code(), Code::kInvalid) << "an existing folder is not changed";
   for (const std::string file : {"ca.pem", "rank0.pem", "rank0.key"}) {  // opening a FIFO must not block
     const std::string piped = folder().copy(job, "piped " + file);
     fs::remove(piped + "/" + file);
     ASSERT_EQ(mkfifo((piped + "/" + file).c_str(), 0600), 0);
-    says(piped, 0, file + " is no regular file");
+    says(piped, 0, file + " is not a regular file");
     fs::remove(piped + "/" + file);
     fs::create_directory(piped + "/" + file);
-    says(piped, 0, file + " is no regular file");
+    says(piped, 0, file + " is not a regular file");
   }
 }
 

@@ -5,9 +5,8 @@
 namespace tithe::ucx {
 
 Status usable() {
-  return {
-      Code::kUnsupported,
-      "this build has no UCX: take tcp, or install UCX (apt-get install libucx-dev) and build tithe again"};
+  return {Code::kUnsupported,
+          "this build has no UCX: use tcp, or install UCX (apt-get install libucx-dev) and rebuild tithe"};
 }
 
 TransportLook look() { return {}; }

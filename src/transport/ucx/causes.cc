@@ -22,7 +22,7 @@ constexpr std::uint64_t kOfOneWorker = 9'000'000;  // bytes of shared memory per
 std::string little_shared_memory(int world, const char* folder) {
   struct statvfs shm {};
   if (statvfs(folder, &shm) != 0)
-    return fmt::format("; there is no {}: UCX needs it, or transports=\"tcp\"", folder);
+    return fmt::format("; {} does not exist: UCX needs it; provide it, or pass transports=\"tcp\"", folder);
   const bool read_only = (shm.f_flag & ST_RDONLY) != 0;
   const std::uint64_t all = std::uint64_t{shm.f_blocks} * shm.f_frsize;
   const std::uint64_t free = std::uint64_t{shm.f_bavail} * shm.f_frsize;
@@ -50,17 +50,16 @@ std::string several_interfaces() {
   }
   if (names.size() < 2) return {};
   return fmt::format(
-      "; this machine has {}, and UCX does not try which of these leads to the other ranks: name the "
-      "interface, such as "
-      "UCX_NET_DEVICES={} or transport=\"ucx:devices={}\", on all ranks",
+      "; this machine has {}, and UCX does not test which interface reaches the other ranks: set the "
+      "interface on all ranks, for example UCX_NET_DEVICES={} or transport=\"ucx:devices={}\"",
       shown(all), likely.empty() ? *names.begin() : likely, likely.empty() ? *names.begin() : likely);
 }
 
 std::string another_ucx(unsigned major, unsigned minor) {
   if (major == UCP_API_MAJOR && minor == UCP_API_MINOR) return {};
   return fmt::format(
-      "; this process has loaded UCX {}.{}, and tithe was built with {}.{}: something else in it, as MPI "
-      "for Python, brought its own. Pass transport=\"tcp\", or import tithe before it",
+      "; this process has loaded UCX {}.{}, and tithe was built with {}.{}: another library of this process, "
+      "for example MPI for Python, loaded its own UCX. Pass transport=\"tcp\", or import tithe first",
       major, minor, UCP_API_MAJOR, UCP_API_MINOR);
 }
 

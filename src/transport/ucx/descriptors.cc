@@ -51,11 +51,10 @@ Status check_descriptors(int world) {
   const std::uint64_t have = open_below(limit.rlim_cur);
   if (have + need <= limit.rlim_cur) return {};
   const std::uint64_t cure = (have + need + 1023) / 1024 * 1024;
-  return {Code::kIo,
-          fmt::format("too few file descriptors: UCX needs up to {} among {} ranks, and this process has {} "
-                      "open of the {} that it may; run `ulimit -n {}` before starting it{}",
-                      need, world, have, limit.rlim_cur, cure,
-                      cure > limit.rlim_max ? " (as root: the hard limit is lower)" : "")};
+  return {Code::kIo, fmt::format("too few file descriptors: UCX needs up to {} for {} ranks, and this "
+                                 "process has {} open of {} allowed; run `ulimit -n {}` before starting it{}",
+                                 need, world, have, limit.rlim_cur, cure,
+                                 cure > limit.rlim_max ? " (as root, because the hard limit is lower)" : "")};
 }
 
 }  // namespace tithe::ucx

@@ -9,8 +9,9 @@ namespace ucx {
 namespace {
 
 constexpr TransportOption kOptions[] = {
-    {"transports", "", "UCX_TLS, e.g. tcp or tcp,self; empty: the environment's, else UCX's own choice"},
-    {"devices", "", "UCX_NET_DEVICES, e.g. eth0 or mlx5_0:1; empty likewise"},
+    {"transports", "",
+     "UCX_TLS, e.g. tcp or tcp,self; empty: the value from the environment, or UCX's default"},
+    {"devices", "", "UCX_NET_DEVICES, e.g. eth0 or mlx5_0:1; empty: as for transports"},
 };
 constexpr std::string_view kExamples[] = {"ucx", "ucx:transports=tcp"};
 

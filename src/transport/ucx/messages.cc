@@ -60,7 +60,8 @@ std::size_t UcxTransport::piece_bytes(const Peer& peer) const {
 bool UcxTransport::acknowledged(std::size_t bytes) const { return window_ > 0 && bytes > kSmallMessage; }
 
 Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("send to rank {} of {}", peer, world())};
+  if (!valid(peer))
+    return {Code::kInvalid, fmt::format("send: rank {} is not a peer in a world of {}", peer, world())};
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   Op* op = take_op(peer, id, false);
   if (!p.gone.ok()) {
@@ -87,7 +88,8 @@ Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
 }
 
 Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv from rank {} of {}", peer, world())};
+  if (!valid(peer))
+    return {Code::kInvalid, fmt::format("recv: rank {} is not a peer in a world of {}", peer, world())};
   const Peer& p = peers_[static_cast<std::size_t>(peer)];
   Op* op = take_op(peer, id, true);
   if (!p.gone.ok() && !p.left) {
@@ -262,7 +264,7 @@ void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
   if (known) op->left = total / op->piece + (total % op->piece != 0);
   if (wire::get<std::uint64_t>(announcement) != kMark || total == 0 || !known) {
     op->stopped = true;
-    op->trouble = {Code::kCorrupt, "it announced a message as no rank does", op->peer};
+    op->trouble = {Code::kCorrupt, "it sent an invalid announcement of a message", op->peer};
   } else if (total > op->room) {
     op->drains = true;
     op->trouble = {
@@ -362,7 +364,7 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED && piece->drains) {
     // intended: the bytes are discarded
   } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-    stop({Code::kCorrupt, "it cut its message as no rank does", p.rank});
+    stop({Code::kCorrupt, "a piece of its message has an invalid size", p.rank});
   } else if (status == UCS_ERR_CANCELED && op->drains && p.gone.ok() && !is_over_) {
     ++op->left;  // post it again, without a buffer
     op->again.push_back(piece->number);

@@ -148,10 +148,9 @@ bool Sockets::has(int fd) const {
 
 Status Sockets::usable() {
   if (!known().inherited) return {};
-  return {
-      Code::kUnsupported,
-      "this process was forked from one that had UCX open, whose helper thread a fork does not copy: pass "
-      "transport=\"tcp\", or start the process by spawn or forkserver"};
+  return {Code::kUnsupported,
+          "this process was forked from a process that had UCX open, and a fork does not copy UCX's helper "
+          "thread: pass transport=\"tcp\", or start the process by spawn or forkserver"};
 }
 
 }  // namespace tithe::ucx

@@ -90,8 +90,9 @@ Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
     else if (unreachable.ok())
       unreachable = {
           Code::kIo,
-          fmt::format("UCX cannot reach rank {}: {}; do both ranks allow a common transport and device?{}",
-                      p.rank, ucs_status_string(s), p.same_host ? "" : several_interfaces()),
+          fmt::format(
+              "UCX cannot reach rank {}: {}; check that both ranks allow a common transport and device{}",
+              p.rank, ucs_status_string(s), p.same_host ? "" : several_interfaces()),
           p.rank};
   }
   TITHE_TRY(unreachable);  // after sending kHello to all ranks that can be reached
@@ -99,7 +100,7 @@ Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
   const auto late = [&](const Peer& p) {
     return Status(
         Code::kTimeout,
-        fmt::format("rank {} did not connect within {:.3g} s; if it only starts late, raise timeout{}",
+        fmt::format("rank {} did not connect within {:.3g} s; if this rank only starts late, raise timeout{}",
                     p.rank, std::chrono::duration<double>(timeout).count(),
                     p.same_host ? "" : several_interfaces()),
         p.rank);
@@ -113,7 +114,7 @@ Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
                   other.gone.what() + (other.failed || other.same_host ? "" : several_interfaces()),
                   other.rank};
       if (Clock::now() >= deadline) return late(p);
-      if (interrupted && interrupted()) return {Code::kCancelled, "connecting was given up"};
+      if (interrupted && interrupted()) return {Code::kCancelled, "connecting was cancelled"};
       if (!worker_->progress()) nap(100ms);
       tend();
     }
@@ -156,7 +157,8 @@ std::size_t UcxTransport::poll(std::span<Completion> out, std::chrono::nanosecon
 }
 
 Status UcxTransport::peer_status(Rank peer) const {
-  if (peer < 0 || peer >= world()) return {Code::kInvalid, fmt::format("no rank {} of {}", peer, world())};
+  if (peer < 0 || peer >= world())
+    return {Code::kInvalid, fmt::format("rank {} does not exist in a world of {}", peer, world())};
   return peers_[static_cast<std::size_t>(peer)].gone;
 }
 
@@ -291,7 +293,7 @@ void UcxTransport::tend() {
     for (const Op* op : active_)
       if (op->withdrawn && !op->answered && now >= op->let_go)
         break_off(peers_[static_cast<std::size_t>(op->peer)],
-                  {Code::kPeerLost, "it did not let go of a cancelled operation"});
+                  {Code::kPeerLost, "it did not complete a cancelled operation"});
   }
   while (must_tend_) {
     must_tend_ = false;

@@ -147,14 +147,14 @@ Status no_context(const ucp_config_t* config, const Options& options, ucs_status
   return ucx_error(
       fmt::format("opening with {}{}{}", transports.empty() && devices.empty() ? "all it has" : transports,
                   transports.empty() || devices.empty() ? "" : " and ", devices),
-      status, there.empty() ? "it finds nothing on this machine" : "this machine has " + there);
+      status, there.empty() ? "it finds no device on this machine" : "this machine has " + there);
 }
 
 Status modify(ucp_config_t* config, const char* key, const std::string& value) {
   const ucs_status_t s = ucp_config_modify(config, key, value.c_str());
   if (s == UCS_OK) return {};
   return {Code::kInvalid,
-          fmt::format("UCX does not take {}={}: {}{}", key, value, ucs_status_string(s), another_ucx())};
+          fmt::format("UCX rejects {}={}: {}{}", key, value, ucs_status_string(s), another_ucx())};
 }
 
 }  // namespace
