@@ -254,7 +254,7 @@ void Oracles::judge_states(const Course& course, const Fault& fault) {
   for (Rank r = 0; r < plot_.world; ++r) {
     const RankEnd& end = course.ends[at(r)];
     if (fault.kind == FaultKind::kDriver && r == fault.who &&
-        testing::has(end.save.what(), "on a GPU that does not answer"))
+        testing::has(end.save.what(), "on a GPU that does not respond"))
       continue;
     if (!end.left && !end.save.ok())
       fails("saved", fmt::format("rank {} after {}: state(): {}", r, end.round < 0 ? "the end" : "a failure",

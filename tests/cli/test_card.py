@@ -293,8 +293,8 @@ def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("--codec snap --checksum headers", "take codec fp32"),
-        ("--checksum headers", "take codec fp32"),
+        ("--codec snap --checksum headers", "use codec fp32"),
+        ("--checksum headers", "use codec fp32"),
         ("--codec fp32 --checksum none", "frames or headers"),
     ],
 )

@@ -197,11 +197,12 @@ TEST(SessionElastic, RefusesWhatDoesNotFit) {
   };
   const SessionOptions two = named({"a", "b"});
   EXPECT_TRUE(has(refused(two, {}).what(), "no state was given"));
-  EXPECT_TRUE(has(refused(two, views(saved, {1, 2})).what(), "its own is not among them"));
+  EXPECT_TRUE(has(refused(two, views(saved, {1, 2})).what(), "its state was not passed"));
   EXPECT_TRUE(has(refused(two, views(saved, {0, 1, 0})).what(), "two states are of rank 'a'"));
   const Status mixed = refused(two, {saved[0], later[1]});
   EXPECT_EQ(mixed.code(), Code::kMismatch);
-  EXPECT_TRUE(has(mixed.what(), "'b' and 'a' are not of one round of one job: they differ in rounds 3 and 2"))
+  EXPECT_TRUE(has(mixed.what(),
+                  "'b' and 'a' are not from the same round of the same job: they differ in rounds 3 and 2"))
       << text(mixed);
   EXPECT_TRUE(has(refused(named({"a", "b"}, "fp8"), views(saved)).what(), "open it with codec 'topk"));
   SessionOptions serving = two;
@@ -225,7 +226,7 @@ TEST(SessionElastic, RefusesWhatDoesNotFit) {
   const auto open = [](std::vector<std::string> names) {
     return Session::open(std::move(open_loop(2)[0]), named(std::move(names))).status();
   };
-  EXPECT_TRUE(has(open({"a"}).what(), "has 1 names, and there are 2 ranks"));
+  EXPECT_TRUE(has(open({"a"}).what(), "has 1 names for 2 ranks"));
   EXPECT_TRUE(has(open({"a", "a"}).what(), "'a' is there twice"));
   EXPECT_TRUE(has(open({"a", ""}).what(), "a name of 0 bytes"));
 }
@@ -242,7 +243,7 @@ TEST(SessionElastic, RanksThatGoOnFromOtherStatesAreNamed) {
     const Status s = synchronise(after[r], kSizes, v);
     EXPECT_EQ(s.code(), Code::kMismatch);
     EXPECT_EQ(s.peer(), 1);
-    EXPECT_TRUE(has(s.what(), "rank 1 differs: it goes on from 4 ranks")) << text(s);
+    EXPECT_TRUE(has(s.what(), "rank 1 differs: it resumes from 4 ranks")) << text(s);
   });
   Ranks mixed(open_loop(3), named({"a", "b", "c"}), [](Rank r, SessionOptions& o) {
     o.members = {"a", "b", r == 2 ? "e" : "c"};
@@ -251,7 +252,7 @@ TEST(SessionElastic, RanksThatGoOnFromOtherStatesAreNamed) {
     Values v = gradients(kSizes, Data::kDyadic, r, 2);
     const Status s = synchronise(mixed[r], kSizes, v);
     EXPECT_EQ(s.peer(), 2);
-    EXPECT_TRUE(has(s.what(), "members: other names of ranks")) << text(s);
+    EXPECT_TRUE(has(s.what(), "members: the names of ranks")) << text(s);
   });
 }
 

@@ -150,7 +150,7 @@ TEST_P(FailureSuite, DifferingRankIsNamed) {
          if (r == odd) o.run = 3;
        },
        0},
-      {"cut into parts",
+      {"partition of the bucket into parts",
        [&](Rank r, SessionOptions& o) {
          if (r == odd) o.part_values = 1000;
        },

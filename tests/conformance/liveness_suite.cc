@@ -114,8 +114,7 @@ TEST(Liveness, PatienceEndsWithTheRankThatGivesNothing) {
     const Status s = w.round(r);
     EXPECT_EQ(s.code(), Code::kTimeout) << text(s);
     EXPECT_EQ(s.peer(), 2) << text(s);
-    EXPECT_NE(s.what().find("rank 2 is alive, but has not handed over its buckets"), std::string::npos)
-        << text(s);
+    EXPECT_NE(s.what().find("rank 2 is alive, but did not pass its buckets"), std::string::npos) << text(s);
   });
 }
 

@@ -140,10 +140,10 @@ TEST(SessionReform, RefusesWhatIsWrongAndStaysAsItIs) {
     const std::string me = r == 0 ? "a" : "b";
     const auto one = [] { return std::move(open_loop(1)[0]); };
     EXPECT_TRUE(has(refused(nullptr, {me}, 1), "needs a transport"));
-    EXPECT_TRUE(has(refused(one(), {}, 1), "need names"));
-    EXPECT_TRUE(has(refused(one(), {me, "c"}, 1), "2 names, and there are 1 ranks"));
+    EXPECT_TRUE(has(refused(one(), {}, 1), "members must name the ranks"));
+    EXPECT_TRUE(has(refused(one(), {me, "c"}, 1), "2 names for 1 ranks"));
     EXPECT_TRUE(has(refused(one(), {"c"}, 1), "member 0 of the new world is 'c'"));
-    EXPECT_TRUE(has(refused(one(), {me}, 0), "epoch 0 is over"));
+    EXPECT_TRUE(has(refused(one(), {me}, 0), "epoch=0 must be greater"));
     EXPECT_TRUE(step(ranks[r], r, 1).ok()) << "the world is unchanged";
   });
 }

@@ -29,7 +29,7 @@ def test_what_is_wrong_is_a_value_error():
     ):
         with pytest.raises(ValueError, match=why):
             tithe.torch.State(codec=codec)
-    with pytest.raises(ValueError, match="leave choices out"):
+    with pytest.raises(ValueError, match="omit choices"):
         tithe.Session.loop(2, codec="auto", choices={"*": "fp8"})
     with pytest.raises(ValueError):
         tithe.Session.loop(2, codec="auto", schedule="warmup:100")
@@ -56,7 +56,7 @@ def test_a_session_plans_and_says_so():
         said = sessions[0].messages()
     assert said and all(line.startswith("auto: ") for line in said)
     assert not sessions[1].messages()
-    with pytest.raises(ValueError, match="proposes by itself"):
+    with pytest.raises(ValueError, match="makes its own proposals"):
         sessions[0].propose({"w": "fp32"})
 
 

@@ -186,7 +186,7 @@ def test_poll_tells_whether_wait_would_block_and_what_ended_the_session():
     first, second = tithe.Session.loop(2, codec="fp32", timeout=20.0)
     mine, theirs = np.zeros(5000, np.float32), np.ones(5000, np.float32)
     ticket = first.sync({"x": mine})
-    with pytest.raises(ValueError, match="ticket 7 was never given"):
+    with pytest.raises(ValueError, match="ticket 7 was never issued"):
         first.poll(7)
     assert first.poll(ticket) is False, "the other rank has handed over nothing"
     second.sync({"x": theirs})
@@ -226,11 +226,11 @@ def test_threads_of_a_rank_take_turns_and_a_sync_during_a_commit_is_refused():
     ending = threading.Thread(target=first.commit)
     ending.start()
     text = ""
-    while "is under way" not in text:  # before that it is refused as part of the round
+    while "is running" not in text:  # before that it is refused as part of the round
         with pytest.raises(ValueError) as refused:
             first.sync({"t0": arrays[0, "t0"]})
         text = str(refused.value)
-    assert text.startswith("commit() of round 2 is under way on another thread: hand tensors over before it"), text
+    assert text.startswith("commit() of round 2 is running on another thread: pass tensors before commit()"), text
     second.sync({"t0": arrays[1, "t0"]})
     second.commit()
     ending.join()

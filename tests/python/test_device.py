@@ -58,7 +58,7 @@ def test_arrays_on_a_gpu_have_the_bits_of_those_in_host_memory():
         print(there.messages())
         """)
     assert "part 0: on GPU 0, a fake GPU" in said
-    assert "MB for the bucket of 'w'" in said
+    assert "MB for residuals and copies of the bucket of 'w'" in said
 
 
 def test_a_bucket_lies_in_one_place():

@@ -78,7 +78,7 @@ def test_what_is_given_up_is_booked():
     assert two[0].tensor_stats()["w"]["values_lost"] == np.count_nonzero(gone)
     with pytest.raises(ValueError, match="'spread' or 'book'"):
         two[0].restore(states, lost="sold")
-    with pytest.raises(ValueError, match="its own is not among them"):
+    with pytest.raises(ValueError, match="its state was not passed"):
         two[0].restore(states[1:])
     with pytest.raises(TypeError):
         two[0].restore([1])
@@ -94,7 +94,7 @@ def test_a_round_is_taken_back():
         s.undo()
     assert [s.state() for s in sessions] == before
     assert sessions[0].stats()["rounds_undone"] == 1
-    with pytest.raises(ValueError, match="no round that can be taken back"):
+    with pytest.raises(ValueError, match="no round can be undone"):
         sessions[0].undo()
 
 
@@ -318,9 +318,9 @@ def test_a_store_is_a_board():
 
 
 def test_rounds_go_on_without_a_rank_that_is_late():
-    with pytest.raises(ValueError, match=r"stragglers=on: must be off, share=0\.25"):
+    with pytest.raises(ValueError, match=r"stragglers=on: must be off, or share=0\.25"):
         tithe.Session.loop(2, stragglers="on")
-    with pytest.raises(ValueError, match="stragglers with without=: a rank that is behind cannot take back"):
+    with pytest.raises(ValueError, match="stragglers with without=: a late rank cannot undo"):
         tithe.Session.loop(2, stragglers="without=1", undo=True)
     sessions = tithe.Session.loop(2, codec="topk:ratio=0.1", min_values=0, stragglers="share=0.01,without=2")
     results = [[], []]
@@ -337,7 +337,7 @@ def test_rounds_go_on_without_a_rank_that_is_late():
     play(1, range(2))
     first.join()  # rounds 2 and 3 have gone on
     wait_until(lambda: sessions[1].stats()["rounds_behind"] == 2, 30)
-    with pytest.raises(ValueError, match="state: 2 rounds have gone on without this rank"):
+    with pytest.raises(ValueError, match="state: 2 rounds continued without this rank"):
         sessions[1].state()
     play(1, range(2, 4))
     assert np.array_equal(results[0], results[1])

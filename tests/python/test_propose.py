@@ -33,15 +33,15 @@ def test_sessions_take_what_rank_0_proposes():
     nothing = {"state": "none", "round": None, "why": "", "rank": None}
     assert sessions[1].proposal() == nothing
     on_all(sessions, train)
-    with pytest.raises(ValueError, match="call propose\\(\\) where rank is 0"):
+    with pytest.raises(ValueError, match="call propose\\(\\) on rank 0"):
         sessions[1].propose({"w": "fp32"})
     with pytest.raises(ValueError, match="did you mean 'w'"):
         sessions[0].propose({"ww": "fp32"})
-    with pytest.raises(ValueError, match="the first that can be is 2"):
+    with pytest.raises(ValueError, match="the first possible round is 2"):
         sessions[0].propose({"w": "fp32"}, round=1)
     assert sessions[0].proposal() == nothing
     sessions[0].propose({"w": "fp32"}, round=6)
-    with pytest.raises(ValueError, match="under way already"):
+    with pytest.raises(ValueError, match="pending already"):
         sessions[0].propose({"w": "bf16"})
     owed = [session.residual("w", 8000) for session in sessions]
     assert all(debt.any() for debt in owed)

@@ -69,7 +69,7 @@ def test_undo_on_one_rank_names_it(transport):
 
     for code, peer, text in each(3, rank):
         assert (code, peer) == ("mismatch", 1)
-        assert "rank 1 differs: round 1 instead of 2" in text and "took its last round back" in text
+        assert "rank 1 differs: round 1 instead of 2" in text and "undid its last round" in text
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ucx"])
@@ -166,7 +166,7 @@ def test_states_of_two_jobs_are_not_mixed():
     session = tithe.Session.loop(3, codec="topk:ratio=0.01", min_values=0, lanes=0)[1]
     before = session.state()
     for mixed in (a[:3] + [b[3]], b[:3] + [a[3]]):
-        with pytest.raises(tithe.Error, match="not of one round of one job: they differ in jobs") as told:
+        with pytest.raises(tithe.Error, match="not from the same round of the same job: they differ in jobs") as told:
             session.restore(mixed)
         assert told.value.code == "mismatch" and "'3'" in str(told.value) and "'0'" in str(told.value)
     assert session.state() == before

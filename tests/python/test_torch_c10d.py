@@ -282,7 +282,7 @@ def late(rank, world):
 
 def test_a_rank_that_does_not_step_is_named():
     first, _ = run_ranks(2, late)
-    assert "rank 1 is alive, but has not handed over its buckets" in first, first
+    assert "rank 1 is alive, but did not pass its buckets" in first, first
 
 
 def waits(rank, world):

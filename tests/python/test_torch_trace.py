@@ -153,7 +153,7 @@ def test_a_trace_that_cannot_be_written_is_refused_at_open(tmp_path, monkeypatch
         tithe.Session.loop(1, trace=str(tmp_path / "nowhere" / "trace.json"))
     (tmp_path / "trace.rank0.json").mkdir()
     monkeypatch.setenv("TITHE_TRACE", str(tmp_path / "trace.json"))
-    with pytest.raises(tithe.Error, match="is no file"):
+    with pytest.raises(tithe.Error, match="is not a regular file"):
         tithe.Session.loop(1)
 
 

@@ -163,12 +163,12 @@ TEST(SessionAuto, RefusesWhatItWouldDecide) {
   const auto why = [](const SessionOptions& options) {
     return Session::open(std::move(open_loop(1)[0]), options).status();
   };
-  EXPECT_TRUE(has(why({.codec = "auto", .choices = R"({"*": "fp8"})"}).what(), "leave choices out"));
+  EXPECT_TRUE(has(why({.codec = "auto", .choices = R"({"*": "fp8"})"}).what(), "omit choices"));
   EXPECT_TRUE(has(why({.codec = "auto", .schedule = "warmup:400"}).what(), "schedule"));
   EXPECT_TRUE(has(why({.codec = "auto:fast"}).what(), "auto has one parameter, allow"));
   Ranks ranks(open_loop(2), with("auto", 0));
   const Status s = ranks[0].propose(R"({"*": "fp8"})");
-  EXPECT_TRUE(has(s.what(), "proposes by itself")) << text(s);
+  EXPECT_TRUE(has(s.what(), "makes its own proposals")) << text(s);
 }
 
 TEST(SessionAuto, AConstraintThatNothingMeetsIsToldAndTheJobGoesOn) {

@@ -42,7 +42,7 @@ Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin,
       if (const Status owned = on.owns(address_of(t.data)); !owned.ok())
         return {owned.code(), owned.code() != Code::kInvalid
                                   ? owned.what()
-                                  : fmt::format("tensor '{}' {}, and its bucket is said to lie on GPU {}",
+                                  : fmt::format("tensor '{}' {}, and its bucket was passed as data on GPU {}",
                                                 t.key, owned.what(), origin.device)};
   bucket_.assign(bucket.begin(), bucket.end());
   if (*there != gpu_) {
@@ -82,7 +82,7 @@ void DeviceParts::choose(const feedback::ErrorFeedback& feedback) {
     std::string why = made.why;
     if (!gpus_->choice().on) why = "device=off";
     if (why.empty() && made.largest_chunk < gpus_->choice().least)
-      why = fmt::format("chunks of fewer than {} values do not pay there", gpus_->choice().least);
+      why = fmt::format("chunks of fewer than {} values are faster on the host", gpus_->choice().least);
     if (why.empty() && feedback.reads_alone(static_cast<int>(p)))
       why = "it sends the residual of another codec";
     if (why.empty()) {
@@ -106,7 +106,7 @@ void DeviceParts::choose(const feedback::ErrorFeedback& feedback) {
   if (copies) values += staged_values_;
   if (values > 0 && !bucket_.empty())
     gpus_->say(fmt::format(
-        "device: {}: {:.1f} MB for the bucket of '{}' and {} others: what is left unsent, and copies",
+        "device: {}: {:.1f} MB for residuals and copies of the bucket of '{}' and {} other tensors",
         gpu_->name(), 4e-6 * static_cast<double>(values), bucket_[0].key, bucket_.size() - 1));
 }
 
@@ -123,7 +123,7 @@ Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
     TITHE_TRY(gpu_->on().lost());
     leave_to_host(p, why.what());
     gpus_->say(
-        fmt::format("part {} of the bucket of '{}' is left to the host: {}", p, bucket_[0].key, why.what()));
+        fmt::format("part {} of the bucket of '{}' runs on the host: {}", p, bucket_[0].key, why.what()));
     return {};
   };
   for (std::size_t p = 0; p < parts_.size(); ++p) {

@@ -77,17 +77,19 @@ TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
   std::vector<std::string> said;
   EXPECT_TRUE(has(plan_of(o, &said), "  parts 0, 1, 2, 3, 4, 5, 6: on GPU 0, ")) << plan_of(o);
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(has(said[0], "0.1 MB for the bucket of 'small' and 4 others")) << said[0];
+  EXPECT_TRUE(has(said[0], "0.1 MB for residuals and copies of the bucket of 'small' and 4 other tensors"))
+      << said[0];
   o.device = "on";
   EXPECT_TRUE(has(plan_of(o), "on the host: parts 0, 1, 2, 3, 4, 5, 6: chunks of fewer than 65536 "))
       << plan_of(o);
   o.device = "off";
   EXPECT_TRUE(has(plan_of(o), ": device=off\n"));
   EXPECT_TRUE(has(plan_of(options("dgc:feedback=momentum")), ": its feedback is momentum\n"));
-  EXPECT_TRUE(has(plan_of(options("onebit:clip=1")), ": it is clipped\n"));
+  EXPECT_TRUE(has(plan_of(options("onebit:clip=1")), ": its gradient is clipped\n"));
   EXPECT_TRUE(has(plan_of(options("qsgd_shared")), ": qsgd_shared has phases\n"));
   EXPECT_TRUE(has(plan_of(options("powersgd:rank=1")), "on the host: "));
-  EXPECT_TRUE(has(plan_of(options("zip")), ": no kernels are made of it in these settings\n"));
+  EXPECT_TRUE(
+      has(plan_of(options("zip")), ": tithe generates no kernels for this codec with these settings\n"));
 }
 
 TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
@@ -102,11 +104,11 @@ TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
   mixed[2] = other.take(here)[2];
   Result<Ticket> ticket = one[0].sync(mixed, gpu.origin());
   EXPECT_EQ(text(ticket.status()),
-            "invalid: tensor 'large' lies on GPU 1, and its bucket is said to lie on GPU 0");
+            "invalid: tensor 'large' lies on GPU 1, and its bucket was passed as data on GPU 0");
   mixed[2] = here[2];
   ticket = one[0].sync(mixed, gpu.origin());
   EXPECT_EQ(text(ticket.status()),
-            "invalid: tensor 'large' lies in the host's memory, and its bucket is said to lie on GPU 0");
+            "invalid: tensor 'large' lies in the host's memory, and its bucket was passed as data on GPU 0");
   ticket = one[0].sync(right, {.device = 2, .stream = 0});
   EXPECT_EQ(text(ticket.status()), "unsupported: a bucket on GPU 2: there is no GPU 2: the driver has 2");
   ticket = one[0].sync(right, gpu.origin());
@@ -121,7 +123,7 @@ TEST_F(OnGpus, WordsForTheOptionAreRefused) {
     o.device = wrong;
     Ranks one(open_loop(1), o);
     EXPECT_EQ(one.open_status(0).code(), Code::kInvalid) << wrong;
-    EXPECT_TRUE(has(one.open_status(0).what(), "it is off, on, or on,least=")) << wrong;
+    EXPECT_TRUE(has(one.open_status(0).what(), "must be off, on, or on,least=")) << wrong;
   }
 }
 
@@ -161,7 +163,7 @@ TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
         if (has(line, " bytes left (")) said.push_back(line);
     }
     for (const std::string& line : said) {
-      parts += has(line, "is left to the host: a fake GPU has no ") ? 1 : 0;
+      parts += has(line, "runs on the host: a fake GPU has no ") ? 1 : 0;
       codecs += has(line, "onebit: on the host: a fake GPU has no ") ? 1 : 0;
       EXPECT_EQ(std::ranges::count(said, line), 1) << line;
     }
@@ -242,7 +244,8 @@ TEST_F(OnGpus, ALostContextEndsTheSession) {
     });
     const auto state = all[1].state();
     EXPECT_EQ(state.status().code(), Code::kIo);
-    EXPECT_TRUE(has(state.status().what(), "resume from one that was saved before")) << text(state.status());
+    EXPECT_TRUE(has(state.status().what(), "resume from a state that was saved earlier"))
+        << text(state.status());
     EXPECT_TRUE(all[1].common_state().ok());
     EXPECT_EQ(*all[0].state(), saved[0]);
   }

@@ -20,7 +20,9 @@ Result<DeviceChoice> parse_device(std::string_view text) {
   }
   return Status(
       Code::kInvalid,
-      fmt::format("device='{}': it is off, on, or on,least=65536 with the values of a chunk", text));
+      fmt::format(
+          "device='{}' must be off, on, or on,least=N, with N values per chunk, such as on,least=65536",
+          text));
 }
 
 Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal, int workers) {
@@ -55,7 +57,7 @@ const Gpu::Program& Gpu::program(const Spec& spec) {
     made.on = lang::on_device(on(), device::this_compiler(), made.source->program->of(made.source->settings),
                               made.source->settings);
   else
-    made.on.how = "on the host: no kernels are made of it in these settings";
+    made.on.how = "on the host: tithe generates no kernels for this codec with these settings";
   return made;
 }
 

@@ -29,14 +29,14 @@ class Differences {
   std::string text_;
 };
 
-constexpr std::string_view kOtherStates = "it goes on from the state of another job, or from other states";
+constexpr std::string_view kOtherStates = "it resumes from the state of another job, or from other states";
 
 void compare_rounds(Differences& text, std::uint64_t is, std::uint64_t should) {
   text.compare("round", is, should);
   if (is + 1 == should)
-    text.add("it took its last round back, or restored an older state, and others did not");
+    text.add("it undid its last round, or restored an older state, and other ranks did not");
   if (is == should + 1)
-    text.add("others took their last round back, or restored an older state, and it did not");
+    text.add("other ranks undid their last round, or restored an older state, and it did not");
 }
 
 auto compared(const Card& c) {
@@ -63,7 +63,7 @@ std::string difference(const Card& is, const Card& should) {
     text.add("the kind of round, or keys, sizes, types, bounds or order of tensors");
   if (text.empty() && (is.place != should.place || is.ended != should.ended))
     text.add("the order of buckets");
-  if (text.empty()) text.add("how the bucket is cut into parts");
+  if (text.empty()) text.add("the partition of the bucket into parts");
   return text.text();
 }
 
@@ -76,12 +76,12 @@ std::string difference(const Announcement& is, const Announcement& should) {
   Differences text;
   if (is.job != should.job) text.add(kOtherStates);
   compare_rounds(text, is.round, should.round);
-  if (!text.empty()) return text.text() + " (undo() and restore() are for all ranks, before the same round)";
+  if (!text.empty()) return text.text() + " (call undo() and restore() on all ranks, before the same round)";
   const std::string what =
       is.is_end != should.is_end || is.tensors != should.tensors || is.values != should.values
           ? fmt::format("it has {} instead of {}", shown(is), shown(should))
           : std::string("the kind of round, or keys, sizes, types, bounds or order of tensors");
-  return fmt::format("bucket {} of the round: {} (all ranks hand over the same buckets, in the same order)",
+  return fmt::format("bucket {} of the round: {} (pass the same buckets in the same order on all ranks)",
                      is.place + 1, what);
 }
 

@@ -352,7 +352,7 @@ Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Ra
       known = false;
   }
   if (!known || !r.whole())
-    return Status(Code::kCorrupt, fmt::format("rank {} sent what is no control message", peer), peer);
+    return Status(Code::kCorrupt, fmt::format("rank {} sent an invalid control message", peer), peer);
   return c;
 }
 

@@ -101,16 +101,17 @@ Status silent(Rank mine, const FailureReports& reports, const std::string& head)
   if (votes.of[at(blamed)] == 0) return {};
   if (hears_nobody(votes, blamed))
     return {Code::kTimeout,
-            fmt::format("{}rank {} hears no other rank: its own link is the suspect", head, blamed), blamed};
+            fmt::format("{}rank {} receives nothing from any other rank: its own link is the likely cause",
+                        head, blamed),
+            blamed};
   for (Rank r = 0; r < world; ++r)  // each is silent to the other, and both have reported
     if (spoke(r) && spoke(blamed) && votes.of[at(r)] == votes.of[at(blamed)] &&
         votes.accuses[at(r)][at(blamed)] && votes.accuses[at(blamed)][at(r)])
-      return {
-          Code::kTimeout,
-          fmt::format("{}rank {} and rank {} did not hear each other for a while: the link between them is "
-                      "the suspect, and no rank is to blame",
-                      head, std::min(r, blamed), std::max(r, blamed))};
-  std::string why = "nothing was heard from it";
+      return {Code::kTimeout,
+              fmt::format("{}rank {} and rank {} received nothing from each other for a while: the link "
+                          "between them is the likely cause, and no rank is to blame",
+                          head, std::min(r, blamed), std::max(r, blamed))};
+  std::string why = "it sent nothing";
   Code code = Code::kTimeout;
   for (const auto& t : reports)
     if (t && t->finding == Finding::kSilent && t->blamed == blamed) {
@@ -119,11 +120,12 @@ Status silent(Rank mine, const FailureReports& reports, const std::string& head)
       break;
     }
   if (world == 2 && !spoke(1 - mine))
-    why += "; of two ranks none can tell the other's end from a broken link";
+    why += "; with two ranks, a rank cannot distinguish the end of the other rank from a broken link";
   return {code,
           code == Code::kPeerLost
               ? fmt::format("{}rank {} is gone ({})", head, blamed, why)
-              : fmt::format("{}rank {} is silent ({}); if it is only slow, raise timeout", head, blamed, why),
+              : fmt::format("{}rank {} is silent ({}); if this rank is only slow, raise timeout", head,
+                            blamed, why),
           blamed};
 }
 

@@ -91,10 +91,10 @@ void Reconfiguration::propose(std::string text, std::uint64_t after) {
 }
 
 Status Reconfiguration::differs(Rank peer) {
-  return {
-      Code::kMismatch,
-      fmt::format("rank {} reads other choices than rank 0: give all ranks the same files of codecs", peer),
-      peer};
+  return {Code::kMismatch,
+          fmt::format("rank {} parsed other choices than rank 0: install the same codec files on all ranks",
+                      peer),
+          peer};
 }
 
 std::optional<Rank> Reconfiguration::first_that_is_not_ready() const {
@@ -110,16 +110,14 @@ void Reconfiguration::decide(std::uint64_t next) {
   if (!under_way() || own_.after > 0) return;
   if (const std::optional<Rank> late = first_that_is_not_ready()) {
     if (own_.wanted > 0 && own_.wanted <= next)
-      refuse({Code::kTimeout,
-              fmt::format("rank {} was not ready in time for the round that was asked for: propose a "
-                          "later one, or round 0, which waits until all are ready",
-                          *late)},
+      refuse({Code::kTimeout, fmt::format("rank {} was not ready in time for the requested round: propose a "
+                                          "later round, or round 0, which waits until all ranks are ready",
+                                          *late)},
              *late);
     return;
   }
   if (own_.wanted > 0 && own_.wanted < next)
-    return refuse({Code::kInvalid, "the round that was asked for has begun: propose a later one, or round 0"},
-                  0);
+    return refuse({Code::kInvalid, "the requested round has begun: propose a later round, or round 0"}, 0);
   own_.after = own_.wanted > 0 ? own_.wanted : next;
   own_.text = {};
   const Decision decision{.number = own_.number, .after = own_.after};
@@ -137,11 +135,11 @@ void Reconfiguration::refuse(const Status& why, Rank blamed) {
 }
 
 Status Reconfiguration::take(Rank peer, const Answer& answer) {
-  if (member_.me != 0) return wrong(peer, "answers a proposal that is not its to answer");
+  if (member_.me != 0) return wrong(peer, "answered a proposal that was not sent to it");
   if (answer.number < own_.number || (!under_way() && answer.number <= last_))
     return {};  // the proposal was refused meanwhile
   if (answer.number != own_.number || at(peer).ready || at(peer).sent < own_.text.size() || own_.after > 0)
-    return wrong(peer, "answers what was not proposed to it");
+    return wrong(peer, "answered a proposal that it did not receive");
   if (answer.code != Code::kOk) {
     refuse({answer.code, fmt::format("rank {}: {}", peer, answer.why)}, peer);
     return {};
@@ -156,16 +154,16 @@ Status Reconfiguration::take(Rank peer, const Answer& answer) {
 // ---- Other ranks
 
 Status Reconfiguration::take(Rank peer, Fragment& f) {
-  if (peer != 0) return wrong(peer, "proposes choices, which rank 0 alone may");
+  if (peer != 0) return wrong(peer, "proposed choices, but only rank 0 may propose");
   if (f.first == 0) {
     if (incoming_.number > 0 || f.number <= last_)
-      return wrong(peer, "proposes choices while others of it are under way");
+      return wrong(peer, "proposed choices while another proposal of it is pending");
     last_ = f.number;
     incoming_ = {.number = f.number, .whole = f.whole, .text = {}};
     if (news_.state != State::kAgreed) news_ = {.state = State::kUnderWay};
   }
   if (f.number != incoming_.number || f.whole != incoming_.whole || f.first != incoming_.text.size())
-    return wrong(peer, "proposes choices in pieces that do not fit");
+    return wrong(peer, "proposed choices in fragments that do not fit together");
   incoming_.text += f.piece;
   return {};
 }
@@ -173,13 +171,13 @@ Status Reconfiguration::take(Rank peer, Fragment& f) {
 // `coming`: its fragments are arriving. `here`: it is staged on this rank. A decision to switch requires that this
 // rank has built and answered, and that rank 0 has not ended the round before.
 Status Reconfiguration::take(Rank peer, const Decision& d, std::uint64_t ended_by_peer) {
-  if (peer != 0) return wrong(peer, "decides on choices, which rank 0 alone may");
+  if (peer != 0) return wrong(peer, "decided on choices, but only rank 0 may decide");
   const bool coming = incoming_.number > 0 && d.number == incoming_.number;
   const bool here = staged_.stage != Staged::Stage::kNone && d.number == staged_.number && !staged_.given_up;
   const bool ready = here && staged_.stage == Staged::Stage::kBuilt && !answer_;
   const bool open = coming || (here && staged_.stage != Staged::Stage::kAgreed);
   if (d.after > 0 ? !ready || d.after <= ended_by_peer : !open)
-    return wrong(peer, "decides on choices in a way that cannot be");
+    return wrong(peer, "sent an impossible decision on choices");
   apply(d);
   return {};
 }

@@ -44,18 +44,16 @@ Result<const Strategy*> strategy_of(const SessionOptions& options) {
 Status check_automatic(const SessionOptions& options) {
   if (options.rules || !options.choices.empty())
     return {Code::kInvalid,
-            "codec auto decides for every tensor: leave choices out, and say what a tensor may have as in "
-            "auto:allow=onebit+*.bias: fp32"};
+            "codec auto chooses the codec of every tensor: omit choices, and list the allowed codecs, for "
+            "example auto:allow=onebit+*.bias: fp32"};
   if (!options.schedule.empty() && options.schedule != "none")
-    return {Code::kInvalid,
-            fmt::format("schedule '{}' moves the ratio of one codec, and codec auto may take several: leave "
-                        "it out, or name a codec",
-                        options.schedule)};
+    return {Code::kInvalid, fmt::format("schedule '{}' changes the ratio of one codec, and codec auto may "
+                                        "use several: omit schedule, or name a codec",
+                                        options.schedule)};
   if (options.servers > 0)
-    return {Code::kUnsupported,
-            fmt::format("codec auto plans for ranks that all work, and servers={} only sum: name a codec, or "
-                        "take servers=0",
-                        options.servers)};
+    return {Code::kUnsupported, fmt::format("codec auto plans for ranks that all compute gradients, and "
+                                            "servers={} only sum: name a codec, or set servers=0",
+                                            options.servers)};
   return {};
 }
 
@@ -64,26 +62,25 @@ Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_sh
   if (strategy.between == nullptr) {
     if (!c.inside) return {};
     return {Code::kInvalid,
-            fmt::format("'inside' is what ranks of one host send each other, and strategy {} does not treat "
-                        "them apart: take strategy hosts, hosts_ring or hosts_gather, or leave it out",
-                        strategy.name)};
+            fmt::format(
+                "'inside' is the codec between ranks of one host, and strategy {} has no separate exchange "
+                "inside a host: use strategy hosts, hosts_ring or hosts_gather, or omit 'inside'",
+                strategy.name)};
   }
   const Spec inside = c.inside_spec();
   const Codec& codec = *inside.codec;
   const std::span<const Law> laws = codec.phases[0].laws;
   if (codec.phases.size() > 1 || std::find(laws.begin(), laws.end(), Law::kDecode) == laws.end() ||
       codec.memory != nullptr || has_cols(codec))
-    return {Code::kUnsupported,
-            fmt::format("'inside' is {}, whose payloads are not decoded one by one: take fp32, bf16 or "
-                        "another codec of one phase without a memory",
-                        codec.name)};
+    return {Code::kUnsupported, fmt::format("'inside' is {}, whose payloads cannot be decoded one by one: "
+                                            "use fp32, bf16 or another codec of one phase without a memory",
+                                            codec.name)};
   if (inside.feedback.kind == Feedback::kMomentum || inside.feedback.kind == Feedback::kDecay)
-    return {Code::kInvalid, "'inside' has a feedback of its own: say it of the codec between hosts"};
+    return {Code::kInvalid, "'inside' has its own feedback: set the feedback on the codec between hosts"};
   if (hosts_are_shared && c.spec.feedback.mask)
-    return {Code::kUnsupported,
-            fmt::format("{} masks momentum by what a rank has sent, and strategy {} sends what a whole host "
-                        "has: take mask=off",
-                        to_string(c.spec), strategy.name)};
+    return {Code::kUnsupported, fmt::format("{} masks the momentum by the values that a rank sent, and "
+                                            "strategy {} sends the sum of a whole host: set mask=off",
+                                            to_string(c.spec), strategy.name)};
   return {};
 }
 
@@ -91,13 +88,14 @@ Status check_inside(const Choice& c, const Strategy& strategy, bool hosts_are_sh
 Status check_servers(const Choice& c) {
   if (c.strategy != nullptr && !c.strategy->serves)
     return {Code::kInvalid,
-            fmt::format("strategy {} has no use for ranks that only serve: take strategy server or auto, or "
-                        "servers=0",
+            fmt::format("strategy {} does not support servers: use strategy server or auto, or set servers=0",
                         c.strategy->name)};
   if (c.spec.codec->traits.votes)
-    return {Code::kUnsupported, fmt::format("{} counts every rank as a vote, and servers have none: take "
-                                            "another codec, or servers=0",
-                                            c.spec.codec->name)};
+    return {
+        Code::kUnsupported,
+        fmt::format(
+            "{} counts every rank as a vote, and a server has no vote: use another codec, or set servers=0",
+            c.spec.codec->name)};
   return {};
 }
 
@@ -190,25 +188,21 @@ Status check_change(const Choices& now, const Choices& next) {
     return p == nullptr ? std::string("none")
                         : fmt::format("mu={}{}", p->mu, p->nesterov ? ", nesterov=on" : "");
   };
-  return {
-      Code::kInvalid,
-      fmt::format(
-          "choices: the session has momentum: {}, these have: {}. Momentum is of the whole step and stays "
-          "while a session lives: give them the same feedback=momentum, mu and nesterov, or open a new "
-          "session",
-          spell(was), spell(is))};
+  return {Code::kInvalid,
+          fmt::format("choices: the session has momentum: {}, the new choices have: {}. Momentum belongs to "
+                      "the whole step and cannot change during a session: give the new choices the same "
+                      "feedback=momentum, mu and nesterov, or open a new session",
+                      spell(was), spell(is))};
 }
 
 Status check_plain(const Choices& choices, bool automatic) {
   const auto refused = [](std::string_view what) {
-    return Status(
-        Code::kInvalid,
-        fmt::format(
-            "checksum=headers is for payloads that a card may round, which are those of codec fp32, and "
-            "{}: take codec fp32 for all tensors, or checksum=frames",
-            what));
+    return Status(Code::kInvalid,
+                  fmt::format("checksum=headers is for payloads that a card may round, which only codec fp32 "
+                              "produces, and {}: use codec fp32 for all tensors, or set checksum=frames",
+                              what));
   };
-  if (automatic) return refused("codec auto may send others");
+  if (automatic) return refused("codec auto may use other codecs");
   const std::size_t rules = choices.rules().size();
   for (std::size_t i = 0; i < choices.all().size(); ++i) {
     const Choice& c = choices.all()[i];
@@ -216,7 +210,7 @@ Status check_plain(const Choices& choices, bool automatic) {
     if (between && (!c.inside || c.inside->codec->traits.uncompressed)) continue;
     const std::string text = to_string(between ? *c.inside : c.spec);
     return refused(i < rules ? fmt::format("{} sends {}", label(choices.rules()[i], i + 1), text)
-                             : fmt::format("codec {} has others", text));
+                             : fmt::format("the codec is {}", text));
   }
   return {};
 }
@@ -258,14 +252,14 @@ std::string card_difference(std::string_view is, std::string_view should) {
   const auto [plain, members] = split(before, kOfMembers);
   const auto [other_plain, other_members] = split(other_before, kOfMembers);
   if (plain == other_plain && members != other_members)
-    return "members: other names of ranks, in another order, or of another epoch";
+    return "members: the names of ranks, their order, or the epoch differ";
   if (before == other_before && states != other_states)
-    return fmt::format("it goes on from {} instead of {}",
-                       states.empty() ? "no states of another world" : states,
-                       other_states.empty() ? "no states of another world" : other_states);
+    return fmt::format("it resumes from {} instead of {}",
+                       states.empty() ? "no states of another world size" : states,
+                       other_states.empty() ? "no states of another world size" : other_states);
   if (codec != other_codec) return fmt::format("codec {} instead of {}", codec, other_codec);
-  if (mine.empty()) return "choices: none, where others have some";
-  if (theirs.empty()) return "choices, where others have none";
+  if (mine.empty()) return "it has no choices, other ranks have some";
+  if (theirs.empty()) return "it has choices, other ranks have none";
   const auto next = [](std::string_view& rest) {
     const std::size_t end = rest.find("; ");
     const std::string_view rule = rest.substr(0, end);
@@ -281,7 +275,7 @@ std::string card_difference(std::string_view is, std::string_view should) {
       return fmt::format("choices: rule {} is {} instead of {}", number, a.empty() ? "not there" : a,
                          b.empty() ? "none" : b);
   }
-  return "choices, in a rule that is too far down to be shown here";
+  return "choices, in a rule beyond the part that this message shows";
 }
 
 // ---- States
@@ -301,15 +295,16 @@ Status check_state_text(std::string_view saved, const Choices& choices) {
             fmt::format("state was saved with codec '{0}', this session has '{1}': open it with codec '{0}'",
                         codec, own_codec)};
   if (rules.empty())
-    return {Code::kInvalid, "state was saved without choices, this session has some: open it without"};
-  std::string where = "this session has none";
+    return {Code::kInvalid,
+            "state was saved without choices, this session has some: open it without choices"};
+  std::string where = "this session has no choices";
   const Result<std::vector<Rule>> parsed = parse_rules(rules);
   if (parsed.ok() && !own_rules.empty()) {
     std::vector<Rule> mine(choices.rules().begin(), choices.rules().end());
     for (Rule& r : mine) r.why.clear();
     const auto [a, b] = std::mismatch(parsed->begin(), parsed->end(), mine.begin(), mine.end());
     const auto number = static_cast<std::size_t>(a - parsed->begin()) + 1;
-    where = fmt::format("this session has others, from {} on", label(b != mine.end() ? *b : *a, number));
+    where = fmt::format("this session has other rules, from {} on", label(b != mine.end() ? *b : *a, number));
   }
   return {Code::kInvalid,
           fmt::format("state was saved with other choices: {}; open it with choices={}", where, rules)};
@@ -363,11 +358,11 @@ Status RulesUsed::check(const Choices& choices) const {
     if (keys_.contains(key)) continue;  // an earlier rule matched it, or the rule's size limits excluded it
     const std::vector<std::string_view> known(keys_.begin(), keys_.end());
     const std::string_view near = nearest_name(key, known);
-    return {
-        Code::kInvalid,
-        fmt::format("choices: {} names a tensor that is not there: {}", label(rule, i + 1),
-                    near.empty() ? "plan_text() lists the keys; a pattern may take nothing, a name may not"
-                                 : fmt::format("did you mean '{}'?", near))};
+    return {Code::kInvalid,
+            fmt::format("choices: {} names a tensor that does not exist: {}", label(rule, i + 1),
+                        near.empty()
+                            ? "plan_text() lists the keys; a name must match a tensor, a pattern need not"
+                            : fmt::format("did you mean '{}'?", near))};
   }
   return {};
 }
@@ -375,7 +370,7 @@ Status RulesUsed::check(const Choices& choices) const {
 std::vector<std::string> RulesUsed::unused(const Choices& choices) const {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < used_.size(); ++i)
-    if (!used_[i]) out.push_back(label(choices.rules()[i], i + 1) + " takes no tensor");
+    if (!used_[i]) out.push_back(label(choices.rules()[i], i + 1) + " matches no tensor");
   return out;
 }
 

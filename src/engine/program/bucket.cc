@@ -36,16 +36,16 @@ Status check_bounds(const Tensor& t, RoundKind kind, int world) {
   if (t.bounds.empty()) return {};
   if (kind == RoundKind::kAllReduce)
     return {Code::kInvalid,
-            fmt::format("tensor '{}' has bounds: they are for reduce_scatter and all_gather alone", t.key)};
+            fmt::format("tensor '{}' has bounds: pass bounds only to reduce_scatter and all_gather", t.key)};
   const auto entries = static_cast<std::size_t>(world) + 1;
   if (t.bounds.size() != entries)
-    return {Code::kInvalid, fmt::format("tensor '{}' has {} bounds: {} ranks need {}, from 0 to {}", t.key,
-                                        t.bounds.size(), world, entries, t.n)};
+    return {Code::kInvalid, fmt::format("tensor '{}' has {} bounds: {} ranks need {} bounds, from 0 to {}",
+                                        t.key, t.bounds.size(), world, entries, t.n)};
   if (t.bounds.front() != 0 || t.bounds.back() != t.n)
-    return {Code::kInvalid, fmt::format("tensor '{}' has bounds from {} to {}: they must go from 0 to {}",
+    return {Code::kInvalid, fmt::format("tensor '{}' has bounds from {} to {}; bounds must go from 0 to {}",
                                         t.key, t.bounds.front(), t.bounds.back(), t.n)};
   if (const auto falls = std::ranges::is_sorted_until(t.bounds); falls != t.bounds.end())
-    return {Code::kInvalid, fmt::format("tensor '{}' has bound {} behind bound {}: bounds must not fall",
+    return {Code::kInvalid, fmt::format("tensor '{}' has bound {} after bound {}; bounds must not decrease",
                                         t.key, *falls, *(falls - 1))};
   return {};
 }
@@ -57,12 +57,12 @@ Status check_bucket(std::span<const Tensor> bucket, RoundKind kind, int world) {
   for (const Tensor& t : bucket) {
     if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
     if (t.n > kMostValues || (values += t.n) > kMostValues)
-      return {Code::kInvalid, fmt::format("tensor '{}' of {} values: a bucket holds at most {} in all", t.key,
-                                          t.n, kMostValues)};
+      return {Code::kInvalid, fmt::format("tensor '{}' has {} values; a bucket holds at most {} in total",
+                                          t.key, t.n, kMostValues)};
     if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
     if (t.row > 0 && t.n % t.row != 0)
       return {Code::kInvalid,
-              fmt::format("tensor '{}': {} values are no whole number of rows of {}", t.key, t.n, t.row)};
+              fmt::format("tensor '{}': {} values are not a whole number of rows of {}", t.key, t.n, t.row)};
     const std::uintptr_t align = bytes_of(t.dtype);
     if (reinterpret_cast<std::uintptr_t>(t.data) % align != 0)
       return {Code::kInvalid, fmt::format("tensor '{}' is not aligned to its type", t.key)};
@@ -76,7 +76,7 @@ Status check_keys(std::span<const Tensor> bucket) {
   for (const Tensor& t : bucket) keys.push_back(t.key);
   std::sort(keys.begin(), keys.end());
   if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end())
-    return {Code::kInvalid, fmt::format("key '{}' stands twice in a bucket", *twice)};
+    return {Code::kInvalid, fmt::format("key '{}' occurs twice in a bucket", *twice)};
   return {};
 }
 

@@ -13,17 +13,17 @@ namespace {
 // The reason why the host must process a part on every GPU; empty: none.
 std::string host_alone(const Part& part, std::span<const Law> laws, bool works) {
   if (part.strategy->sums_on_the_way)
-    return "ranges of other owners stay as they are, and its strategy adds in them";
+    return "its strategy adds in the ranges of other owners, which must stay unchanged";
   const Codec& codec = *part.spec.codec;
   const FeedbackPolicy& feedback = part.spec.feedback;
-  if (!works) return "this rank only serves";
-  if (part.inside) return "ranks of one host have a codec of their own";
+  if (!works) return "this rank is a server";
+  if (part.inside) return "ranks of one host use their own codec";
   if (feedback.kind != Feedback::kNone && feedback.kind != Feedback::kResidual)
     return fmt::format("its feedback is {}", name(feedback.kind));
-  if (feedback.clip > 0) return "it is clipped";
+  if (feedback.clip > 0) return "its gradient is clipped";
   if (laws.size() > 1) return fmt::format("{} has phases", codec.name);
   if (laws[0] != Law::kDecode && laws[0] != Law::kConcat)
-    return fmt::format("payloads combine by the {} law", name(laws[0]));
+    return fmt::format("its payloads combine by the {} law", name(laws[0]));
   return {};
 }
 

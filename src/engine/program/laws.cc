@@ -151,7 +151,8 @@ Result<FrameBody> Unit::encode_joined(const Step& step, const StepContext&, int)
     TITHE_TRY(split_parts(frames_.parsed(f), pieces));
     for (std::size_t i = 0; i < frames_[f].parts; ++i) fits = fits && append(pieces[i]);
   }
-  if (!fits) return Status(Code::kCorrupt, "joined payloads are longer than their ranks can have made");
+  if (!fits)
+    return Status(Code::kCorrupt, "joined payloads are longer than the payloads of their ranks can be");
   return FrameBody{.flags = kFlagConcat, .parts = static_cast<std::uint16_t>(parts), .bytes = at};
 }
 
@@ -247,7 +248,8 @@ Status Unit::merge_leader(const Step& step, const StepContext& w, int lane) {
   for (const int f : list(step.frames)) {
     if (frames_[f].flags == kFlagEmpty) continue;
     const Rank maker = frames_.maker(f);
-    if (w.chunk.present) return {Code::kCorrupt, fmt::format("rank {} leads too", maker), maker};
+    if (w.chunk.present)
+      return {Code::kCorrupt, fmt::format("rank {} sent a second leader's payload", maker), maker};
     TITHE_TRY(sound(step, w, lane, f));  // from here on the frame names this rank as its source
     const ByteView p = frames_.payload(f);
     if (!p.empty()) std::memcpy(frames_.room(step.slot).data(), p.data(), p.size());
@@ -310,7 +312,8 @@ Status Unit::leaders_payload(const Step& step, const StepContext& w, int lane,
   int source = frames[0];
   for (const int f : frames)
     if (frames_[f].flags != kFlagEmpty) source = f;
-  if (frames_[source].flags == kFlagEmpty) return {Code::kCorrupt, "no rank led", frames_.maker(source)};
+  if (frames_[source].flags == kFlagEmpty)
+    return {Code::kCorrupt, "no rank sent the leader's payload", frames_.maker(source)};
   TITHE_TRY(sound(step, w, lane, source));
   payloads = only(frames_.payload(source), lane);
   return {};

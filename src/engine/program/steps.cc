@@ -200,20 +200,20 @@ Status Unit::check(const Step& step, int lane, const EachPiece* each) {
     return Status(parsed.status().code(), parsed.status().what(), sender);
   }
   if (member_.tags != nullptr && !frames_.take_number(step.slot, parsed->number))
-    return {Code::kCorrupt, "frame: it came before: its number was used in an earlier round",
+    return {Code::kCorrupt, "frame: duplicate: its number was used in an earlier round",
             member_.strangers ? Status::kNoPeer : step.peer};
   const FrameHeader& h = parsed->header;
   const Rank maker = list(step.makers)[0];
   if (h.source != maker)
     return {Code::kCorrupt,
-            fmt::format("frame from rank {}: it calls itself rank {}'s, where rank {}'s is due", step.peer,
-                        h.source, maker),
+            fmt::format("frame from rank {}: its header names rank {} as the sender, expected rank {}",
+                        step.peer, h.source, maker),
             member_.strangers ? Status::kNoPeer : step.peer};
   if (h.plan != round_hash_ && round_hash_ != plan_hash_ && h.run == member_.run)
     return {Code::kMismatch,
-            fmt::format(
-                "rank {} has another ratio in this round: tell all ranks of the same evaluations and rates",
-                h.source),
+            fmt::format("rank {} has another ratio in this round: report the same evaluations and learning "
+                        "rates on all ranks",
+                        h.source),
             h.source};
   if (Status wrong = check_frame(h, header(step, w), frames_.room(step.slot).size()); !wrong.ok()) {
     // A tagged frame in a wrong place is a valid frame that was replayed in another place.

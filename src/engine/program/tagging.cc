@@ -21,10 +21,9 @@ Result<Cover> parse_checksum(std::string_view word, Authenticate what) {
   if (word != "headers")
     return Status(Code::kInvalid, fmt::format("checksum={}: must be frames or headers", printable(word, 40)));
   if (what == Authenticate::kPayloads)
-    return Status(
-        Code::kInvalid,
-        "checksum=headers is for payloads that change on their way, and authenticate=payloads refuses "
-        "those: take authenticate=headers, or checksum=frames");
+    return Status(Code::kInvalid,
+                  "checksum=headers allows payloads to change in transit, and authenticate=payloads refuses "
+                  "changed payloads: set authenticate=headers, or checksum=frames");
   return Cover::kHeader;
 }
 

@@ -88,9 +88,8 @@ std::string Unit::needs(const Member& member, std::span<const TensorLayout> tens
                         kMegabyte;
   const auto largest = std::ranges::max_element(tensors, {}, &TensorLayout::n);
   return fmt::format(
-      "{:.1f} MB beside the gradients of {} tensors, of which '{}' is the largest with {} values: {:.1f} MB "
-      "for "
-      "what is left unsent, {:.1f} MB for frames, {:.1f} MB for copies and scratch",
+      "{:.1f} MB in addition to the gradients of {} tensors (the largest is '{}' with {} values): {:.1f} MB "
+      "for residuals, {:.1f} MB for frames, {:.1f} MB for copies and scratch",
       carried + frames + others, tensors.size(), largest->key, largest->n, carried, frames, others);
 }
 

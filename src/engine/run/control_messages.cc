@@ -101,12 +101,11 @@ void Runner::take_done(Rank peer, const Done& done) {
   // A peer ends a round only after it has committed the previous one, which needs this rank's done message.
   const bool news = done.ended > p.done || (done.ended == p.done && done.begun > p.begun);
   if (!news || done.ended > rounds_.ended() + 1 || done.begun < done.ended || done.begun > done.ended + 1)
-    return fail(
-        {Finding::kAccused,
-         {Code::kCorrupt,
-          fmt::format("rank {} says that it has ended {} rounds and begun {}, this rank is in round {}", peer,
-                      done.ended, done.begun, rounds_.ended() + 1),
-          peer}});
+    return fail({Finding::kAccused,
+                 {Code::kCorrupt,
+                  fmt::format("rank {} reports {} ended and {} begun rounds, this rank is in round {}", peer,
+                              done.ended, done.begun, rounds_.ended() + 1),
+                  peer}});
   p.done = done.ended;
   p.begun = done.begun;
   p.away_ns = done.away_ns;
@@ -122,13 +121,14 @@ void Runner::take_card(Rank peer, Card& card) {
   if (card.number != next)
     return fail({Finding::kAccused,
                  {Code::kCorrupt,
-                  fmt::format("rank {} sends the card of layout {}, its next is {}", peer, card.number, next),
+                  fmt::format("rank {} sent the description of layout {}, its next layout is {}", peer,
+                              card.number, next),
                   peer}});
   if (p.cards.size() == kMostCardsAhead)
     return fail({Finding::kAccused,
                  {Code::kCorrupt,
-                  fmt::format("rank {} sends cards of more than {} layouts that this rank has not seen", peer,
-                              kMostCardsAhead),
+                  fmt::format("rank {} sent descriptions of more than {} layouts that this rank has not seen",
+                              peer, kMostCardsAhead),
                   peer}});
   if (card.number < queue_.jobs().size()) liveness_.hear(p, true);
   const Announcement entry = entry_of(card);
@@ -145,8 +145,8 @@ void Runner::take_announcement(Rank peer, const Announcement& announcement) {
   if (announcement.ended > rounds_.ended())
     return fail({Finding::kAccused,
                  {Code::kCorrupt,
-                  fmt::format("rank {} announces a bucket after {} rounds, this rank has ended {}", peer,
-                              announcement.ended, rounds_.ended()),
+                  fmt::format("rank {} announced a bucket after {} rounds, this rank has ended {} rounds",
+                              peer, announcement.ended, rounds_.ended()),
                   peer}});
   const bool held = order_.holds();
   if (order_.awaits(peer)) liveness_.hear(at(peer), true);
@@ -164,17 +164,17 @@ void Runner::take_report(Rank peer, const Control& control) {
   // damaged message is indistinguishable from a stranger's and was ignored; without this check the wait for it would
   // not end.
   if (r.told > p.words)
-    return fail({Finding::kAccused,
-                 {Code::kCorrupt,
-                  fmt::format("rank {}: {} of its control messages came damaged or not at all", peer,
-                              r.told - p.words),
-                  peer}});
+    return fail(
+        {Finding::kAccused,
+         {Code::kCorrupt,
+          fmt::format("rank {}: {} of its control messages were damaged or lost", peer, r.told - p.words),
+          peer}});
   if (control.kind == ControlKind::kAsk) {
     p.answer_pending = notes_ = true;
     p.answer_number = r.number;
   } else if (r.number <= p.answers || r.number > p.asks) {
     return fail({Finding::kAccused,
-                 {Code::kCorrupt, fmt::format("rank {} answers what it was not asked", peer), peer}});
+                 {Code::kCorrupt, fmt::format("rank {} sent an answer without a request", peer), peer}});
   } else {
     p.answers = r.number;
     liveness_.hear(p, false);

@@ -211,7 +211,7 @@ std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant no
   if (const nanoseconds quiet = now - p.heard;
       quiet >= limit && p.unanswered && now - *p.unanswered >= limits_.timeout / 4)
     return Trouble{Finding::kSilent,
-                   {Code::kTimeout, fmt::format("nothing was heard from it for {}", spell(limit)), peer}};
+                   {Code::kTimeout, fmt::format("it sent nothing for {}", spell(limit)), peer}};
   // A stuck link: the peer waits for this rank, its bytes are in flight, and no bytes arrive from it or from any
   // rank.
   if (a.must_send && p.on_the_way && now - std::max({*p.on_the_way, p.gained, arrived_}) >= limits_.timeout &&
@@ -222,7 +222,7 @@ std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant no
         Finding::kStuck,
         {Code::kTimeout,
          fmt::format(
-             "the link from rank {} to rank {} is stuck or too slow: {} of {} came in {} ({:.3g} Mbit/s), "
+             "the link from rank {} to rank {} is stuck or too slow: {} of {} arrived in {} ({:.3g} Mbit/s), "
              "and nothing more for {}; both ranks are alive; if the link is only slow, raise timeout",
              peer, member_.me, spell_bytes(came), spell_bytes(p.report.sent - p.received_before),
              spell(now - p.began), static_cast<double>(came) * 8e-6 / seconds,
@@ -239,22 +239,20 @@ Trouble Liveness::idle(nanoseconds waited) const {
   for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
     for (Rank r = 0; r < member_.world; ++r)
       if (r != member_.me && at(r).answers > 0 && at(r).report.state == state)
-        return {
-            Finding::kIdle,
-            {Code::kTimeout,
-             state == Report::State::kIdle
-                 ? fmt::format(
-                       "rank {} is alive, but has not handed over its buckets or ended the round for {}; "
-                       "if it needs longer, raise patience",
-                       r, spell(waited))
-                 : fmt::format("rank {} is alive and has computed for {}; if it needs longer, raise patience",
-                               r, spell(waited)),
-             r}};
+        return {Finding::kIdle,
+                {Code::kTimeout,
+                 state == Report::State::kIdle
+                     ? fmt::format("rank {} is alive, but did not pass its buckets or end the round for {}; "
+                                   "if it needs more time, raise patience",
+                                   r, spell(waited))
+                     : fmt::format(
+                           "rank {} is alive and has computed for {}; if it needs more time, raise patience",
+                           r, spell(waited)),
+                 r}};
   return {Finding::kIdle,
-          {Code::kTimeout,
-           fmt::format("ranks wait for each other in a circle, all of them alive, for {}: do all hand "
-                       "over the same buckets in the same order?",
-                       spell(waited))}};
+          {Code::kTimeout, fmt::format("ranks wait for each other in a cycle for {}, all of them alive: pass "
+                                       "the same buckets in the same order on all ranks",
+                                       spell(waited))}};
 }
 
 }  // namespace tithe::engine

@@ -18,11 +18,10 @@ Status Runner::propose(std::string text, std::uint64_t after) {
   if (!shutdown_.open()) return shutdown_.verdict();
   if (reconfiguration_.under_way())
     return {Code::kInvalid,
-            "choices are under way already: proposal() says how far they are; propose again once they are "
-            "taken or "
-            "refused"};
+            "a proposal is pending already: proposal() returns its state; propose again when it has been "
+            "accepted or refused"};
   if (after > 0 && after <= rounds_.ended())
-    return {Code::kInvalid, "the round before has ended: propose a later one, or round 0"};
+    return {Code::kInvalid, "the previous round has ended: propose a later round, or round 0"};
   reconfiguration_.propose(std::move(text), after);
   notes_ = true;
   if (lanes_ == 0) build(hold);

@@ -106,7 +106,8 @@ void Runner::guarded(Hold& hold, Next next) {
   try {
     if (starved_)
       fail({Finding::kAccused,
-            {Code::kIo, fmt::format("rank {} has no memory for what its lanes do", member_.me), member_.me}});
+            {Code::kIo, fmt::format("rank {} has no memory for the work of its lanes", member_.me),
+             member_.me}});
     starved_ = false;
     next();
   } catch (const std::bad_alloc&) {
@@ -302,12 +303,11 @@ Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
       TITHE_TRY(task.job->unit->run(task.what(), lane));
     } catch (const std::bad_alloc&) {
       const auto largest = std::ranges::max_element(task.job->unit->tensors(), {}, &TensorLayout::n);
-      return {
-          Code::kIo,
-          fmt::format("rank {} has no memory to work on a bucket of {} tensors, of which '{}' is the largest "
-                      "with {} values (docs/reference/resources.md, 'Memory')",
-                      member_.me, task.job->unit->tensors().size(), largest->key, largest->n),
-          member_.me};
+      return {Code::kIo,
+              fmt::format("rank {} has no memory to work on a bucket of {} tensors, the largest is '{}' with "
+                          "{} values (docs/reference/resources.md, 'Memory')",
+                          member_.me, task.job->unit->tensors().size(), largest->key, largest->n),
+              member_.me};
     }
     const std::int64_t end = now_ns();
     recorder_.note(task, round, lane + 1, begin, end);

@@ -57,7 +57,8 @@ AllGather padded(int world, tithe_all_gather gather, void* user) {
     for (std::size_t r = 0; r < ranks; ++r)
       longest = std::max<std::size_t>(longest, wire::get<std::uint64_t>(&sizes[8 * r]));
     constexpr std::size_t kLongestAddress = 1U << 20;
-    if (longest > kLongestAddress) return Status(Code::kCorrupt, "the caller's all-gather gave odd sizes");
+    if (longest > kLongestAddress)
+      return Status(Code::kCorrupt, "the caller's all-gather returned inconsistent sizes");
     std::vector<std::uint8_t> blob(longest), blobs(longest * ranks);
     std::copy(mine.begin(), mine.end(), blob.begin());
     if (gather(user, blob.data(), longest, blobs.data()) != 0)
@@ -218,14 +219,14 @@ int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensor
 }
 int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
                   void* stream, uint64_t* ticket, tithe_error* error) {
-  if (device < 0) return tithe::invalid("sync_on: a GPU has a number from 0 on", error);
+  if (device < 0) return tithe::invalid("sync_on: the number of a GPU must be at least 0", error);
   return tithe_sync_kind(session, TITHE_ALL_REDUCE, bucket, tensors, device, stream, ticket, error);
 }
 int tithe_sync_kind(tithe_session* session, tithe_round_kind kind, const tithe_tensor* bucket, size_t tensors,
                     int device, void* stream, uint64_t* ticket, tithe_error* error) {
   const int number = kind;
   if (number < TITHE_ALL_REDUCE || number > TITHE_ALL_GATHER)
-    return tithe::invalid("sync_kind: there is no round of that kind", error);
+    return tithe::invalid("sync_kind: unknown kind of round", error);
   return sync_from(session, bucket, tensors, {device, reinterpret_cast<uint64_t>(stream)},
                    static_cast<tithe::RoundKind>(number), ticket, error);
 }

@@ -21,16 +21,17 @@ std::uint64_t checksum(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.
 Status check_members(const std::vector<std::string>& members, int world) {
   if (members.empty()) return {};
   if (members.size() != static_cast<std::size_t>(world))
-    return {Code::kInvalid,
-            fmt::format("members has {} names, and there are {} ranks: one name for each, in their order",
-                        members.size(), world)};
+    return {
+        Code::kInvalid,
+        fmt::format("members has {} names for {} ranks: give one name for each rank, in the order of ranks",
+                    members.size(), world)};
   std::set<std::string_view> seen;
   for (const std::string& name : members) {
     if (name.empty() || name.size() > kMostMemberBytes)
-      return {Code::kInvalid, fmt::format("members: a name of {} bytes, where 1 to {} are taken", name.size(),
-                                          kMostMemberBytes)};
+      return {Code::kInvalid, fmt::format("members: a name has {} bytes; a name must have 1 to {}",
+                                          name.size(), kMostMemberBytes)};
     if (!seen.insert(name).second)
-      return {Code::kInvalid, fmt::format("members: '{}' is there twice: each rank needs a name of its own",
+      return {Code::kInvalid, fmt::format("members: '{}' occurs twice: give each rank a different name",
                                           printable(name, kMostMemberBytes))};
   }
   return {};
@@ -65,7 +66,7 @@ std::uint64_t checksum_of(ByteView state) {
 
 // Reads the fields in the order of save(). The checksum comes first: if it is wrong, no field is read.
 Status load(ByteView bytes, SavedHead& head, feedback::ResidualStore::Map& saved) {
-  const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
+  const Status corrupt(Code::kCorrupt, "the bytes are not a saved state of a session");
   if (bytes.size() < sizeof(std::uint64_t)) return corrupt;
   const ByteView body = bytes.first(bytes.size() - sizeof(std::uint64_t));
   if (checksum(body) != checksum_of(bytes)) return corrupt;
@@ -73,8 +74,8 @@ Status load(ByteView bytes, SavedHead& head, feedback::ResidualStore::Map& saved
   if (in.number<std::uint32_t>() != kStateMagic) return corrupt;
   const auto version = in.number<std::uint32_t>();
   if (version != kStateVersion)
-    return {Code::kMismatch, "a saved state of version " + std::to_string(version) + ", this build reads " +
-                                 std::to_string(kStateVersion)};
+    return {Code::kMismatch, "the saved state has version " + std::to_string(version) +
+                                 ", this build reads " + std::to_string(kStateVersion)};
   head.rank = static_cast<Rank>(in.number<std::uint32_t>());
   head.world = static_cast<int>(in.number<std::uint32_t>());
   head.round = in.number<std::uint64_t>();

@@ -29,7 +29,8 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
   for (const Tensor& t : bucket) {
     const TensorState* kept = store_.find(t.key);
     if (kept != nullptr && kept->n != t.n)
-      return {Code::kInvalid, fmt::format("tensor '{}' has {} values, but {} before", t.key, t.n, kept->n)};
+      return {Code::kInvalid,
+              fmt::format("tensor '{}' has {} values, but had {} before", t.key, t.n, kept->n)};
     // The layout must stay unknown.
     if (kept != nullptr && kept->used == round_ + 1) return in_open_round(t.key);
   }
@@ -37,24 +38,24 @@ Status Session::Impl::check_new(std::span<const Tensor> bucket, RoundKind kind) 
     const RoundKind before = e->job->unit->plan().kind;
     for (const engine::TensorLayout& t : e->job->unit->tensors())
       if (before != kind && std::ranges::find(bucket, t.key, &Tensor::key) != bucket.end())
-        return {Code::kInvalid,
-                fmt::format(
-                    "tensor '{}' comes in a bucket of {}, and came in one of {} before: the residual of a "
-                    "key is of one kind, so give the other tensor another key",
-                    t.key, name(kind), name(before))};
+        return {
+            Code::kInvalid,
+            fmt::format("tensor '{}' is in a bucket of {}, and was in a bucket of {} before: the residual of "
+                        "a key belongs to one kind of round, so give the other tensor another key",
+                        t.key, name(kind), name(before))};
   }
   if (kind == RoundKind::kAllReduce) return {};
   const auto refuse = [&](std::string_view why) {
     return Status(Code::kUnsupported, fmt::format("{}: {}", name(kind), why));
   };
-  if (member_.servers > 0)
-    return refuse("ranks that only serve own nothing: open the session with servers=0");
+  if (member_.servers > 0) return refuse("servers own no values: open the session with servers=0");
   if (proxy_ != nullptr)
     return refuse(
-        "a straggler proxy has no values to send: open the session with stragglers= that only reports");
+        "a straggler proxy has no values to send: open the session with stragglers= without the setting "
+        "without=");
   if (!automatic_.empty())
     return refuse(
-        fmt::format("codec {} plans all-reduces alone: open the session with another codec", automatic_));
+        fmt::format("codec {} plans only all-reduces: open the session with another codec", automatic_));
   return check_kind(engine::plan_of(bucket, *choices_, kind));
 }
 
@@ -113,8 +114,8 @@ Job& Session::Impl::add(std::unique_ptr<Unit> unit, std::uint64_t layout) {
 // A round's results are final at its commit, so the next one does not begin by itself.
 Status Session::Impl::in_open_round(std::string_view key) const {
   return {Code::kInvalid,
-          fmt::format("tensor '{}' is part of round {} already: commit() ends that round, call it first", key,
-                      round_)};
+          fmt::format("tensor '{}' is part of round {} already: call commit() first, which ends that round",
+                      key, round_)};
 }
 
 Status Session::Impl::meets_open_round(const LayoutEntry& e) const {
@@ -134,11 +135,9 @@ Result<Ticket> Session::Impl::sync(std::span<const Tensor> bucket, const Origin&
   std::unique_lock lock(mutex_);
   TITHE_TRY(broken_);
   if (ending_)
-    return Status(
-        Code::kInvalid,
-        fmt::format("commit() of round {} is under way on another thread: hand tensors over before it is "
-                    "called, or after it has returned",
-                    round_));
+    return Status(Code::kInvalid, fmt::format("commit() of round {} is running on another thread: pass "
+                                              "tensors before commit() is called, or after it has returned",
+                                              round_));
   if (round_over_ && !met_all_) TITHE_TRY(rules_used_.check(*choices_));
   met_all_ = round_over_;
   Result<LayoutEntry*> found = entry_of(bucket, kind);
@@ -190,7 +189,8 @@ Status Session::Impl::wait(Ticket ticket, RoundOwner owner) {
       }
   }
   if (job == nullptr)
-    return {Code::kInvalid, fmt::format("ticket {} was never given, or was waited for", ticket)};
+    return {Code::kInvalid,
+            fmt::format("ticket {} was never issued, or wait() has returned it already", ticket)};
   const std::int64_t began = runner_.now_ns();
   TITHE_TRY(runner_.wait(*job));
   if (owner == RoundOwner::kCaller) {
@@ -206,7 +206,7 @@ Result<bool> Session::Impl::poll(Ticket ticket) {
   {
     const std::lock_guard lock(mutex_);
     if (ticket == 0 || ticket > last_ticket_)
-      return Status(Code::kInvalid, fmt::format("ticket {} was never given", ticket));
+      return Status(Code::kInvalid, fmt::format("ticket {} was never issued", ticket));
     for (const auto& e : entries_)
       if (e->ticket == ticket && e->open) job = e->job;
   }
@@ -340,7 +340,7 @@ Status Session::Impl::residual(std::string_view key, std::span<float> out) const
   const TensorState* kept = store_.find(key);
   if (kept == nullptr) return {Code::kInvalid, fmt::format("no tensor '{}' in this session", key)};
   if (kept->n != out.size())
-    return {Code::kInvalid, fmt::format("tensor '{}' has {} values, not {}", key, kept->n, out.size())};
+    return {Code::kInvalid, fmt::format("tensor '{}' has {} values, got {}", key, kept->n, out.size())};
   const std::span<const float> residual = kept->residual();
   TITHE_TRY(kept->lost());
   if (residual.empty())

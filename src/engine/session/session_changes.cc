@@ -30,10 +30,9 @@ std::string_view name(Proposal::State state) {
 Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
   TITHE_TRY(runner_.status());
   if (member_.me != 0)
-    return {Code::kInvalid,
-            fmt::format("rank {} proposes choices: rank 0 alone does, and they reach all ranks from "
-                        "there; call propose() where rank is 0",
-                        member_.me)};
+    return {Code::kInvalid, fmt::format("rank {} called propose(), but only rank 0 may propose choices: call "
+                                        "propose() on rank 0, which sends the choices to all ranks",
+                                        member_.me)};
   if (choices.size() > kMostChoicesBytes)
     return {Code::kInvalid, fmt::format("choices: {} bytes, at most {}", choices.size(), kMostChoicesBytes)};
   if (choices.empty()) choices = "{}";
@@ -46,12 +45,12 @@ Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
     const auto names = [](const Rule& r) { return names_one_key(r.match); };
     if (!round_over_ && std::ranges::any_of(parsed->rules(), names))
       return {Code::kInvalid,
-              "choices: a rule names a tensor, and before a round is committed it is not known which there "
-              "are: propose after the first commit()"};
+              "choices: a rule names a tensor, and the tensors are unknown before the first round: propose "
+              "after the first commit()"};
     if (round > 0 && round <= round_)
       return {Code::kInvalid,
-              fmt::format("choices from round {} on: that is over or may have begun; the first that can be "
-                          "is {}, and 0 stands for as soon as all ranks are ready",
+              fmt::format("choices from round {} on: that round is over or may have begun; the first "
+                          "possible round is {}, and 0 means as soon as all ranks are ready",
                           round, round_ + 1)};
     if (round > 0) after = committed_ + (round - round_);
   }
@@ -76,9 +75,11 @@ std::string Session::Impl::choices() const {
 
 Status Session::Impl::user_proposes(std::string_view choices, std::uint64_t round) {
   if (!automatic_.empty())
-    return {Code::kInvalid,
-            fmt::format("a session with codec {} proposes by itself: open it with another codec to propose",
-                        automatic_)};
+    return {
+        Code::kInvalid,
+        fmt::format(
+            "a session with codec {} makes its own proposals: to propose choices, open it with another codec",
+            automatic_)};
   return propose(choices, round);
 }
 
@@ -123,9 +124,10 @@ Status Session::Impl::check_allowed(const Choices& choices, const feedback::Resi
     if (std::find(allowed.begin(), allowed.end(), codec) == allowed.end())
       return {
           Code::kInvalid,
-          fmt::format("the state's plan sends tensor '{}' by {}, which {} does not allow: open it with what "
-                      "was allowed then, or start without the state (what was left unsent is then lost)",
-                      printable(key, 200), to_string(codec), automatic_)};
+          fmt::format(
+              "the state's plan sends tensor '{}' by {}, which {} does not allow: open the session with the "
+              "allowed codecs of the saved session, or start without the state (its residuals are then lost)",
+              printable(key, 200), to_string(codec), automatic_)};
   }
   return {};
 }
@@ -205,8 +207,7 @@ engine::Answer Session::Impl::build(std::uint32_t number, const std::string& tex
     built_ = std::move(built);
     return ready;
   } catch (const std::bad_alloc&) {
-    return {
-        .number = number, .code = Code::kIo, .why = "there is not enough memory for what these choices need"};
+    return {.number = number, .code = Code::kIo, .why = "not enough memory for these choices"};
   }
 }
 
@@ -293,7 +294,7 @@ Result<std::shared_ptr<const Choices>> Session::Impl::choices_of(const engine::S
   Result<Choices> next = engine::choices_in(head.codec, usual);
   if (!next.ok())
     return Status(next.status().code(),
-                  fmt::format("the state's choices, which came by a proposal: {}", next.status().what()));
+                  fmt::format("the state's choices, which were proposed: {}", next.status().what()));
   TITHE_TRY(engine::check_change(*choices_, *next));
   if (member_.tagging.checksum == Cover::kHeader) TITHE_TRY(engine::check_plain(*next));
   return std::make_shared<const Choices>(std::move(*next));

@@ -161,8 +161,8 @@ TEST(SessionChecksum, of_headers_is_refused_where_payloads_are_no_plain_floats) 
     EXPECT_NE(s.what().find(why), std::string::npos) << s.what();
   };
   refused([](SessionOptions& o) { o.checksum = "none"; }, "must be frames or headers");
-  refused([](SessionOptions& o) { o.codec = "bf16"; }, "codec bf16 has others: take codec fp32");
-  refused([](SessionOptions& o) { o.codec = SessionOptions{}.codec; }, "take codec fp32");
+  refused([](SessionOptions& o) { o.codec = "bf16"; }, "the codec is bf16: use codec fp32");
+  refused([](SessionOptions& o) { o.codec = SessionOptions{}.codec; }, "use codec fp32");
   refused([](SessionOptions& o) { o.codec = "auto"; }, "codec auto");
   refused([](SessionOptions& o) { o.choices = R"({"*.bias": "fp16"})"; }, "sends fp16");
   refused([](SessionOptions& o) { o.choices = R"({"a": {"strategy": "hosts", "inside": "bf16"}})"; },

@@ -98,7 +98,7 @@ TEST(SessionChoices, AKeyThatNoBucketHasIsNamedAfterTheFirstRound) {
     const std::vector<std::pair<std::string, std::size_t>> shapes = {{"fc.weight", 50}, {"fc.bias", 5}};
     Status s = step(ranks[r], shapes);
     EXPECT_TRUE(s.ok()) << text(s);
-    EXPECT_TRUE(has(ranks[r].plan_text(), "rule 2 ('*emb*') takes no tensor\n")) << ranks[r].plan_text();
+    EXPECT_TRUE(has(ranks[r].plan_text(), "rule 2 ('*emb*') matches no tensor\n")) << ranks[r].plan_text();
     for (int again = 0; again < 2; ++again) {
       s = step(ranks[r], shapes);
       EXPECT_EQ(s.code(), Code::kInvalid);
@@ -117,7 +117,7 @@ TEST(SessionChoices, RanksThatDifferAreNamedWithTheFirstRuleThatDiffers) {
        {Case{R"({"a": "bf16", "*.bias": "bf16"})",
              "rank 1 differs: choices: rule 2 is '*.bias' bf16 by server instead of '*.bias' fp32 by server"},
         {R"({"a": "bf16"})", "choices: rule 2 is not there instead of '*.bias' fp32 by server"},
-        {"", "choices: none, where others have some"},
+        {"", "it has no choices, other ranks have some"},
         {R"({"a": "bf16", "*.bias": {"codec": "fp32", "priority": 3}})",
          "rule 2 is '*.bias' fp32 by server, priority 3"}}) {
     Ranks ranks(open_loop(3), with(R"({"a": "bf16", "*.bias": "fp32"})"), [&](Rank r, SessionOptions& o) {
@@ -146,7 +146,7 @@ TEST(SessionChoices, RanksThatDifferInTheLastOfManyRulesAreFound) {
     const Status s = step(ranks[r], {{"a", 10}});
     EXPECT_EQ(s.code(), Code::kMismatch) << text(s);
     EXPECT_EQ(s.peer(), 2) << text(s);
-    EXPECT_TRUE(has(s.what(), "too far down")) << text(s);
+    EXPECT_TRUE(has(s.what(), "beyond the part that this message shows")) << text(s);
   });
 }
 
@@ -167,8 +167,8 @@ TEST(SessionChoices, AStateHoldsThem) {
   for (
       const auto& [other, says] : std::vector<std::pair<std::string_view, std::string_view>>{
           {R"({"*embedding*": {"codec": "topk:ratio=0.2", "strategy": "gather"}, "*.bias": "fp32", "*norm*": "fp32"})",
-           "this session has others, from rule 1 ('*embedding*') on; open it with choices={"},
-          {"", "this session has none; open it with choices={"}}) {
+           "this session has other rules, from rule 1 ('*embedding*') on; open it with choices={"},
+          {"", "this session has no choices; open it with choices={"}}) {
     const Status s = open(other)->restore(saved);
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_TRUE(has(s.what(), says)) << text(s);
@@ -290,7 +290,7 @@ TEST(SessionChoices, ALinkThatTheTransportFindsIsAsOneThatIsSaid) {
   Ranks finds(found(kTenGbit), {.codec = "fp8", .lanes = 0});
   const std::string plan = plan_of(finds);
   EXPECT_TRUE(
-      has(plan, "links of 10 Gbit/s, as the drivers of all ranks have it; link= would say otherwise\n"))
+      has(plan, "links of 10 Gbit/s, as reported by the drivers of all ranks; link= overrides this rate\n"))
       << plan;
   EXPECT_EQ(without_links(plan), plan_of(told));
   Ranks said(found(kTenGbit), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});

@@ -33,7 +33,7 @@ Status unless_starved(Impl& impl, std::string_view what, Call call) {
 // The same for calls that read states. A message may quote text from a state, so it is made printable.
 template <typename Impl, typename Call>
 Status restored(Impl& impl, std::size_t bytes, Call call) {
-  const Status s = unless_starved(impl, fmt::format("what states of {} bytes hold", bytes), call);
+  const Status s = unless_starved(impl, fmt::format("the contents of states of {} bytes", bytes), call);
   constexpr std::size_t kMostText = 2000;
   return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
 }
@@ -115,15 +115,13 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
     return Status(Code::kInvalid, fmt::format("lanes={}: must lie in 0 .. 256", *options.lanes));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
   if (options.patience < options.timeout)
-    return Status(Code::kInvalid,
-                  fmt::format("patience={} ms is shorter than timeout={} ms: raise patience, which is "
-                              "for ranks that answer",
-                              options.patience.count(), options.timeout.count()));
+    return Status(Code::kInvalid, fmt::format("patience={} ms is shorter than timeout={} ms: raise patience",
+                                              options.patience.count(), options.timeout.count()));
   Result<Hosts> hosts = transport->hosts();
   if (!options.hosts.empty()) hosts = Hosts::parse(options.hosts, transport->world());
   if (!hosts.ok()) return hosts.status();
   if (options.servers < 0 || options.servers >= transport->world())
-    return Status(Code::kInvalid, fmt::format("servers={}: of {} ranks at least one must work",
+    return Status(Code::kInvalid, fmt::format("servers={}: at least one of {} ranks must not be a server",
                                               options.servers, transport->world()));
   SessionOptions told = options;
   if (options.link.empty() && transport->link_rate() > 0)
@@ -201,7 +199,7 @@ Status Session::wait(Ticket ticket) {
 }
 Status Session::commit() {
   const auto inside = impl();
-  return unless_starved(*inside, "the choices that all ranks have agreed on", [&] {
+  return unless_starved(*inside, "the agreed choices", [&] {
     return inside->told(inside->proxy() != nullptr ? inside->proxy()->commit() : inside->commit());
   });
 }
@@ -248,7 +246,7 @@ Result<std::vector<std::uint8_t>> Session::state() {
     return impl()->state();
   } catch (const std::bad_alloc&) {  // nothing was changed
     return Status(Code::kIo,
-                  "there is no memory for a state: it takes 4 to 8 bytes for each value that is left unsent");
+                  "there is no memory for a state, which needs 4 to 8 bytes for each residual value");
   }
 }
 Result<std::vector<std::uint8_t>> Session::common_state() {

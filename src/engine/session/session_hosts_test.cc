@@ -194,11 +194,11 @@ TEST(SessionHosts, RefusesWhatItCannotDo) {
   };
   for (const Case& c :
        {Case{"onebit", "server", "bf16",
-             "rule 1 ('*'): 'inside' is what ranks of one host send each other, and strategy server"},
+             "rule 1 ('*'): 'inside' is the codec between ranks of one host, and strategy server"},
         {"onebit", "hosts", "thc", "'inside' is thc"},
         {"onebit", "hosts", "powersgd", "'inside' is powersgd"},
         {"onebit", "hosts", "bf16:feedback=momentum", "feedback"},
-        {"topk:feedback=momentum", "hosts", "fp32", "take mask=off"}}) {
+        {"topk:feedback=momentum", "hosts", "fp32", "set mask=off"}}) {
     SessionOptions o = with("fp32", "server", "2x2");
     o.choices = std::string(R"({"*": {"codec": ")") + c.codec + R"(", "strategy": ")" + c.strategy +
                 R"(", "inside": ")" + c.inside + "\"}}";

@@ -50,9 +50,9 @@ TEST(Session, lanes_are_as_many_as_cores_are_left_free) {
     EXPECT_EQ(result, first) << cores << " cores";
     const int lanes = cores == 0 ? 2 : usual_lanes(cores, 2);
     EXPECT_EQ(ranks[1].stats().lanes, lanes);
-    std::string why = fmt::format("lanes: {}, by {} cores that 2 ranks may use\n", lanes, cores);
-    if (cores == 0) why = "lanes: 2, as lanes= says\n";
-    if (cores == 1) why = "lanes: 1, by 1 core that 2 ranks may use\n";
+    std::string why = fmt::format("lanes: {}, from {} cores that 2 ranks may use\n", lanes, cores);
+    if (cores == 0) why = "lanes: 2, set by lanes=\n";
+    if (cores == 1) why = "lanes: 1, from 1 core that 2 ranks may use\n";
     EXPECT_TRUE(ranks[1].plan_text().starts_with(why)) << ranks[1].plan_text();
   }
 }

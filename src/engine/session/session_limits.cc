@@ -31,8 +31,9 @@ void Session::Impl::drop_excessive(bool finite, bool excessive) {
       undo_.sum_dropped += gone.sum;
     }
     say(fmt::format(
-        "round {}{}: the residual of rank {} for tensor '{}' reached {:.2g} and is dropped ({} values, "
-        "their sum {:.3g}): a gradient was that large once; see 'One spike' in docs/guide/footguns.md",
+        "round {}{}: the residual of rank {} for tensor '{}' reached {:.2g} and is dropped ({} values, their "
+        "sum {:.3g}): an earlier gradient had a value of this size; see 'One spike' in "
+        "docs/guide/footguns.md",
         round_ - 1, finite ? "" : " was dropped", member_.me, key, gone.largest, gone.values, gone.sum));
   }
 }

@@ -252,8 +252,8 @@ TEST(SessionPropose, WhatCannotBeIsRefusedAndNothingChanges) {
                         {R"({"*": "dgc:feedback=momentum"})", 0, Code::kInvalid, "open a new session"},
                         {R"({"*": {"codec": "powersgd", "group": "g"}})", 0, Code::kInvalid, "group 'g'"},
                         {R"({"*": {"inside": "bf16"}})", 0, Code::kInvalid, "'inside'"},
-                        {R"({"*": "fp32"})", 3, Code::kInvalid, "the first that can be is 4"},
-                        {R"({"*": "fp32"})", 1, Code::kInvalid, "the first that can be is 4"}}) {
+                        {R"({"*": "fp32"})", 3, Code::kInvalid, "the first possible round is 4"},
+                        {R"({"*": "fp32"})", 1, Code::kInvalid, "the first possible round is 4"}}) {
     const Status s = ranks[0].propose(c.choices, c.round);
     EXPECT_EQ(s.code(), c.code) << c.choices << ": " << text(s);
     EXPECT_TRUE(has(s.what(), c.says)) << text(s);
@@ -261,12 +261,12 @@ TEST(SessionPropose, WhatCannotBeIsRefusedAndNothingChanges) {
   }
   const Status elsewhere = ranks[1].propose(R"({"*": "fp32"})");
   EXPECT_EQ(elsewhere.code(), Code::kInvalid);
-  EXPECT_TRUE(has(elsewhere.what(), "call propose() where rank is 0")) << text(elsewhere);
+  EXPECT_TRUE(has(elsewhere.what(), "call propose() on rank 0")) << text(elsewhere);
 
   ASSERT_TRUE(ranks[0].propose(R"({"*": "fp32"})", 20).ok());
   const Status second = ranks[0].propose(R"({"*": "bf16"})");
   EXPECT_EQ(second.code(), Code::kInvalid);
-  EXPECT_TRUE(has(second.what(), "under way already")) << text(second);
+  EXPECT_TRUE(has(second.what(), "pending already")) << text(second);
   play_all(ranks, 3);
   EXPECT_TRUE(has(ranks[1].plan_text(), "topk:ratio=0.1")) << ranks[1].plan_text();
 }

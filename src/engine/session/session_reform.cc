@@ -28,21 +28,23 @@ void Session::Impl::follow(Impl& old) {
 Status Session::Impl::may_become(Rank rank, int world, const std::vector<std::string>& members,
                                  std::uint64_t epoch) const {
   if (world < 1 || rank < 0 || rank >= world)
-    return {Code::kInvalid, fmt::format("reform: rank {} of a world of {} ranks", rank, world)};
+    return {Code::kInvalid, fmt::format("reform: rank {} must be below the world size of {}", rank, world)};
   if (members.empty())
-    return {Code::kInvalid,
-            "reform: the ranks need names, by which they know each other in the world of before"};
+    return {
+        Code::kInvalid,
+        "reform: members must name the ranks, because ranks of the previous world are identified by name"};
   TITHE_TRY(engine::check_members(members, world));
   const std::string& name = members[static_cast<std::size_t>(rank)];
   if (name != my_name())
     return {Code::kInvalid, fmt::format("reform: this rank is '{}', and member {} of the new world is '{}'",
                                         printable(my_name(), 200), rank, printable(name, 200))};
   if (epoch <= options_.epoch)
-    return {Code::kInvalid,
-            fmt::format("reform: epoch {} is over, this session is in epoch {}", epoch, options_.epoch)};
+    return {Code::kInvalid, fmt::format("reform: epoch={} must be greater than this session's epoch {}",
+                                        epoch, options_.epoch)};
   if (member_.servers >= world)
-    return {Code::kInvalid, fmt::format("reform: servers={} of a world of {} ranks: at least one must work",
-                                        member_.servers, world)};
+    return {Code::kInvalid,
+            fmt::format("reform: servers={} in a world of {} ranks: at least one rank must not be a server",
+                        member_.servers, world)};
   const Result<Hosts> hosts = options_.hosts.empty() ? Hosts{} : Hosts::parse(options_.hosts, world);
   if (!hosts.ok()) return hosts.status();
   if (const auto choices = engine::choices_of(options_, world, *hosts); !choices.ok())
@@ -100,7 +102,9 @@ Status Session::reform(std::unique_ptr<Transport> transport, std::vector<std::st
     impl_ = (*next)->impl_;
   } catch (const std::bad_alloc&) {
     return {Code::kIo,
-            "there is no memory to go on with other ranks: it takes once more what the session holds", me};
+            "there is no memory to continue with other ranks, which needs a second copy of the session's "
+            "residuals",
+            me};
   }
   leave(std::move(old), impl()->runner());
   return {};

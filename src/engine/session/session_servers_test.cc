@@ -118,10 +118,10 @@ TEST(SessionServers, RefusesWhatTheyCannotDo) {
     return Session::open(std::move(open_loop(3)[0]), o).status();
   };
   for (const int servers : {-1, 3, 4})
-    EXPECT_TRUE(has(refused(with(*parse_spec("fp32"), servers)).what(), "at least one must work")) << servers;
+    EXPECT_TRUE(has(refused(with(*parse_spec("fp32"), servers)).what(), "must not be a server")) << servers;
   SessionOptions ring = with(*parse_spec("fp32"), 1);
   ring.strategy = "ring";
-  EXPECT_TRUE(has(refused(ring).what(), "take strategy server or auto, or servers=0"));
+  EXPECT_TRUE(has(refused(ring).what(), "use strategy server or auto, or set servers=0"));
   EXPECT_TRUE(has(refused(with(*parse_spec("sign_majority"), 1)).what(), "counts every rank as a vote"));
 }
 

@@ -57,7 +57,8 @@ std::string difference(const SavedHead& a, const SavedHead& b) {
   if (a.members != b.members) return "names of ranks";
   if (a.codec != b.codec || a.opened != b.opened)
     return fmt::format("codecs or choices, '{}' and '{}'", a.codec, b.codec);
-  if (a.schedule != b.schedule || a.told != b.told) return "schedules, or what they were told";
+  if (a.schedule != b.schedule || a.told != b.told)
+    return "schedules, or the evaluations and learning rates reported to them";
   if (a.link != b.link) return fmt::format("links, '{}' and '{}'", a.link, b.link);
   return "";
 }
@@ -87,9 +88,9 @@ Result<std::vector<std::uint8_t>> Session::Impl::saved(bool debts) {
     for (const auto& e : entries_)
       if (const Status& lost = e->job->unit->feedback().lost(); !lost.ok())
         return Status(lost.code(),
-                      fmt::format("what is left unsent was on a GPU that does not answer, so no state "
-                                  "has it: resume from one that was saved before; common_state() has "
-                                  "all but that: {}",
+                      fmt::format("the residuals were on a GPU that does not respond, so no state can "
+                                  "contain them: resume from a state that was saved earlier; common_state() "
+                                  "returns everything except the residuals: {}",
                                   lost.what()));
   return bytes;
 }
@@ -137,19 +138,16 @@ Status Session::Impl::restore(ByteView bytes) {
   ResidualStore::Map saved;
   TITHE_TRY(engine::load(bytes, head, saved));
   if (head.world != member_.world)
-    return {Code::kInvalid,
-            fmt::format(
-                "state was saved by {0} ranks, this job has {1}: resume with {0} ranks, give restore() the "
-                "states of all of them, or start without the state (what was left unsent is then lost)",
-                head.world, member_.world)};
-  const std::string name = head.name(head.rank);
-  if (head.rank != member_.me || name != my_name())
     return {
         Code::kInvalid,
-        fmt::format(
-            "state of rank {} ({}), this is rank {} ({}): give each rank the state that it saved itself, or "
-            "each the states of all",
-            head.rank, quoted(name), member_.me, quoted(my_name()))};
+        fmt::format("state was saved by {0} ranks, this job has {1}: resume with {0} ranks, pass the states "
+                    "of all {0} ranks to restore(), or start without the state (its residuals are then lost)",
+                    head.world, member_.world)};
+  const std::string name = head.name(head.rank);
+  if (head.rank != member_.me || name != my_name())
+    return {Code::kInvalid, fmt::format("state of rank {} ({}), this is rank {} ({}): pass each rank's own "
+                                        "state to it, or the states of all ranks to every rank",
+                                        head.rank, quoted(name), member_.me, quoted(my_name()))};
   const Result<std::shared_ptr<const Choices>> choices = fits(head, saved);
   if (!choices.ok()) return choices.status();
   TITHE_TRY(commit());
@@ -164,10 +162,10 @@ Status Session::Impl::restore(ByteView bytes) {
 Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
   if (member_.servers > 0)
     return {Code::kUnsupported,
-            "states of another world go on where all ranks work, and servers= has some that only sum: take "
-            "servers=0, "
-            "or resume with as many ranks and give each its own state"};
-  if (states.empty()) return {Code::kInvalid, "restore: no state was given: it takes those that ranks saved"};
+            "states of another world size cannot be restored with servers: set servers=0, or resume with the "
+            "same number of ranks and pass each rank its own state"};
+  if (states.empty())
+    return {Code::kInvalid, "restore: no state was passed; pass the states that the ranks saved"};
   SavedHead first;
   ResidualStore::Map mine;
   std::vector<std::pair<std::string, std::size_t>> tensors;
@@ -181,7 +179,7 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
     const std::string name = head.name(head.rank);
     if (!given.emplace(name, i).second)
       return {Code::kInvalid,
-              fmt::format("restore: two states are of rank {}: give one of each rank", quoted(name))};
+              fmt::format("restore: two states are of rank {}: pass one state of each rank", quoted(name))};
     if (i == 0) {
       first = head;
       tensors = sizes(saved);
@@ -189,10 +187,9 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
       std::string other = difference(head, first);
       if (other.empty() && sizes(saved) != tensors) other = "tensors or their sizes";
       if (!other.empty())
-        return {Code::kMismatch,
-                fmt::format("restore: the states of ranks {} and {} are not of one round of one job: "
-                            "they differ in {}",
-                            quoted(name), quoted(first.name(first.rank)), other)};
+        return {Code::kMismatch, fmt::format("restore: the states of ranks {} and {} are not from the same "
+                                             "round of the same job: they differ in {}",
+                                             quoted(name), quoted(first.name(first.rank)), other)};
       if (first.decided.empty()) first.decided = head.decided;
     }
     const bool is_mine = name == my_name();
@@ -210,11 +207,11 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
     const std::string name = first.name(r);
     const bool stays = here.contains(name);
     if (stays && name == my_name() && !own)
-      return {Code::kInvalid,
-              fmt::format(
-                  "restore: rank {} was there when the states were saved, and its own is not among them: its "
-                  "residual would be lost silently; give it its state, or another name",
-                  quoted(name))};
+      return {
+          Code::kInvalid,
+          fmt::format("restore: rank {} was a member when the states were saved, but its state was not "
+                      "passed, so its residual would be lost: pass its state, or give the rank another name",
+                      quoted(name))};
     hash = hash_of(hash, name);
     if (stays) {
       ++stay;
@@ -255,10 +252,9 @@ Status Session::Impl::restore(std::span<const ByteView> states, Lost lost) {
                     lost == Lost::kSpread ? "spread over all" : "discarded", list(gone)));
   for (const auto& [key, gave] : book) {
     book_[key] += gave;
-    say(
-        fmt::format("round {}: of tensor '{}' {} residual values of lost ranks are discarded, their "
-                    "sum is {:.6g}",
-                    round_, printable(key, 200), gave.values, gave.sum));
+    say(fmt::format(
+        "round {}: tensor '{}': {} residual values of lost ranks are discarded, their sum is {:.6g}", round_,
+        printable(key, 200), gave.values, gave.sum));
   }
   return {};
 }
@@ -301,16 +297,15 @@ Status Session::Impl::undo() {
   const std::lock_guard one_at_a_time(commit_mutex_);
   const std::lock_guard lock(mutex_);
   if (!options_.undo)
-    return {Code::kInvalid, "undo: the session keeps nothing of the time before a round: open it with undo"};
+    return {Code::kInvalid, "undo: the session does not keep earlier residuals: open it with undo"};
   if (std::ranges::any_of(entries_, [](const auto& e) { return e->open; }))
     return {Code::kInvalid,
-            fmt::format("undo: round {} is open: undo() comes after commit(), and before the next sync()",
+            fmt::format("undo: round {} is open: call undo() after commit(), and before the next sync()",
                         round_)};
   if (!undo_.possible)
     return {Code::kInvalid,
-            "undo: there is no round that can be taken back: none was committed since the session was "
-            "opened, restored, "
-            "or had another one taken back, or what it took with it (choices, schedule) counts already"};
+            "undo: no round can be undone: no round was committed since the session was opened or restored, "
+            "or since the last undo(), or a change of choices or schedule with that round already applies"};
   undo_.possible = false;
   for (LayoutEntry* e : undo_.entries) {
     if (undo_.finite) e->job->unit->feedback().undo();

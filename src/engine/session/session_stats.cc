@@ -56,12 +56,12 @@ void Session::Impl::look_for_late() {
   if (member_.me != 0 || late_.rank == Status::kNoPeer || late_.rank == before) return;
   const std::string name =
       options_.members.empty() ? "" : fmt::format(" ('{}')", printable(name_of(late_.rank), 200));
-  say(fmt::format(
-      "round {}: rank {}{} is late: its program takes {:.4g} ms for a round, {:.0f} % more than the median "
-      "of all ranks, and the others wait {:.4g} ms for it, on average of the last {} rounds "
-      "(docs/guide/stragglers.md)",
-      round_ - 1, late_.rank, name, 1e-6 * static_cast<double>(late_.own_ns), 100 * late_.share,
-      1e-6 * static_cast<double>(late_.cost_ns), engine::kLateWindow));
+  say(
+      fmt::format("round {}: rank {}{} is late: its program takes {:.4g} ms for a round, {:.0f} % more than "
+                  "the median of all ranks, and the other ranks wait {:.4g} ms for it, on average over the "
+                  "last {} rounds (docs/guide/stragglers.md)",
+                  round_ - 1, late_.rank, name, 1e-6 * static_cast<double>(late_.own_ns), 100 * late_.share,
+                  1e-6 * static_cast<double>(late_.cost_ns), engine::kLateWindow));
 }
 
 std::vector<TensorStats> Session::Impl::tensor_stats() const {
@@ -115,12 +115,12 @@ Status Session::Impl::look_at(engine::Unit& unit, std::span<const Tensor> bucket
 std::string Session::Impl::plan_text() const {
   const std::lock_guard lock(mutex_);
   std::string out =
-      options_.lanes ? fmt::format("lanes: {}, as lanes= says\n", lanes_)
-                     : fmt::format("lanes: {}, by {} core{} that {} rank{} may use\n", lanes_, cores_.cores,
+      options_.lanes ? fmt::format("lanes: {}, set by lanes=\n", lanes_)
+                     : fmt::format("lanes: {}, from {} core{} that {} rank{} may use\n", lanes_, cores_.cores,
                                    cores_.cores == 1 ? "" : "s", cores_.ranks, cores_.ranks == 1 ? "" : "s");
   if (!link_said_ && !link_.empty())
     out += fmt::format(
-        "links of {:.4g} Gbit/s, as the drivers of all ranks have it; link= would say otherwise\n",
+        "links of {:.4g} Gbit/s, as reported by the drivers of all ranks; link= overrides this rate\n",
         8e-9 * choices_->usual().link.bytes_per_second);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const engine::Unit& unit = *entries_[i]->job->unit;

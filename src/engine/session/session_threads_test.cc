@@ -71,8 +71,7 @@ TEST(Session, TwoThreadsThatHandOverTheSameTensorAtOnceAreToldSo) {
           const Result<Ticket> ticket = hand_over(ranks[r], "w", mine);
           if (ticket.ok()) return void(++taken);
           EXPECT_EQ(ticket.status().code(), Code::kInvalid);
-          EXPECT_TRUE(testing::has(ticket.status().what(), "commit() ends that round"))
-              << text(ticket.status());
+          EXPECT_TRUE(testing::has(ticket.status().what(), "call commit() first")) << text(ticket.status());
         });
       for (std::thread& t : threads) t.join();
       EXPECT_EQ(taken, 1);
@@ -115,7 +114,7 @@ TEST(Session, HandingOverDuringACommitIsRefused) {
       while (!ends) std::this_thread::yield();
       const Status s = hand_over(ranks[0], "b", b).status();
       EXPECT_EQ(s.code(), Code::kInvalid);
-      EXPECT_TRUE(testing::has(s.what(), "commit() of round 0 is under way on another thread")) << text(s);
+      EXPECT_TRUE(testing::has(s.what(), "commit() of round 0 is running on another thread")) << text(s);
       EXPECT_TRUE(same_bits(b, wave(3000, 0, 0)));
       told = true;
     }

@@ -152,15 +152,15 @@ TEST(ShardedSession, WrongCallsAreRefusedAndNothingIsWritten) {
     EXPECT_EQ(v, ramp(10, 0));
     return s.what();
   };
-  EXPECT_EQ(said(kScatter, {0, 10}), "tensor 'w' has 2 bounds: 2 ranks need 3, from 0 to 10");
-  EXPECT_EQ(said(kScatter, {0, 5, 9}), "tensor 'w' has bounds from 0 to 9: they must go from 0 to 10");
-  EXPECT_EQ(said(kGather, {1, 5, 10}), "tensor 'w' has bounds from 1 to 10: they must go from 0 to 10");
+  EXPECT_EQ(said(kScatter, {0, 10}), "tensor 'w' has 2 bounds: 2 ranks need 3 bounds, from 0 to 10");
+  EXPECT_EQ(said(kScatter, {0, 5, 9}), "tensor 'w' has bounds from 0 to 9; bounds must go from 0 to 10");
+  EXPECT_EQ(said(kGather, {1, 5, 10}), "tensor 'w' has bounds from 1 to 10; bounds must go from 0 to 10");
   EXPECT_EQ(said(RoundKind::kAllReduce, {0, 5, 10}),
-            "tensor 'w' has bounds: they are for reduce_scatter and all_gather alone");
+            "tensor 'w' has bounds: pass bounds only to reduce_scatter and all_gather");
   Ranks three(open_loop(3), with("fp8"));
   const Cuts falls = {0, 7, 5, 10};
   EXPECT_EQ(refusal(three[0], kScatter, {.key = "w", .data = v.data(), .n = 10, .bounds = falls}).what(),
-            "tensor 'w' has bound 5 behind bound 7: bounds must not fall");
+            "tensor 'w' has bound 5 after bound 7; bounds must not decrease");
 }
 
 TEST(ShardedSession, AKeyIsOfOneKind) {
@@ -172,7 +172,7 @@ TEST(ShardedSession, AKeyIsOfOneKind) {
     for (const RoundKind other : {kGather, RoundKind::kAllReduce}) {
       const Status s = refusal(ranks[r], other, t);
       EXPECT_EQ(s.code(), Code::kInvalid);
-      EXPECT_TRUE(has(s.what(), "tensor 'w' comes in a bucket of " + std::string(name(other)))) << s.what();
+      EXPECT_TRUE(has(s.what(), "tensor 'w' is in a bucket of " + std::string(name(other)))) << s.what();
     }
     EXPECT_TRUE(play(ranks[r], kScatter, {&t, 1}).ok());
   });

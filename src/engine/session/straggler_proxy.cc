@@ -41,10 +41,10 @@ void Session::Impl::add_unsent(const Tensor& tensor, std::uint64_t round) {
       ++values_dropped_;
       sum_dropped_ += double{v};
     }
-  say(fmt::format(
-      "round {} went on without rank {}, whose gradient of tensor '{}' is not finite, or its sum with "
-      "the residual is not: it is dropped",
-      round, member_.me, printable(tensor.key, 200)));
+  say(
+      fmt::format("round {} continued without rank {}, and its gradient of tensor '{}' is dropped: the "
+                  "gradient, or its sum with the residual, is not finite",
+                  round, member_.me, printable(tensor.key, 200)));
 }
 
 void Session::Impl::caller_returned() {
@@ -114,7 +114,7 @@ void Session::Impl::StragglerProxy::run() {
     try {
       s = play(round);
     } catch (const std::bad_alloc&) {
-      s = session_.no_memory("the results of a round that goes on without its program");
+      s = session_.no_memory("the results of a round that continues without its program");
     }
     lock.lock();
     standing_ = false;
@@ -161,9 +161,8 @@ Session::Impl::StragglerProxy::Bucket Session::Impl::StragglerProxy::shape_of(
 
 Result<Ticket> Session::Impl::StragglerProxy::sync(std::span<const Tensor> bucket, const Origin& origin) {
   if (origin.device >= 0)
-    return Status(
-        Code::kUnsupported,
-        "stragglers with without= is for gradients in the host's memory, and this bucket lies on a GPU");
+    return Status(Code::kUnsupported,
+                  "stragglers with without= requires gradients in host memory, and this bucket is on a GPU");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
   if (missed_.empty()) {
@@ -188,8 +187,8 @@ Result<Ticket> Session::Impl::StragglerProxy::take(std::span<const Tensor> bucke
   if (round.taken == round.results.size() || shape_of(bucket) != usual_[round.taken])
     return Status(
         Code::kInvalid,
-        fmt::format("round {} went on without this rank, and its bucket {} was another one: stragglers with "
-                    "without= is for rounds that have the same buckets, in the same order",
+        fmt::format("round {} continued without this rank, and its bucket {} had another layout: stragglers "
+                    "with without= requires the same buckets in the same order in all rounds",
                     round.number, round.taken));
   auto& results = round.results[round.taken++];
   for (std::size_t k = 0; k < bucket.size(); ++k) {
@@ -224,12 +223,9 @@ Status Session::Impl::StragglerProxy::commit() {
     Round& round = missed_.front();
     if (round.taken == 0) return {};  // the program's round is not open
     if (round.taken < round.results.size())
-      return {
-          Code::kInvalid,
-          fmt::format(
-              "round {} went on without this rank, with {} buckets: hand all of them over before commit(), "
-              "this was {}",
-              round.number, round.results.size(), round.taken)};
+      return {Code::kInvalid, fmt::format("round {} continued without this rank, with {} buckets: pass all "
+                                          "of them before commit(); this rank passed {}",
+                                          round.number, round.results.size(), round.taken)};
     dropped_ = round.dropped;
     missed_.pop_front();
     session_.caller_returned();
@@ -277,12 +273,10 @@ Status Session::Impl::StragglerProxy::level(std::string_view what, bool for_good
 Status Session::Impl::StragglerProxy::check_level(std::string_view what) const {
   const std::uint64_t waiting = behind();
   if (waiting == 0) return {};
-  return {Code::kInvalid,
-          fmt::format(
-              "{}: {} rounds have gone on without this rank, and their results wait for it: hand over its "
-              "buckets of these rounds first. With level=N in stragglers all ranks are at the same round "
-              "after every N-th one",
-              what, waiting)};
+  return {Code::kInvalid, fmt::format("{}: {} rounds continued without this rank, and it has not received "
+                                      "their results: pass its buckets of these rounds first. With level=N "
+                                      "in stragglers, all ranks are in the same round after every N-th round",
+                                      what, waiting)};
 }
 
 std::uint64_t Session::Impl::StragglerProxy::round() const {

@@ -182,7 +182,7 @@ TEST(StragglerProxy, LevelAndWhole) {
         for (const Status& s :
              {ranks[1].state().status(), ranks[1].common_state().status(), ranks[1].evaluated(1.0),
               ranks[1].reform(std::move(open_loop(1)[0]), {"1"}, 1)})
-          EXPECT_TRUE(s.code() == Code::kInvalid && testing::has(s.what(), "3 rounds have gone on without"))
+          EXPECT_TRUE(s.code() == Code::kInvalid && testing::has(s.what(), "3 rounds continued without"))
               << text(s);
       }
       Floats values = whole_numbers(r, round);
@@ -227,7 +227,7 @@ TEST(StragglerProxy, NothingThatIsNotFiniteIsOwed) {
   EXPECT_TRUE(same_bits(last[0], last[1]));
   const std::vector<std::string> lines = ranks[1].messages();
   ASSERT_EQ(lines.size(), 1U);
-  EXPECT_TRUE(testing::has(lines[0], "round 3 went on without rank 1") && testing::has(lines[0], "'w'"))
+  EXPECT_TRUE(testing::has(lines[0], "round 3 continued without rank 1") && testing::has(lines[0], "'w'"))
       << lines[0];
   EXPECT_GT(ranks[1].stats().values_dropped, 0U);
 }
@@ -270,7 +270,7 @@ TEST(StragglerProxy, WhatCannotBeIsRefusedByName) {
         Floats other(11);
         const Tensor t{.key = "w", .data = other.data(), .n = other.size()};
         const Status s = ranks[1].sync({&t, 1}).status();
-        EXPECT_TRUE(s.code() == Code::kInvalid && testing::has(s.what(), "went on without this rank"))
+        EXPECT_TRUE(s.code() == Code::kInvalid && testing::has(s.what(), "continued without this rank"))
             << text(s);
       }
       Floats values = whole_numbers(r, round);

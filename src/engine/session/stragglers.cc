@@ -15,13 +15,12 @@ namespace {
 constexpr std::uint32_t kMostWithout = 64;  // the most stored results per rank
 
 Status not_straggling(std::string_view text) {
-  return {
-      Code::kInvalid,
-      fmt::format(
-          "stragglers={}: must be off, share=0.25 (who takes so much longer than the median is named), "
-          "or with ,without=4,ranks=1,level=100: how many rounds in a row go on without a rank (1 to {}), "
-          "without how many ranks at once, and before and after every how many-th round all are waited for",
-          printable(text, 80), kMostWithout)};
+  return {Code::kInvalid,
+          fmt::format("stragglers={}: must be off, or share=0.25 (report a rank that takes 25 % longer than "
+                      "the median), optionally followed by ,without=4,ranks=1,level=100: the most rounds in "
+                      "a row without a rank (1 to {}), the most ranks missing at once, and the interval of "
+                      "rounds at which all ranks wait for each other",
+                      printable(text, 80), kMostWithout)};
 }
 // The number, or nullopt if the text is not a number in least .. most, or not whole where `whole` requires it.
 
@@ -67,19 +66,18 @@ Status check_stragglers(const Stragglers& asked, const SessionOptions& options) 
     return Status(code, fmt::format("stragglers with without=: {}", what));
   };
   if (options.lanes == 0)
-    return refused(Code::kInvalid, "a straggler proxy needs a lane: take lanes=1 or more");
+    return refused(Code::kInvalid, "a straggler proxy needs a lane: set lanes=1 or more");
   if (options.undo)
-    return refused(Code::kUnsupported,
-                   "a rank that is behind cannot take back what it has not come to: take undo=0");
+    return refused(Code::kUnsupported, "a late rank cannot undo a round that it has not reached: set undo=0");
   if (options.servers > 0)
-    return refused(Code::kUnsupported,
-                   "servers have no gradients of their own to hand over late: take servers=0");
+    return refused(Code::kUnsupported, "servers have no gradients that could be late: set servers=0");
   if (options.schedule != "none")
     return refused(Code::kUnsupported,
-                   "a rank that is behind tells a schedule later than others: take schedule=none");
+                   "a late rank reports to the schedule later than other ranks: set schedule=none");
   if (automatic(options))
     return refused(Code::kUnsupported,
-                   "codec auto measures the gradients of each round, and some come later: name a codec");
+                   "codec auto measures the gradients of each round, and late gradients arrive in another "
+                   "round: name a codec");
   return {};
 }
 
@@ -90,13 +88,13 @@ Status check_stragglers(const Stragglers& asked, const Choices& choices) {
     const FeedbackPolicy& feedback = c.spec.feedback;
     std::string_view why;
     if (codec.traits.votes)
-      why = "counts every rank as a vote, and a straggler proxy has none";
+      why = "counts every rank as a vote, and a straggler proxy has no vote";
     else if (feedback.kind == Feedback::kMomentum)
-      why = "gives gradients their momentum as they come: leave momentum to the optimizer";
+      why = "adds momentum when a gradient arrives: use the optimizer's momentum";
     else if (feedback.clip > 0)
-      why = "clips gradients as they come: take clip=0";
+      why = "clips a gradient when it arrives: set clip=0";
     else if (feedback.kind == Feedback::kNone && !codec.traits.lossless)
-      why = "keeps no residual (feedback=none), and there the gradient waits that comes late";
+      why = "keeps no residual (feedback=none), and a late gradient waits in the residual";
     if (!why.empty())
       return {Code::kUnsupported, fmt::format("stragglers with without=: {} {}", to_string(c.spec), why)};
   }

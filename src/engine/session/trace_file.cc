@@ -97,7 +97,7 @@ Result<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& asked, con
   std::string path = trace_path(asked, rank, count_session(asked, rank));
   struct stat there {};
   if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
-    return Status(Code::kIo, fmt::format("trace {}: is no file: name one by TITHE_TRACE", path));
+    return Status(Code::kIo, fmt::format("trace {}: is not a regular file: set TITHE_TRACE to a file", path));
   if (!Descriptor(path + ".part").ok()) return io(path, "cannot write there", errno);
   return std::unique_ptr<TraceFile>(new TraceFile(std::move(path), {.rank = rank,
                                                                     .world = transport.world(),
