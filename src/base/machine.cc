@@ -49,7 +49,7 @@ Status choose(std::string_view name) {
     }
     fmt::format_to(std::back_inserter(known), "{}{}", known.empty() ? "" : ", ", name_of(target));
   }
-  return {Code::kInvalid, fmt::format("no target '{}': this machine has {}", name, known)};
+  return {Code::kInvalid, fmt::format("unknown target '{}': this machine has {}", name, known)};
 }
 
 struct Environment {

@@ -21,7 +21,7 @@ Status fill_random(Bytes out) {
     if (n > 0)
       out = out.subspan(static_cast<std::size_t>(n));
     else if (errno != EINTR)
-      return {Code::kIo, std::string("the system gives no random bytes: ") + std::strerror(errno)};
+      return {Code::kIo, std::string("the system returned no random bytes: ") + std::strerror(errno)};
   }
   return {};
 }

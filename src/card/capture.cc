@@ -20,7 +20,7 @@ Status corrupt(std::string_view why) { return {Code::kCorrupt, fmt::format("no c
 }  // namespace
 
 Result<std::vector<Captured>> read_capture(ByteView file) {
-  if (file.size() < kFileHead) return corrupt("shorter than its head");
+  if (file.size() < kFileHead) return corrupt("shorter than its header");
   const std::uint32_t magic = wire::get<std::uint32_t>(file.data());
   const bool swaps = magic == swapped(kMicroseconds) || magic == swapped(kNanoseconds);
   const auto number = [&](std::size_t at) {
@@ -28,8 +28,7 @@ Result<std::vector<Captured>> read_capture(ByteView file) {
     return swaps ? swapped(v) : v;
   };
   if (number(0) != kMicroseconds && number(0) != kNanoseconds)
-    return corrupt(
-        "it begins with no pcap number (pcapng is another format: `editcap -F pcap` makes one of it)");
+    return corrupt("it does not begin with a pcap magic number (convert pcapng with `editcap -F pcap`)");
   const std::uint64_t unit = number(0) == kMicroseconds ? 1000 : 1;
   if ((number(20) & 0xffff) != kEthernet) return corrupt("its frames are not Ethernet's");
   std::vector<Captured> all;
@@ -37,8 +36,8 @@ Result<std::vector<Captured>> read_capture(ByteView file) {
     if (file.size() - at < kRecordHead) return corrupt("it ends within a record");
     const std::uint32_t bytes = number(at + 8);
     if (bytes != number(at + 12))
-      return corrupt(fmt::format("frame {} was cut when it was captured, to {} of {} bytes", all.size(),
-                                 bytes, number(at + 12)));
+      return corrupt(fmt::format("frame {} was truncated by the capture to {} of {} bytes", all.size(), bytes,
+                                 number(at + 12)));
     if (bytes > kMostCaptured || bytes > file.size() - at - kRecordHead)
       return corrupt("it ends within a frame");
     all.push_back({kSecond * number(at) + unit * number(at + 4), file.subspan(at + kRecordHead, bytes)});

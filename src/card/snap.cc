@@ -12,8 +12,8 @@ using inceptionn::Mode;
 enum Param : std::size_t { kBoundParam, kModeParam };
 constexpr std::string_view kModes[] = {"strict", "literal"};
 constexpr ParamSpec kParams[] = {
-    {"bound", 0x1p-10, 0x1p-100, 0.5, "the card's 2^-b; the power of two at or below it"},
-    {"mode", 0, 0, 1, "the card's: strict, or literal as in the paper", kModes}};
+    {"bound", 0x1p-10, 0x1p-100, 0.5, "the card's bound 2^-b; rounded down to a power of two"},
+    {"mode", 0, 0, 1, "the card's mode: strict, or literal as in the paper", kModes}};
 
 Mode mode_of(const Settings& s) { return s[kModeParam] == 0 ? inceptionn::kStrict : inceptionn::kLiteral; }
 Classes classes_of(const Settings& s) { return inceptionn::classes(mode_of(s), -std::ilogb(s[kBoundParam])); }

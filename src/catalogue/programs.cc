@@ -40,7 +40,7 @@ Result<const lang::LoadedProgram*> load(const std::string& path) {
   if (const Codec* other = find_codec(id))
     return Status(
         Code::kUnsupported,
-        fmt::format("{}: its id is that of {} by chance: change a word of its doc", path, other->name));
+        fmt::format("{}: its id collides with the id of {}: change a word of its doc", path, other->name));
   const lang::LoadedProgram* stays = made.release();
   newest.store(new Listed{&stays->codec, id, newest_program()}, std::memory_order_release);
   return stays;

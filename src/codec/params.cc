@@ -25,7 +25,7 @@ Result<double> parse_value(const ParamSpec& param, std::string_view text) {
     return Status(Code::kInvalid, fmt::format("{}={}: not a number", param.name, text));
   if (!(v >= param.low && v <= param.high))
     return Status(Code::kInvalid,
-                  fmt::format("{}={}: must lie in {} .. {}", param.name, text, param.low, param.high));
+                  fmt::format("{}={}: must be in {} .. {}", param.name, text, param.low, param.high));
   return v;
 }
 
@@ -55,7 +55,7 @@ Status parse(const Codec& codec, std::string_view spec, std::span<const Table> t
       return {Code::kInvalid, fmt::format("'{}' in '{}': expected name=value", item, spec)};
     const std::string_view key = item.substr(0, equals);
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
-      return {Code::kInvalid, fmt::format("'{}' stands twice in '{}'", key, spec)};
+      return {Code::kInvalid, fmt::format("'{}' occurs twice in '{}'", key, spec)};
     seen.push_back(key);
     const auto [param, into] = find(tables, key);
     if (param == nullptr) {

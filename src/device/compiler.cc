@@ -94,7 +94,7 @@ Result<std::string> Compiler::Library::compile(const std::string& text, int sm, 
   Result<std::string> made = [&]() -> Result<std::string> {
     if (const int code = call.nvrtcCompileProgram(program, options.size(), options.data()); code != 0)
       return Status(Code::kUnsupported,
-                    fmt::format("NVRTC {}.{} makes no code for sm_{}: {}: {}", version / 1000,
+                    fmt::format("NVRTC {}.{} cannot compile for sm_{}: {}: {}", version / 1000,
                                 version % 1000 / 10, sm, error(code), log_of(program)));
     const auto get = [&](auto size_of, auto get_of, std::string& out) -> Status {
       std::size_t bytes = 0;
@@ -126,7 +126,7 @@ Result<Compiler> Compiler::load(const std::string& library) {
   };
 #define TITHE_FIND(name)       \
   if (!find(call.name, #name)) \
-  return Status(Code::kUnsupported, "NVRTC has no " #name ": a newer one is needed")
+  return Status(Code::kUnsupported, "NVRTC has no " #name ": install a newer NVRTC")
   TITHE_FIND(nvrtcVersion);
   TITHE_FIND(nvrtcCreateProgram);
   TITHE_FIND(nvrtcDestroyProgram);

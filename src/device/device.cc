@@ -73,14 +73,14 @@ class Context {
   template <typename Ask>
   Status ask(const char* call, const Ask& ask) const {
     if (process_ != ::getpid())
-      return {Code::kInvalid, "this GPU was opened before a fork: the child has to open it anew"};
+      return {Code::kInvalid, "this GPU was opened before a fork: open it again in the child process"};
     TITHE_TRY(lost());
     const int code = ask_with(ask);
     Status status = named(call, code);
     if (std::find(kBreaking.begin(), kBreaking.end(), code) != kBreaking.end()) {
       const std::lock_guard lock(lost_mutex_);
       if (!lost_)
-        lost_ = Status(Code::kIo, fmt::format("{}: nothing on {} can be had back", status.what(), name));
+        lost_ = Status(Code::kIo, fmt::format("{}: data on {} cannot be read back", status.what(), name));
       return *lost_;
     }
     return status;
@@ -160,10 +160,11 @@ Result<Memory> Device::memory(std::size_t bytes) const {
     return code;
   });
   if (code == kOutOfMemory)
-    return Status(Code::kIo,
-                  fmt::format("{} has no {} bytes left ({} of {} are free): leave more of it free, or this "
-                              "part to the host",
-                              name(), bytes, free, total));
+    return Status(
+        Code::kIo,
+        fmt::format(
+            "{} cannot allocate {} bytes ({} of {} are free): free GPU memory, or run this part on the host",
+            name(), bytes, free, total));
   TITHE_TRY(status);
   return Memory(in_, at, bytes);
 }
@@ -247,16 +248,16 @@ Status Device::owns(Address at) const {
     });
   };
   TITHE_TRY(about(&type, kMemoryType));
-  if (code != 0 || type != kOnDevice) return {Code::kInvalid, "lies in the host's memory"};
+  if (code != 0 || type != kOnDevice) return {Code::kInvalid, "is in host memory"};
   TITHE_TRY(about(&where, kOrdinal));
-  if (code != 0) return {Code::kInvalid, "lies where the driver does not know"};
-  return where == in_->device() ? Status{} : Status(Code::kInvalid, fmt::format("lies on GPU {}", where));
+  if (code != 0) return {Code::kInvalid, "is in memory that the driver does not manage"};
+  return where == in_->device() ? Status{} : Status(Code::kInvalid, fmt::format("is on GPU {}", where));
 }
 
 Status Device::launch(const Stream& on, Kernel kernel, std::uint64_t blocks, unsigned threads,
                       const void* told) const {
   if (blocks > std::numeric_limits<std::int32_t>::max())
-    return {Code::kInvalid, fmt::format("a GPU runs no {} blocks at once", blocks)};
+    return {Code::kInvalid, fmt::format("a GPU cannot run {} blocks at once", blocks)};
   void* parameters[] = {const_cast<void*>(told)};
   return in_->ask("cuLaunchKernel", [&] {
     return in_->driver.launch(handle_of(kernel.function), static_cast<unsigned>(blocks), 1, 1, threads, 1, 1,

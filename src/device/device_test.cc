@@ -170,7 +170,7 @@ TEST_F(Seam, ALibraryThatIsNotThereIsSaid) {
   // One that is no driver: another library of this machine.
   const Result<Driver> other = load_driver("libc.so.6");
   ASSERT_FALSE(other.ok());
-  EXPECT_EQ(other.status().what(), "the CUDA driver has no cuInit: a newer driver is needed");
+  EXPECT_EQ(other.status().what(), "the CUDA driver has no cuInit: install a newer driver");
 }
 
 TEST_F(Seam, AnOldDriverIsSaid) {
@@ -180,7 +180,7 @@ TEST_F(Seam, AnOldDriverIsSaid) {
   const Result<Driver> old = load_driver(TITHE_FAKE_CUDA);
   ASSERT_FALSE(old.ok());
   EXPECT_EQ(old.status().code(), Code::kUnsupported);
-  EXPECT_EQ(old.status().what(), "the CUDA driver is of version 11.8: 12.0 or newer is needed");
+  EXPECT_EQ(old.status().what(), "the CUDA driver has version 11.8; it must be 12.0 or newer");
 }
 
 TEST_F(Seam, AGpuThatIsNotThereIsSaid) {
@@ -197,8 +197,8 @@ TEST_F(Seam, ShortMemoryNamesTheBytesAndTheCure) {
   const Result<Memory> more = device.memory(601);
   ASSERT_FALSE(more.ok());
   EXPECT_EQ(more.status().what(),
-            "a fake GPU has no 601 bytes left (600 of 1000 are free): leave more of it free, or this part to "
-            "the host");
+            "a fake GPU cannot allocate 601 bytes (600 of 1000 are free): free GPU memory, or run this part "
+            "on the host");
   EXPECT_TRUE(device.lost().ok());
   EXPECT_TRUE(device.memory(600).ok());
 }
@@ -207,7 +207,7 @@ TEST_F(Seam, ATextThatIsNoneIsRefusedWithWhy) {
   const Result<std::string> none = compiler().code("this is no program", 90);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), Code::kUnsupported);
-  EXPECT_NE(none.status().what().find("makes no code for sm_90: NVRTC_ERROR_COMPILATION: "),
+  EXPECT_NE(none.status().what().find("cannot compile for sm_90: NVRTC_ERROR_COMPILATION: "),
             std::string::npos)
       << none.status().what();
   EXPECT_EQ(none.status().what().find('\n'), std::string::npos);
@@ -275,7 +275,7 @@ TEST_F(Seam, ABrokenContextAnswersWithWhatBrokeIt) {
   ASSERT_TRUE(device.launch(stream, kernel, 1, 64, &told).ok());  // the error is not detected yet
   const Status broken = device.wait(stream);
   EXPECT_EQ(broken.what(),
-            "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED: nothing on a fake GPU can be had back");
+            "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED: data on a fake GPU cannot be read back");
   const std::uint64_t calls = fake_gpu().calls();
   EXPECT_EQ(device.memory(1).status().what(), broken.what());
   EXPECT_EQ(device.wait(stream).what(), broken.what());

@@ -16,7 +16,7 @@ Result<Driver> load_driver(const std::string& library) {
 #define TITHE_DRIVER(name, symbol, parameters)                                     \
   driver.name = reinterpret_cast<decltype(driver.name)>(::dlsym(loaded, #symbol)); \
   if (driver.name == nullptr)                                                      \
-    return Status(Code::kUnsupported, "the CUDA driver has no " #symbol ": a newer driver is needed");
+    return Status(Code::kUnsupported, "the CUDA driver has no " #symbol ": install a newer driver");
 #include "device/driver.def"
 #undef TITHE_DRIVER
   if (const int code = driver.init(0); code != 0)
@@ -25,7 +25,7 @@ Result<Driver> load_driver(const std::string& library) {
   const int found = driver.found_version;
   if (code != 0 || found < kOldestDriver)
     return Status(Code::kUnsupported,
-                  fmt::format("the CUDA driver is of version {}.{}: {}.{} or newer is needed", found / 1000,
+                  fmt::format("the CUDA driver has version {}.{}; it must be {}.{} or newer", found / 1000,
                               found % 1000 / 10, kOldestDriver / 1000, kOldestDriver % 1000 / 10));
   return driver;
 }

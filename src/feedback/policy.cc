@@ -24,12 +24,11 @@ constexpr std::string_view kKinds[] = {"none", "residual", "momentum", "decay", 
 constexpr std::string_view kSwitch[] = {"off", "on"};
 constexpr std::string_view kSwitchOrDefault[] = {"off", "on", "default"};
 constexpr ParamSpec kTable[kParams] = {
-    {"feedback", 4, 0, 4,
-     "what happens to values that were not sent; default: none if lossless, else residual (all-reduce)",
+    {"feedback", 4, 0, 4, "treatment of unsent values; default: none if lossless, else residual (all-reduce)",
      kKinds},
     {"mu", 0.9, 0, 1, "momentum of the correction (feedback=momentum)"},
     {"beta", 0.9, 0, 1, "part of the residual that is kept each round (feedback=decay)"},
-    {"mask", kAsFits, 0, 2, "momentum factor masking; default: on where the codec selects values",
+    {"mask", kAsFits, 0, 2, "momentum factor masking; default: on if the codec selects values",
      kSwitchOrDefault},
     {"nesterov", 0, 0, 1, "Nesterov form of the momentum", kSwitch},
     {"clip", 0, 0, 1e30, "largest L2 norm of a tensor's gradient on one rank; 0 = no clipping"},
@@ -112,7 +111,7 @@ Status check_feedback(const Settings& settings, const FeedbackPolicy& policy) {
           fmt::format("{}: feedback can multiply a residual by {:.3g} in each round, so it grows without "
                       "limit: add feedback=none{}",
                       text_of(settings), growth,
-                      cures.empty() ? "" : fmt::format(", or take {}", fmt::join(cures, " or ")))};
+                      cures.empty() ? "" : fmt::format(", or set {}", fmt::join(cures, " or ")))};
 }
 
 FeedbackParams fallbacks() {
@@ -135,14 +134,15 @@ Result<FeedbackPolicy> policy_of(const Settings& settings, const FeedbackParams&
   if (f.mask && !codec.traits.selects)
     return Status(
         Code::kInvalid,
-        fmt::format("{}: mask=on needs a codec that selects values; {} sends a little of every value",
+        fmt::format("{}: mask=on requires a codec that selects values; {} sends a part of every value",
                     codec.name, codec.name));
   if (f.mask && f.kind != Feedback::kMomentum)
-    return Status(Code::kInvalid, fmt::format("{}: mask=on masks momentum, and there is none: add "
-                                              "feedback=momentum",
-                                              codec.name));
+    return Status(Code::kInvalid,
+                  fmt::format("{}: mask=on masks momentum, and this codec has none: add feedback=momentum",
+                              codec.name));
   if (codec.traits.lossless && f.kind != Feedback::kNone)
-    return Status(Code::kInvalid, fmt::format("{} is lossless: there is nothing to feed back", codec.name));
+    return Status(Code::kInvalid,
+                  fmt::format("{} is lossless and has no residual: omit feedback", codec.name));
   TITHE_TRY(check_feedback(settings, f));
   return f;
 }

@@ -144,7 +144,7 @@ void write(const ResidualStore& store, ArchiveWriter& out, bool residuals) {
 
 // Reads the fields in the order of write(). Keys must ascend, so no key occurs twice.
 Status read(ArchiveReader& in, ResidualStore::Map& saved) {
-  const Status corrupt(Code::kCorrupt, "these bytes are not a saved state of a session");
+  const Status corrupt(Code::kCorrupt, "the bytes are not a saved state of a session");
   const auto keys = in.number<std::uint64_t>();
   for (std::uint64_t k = 0; k < keys && in.whole(); ++k) {
     std::string key = in.text();
@@ -160,8 +160,8 @@ Status read(ArchiveReader& in, ResidualStore::Map& saved) {
         (!kept.loose_velocity.empty() && kept.loose_velocity.size() != kept.n))
       return corrupt;
     if (!all_finite(kept.loose_residual) || !all_finite(kept.loose_velocity))
-      return {Code::kCorrupt, "the saved state holds a NaN or Inf for tensor '" + key +
-                                  "': it would spread to every rank; resume from an earlier one"};
+      return {Code::kCorrupt, "the saved state has a NaN or Inf for tensor '" + key +
+                                  "', which would spread to every rank: resume from an earlier state"};
     saved.emplace(std::move(key), std::move(kept));
   }
   return in.done() ? Status{} : corrupt;

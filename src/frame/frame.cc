@@ -49,12 +49,12 @@ constexpr CodecId kFp32{1};  // tithe/codecs.def
 // A contradiction in the header, independent of the receiver's expectations; empty: none.
 std::string contradiction(const FrameHeader& h) {
   if ((h.flags & ~kAllFlags) != 0 || std::popcount(h.flags) > 1)
-    return fmt::format("flags {:#04x} are not one of those known", h.flags);
+    return fmt::format("flags {:#04x} are unknown", h.flags);
   if (h.parts == 0 || h.parts > kMaxParts)
     return fmt::format("{} parts, must be 1 .. {}", h.parts, kMaxParts);
   if (h.parts != 1 && h.flags != kFlagConcat) return fmt::format("{} parts without the concat flag", h.parts);
   if ((h.flags & (kFlagNonFinite | kFlagEmpty)) != 0 && h.payload_bytes != 0)
-    return fmt::format("a payload of {} bytes where flags {:#04x} allow none", h.payload_bytes, h.flags);
+    return fmt::format("a payload of {} bytes, but flags {:#04x} allow no payload", h.payload_bytes, h.flags);
   if (h.flags == kFlagConcat && h.payload_bytes / 8 < h.parts)
     return fmt::format("{} bytes cannot hold the lengths of {} parts", h.payload_bytes, h.parts);
   if (h.checksum == Cover::kHeader && (h.codec != kFp32 || h.flags == kFlagConcat))
@@ -117,7 +117,7 @@ Status seal_tagged(const FrameHeader& header, Bytes frame, std::optional<std::ui
                    std::uint64_t number, Cover cover) {
   const std::uint8_t flag = flag_of(cover);
   if (cover == Cover::kFrame && header.checksum == Cover::kHeader)
-    return {Code::kInvalid, "frame: a tag over a payload that may change on its way"};
+    return {Code::kInvalid, "frame: a tag over a payload that may change in transit"};
   TITHE_TRY(write_header(header, frame, flag, kFrameTrailerBytes, known));
   const ByteView payload = frame.subspan(kFrameHeaderBytes, header.payload_bytes);
   const Bytes trailer = frame.subspan(kFrameHeaderBytes + header.payload_bytes, kFrameTrailerBytes);
@@ -146,7 +146,7 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
   Tagger* const tagger = how.tagger;
   if (bytes.size() < kFrameHeaderBytes)
     return Status(Code::kCorrupt,
-                  fmt::format("frame: {} bytes, a header alone has {}", bytes.size(), kFrameHeaderBytes));
+                  fmt::format("frame: {} bytes; a header has {}", bytes.size(), kFrameHeaderBytes));
   const std::uint8_t* p = bytes.data();
   if (const auto magic = wire::get<std::uint32_t>(p + kAtMagic); magic != kFrameMagic)
     return Status(Code::kCorrupt, fmt::format("frame: starts with {:#010x}, not with TITH", magic));
@@ -171,7 +171,7 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
   };
   if (const auto version = wire::get<std::uint8_t>(p + kAtVersion); version != kFrameVersion)
     return refuse(Code::kMismatch,
-                  fmt::format("format version {}, this build speaks version {}", version, kFrameVersion));
+                  fmt::format("format version {}, this build reads version {}", version, kFrameVersion));
   if (const auto header_bytes = wire::get<std::uint8_t>(p + kAtHeaderBytes);
       header_bytes != kFrameHeaderBytes)
     return refuse(Code::kCorrupt, fmt::format("a header of {} bytes, version {} has {}", header_bytes,
@@ -180,15 +180,15 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
   if ((h.flags & kFlagHeaderAlone) != 0) h.checksum = Cover::kHeader;
   h.flags = static_cast<std::uint8_t>(h.flags & ~(kTagFlags | kFlagHeaderAlone));
   if (tagger == nullptr && tag_flag != 0)
-    return refuse(Code::kMismatch, "it carries a tag, which only ranks of its job can check");
-  if (tagger != nullptr && tag_flag == 0) return refuse(Code::kCorrupt, "it does not carry the job's tag");
+    return refuse(Code::kMismatch, "it has a tag, which only ranks of its job can check");
+  if (tagger != nullptr && tag_flag == 0) return refuse(Code::kCorrupt, "it does not have the job's tag");
   const std::size_t trailer = tag_flag == 0 ? 0 : kFrameTrailerBytes;
   if (bytes.size() < kFrameHeaderBytes + trailer || tag_flag == kTagFlags)
     return refuse(Code::kCorrupt, fmt::format("{} bytes cannot hold header and trailer", bytes.size()));
   const ByteView payload = bytes.subspan(kFrameHeaderBytes, bytes.size() - kFrameHeaderBytes - trailer);
   if (h.payload_bytes != payload.size())
-    return refuse(Code::kCorrupt,
-                  fmt::format("header says {} payload bytes, {} are there", h.payload_bytes, payload.size()));
+    return refuse(Code::kCorrupt, fmt::format("the header states {} payload bytes, the frame has {}",
+                                              h.payload_bytes, payload.size()));
   std::uint64_t number = 0;
   if (tagger != nullptr) {
     const ByteView end = bytes.last(kFrameTrailerBytes);
@@ -196,11 +196,11 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
     const Tag right = tag_of(*tagger, number, bytes.first(kFrameHeaderBytes), payload, tag_flag);
     if (!equal_secrets(right, end.subspan(8)))
       return refuse(Code::kCorrupt,
-                    "its tag is wrong: it was changed on its way, or came from outside of this job");
+                    "its tag is wrong: it was changed in transit, or sent by a process of another job");
     if (how.least == Cover::kFrame && tag_flag != kFlagTaggedWhole)
       return Status(Code::kMismatch,
-                    fmt::format("frame from rank {}: its tag does not cover the payload: give all ranks "
-                                "the same authenticate=",
+                    fmt::format("frame from rank {}: its tag does not cover the payload: set the same "
+                                "authenticate= on all ranks",
                                 h.source),
                     h.source);
   }
@@ -211,13 +211,14 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
   const bool by_piece = how.each != nullptr && h.checksum == how.checksum;
   if ((by_piece ? checksum_by_piece(fields, payload, h.checksum, *how.each)
                 : checksum(fields, covered(h, payload))) != wire::get<std::uint64_t>(p + kAtChecksum))
-    return refuse(Code::kCorrupt, "checksum differs: the bytes were changed on their way");
+    return refuse(Code::kCorrupt, "checksum differs: the bytes were changed in transit");
   if (h.checksum != how.checksum)
     return Status(
         Code::kMismatch,
-        fmt::format("frame from rank {}: its checksum covers {}: give all ranks the same checksum=", h.source,
-                    h.checksum == Cover::kHeader ? "the header alone, and not the payload"
-                                                 : "the payload, where none is expected to"),
+        fmt::format("frame from rank {}: its checksum covers {}: set the same checksum= on all ranks",
+                    h.source,
+                    h.checksum == Cover::kHeader ? "only the header"
+                                                 : "the payload, but only the header was expected"),
         h.source);
   return ParsedFrame{h, payload, number};
 }
@@ -283,7 +284,7 @@ Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::siz
 Status split_parts(const ParsedFrame& frame, std::span<ByteView> out) {
   const FrameHeader& h = frame.header;
   if ((h.flags & (kFlagNonFinite | kFlagEmpty)) != 0)
-    return {Code::kInvalid, fmt::format("frame: flags {:#04x} say that it holds no payload", h.flags),
+    return {Code::kInvalid, fmt::format("frame: flags {:#04x} mean that it has no payload", h.flags),
             h.source};
   if (out.size() < h.parts)
     return {Code::kTooSmall, fmt::format("frame: {} parts, room for {}", h.parts, out.size()), h.source};

@@ -24,7 +24,7 @@ Result<Allowance> parse_allowance(std::string_view text) {
     out.match = std::string(text.substr(0, colon));
     codec = text.substr(colon + 2);
     if (out.match.empty())
-      return Status(Code::kInvalid, fmt::format("allowed '{}': a pattern of keys stands before ': '",
+      return Status(Code::kInvalid, fmt::format("allowed '{}': the pattern of keys before ': ' is empty",
                                                 printable(text, kMostAllowShown)));
   }
   const Result<Spec> spec = parse_spec(codec);
@@ -76,11 +76,10 @@ Result<AutoSpec> parse_auto(std::string_view codec) {
   codec.remove_prefix(kAutoName.size() + 1);
   std::string_view list = codec;
   if (!list.starts_with(kAllow))
-    return Status(
-        Code::kInvalid,
-        fmt::format("codec 'auto:{}': auto has one parameter, allow; write auto:allow=onebit+fp8 with "
-                    "what may be used beside fp32, bf16 and zip",
-                    printable(list, kMostAllowShown)));
+    return Status(Code::kInvalid,
+                  fmt::format("codec 'auto:{}': auto has one parameter, allow: the codecs that it may use in "
+                              "addition to fp32, bf16 and zip, such as auto:allow=onebit+fp8",
+                              printable(list, kMostAllowShown)));
   list.remove_prefix(kAllow.size());
   for (bool more = true; more;) {
     const std::size_t plus = list.find('+');
@@ -88,11 +87,10 @@ Result<AutoSpec> parse_auto(std::string_view codec) {
     const Result<Allowance> one = parse_allowance(list.substr(0, plus));
     if (!one.ok()) return Status(one.status().code(), "codec auto: " + one.status().what());
     if (one->codec.feedback.kind == Feedback::kMomentum)
-      return Status(
-          Code::kInvalid,
-          fmt::format("codec auto: allowed '{}': momentum belongs to the step, and auto changes codecs "
-                      "while it runs; allow it without feedback=momentum",
-                      to_string(*one)));
+      return Status(Code::kInvalid,
+                    fmt::format("codec auto: allowed '{}': momentum belongs to the whole step, and auto "
+                                "changes codecs during the job: omit feedback=momentum",
+                                to_string(*one)));
     if (std::find(out.allowed.begin(), out.allowed.end(), *one) == out.allowed.end())
       out.allowed.push_back(*one);
     if (more) list.remove_prefix(plus + 1);

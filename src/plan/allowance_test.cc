@@ -25,7 +25,8 @@ TEST(Auto, WhatIsWrongIsNamedWithTheCure) {
   EXPECT_NE(why("auto:allow=onebitt").find("onebit"), std::string::npos);
   EXPECT_NE(why("auto:allow=fp8+").find("give a codec"), std::string::npos) << why("auto:allow=fp8+");
   EXPECT_NE(why("auto:allow=").find("give a codec"), std::string::npos);
-  EXPECT_NE(why("auto:allow=dgc:feedback=momentum").find("momentum belongs to the step"), std::string::npos);
+  EXPECT_NE(why("auto:allow=dgc:feedback=momentum").find("momentum belongs to the whole step"),
+            std::string::npos);
 }
 
 TEST(Auto, BeginsWithWhatNobodyNeedsToAllow) {

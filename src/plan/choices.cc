@@ -61,16 +61,15 @@ Status wrong(const Rule& rule, std::size_t index, std::string_view why) {
 Status check_reached(std::span<const Rule> rules, std::size_t index,
                      std::map<std::string_view, std::size_t>& whole) {
   const Rule& rule = rules[index];
-  if (rule.match.empty()) return wrong(rule, index, "'match' is empty: '*' takes every key");
-  if (rule.least > rule.most) return wrong(rule, index, "no tensor has such a size");
+  if (rule.match.empty()) return wrong(rule, index, "'match' is empty; use '*' to match every key");
+  if (rule.least > rule.most) return wrong(rule, index, "its size conditions exclude every tensor");
   const std::string_view match = any_key(rule.match) ? kAny : rule.match;
   for (const std::string_view taken : {kAny, match})
     if (const auto before = whole.find(taken); before != whole.end())
-      return wrong(
-          rule, index,
-          fmt::format("is never reached, since the first rule that a tensor meets decides and {} takes "
-                      "all of these: put it before that one",
-                      label(rules[before->second], before->second + 1)));
+      return wrong(rule, index,
+                   fmt::format("never applies, because the first matching rule decides and {} matches all of "
+                               "its tensors: put this rule before it",
+                               label(rules[before->second], before->second + 1)));
   if (any_size(rule)) whole.try_emplace(match, index);
   return {};
 }
@@ -259,7 +258,7 @@ Status Choices::share_momentum() {
                                         [](const Rule& r) { return any_size(r) && any_key(r.match); });
   const auto who = [&](std::size_t i) {
     return i < rules_.size() ? label(rules_[i], i + 1)
-                             : std::string("the session's codec, for what no rule takes");
+                             : std::string("the session's codec, since no rule matches");
   };
   const Choice* from = nullptr;
   std::size_t first = 0;
@@ -280,11 +279,11 @@ Status Choices::share_momentum() {
     } else if ((i < rules_.size() || rest_is_met) &&
                (mine.kind != Feedback::kMomentum || mine.mu != policy.mu ||
                 mine.nesterov != policy.nesterov)) {
-      return {
-          Code::kInvalid,
-          fmt::format("choices: {} has {}, and {} has {}: momentum is of the whole step, so give all codecs "
-                      "that lose values the same feedback=momentum, mu and nesterov, or none of them",
-                      who(i), to_string(choices_[i].spec), who(first), to_string(from->spec))};
+      return {Code::kInvalid,
+              fmt::format(
+                  "choices: {} has {}, and {} has {}: momentum belongs to the whole step, so give all lossy "
+                  "codecs the same feedback=momentum, mu and nesterov, or remove feedback=momentum from all",
+                  who(i), to_string(choices_[i].spec), who(first), to_string(from->spec))};
     }
   }
   return {};
@@ -300,9 +299,9 @@ Status Choices::check_group(std::size_t number) const {
   };
   const Codec& codec = *mine.spec.codec;
   if (has_cols(codec) || codec.memory != nullptr)
-    return refuse(fmt::format(
-        "cannot have codec {}, which {}: leave the group out, or choose another codec", codec.name,
-        has_cols(codec) ? "looks at the rows of one tensor" : "remembers each tensor by itself"));
+    return refuse(
+        fmt::format("cannot have codec {}, which {}: remove the group, or choose another codec", codec.name,
+                    has_cols(codec) ? "uses the rows of one tensor" : "keeps a state for each tensor"));
   const std::size_t first =
       mine.group == kSmall
           ? rules_.size()
@@ -314,8 +313,8 @@ Status Choices::check_group(std::size_t number) const {
       other.part_values != mine.part_values || other.priority != mine.priority ||
       other.scheduled != mine.scheduled)
     return refuse(fmt::format(
-        "is {}, but {} for {}: a group has one codec, strategy, part_values and priority; "
-        "give one of the two another name",
+        "is {}, but {} for {}: a group has one codec, strategy, part_values and priority; rename one of the "
+        "two groups",
         named(mine), named(other), first < rules_.size() ? label(rules_[first], first + 1) : other.why));
   return {};
 }

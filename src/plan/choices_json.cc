@@ -35,7 +35,7 @@ struct Amount {
 };
 
 Result<Amount> parse_amount(std::string_view text) {
-  const Status not_one(Code::kInvalid, fmt::format("'{}' is no number of values, such as 4096, 1M or 16KB",
+  const Status not_one(Code::kInvalid, fmt::format("'{}' is not a number of values, such as 4096, 1M or 16KB",
                                                    printable(text, kMostQuoted)));
   Amount out;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
@@ -91,7 +91,7 @@ Status parse_size(Rule& rule, std::string_view text) {
 }
 
 Result<std::string> text_of(std::string_view field, const Json& value) {
-  if (!value.is_string()) return Status(Code::kInvalid, fmt::format("'{}' must be a text in quotes", field));
+  if (!value.is_string()) return Status(Code::kInvalid, fmt::format("'{}' must be a string", field));
   std::string text = value.get<std::string>();
   if (text.size() > kMostText)
     return Status(Code::kInvalid, fmt::format("'{}' is longer than {} bytes", field, kMostText));
@@ -171,10 +171,11 @@ Status read_short(Rule& rule, const std::string& takes, const Json& value) {
   else
     rule.match = takes;
   if (value.is_object()) {
-    if (value.contains("match")) return {Code::kInvalid, "'match' stands in front already"};
+    if (value.contains("match"))
+      return {Code::kInvalid, "'match' is the key of the entry already: remove the field"};
     return read_fields(rule, value);
   }
-  if (!value.is_string()) return {Code::kInvalid, "must have a codec, as text, or an object of fields"};
+  if (!value.is_string()) return {Code::kInvalid, "must be a codec as a string, or an object of fields"};
   return read_field(rule, "codec", value);
 }
 
@@ -200,10 +201,10 @@ Result<std::vector<Rule>> read_all(const Json& root) {
   }
   for (const auto& [name, value] : root.items())
     if (name != "version" && name != "rules")
-      return wrong(fmt::format("unknown field '{}' beside 'rules': known: version, rules",
+      return wrong(fmt::format("unknown field '{}' next to 'rules': known: version, rules",
                                printable(name, kMostQuoted)));
   if (!root.contains("version") || root["version"] != kVersion)
-    return wrong(fmt::format("'version' must stand beside 'rules' and be {}, which is what this build reads",
+    return wrong(fmt::format("'version' must be next to 'rules' and be {}, the version that this build reads",
                              kVersion));
   if (!root["rules"].is_array()) return wrong("'rules' must be a list");
   for (const Json& one : root["rules"]) TITHE_TRY(add([&](Rule& rule) { return read_fields(rule, one); }));
@@ -229,13 +230,13 @@ Result<std::vector<Rule>> parse_rules(std::string_view json) {
   try {
     const Json root = Json::parse(json.begin(), json.end(), watch);
     if (!twice.empty())
-      return wrong(fmt::format("'{}' stands twice in one object", printable(twice, kMostQuoted)));
+      return wrong(fmt::format("'{}' occurs twice in one object", printable(twice, kMostQuoted)));
     return read_all(root);
   } catch (
       // The text is not JSON. The library's message begins with its own error number.
       const Json::exception& e) {
     const std::string_view what = e.what();
-    return wrong("this is no JSON: " +
+    return wrong("not valid JSON: " +
                  printable(what.substr(std::min(what.find("] ") + 2, what.size())), kMostQuoted));
   }
 }

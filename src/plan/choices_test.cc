@@ -173,9 +173,9 @@ TEST(Choices, WhatIsWrongIsNamedWithItsRuleAndTheCure) {
     std::string_view json, rule, says;
   };
   for (const Case& c :
-       {Case{"{", "", "this is no JSON"},
+       {Case{"{", "", "not valid JSON"},
         {"[]", "", "must be an object"},
-        {R"({"*.bias": "fp32", "*.bias": "bf16"})", "'*.bias'", "stands twice"},
+        {R"({"*.bias": "fp32", "*.bias": "bf16"})", "'*.bias'", "occurs twice"},
         {R"({"version": 2, "rules": []})", "'version'", "be 1"},
         {R"({"rules": []})", "'version'", "be 1"},
         {R"({"version": 1, "rules": [], "codec": "fp32"})", "'codec'", "known: version, rules"},
@@ -183,22 +183,22 @@ TEST(Choices, WhatIsWrongIsNamedWithItsRuleAndTheCure) {
         {R"({"version": 1, "rules": [3]})", "rule 1", "must be an object"},
         {R"({"a": "fp32", "*.bias": "fp23"})", "rule 2 ('*.bias')", "did you mean 'fp32'?"},
         {R"({"*.bias": "topk:ratoi=1"})", "rule 1 ('*.bias')", "did you mean 'ratio'?"},
-        {R"({"*.bias": {"codec": 3}})", "rule 1 ('*.bias')", "'codec' must be a text"},
-        {R"({"*.bias": 3})", "rule 1 ('*.bias')", "must have a codec"},
+        {R"({"*.bias": {"codec": 3}})", "rule 1 ('*.bias')", "'codec' must be a string"},
+        {R"({"*.bias": 3})", "rule 1 ('*.bias')", "must be a codec"},
         {R"({"*.bias": {"codek": "fp32"}})", "rule 1 ('*.bias')", "did you mean 'codec'?"},
         {R"({"*.bias": {"strategy": "serve"}})", "rule 1 ('*.bias')", "did you mean 'server'?"},
         {R"({"*.bias": {"part_values": 0}})", "rule 1 ('*.bias')", "part_values must be"},
         {R"({"*.bias": {"part_values": -4}})", "rule 1 ('*.bias')", "part_values must be"},
         {R"({"*.bias": {"priority": 1.5}})", "rule 1 ('*.bias')", "priority must be a whole number"},
-        {R"({"*.bias": {"match": "x"}})", "rule 1 ('*.bias')", "'match' stands in front"},
-        {R"({"> 1Q": "fp32"})", "rule 1", "'1Q' is no number of values"},
-        {R"({"> -1": "fp32"})", "rule 1", "is no number of values"},
-        {R"({"> 1e30": "fp32"})", "rule 1", "is no number of values"},
+        {R"({"*.bias": {"match": "x"}})", "rule 1 ('*.bias')", "'match' is the key of the entry"},
+        {R"({"> 1Q": "fp32"})", "rule 1", "'1Q' is not a number of values"},
+        {R"({"> -1": "fp32"})", "rule 1", "is not a number of values"},
+        {R"({"> 1e30": "fp32"})", "rule 1", "is not a number of values"},
         {R"({"< 0": "fp32"})", "rule 1", "less than 0"},
-        {R"({"> 5, < 3": "fp32"})", "rule 1", "no tensor has such a size"},
+        {R"({"> 5, < 3": "fp32"})", "rule 1", "exclude every tensor"},
         {R"({"": "fp32"})", "rule 1", "'match' is empty"},
-        {R"({"*": "fp32", "*.bias": "bf16"})", "rule 2 ('*.bias')", "never reached"},
-        {R"({"*": {"codec": "powersgd", "group": "g"}})", "rule 1 ('*')", "looks at the rows of one tensor"},
+        {R"({"*": "fp32", "*.bias": "bf16"})", "rule 2 ('*.bias')", "never applies"},
+        {R"({"*": {"codec": "powersgd", "group": "g"}})", "rule 1 ('*')", "uses the rows of one tensor"},
         {R"({"a": {"codec": "fp8", "group": "g"}, "b": {"codec": "bf16", "group": "g"}})", "rule 2 ('b')",
          "a group has one codec"},
         {R"({"a": {"codec": "fp8", "group": "small"}})", "rule 1 ('a')",
@@ -217,8 +217,7 @@ TEST(Choices, ACodecWithAMemoryServesNoGroup) {
       .match = "*.w", .codec = Spec{.codec = &remembers, .settings = {}, .feedback = {}}, .group = "g"};
   const Result<Choices> made = Choices::make({rule}, usual());
   ASSERT_FALSE(made.ok());
-  EXPECT_NE(made.status().what().find("remembers each tensor by itself: leave the group out"),
-            std::string::npos);
+  EXPECT_NE(made.status().what().find("keeps a state for each tensor: remove the group"), std::string::npos);
 }
 
 }  // namespace

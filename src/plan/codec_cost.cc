@@ -218,9 +218,9 @@ Result<Link> parse_link(std::string_view text) {
        !read(text.substr(inside + kInside.size()), link.inside_bytes_per_second,
              link.inside_seconds_per_frame)))
     return Status(Code::kInvalid,
-                  fmt::format("link '{}': give bits or bytes per second, and what a frame costs if you know "
-                              "it, such as 10Gb/s, 100mbit, 1.2GB/s or 1Gb/s+50us; and the same of the link "
-                              "inside a host, such as 25Gb/s, inside 10GB/s",
+                  fmt::format("link '{}' must be bits or bytes per second, optionally with the cost of a "
+                              "frame, such as 10Gb/s, 100mbit, 1.2GB/s or 1Gb/s+50us; the link inside a host "
+                              "may follow, such as 25Gb/s, inside 10GB/s",
                               printable(text, 100)));
   return link;
 }

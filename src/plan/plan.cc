@@ -85,7 +85,7 @@ void resolve_hosts(Part& part, const Choice& c, std::size_t n, const Usual& usua
   if (part.strategy->between == nullptr) return;
   if (usual.hosts.alone()) {
     part.strategy = part.strategy->between;
-    part.why += "; each rank has a host of its own";
+    part.why += "; each rank has its own host";
     return;
   }
   if (usual.hosts.count(usual.world) > 1) {
@@ -162,13 +162,12 @@ Status check_kind(const Plan& plan) {
     for (const Spec* spec : {&p.spec, p.inside ? &*p.inside : &p.spec}) {
       const Codec& codec = *spec->codec;
       if (codec.phases.size() == 1 && codec.memory == nullptr) continue;
-      return {
-          Code::kUnsupported,
-          fmt::format("{}: codec {} {}, which all ranks would have to take part in: give the tensor another "
-                      "codec by a rule of choices=, such as eden",
-                      name(plan.kind), codec.name,
-                      codec.phases.size() > 1 ? fmt::format("has {} phases", codec.phases.size())
-                                              : std::string("remembers earlier rounds"))};
+      return {Code::kUnsupported,
+              fmt::format("{}: codec {} {} and needs all ranks in every exchange: give the tensor another "
+                          "codec, such as eden, by a rule of choices=",
+                          name(plan.kind), codec.name,
+                          codec.phases.size() > 1 ? fmt::format("has {} phases", codec.phases.size())
+                                                  : std::string("keeps a state of earlier rounds"))};
     }
   return {};
 }

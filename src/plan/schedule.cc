@@ -37,8 +37,7 @@ Result<Schedule> Schedule::parse(std::string_view text, const Spec& spec) {
   Schedule out;
   if (text.empty() || text == "none") return out;
   if (!has_ratio(*spec.codec))
-    return wrong(text,
-                 fmt::format("codec {} has no parameter 'ratio' that it could change", spec.codec->name));
+    return wrong(text, fmt::format("codec {} has no parameter 'ratio' to change", spec.codec->name));
   out.target_ = spec.settings[ratio_at(*spec.codec)];
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t plus = rest.find('+');
@@ -62,7 +61,8 @@ Result<Schedule> Schedule::parse(std::string_view text, const Spec& spec) {
     if (*slot > 0) return wrong(text, fmt::format("'{}' stands twice", word));
     if (value == kNoNumber && slot == &out.sag_) value = kUsualSag;
     if (value == kNoNumber) return wrong(item, kKnown);
-    if (slot == &out.warmup_ && value != std::floor(value)) return wrong(item, "rounds are a whole number");
+    if (slot == &out.warmup_ && value != std::floor(value))
+      return wrong(item, "the number of rounds must be whole");
     *slot = value;
   }
   return out;

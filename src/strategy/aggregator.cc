@@ -59,7 +59,7 @@ constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::
 }  // namespace
 
 const Strategy aggregator_strategy = {.name = "aggregator",
-                                      .doc = "rank 0 sums for everybody (the worker-aggregator baseline)",
+                                      .doc = "rank 0 sums for all ranks (the worker-aggregator baseline)",
                                       .draw = draw,
                                       .chunks = chunks,
                                       .cost = cost,

@@ -63,11 +63,12 @@ constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::
 
 }  // namespace
 
-const Strategy ring_strategy = {.name = "ring",
-                                .doc = "each chunk once round to sum it, once more to share it",
-                                .draw = draw,
-                                .chunks = chunks,
-                                .cost = cost,
-                                .laws = kLaws};
+const Strategy ring_strategy = {
+    .name = "ring",
+    .doc = "each chunk passes once around the ring to be summed, once more to be shared",
+    .draw = draw,
+    .chunks = chunks,
+    .cost = cost,
+    .laws = kLaws};
 
 }  // namespace tithe

@@ -138,7 +138,7 @@ constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::
 }  // namespace
 
 const Strategy server_strategy = {.name = "server",
-                                  .doc = "one chunk per rank, which sums it for everybody",
+                                  .doc = "one chunk per rank, which sums it for all ranks",
                                   .draw = draw,
                                   .chunks = chunks,
                                   .cost = cost,

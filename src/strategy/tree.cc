@@ -98,7 +98,7 @@ constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::
 }  // namespace
 
 const Strategy tree_strategy = {.name = "tree",
-                                .doc = "sums up a binary tree, the result down it",
+                                .doc = "sums up a binary tree, then the result down the tree",
                                 .draw = draw,
                                 .chunks = chunks,
                                 .cost = cost,

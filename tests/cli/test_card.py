@@ -147,7 +147,7 @@ def test_both_engines_give_the_same_capture(mode, tmp_path):
         ("card --host eth9 --wire eth9", 2, "same interface"),
         ("card --capture a --out b --wire eth9", 2, "two interfaces"),
         ("card --capture none.pcap --out b", 1, "none.pcap"),
-        ("card --capture odd.pcap --out b", 1, "no pcap number"),
+        ("card --capture odd.pcap --out b", 1, "a pcap magic number"),
         ("card --capture odd.pcap --out b --engine rtl", 2, "make -C rtl engine"),
         ("card --capture odd.pcap --out b --rtl x", 2, "--engine rtl"),
         ("card --capture odd.pcap --out b --engine rtl --rtl none", 1, "none"),

@@ -215,7 +215,7 @@ def test_a_frame_cannot_make_it_allocate(folder):
 def test_a_target_that_the_machine_has_not_is_refused_with_the_list(folder):
     done = run("encode onebit values.npy refused.tithe", folder, env=os.environ | {"TITHE_TARGET": "avx9"})
     assert done.returncode == 2
-    assert re.fullmatch(r"tithe: TITHE_TARGET: no target 'avx9': this machine has [a-z0-9_, ]+\n", done.stderr)
+    assert re.fullmatch(r"tithe: TITHE_TARGET: unknown target 'avx9': this machine has [a-z0-9_, ]+\n", done.stderr)
     assert not (folder / "refused.tithe").exists()
 
 

@@ -81,7 +81,7 @@ def test_settings_whose_residual_would_grow_are_refused_and_not_tested_with_feed
     (tmp_path / "mine.codec").write_text(text.replace("norm: one of max, l2", "norm: one of l2, max"))
     done = lang("test", "mine.codec", folder=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "add feedback=none, or take bits=6 or norm=max or bucket=128" in done.stdout
+    assert "add feedback=none, or set bits=6 or norm=max or bucket=128" in done.stdout
 
 
 def test_a_program_that_breaks_a_law_is_told_of(tmp_path):

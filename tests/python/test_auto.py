@@ -25,7 +25,7 @@ def test_what_is_wrong_is_a_value_error():
     for codec, why in (
         ("auto:alow=onebit", "auto has one parameter, allow"),
         ("auto:allow=onebitt", "did you mean"),
-        ("auto:allow=dgc:feedback=momentum", "momentum belongs to the step"),
+        ("auto:allow=dgc:feedback=momentum", "momentum belongs to the whole step"),
     ):
         with pytest.raises(ValueError, match=why):
             tithe.torch.State(codec=codec)

@@ -32,11 +32,11 @@ def test_a_dict_a_text_and_a_file_are_the_same(tmp_path):
         ("nowhere.json", "nowhere.json.*give a dict, JSON text, or a file"),
         (3, "give a dict, JSON text"),
         ({"*.bias": {1, 2}}, "not JSON"),
-        ('{"*.bias": ', "this is no JSON"),
+        ('{"*.bias": ', "not valid JSON"),
         ({"*.bias": "fp23"}, r"rule 1 \('\*.bias'\).*did you mean 'fp32'"),
         ({"*.bias": {"codek": "fp32"}}, "did you mean 'codec'"),
         ({"*.bias": {"inside": "bf16"}}, "'inside'.*or omit 'inside'"),
-        ({"*.bias": {"codec": "powersgd", "group": "g"}}, "leave the group out"),
+        ({"*.bias": {"codec": "powersgd", "group": "g"}}, "remove the group"),
     ],
 )
 def test_what_is_wrong_is_said_where_it_is_given(wrong, text):

@@ -386,4 +386,4 @@ def test_a_target_that_the_machine_has_not_is_refused_at_import():
         check=False,
     )
     assert done.returncode == 1
-    assert "ValueError: TITHE_TARGET: no target 'avx9': this machine has " in done.stderr
+    assert "ValueError: TITHE_TARGET: unknown target 'avx9': this machine has " in done.stderr

@@ -98,7 +98,7 @@ print(session.messages(), session.plan_text())
     ("before", "environment", "said"),
     [
         ('os.environ["TITHE_CUDA"] = "/nowhere/libcuda.so.1"', {}, "there is no CUDA driver: /nowhere/libcuda.so.1"),
-        ("gpu.control.set_version(11080)", {}, "the CUDA driver is of version 11.8: 12.0 or newer is needed"),
+        ("gpu.control.set_version(11080)", {}, "the CUDA driver has version 11.8; it must be 12.0 or newer"),
         ("", {"TITHE_NVRTC": "/nowhere/libnvrtc.so.12"}, "onebit: on the host: there is no NVRTC: /nowhere"),
     ],
 )

@@ -20,7 +20,7 @@ using sparse::ValueForm;
 
 enum Param : std::size_t { kRatio, kValues };
 constexpr ParamSpec kParams[] = {
-    {"ratio", 1, 1e-6, 1, "fraction of the blocks that is sent, at most", {}, Role::kRatio},
+    {"ratio", 1, 1e-6, 1, "largest fraction of the blocks that is sent", {}, Role::kRatio},
     sparse::kValuesParam};
 
 constexpr std::size_t kAtOnce = 64;         // payloads merged in one pass over the output
@@ -74,7 +74,7 @@ bool all_zero(const std::uint8_t* values, std::size_t len) {
 
 Status check(const Call& call, std::size_t n, ByteView payload) {
   const auto corrupt = [](const char* why) { return Status(Code::kCorrupt, std::string("blocks: ") + why); };
-  if (payload.size() < head(n)) return corrupt("the bitmap is cut off");
+  if (payload.size() < head(n)) return corrupt("the bitmap is truncated");
   if (payload[0] > sparse::kLastValueForm) return corrupt("unknown form");
   const auto form = static_cast<ValueForm>(payload[0]);
   const std::uint8_t* bitmap = &payload[kBitmap];
@@ -84,8 +84,8 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   const ByteView array = payload.subspan(head(n));
   const std::size_t values = sent_values(bitmap, n);
   if (sparse::array_bytes(form, array, values) != array.size())
-    return corrupt("another length than that of the blocks it names");
-  if (!sparse::values_hold(form, array, values)) return corrupt("a code that no writer writes");
+    return corrupt("its length differs from the length of its blocks");
+  if (!sparse::values_hold(form, array, values)) return corrupt("an invalid code");
   std::size_t at = 0;
   for (std::size_t b = 0; b < count(n) && form == ValueForm::kF32;
        ++b) {  // other forms may round a block to zeros

@@ -34,9 +34,9 @@ enum Param : std::size_t { kBits, kScale };
 constexpr std::string_view kWords[] = {"1", "1.6", "2", "3", "4"};
 constexpr std::string_view kScales[] = {"fit", "unbiased"};
 constexpr ParamSpec kParams[] = {
-    {"bits", 4, 0, 4, "per value: 2^bits levels, those of least error for normal values; three with 1.6",
-     kWords},
-    {"scale", 0, 0, 1, "of a block: fit has the least error; unbiased is as published, for feedback=none",
+    {"bits", 4, 0, 4,
+     "bits per value: 2^bits levels with the least error for normal values; 1.6: three levels", kWords},
+    {"scale", 0, 0, 1, "scale of a block: fit has the least error; unbiased: as published, for feedback=none",
      kScales}};
 
 const Levels& levels_of(const Settings& s) { return kLevels[static_cast<std::size_t>(s[kBits])]; }
@@ -76,7 +76,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("eden", payload.size(), bound(call.settings, n)));
   const Levels& levels = levels_of(call.settings);
   if (payload[8] != levels.bits || payload[9] != 0)
-    return {Code::kCorrupt, "eden: other bits than were asked for"};
+    return {Code::kCorrupt, "eden: bits differ from the settings"};
   Status found;
   each_block(levels, n, 0, [&](const Block& block, std::size_t offset) {
     const std::uint8_t* at = &payload[offset];
@@ -241,7 +241,7 @@ template <const Kernels& kWith>
 Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
   for (const ByteView p : payloads)
-    if (key_of(p) != key_of(payloads[0])) return {Code::kCorrupt, "eden: ranks draw different signs"};
+    if (key_of(p) != key_of(payloads[0])) return {Code::kCorrupt, "eden: ranks drew different signs"};
   const Coder coder = coder_of(call.settings, payloads.empty() ? 0 : key_of(payloads[0]));
   const std::size_t done = kWith.decode(coder, payloads, how, out);
   each_block(coder.levels, out.size(), done, [&](const Block& block, std::size_t offset) {

@@ -50,7 +50,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   std::uint8_t expected[kHead];
   write_head(head, expected);
   if (!std::equal(expected, expected + kHead, payload.begin()))
-    return {Code::kCorrupt, "fft: other blocks, bins or codes than were asked for"};
+    return {Code::kCorrupt, "fft: blocks, bins or codes differ from the settings"};
   for (std::size_t j = 0; j < blocks(head, n); ++j) {
     const Block block = block_at(head, n, j);
     const std::uint8_t* at = &payload[block.at];

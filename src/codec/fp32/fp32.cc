@@ -58,7 +58,7 @@ const Kernels kReference = {
 }  // namespace fp32
 
 const Codec fp32_codec = {.name = "fp32",
-                          .doc = "all values as they are",
+                          .doc = "all values, unchanged",
                           .params = {},
                           .phases = fp32::kPhases,
                           .traits = {.exact_ledger = true,

@@ -39,7 +39,7 @@ Status check_codes(const Call& call, std::size_t n, ByteView payload) {
   for (const std::uint8_t code : payload.subspan(fp8::kHead + blocks(n)))
     largest = std::max(largest, static_cast<std::uint8_t>(code & 0x7fU));
   if (largest > (payload[0] == 0 ? E4M3::kLargest : E5M2::kLargest))
-    return {Code::kCorrupt, "fp8_shared: a code that is no number"};
+    return {Code::kCorrupt, "fp8_shared: a code that is not a number"};
   return {};
 }
 

@@ -17,8 +17,8 @@ enum Param : std::size_t { kBoundParam, kModeParam, kLayoutParam };
 constexpr std::string_view kModes[] = {"strict", "literal"};
 constexpr std::string_view kLayouts[] = {"split", "burst"};
 constexpr ParamSpec kParams[] = {
-    {"bound", 0x1p-10, 0x1p-100, 0.5, "largest absolute error of a value; the power of two at or below it"},
-    {"mode", 0, 0, 1, "strict keeps the bound; literal is the paper's, whose 7-bit class errs by up to 2^-7",
+    {"bound", 0x1p-10, 0x1p-100, 0.5, "largest absolute error of a value; rounded down to a power of two"},
+    {"mode", 0, 0, 1, "strict keeps the bound; literal follows the paper: its 7-bit class errs by up to 2^-7",
      kModes},
     {"layout", 0, 0, 1,
      "split: tags apart, for processors; burst: a tag vector per 8 values, for network cards", kLayouts}};

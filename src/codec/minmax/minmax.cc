@@ -72,9 +72,8 @@ constexpr std::string_view kRounds[] = {"stochastic", "nearest"};
 constexpr std::string_view kModes[] = {"strict", "literal"};
 constexpr ParamSpec kParams[] = {
     {"bits", 1, 0, 3, "bits per value: 2^bits levels from the smallest value to the largest", kWidths},
-    {"round", 0, 0, 1, "to one of the two levels at random, unbiased, or to the nearest", kRounds},
-    {"mode", 0, 0, 1, "strict rounds once; literal is HiPress' arithmetic in fp32 and its tail byte",
-     kModes}};
+    {"round", 0, 0, 1, "rounding to one of the two levels at random, unbiased, or to the nearest", kRounds},
+    {"mode", 0, 0, 1, "strict rounds once; literal: HiPress' arithmetic in fp32 and its tail byte", kModes}};
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "levels", .laws = kLaws, .bound = bound}};
 constexpr Impl kImpls[] = {codec::simd(block::kImpl<minmax_codec, check, kSimd>),

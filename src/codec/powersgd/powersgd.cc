@@ -25,7 +25,7 @@ constexpr ParamSpec kParams[] = {
      0,
      0,
      0x1p31,
-     "values per row of the matrix (whole number); 0 = those of the tensor, or a square",
+     "values per row of the matrix (whole number); 0 = the tensor's rows, or a square",
      {},
      Role::kCols}};
 
@@ -251,9 +251,9 @@ Result<Combined> add_p(const Call& call, std::size_t n, Bytes acc, ByteView in, 
   TITHE_TRY(check_p(call, n, acc));
   TITHE_TRY(check_p(call, n, in));
   if (std::memcmp(acc.data(), in.data(), kHead) != 0)
-    return Status(
-        Code::kCorrupt,
-        "powersgd: ranks remember different factors: all must restore states of one round, or none");
+    return Status(Code::kCorrupt,
+                  "powersgd: ranks have different factors of the last round: restore states of the same "
+                  "round on all ranks, or on none");
   return Combined{sums::add(acc.subspan(kHead), in.subspan(kHead))};
 }
 Result<Combined> add_q(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
@@ -339,7 +339,7 @@ const Kernels kReference = {
 
 const Codec powersgd_codec = {
     .name = "powersgd",
-    .doc = "two factors of low rank, begun with the last round's (Vogels et al. 2019)",
+    .doc = "two factors of low rank, starting from the last round's (Vogels et al. 2019)",
     .params = powersgd::kParams,
     .phases = powersgd::kPhases,
     .traits = {.fixed_size = true, .one_pass_feedback = false, .adds_transformed = true},

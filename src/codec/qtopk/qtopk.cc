@@ -105,7 +105,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   const std::size_t count = wire::get<std::uint32_t>(payload.data());
   if (count > most(call.settings, n))
     return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(call.settings, n)) +
-                   " are sent of " + std::to_string(n));
+                   " are allowed of " + std::to_string(n));
   TITHE_TRY(codec::check_size("qtopk", payload.size(), bytes(n, count)));
   const View view(payload, n);
   if (!indices_hold(view, n)) return corrupt("indices do not increase within their blocks");

@@ -59,15 +59,14 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
   const std::size_t count = wire::get<std::uint32_t>(payload.data() + kAtCount);
   if (count > most(call.settings, n))
     return corrupt(std::to_string(count) + " values, at most " + std::to_string(most(call.settings, n)) +
-                   " are sent of " + std::to_string(n));
+                   " are allowed of " + std::to_string(n));
   if (payload[kAtForm] > sparse::kLastFixedForm) return corrupt("unknown form");
   for (std::size_t i = kAtZeros; i < kHead; ++i)
     if (payload[i] != 0) return corrupt("unknown form");
   const View view(payload);
   TITHE_TRY(codec::check_size("randomk", payload.size(), kHead + sparse::value_bytes(view.values, count)));
-  return sparse::values_hold(view.values, payload.subspan(kHead), count)
-             ? Status()
-             : corrupt("a code that no writer writes");
+  return sparse::values_hold(view.values, payload.subspan(kHead), count) ? Status()
+                                                                         : corrupt("an invalid code");
 }
 
 // The Source of codec/shared/sparse/shared_indices.h: the indices of a payload.

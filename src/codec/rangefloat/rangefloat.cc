@@ -85,12 +85,12 @@ Status check(const Call&, std::size_t n, ByteView payload) {
   };
   if (payload.size() < kHead) return corrupt("no head");
   const Head head = head_of(payload);
-  if (!range::is_head(head) || payload[2] != 0 || payload[3] != 0) return corrupt("no such float");
+  if (!range::is_head(head) || payload[2] != 0 || payload[3] != 0)
+    return corrupt("bits and mantissa form no valid float");
   TITHE_TRY(codec::check_size("rangefloat", payload.size(), bytes(head.bits, n)));
   for (std::size_t first = 0; first < n; first += kBlock) {
     const std::uint8_t* block = payload.data() + kHead + first / kBlock * block_bytes(head.bits, kBlock);
-    if (!range::is_base(head, wire::get<std::uint32_t>(block)))
-      return corrupt("a range without end or beginning");
+    if (!range::is_base(head, wire::get<std::uint32_t>(block))) return corrupt("an invalid range");
     if (!range::ends_clean(block + kBlockHead, head.bits, std::min(kBlock, n - first)))
       return corrupt("a bit past the last code");
   }

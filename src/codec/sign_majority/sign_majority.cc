@@ -49,7 +49,7 @@ Status check_votes(const Call& call, std::size_t n, ByteView payload) {
   const unsigned bits = bits_of(call.settings);
   const unsigned voters = payload[1];
   if (payload[0] != bits || voters == 0 || voters > most_voters(call.settings))
-    return {Code::kCorrupt, "sign_majority: other counts, or another number of voters"};
+    return {Code::kCorrupt, "sign_majority: counts or number of voters differ"};
   const ByteView counts = payload.subspan(kHead);
   if (!bit_packing::ends_clean(counts.data(), n, bits))
     return {Code::kCorrupt, "sign_majority: a bit past the last count"};
@@ -144,8 +144,10 @@ double contraction(const Settings& s, std::size_t n) {
 
 constexpr std::string_view kMostVoters[] = {"1", "3", "7", "15", "31", "63", "127", "255"};
 constexpr ParamSpec kParams[] = {
-    {"voters", 4, 0, 7, "most ranks that may vote; its bits are those that a value takes", kMostVoters},
-    {"scale", 0, 0, 1e30, "what the majority's sign stands for; 0 = each rank's values along it, per 2048"}};
+    {"voters", 4, 0, 7, "largest number of voting ranks; a value takes as many bits as this number has",
+     kMostVoters},
+    {"scale", 0, 0, 1e30,
+     "magnitude of the majority's sign; 0 = each rank's mean along it, per 2048 values"}};
 constexpr Law kLaws[] = {Law::kSum};
 constexpr Phase kPhases[] = {{.name = "votes", .laws = kLaws, .bound = bound_votes},
                              {.name = "scales", .laws = kLaws, .bound = bound_scales}};

@@ -59,9 +59,8 @@ void values(const Grid& grid, unsigned added, const Levels& sums, Values& out) {
 constexpr std::string_view kWords[] = {"2", "3", "4", "5", "6", "7", "8"};
 constexpr std::string_view kModes[] = {"even", "literal"};
 constexpr ParamSpec kParams[] = {
-    {"bits", 2, 0, 6, "of one rank's levels; int fields, which hold sums, are wider", kWords},
-    {"mode", 0, 0, 1, "even: 2^bits levels, evenly spaced; literal: the 16 of 31 that were published",
-     kModes},
+    {"bits", 2, 0, 6, "bits per value of one rank; int fields hold sums and are wider", kWords},
+    {"mode", 0, 0, 1, "even: 2^bits levels, evenly spaced; literal: the published 16 of 31 levels", kModes},
     int_fields::kWorkers};
 
 constexpr std::size_t kHead = 12;  // bytes before the ranges
@@ -87,7 +86,7 @@ Status check_ranges(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("thc", payload.size(), bound_ranges(call.settings, n)));
   const Quantizer quantizer(call.settings);
   if (workers_of(payload) == 0 || workers_of(payload) > quantizer.most)
-    return {Code::kCorrupt, "thc: more ranks than there may be"};
+    return {Code::kCorrupt, "thc: more ranks than workers= allows"};
   if (wire::get<std::uint16_t>(payload.data() + 2) != quantizer.top)
     return {Code::kCorrupt, "thc: other levels"};
   for (std::size_t b = 0; b < blocks(n); ++b) {
@@ -107,7 +106,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 Result<Combined> widest(const Call& call, std::size_t n, Bytes acc, ByteView in) {
   TITHE_TRY(codec::check_size("thc", in.size(), acc.size()));
   TITHE_TRY(check_ranges(call, n, in));
-  if (key_of(acc) != key_of(in)) return Status(Code::kCorrupt, "thc: ranks draw different signs");
+  if (key_of(acc) != key_of(in)) return Status(Code::kCorrupt, "thc: ranks drew different signs");
   TITHE_TRY(int_fields::count(form(call.settings, n), call, acc, in));
   for (std::size_t b = 0; b < blocks(n); ++b)
     wire::put(&acc[kHead + 4 * b], std::max(range_of(acc, b), range_of(in, b)));

@@ -157,7 +157,7 @@ const char* trouble(const Head& head, const std::uint8_t* body, std::size_t len)
       if (body[k * plane + plane - 1] >> (len % 8) != 0) return "bits past the last value";
   const std::size_t codes =
       len == kBlock ? kWith.escapes(body, head.width) : escapes_in(body, head.width, len);
-  if (codes != head.escapes) return "not as many escapes as it says";
+  if (codes != head.escapes) return "another number of escapes than its count";
   const std::uint8_t* escaped = body + head.code_bytes(len);
   const auto inside = [&](std::uint8_t e) {
     return static_cast<std::uint8_t>(e - head.first) < span_of(head.width);
@@ -203,7 +203,7 @@ Status check(const Call&, std::size_t n, ByteView payload) {
     const std::size_t len = std::min(kBlock, n - block * kBlock);
     const std::uint8_t* of = &payload[block * kHead];
     const Head head = Head::read(of);
-    if (!is_head(head, *of)) return refuse(block, "no such head");
+    if (!is_head(head, *of)) return refuse(block, "unknown head");
     const std::size_t bytes = head.body(len);
     if (bytes > payload.size() - at) return refuse(block, "cut off");
     if (const char* why = trouble<kWith>(head, payload.data() + at, len)) return refuse(block, why);
@@ -272,7 +272,7 @@ constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kRe
 }  // namespace zip
 
 const Codec zip_codec = {.name = "zip",
-                         .doc = "all values as they are, exponents in 2 to 4 bits each",
+                         .doc = "all values, unchanged, exponents in 2 to 4 bits each",
                          .params = {},
                          .phases = zip::kPhases,
                          .traits = {.exact_ledger = true,

@@ -104,11 +104,11 @@ TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
   mixed[2] = other.take(here)[2];
   Result<Ticket> ticket = one[0].sync(mixed, gpu.origin());
   EXPECT_EQ(text(ticket.status()),
-            "invalid: tensor 'large' lies on GPU 1, and its bucket was passed as data on GPU 0");
+            "invalid: tensor 'large' is on GPU 1, and its bucket was passed as data on GPU 0");
   mixed[2] = here[2];
   ticket = one[0].sync(mixed, gpu.origin());
   EXPECT_EQ(text(ticket.status()),
-            "invalid: tensor 'large' lies in the host's memory, and its bucket was passed as data on GPU 0");
+            "invalid: tensor 'large' is in host memory, and its bucket was passed as data on GPU 0");
   ticket = one[0].sync(right, {.device = 2, .stream = 0});
   EXPECT_EQ(text(ticket.status()), "unsupported: a bucket on GPU 2: there is no GPU 2: the driver has 2");
   ticket = one[0].sync(right, gpu.origin());
@@ -160,14 +160,14 @@ TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
       EXPECT_EQ(text(round(there[0], got, true)), "ok");
       EXPECT_TRUE(want == got) << k;
       for (const std::string& line : there[0].messages())
-        if (has(line, " bytes left (")) said.push_back(line);
+        if (has(line, " cannot allocate ")) said.push_back(line);
     }
     for (const std::string& line : said) {
-      parts += has(line, "runs on the host: a fake GPU has no ") ? 1 : 0;
-      codecs += has(line, "onebit: on the host: a fake GPU has no ") ? 1 : 0;
+      parts += has(line, "runs on the host: a fake GPU cannot allocate ") ? 1 : 0;
+      codecs += has(line, "onebit: on the host: a fake GPU cannot allocate ") ? 1 : 0;
       EXPECT_EQ(std::ranges::count(said, line), 1) << line;
     }
-    EXPECT_EQ(said.empty(), !has(there[0].plan_text(), " bytes left ("));
+    EXPECT_EQ(said.empty(), !has(there[0].plan_text(), " cannot allocate "));
   }
   EXPECT_GT(parts, 0U);
   EXPECT_GT(codecs, 0U);
@@ -208,7 +208,7 @@ TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
         ++passed;
       } else if (!status.ok()) {
         ++told;
-        const bool asked_where = status.code() == Code::kInvalid && has(status.what(), "lies ");
+        const bool asked_where = status.code() == Code::kInvalid && has(status.what(), " is in ");
         EXPECT_TRUE(asked_where || status.code() == Code::kIo) << text(status);
         EXPECT_TRUE(asked_where || has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
       }

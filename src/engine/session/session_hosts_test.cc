@@ -76,7 +76,7 @@ TEST(SessionHosts, HostsOfOneRankGiveTheStrategyBetweenThem) {
       const Rounds a = run(with(codec, apart, "4x1")), b = run(with(codec, flat, ""));
       EXPECT_TRUE(same_bits(a.result[0], b.result[0])) << codec;
       for (Rank r = 0; r < kWorld; ++r) EXPECT_TRUE(same_bits(a.left[at(r)], b.left[at(r)])) << codec;
-      EXPECT_TRUE(has(a.plan, std::string(" by ") + flat + " (default; each rank has a host of its own)"))
+      EXPECT_TRUE(has(a.plan, std::string(" by ") + flat + " (default; each rank has its own host)"))
           << a.plan;
     }
 }

@@ -29,8 +29,8 @@ inline Status check_size(std::string_view codec, std::size_t have, std::size_t w
 // `ranks`: the sum of the rank counts of two payloads that are combined. kCorrupt if it exceeds call.ranks.
 inline Status check_ranks(std::string_view codec, const Call& call, std::size_t ranks) {
   if (call.ranks == 0 || ranks <= call.ranks) return {};
-  return {Code::kCorrupt, std::string(codec) + ": payloads that count " + std::to_string(ranks) +
-                              " ranks, where " + std::to_string(call.ranks) + " can stand in them"};
+  return {Code::kCorrupt, std::string(codec) + ": payloads of " + std::to_string(ranks) + " ranks, at most " +
+                              std::to_string(call.ranks) + " are allowed"};
 }
 
 using Check = Status (*)(const Call&, std::size_t n, ByteView payload);

@@ -49,9 +49,9 @@ Status check(const Kernels& with, const Form& form, ByteView payload) {
   const auto corrupt = [&](const char* what) {
     return Status(Code::kCorrupt, std::string(form.codec) + ": " + what);
   };
-  if (payload.size() < kHead) return corrupt("no head of int fields");
+  if (payload.size() < kHead) return corrupt("the head of int fields is missing");
   const Head head = head_of(payload);
-  if (head.added == 0 || head.added > form.most) return corrupt("payloads of more ranks than there may be");
+  if (head.added == 0 || head.added > form.most) return corrupt("payloads of more ranks than allowed");
   if (head.bits < bits_for(form.top, head.added) || head.bits > bits_for(form.top, form.most) ||
       payload[3] != 0)
     return corrupt("int fields of another width");
@@ -72,7 +72,7 @@ Status add(const Kernels& with, const Form& form, const Call& call, Bytes acc, B
   TITHE_TRY(codec::check_ranks(form.codec, call, added));
   if (added > form.most || bits_for(form.top, added) > mine.bits)
     return {Code::kUnsupported, std::string(form.codec) + ": " + std::to_string(added) +
-                                    " payloads come together, more than were counted before"};
+                                    " payloads are added, more than their counts state"};
   put_head(acc.data(), {added, mine.bits});
   with.add(acc.data() + kHead, in.data() + kHead, words(form.n, mine.bits));
   return {};

@@ -27,7 +27,7 @@ inline constexpr unsigned kMostWorkers = 256;  // a frame has at most this many 
 
 inline constexpr ParamSpec kWorkers = {
     "workers", 16, 1, kMostWorkers,
-    "most ranks; int fields are as wide as the sum over the present ranks needs"};
+    "largest number of ranks; int fields are as wide as the sum over the present ranks requires"};
 
 struct Head {
   unsigned added;

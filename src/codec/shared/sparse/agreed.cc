@@ -28,7 +28,7 @@ Status check_all_at(const Agreed& of, ByteView indices, std::span<const ByteView
 Status check_agreed(const Agreed& of, std::size_t n, ByteView indices) {
   TITHE_TRY(check_indices(of.codec, n, of.most, indices));
   if (IndexReader(indices).form().values == of.form.values) return {};
-  return corrupt(of, "values in another form than is set");
+  return corrupt(of, "values in another form than the settings");
 }
 
 // Tests the largest of the counts whose arrays have this size.
@@ -39,7 +39,7 @@ Status check_array(const Agreed& of, ByteView array) {
     if (count + step <= of.most && value_bytes(values, count + step) <= array.size()) count += step;
   if (value_bytes(values, count) != array.size())
     return corrupt(of, std::to_string(array.size()) + " bytes are no list of values");
-  if (!values_hold(values, array, count)) return corrupt(of, "a code that no writer writes");
+  if (!values_hold(values, array, count)) return corrupt(of, "an invalid code");
   return {};
 }
 
@@ -47,7 +47,7 @@ Status check_array_at(const Agreed& of, ByteView indices, ByteView array) {
   const IndexReader reader(indices);
   const ValueForm values = reader.form().values;
   TITHE_TRY(codec::check_size(of.codec, array.size(), value_bytes(values, reader.count())));
-  if (!values_hold(values, array, reader.count())) return corrupt(of, "a code that no writer writes");
+  if (!values_hold(values, array, reader.count())) return corrupt(of, "an invalid code");
   return {};
 }
 

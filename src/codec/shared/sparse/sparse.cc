@@ -17,7 +17,7 @@ std::size_t count_of(double ratio, std::size_t n) {
 Status check_values(std::string_view codec, std::size_t n) {
   if (n <= kMaxValues) return {};
   return {Code::kUnsupported, std::string(codec) + ": " + std::to_string(n) +
-                                  " values in one payload, indices reach " + std::to_string(kMaxValues) +
+                                  " values in one payload, indices reach only " + std::to_string(kMaxValues) +
                                   ": cut it into partitions"};
 }
 

@@ -44,17 +44,13 @@ inline constexpr std::string_view kValueForms[] = {"fp32", "bf16",       "fp16",
                                                    "4bit", "inceptionn", "2bit"};
 inline constexpr std::string_view kIndexForms[] = {"u32", "delta", "bitmap", "auto"};
 inline constexpr ParamSpec kValuesParam = {
-    "values",
-    0,
-    0,
-    kLastValueForm,
-    "how a sent value is written; what is rounded off stays in the residual",
+    "values",   0, 0, kLastValueForm, "encoding of a sent value; its rounding error stays in the residual",
     kValueForms};
 // For payloads that add up as arrays and so must have equal sizes.
 inline constexpr ParamSpec kFixedValuesParam = {
     "values", 0, 0, kLastFixedForm, kValuesParam.doc, std::span(kValueForms).first<kLastFixedForm + 1>()};
 inline constexpr ParamSpec kIndicesParam = {
-    "indices",  0, 0, 3, "how its index is written, without loss; delta: Rice-coded gaps, auto: the shortest",
+    "indices",  0, 0, 3, "lossless encoding of its index; delta: Rice-coded gaps, auto: the shortest",
     kIndexForms};
 // The Form in `s`: parameter `first` is `values`, parameter `first + 1` is `indices`.
 inline Form form_of(const Settings& s, std::size_t first) {

@@ -191,7 +191,7 @@ class PackedCheck {
     if (payload_[kAtValues] > kLastValueForm || payload_[kAtIndices] > kLastIndexForm ||
         payload_[kAtZero] != 0)
       return corrupt("unknown form");
-    if (form().plain() || payload_[kAtRice] != rice()) return corrupt("a form that no writer chooses");
+    if (form().plain() || payload_[kAtRice] != rice()) return corrupt("an invalid form");
     return {};
   }
 
@@ -230,7 +230,7 @@ Status PackedCheck::bitmap(const std::uint8_t* indices, const std::uint8_t* end)
   for (; k + 8 <= room; k += 8)
     ones += static_cast<std::size_t>(std::popcount(wire::get<std::uint64_t>(indices + k)));
   for (; k < room; ++k) ones += static_cast<std::size_t>(std::popcount(indices[k]));
-  return ones == count() ? Status() : corrupt("the bitmap names another number of values");
+  return ones == count() ? Status() : corrupt("the bitmap marks another number of values");
 }
 
 // Invariant: `at` bits were read, and the next index is at least `least`. A quotient of more than 32 zeros is read in
@@ -274,8 +274,7 @@ Status check_packed(std::string_view codec, std::size_t n, std::size_t most, Byt
   const std::size_t values = array_bytes(form, payload.subspan(kPackedHead), check.count());
   if (payload.size() - kPackedHead < values)
     return check.corrupt("too short for " + std::to_string(check.count()) + " values");
-  if (!values_hold(form, payload.last(values), check.count()))
-    return check.corrupt("a code that no writer writes");
+  if (!values_hold(form, payload.last(values), check.count())) return check.corrupt("an invalid code");
   return check.indices(values);
 }
 
@@ -289,7 +288,7 @@ Status check_indices(std::string_view codec, std::size_t n, std::size_t most, By
   }
   const std::size_t count = wire::get<std::uint32_t>(payload.data());
   if (count > most) return check.corrupt("more indices than the ratio allows");
-  if (payload.size() != kHead + 4 * count) return check.corrupt("another length than its count says");
+  if (payload.size() != kHead + 4 * count) return check.corrupt("its length does not match its count");
   return increase_below(n, payload.data() + kHead, count) ? Status()
                                                           : check.corrupt("indices do not increase below n");
 }
