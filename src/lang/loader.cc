@@ -121,7 +121,7 @@ std::size_t LoadedProgram::index_of(const Settings& settings) const {
 Result<Source> read_source(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none))
-    return Status(Code::kInvalid, fmt::format("{}: there is no such file", printable(path, kMostShown)));
+    return Status(Code::kInvalid, fmt::format("{}: the file does not exist", printable(path, kMostShown)));
   std::ifstream file(path, std::ios::binary);
   if (!file) return Status(Code::kIo, fmt::format("{}: cannot be opened", path));
   std::string text(kMostBytes + 1, '\0');
@@ -129,8 +129,7 @@ Result<Source> read_source(const std::string& path) {
   if (file.bad()) return Status(Code::kIo, fmt::format("{}: cannot be read", path));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kMostBytes)
-    return Status(Code::kInvalid,
-                  fmt::format("{}: more than {} bytes are no codec program", path, kMostBytes));
+    return Status(Code::kInvalid, fmt::format("{}: a codec program has at most {} bytes", path, kMostBytes));
   return Source{.name = path, .text = std::move(text)};
 }
 
@@ -202,8 +201,8 @@ std::unique_ptr<LoadedProgram> compile(Source source, Problems& problems, std::s
   fill_params(*p);
   if (p->params.size() > kMaxParams) {
     problems.add(p->file.params.back().name.at,
-                 fmt::format("a codec has at most {} parameters, and the language adds {} here", kMaxParams,
-                             p->params.size() - p->file.params.size()));
+                 fmt::format("too many parameters: a codec has at most {}, of which the language adds {}",
+                             kMaxParams, p->params.size() - p->file.params.size()));
     return nullptr;
   }
   const Checked& first = checked[0][0];

@@ -338,7 +338,7 @@ TEST(LangPhases, CompiledSaysWhatDoesNotHoldOfWhatIsSentOnce) {
     Ranks ranks{program->codec, impl};
     const std::vector<Floats> zeros(2, Floats(100));
     ranks.next(zeros);
-    EXPECT_EQ(outcome_of(ranks, zeros[0], ranks.context), "my: 'half' is not what its 'where' says")
+    EXPECT_EQ(outcome_of(ranks, zeros[0], ranks.context), "my: 'half' violates its 'where' condition")
         << impl.name;
   }
 }
@@ -379,14 +379,12 @@ TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
 
 // An object for each phase that can be compiled; how_it_runs() lists the phases if they run differently.
 TEST(LangPhases, EachPhaseSaysWhatRunsIt) {
-  if (!find_compiler().ok() || !this_machine().simd) GTEST_SKIP() << "there is no compiler here";
+  if (!find_compiler().ok() || !this_machine().simd) GTEST_SKIP() << "no C++ compiler found";
   const auto program = compiled_program_of(kPlaces);
   const std::string how = how_it_runs(*program, defaults(program->codec));
-  EXPECT_EQ(
-      how.find(
-          "a: interpreted: its payloads are of different lengths, and of these C++ is made of trits alone "
-          "yet; b: compiled for "),
-      0U)
+  EXPECT_EQ(how.find("a: interpreted: tithe generates C++ for payloads of different lengths only with trits; "
+                     "b: compiled for "),
+            0U)
       << how;
 }
 

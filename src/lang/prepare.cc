@@ -41,12 +41,12 @@ bool is_built_in(const LoadedProgram& program, const Settings& settings) {
 }
 
 std::string how_it_runs(const LoadedProgram& program, const Settings& settings) {
-  if (!this_machine().simd) return "interpreted, as TITHE_FORCE_REFERENCE says";
+  if (!this_machine().simd) return "interpreted, because TITHE_FORCE_REFERENCE is set";
   const Combination& last = program.of(settings);
   const Combination& of = last.program.sends_values ? *last.before : last;
   if (of.program.sends_pairs)
     return plan_pairs(of.program).kind == PairsKind::kOther
-               ? "interpreted: it chooses values as none of the library's kernels does"
+               ? "interpreted: the library has no kernel for its selection of values"
                : "by the library's kernels for lists of values";
   prepare(program, settings);
   bool alike = true;

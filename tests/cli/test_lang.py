@@ -54,7 +54,7 @@ def test_check_tells_several_mistakes_of_several_files(tmp_path):
     assert done.returncode != 0
     files = json.loads(done.stdout)["files"]
     assert [(p["line"], p["column"]) for p in files[0]["problems"]] == [(3, 7), (4, 7)]
-    assert files[1]["problems"][0]["what"] == "payloads do not combine by 'mean'"
+    assert files[1]["problems"][0]["what"] == "unknown law 'mean'"
     assert files[1]["problems"][0]["help"]
 
 
@@ -199,7 +199,7 @@ def test_a_parameter_of_four_billion_values_is_counted_before_it_is_listed(tmp_p
 def test_without_kernels_or_cpp_a_reason_is_given():
     for what, program, reason in (
         ("--cuda", "scalecom", "a list that is agreed on in phases"),
-        ("--cpp", "adacomp", "its payloads are of different lengths"),
+        ("--cpp", "adacomp", "payloads of different lengths"),
         ("--cpp", "scalecom", "sends indices, for which the library has kernels"),
     ):
         done = lang("show", f"codecs/{program}.codec", what)
@@ -237,5 +237,5 @@ decode
     (tmp_path / "mixed.codec").write_text(text)
     done = lang("show", "mixed.codec", "--cpp", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("// Without goes: its payloads are of different lengths")
+    assert done.stdout.startswith("// Without goes: tithe generates C++ for payloads of different lengths")
     assert "namespace p0 {" in done.stdout and "namespace p1 {" not in done.stdout

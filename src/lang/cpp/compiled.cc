@@ -86,7 +86,7 @@ Result<Encoded> encode_compiled(const Object& object, const Combination& of, std
     const Item& item = of.program.items[answer.broken - 1];
     const bool once = of.program.node(item.where).stage == Stage::kAll;
     return Status(Code::kUnsupported,
-                  fmt::format("{}: '{}'{} is not what its 'where' says", name, item.name,
+                  fmt::format("{}: '{}'{} violates its 'where' condition", name, item.name,
                               once ? std::string() : fmt::format(" of block {}", answer.block)));
   }
   if (varies) bytes = to_payload(of.program, flat, in.n, out.data());

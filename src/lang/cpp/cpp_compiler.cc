@@ -134,7 +134,7 @@ std::string complaint(const std::string& folder) {
     if (first.empty()) first = text;
     if (text.find("error") != std::string::npos) return text;
   }
-  return first.empty() ? "it failed, and says nothing" : first;
+  return first.empty() ? "it failed without a message" : first;
 }
 
 }  // namespace
@@ -144,18 +144,18 @@ Result<Compiler> find_compiler() {
   if (asked == "none") return Status(Code::kUnsupported, "TITHE_CXX=none");
   if (!asked.empty()) {
     const std::string path = in_path(asked);
-    if (path.empty()) return Status(Code::kUnsupported, fmt::format("TITHE_CXX: there is no '{}'", asked));
+    if (path.empty()) return Status(Code::kUnsupported, fmt::format("TITHE_CXX: '{}' does not exist", asked));
     return Compiler{path, key_of(path)};
   }
   for (const char* name : {"c++", "g++", "clang++"})
     if (const std::string path = in_path(name); !path.empty()) return Compiler{path, key_of(path)};
-  return Status(Code::kUnsupported, "there is no compiler here (c++, g++, clang++)");
+  return Status(Code::kUnsupported, "no C++ compiler found (c++, g++, clang++)");
 }
 
 Result<std::string> compile_cpp(const Compiler& compiler, const std::string& text,
                                 const std::string& target_flag, const std::string& folder) {
   const auto cannot = [&](const std::string& why) {
-    return Status(Code::kIo, fmt::format("nothing can be written to {}: {}", folder, why));
+    return Status(Code::kIo, fmt::format("cannot write to {}: {}", folder, why));
   };
   std::string own = folder + "/making-XXXXXX";
   if (::mkdtemp(own.data()) == nullptr) return cannot(std::strerror(errno));

@@ -42,7 +42,8 @@ Result<const Object*> load(int folder, const std::string& name, std::uint64_t ke
   file.release();                   // the loader identifies the library by this descriptor's path
   const auto* object = static_cast<const Object*>(::dlsym(library, kSymbol));
   if (object == nullptr || object->interface != kObjectInterface || object->key != key)
-    return Status(Code::kMismatch, fmt::format("{} is of another tithe or another program", name));
+    return Status(Code::kMismatch,
+                  fmt::format("{} belongs to another build of tithe or another program", name));
   return object;
 }
 
@@ -67,10 +68,10 @@ Result<const Object*> make(int folder, const std::string& path, const std::strin
   if (!made.ok()) return made.status();
   const std::string& fresh = *made;
   Result<const Object*> object = load(folder, fresh, body.key);
-  if (object.ok() && *object == nullptr) object = Status(Code::kIo, "what was compiled is not there");
+  if (object.ok() && *object == nullptr) object = Status(Code::kIo, "the compiled file is missing");
   if (object.ok() && !check(**object, kAllKinds))
     object = Status(Code::kUnsupported,
-                    fmt::format("what {} makes of it is not what the interpreter does", compiler.path));
+                    fmt::format("the results of {} differ from the interpreter's", compiler.path));
   if (object.ok() && ::renameat(folder, fresh.c_str(), folder, name.c_str()) == 0) return object;
   ::unlinkat(folder, fresh.c_str(), 0);
   return object;

@@ -187,7 +187,7 @@ TEST_F(ObjectCache, WhatTheInterpreterDoesNotDoIsRefused) {
   agrees_ = false;
   const Found found = find();
   EXPECT_EQ(found.object, nullptr);
-  EXPECT_NE(found.how.find("is not what the interpreter does"), std::string::npos) << found.how;
+  EXPECT_NE(found.how.find("differ from the interpreter's"), std::string::npos) << found.how;
   EXPECT_TRUE(objects().empty());
 }
 
@@ -255,13 +255,14 @@ TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
     const char* said;
     std::string bytes;
   };
-  std::vector<Damage> all = {{"it is empty", ""},
-                             {"it was cut, or has no checksum", good.substr(0, good.size() - kSealBytes)},
-                             {"it was cut, or has no checksum", good + "more"},
-                             {"it was cut, or has no checksum", "no object"}};
+  std::vector<Damage> all = {
+      {"it is empty", ""},
+      {"it was truncated, or has no checksum", good.substr(0, good.size() - kSealBytes)},
+      {"it was truncated, or has no checksum", good + "more"},
+      {"it was truncated, or has no checksum", "no object"}};
   for (const std::size_t left :
        {std::size_t{1}, std::size_t{64}, std::size_t{4096}, good.size() / 2, good.size() - 1})
-    all.push_back({"it was cut, or has no checksum", good.substr(0, left)});
+    all.push_back({"it was truncated, or has no checksum", good.substr(0, left)});
   for (const std::size_t at : {std::size_t{0}, std::size_t{33}, good.size() / 3, good.size() - kSealBytes - 1,
                                good.size() - kSealBytes, good.size() - 20}) {
     std::string flipped = good;
@@ -303,9 +304,9 @@ TEST_F(ObjectCache, AReadOnlyFolderIsReadAndNeverTrustedWithDamage) {
     const ReadOnly closed(folder_);
     const Found found = find();
     EXPECT_EQ(found.object, nullptr);
-    EXPECT_NE(found.how.find("interpreted: nothing can be written to " + folder_.string()), std::string::npos)
+    EXPECT_NE(found.how.find("interpreted: cannot write to " + folder_.string()), std::string::npos)
         << found.how;
-    EXPECT_NE(found.how.find("in the cache is damaged: it was cut"), std::string::npos) << found.how;
+    EXPECT_NE(found.how.find("in the cache is damaged: it was truncated"), std::string::npos) << found.how;
   }
   EXPECT_NE(find().object, nullptr);
 }
@@ -325,8 +326,7 @@ TEST_F(ObjectCache, AFullDiskLeavesNothingBehind) {
   };
   const Found no_text = find_within(100);  // the text itself has no room
   EXPECT_EQ(no_text.object, nullptr);
-  EXPECT_NE(no_text.how.find("nothing can be written to " + folder_.string()), std::string::npos)
-      << no_text.how;
+  EXPECT_NE(no_text.how.find("cannot write to " + folder_.string()), std::string::npos) << no_text.how;
   compile_by_copying(1U << 20);  // more than the text has
   const auto object = static_cast<rlim_t>(fs::file_size(objects()[0]));
   fs::remove(objects()[0]);
@@ -368,7 +368,7 @@ TEST_F(ObjectCache, WithoutACompilerTheInterpreterRunsAndSaysWhy) {
   ::setenv("TITHE_CXX", "none", 1);
   EXPECT_EQ(find().how, "interpreted: TITHE_CXX=none");
   ::setenv("TITHE_CXX", "no-such-compiler", 1);
-  EXPECT_EQ(find().how, "interpreted: TITHE_CXX: there is no 'no-such-compiler'");
+  EXPECT_EQ(find().how, "interpreted: TITHE_CXX: 'no-such-compiler' does not exist");
   ::setenv("TITHE_CXX", "/bin/false", 1);
   const Found found = find();
   EXPECT_EQ(found.object, nullptr);

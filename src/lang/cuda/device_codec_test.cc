@@ -47,7 +47,7 @@ class CodecKernels : public testing::GpuTest, public ::testing::WithParamInterfa
 TEST_P(CodecKernels, AreHeldToTheReference) {
   const device::Device device = open();
   const OnDevice got = on_device(device, compiler(), *GetParam().codec, GetParam().settings);
-  EXPECT_EQ(got.how, fmt::format("on a GPU, {}, held to the reference", device.name()));
+  EXPECT_EQ(got.how, fmt::format("on a GPU, {}, verified against the reference", device.name()));
 }
 
 TEST_P(CodecKernels, RefuseValuesThatAreNotFinite) {
@@ -99,7 +99,7 @@ TEST_F(SpoiltKernels, AreLeftToTheHost) {
   ::unsetenv("FAKE_NVRTC_SPOILS");
   ::unsetenv("TITHE_CACHE");
   EXPECT_EQ(got.program, nullptr);
-  EXPECT_EQ(got.how, "on the host: what a fake GPU makes of it is not what the reference does");
+  EXPECT_EQ(got.how, "on the host: the results of a fake GPU differ from the reference's");
 }
 
 }  // namespace

@@ -251,7 +251,7 @@ Status DeviceProgram::narrow(DeviceLane& lane, Address from, Address to, bool bf
 Result<Encoded> DeviceProgram::encode(DeviceLane& lane, std::string_view name, const Call& call,
                                       const Values& in, Bytes out) {
   if (out.size() < bound(call.settings, in.n))
-    return Status(Code::kTooSmall, "too little room for a payload");
+    return Status(Code::kTooSmall, "the buffer is too small for a payload");
   Result<Encoded> done = Encoded{};
   const Status status = encode_on(lane, name, call, in, out, done);
   if (status.ok()) return done;
@@ -286,7 +286,7 @@ Status DeviceProgram::encode_on(DeviceLane& lane, std::string_view name, const C
     return {};
   }
   if (bytes > most)
-    return {Code::kIo, fmt::format("{} wrote {} bytes where {} are the most", on.name(), bytes, most)};
+    return {Code::kIo, fmt::format("{} wrote {} bytes, at most {} are allowed", on.name(), bytes, most)};
   done = Encoded{.bytes = bytes, .finite = answer[0] == 0};
   if (answer[0] != 0) return {};
   TITHE_TRY(on.copy_down(lane.stream(), out.data(), lane.payload_.at(), bytes));
@@ -311,14 +311,14 @@ Result<Encoded> DeviceProgram::ask_interpreter(DeviceLane& lane, std::string_vie
       lang::encode(*of_, name, call,
                    {grad.data(), in.residual == 0 ? nullptr : residual.data(), left.data(), in.n}, payload);
   if (said.ok() && said->finite)
-    return Status(Code::kIo, fmt::format("{} refuses values that the interpreter sends", lane.on().name()));
+    return Status(Code::kIo, fmt::format("{} rejects values that the interpreter accepts", lane.on().name()));
   return said;
 }
 
 Status DeviceProgram::decode(DeviceLane& lane, std::string_view name, const Call& call,
                              std::span<const ByteView> payloads, const Onto& onto, Address out,
                              std::size_t n) {
-  if (payloads.empty() || !decodes()) return {Code::kInvalid, "there is nothing to decode"};
+  if (payloads.empty() || !decodes()) return {Code::kInvalid, "no payload to decode"};
   const Status status = decode_on(lane, name, call, payloads, onto, out, n);
   if (!status.ok()) static_cast<void>(lane.on().wait(lane.stream()));
   return status;

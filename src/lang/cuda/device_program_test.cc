@@ -58,7 +58,7 @@ TEST_P(Programs, AreHeldToTheInterpreter) {
   const Made made(GetParam());
   const OnDevice got =
       on_device(device, compiler(), made.program->of(made.settings, GetParam().phase), made.settings);
-  EXPECT_EQ(got.how, fmt::format("on a GPU, {}, held to the interpreter", device.name()));
+  EXPECT_EQ(got.how, fmt::format("on a GPU, {}, verified against the interpreter", device.name()));
   EXPECT_NE(got.program, nullptr);
 }
 
@@ -200,7 +200,7 @@ TEST_F(OneProgram, AnotherCompilersCodeStaysOnTheHost) {
   ::unsetenv("FAKE_NVRTC_SPOILS");
   ::unsetenv("TITHE_CACHE");
   EXPECT_EQ(got.program, nullptr);
-  EXPECT_EQ(got.how, "on the host: what a fake GPU makes of it is not what the interpreter does");
+  EXPECT_EQ(got.how, "on the host: the results of a fake GPU differ from the interpreter's");
 }
 
 TEST_F(OneProgram, WhatIsMissingIsSaidInALine) {
@@ -215,7 +215,7 @@ TEST_F(OneProgram, WhatIsMissingIsSaidInALine) {
   EXPECT_EQ(how.rfind("on the host: there is no NVRTC: ", 0), 0U) << how;
   const Made other(Program{"scalecom", ""});
   EXPECT_EQ(on_device(device, compiler(), other.program->of(other.settings, 0), other.settings).how,
-            "on the host: no kernels are made of a list that is agreed on in phases");
+            "on the host: tithe generates no kernels for a list that is agreed on in phases");
 }
 
 // A driver that fails at one call: encode and decode report it, release everything, and work afterwards.

@@ -116,8 +116,8 @@ OnDevice verified(const Result<device::Device>& on, const Result<device::Compile
       }};
   const bool equal = same(runs);
   if (!trouble.ok()) return host(trouble.what());
-  if (!equal) return host(fmt::format("what {} makes of it is not what the {} does", on->name(), reference));
-  return {std::move(*made), fmt::format("on a GPU, {}, held to the {}", on->name(), reference)};
+  if (!equal) return host(fmt::format("the results of {} differ from the {}'s", on->name(), reference));
+  return {std::move(*made), fmt::format("on a GPU, {}, verified against the {}", on->name(), reference)};
 }
 
 }  // namespace

@@ -33,29 +33,29 @@ const char* no_blocks(const Checked& program, const Schedule& schedule) {
   const bool is_long = program.block == 0 || program.block > kPiece;
   for (const Item& item : program.items) {
     if (item.coding == Coding::kTrits && !sends_trits_alone(program))
-      return "it sends trits of blocks, or beside other codes, and no kernels are made of that";
+      return "tithe generates no kernels for trits of blocks, or for trits next to other codes";
     if (item.full != 0 && item.coding == Coding::kCodes && is_long)
-      return "it fills up blocks of more than 8192 values, and no kernels are made of that";
+      return "tithe generates no kernels for padded blocks of more than 8192 values";
   }
   if (has_lengths(program) && is_long)
-    return "blocks of different lengths have more than 8192 values, and no kernels are made of that";
+    return "tithe generates no kernels for blocks of different lengths with more than 8192 values";
   if (shared_bytes(program) > kMostShared)
-    return "the codes of a block are more than a block of threads can share";
+    return "the codes of a block exceed the shared memory of a thread block";
   for (const auto* passes : {&schedule.look, &schedule.passes})
     for (const Pass& pass : *passes)
       for (const int k : pass.reduce)
         if (program.node(k).op == Op::kThreshold)
-          return "it samples a threshold and sends no pairs, and no kernels are made of that";
+          return "tithe generates no kernels for a sampled threshold without pairs";
   return nullptr;
 }
 
 // Operators that depend on the order of a block's values, or produce a table, have no kernels.
 const char* no_order(const Checked& program) {
   for (const Node& node : program.nodes) {
-    if (node.op == Op::kScan) return "it uses scan, and no kernels are made of that";
-    if (node.op == Op::kHistogram) return "it uses histogram, and no kernels are made of that";
-    if (node.op == Op::kSort) return "it uses sort, and no kernels are made of that";
-    if (node.op == Op::kOrder) return "it uses rank, and no kernels are made of that";
+    if (node.op == Op::kScan) return "tithe generates no kernels for scan";
+    if (node.op == Op::kHistogram) return "tithe generates no kernels for histogram";
+    if (node.op == Op::kSort) return "tithe generates no kernels for sort";
+    if (node.op == Op::kOrder) return "tithe generates no kernels for rank";
   }
   return nullptr;
 }
@@ -64,14 +64,14 @@ const char* no_order(const Checked& program) {
 
 const char* no_kernels(const Combination& of, const Settings& settings) {
   const bool phases = of.before != nullptr || of.program.law != Law::kDecode;
-  if (phases && by_kernels(of)) return "no kernels are made of a list that is agreed on in phases";
-  if (of.program.before.size() > kMostAgreed) return "the phase in front sends more than 32 items";
+  if (phases && by_kernels(of)) return "tithe generates no kernels for a list that is agreed on in phases";
+  if (of.program.before.size() > kMostAgreed) return "the previous phase sends more than 32 items";
   if (phases && (has_lengths(of.program) || of.program.varies()))
-    return "blocks of different lengths are agreed on in phases, and no kernels are made of that";
+    return "tithe generates no kernels for blocks of different lengths that are agreed on in phases";
   if (const char* why = no_order(of.program)) return why;
   if (!of.program.sends_pairs) return no_blocks(of.program, of.schedule);
   if (!sparse::form_of(settings, of.form).plain())
-    return "kernels write values=fp32 and indices=u32, and no other form of a list yet";
+    return "kernels support lists only with values=fp32 and indices=u32";
   return nullptr;
 }
 

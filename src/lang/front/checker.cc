@@ -44,11 +44,11 @@ class Checker : Sending {
       if (b.part == Part::kBefore && !b.used)
         problems_.add(
             b.name.at,
-            fmt::format("'{}' is sent, and the phase '{}' does not use it", b.name.text, here().name.text),
-            "leave it out");
+            fmt::format("'{}' is sent, but the phase '{}' does not use it", b.name.text, here().name.text),
+            "remove it");
       else if ((last || b.part != Part::kDecode) && !b.used && !b.known && !b.shapes && !b.value.bad() &&
                b.part != Part::kPlan)
-        problems_.add(b.name.at, fmt::format("'{}' is never used", b.name.text), "leave it out");
+        problems_.add(b.name.at, fmt::format("'{}' is never used", b.name.text), "remove it");
     for (const Node& n : program().nodes) program().passes = std::max(program().passes, n.pass);
     return std::move(program());
   }
@@ -65,7 +65,7 @@ class Checker : Sending {
                  claim.name.at)});
     }
     const Value v = build_.as(expr(where ? *claim.where : *claim.value, Part::kPlan),
-                              where ? Type::kBool : Type::kF64, "what is claimed");
+                              where ? Type::kBool : Type::kF64, "the claimed bound");
     program().result = v.node;
     return std::move(program());
   }
@@ -92,7 +92,8 @@ class Checker : Sending {
     if (v.bad()) return;
     const Range r = build_.of(v).range;
     if (!r.constant() || r.low < 1 || r.high > kMostBlock)
-      build_.bad(file_.block->at, fmt::format("the length of a block is a constant, 1 .. {}", kMostBlock));
+      build_.bad(file_.block->at,
+                 fmt::format("the length of a block must be a constant, 1 .. {}", kMostBlock));
     else
       program().block = static_cast<std::size_t>(r.low);
     program().block_of_params = file_.block->kind != ExprKind::kNumber;
@@ -124,7 +125,7 @@ class Checker : Sending {
   void values(const Checked* earlier) {
     program().sends_values = true;
     if (program().law != Law::kSum || earlier == nullptr || !earlier->sends_indices)
-      problems_.add(*here().values, "values are summed at indices that the phase in front of it sent",
+      problems_.add(*here().values, "'values' requires indices from the previous phase",
                     "phase indices by leader, and its send: indices where ... at most ...");
   }
 
@@ -137,20 +138,20 @@ class Checker : Sending {
     const std::size_t before = names_.size();
     for (Binding& b : names_) b.used = b.part == Part::kDecode ? false : b.used;
     for (const Let& l : here().decode) let(l, Part::kDecode);
-    const Value v = build_.as(expr(*here().result, Part::kDecode), Type::kF32, "what is decoded");
+    const Value v = build_.as(expr(*here().result, Part::kDecode), Type::kF32, "the decoded value");
     program().result = v.node;
     if (problems_.any()) return;
     if (program().adds() && !is_multiple(program(), v.node))
-      build_.bad(
-          here().result->at,
-          "this is no multiple of what is summed: of a sum it is not the sum of what each rank's would be",
-          fmt::format("f32({}) * ...", program().items[0].name));
+      build_.bad(here().result->at,
+                 "this is not a multiple of the summed item: decoding a sum must equal the sum of the "
+                 "decoded values of the ranks",
+                 fmt::format("f32({}) * ...", program().items[0].name));
     for (std::size_t k = 0; k < before; ++k)
       if (names_[k].part == Part::kDecode && !names_[k].used && !names_[k].known && !names_[k].shapes &&
           !names_[k].value.bad()) {
         problems_.add(names_[k].name.at,
-                      fmt::format("'{}' is sent, and decode does not use it", names_[k].name.text),
-                      "leave it out");
+                      fmt::format("'{}' is sent, but decode does not use it", names_[k].name.text),
+                      "remove it");
         names_[k].used = true;
       }
     if (!problems_.any()) leave_out(here().send);
@@ -170,23 +171,26 @@ double count_of(const Param& p) {
 void check_param(const Param& p, Problems& problems) {
   if (p.words.empty()) {
     if (!(p.low <= p.fallback && p.fallback <= p.high))
-      problems.add(p.name.at, fmt::format("'{}' is {} where none is given, and must lie in {}", p.name.text,
+      problems.add(p.name.at, fmt::format("'{}' has the default {}, which must be in {}", p.name.text,
                                           p.fallback, text({p.low, p.high})));
     const bool whole =
         p.low == std::floor(p.low) && p.high == std::floor(p.high) && p.fallback == std::floor(p.fallback);
     if (p.whole && !whole)
-      problems.add(p.name.at, fmt::format("'{}' is a whole number, and so are its ends", p.name.text),
+      problems.add(p.name.at,
+                   fmt::format("'{}' is an int: its default and limits must be whole numbers", p.name.text),
                    "param NAME: int = 4 in 2 .. 8; or real");
     else if (p.whole && count_of(p) > kMostCombinations)
-      problems.add(p.name.at,
-                   fmt::format("'{}' has {} values, and a program is checked for each: {} are the most",
-                               p.name.text, count_of(p), kMostCombinations),
-                   "a smaller range, or real: its value is then known to the plan alone");
+      problems.add(
+          p.name.at,
+          fmt::format(
+              "'{}' has {} values; at most {} are allowed, because the program is checked for each value",
+              p.name.text, count_of(p), kMostCombinations),
+          "use a smaller range, or real: the value of a real is known only to the plan");
   }
   for (std::size_t k = 0; k < p.words.size(); ++k)
     for (std::size_t j = 0; j < k; ++j)
       if (p.words[j].text == p.words[k].text)
-        problems.add(p.words[k].at, fmt::format("'{}' stands here twice", p.words[k].text));
+        problems.add(p.words[k].at, fmt::format("'{}' occurs twice", p.words[k].text));
 }
 
 }  // namespace
@@ -212,7 +216,7 @@ std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
   check_phases(file, problems);
   if (file.params.size() > kMaxParams)
     problems.add(file.params[kMaxParams].name.at,
-                 fmt::format("a codec has at most {} parameters", kMaxParams));
+                 fmt::format("too many parameters: a codec has at most {}", kMaxParams));
   double combinations = 1;
   for (const Param& p : file.params) {
     check_param(p, problems);
@@ -220,7 +224,7 @@ std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
   }
   if (!problems.any() && combinations > kMostCombinations)
     problems.add(file.name.at,
-                 fmt::format("its whole numbers and words combine in {} ways, and {} are allowed",
+                 fmt::format("its int and word parameters have {} combinations; at most {} are allowed",
                              combinations, kMostCombinations));
   std::vector<std::vector<Checked>> all;
   if (problems.any()) return all;
@@ -242,7 +246,7 @@ std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
   constexpr std::string_view kTested[] = {"unbiased", "exact", "constants", "contraction", "error"};
   for (const Claim& claim : file.claims) {
     if (std::find(std::begin(kTested), std::end(kTested), claim.name.text) == std::end(kTested))
-      problems.add(claim.name.at, fmt::format("nobody tests '{}'", claim.name.text),
+      problems.add(claim.name.at, fmt::format("unknown claim '{}'", claim.name.text),
                    "claim unbiased, exact, constants, or contraction or error and a bound");
     for (std::size_t c = 0; c < all.size(); ++c) {
       if (claim.value && !problems.any()) check_claim(file, claim, false, all[c][0], problems);

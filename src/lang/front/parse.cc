@@ -33,9 +33,9 @@ class Parser : ExprParser {
  private:
   void heading() {
     if (!accept("codec"))
-      fail("a program starts with its name", "codec NAME \"what is sent, and who published it\"");
+      fail("a program must start with its name", "codec NAME \"the payload, and its publication\"");
     file_.name = name("the codec");
-    file_.doc = text("what the codec does");
+    file_.doc = text("the description of the codec");
     end_line();
   }
 
@@ -48,7 +48,7 @@ class Parser : ExprParser {
   void section() {
     const Token word = now();
     if (!at_section()) {
-      fail(fmt::format("{} starts no section", found()),
+      fail(fmt::format("{} does not start a section", found()),
            "sections are param, plan, fn, claim, block, phase, encode, send and decode");
       end_line();
       return;
@@ -63,12 +63,12 @@ class Parser : ExprParser {
     } else if (word.text == "claim") {
       claim();
     } else if (word.text == "block") {
-      if (file_.block) fail("the block has its length already");
+      if (file_.block) fail("the length of a block is given twice");
       file_.block = expr();
     } else if (word.text == "phase") {
       phase(word);
     } else if (word.text == "codec") {
-      fail("a file holds one codec");
+      fail("a file must contain one codec");
     } else {
       end_line();
       body(word);
@@ -79,17 +79,17 @@ class Parser : ExprParser {
 
   void phase(const Token& word) {
     const Name named = name("the phase");
-    if (!accept("by")) fail("a phase says how its payloads combine", "phase NAME by max");
-    const Name law = name("how its payloads combine");
+    if (!accept("by")) fail("a phase must state how its payloads combine", "phase NAME by max");
+    const Name law = name("its law of combination");
     if (file_.phases.back().named())
       file_.phases.emplace_back();
     else if (seen_encode_ || seen_send_ || seen_decode_)
-      problems_.add(word.at, "what stands above is of no phase",
-                    "begin with the first one: phase NAME by max");
+      problems_.add(word.at, "the sections above belong to no phase",
+                    "begin with the first phase: phase NAME by max");
     for (const PhaseText& other : file_.phases)
       if (other.named() && other.name.text == named.text)
-        problems_.add(named.at, fmt::format("there is a phase '{}' already", named.text),
-                      "take another name");
+        problems_.add(named.at, fmt::format("the phase '{}' is defined twice", named.text),
+                      "use another name");
     file_.phases.back().name = named;
     file_.phases.back().law = law;
     seen_encode_ = seen_send_ = seen_decode_ = false;
@@ -117,13 +117,13 @@ class Parser : ExprParser {
   }
 
   void result() {
-    if (here().result) fail("decode has its result already", "give the line a name: name = ...");
+    if (here().result) fail("decode has a second result", "give the first value a name: name = ...");
     here().result = expr();
   }
 
   Name word() {
     if (now().kind != TokenKind::kName && now().kind != TokenKind::kNumber)
-      fail(fmt::format("a word that it may be belongs here, not {}", found()));
+      fail(fmt::format("expected one of the parameter's words, not {}", found()));
     const Token t = take();
     return {t.text, t.at};
   }
@@ -142,7 +142,7 @@ class Parser : ExprParser {
         const auto same = [&](const Name& w) { return w.text == given.text; };
         const auto at = std::find_if(p.words.begin(), p.words.end(), same);
         if (at == p.words.end() && !lost())
-          problems_.add(given.at, fmt::format("'{}' is none of its words", given.text));
+          problems_.add(given.at, fmt::format("'{}' is not one of its words", given.text));
         else
           p.fallback = static_cast<double>(at - p.words.begin());
       }
@@ -151,16 +151,16 @@ class Parser : ExprParser {
     } else {
       p.whole = is("int");
       if (!accept("int") && !accept("real"))
-        fail("a parameter is real, int or one of several words",
-             "param NAME: real = 0.01 in 0 .. 1 \"what it is\"");
+        fail("a parameter must be real, int or one of several words",
+             "param NAME: real = 0.01 in 0 .. 1 \"its meaning\"");
       expect("=");
-      p.fallback = number("its value where none is given");
+      p.fallback = number("its default");
       expect("in");
-      p.low = number("its least value");
+      p.low = number("its smallest value");
       expect("..");
-      p.high = number("its greatest value");
+      p.high = number("its largest value");
     }
-    p.doc = text("what the parameter is, with its unit,");
+    p.doc = text("the meaning of the parameter, with its unit,");
     file_.params.push_back(std::move(p));
   }
 
@@ -187,7 +187,7 @@ class Parser : ExprParser {
 
   void claim() {
     Claim c;
-    c.name = name("what is claimed");
+    c.name = name("the claimed property");
     if (c.name.text == "contraction" || c.name.text == "error") c.value = expr();
     if (c.name.text != "unbiased" && c.name.text != "exact" && accept("where")) c.where = expr();
     file_.claims.push_back(std::move(c));
@@ -220,14 +220,14 @@ class Parser : ExprParser {
         expect("per");
         p.per = number("a number of values");
       }
-      if (here().pairs) fail("one list is sent");
+      if (here().pairs) fail("only one list can be sent");
       here().pairs = std::move(p);
       return;
     }
     SendItem s;
     s.once = accept("once");
     s.table = !s.once && accept("table");
-    s.name = name("what is sent");
+    s.name = name("the sent item");
     expect(":");
     type(s);
     if (accept("per")) s.per = number("a number of values");
@@ -240,7 +240,7 @@ class Parser : ExprParser {
   // f32 | u1 .. u32 | u<expr> | int[] | trits[] | places[], with [] or [block] for arrays.
   void type(SendItem& s) {
     constexpr const char* kTypes =
-        "f32, u1 to u32, or u<NAME> with so many bits; [] for one per value; trits[], places[], int[]";
+        "f32, u1 to u32, or u<NAME> with NAME bits; [] for one per value; trits[], places[], int[]";
     s.type_at = now().at;
     const std::string_view word = now().kind == TokenKind::kName ? now().text : "";
     if (word == "f32") {
@@ -255,20 +255,20 @@ class Parser : ExprParser {
     } else if (word == "int") {
       s.ints = true;
       take();
-      if (!is("[]")) fail("there is one of it for each value", "int[]");
+      if (!is("[]")) fail("this item has one element per value", "int[]");
     } else if (word == "trits" || word == "places") {
       s.trits = word == "trits";
       s.places = !s.trits;
       s.bits = s.trits ? 2 : 1;
       take();
-      if (!is("[]")) fail("there is one of it for each value", std::string(word) + "[]");
+      if (!is("[]")) fail("this item has one element per value", std::string(word) + "[]");
     } else if (word.size() >= 2 && word.size() <= 3 && word[0] == 'u' &&
                std::all_of(word.begin() + 1, word.end(), [](char c) { return c >= '0' && c <= '9'; })) {
       for (const char c : word.substr(1)) s.bits = 10 * s.bits + static_cast<unsigned>(c - '0');
-      if (s.bits == 0 || s.bits > 32) fail(fmt::format("there is no type '{}'", word), kTypes);
+      if (s.bits == 0 || s.bits > 32) fail(fmt::format("unknown type '{}'", word), kTypes);
       take();
     } else {
-      fail(fmt::format("a type belongs here, not {}", found()), kTypes);
+      fail(fmt::format("expected a type, not {}", found()), kTypes);
     }
     s.array = accept("[]");
     if (s.array || !accept("[")) return;
@@ -293,22 +293,22 @@ class Parser : ExprParser {
     const bool decodes = phase.result || !phase.decode.empty();
     const bool block = file_.block != nullptr;
     if (phase.pairs && !phase.pairs->indices && (!phase.send.empty() || decodes || block))
-      problems_.add(phase.pairs->at, "pairs are sent alone, of all values, and decode themselves",
-                    "leave out the other items, block and decode");
+      problems_.add(phase.pairs->at, "pairs must be the only item, cover all values, and need no decode",
+                    "remove the other items, block and decode");
     else if (phase.pairs && (!phase.send.empty() || decodes || block))
-      problems_.add(phase.pairs->at, "indices are sent alone, of all values",
-                    "leave out the other items, block and decode");
+      problems_.add(phase.pairs->at, "indices must be the only item, and cover all values",
+                    "remove the other items, block and decode");
     else if (phase.values &&
              (!phase.send.empty() || phase.pairs || decodes || !phase.encode.empty() || block))
-      problems_.add(*phase.values, "values at indices are sent alone, and decode themselves",
-                    "leave out the other items, block, encode and decode");
+      problems_.add(*phase.values, "values at indices must be the only item, and need no decode",
+                    "remove the other items, block, encode and decode");
     else if (!last && decodes)
       problems_.add(phase.result ? phase.result->at : phase.decode[0].name.at,
-                    "only the last phase decodes: of the others the next one sees what was sent",
+                    "only the last phase decodes; a phase sees the items of the previous phase",
                     "compute it in the next phase");
     else if (last && !phase.pairs && !phase.values && !phase.result)
       problems_.add(at, phase.named() ? "the last phase decodes nothing" : "decode has no result",
-                    "decode, and its last line is an expression: the value that is decoded");
+                    "add decode; its last line must be an expression, the decoded value");
   }
 
   File file_;

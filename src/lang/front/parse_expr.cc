@@ -49,11 +49,11 @@ std::string ExprParser::found() const {
   return is_end() ? "the end" : is_newline() ? "the end of the line" : fmt::format("'{}'", now().text);
 }
 void ExprParser::expect(std::string_view text) {
-  if (!accept(text)) fail(fmt::format("'{}' belongs here, not {}", text, found()));
+  if (!accept(text)) fail(fmt::format("expected '{}', not {}", text, found()));
 }
 // Resynchronises after a problem: skips the rest of the line and reports further problems again.
 void ExprParser::end_line() {
-  if (!lost_ && !is_newline() && !is_end()) fail(fmt::format("{} does not belong here", found()));
+  if (!lost_ && !is_newline() && !is_end()) fail(fmt::format("unexpected {}", found()));
   while (!is_newline() && !is_end()) take();
   skip_newlines();
   lost_ = false;
@@ -61,30 +61,30 @@ void ExprParser::end_line() {
 
 Name ExprParser::name(std::string_view what) {
   if (now().kind != TokenKind::kName) {
-    fail(fmt::format("the name of {} belongs here, not {}", what, found()));
+    fail(fmt::format("expected the name of {}, not {}", what, found()));
     return {"?", now().at};
   }
   if (std::find(std::begin(kReserved), std::end(kReserved), now().text) != std::end(kReserved))
-    fail(fmt::format("'{}' is a word of the language", now().text), "take another name");
+    fail(fmt::format("'{}' is a word of the language", now().text), "use another name");
   const Token t = take();
   return {t.text, t.at};
 }
 std::string_view ExprParser::text(std::string_view what) {
   if (now().kind == TokenKind::kString) return take().text;
-  fail(fmt::format("{} belongs here, in quotes", what));
+  fail(fmt::format("expected {} in quotes", what));
   return {};
 }
 double ExprParser::number(std::string_view what) {
   const bool minus = accept("-");
   if (now().kind != TokenKind::kNumber) {
-    fail(fmt::format("{} belongs here, not {}", what, found()));
+    fail(fmt::format("expected {}, not {}", what, found()));
     return 0;
   }
   return (minus ? -1 : 1) * take().number;
 }
 
 ExprPtr ExprParser::expr() {
-  if (++depth_ > kMostDepth) fail("too deep", "give parts of it names of their own");
+  if (++depth_ > kMostDepth) fail("too deep", "give its parts names");
   ExprPtr e;
   if (lost_) {
     e = make(ExprKind::kNumber, now().at);
@@ -121,7 +121,7 @@ ExprPtr ExprParser::binary(unsigned level) {
       take();
       ExprPtr e = make(ExprKind::kIs, left->at, now().text);
       if (now().kind != TokenKind::kName && now().kind != TokenKind::kNumber)
-        fail("a word belongs behind 'is'");
+        fail("expected a word after 'is'");
       e->at.end = take().at.end;
       e->args.push_back(std::move(left));
       return e;
@@ -137,7 +137,7 @@ ExprPtr ExprParser::binary(unsigned level) {
     left = std::move(e);
     if (level == kComparisons) {
       for (const std::string_view again : row)
-        if (is(again)) fail("comparisons do not follow each other", "write a < b and b < c");
+        if (is(again)) fail("comparisons cannot be chained", "write a < b and b < c");
       return left;
     }
   }
@@ -168,7 +168,7 @@ ExprPtr ExprParser::primary() {
     return e;
   }
   if (now().kind != TokenKind::kName) {
-    fail(fmt::format("a value belongs here, not {}", found()));
+    fail(fmt::format("expected a value, not {}", found()));
     return make(ExprKind::kNumber, now().at);
   }
   const Name n = name("a value");

@@ -162,10 +162,10 @@ bool looks_first(const Checked& program) {
 const char* only_interpreted(const Checked& program) {
   for (const Item& item : program.items) {
     if (item.coding == Coding::kWidths || item.coding == Coding::kPlaces || item.coding == Coding::kBytes)
-      return "its payloads are of different lengths, and of these C++ is made of trits alone yet";
-    if (item.full != 0) return "it sends arrays of a whole block, and no C++ is made of that yet";
+      return "tithe generates C++ for payloads of different lengths only with trits";
+    if (item.full != 0) return "tithe generates no C++ for arrays of a whole block";
   }
-  if (looks_first(program)) return "it looks at all blocks first, and no C++ is made of that yet";
+  if (looks_first(program)) return "tithe generates no C++ for programs that read all blocks first";
   return nullptr;
 }
 

@@ -98,18 +98,18 @@ void check_phases(const File& file, Problems& problems) {
     const bool last = p + 1 == file.phases.size();
     const Row* row = row_of(phase.law.text);
     if (p == kMostPhases)
-      problems.add(phase.name.at, fmt::format("a codec has at most {} phases", kMostPhases));
+      problems.add(phase.name.at, fmt::format("too many phases: a codec has at most {}", kMostPhases));
     if (row == nullptr) {
       std::vector<std::string_view> known;
       for (const Row& r : kRows) known.push_back(r.name);
       const std::string_view near = nearest_name(phase.law.text, known);
-      problems.add(phase.law.at, fmt::format("payloads do not combine by '{}'", phase.law.text),
-                   near.empty() ? fmt::format("by {}; the last phase by {}", names(false), names(true))
+      problems.add(phase.law.at, fmt::format("unknown law '{}'", phase.law.text),
+                   near.empty() ? fmt::format("laws are {}; of the last phase {}", names(false), names(true))
                                 : fmt::format("did you mean '{}'?", near));
     } else if (!(last ? row->last : row->before)) {
       problems.add(phase.law.at,
-                   fmt::format("{} does not combine by {}",
-                               last ? "the last phase" : "a phase in front of another", phase.law.text),
+                   fmt::format("{} cannot combine by {}", last ? "the last phase" : "a phase before another",
+                               phase.law.text),
                    "by " + names(last));
     }
   }

@@ -26,52 +26,60 @@ const std::string kGood =
     "  f32(code) * (size / 7)\n";
 
 const Mistake kMistakes[] = {
-    {"unknown_law", "by max", "by mean", "3:16: payloads do not combine by 'mean'"},
+    {"unknown_law", "by max", "by mean", "3:16: unknown law 'mean'"},
     {"nearly_a_law", "by max", "by mx", "did you mean 'max'?"},
-    {"no_law", "by max", "", "a phase says how its payloads combine"},
-    {"max_last", "by sum", "by max", "6:17: the last phase does not combine by max"},
-    {"decode_first", "by max", "by decode", "3:16: a phase in front of another does not combine by decode"},
-    {"floats_summed", "int[] = level", "f32[] = f32(level)", "10:9: sums of floats depend on their order"},
+    {"no_law", "by max", "", "a phase must state how its payloads combine"},
+    {"max_last", "by sum", "by max", "6:17: the last phase cannot combine by max"},
+    {"decode_first", "by max", "by decode", "3:16: a phase before another cannot combine by decode"},
+    {"floats_summed", "int[] = level", "f32[] = f32(level)",
+     "10:9: floats cannot be summed: their sum depends on the order of ranks"},
     {"codes_summed", "int[] = level", "u4[] = u32(level + 7)",
-     "10:9: in so many bits there is no room for a sum"},
+     "10:9: an item with a fixed number of bits cannot be summed"},
     {"maxima_as_sums", "f32 = largest(abs(x)) where not signbit(size)", "int[] = u32(x > 0)",
-     "5:9: 'int[]' is for payloads that are summed"},
+     "5:9: 'int[]' requires a phase by sum"},
     {"sum_of_floats", "int[] = level", "int[] = x * f32(level)",
-     "10:3: 'code' is f32, and whole numbers add up"},
+     "10:3: 'code' is f32; only whole numbers can be summed"},
     {"sum_of_many", "stochastic_level(x, size, 4)", "i32(clamp(x, -200, 200))",
-     "10:3: 'code' can be -200 .. 200, and a sum of 256 ranks has room for 2 to 256 numbers"},
+     "10:3: 'code' can be -200 .. 200; in a sum of 256 ranks it must have 2 to 256 different values"},
     {"sum_of_nothing", "int[] = level", "int[] = level * 0", "has room for 2 to 256 numbers"},
-    {"never_sent", "(size / 7)", "(peak / 7)", "12:16: there is no 'peak' here"},
+    {"never_sent", "(size / 7)", "(peak / 7)", "12:16: 'peak' is not defined here"},
     {"sent_later", "largest(abs(x))", "largest(abs(x) * f32(code))",
-     "'code' is sent later, in the phase 'levels'"},
+     "'code' is sent in the later phase 'levels'"},
     {"never_read", "phase levels", "  most: f32 = largest(x)\nphase levels",
-     "6:3: 'most' is sent, and the phase 'levels' does not use it"},
+     "6:3: 'most' is sent, but the phase 'levels' does not use it"},
     {"no_multiple", "f32(code) * (size / 7)", "if code > 0 then size else -size",
-     "12:3: this is no multiple of what is summed"},
+     "12:3: this is not a multiple of the summed item: decoding a sum must equal the sum of the decoded "
+     "values of the ranks"},
     {"more_than_a_multiple", "f32(code) *", "size + f32(code) *",
-     "12:3: this is no multiple of what is summed"},
-    {"square", "f32(code) *", "f32(code * code) *", "12:3: this is no multiple of what is summed"},
-    {"where_of_a_sum", "int[] = level", "int[] = level where code > 0", "what is summed has no 'where'"},
+     "12:3: this is not a multiple of the summed item: decoding a sum must equal the sum of the decoded "
+     "values of the ranks"},
+    {"square", "f32(code) *", "f32(code * code) *",
+     "12:3: this is not a multiple of the summed item: decoding a sum must equal the sum of the decoded "
+     "values of the ranks"},
+    {"where_of_a_sum", "int[] = level", "int[] = level where code > 0",
+     "a summed item cannot have 'where': its range is known"},
     {"where_of_two_maxima", "  size: f32 = largest(abs(x)) where not signbit(size)",
      "  low: f32 = smallest(x)\n  size: f32 = largest(x) where low <= size",
-     "6:32: of two maxima this need not hold"},
+     "6:32: this condition may fail for maxima, because each maximum can come from another rank"},
     {"maxima_of_places", "f32 = largest(abs(x)) where not signbit(size)", "places[] = x > 0",
-     "5:9: maxima are taken of numbers that all ranks send in the same place"},
-    {"decode_in_front", "phase levels", "decode\n  size\nphase levels", "7:3: only the last phase decodes"},
+     "5:9: a maximum requires items of the same size on all ranks"},
+    {"decode_in_front", "phase levels", "decode\n  size\nphase levels",
+     "7:3: only the last phase decodes; a phase sees the items of the previous phase"},
     {"nothing_decoded", "decode\n  f32(code) * (size / 7)\n", "", "6:7: the last phase decodes nothing"},
-    {"same_phase_twice", "phase levels", "phase sizes", "6:7: there is a phase 'sizes' already"},
+    {"same_phase_twice", "phase levels", "phase sizes", "6:7: the phase 'sizes' is defined twice"},
     {"outside_of_phases", "block 64\n", "block 64\nencode\n  a = x\n",
-     "5:1: what stands above is of no phase"},
+     "5:1: the sections above belong to no phase"},
     {"name_of_the_other_phase", "  level = stoch", "  size  = stoch",
-     "8:3: 'size' is what the phase in front of this one sent"},
+     "8:3: 'size' is an item of the previous phase"},
     {"two_sums", "int[] = level\n", "int[] = level\n  more: int[] = level\n",
-     "11:9: one array is summed in a phase"},
-    {"one_sum", "int[] = level", "int = level", "there is one of it for each value"},
-    {"pairs_in_a_phase", "  code: int[] = level\n", "  pairs where x > 0\n", "pairs are sent alone"},
+     "11:9: a phase can sum only one array"},
+    {"one_sum", "int[] = level", "int = level", "this item has one element per value"},
+    {"pairs_in_a_phase", "  code: int[] = level\n", "  pairs where x > 0\n",
+     "pairs must be the only item, cover all values, and need no decode"},
     {"values_of_no_indices",
      "encode\n  level = stochastic_level(x, size, 4)\nsend\n  code: int[] = level\n"
      "decode\n  f32(code) * (size / 7)\n",
-     "send\n  values at indices\n", "values at indices are sent alone"},
+     "send\n  values at indices\n", "values at indices must be the only item, and need no decode"},
     {"two_sends", "encode\n", "send\n  a: int[] = u32(x > 0)\nencode\n", "a phase has one 'send'"},
 };
 
@@ -87,18 +95,18 @@ const std::string kHead = "codec my \"a doc\"\n";
 
 TEST(LangPhases, MessagesOfLists) {
   EXPECT_NE(problems_of(kHead + "phase a by max\nsend\n  values at indices\n")
-                .find("the last phase does not combine"),
+                .find("the last phase cannot combine by "),
             std::string::npos);
   EXPECT_NE(problems_of(kHead + "phase a by sum\nsend\n  values at indices\n")
-                .find("4:3: values are summed at indices that the phase in front of it sent"),
+                .find("4:3: 'values' requires indices from the previous phase"),
             std::string::npos);
   EXPECT_NE(problems_of(kHead + "phase a by max\nsend\n  indices where x > 0\nphase b by sum\nsend\n"
                                 "  values at indices\n")
-                .find("4:3: indices without values are one rank's"),
+                .find("4:3: indices without values require a phase by leader"),
             std::string::npos);
   EXPECT_NE(problems_of(kHead + "phase a by leader\nsend\n  pairs where x > 0\nphase b by sum\nsend\n"
                                 "  values at indices\n")
-                .find("4:3: pairs are a codec of one phase"),
+                .find("4:3: pairs require a codec of one phase"),
             std::string::npos);
 }
 
@@ -116,9 +124,12 @@ TEST(LangPhases, MessagesOfWhatAPayloadAloneDoesNotSay) {
     return problems_of(made);
   };
   EXPECT_EQ(with("4", ""), "");
-  EXPECT_NE(with("wide", "").find("a payload says itself how long it is"), std::string::npos)
+  EXPECT_NE(with("wide", "").find("the number of bits must follow from items of the same payload"),
+            std::string::npos)
       << with("wide", "");
-  EXPECT_NE(with("4", "where half <= wide").find("'where' looks at a payload alone"), std::string::npos);
+  EXPECT_NE(with("4", "where half <= wide")
+                .find("'where' checks one payload, which does not contain items of the previous phase"),
+            std::string::npos);
 }
 
 TEST(LangPhases, MessagesOfManyPhases) {
@@ -127,11 +138,11 @@ TEST(LangPhases, MessagesOfManyPhases) {
     text += "phase p" + std::to_string(k) + " by max\nsend\n  a" + std::to_string(k) + ": u8 = a" +
             std::to_string(k - 1) + "\n";
   const std::string last = "phase q by decode\nsend\n  s: u1[] = x > f32(a3)\ndecode\n  f32(u32(s))\n";
-  EXPECT_NE(problems_of(text + last).find("a codec has at most 4 phases"), std::string::npos);
+  EXPECT_NE(problems_of(text + last).find("too many phases: a codec has at most 4"), std::string::npos);
   const std::string three = text.substr(0, text.find("phase p2")) +
                             "phase q by decode\nsend\n  s: u1[] = x > f32(a0)\ndecode\n  f32(u32(s))\n";
   EXPECT_NE(problems_of(three).find(
-                "'a0' was sent in the phase 'p0', and a phase reads what the one in front of it"),
+                "'a0' was sent in the phase 'p0'; a phase can read only the items of the previous phase"),
             std::string::npos)
       << problems_of(three);
 }

@@ -22,13 +22,12 @@ void Scope::bind(const Name& name, Value value, Part part) {
   for (const Binding& b : names_)
     if (b.name.text == name.text && !b.argument &&
         (b.part == part || (b.part == Part::kBefore && part != Part::kPlan))) {
-      const char* text =
-          b.part == part ? "'{}' has a value already" : "'{}' is what the phase in front of this one sent";
-      problems_.add(name.at, fmt::format(fmt::runtime(text), name.text), "take another name");
+      const char* text = b.part == part ? "'{}' is defined twice" : "'{}' is an item of the previous phase";
+      problems_.add(name.at, fmt::format(fmt::runtime(text), name.text), "use another name");
       return;
     }
   if (name.text == "x" || name.text == "grad" || name.text == "n" || name.text == "len")
-    problems_.add(name.at, fmt::format("'{}' is a value of the language", name.text), "take another name");
+    problems_.add(name.at, fmt::format("'{}' is a name of the language", name.text), "use another name");
   names_.push_back({.name = name, .value = value, .part = part});
 }
 
@@ -81,16 +80,17 @@ Value Scope::of_other_phase(const Expr& e) {
       if (s.name.text != e.text || p == phase_) continue;
       const std::string_view phase = file_.phases[p].name.text;
       if (p > phase_)
-        return build_.bad(e.at, fmt::format("'{}' is sent later, in the phase '{}'", e.text, phase),
-                          "a phase reads what the one in front of it sent");
+        return build_.bad(e.at, fmt::format("'{}' is sent in the later phase '{}'", e.text, phase),
+                          "a phase can read only the items of the previous phase");
       if (p + 1 < phase_)
         return build_.bad(
             e.at,
-            fmt::format("'{}' was sent in the phase '{}', and a phase reads what the one in front of it sent",
-                        e.text, phase),
+            fmt::format(
+                "'{}' was sent in the phase '{}'; a phase can read only the items of the previous phase",
+                e.text, phase),
             fmt::format("send it in the phase '{}' again", file_.phases[phase_ - 1].name.text));
-      return build_.bad(e.at, fmt::format("'{}' is known to all without being sent", e.text),
-                        "name it with plan");
+      return build_.bad(e.at, fmt::format("'{}' is the same on all ranks and need not be sent", e.text),
+                        "define it with plan");
     }
   return {.at = e.at};
 }
@@ -101,7 +101,7 @@ Value Scope::unknown(const Expr& e, Part part) {
     for (const Binding& b : names_) encoded = encoded || (b.name.text == e.text && b.part == Part::kEncode);
     if (encoded)
       return build_.bad(e.at, fmt::format("'{}' is not known to the receiver", e.text),
-                        "send it, or compute it from what is sent");
+                        "send it, or compute it from sent items");
   }
   if (!in_function_ && part != Part::kPlan) {
     const std::size_t before = problems_.count();
@@ -109,7 +109,7 @@ Value Scope::unknown(const Expr& e, Part part) {
     if (problems_.count() != before) return v;
   }
   if (in_function_ && (e.text == "x" || e.text == "grad" || e.text == "len"))
-    return build_.bad(e.at, fmt::format("a function sees its arguments, not '{}'", e.text),
+    return build_.bad(e.at, fmt::format("a function can use only its arguments, not '{}'", e.text),
                       "make it an argument");
   std::vector<std::string_view> known = {"n"};
   if (part != Part::kPlan) known.push_back("len");
@@ -117,14 +117,14 @@ Value Scope::unknown(const Expr& e, Part part) {
   for (const Binding& b : names_)
     if (b.part == Part::kPlan || b.part == Part::kBefore || b.part == part) known.push_back(b.name.text);
   const std::string_view near = nearest_name(e.text, known);
-  return build_.bad(e.at, fmt::format("there is no '{}' here", e.text),
+  return build_.bad(e.at, fmt::format("'{}' is not defined here", e.text),
                     near.empty() ? "" : fmt::format("did you mean '{}'?", near));
 }
 
 // Translates an expression by structural recursion. kMostSteps bounds the work, since inlined calls can multiply it.
 Value Scope::expr(const Expr& e, Part part) {
   if (++steps_ > kMostSteps)
-    return build_.bad(e.at, "the program is too large", "functions are copied where they are called");
+    return build_.bad(e.at, "the program is too large", "a function is copied into each call");
   switch (e.kind) {
     case ExprKind::kNumber:
       return build_.literal(e.number, e.whole, e.at);
@@ -162,7 +162,7 @@ Value Scope::is(const Expr& e) {
     for (const Name& w : p.words) words.push_back(w.text);
     return build_.bad(e.at, fmt::format("'{}' is never '{}'", p.name.text, e.text), suggest(e.text, words));
   }
-  return build_.bad(of.at, "'is' asks a parameter which of its words was given",
+  return build_.bad(of.at, "'is' compares a word parameter with one of its words",
                     "param NAME: one of a, b \"...\"");
 }
 
@@ -171,11 +171,11 @@ Value Scope::unknown_function(const Expr& e) {
     for (const Function& f : file_.functions)
       if (f.name.text == e.text)
         return build_.bad(e.at, fmt::format("'{}' cannot be called here", e.text),
-                          "a function calls those above it, and so never itself: every program ends");
+                          "a function can call only functions above it, so every program ends");
   std::vector<std::string_view> known = build_.functions();
   for (const Function& f : file_.functions) known.push_back(f.name.text);
   const std::string_view near = nearest_name(e.text, known);
-  return build_.bad(e.at, fmt::format("there is no function '{}' above this line", e.text),
+  return build_.bad(e.at, fmt::format("no function '{}' is defined above this line", e.text),
                     near.empty() ? "" : fmt::format("did you mean '{}'?", near));
 }
 
@@ -183,9 +183,9 @@ Value Scope::unknown_function(const Expr& e) {
 Value Scope::reduction(const Expr& e, Part part) {
   constexpr const char* kCure = "fn larger(a, b) = max(a, b), and reduce(larger, 0, x)";
   if (e.args.size() != 3 || e.args[0]->kind != ExprKind::kName)
-    return build_.bad(e.at, "reduce(function, start, value) has three arguments", kCure);
+    return build_.bad(e.at, "expected three arguments: reduce(function, start, value)", kCure);
   if (part == Part::kDecode)
-    return build_.bad(e.at, "decode has no 'reduce': it works value by value",
+    return build_.bad(e.at, "'reduce' cannot be used in decode, which works value by value",
                       "compute it in encode, and send it");
   const Expr& called = *e.args[0];
   std::size_t k = functions_known();
@@ -193,11 +193,12 @@ Value Scope::reduction(const Expr& e, Part part) {
     if (file_.functions[j].name.text == called.text) k = j;
   if (k == functions_known() && build_.knows(called.text))
     return build_.bad(
-        called.at, fmt::format("'{}' is the language's, and a function of the file is wanted", called.text),
+        called.at,
+        fmt::format("'{}' is a function of the language; a function of the file is required", called.text),
         kCure);
   if (k == functions_known()) return unknown_function(called);
   if (file_.functions[k].args.size() != 2)
-    return build_.bad(called.at, fmt::format("'{}' has to make one value of two", called.text), kCure);
+    return build_.bad(called.at, fmt::format("'{}' must have two arguments", called.text), kCure);
   const Value start = expr(*e.args[1], part), v = expr(*e.args[2], part);
   Value where;
   if (e.where) {

@@ -69,19 +69,20 @@ void Sending::ints(const SendItem& s, Item& it, Value v) {
   if (!is_whole(build_.of(v).type))
     return bind(s.name,
                 build_.bad(s.name.at,
-                           fmt::format("'{}' is {}, and whole numbers add up", s.name.text,
+                           fmt::format("'{}' is {}; only whole numbers can be summed", s.name.text,
                                        lang::name(build_.of(v).type)),
                            "i32(clamp(round(...), -7, 7)), or stochastic_level"),
                 Part::kDecode);
   const Range range = build_.of(v).range;
   const double top = range.high - range.low;
   if (!(top >= 1 && top <= kMostTop && std::fabs(range.low) <= 0x1p20))
-    return bind(s.name,
-                build_.bad(s.name.at,
-                           fmt::format("'{}' can be {}, and a sum of {} ranks has room for 2 to {} numbers",
-                                       s.name.text, text(range), kRanks, kMostTop + 1),
-                           "clamp it"),
-                Part::kDecode);
+    return bind(
+        s.name,
+        build_.bad(s.name.at,
+                   fmt::format("'{}' can be {}; in a sum of {} ranks it must have 2 to {} different values",
+                               s.name.text, text(range), kRanks, kMostTop + 1),
+                   "clamp it"),
+        Part::kDecode);
   it.low = range.low;
   it.top = static_cast<unsigned>(top);
   v = build_.call("i32", {v}, nullptr, false, v.at);
@@ -115,20 +116,20 @@ void Sending::stands_in_phase(const SendItem& s) {
   const Law law = program().law;
   const bool fixed = !s.ints && !s.trits && !s.places && !s.per;
   if (s.ints && law != Law::kSum)
-    refuse("'int[]' is for payloads that are summed", "phase NAME by sum");
+    refuse("'int[]' requires a phase by sum", "phase NAME by sum");
   else if (s.ints && !s.array)
-    refuse("there is one of it for each value", "int[]");
+    refuse("this item has one element per value", "int[]");
   else if (law == Law::kSum && s.is_float)
-    refuse("sums of floats depend on their order, and ranks are added in any",
+    refuse("floats cannot be summed: their sum depends on the order of ranks",
            "send whole numbers: NAME: int[]");
   else if (law == Law::kSum && !s.ints)
-    refuse("in so many bits there is no room for a sum", "NAME: int[]");
+    refuse("an item with a fixed number of bits cannot be summed", "NAME: int[]");
   else if (law == Law::kSum && program().items.size() > 1)
-    refuse("one array is summed in a phase", "send the rest in a phase of its own");
+    refuse("a phase can sum only one array", "send the other items in another phase");
   else if (law == Law::kMax && !fixed)
-    refuse("maxima are taken of numbers that all ranks send in the same place", "f32, u8, or u8[]");
+    refuse("a maximum requires items of the same size on all ranks", "f32, u8, or u8[]");
   if (s.where && law == Law::kSum)
-    problems_.add(s.where->at, "what is summed has no 'where': what it can be is known", "leave it out");
+    problems_.add(s.where->at, "a summed item cannot have 'where': its range is known", "remove it");
 }
 
 // The node with which the receiver reads an item of this type.
@@ -148,18 +149,18 @@ void Sending::stands_well(const SendItem& s, Item& it) {
   const Item* above = count > 1 ? &program().items[count - 2] : nullptr;
   const auto refuse = [&](const char* what, const char* help = "") { problems_.add(s.type_at, what, help); };
   if (s.once && above != nullptr && !above->once)
-    problems_.add(s.name.at, "what is sent once stands in front of the rest");
+    problems_.add(s.name.at, "items with 'once' must precede the other items");
   if (s.table && above != nullptr && above->in_block())
-    problems_.add(s.name.at, "a table stands in front of the blocks");
-  if (s.once && s.array) refuse("'once' is for one number");
-  if (s.table && s.array) refuse("a table has one number of each block");
+    problems_.add(s.name.at, "a table must precede the items of blocks");
+  if (s.once && s.array) refuse("an item with 'once' must be one number");
+  if (s.table && s.array) refuse("an entry of a table must be one number per block");
   if (program().block == 0 && (s.table || s.full))
-    refuse("there is one block here, of all values", "give blocks a length: block 1024");
+    refuse("the program has one block of all values", "give blocks a length: block 1024");
   if (s.trits) it.coding = Coding::kTrits;
   if (s.places) it.coding = Coding::kPlaces;
   if (s.full || s.places) it.full = program().block;
   if (!s.full) return;
-  if (s.is_float) refuse("whole numbers fill a short block with zeros, floats do not", "f32[]");
+  if (s.is_float) refuse("a short block is padded with zeros, which floats do not allow", "f32[]");
 }
 
 // The width of an item's codes: a constant, or one per value computed from the items before it.
@@ -170,26 +171,28 @@ bool Sending::width(const SendItem& s, Item& it) {
   if (w.literal) w = build_.as(w, Type::kI32, "the number of bits");
   if (w.bad()) return false;
   if (build_.of(w).before)
-    return build_.bad(w.at, "a payload says itself how long it is", "use what stands above it in this phase")
+    return build_
+               .bad(w.at, "the number of bits must follow from items of the same payload",
+                    "use an item above it in this phase")
                .node != kNone;
   if (build_.of(w).stage != Stage::kValue) {
     it.bits = bits_of(w);
     return it.bits != 0;
   }
-  if (is_float(build_.of(w).type)) return build_.bad(w.at, "the number of bits is a whole one").node != kNone;
+  if (is_float(build_.of(w).type))
+    return build_.bad(w.at, "the number of bits must be a whole number").node != kNone;
   if (!s.array || s.full)
-    return build_.bad(w.at, "there is one width for each value", "u<...>[]").node != kNone;
+    return build_.bad(w.at, "the width has one element per value", "u<...>[]").node != kNone;
   w = build_.call("u32", {w}, nullptr, true, w.at);
   if (w.bad()) return false;
   const Range range = build_.of(w).range;
   if (range.high > 32)
     return build_
-               .bad(w.at, fmt::format("this can be {}, and a code has at most 32 bits", text(range)),
+               .bad(w.at, fmt::format("this can be {}; a code has at most 32 bits", text(range)),
                     "min(..., 32)")
                .node != kNone;
   if (program().law == Law::kMax)
-    return build_.bad(w.at, "maxima are taken of numbers that all ranks send in the same place").node !=
-           kNone;
+    return build_.bad(w.at, "a maximum requires items of the same size on all ranks").node != kNone;
   it.coding = Coding::kWidths;
   it.width = w.node;
   it.bits = std::max(1U, static_cast<unsigned>(range.high));
@@ -200,8 +203,8 @@ unsigned Sending::bits_of(const Value& width) {
   const Range r = build_.of(width).range;
   if (r.constant() && r.low >= 1 && r.low <= 32 && r.low == std::floor(r.low))
     return static_cast<unsigned>(r.low);
-  build_.bad(width.at, "the number of bits is a constant, 1 .. 32, or one for each value",
-             "a parameter that is int or one of several numbers");
+  build_.bad(width.at, "the number of bits must be a constant, 1 .. 32, or one per value",
+             "use an int parameter, or one of several numbers");
   return 0;
 }
 
@@ -210,11 +213,10 @@ void Sending::lengths(const SendItem& s, Item& it) {
   const auto block = static_cast<double>(program().block);
   it.coding = Coding::kBytes;
   if (!s.table || s.is_float || s.value || s.where || s.bits == 0)
-    problems_.add(s.type_at, "'per' is for a table of the bytes that so many values take",
-                  "table NAME: u16 per 1024");
+    problems_.add(s.type_at, "'per' is only for tables of byte counts", "table NAME: u16 per 1024");
   else if (const double per = *s.per; !(per >= 1) || per > kMostBlock || per != std::floor(per) ||
                                       std::fmod(per, std::max(block, 1.0)) != 0)
-    problems_.add(s.type_at, fmt::format("a whole number of blocks is wanted, of {} values each", block),
+    problems_.add(s.type_at, fmt::format("this must be a multiple of the block length {}", block),
                   fmt::format("table NAME: u16 per {}", std::max(block, 1.0)));
   else
     it.per = static_cast<std::size_t>(per);
@@ -226,38 +228,38 @@ void Sending::check_lengths() {
     const std::size_t blocks = it.per / program().block;
     const auto most = static_cast<double>(blocks * block_bytes(program(), program().block));
     if (!program().varies())
-      problems_.add(it.at, "all blocks have the same bytes here", "leave it out");
+      problems_.add(it.at, "all blocks have the same number of bytes", "remove it");
     else if (most > most_of(it))
       problems_.add(it.at,
-                    fmt::format("they can take {} bytes, and u{} holds 0 .. {}", most, it.bits, most_of(it)));
+                    fmt::format("the byte count can be {}; u{} holds 0 .. {}", most, it.bits, most_of(it)));
   }
 }
 
 void Sending::fits(const SendItem& s, const Item& it, const Node& node) {
   if (s.once && node.stage > Stage::kAll)
-    problems_.add(s.name.at, "'once' is for what is known before the blocks",
-                  "leave out 'once': it is sent with each block");
+    problems_.add(s.name.at, "an item with 'once' must be known before the blocks",
+                  "remove 'once': the item is sent with each block");
   if (!s.array && node.stage == Stage::kValue)
-    problems_.add(s.type_at, "there is one of it for each value, and room for one",
+    problems_.add(s.type_at, "the value has one element per value, but the item holds one",
                   fmt::format("{}[]", it.is_float ? "f32" : fmt::format("u{}", it.bits)));
   if (it.is_float || (node.range.low >= 0 && node.range.high <= most_of(it))) return;
   const std::string type = s.trits ? "a trit" : fmt::format("u{}", it.bits);
-  problems_.add(
-      s.name.at,
-      fmt::format("'{}' can be {}, and {} holds 0 .. {}", it.name, text(node.range), type, most_of(it)),
-      "clamp it, add what it lacks, or send it in more bits");
+  problems_.add(s.name.at,
+                fmt::format("'{}' can be {}; {} holds 0 .. {}", it.name, text(node.range), type, most_of(it)),
+                "clamp it, add an offset, or send it in more bits");
 }
 
 bool Sending::is_sent(const SendItem& s) {
   if (!s.when) return true;
-  const Value v = build_.as(expr(*s.when, Part::kPlan), Type::kBool, "what stands behind 'when'");
+  const Value v = build_.as(expr(*s.when, Part::kPlan), Type::kBool, "the condition after 'when'");
   if (v.bad()) return true;
   const Range range = build_.of(v).range;
   if (!range.constant())
-    build_.bad(s.when->at, "the settings say whether it is sent, by their words and whole numbers",
-               "'where' says what must hold of it");
+    build_.bad(s.when->at, "the condition after 'when' must depend only on word and int parameters",
+               "'where' states a condition on the item");
   else if (program().law != Law::kDecode || s.per)
-    build_.bad(s.when->at, "an item that is left out stands in a phase by decode, and is no table of bytes");
+    build_.bad(s.when->at,
+               "an item with 'when' requires a phase by decode, and must not be a table of bytes");
   return range.low != 0;
 }
 
@@ -274,7 +276,7 @@ void Sending::leave_out(const std::vector<SendItem>& all) {
       read = {.op = Op::kConst, .type = read.type, .decode = true};
     }
   }
-  if (sent.empty() && !problems_.any()) build_.bad(all[0].name.at, "in some settings nothing is sent");
+  if (sent.empty() && !problems_.any()) build_.bad(all[0].name.at, "with some settings no item is sent");
   for (Node& node : program().nodes)
     if (node.op == Op::kItem) node.index = place[node.index];
   program().items = std::move(sent);
@@ -282,12 +284,12 @@ void Sending::leave_out(const std::vector<SendItem>& all) {
 
 // A condition applies to each single payload and to the combined payload; a maximum mixes payloads of several ranks.
 void Sending::where(std::size_t k, const ExprPtr& e) {
-  const Value v = build_.as(expr(*e, Part::kDecode), Type::kBool, "what stands behind 'where'");
+  const Value v = build_.as(expr(*e, Part::kDecode), Type::kBool, "the condition after 'where'");
   if (v.bad()) return;
   program().items[k].where = v.node;
   if (build_.of(v).before)
-    build_.bad(e->at, "'where' looks at a payload alone, and what the phase in front of it sent is not there",
-               "leave it out");
+    build_.bad(e->at, "'where' checks one payload, which does not contain items of the previous phase",
+               "remove it");
   if (program().law != Law::kMax) return;
   std::vector<bool> reads(program().nodes.size());
   reads[static_cast<std::size_t>(v.node)] = true;
@@ -295,9 +297,9 @@ void Sending::where(std::size_t k, const ExprPtr& e) {
     if (!reads[j]) continue;
     const Node& node = program().nodes[j];
     if (node.op == Op::kItem && static_cast<int>(j) != program().items[k].input)
-      return static_cast<void>(build_.bad(e->at,
-                                          "of two maxima this need not hold: each comes from another rank",
-                                          "let it look at its own item alone"));
+      return static_cast<void>(build_.bad(
+          e->at, "this condition may fail for maxima, because each maximum can come from another rank",
+          "use only the item itself"));
     for (const int from : node.in)
       if (from != kNone) reads[static_cast<std::size_t>(from)] = true;
   }
@@ -308,17 +310,17 @@ void Sending::pairs(const SendPairs& p) {
   program().sends_pairs = true;
   program().sends_indices = p.indices;
   if (p.indices && program().law != Law::kLeader)
-    problems_.add(p.at, "indices without values are one rank's, for all",
-                  "phase NAME by leader; or send pairs");
+    problems_.add(p.at, "indices without values require a phase by leader",
+                  "use phase NAME by leader, or send pairs");
   if (!p.indices && !(program().law == Law::kDecode && file_.phases.size() == 1))
-    problems_.add(p.at, "pairs are a codec of one phase",
-                  "indices where ..., and in the next phase values at indices");
-  if (p.indices && p.slots) problems_.add(p.at, "indices are limited by 'at most'");
-  const Value where = build_.as(expr(*p.where, Part::kEncode), Type::kBool, "what stands behind 'where'");
+    problems_.add(p.at, "pairs require a codec of one phase",
+                  "send indices where ..., and in the next phase values at indices");
+  if (p.indices && p.slots) problems_.add(p.at, "indices require a limit 'at most'");
+  const Value where = build_.as(expr(*p.where, Part::kEncode), Type::kBool, "the condition after 'where'");
   program().pairs.where = where.node;
   const auto count = [&](const ExprPtr& e, int& node) {
     if (!e) return;
-    const Value v = build_.as(expr(*e, Part::kPlan), Type::kF64, "how many are sent");
+    const Value v = build_.as(expr(*e, Part::kPlan), Type::kF64, "the number of sent values");
     node = v.node;
     if (!v.bad() && !(build_.of(v).range.low >= 0))
       build_.bad(e->at, fmt::format("this can be {}", text(build_.of(v).range)), "max(0, ...)");
@@ -329,10 +331,10 @@ void Sending::pairs(const SendPairs& p) {
   constexpr double kMostSlots = 16;
   count(p.slots, program().pairs.slots);
   if (const int k = program().pairs.slots; k != kNone && program().node(k).range.high > kMostSlots)
-    build_.bad(p.slots->at, fmt::format("this can be {}, and 16 slots for each value are the most",
+    build_.bad(p.slots->at, fmt::format("this can be {}; at most 16 slots per value are allowed",
                                         text(program().node(k).range)));
   if (!(p.per >= 1) || p.per > kMostBlock || p.per != std::floor(p.per))
-    build_.bad(p.slots->at, fmt::format("slots are 'per' 1 .. {} values", kMostBlock));
+    build_.bad(p.slots->at, fmt::format("slots must be 'per' 1 .. {} values", kMostBlock));
   else
     program().pairs.per = static_cast<std::size_t>(p.per);
 }

@@ -69,7 +69,7 @@ class Tokenizer {
     const std::size_t end = text_.find_first_of("\"\n", first + 1);
     if (end == std::string_view::npos || text_[end] == '\n') {
       at_ = std::min(end, text_.size());
-      problems_.add({first, at_}, "this text does not end on its line", "write \" at its end");
+      problems_.add({first, at_}, "unterminated string", "add the closing \"");
       return;
     }
     at_ = end + 1;
@@ -95,7 +95,7 @@ class Tokenizer {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value,
                                               hex ? std::chars_format::hex : std::chars_format::general);
     if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size()) {
-      problems_.add({first, at_}, "this is no number", "numbers are written 12, 0x7f, 0.5, 1e-3 or 0x1p-23");
+      problems_.add({first, at_}, "invalid number", "write numbers as 12, 0x7f, 0.5, 1e-3 or 0x1p-23");
       value = 1;
     }
     push(TokenKind::kNumber, first);
@@ -113,7 +113,7 @@ class Tokenizer {
         return;
       }
     while (at_ < text_.size() && (static_cast<signed char>(text_[at_]) < 0 || at_ == first)) ++at_;
-    problems_.add({first, at_}, "this character has no meaning here", "comments start with #");
+    problems_.add({first, at_}, "unexpected character", "comments start with #");
   }
 
   std::string_view text_;

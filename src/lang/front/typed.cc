@@ -57,7 +57,7 @@ Value Builder::input(Node node, Span at) {
 // Stage, pass and range follow from the operands.
 Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, unsigned index) {
   if (program.nodes.size() >= kMostNodes)
-    return bad(at, "the program is too large", "functions are copied where they are called");
+    return bad(at, "the program is too large", "a function is copied into each call");
   Node node{.op = op, .type = type, .index = index};
   std::array<Range, 3> ranges{};
   std::size_t k = 0;
@@ -77,8 +77,8 @@ Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, u
   node.range = compares(op) && !is_float(of(*in.begin()).type) ? of_comparison(op, ranges[0], ranges[1])
                                                                : range_of(op, type, ranges, index);
   if (type == Type::kI32 && !within(node.range, whole_range(type)))
-    return bad(at, fmt::format("this can be {}, and i32 holds {}", text(node.range), text(whole_range(type))),
-               "clamp what it is made of, or compute in u32, which wraps round");
+    return bad(at, fmt::format("this can be {}; i32 holds {}", text(node.range), text(whole_range(type))),
+               "clamp its operands, or compute in u32, which wraps around");
   if (type == Type::kU32 && !within(node.range, whole_range(type))) node.range = whole_range(type);
   return input(node, at);
 }
@@ -90,13 +90,12 @@ Value Builder::as(Value v, Type type, const std::string& what) {
     const Type have = of(v).type;
     if (have == type) return v;
     if (type == Type::kF64 && is_whole(have)) return add(Op::kConvert, type, {v}, v.at);  // exact
-    return bad(v.at, fmt::format("{} is {}, and {} is wanted", what, name(have), name(type)),
-               type == Type::kBool ? "compare it with something" : fmt::format("write {}(...)", name(type)));
+    return bad(v.at, fmt::format("{} is {}; it must be {}", what, name(have), name(type)),
+               type == Type::kBool ? "use a comparison" : fmt::format("write {}(...)", name(type)));
   }
-  if (type == Type::kBool)
-    return bad(v.at, "a number is neither true nor false", "write x != 0, or a comparison");
+  if (type == Type::kBool) return bad(v.at, "a number is not a condition", "write x != 0, or a comparison");
   if (is_whole(type) && !v.whole)
-    return bad(v.at, fmt::format("{} is no whole number, and {} is wanted", v.number, name(type)));
+    return bad(v.at, fmt::format("{} is not a whole number; {} is required", v.number, name(type)));
   double number = v.number;
   if (type == Type::kF32) number = static_cast<double>(static_cast<float>(number));
   if (!within({number, number}, whole_range(type)) || !std::isfinite(number))
@@ -123,7 +122,7 @@ bool Builder::unify(Value& a, Value& b, Span at) {
       a = as(a, Type::kF64, "this");
     } else {
       const Type wanted = is_float(of(a).type) && is_float(of(b).type) ? Type::kF32 : of(a).type;
-      bad(at, fmt::format("one side is {}, the other {}", name(of(a).type), name(of(b).type)),
+      bad(at, fmt::format("the operands have different types: {} and {}", name(of(a).type), name(of(b).type)),
           fmt::format("convert one: {}(...)", name(wanted)));
       return false;
     }
@@ -162,10 +161,10 @@ Value Builder::binary(std::string_view op, Value a, Value b, Span at) {
   // The count may have another type than the value.
   if (row.op == Op::kShiftLeft || row.op == Op::kShiftRight) {
     if (a.literal) a = as(a, b.literal || b.bad() ? Type::kI32 : of(b).type, "this");
-    if (b.literal) b = as(b, Type::kI32, "the count of bits");
+    if (b.literal) b = as(b, Type::kI32, "the shift count");
     if (a.bad() || b.bad() || !has_type(a, {Type::kI32, Type::kU32}, op)) return {.at = at};
     if (!has_type(b, {Type::kI32, Type::kU32}, op)) return {.at = at};
-    if (of(b).range.low < 0) return bad(b.at, "the count of bits can be below 0");
+    if (of(b).range.low < 0) return bad(b.at, "the shift count can be negative");
     return add(row.op, of(a).type, {a, b}, at);
   }
   if (row.kind == Operator::kBools) {
@@ -181,13 +180,13 @@ Value Builder::binary(std::string_view op, Value a, Value b, Span at) {
     return row.turned ? add(row.op, Type::kBool, {b, a}, at) : add(row.op, Type::kBool, {a, b}, at);
   }
   if (type == Type::kBool)
-    return bad(at, fmt::format("'{}' is for numbers", op), "write and, or, not, or u32(...)");
+    return bad(at, fmt::format("'{}' requires numbers", op), "write and, or, not, or u32(...)");
   if (row.kind != Operator::kNumbers && !is_whole(type))
-    return bad(at, fmt::format("'{}' is for whole numbers, not for {}", op, name(type)));
+    return bad(at, fmt::format("'{}' requires whole numbers, not {}", op, name(type)));
   if (row.op == Op::kDiv || row.op == Op::kMod)
     if (const Range by = of(b).range; by.low <= 0 && by.high >= 0)
-      return bad(b.at, fmt::format("this can be 0 (it is {}), and is divided by", text(by)),
-                 "divide(a, b, c) is a / b, and c where b is 0");
+      return bad(b.at, fmt::format("the divisor can be 0: it is {}", text(by)),
+                 "use divide(a, b, c), which is a / b, or c if b is 0");
   return add(row.op, type, {a, b}, at);
 }
 
@@ -195,7 +194,7 @@ Value Builder::unary(std::string_view op, Value a, Span at) {
   if (a.bad()) return a;
   if (a.literal && op == "-") return literal(-a.number, a.whole, at);
   if (op == "not") {
-    a = as(a, Type::kBool, "what is negated");
+    a = as(a, Type::kBool, "the negated value");
     return add(Op::kLogicNot, Type::kBool, {a}, at);
   }
   if (a.literal) a = as(a, Type::kU32, "this");
@@ -218,7 +217,7 @@ bool Builder::has_type(const Value& v, std::initializer_list<Type> types, std::s
   if (std::find(types.begin(), types.end(), have) != types.end()) return true;
   std::string wanted;
   for (const Type t : types) wanted += fmt::format("{}{}", wanted.empty() ? "" : " or ", name(t));
-  bad(v.at, fmt::format("'{}' takes {}, and this is {}", name_of_it, wanted, name(have)));
+  bad(v.at, fmt::format("'{}' requires {}, but this is {}", name_of_it, wanted, name(have)));
   return false;
 }
 
@@ -233,12 +232,13 @@ Value Builder::convert(Value v, Type type, Span at) {
   const Node from = of(v);
   if (from.type == type) return v;
   if (from.type == Type::kBool && type != Type::kU32)
-    return bad(at, fmt::format("a bool is no {}", name(type)), "u32(...) makes it 0 or 1");
+    return bad(at, fmt::format("a bool cannot be converted to {}", name(type)),
+               "use u32(...), which is 0 or 1");
   const Range range{std::trunc(from.range.low), std::trunc(from.range.high)};
   if (is_whole(type) && !within(range, whole_range(type)))
     return bad(
         v.at,
-        fmt::format("this can be {}, and {} holds {}", text(from.range), name(type), text(whole_range(type))),
+        fmt::format("this can be {}; {} holds {}", text(from.range), name(type), text(whole_range(type))),
         fmt::format("{}(clamp(..., low, high))", name(type)));
   return add(Op::kConvert, type, {v}, at);
 }

@@ -75,24 +75,24 @@ const Row* find(std::span<const Row> rows, std::string_view name) {
 // A reduction over values has stage kBlock and adds a pass; a reduction over blocks has stage kAll.
 Value Builder::reduce(std::string_view called, Value v, const Value* where, bool decode, Span at) {
   if (decode)
-    return bad(at, fmt::format("decode has no '{}': it works value by value", called),
+    return bad(at, fmt::format("'{}' cannot be used in decode, which works value by value", called),
                "compute it in encode, and send it");
   const Reduction& row = *find<Reduction>(kReductions, called);
   const Op op = row.op;
   const bool over_blocks = row.of_blocks;
   const bool of_bools = op == Op::kCount || op == Op::kAny || op == Op::kAll;
   if (v.literal) v = as(v, Type::kF32, "this");
-  if (of_bools) v = as(v, Type::kBool, fmt::format("what '{}' looks at", called));
+  if (of_bools) v = as(v, Type::kBool, fmt::format("the argument of '{}'", called));
   if (v.bad()) return v;
   if (!of_bools && of(v).type == Type::kBool)
-    return bad(v.at, fmt::format("'{}' is for numbers", called), "count(...) counts");
+    return bad(v.at, fmt::format("'{}' requires numbers", called), "count(...) counts");
   if ((op == Op::kSum || op == Op::kMean) && !has_type(v, {Type::kF32, Type::kF64}, called))
     return {.at = at};
   if (over_blocks && !one_of_each_block(v, at)) return {.at = at};
   const Type type = op == Op::kCount ? Type::kU32 : of_bools ? Type::kBool : of(v).type;
   Value found;
   if (where != nullptr) {
-    const Value which = as(*where, Type::kBool, "what stands behind 'where'");
+    const Value which = as(*where, Type::kBool, "the condition after 'where'");
     found = add(op, type, {v, which}, at);
   } else {
     found = add(op, type, {v}, at);
@@ -109,12 +109,12 @@ Value Builder::reduce(std::string_view called, Value v, const Value* where, bool
 bool Builder::one_of_each_block(const Value& v, Span at) {
   const Node& node = of(v);
   if (program.block == 0)
-    bad(at, "there is one block here, of all values", "look at the values, or give blocks a length");
+    bad(at, "the program has one block of all values", "reduce the values, or give blocks a length");
   else if (node.stage == Stage::kValue)
-    bad(v.at, "there is one of it for each value, and one for each block is wanted",
-        "find one in the block first: largest(...)");
+    bad(v.at, "this has one element per value; one per block is required",
+        "reduce it over the block first: largest(...)");
   else if (node.late)
-    bad(v.at, "all blocks are looked at once, and this is known after that");
+    bad(v.at, "all blocks are read only once, and this value is known after that");
   else
     return true;
   return false;
@@ -126,11 +126,11 @@ Value Builder::random(std::string_view called, const std::vector<Value>& args, b
   const bool level = called == "stochastic_level";
   const bool shared = called == "shared_draw";
   if (args.size() != (level ? 3 : 1))
-    return bad(at, level ? "stochastic_level(value, scale, bits) has three arguments"
-                         : fmt::format("{}(bits) has one argument", called));
+    return bad(at, level ? "expected three arguments: stochastic_level(value, scale, bits)"
+                         : fmt::format("expected one argument: {}(bits)", called));
   if (decode && !shared)
-    return bad(at, "the receiver does not have this rank's seed",
-               "shared_draw(bits) is the same on all ranks; or send what was drawn");
+    return bad(at, "the receiver cannot repeat this rank's draws",
+               "use shared_draw(bits), which is the same on all ranks, or send the draw");
   Value bits = args.back();
   bits = bits.literal ? as(bits, Type::kI32, "the number of bits") : bits;
   if (bits.bad()) return bits;
@@ -138,11 +138,11 @@ Value Builder::random(std::string_view called, const std::vector<Value>& args, b
   const Range allowed =
       level ? Range{static_cast<double>(kLevelBits[0]), static_cast<double>(kLevelBits[1])} : Range{1, 32};
   if (!is_whole(of(bits).type) || !range.constant() || !within(range, allowed))
-    return bad(bits.at, fmt::format("the number of bits is a constant, {}", text(allowed)));
+    return bad(bits.at, fmt::format("the number of bits must be a constant, {}", text(allowed)));
   if (!shared) {
     if (draws_)
-      return bad(at, "a program draws once for a value, and this is the second time",
-                 "give the draw a name, and take bits of it");
+      return bad(at, "this is the second draw for a value; a program can draw once",
+                 "give the draw a name, and use parts of its bits");
     draws_ = true;
   }
   const auto index = static_cast<unsigned>(range.low);
@@ -157,7 +157,7 @@ Value Builder::random(std::string_view called, const std::vector<Value>& args, b
   }
   const Value v = as(args[0], Type::kF32, "the value"), scale = as(args[1], Type::kF32, "the scale");
   if (!scale.bad() && of(scale).stage == Stage::kValue)
-    return bad(scale.at, "the scale is one for a block, not one for each value");
+    return bad(scale.at, "the scale must be one number per block");
   Value found = add(Op::kLevel, Type::kI32, {v, scale}, at, index);
   if (!found.bad()) program.nodes.back().stage = Stage::kValue;
   return found;
@@ -170,7 +170,7 @@ Value Builder::call(std::string_view called, std::vector<Value> args, const Valu
   const Reduction* reduction = find<Reduction>(kReductions, called);
   if (where != nullptr && called != "histogram" && (reduction == nullptr || reduction->of_blocks))
     return bad(where->at, fmt::format("'{}' has no 'where'", called),
-               "reductions have: sum, mean, largest, smallest, count");
+               "'where' is allowed in sum, mean, largest, smallest and count");
   if (std::find(std::begin(kTables), std::end(kTables), called) != std::end(kTables))
     return table(called, std::move(args), where, decode, at);
   const auto takes = [&](std::size_t count) {
@@ -190,7 +190,8 @@ Value Builder::call(std::string_view called, std::vector<Value> args, const Valu
                           : type == Type::kI32 ? kSigned
                           : type == Type::kU32 ? kUnsigned
                                                : 0U;
-    if ((kind & f->types) == 0) return bad(args[0].at, fmt::format("'{}' is not for {}", called, name(type)));
+    if ((kind & f->types) == 0)
+      return bad(args[0].at, fmt::format("'{}' does not accept {}", called, name(type)));
     if (args.size() == 1) return add(f->op, type, {args[0]}, at);
     if (args.size() == 2) return add(f->op, type, {args[0], args[1]}, at);
     return add(f->op, type, {args[0], args[1], args[2]}, at);
@@ -209,7 +210,7 @@ Value Builder::call(std::string_view called, std::vector<Value> args, const Valu
     if (!takes(1)) return {.at = at};
     const Value from = as(args[0], Type::kU32, "this");
     if (!from.bad() && of(from).range.high > 0xffff)
-      return bad(at, "this can be more than 16 bits", "leave them out: & 0xffff");
+      return bad(at, "this can be more than 16 bits", "mask the other bits: & 0xffff");
     return add(Op::kFromHalf, Type::kF32, {from}, at);
   }
   if (called == "copysign") {
@@ -220,11 +221,11 @@ Value Builder::call(std::string_view called, std::vector<Value> args, const Valu
   // sampled_threshold
   if (!takes(2)) return {.at = at};
   if (decode || program.block != 0)
-    return bad(at, "a sample is taken of all values, by encode", "leave out 'block'");
+    return bad(at, "a sample requires one block of all values, in encode", "remove 'block'");
   const Value ratio = as(args[0], Type::kF64, "the ratio"), share = as(args[1], Type::kF64, "the share");
   for (const Value& v : {ratio, share})
     if (!v.bad() && (of(v).stage != Stage::kPlan || of(v).range.low <= 0 || of(v).range.high > 1))
-      return bad(v.at, "a fraction of the values is wanted: above 0, at most 1, known before they are");
+      return bad(v.at, "this must be a fraction above 0 and at most 1, known before the values");
   Value found = add(Op::kThreshold, Type::kF32, {ratio, share}, at);
   if (found.bad()) return found;
   program.nodes.back().stage = Stage::kBlock;

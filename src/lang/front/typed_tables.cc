@@ -10,8 +10,7 @@
 namespace tithe::lang {
 
 Value Builder::no_number(const Value& table) {
-  return bad(table.at, "this is a table, and a number is wanted",
-             "entry(table, k) is its entry k, from 0 on");
+  return bad(table.at, "this is a table; a number is required", "use entry(table, k), with k from 0");
 }
 
 // The result is available after the pass that computes it.
@@ -35,7 +34,7 @@ Value Builder::scan(Value v, Span at) {
   if (!v.bad() && of(v).type == Type::kBool) v = convert(v, Type::kU32, v.at);
   if (v.bad()) return v;
   if (of(v).type != Type::kU32)
-    return bad(v.at, fmt::format("'scan' adds u32 or counts bools, and this is {}", name(of(v).type)),
+    return bad(v.at, fmt::format("'scan' requires u32 or bool, but this is {}", name(of(v).type)),
                "u32(...)");
   const Range range = of(v).range;
   Value found = add(Op::kScan, Type::kU32, {v}, at);
@@ -54,7 +53,7 @@ Value Builder::sorted(Op op, Value v, Span at) {
   if (v.bad() || !has_type(v, {Type::kF32, Type::kI32, Type::kU32}, op == Op::kSort ? "sort" : "rank"))
     return {.at = at};
   if (program.block == 0 || program.block > kMostSorted)
-    return bad(at, fmt::format("values are sorted within a block, of at most {} of them", kMostSorted),
+    return bad(at, fmt::format("values can be sorted only in blocks of at most {} values", kMostSorted),
                "block 1024");
   const Range range = of(v).range;
   const Value table = found_in_block(add(op, op == Op::kSort ? of(v).type : Type::kU32, {v}, at));
@@ -77,10 +76,10 @@ Value Builder::histogram(const std::vector<Value>& args, const Value* where, Spa
   if (v.bad() || entries.bad() || !has_type(v, {Type::kI32, Type::kU32}, "histogram")) return {.at = at};
   const Range count = of(entries).range;
   if (!is_whole(of(entries).type) || !count.constant() || !within(count, {1, kMostEntries}))
-    return bad(entries.at, fmt::format("the number of entries is a constant, 1 .. {}", kMostEntries));
+    return bad(entries.at, fmt::format("the number of entries must be a constant, 1 .. {}", kMostEntries));
   if (!within(of(v).range, {0, count.low - 1}))
     return bad(v.at,
-               fmt::format("this can be {}, and there are the entries {}", text(of(v).range),
+               fmt::format("this can be {}; the table has the entries {}", text(of(v).range),
                            text({0, count.low - 1})),
                "clamp it");
   const auto index = static_cast<unsigned>(count.low);
@@ -88,7 +87,7 @@ Value Builder::histogram(const std::vector<Value>& args, const Value* where, Spa
   if (where == nullptr) {
     table = found_in_block(add(Op::kHistogram, Type::kU32, {v}, at, index));
   } else {
-    const Value which = as(*where, Type::kBool, "what stands behind 'where'");
+    const Value which = as(*where, Type::kBool, "the condition after 'where'");
     table = found_in_block(add(Op::kHistogram, Type::kU32, {v, which}, at, index));
   }
   const double most = program.block == 0 ? 0x1p32 - 2 : static_cast<double>(program.block);
@@ -100,11 +99,10 @@ Value Builder::entry(Value table, Value index, Span at) {
   if (index.literal) index = as(index, Type::kU32, "the number of an entry");
   if (index.bad()) return index;
   if (table.literal || !is_table(of(table).op))
-    return bad(table.at, "this is no table", "tables are sort(...) and histogram(...)");
+    return bad(table.at, "this is not a table", "tables are sort(...) and histogram(...)");
   if (!has_type(index, {Type::kI32, Type::kU32}, "entry")) return {.at = at};
   if (of(index).range.low < 0)
-    return bad(index.at,
-               fmt::format("this can be {}, and entries are numbered from 0 on", text(of(index).range)),
+    return bad(index.at, fmt::format("this can be {}; entries are numbered from 0", text(of(index).range)),
                "max(0, ...)");
   const Range range = joined(of(table).range, {0, 0});
   Value found = add(Op::kEntry, of(table).type, {table, index}, at);
@@ -119,7 +117,7 @@ Value Builder::table(std::string_view called, std::vector<Value> args, const Val
     return bad(at, fmt::format("'{}' takes {} argument{}, not {}", called, wanted, wanted == 1 ? "" : "s",
                                args.size()));
   if (decode)
-    return bad(at, fmt::format("decode has no '{}': it works value by value", called),
+    return bad(at, fmt::format("'{}' cannot be used in decode, which works value by value", called),
                "compute it in encode, and send it");
   if (called == "scan") return scan(args[0], at);
   if (called == "histogram") return histogram(args, where, at);
@@ -134,18 +132,18 @@ bool Builder::try_body(const Body& body, Type type, Range range, Folding& foldin
                  at);
   };
   const Value left = argument(0), right = argument(1);
-  const Value made = as(body(left, right), type, "what the function makes of two values");
+  const Value made = as(body(left, right), type, "the result of the function");
   folding = {.left = left.node, .right = right.node, .result = made.node};
   if (made.bad()) return false;
   if (of(made).stage != Stage::kValue) {
-    bad(at, "the function makes the same of all values", "use its two arguments");
+    bad(at, "the result of the function does not depend on its arguments", "use both arguments");
     return false;
   }
   for (std::size_t k = static_cast<std::size_t>(right.node) + 1; k < program.nodes.size(); ++k) {
     const Node& node = program.nodes[k];
     if (node.op >= Op::kDraw) {
-      bad(at, "the function makes one value of two, and this one looks at more",
-          "no draws, reductions or tables within it");
+      bad(at, "the function may use only its two arguments",
+          "draws, reductions and tables are not allowed in it");
       return false;
     }
     if (node.stage == Stage::kValue) folding.body.push_back(static_cast<int>(k));
@@ -160,10 +158,11 @@ Value Builder::fold(const Body& body, Value start, Value v, const Value* where, 
   if (v.bad() || start.bad()) return {.at = at};
   const Type type = of(v).type;
   if (type == Type::kBool || is_table(of(v).op))
-    return bad(v.at, "'reduce' is for numbers", "any(...), all(...) and count(...) look at bools");
+    return bad(v.at, "'reduce' requires numbers", "use any(...), all(...) or count(...) for bools");
   start = as(start, type, "the start");
   if (start.bad()) return start;
-  if (of(start).stage != Stage::kPlan) return bad(start.at, "the start is known before the values");
+  if (of(start).stage != Stage::kPlan)
+    return bad(start.at, "the start value must be known before the values");
   const std::size_t nodes = program.nodes.size(), problems = problems_.count();
   Range range = joined(of(v).range, of(start).range);
   Folding folding;
@@ -178,7 +177,7 @@ Value Builder::fold(const Body& body, Value start, Value v, const Value* where, 
   program.foldings.push_back(folding);
   const auto index = static_cast<unsigned>(program.foldings.size() - 1);
   Value which;
-  if (where != nullptr) which = as(*where, Type::kBool, "what stands behind 'where'");
+  if (where != nullptr) which = as(*where, Type::kBool, "the condition after 'where'");
   if (where != nullptr && which.bad()) return which;
   const Value found = found_in_block(where == nullptr ? add(Op::kReduce, type, {v, start}, at, index)
                                                       : add(Op::kReduce, type, {v, which, start}, at, index));

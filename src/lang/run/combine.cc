@@ -71,7 +71,7 @@ Result<Combined> combine(const Combination& of, std::string_view name, const Cal
     return Combined{};
   }
   if (program.law != Law::kMax)
-    return Status(Code::kUnsupported, fmt::format("{}: payloads of this phase do not combine", name));
+    return Status(Code::kUnsupported, fmt::format("{}: payloads of this phase cannot be combined", name));
   TITHE_TRY(codec::check_size(name, in.size(), acc.size()));
   TITHE_TRY(check(of, name, call, n, in));
   if (program.counts)

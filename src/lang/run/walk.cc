@@ -267,8 +267,8 @@ Status Walk::holds(Stage of, std::size_t count, Code code, std::size_t first) co
     const std::uint32_t* truth = registers_.of<std::uint32_t>(item.where);
     if (std::find(truth, truth + count, 0U) == truth + count) continue;
     if (of == Stage::kAll)
-      return {code, fmt::format("{}: '{}' is not what its 'where' says", name_, item.name)};
-    return {code, fmt::format("{}: '{}' of block {} is not what its 'where' says", name_, item.name,
+      return {code, fmt::format("{}: '{}' violates its 'where' condition", name_, item.name)};
+    return {code, fmt::format("{}: '{}' of block {} violates its 'where' condition", name_, item.name,
                               number_of(first))};
   }
   return {};

@@ -12,7 +12,7 @@ Status Walk::check_head(ByteView payload) {
   const std::uint8_t* from = payload.data();
   if (program_.counts) {
     const unsigned ranks = wire::get<std::uint16_t>(from);
-    if (ranks == 0 || ranks > most_ranks_) return corrupt("maxima of more ranks than there may be");
+    if (ranks == 0 || ranks > most_ranks_) return corrupt("maxima of more ranks than allowed");
     from += kCountBytes;
   }
   for (const Item& item : program_.items) {
@@ -39,7 +39,8 @@ Result<std::size_t> Walk::check_block(ByteView payload, std::size_t at, std::siz
   const Result<std::size_t> bytes = read_block(payload, at, first, len, schedule_.check);
   if (!bytes.ok()) return bytes;
   if (!lengths_hold(payload, first, len, *bytes))
-    return corrupt(fmt::format("block {} has other bytes than its table says", number_of(first)));
+    return corrupt(
+        fmt::format("block {} has another number of bytes than its table states", number_of(first)));
   TITHE_TRY(holds(Stage::kBlock, 1, Code::kCorrupt, first));
   if (!looks_at_values()) return bytes;
   Status broken;
@@ -91,7 +92,7 @@ Result<std::size_t> Walk::read_codes(ByteView block, std::size_t first, std::siz
     if (item.coding == Coding::kWidths) find_widths(k, first, len);
     const auto bytes = get_codes(item, block.subspan(at), {own_.widths[k], len}, {own_.codes[k], len});
     if (!bytes)
-      return corrupt(fmt::format("'{}' of block {} is not as it is written", item.name, number_of(first)));
+      return corrupt(fmt::format("'{}' of block {} is not in canonical form", item.name, number_of(first)));
     at += *bytes;
   }
   return at;

@@ -26,19 +26,19 @@ Result<std::string> cache_folder() {
   if (const std::string own = environment("TITHE_CACHE"); !own.empty()) return fs::absolute(own).string();
   if (const std::string all = environment("XDG_CACHE_HOME"); !all.empty()) return all + "/tithe";
   if (const std::string home = environment("HOME"); !home.empty()) return home + "/.cache/tithe";
-  return Status(Code::kUnsupported, "there is no folder for what is compiled: set TITHE_CACHE to one");
+  return Status(Code::kUnsupported, "no folder for compiled programs: set TITHE_CACHE to a folder");
 }
 
 Status check_private(int fd, const std::string& path, mode_t kind) {
   struct stat is {};
   if (::fstat(fd, &is) != 0 || (is.st_mode & S_IFMT) != kind)
-    return {Code::kInvalid, fmt::format("{} is not what it should be", path)};
+    return {Code::kInvalid, fmt::format("{} has the wrong type", path)};
   if (is.st_uid != ::geteuid())
     return {Code::kInvalid,
-            fmt::format("{} belongs to another user: set TITHE_CACHE to a folder of your own", path)};
+            fmt::format("{} belongs to another user: set TITHE_CACHE to your own folder", path)};
   if ((is.st_mode & 022U) != 0)
-    return {Code::kInvalid,
-            fmt::format("others can write to {} (mode {:o}): chmod go-w {}", path, is.st_mode & 0777U, path)};
+    return {Code::kInvalid, fmt::format("other users can write to {} (mode {:o}): run chmod go-w {}", path,
+                                        is.st_mode & 0777U, path)};
   return {};
 }
 
@@ -46,7 +46,7 @@ Result<OpenFile> open_folder(const std::string& path) {
   std::error_code none;
   fs::create_directories(fs::path(path).parent_path(), none);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return Status(Code::kIo, fmt::format("{} cannot be made", path));
+    return Status(Code::kIo, fmt::format("{} cannot be created", path));
   OpenFile folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder.ok()) return Status(Code::kIo, fmt::format("{} cannot be opened as a folder", path));
   TITHE_TRY(check_private(folder.get(), path, S_IFDIR));

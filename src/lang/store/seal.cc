@@ -45,7 +45,7 @@ Result<std::vector<std::uint8_t>> read_all(int fd) {
     const ssize_t got = ::pread(fd, &all[at], all.size() - at, static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return unreadable();
-    if (got == 0) return Status(Code::kCorrupt, "it was cut while it was read");
+    if (got == 0) return Status(Code::kCorrupt, "it was truncated while it was read");
     at += static_cast<std::size_t>(got);
   }
   return all;
@@ -80,9 +80,9 @@ Status check_seal(int fd) {
   const std::size_t body = all->size() - std::min(all->size(), kSealBytes);
   const std::uint8_t* end = all->data() + body;
   if (all->size() < kSealBytes || std::memcmp(end + 40, kMagic, 8) != 0)
-    return {Code::kCorrupt, "it was cut, or has no checksum"};
+    return {Code::kCorrupt, "it was truncated, or has no checksum"};
   const Seal want = seal_of(all->data(), body);
-  if (!std::equal(want.begin(), want.end(), end)) return {Code::kCorrupt, "its checksum does not hold"};
+  if (!std::equal(want.begin(), want.end(), end)) return {Code::kCorrupt, "its checksum does not match"};
   return {};
 }
 
