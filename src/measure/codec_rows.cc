@@ -112,7 +112,7 @@ void add_both_sizes(std::vector<Row>& rows, Row row, double goal, Make make) {
 
 void add_encode(std::vector<Row>& rows, const std::string& spec, Residual residual, double goal) {
   static constexpr const char* kWhat[] = {"", ", feedback", ", feedback apart"};
-  static constexpr const char* kReference[] = {"copy of as many bytes", "r += g", "out = r + g"};
+  static constexpr const char* kReference[] = {"copy of the same number of bytes", "r += g", "out = r + g"};
   const auto kind = static_cast<std::size_t>(residual);
   Row row;
   row.name = fmt::format("{} encode{}", spec, kWhat[kind]);

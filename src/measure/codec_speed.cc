@@ -123,7 +123,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
       Merge into{.base = merge ? values.data() : nullptr};
       if (!merge) into.divide = 2;  // a result of a round: the mean, with the check for finite values
       Status s = impl.decode(call, std::span(&whole, 1), into, values);
-      if (s.ok() && !merge && !all_finite(values)) s = Status(Code::kCorrupt, "a result that is not finite");
+      if (s.ok() && !merge && !all_finite(values)) s = Status(Code::kCorrupt, "a result is not finite");
       if (!s.ok() && status.ok()) status = s;
       call.next_memory = {};
     };

@@ -52,7 +52,8 @@ Result<std::string> read_whole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostBytes + 1, '\0');
   if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())).eof()) {
-    if (file) return Status(Code::kInvalid, fmt::format("{}: more than 16 MiB: no list of a model", path));
+    if (file)
+      return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB: not a list of a model", path));
     return Status(Code::kIo, fmt::format("{}: cannot be read", path));
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
@@ -111,10 +112,9 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   };
   if (json.is_discarded()) {
     const std::size_t at = WhereTorn::of(text);
-    return Status(
-        Code::kInvalid,
-        fmt::format("{}:{}: no list of a model: no JSON from here on; is the file whole? (models/README.md)",
-                    file, line_at(text, at > 0 ? at - 1 : 0)));
+    return Status(Code::kInvalid, fmt::format("{}:{}: not a list of a model: invalid JSON from here; check "
+                                              "that the file is complete (models/README.md)",
+                                              file, line_at(text, at > 0 ? at - 1 : 0)));
   }
   const auto number = [](const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0 &&
@@ -129,7 +129,7 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   if (!word(json, "model") || !number(json, "forward_ms") || !json.contains("tensors") ||
       !json["tensors"].is_array() || json["tensors"].empty())
     return wrong(
-        "no list of a model: it needs `model`, `forward_ms` (from 0 to 1e9) and `tensors` "
+        "not a list of a model: it needs `model`, `forward_ms` (from 0 to 1e9) and `tensors` "
         "(models/README.md)");
   ModelList list{.model = json["model"], .forward_ms = json["forward_ms"], .tensors = {}};
   std::set<std::string> names;
@@ -150,11 +150,11 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
                                 file, line_at(text, tensor_at(text, names.size())), names.size()));
     ModelTensor tensor{t["name"], t["values"], t["row"], t["ready_ms"]};
     if (tensor.values == 0 || tensor.values > kMostValues || (values += tensor.values) > kMostValues)
-      return wrong_tensor(tensor.name, "a model has 1 to 2^40 values per tensor, and in all");
+      return wrong_tensor(tensor.name, "a model must have 1 to 2^40 values per tensor and in total");
     if (tensor.row == 0 || tensor.values % tensor.row != 0)
-      return wrong_tensor(tensor.name,
-                          fmt::format("{} values are no whole rows of {}", tensor.values, tensor.row));
-    if (names.contains(tensor.name)) return wrong_tensor(tensor.name, "it stands twice");
+      return wrong_tensor(tensor.name, fmt::format("{} values are not a whole number of rows of {}",
+                                                   tensor.values, tensor.row));
+    if (names.contains(tensor.name)) return wrong_tensor(tensor.name, "it occurs twice");
     if (!list.tensors.empty() && tensor.ready_ms < list.tensors.back().ready_ms)
       return wrong_tensor(tensor.name, "it is ready before the one above it");
     names.insert(tensor.name);

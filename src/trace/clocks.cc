@@ -54,11 +54,10 @@ std::set<std::uint32_t> ended_rounds(const RankTrace& trace) {
 }
 
 Status not_one_job(const End& e, std::string_view why) {
-  return {
-      Code::kInvalid,
-      fmt::format("the files are not of one job: of round {}, the frame of part {}, chunk {} from rank {} to "
-                  "rank {} {}. Give the files that one run has left, one of each rank",
-                  e.round, e.part, e.chunk, e.from, e.to, why)};
+  return {Code::kInvalid,
+          fmt::format("the files are not from one job: in round {}, the frame of part {}, chunk {} from rank "
+                      "{} to rank {} {}. Give the files of one run, one of each rank",
+                      e.round, e.part, e.chunk, e.from, e.to, why)};
 }
 
 // ---- Bounds
@@ -159,14 +158,14 @@ Status check_ranks(std::span<const RankTrace> traces) {
   for (const RankTrace& t : traces) {
     const Origin& o = t.origin;
     if (o.world != first.world || o.run != first.run || o.job != first.job)
-      return {Code::kInvalid,
-              fmt::format(
-                  "the files are not of one job: rank {} was in a world of {} (run {}, job '{}'), rank {} in "
-                  "one of {} (run {}, job '{}'). Give the files that one run has left, one of each rank",
-                  first.rank, first.world, first.run, first.job, o.rank, o.world, o.run, o.job)};
+      return {
+          Code::kInvalid,
+          fmt::format("the files are not from one job: rank {} was in a world of {} (run {}, job '{}'), rank "
+                      "{} in a world of {} (run {}, job '{}'). Give the files of one run, one of each rank",
+                      first.rank, first.world, first.run, first.job, o.rank, o.world, o.run, o.job)};
     if (!there.insert(o.rank).second)
       return {Code::kInvalid,
-              fmt::format("rank {} is there twice: give one file of each rank, all of one run", o.rank)};
+              fmt::format("rank {} occurs twice: give one file of each rank, all of one run", o.rank)};
   }
   for (int r = 0; r < first.world; ++r)
     if (!there.contains(r))
@@ -194,13 +193,13 @@ Result<Matched> match(std::span<const RankTrace> traces) {
   std::size_t s = 0, r = 0;
   while (s < sends.size() || r < recvs.size()) {
     if (r == recvs.size() || (s < sends.size() && sends[s].frame() < recvs[r].frame())) {
-      TITHE_TRY(alone(sends[s++], "was sent and did not arrive"));
+      TITHE_TRY(alone(sends[s++], "was sent but did not arrive"));
     } else if (s == sends.size() || recvs[r].frame() < sends[s].frame()) {
-      TITHE_TRY(alone(recvs[r++], "arrived and was not sent"));
+      TITHE_TRY(alone(recvs[r++], "arrived but was not sent"));
     } else {
       const Message m{sends[s].from, sends[s].to, sends[s].event, recvs[r].event};
       if (traces[at(m.from)].events[m.send].bytes != traces[at(m.to)].events[m.recv].bytes)
-        return not_one_job(sends[s], "arrived in another size than it had");
+        return not_one_job(sends[s], "arrived with another size");
       out.messages.push_back(m);
       ++s;
       ++r;

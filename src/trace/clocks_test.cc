@@ -119,10 +119,10 @@ void expect_refused(const std::vector<RankTrace>& traces, std::string_view why) 
 }
 
 TEST(Clocks, RefuseWhatIsNotOneJob) {
-  expect_refused({}, "no trace");
+  expect_refused({}, "no trace: give");
   std::vector<RankTrace> traces = MadeJob{.world = 3}.traces();
   traces[2].origin.rank = 1;
-  expect_refused(traces, "rank 1 is there twice");
+  expect_refused(traces, "rank 1 occurs twice");
   traces.pop_back();
   expect_refused(traces, "rank 2 is missing");
   for (const int what : {0, 1, 2}) {
@@ -130,19 +130,19 @@ TEST(Clocks, RefuseWhatIsNotOneJob) {
     if (what == 0) traces[1].origin.world = 3;
     if (what == 1) traces[1].origin.run = 8;
     if (what == 2) traces[1].origin.job = "cd";
-    expect_refused(traces, "not of one job");
+    expect_refused(traces, "not from one job");
   }
   traces = MadeJob{}.traces();
   for (TraceEvent& e : traces[1].events)
     if (e.op == "recv" && e.round == 3) e.bytes = 1;
   expect_refused(traces,
-                 "of round 3, the frame of part 3, chunk 0 from rank 0 to rank 1 arrived in another size");
+                 "in round 3, the frame of part 3, chunk 0 from rank 0 to rank 1 arrived with another size");
   traces = MadeJob{}.traces();
   std::erase_if(traces[1].events, [](const TraceEvent& e) { return e.op == "recv" && e.round == 3; });
-  expect_refused(traces, "was sent and did not arrive");
+  expect_refused(traces, "was sent but did not arrive");
   traces = MadeJob{}.traces();
   std::erase_if(traces[1].events, [](const TraceEvent& e) { return e.op == "send" && e.round == 3; });
-  expect_refused(traces, "arrived and was not sent");
+  expect_refused(traces, "arrived but was not sent");
 }
 
 // A failed job, or a full trace: sends and receives of the last round may be unmatched.

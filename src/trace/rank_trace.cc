@@ -24,9 +24,10 @@ constexpr std::size_t kPiece = 1U << 16;
 constexpr std::size_t kMostLine = 1U << 14;  // bytes
 constexpr double kMostUs = 1e15;  // thirty years; up to ten weeks a double is exact to a nanosecond
 constexpr std::string_view kNotOne =
-    "this is no trace of a tithe session: give the files that TITHE_TRACE=FILE leaves, one of each rank";
+    "this is not a trace of a tithe session: give the files that TITHE_TRACE=FILE writes, one of each rank";
 constexpr std::string_view kCut =
-    "is not whole: the job did not close its session, or the copy was cut. Copy it again, or trace anew";
+    "is incomplete: the job did not close its session, or the copy was truncated. Copy it again, or trace "
+    "again";
 
 Status no_trace() { return {Code::kInvalid, std::string(kNotOne)}; }
 Status wrong(std::size_t line, std::string_view why) {
@@ -113,7 +114,7 @@ Status take_head(const Json& line, Origin& o, std::int64_t& origin, std::uint64_
       !take(*head, "host", o.host) || !take(*head, "lost", std::uint64_t{0}, kMost, o.lost) ||
       !take(*head, "events", std::uint64_t{0}, kMost, events) ||
       !take(*head, "origin_ns", -kMostNs, kMostNs, origin))
-    return wrong(1, "what a trace begins with is missing or wrong");
+    return wrong(1, "the header is missing or wrong");
   return {};
 }
 
@@ -191,7 +192,7 @@ Result<RankTrace> read(std::istream& in) {
     std::string phase;
     if (!take(line, "ph", phase)) return wrong(number, "no event");
     if ((phase == "X" || phase == "b") && !take_event(trace, line, origin))
-      return wrong(number, "an event that no session writes");
+      return wrong(number, "an invalid event");
   }
   if (trace.events.size() != events) return Status(Code::kCorrupt, std::string(kCut));
   return trace;

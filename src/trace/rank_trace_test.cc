@@ -87,7 +87,7 @@ TEST(RankTrace, whole) {
     EXPECT_FALSE(read_text(text.substr(0, n)).ok()) << n << " of " << text.size() << " bytes";
   const Status cut = read_text(text.substr(0, text.size() - 4)).status();
   EXPECT_EQ(cut.code(), Code::kCorrupt);
-  EXPECT_NE(cut.what().find("trace anew"), std::string::npos) << cut.what();
+  EXPECT_NE(cut.what().find("trace again"), std::string::npos) << cut.what();
   std::string shorter = text;  // a line in the middle is missing
   const std::size_t line = shorter.find("\n{\"name\":\"encode");
   shorter.erase(line, shorter.find('\n', line + 1) - line);

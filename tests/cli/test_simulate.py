@@ -91,7 +91,7 @@ def test_ranks_that_are_alike_are_simulated_once_however_many(tmp_path):
     assert (one["ranks"], one["ranks_simulated"]) == (4096, 1)
     bounded = f"ulimit -v 1000000; exec {TITHE} {line} --strategy tree --compare onebit@server"
     done = subprocess.run(["bash", "-c", bounded], capture_output=True, text=True)  # not drawn first: that took GBs
-    assert done.returncode == 2 and "not alike" in done.stderr and "--strategy server" in done.stderr, done.stderr
+    assert done.returncode == 2 and "different ranks" in done.stderr and "--strategy server" in done.stderr, done.stderr
     for strategy, simulated in (("server", 1), ("hosts", 1), ("ring", 8)):
         (answer,) = told(f"simulate --model vgg19 --cluster hipress_ec2 --ranks 256 --strategy {strategy}")["settings"]
         assert answer["ranks_simulated"] == simulated, strategy
@@ -148,7 +148,7 @@ def test_sessions_are_told_the_link_of_the_cluster_or_what_is_said():
         ("--model hdc --cluster office_1g --sweep colour", ("bandwidth",)),
         ("--model hdc --cluster office_1g --sweep ranks --trace x.json", ("--trace", "--sweep")),
         ("--model hdc --cluster wrong.toml", ("wrong.toml:2", "rate above 0")),
-        ("--model hdc --cluster cycle.toml", ("cycle.toml:1", "a cycle", "must make a tree")),
+        ("--model hdc --cluster cycle.toml", ("cycle.toml:1", "a cycle", "must form a tree")),
         ("--model hdc --cluster missing.toml", ("missing.toml: cannot be opened",)),
         ("--model hdc --cluster office_1g --ranks 0", ("--ranks",)),
         ("--model hdc --cluster office_1g --ranks 1048577", ("--ranks",)),
@@ -202,7 +202,7 @@ MODEL = '{"model": "m",\n"forward_ms": 1,\n"tensors": [\n%s]}\n'
         (MODEL % ",\n".join([TENSOR % ("v", 8, 1), TENSOR % ("w", 8, 1e30)]), "`ready_ms` (from 0 to 1e9)"),
         (MODEL % "3", "m.json:3: tensor 0"),
         (MODEL.replace("1,", "1e30,", 1) % TENSOR % ("v", 8, 1), "`forward_ms` (from 0 to 1e9)"),
-        ("import torch\n", "m.json:1: no list of a model"),
+        ("import torch\n", "m.json:1: not a list of a model"),
     ],
 )
 def test_what_is_wrong_in_a_model_is_said_with_its_line(text, said, tmp_path):
@@ -279,7 +279,7 @@ def test_a_profile_has_what_every_plan_compares_with(tmp_path):
     assert set(answer["codecs"]) == {"fp32", "bf16", "zip", "onebit"}
     told("simulate --model hdc --profile p.json --link 1gbit --ranks 2 --codec onebit", tmp_path)
     told("plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow onebit", tmp_path)
-    missing = "has no costs of fp16, eden:bits=3: measure them as well (tithe profile --codec fp16 --codec eden:bits=3)"
+    missing = "has no costs of fp16, eden:bits=3: add them with tithe profile --codec fp16 --codec eden:bits=3"
     line = "plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow fp16 --allow onebit --allow eden:bits=3"
     refused(line, 2, missing, folder=tmp_path)
 

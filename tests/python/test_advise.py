@@ -68,7 +68,7 @@ def test_a_full_disk_is_named_and_keeps_no_part(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert f"TITHE_ADVISE={path}: cannot write there: File too large" in done.stderr
+    assert f"TITHE_ADVISE={path}: cannot write: File too large" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

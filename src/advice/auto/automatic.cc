@@ -38,7 +38,7 @@ class Automatic final : public engine::Advisor {
     std::vector<std::string> may;
     for (const Spec& codec : default_codecs()) may.push_back(to_string(codec));
     for (const Allowance& a : spec_.allowed) may.push_back(to_string(a));
-    say(fmt::format("auto: measures, and then chooses among {}", fmt::join(may, ", ")));
+    say(fmt::format("auto: measures, then chooses from {}", fmt::join(may, ", ")));
   }
 
   void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
@@ -58,7 +58,7 @@ class Automatic final : public engine::Advisor {
       plan_.reset();
     }
     if (next == Watch::Next::kUnlike)
-      say(fmt::format("auto: {} steps, and no {} that hand over the same tensors together: stays with bf16",
+      say(fmt::format("auto: in {} steps, no {} consecutive steps passed the same buckets: stays with bf16",
                       kMostUnlike, kFirst));
     if (next == Watch::Next::kPlan) {
       AutoQuery auto_query = make_auto_query();
@@ -68,8 +68,9 @@ class Automatic final : public engine::Advisor {
     }
     if (next != Watch::Next::kPropose) return {};
     if (watch_.gave_way())
-      say(fmt::format("auto: a step takes {:.1f} ms with this plan, more than before: goes back",
-                      1e3 * watch_.measured()));
+      say(fmt::format(
+          "auto: a step takes {:.1f} ms with this plan, more than before: returns to the previous plan",
+          1e3 * watch_.measured()));
     proposed_ = true;
     // Watch has the rules without reasons; planned_ has them with reasons.
     return watch_.wanted() == plain(planned_) ? to_json(planned_) : watch_.wanted();
@@ -79,7 +80,7 @@ class Automatic final : public engine::Advisor {
     const std::lock_guard lock(mutex_);
     proposed_ = false;
     watch_.refused();
-    say("auto: trouble: the plan was not taken: " + why.what());
+    say("auto: trouble: the plan could not be proposed: " + why.what());
   }
 
   std::string decided() const override {
@@ -102,9 +103,8 @@ class Automatic final : public engine::Advisor {
     }
     watch_.restart(plain(rules_));
     if (known && there != where())
-      say(fmt::format(
-          "auto: the state was decided on {}, this is {}: goes on with its rules and measures again",
-          printed(there), printed(where())));
+      say(fmt::format("auto: the state's plan was made on {}, this is {}: uses its rules and measures again",
+                      printed(there), printed(where())));
   }
 
   std::vector<std::string> messages() override {
@@ -164,7 +164,7 @@ class Automatic final : public engine::Advisor {
     if (!plan.answer.ok()) {
       watch_.failed();
       if (const std::string why = plan.answer.status().what(); why != trouble_)
-        say(fmt::format("auto: trouble: no plan can be made, and what is sent stays as it is: {}", why));
+        say(fmt::format("auto: trouble: planning failed, the current rules stay: {}", why));
       trouble_ = plan.answer.status().what();
       return Watch::Next::kNothing;
     }

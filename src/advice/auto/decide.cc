@@ -95,9 +95,11 @@ Result<AutoDecision> decide(const AutoQuery& auto_query) {
     AutoDecision out{
         .rules = lossy ? auto_query.first : auto_query.rules, .predicted = auto_query.step, .stays = !lossy};
     out.verdict =
-        lossy ? fmt::format("step {:.1f} ms: communication is hidden, so nothing is compressed, and measured",
-                            step)
-              : fmt::format("stays with bf16: of a step of {:.1f} ms all communication is hidden", step);
+        lossy ? fmt::format(
+                    "step {:.1f} ms: communication is hidden, so compression stops, and steps are measured "
+                    "again",
+                    step)
+              : fmt::format("stays with bf16: all communication of a step of {:.1f} ms is hidden", step);
     return out;
   }
   const Result<planner::PlanQuery> query = query_at(auto_query, *rate);
@@ -113,14 +115,14 @@ Result<AutoDecision> decide(const AutoQuery& auto_query) {
     out.stays = true;
     out.rules = auto_query.rules;
     out.predicted = auto_query.step;
-    out.verdict = fmt::format(
-        "stays with bf16: nothing that is allowed makes a step of {:.1f} ms shorter ({})", step, links);
+    out.verdict =
+        fmt::format("stays with bf16: no allowed codec makes a step of {:.1f} ms shorter ({})", step, links);
     return out;
   }
   if (same(out.rules, auto_query.rules)) {
     out.stays = true;
-    out.verdict = fmt::format(
-        "keeps its plan: nothing that is allowed makes a step of {:.1f} ms shorter ({})", step, links);
+    out.verdict =
+        fmt::format("keeps its plan: no allowed codec makes a step of {:.1f} ms shorter ({})", step, links);
     return out;
   }
   out.verdict = fmt::format(

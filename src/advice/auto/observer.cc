@@ -60,7 +60,7 @@ class Observer final : public engine::Advisor {
           try {
             write(answer(auto_query, gradients));
           } catch (const std::bad_alloc&) {
-            std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: there is no memory for it\n", what_.path.c_str());
+            std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: not enough memory to plan\n", what_.path.c_str());
           }
         });
     return {};
@@ -93,8 +93,7 @@ class Observer final : public engine::Advisor {
     const auto trouble = [](const std::string& why) { return nlohmann::ordered_json{{"error", why}}.dump(); };
     if (auto_query.job.tensors.empty())
       return trouble(
-          fmt::format("in {} steps there were no {} in turn that hand over the same tensors together",
-                      kMostUnlike, kFirst));
+          fmt::format("in {} steps, no {} consecutive steps passed the same buckets", kMostUnlike, kFirst));
     std::vector<Spec> codecs = default_codecs();
     codecs.push_back(*parse_spec(kHint));
     const auto add = [&](const Spec& spec) {
@@ -120,7 +119,7 @@ class Observer final : public engine::Advisor {
     if (good && file && std::rename(beside.c_str(), what_.path.c_str()) == 0) return;
     if (good) why = errno;
     std::remove(beside.c_str());
-    std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: cannot write there: %s\n", what_.path.c_str(),
+    std::fprintf(stderr, "tithe: TITHE_ADVISE=%s: cannot write: %s\n", what_.path.c_str(),
                  std::strerror(why));
   }
 

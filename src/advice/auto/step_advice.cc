@@ -21,34 +21,36 @@ std::vector<std::string> lines_of(const Advice& a, const AutoQuery& auto_query) 
     out.push_back(
         fmt::format("Do not compress: communication is hidden. A step takes {:.1f} ms, its computing {:.1f}.",
                     now, a.compute * 1e3));
-    out.emplace_back("Leave it as it is: to send fewer bytes would make no step shorter.");
-    out.emplace_back("A faster network would not help either. What would: less computing per step.");
+    out.emplace_back("Keep the current settings: fewer bytes would not shorten the step.");
+    out.emplace_back("A faster network would not help either; less computing per step would.");
     return out;
   }
   const Seconds best = a.stays ? a.step : a.planned;
   const bool hint = a.hinted > 0 && a.hinted < planner::kWorthLosing * best;
   const std::string why = fmt::format(
-      "Of a step of {:.1f} ms, {:.1f} go by after the last gradient is ready: the links carry about {} each.",
+      "A step takes {:.1f} ms, {:.1f} of them after the last gradient is ready: each link transfers about "
+      "{}.",
       now, waits, rate_text(a.bytes_per_second));
   const std::string bf16 = fmt::format("{}, the best bf16, takes {:.1f} ms", a.bf16_by, a.bf16 * 1e3);
   const std::string use =
       a.stays
-          ? fmt::format("Leave it as it is: nothing that is allowed ({}) makes the step shorter by 2 %; {}.",
+          ? fmt::format("Keep the current settings: no allowed codec ({}) shortens the step by 2 %; {}.",
                         allowed_text(auto_query), bf16)
           : fmt::format(
                 "Use codec=\"{}\", or the plan as choices=FILE: {:.1f} ms, {:.2f} times as fast as now; {}.",
                 allowed_text(auto_query), a.planned * 1e3, a.step / a.planned, bf16);
   // Whether to compress at all comes before how.
   if (!a.compresses && !hint) {
-    out.push_back(fmt::format("Do not compress: it would not make the step shorter by 5 %. {}", use));
+    out.push_back(fmt::format("Do not compress: compression would not shorten the step by 5 %. {}", use));
     out.push_back(why);
   } else {
     out.push_back(why);
     out.push_back(use);
   }
-  std::string last = fmt::format("No network could bring it below {:.1f} ms.", a.no_network * 1e3);
+  std::string last = fmt::format("No network could shorten the step below {:.1f} ms.", a.no_network * 1e3);
   if (hint)
-    last += fmt::format(" If {} may be used too (docs/start/choosing.md), {:.1f} ms.", kHint, a.hinted * 1e3);
+    last += fmt::format(" If {} is allowed too (docs/start/choosing.md), the step takes {:.1f} ms.", kHint,
+                        a.hinted * 1e3);
   out.push_back(std::move(last));
   return out;
 }

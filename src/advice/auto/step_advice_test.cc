@@ -53,7 +53,7 @@ TEST(Advice, WhereCommunicationIsHiddenNothingIsToChange) {
   EXPECT_TRUE(found->stays);
   EXPECT_EQ(found->bytes_per_second, 0);
   EXPECT_EQ(found->planned, a.step);
-  EXPECT_NE(to_json(*found, a).find("Leave it as it is"), std::string::npos);
+  EXPECT_NE(to_json(*found, a).find("Keep the current settings"), std::string::npos);
 }
 
 TEST(Advice, WhatIsAllowedAlreadyIsNoHint) {

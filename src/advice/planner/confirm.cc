@@ -99,7 +99,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
   std::ranges::stable_sort(guesses, {}, [](const Guess& g) { return std::tie(g.differ, g.judged); });
   std::optional<std::size_t> best;
   Seconds judged = 0;  // estimate of the best one: an error common to all estimates cancels out
-  Status refused(Code::kInvalid, fmt::format("{}: no strategy takes it", tithe::to_string(spec)));
+  Status refused(Code::kInvalid, fmt::format("{}: no strategy supports this codec", tithe::to_string(spec)));
   for (const Guess& g : guesses) {
     const bool far = g.judged > kFar * std::max(limit, judged);
     if (g.least >= limit || (far && g.differ && search_.query().cluster.world() > kFew)) continue;

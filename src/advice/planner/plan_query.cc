@@ -22,11 +22,11 @@ Status check(const PlanQuery& query) {
   const int world = query.cluster.world();
   if (world < 1) return Status(Code::kInvalid, "the cluster has no ranks");
   if (world > kMostPlanned)
-    return Status(Code::kInvalid,
-                  fmt::format("{} ranks: plans are made for at most {}, since a search simulates many steps; "
-                              "ask for fewer (--ranks), and give what it finds to tithe simulate --choices "
-                              "with all of them",
-                              world, kMostPlanned));
+    return Status(
+        Code::kInvalid,
+        fmt::format("{} ranks: the planner supports at most {}, because a search simulates many steps; plan "
+                    "for fewer (--ranks), then pass the plan to tithe simulate --choices with all ranks",
+                    world, kMostPlanned));
   std::vector<Spec> needed{*parse_spec("fp32"), *parse_spec("bf16")};
   for (const Allowance& a : query.allowed) needed.push_back(a.codec);
   TITHE_TRY(query.costs.know(needed));
@@ -37,7 +37,7 @@ Status check(const PlanQuery& query) {
     if (!met)
       return Status(
           Code::kInvalid,
-          fmt::format("allowed '{}: {}': no tensor of the model has such a key, and the first is '{}'",
+          fmt::format("allowed '{}: {}': no tensor of the model has such a key; the first key is '{}'",
                       a.match, to_string(a.codec), job.tensors[0].key));
   }
   return {};

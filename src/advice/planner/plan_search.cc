@@ -76,9 +76,8 @@ Result<PlanSearch> PlanSearch::make(const PlanQuery& query) {
         search.options_.push_back(
             {spec, candidate.strategy, !always_allowed(spec), candidate.searched, candidate.symmetric});
     if (search.options_.size() == before)
-      return Status(Code::kInvalid,
-                    fmt::format("allowed '{}': it shares a law with no strategy that is planned",
-                                tithe::to_string(spec)));
+      return Status(Code::kInvalid, fmt::format("allowed '{}': no planned strategy has a law of this codec",
+                                                tithe::to_string(spec)));
   }
   for (const JobTensor& t : query.job.tensors) {
     const std::vector<Spec> list = codecs_for(query, t.key);

@@ -28,7 +28,7 @@ std::string compared(const Planned& p) {
                         times(p.single.step) < kNoMore ? ", which needs no plan" : "");
   // A plan that mixes fp32, bf16 and zip may be better than both baselines.
   if (p.lossless < kWorthIt * std::min(p.bf16.step, p.fp32.step))
-    text += fmt::format("; {:.2f} of the best plan that loses nothing", times(p.lossless));
+    text += fmt::format("; {:.2f} of the best lossless plan", times(p.lossless));
   return text;
 }
 
@@ -71,16 +71,14 @@ std::string verdict_of(const Planned& p, bool searched, bool may_compress) {
                        beside(p));
   if (!searched) return fmt::format("{}, nothing is compressed; {}", step, beside(p));
   if (!may_compress)
-    return fmt::format("{}, nothing is compressed: fp32, bf16 and zip alone are allowed; {}", step,
-                       beside(p));
+    return fmt::format("{}, nothing is compressed: only fp32, bf16 and zip are allowed; {}", step, beside(p));
   const double gain = p.compressed > 0 && p.compressed < sim::kNever ? p.outcome.step / p.compressed : 0;
-  return fmt::format("do not compress: what is allowed {}; {}; {}",
-                     gain > 1
-                         ? fmt::format("would make the step {:.2f} times as fast, and 1.05 is the least that "
-                                       "is worth a loss",
-                                       gain)
-                         : "makes the step no shorter",
-                     step, beside(p));
+  return fmt::format(
+      "do not compress: the allowed codecs {}; {}; {}",
+      gain > 1
+          ? fmt::format("would make the step {:.2f} times as fast, and a lossy codec must reach 1.05", gain)
+          : "do not shorten the step",
+      step, beside(p));
 }
 
 // The baseline without tithe on hosts with devices: a network library that sums on the devices. It sends by ring, or by

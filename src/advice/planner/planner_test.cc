@@ -389,7 +389,7 @@ TEST(Planner, RefusesWhatNoPlanCanAnswer) {
   refused(plan(q, "timelime"), "timeline");
   refused(plan(q, "threshold"), "bytes");
   refused(plan(q, "threshold:many"), "give bytes");
-  refused(plan(q, "raw:1"), "nothing stands behind");
+  refused(plan(q, "raw:1"), "takes no value");
   allow(q, {"encoder.*: onebit"});
   refused(plan(q, "timeline"), "no tensor of the model has such a key");
   q.allowed.clear();

@@ -30,7 +30,7 @@ Result<const Policy*> find_policy(std::string_view text, std::string_view& argum
     if (p->argument.empty() != argument.empty())
       return Status(Code::kInvalid,
                     p->argument.empty()
-                        ? fmt::format("policy '{}': nothing stands behind its name", p->name)
+                        ? fmt::format("policy '{}': the name takes no value", p->name)
                         : fmt::format("policy '{0}': give {1}, as in {0}:1MB", p->name, p->argument));
     return p;
   }

@@ -43,7 +43,7 @@ Result<Assignment> decide(PlanSearch& search, std::string_view argument) {
 }  // namespace
 
 const Policy threshold_policy = {.name = "threshold",
-                                 .doc = "tensors of at least so many bytes are compressed",
+                                 .doc = "compress tensors of at least this many bytes",
                                  .argument = "bytes",
                                  .decide = decide};
 

@@ -127,9 +127,10 @@ Assignment less_compressed(PlanSearch& search, Assignment assignment) {
   return assignment;
 }
 
-const Policy timeline_policy = {.name = "timeline",
-                                .doc = "what computing does not hide, all tensors together",
-                                .argument = {},
-                                .decide = decide};
+const Policy timeline_policy = {
+    .name = "timeline",
+    .doc = "minimise the communication that computing does not hide, over all tensors",
+    .argument = {},
+    .decide = decide};
 
 }  // namespace tithe::planner

@@ -67,7 +67,7 @@ class ClusterReader {
       if (std::find(names.begin(), names.end(), key.str()) == names.end()) {
         std::string list;
         for (const std::string_view n : names) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
-        return at(value, fmt::format("'{}' is not known here: {}", printable(key.str(), 60), list));
+        return at(value, fmt::format("unknown field '{}': {}", printable(key.str(), 60), list));
       }
     return {};
   }
@@ -88,7 +88,7 @@ class ClusterReader {
     const toml::node* found = t.get(key);
     if (found == nullptr) return {};
     const auto text = found->value<std::string>();
-    if (!found->is_string() || !text) return at(*found, fmt::format("{}: a text is needed", key));
+    if (!found->is_string() || !text) return at(*found, fmt::format("{}: must be a string", key));
     into = *text;
     return {};
   }
@@ -97,7 +97,7 @@ class ClusterReader {
     if (found == nullptr) return {};
     const auto n = found->value<std::int64_t>();
     if (!found->is_integer() || !n || *n < 1 || *n > kMostRanks)
-      return at(*found, fmt::format("{}: a whole number from 1 to {} is needed", key, kMostRanks));
+      return at(*found, fmt::format("{}: must be a whole number from 1 to {}", key, kMostRanks));
     into = static_cast<int>(*n);
     return {};
   }
@@ -106,7 +106,7 @@ class ClusterReader {
     if (found == nullptr) return {};
     const auto v = found->value<double>();
     if (!v || !std::isfinite(*v) || *v <= 0)
-      return at(*found, fmt::format("{}: a number above 0 is needed", key));
+      return at(*found, fmt::format("{}: must be a number above 0", key));
     into = *v;
     return {};
   }
@@ -118,7 +118,7 @@ class ClusterReader {
     const auto text = found->value<std::string>();
     const Result<Link> link = text ? parse_link(*text) : Result<Link>(Link{});
     if (!link.ok() || !link->known() || text->find_first_of("+,") != std::string::npos)
-      return at(*found, fmt::format("{}: a rate above 0 is needed, such as \"10Gb/s\" or \"1.2GB/s\"", key));
+      return at(*found, fmt::format("{}: must be a rate above 0, such as \"10Gb/s\" or \"1.2GB/s\"", key));
     into = link->bytes_per_second;
     return {};
   }
@@ -134,7 +134,7 @@ class ClusterReader {
     const std::string_view u = unit;
     const double factor = u == "ns" ? 1e-9 : u == "us" ? 1e-6 : u == "ms" ? 1e-3 : u == "s" ? 1.0 : 0.0;
     if (got != 2 || factor == 0 || !std::isfinite(value) || value < 0)
-      return at(node, fmt::format("{}: a time is needed, such as \"50us\" or \"20ms\"", key));
+      return at(node, fmt::format("{}: must be a time, such as \"50us\" or \"20ms\"", key));
     into = value * factor;
     return {};
   }
@@ -154,7 +154,7 @@ class ClusterReader {
       Seconds& seconds = out_.compute_[std::string(model.str())];
       TITHE_TRY(time(value, printable(model.str(), 60), seconds));
       if (seconds <= 0)
-        return at(value, fmt::format("{}: a time above 0 is needed", printable(model.str(), 60)));
+        return at(value, fmt::format("{}: must be a time above 0", printable(model.str(), 60)));
     }
     return {};
   }
@@ -167,14 +167,14 @@ class ClusterReader {
       if (key.str() == "eager_bytes") {
         const auto bytes = value.value<std::int64_t>();
         if (!value.is_integer() || !bytes || *bytes < 0)
-          return at(value, "eager_bytes: a whole number from 0 on is needed");
+          return at(value, "eager_bytes: must be a whole number of at least 0");
         out_.eager_bytes_ = static_cast<std::size_t>(*bytes);
         continue;
       }
       if (key.str() == "many_to_one" || key.str() == "both_ways") {
         const auto share = value.value<double>();
         if (!share || !(*share > 0 && *share <= 1))
-          return at(value, fmt::format("{}: a share above 0 and up to 1 is needed, such as 0.9", key.str()));
+          return at(value, fmt::format("{}: must be above 0 and at most 1, such as 0.9", key.str()));
         if (key.str() == "many_to_one")
           out_.many_to_one_ = *share;
         else
@@ -198,7 +198,7 @@ class ClusterReader {
         if (key.str() == f.name) known = &f;
       }
       if (known == nullptr)
-        return at(value, fmt::format("'{}' is not known here: {}", printable(key.str(), 60), list));
+        return at(value, fmt::format("unknown field '{}': {}", printable(key.str(), 60), list));
       Seconds seconds = 0;
       TITHE_TRY(time(value, known->name, seconds));
       out_.numbers_.emplace_back(known->number, seconds);
@@ -209,7 +209,7 @@ class ClusterReader {
     TITHE_TRY(known(t, {"name", "encode", "store", "merge", "typical"}));
     std::string name;
     TITHE_TRY(word(t, "name", name));
-    if (name.empty()) return at(t, "a codec needs a name; \"*\" stands for all that have none");
+    if (name.empty()) return at(t, "a codec needs a name; \"*\" is the entry for all other codecs");
     if (name != "*") {
       const Result<Spec> spec = parse_spec(name);
       if (!spec.ok()) return at(t, spec.status().what());
@@ -221,8 +221,7 @@ class ClusterReader {
     TITHE_TRY(curve(t, "merge", costs.merge));
     TITHE_TRY(number(t, "typical", costs.typical));
     if (costs.typical > 1)
-      return at(*t.get("typical"),
-                "typical: a share of the most that a payload may have, at most 1, is needed");
+      return at(*t.get("typical"), "typical: must be a fraction of the largest payload, at most 1");
     if (!out_.codecs_.try_emplace(name, std::move(costs)).second)
       return at(t, fmt::format("there are two codecs '{}'", printable(name, 60)));
     return {};
@@ -273,8 +272,8 @@ class ClusterReader {
     if (up.empty()) return {};
     const auto found = numbers_.find(up);
     if (found == numbers_.end())
-      return at(*table->get("up"), fmt::format("up = '{}': there is no such switch; name it in a [[switch]]",
-                                               printable(up, 60)));
+      return at(*table->get("up"),
+                fmt::format("up = '{}': unknown switch; define it in a [[switch]]", printable(up, 60)));
     out_.switches_[s].up = found->second;
     return {};
   }
@@ -286,12 +285,12 @@ class ClusterReader {
       for (std::size_t steps = 0; out_.switches_[static_cast<std::size_t>(at_switch)].up >= 0; ++steps) {
         if (steps > out_.switches_.size())
           return at(*ups_[s].second,
-                    "this switch is above itself: the links make a cycle, and must make a tree");
+                    "this switch is above itself: the links form a cycle and must form a tree");
         at_switch = out_.switches_[static_cast<std::size_t>(at_switch)].up;
       }
       if (top >= 0 && at_switch != top)
         return at(*ups_[s].second,
-                  "this switch has no way to the first one: give it, or the one above it, an `up`");
+                  "this switch is not connected to the first one: set `up` in it or in the switch above it");
       top = at_switch;
       constexpr std::size_t kMostAbove = 3;
       std::size_t above = 0;
@@ -329,8 +328,8 @@ class ClusterReader {
     if (!where.empty()) {
       const auto found = numbers_.find(where);
       if (found == numbers_.end())
-        return at(*t.get("at"), fmt::format("at = '{}': there is no such switch; name it in a [[switch]]",
-                                            printable(where, 60)));
+        return at(*t.get("at"),
+                  fmt::format("at = '{}': unknown switch; define it in a [[switch]]", printable(where, 60)));
       k.at = found->second;
     } else if (out_.switches_.size() > 1) {
       return at(t, "`at` is missing: the switch that these hosts are on");

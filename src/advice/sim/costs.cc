@@ -171,7 +171,7 @@ Status Costs::know(std::span<const Spec> specs) const {
   }
   if (missing.empty()) return {};
   return {Code::kInvalid,
-          fmt::format("the profile has no costs of {}: measure them as well (tithe profile --codec {})",
+          fmt::format("the profile has no costs of {}: add them with tithe profile --codec {}",
                       fmt::join(missing, ", "), fmt::join(missing, " --codec "))};
 }
 

@@ -53,8 +53,8 @@ class Reader {
     TITHE_TRY(object(root, "a profile"));
     if (!root.contains("profile") || root["profile"] != kFormat)
       return wrong(
-          fmt::format("'profile' must be {}: this is none, or one of another format; make a new one "
-                      "(tithe profile)",
+          fmt::format("'profile' must be {}: this file is not a profile, or has another format; create one "
+                      "with tithe profile",
                       kFormat));
     Profile p;
     for (const auto& item : root.items()) {
@@ -68,7 +68,7 @@ class Reader {
                                  p.links[k].to, p.ranks));
     }
     if (p.machine.empty() || p.tithe.empty())
-      return wrong("'machine' or 'tithe' is missing: make a new one (tithe profile)");
+      return wrong("'machine' or 'tithe' is missing: create a new profile with tithe profile");
     return p;
   }
 
@@ -108,7 +108,8 @@ class Reader {
   Status number(std::string_view name, const Json& json, double& into) const {
     if (!json.is_number()) return wrong(fmt::format("'{}' must be a number", name));
     into = json.get<double>();
-    if (!std::isfinite(into) || into < 0) return wrong(fmt::format("'{}' must be a number from 0 on", name));
+    if (!std::isfinite(into) || into < 0)
+      return wrong(fmt::format("'{}' must be a number of at least 0", name));
     return {};
   }
   Status whole(std::string_view name, const Json& json, int& into) const {
@@ -137,9 +138,9 @@ class Reader {
     return {};
   }
   Status unknown(std::string_view name, std::string_view where) const {
-    return wrong(
-        fmt::format("unknown field '{}' in {}: it is of another version; make a new one (tithe profile)",
-                    printable(name, 100), where));
+    return wrong(fmt::format(
+        "unknown field '{}' in {}: the profile has another version; create a new one with tithe profile",
+        printable(name, 100), where));
   }
 
   // Reads one top-level field; an unknown one is an error.
@@ -246,7 +247,7 @@ class Reader {
   }
   Status typical(const Json& json, double& into) const {
     TITHE_TRY(number("typical", json, into));
-    return into <= 1 ? Status{} : wrong("'typical' must be a share of the most that a payload may have");
+    return into <= 1 ? Status{} : wrong("'typical' must be a fraction of the largest payload");
   }
   Status later(CodecCosts& into, const std::string& name, const Json& json) {
     if (!json.is_array() || json.size() > kMostPhases)
@@ -311,7 +312,7 @@ Result<Profile> parse_profile(std::string_view json, const std::string& file) {
   } catch (const Json::exception& e) {
     const std::string_view what = e.what();
     return Status(Code::kInvalid,
-                  fmt::format("{}: this is no JSON: {}", file,
+                  fmt::format("{}: not valid JSON: {}", file,
                               printable(what.substr(std::min(what.find("] ") + 2, what.size())), 300)));
   }
 }
@@ -336,11 +337,9 @@ std::string machine_name() {
 
 Status belongs_here(const Profile& p, const std::string& file) {
   const auto differs = [&](std::string_view what, const std::string& theirs, const std::string& ours) {
-    return Status(
-        Code::kInvalid,
-        fmt::format("{}: made for {} '{}', this is '{}': make one here (tithe profile), or take it as it is "
-                    "with --foreign-profile",
-                    file, what, printable(theirs, 100), ours));
+    return Status(Code::kInvalid, fmt::format("{}: made for {} '{}', this is '{}': create one here with "
+                                              "tithe profile, or accept it with --foreign-profile",
+                                              file, what, printable(theirs, 100), ours));
   };
   if (p.tithe != TITHE_VERSION) return differs("version", p.tithe, TITHE_VERSION);
   if (p.machine != machine_name()) return differs("machine", p.machine, machine_name());
@@ -372,19 +371,17 @@ Result<Cluster> cluster_of(const Profile& p) {
   const int count = hosts->count(p.ranks), each = p.ranks / std::max(1, count);
   for (const std::vector<int>& of : hosts->ranks(p.ranks))
     if (static_cast<int>(of.size()) != each || of.back() - of.front() + 1 != each)
-      return Status(
-          Code::kInvalid,
-          fmt::format("the profile's hosts are '{}': as many ranks on each, one after the other, make a "
-                      "cluster; else give --cluster",
-                      p.hosts));
+      return Status(Code::kInvalid, fmt::format("the profile's hosts are '{}': hosts must have equal numbers "
+                                                "of consecutive ranks; otherwise give --cluster",
+                                                p.hosts));
   Found between, inside;
   for (const MeasuredLink& l : p.links)
     if (l.failed.empty() && l.bytes_per_second > 0)
       (hosts->of_rank(l.from) == hosts->of_rank(l.to) ? inside : between).add(l);
   if (between.good + inside.good == 0)
     return Status(Code::kInvalid,
-                  "the profile has no link: make it between ranks (tithe profile --ranks 4), or "
-                  "give --cluster or --link");
+                  "the profile has no link: measure between ranks (tithe profile --ranks 4), or give "
+                  "--cluster or --link");
   // The rate of a host is the sum over its ranks, measured while all ranks send.
   const double rate = p.together_bytes_per_second > 0 ? p.together_bytes_per_second * each
                       : between.good > 0              ? between.slowest

@@ -22,8 +22,8 @@ constexpr std::size_t kMostNodes = 20'000'000;  // some hundred bytes each, and 
 
 Status too_many(const Strategy& strategy, int world) {
   return {Code::kInvalid,
-          fmt::format("by {}, more than {} steps for a part on {} ranks that are not alike: ask for fewer "
-                      "ranks (--ranks), or a strategy by which ranks are alike (--strategy server)",
+          fmt::format("strategy {} needs more than {} steps for a part on {} different ranks: use fewer "
+                      "ranks (--ranks), or a strategy with the same steps on all ranks (--strategy server)",
                       strategy.name, kMostNodes, world)};
 }
 

@@ -88,10 +88,10 @@ Status World::build() {
       if (steps > kMostSteps)
         return Status(
             Code::kInvalid,
-            fmt::format("more than {} steps, of {} ranks that are not alike or have very many parts: ask "
-                        "for fewer ranks (--ranks), a model of fewer values, or a strategy by which ranks "
-                        "are alike",
-                        kMostSteps, cluster_.world()));
+            fmt::format(
+                "more than {} steps for {} ranks with different steps or very many parts: use fewer ranks "
+                "(--ranks), a model of fewer values, or a strategy with the same steps on all ranks",
+                kMostSteps, cluster_.world()));
       for (std::size_t s = 0; s < ranks_.size(); ++s) {
         const engine::Program& program = (*timeline)->roles[s].program;
         run.mail.emplace_back(program.steps.size(), kNone);
@@ -127,7 +127,8 @@ Result<Outcome> World::run(Seconds limit) {
   for (std::size_t k = 1; left_ > 0 && !longer && now_ <= limit; ++k) {
     if (!step_clock())
       return Status(Code::kInvalid,
-                    "nothing more would happen, and the round is not over: a mistake of the simulator");
+                    "the simulation has no further event before the end of the round: this is a bug of the "
+                    "simulator (please report it)");
     if (limit < kNever && k % look_each == 0) longer = too_long(forecast, limit);
   }
   if (!events_) out_.timelines_.clear();  // only events refer to them
@@ -254,7 +255,7 @@ const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
 
 Status check_ranks(const Cluster& cluster) {
   if (cluster.world() <= kMostRanks) return {};
-  return {Code::kInvalid, fmt::format("{} ranks: at most {} are simulated; ask for fewer (--ranks)",
+  return {Code::kInvalid, fmt::format("{} ranks: the simulator supports at most {}; use fewer (--ranks)",
                                       cluster.world(), kMostRanks)};
 }
 
@@ -278,8 +279,8 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   if (classes.simulated() > kMostSeats)
     return Status(
         Code::kInvalid,
-        fmt::format("{} ranks of which no two are alike: at most {} are simulated; ask for fewer "
-                    "(--ranks), or for hosts and a strategy by which they are alike (docs/guide/simulate.md)",
+        fmt::format("{} ranks that all differ: the simulator supports at most {}; use fewer (--ranks), or "
+                    "hosts and a strategy with the same steps on all ranks (docs/guide/simulate.md)",
                     classes.simulated(), kMostSeats));
   return World(cluster, costs, work, events, classes, entry.timelines).run(limit);
 }
