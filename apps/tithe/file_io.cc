@@ -85,7 +85,7 @@ Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
   // Interrupts are blocked until the file is registered for removal; otherwise an interrupt in between would leave it.
   std::optional<HeldInterrupts> held(std::in_place);
   Descriptor out(mkostemp(other.data(), O_CLOEXEC));
-  if (out.get() < 0) return io(path, "cannot write beside it", errno);
+  if (out.get() < 0) return io(path, "cannot write a file in the same folder", errno);
   const RemovedIfInterrupted removed(other.c_str());
   held.reset();
   const auto give_up = [&](std::string_view what) {
@@ -111,9 +111,8 @@ Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
 Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t most_values) {
   const std::size_t most = kReadPerValue * std::min(most_values, kMostValues) + kReadBeside;
   const auto too_long = [&] {
-    return Status(Code::kUnsupported,
-                  fmt::format("{}: holds more than {} bytes, as many as are read for --max-values {}",
-                              path.string(), most, most_values));
+    return Status(Code::kUnsupported, fmt::format("{}: larger than {} bytes, the limit for --max-values {}",
+                                                  path.string(), most, most_values));
   };
   if (path.empty()) return Status(Code::kInvalid, "the name of the input is empty");
   const Descriptor in(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
@@ -158,7 +157,7 @@ Status check_folders(std::span<const std::string> files) {
     const fs::path folder = fs::absolute(file, none).parent_path();
     if (!file.empty() && !fs::is_directory(folder, none))
       return {Code::kIo,
-              fmt::format("{}: cannot be written; {}: there is no such folder", file, folder.string())};
+              fmt::format("{}: cannot be written; the folder {} does not exist", file, folder.string())};
   }
   return {};
 }

@@ -126,7 +126,7 @@ Result<Report> guarded(const Run& run) {
 // Parses the command line and runs one verb. find_suggestion() runs first, because its messages are better than the
 // parser's.
 int run(int argc, char** argv) {
-  CLI::App root("Synchronises gradients in as few bytes as the job can bear.", "tithe");
+  CLI::App root("Compressed gradient synchronisation for data-parallel training.", "tithe");
   root.set_version_flag("--version", "tithe " TITHE_VERSION);
   root.require_subcommand(1);
   bool json = false;
@@ -176,7 +176,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 void add_most_values(CLI::App& app, std::size_t& most_values) {
-  app.add_option("--max-values", most_values, "refuse an input that holds more, or says that it does")
+  app.add_option("--max-values", most_values,
+                 "refuse an input that has more values, or whose header states more")
       ->check(CLI::Range(std::size_t{0}, kMostValues))
       ->capture_default_str();
 }

@@ -17,7 +17,7 @@ bool is_standard_output(const std::filesystem::path& path) {
 CLI::Option* add_output(CLI::App& app, const std::string& option, std::string& path, const std::string& doc) {
   return app.add_option(option, path, doc)->check([](const std::string& given) -> std::string {
     if (!is_standard_output(given) || !std::exchange(taken, true)) return {};
-    return "standard output takes one file";
+    return "only one file can be written to standard output";
   });
 }
 

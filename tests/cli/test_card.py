@@ -144,16 +144,16 @@ def test_both_engines_give_the_same_capture(mode, tmp_path):
     [
         ("card", 2, "two interfaces"),
         ("card --host eth9", 2, "two interfaces"),
-        ("card --host eth9 --wire eth9", 2, "same interface"),
+        ("card --host eth9 --wire eth9", 2, "different interfaces"),
         ("card --capture a --out b --wire eth9", 2, "two interfaces"),
         ("card --capture none.pcap --out b", 1, "none.pcap"),
         ("card --capture odd.pcap --out b", 1, "a pcap magic number"),
         ("card --capture odd.pcap --out b --engine rtl", 2, "make -C rtl engine"),
         ("card --capture odd.pcap --out b --rtl x", 2, "--engine rtl"),
         ("card --capture odd.pcap --out b --engine rtl --rtl none", 1, "none"),
-        ("card --capture odd.pcap --out b --engine rtl --rtl /bin/true", 1, "no `make -C rtl engine`"),
+        ("card --capture odd.pcap --out b --engine rtl --rtl /bin/true", 1, "not a program built by `make -C rtl engine`"),
         ("card --capture odd.pcap --out b --b 0", 2, "--b"),
-        ("card --host eth9 --wire a/b", 2, "no name of an interface"),
+        ("card --host eth9 --wire a/b", 2, "not a valid interface name"),
     ],
 )
 def test_what_cannot_be_is_refused(line, code, why, tmp_path):
@@ -227,7 +227,7 @@ def test_a_link_that_goes_down_and_up_again_is_gone_through(namespaces, tmp_path
 def test_a_link_that_is_taken_away_ends_the_card(namespaces, tmp_path):
     got = scene(namespaces, "gone", tmp_path)
     assert got["code"] == 1 and not got["eth0"]
-    assert "wire0: the interface is gone" in json.loads(got["said"])["error"]["what"]
+    assert "wire0: the interface was removed" in json.loads(got["said"])["error"]["what"]
 
 
 # ---- Jobs
@@ -352,14 +352,14 @@ def command_line(pid):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("replay --n 1000 --card exact", "give --link"),
-        ("replay --n 1000 --link 1Gb/s --card exact --transport ucx", "take --transport tcp"),
+        ("replay --n 1000 --card exact", "requires --link"),
+        ("replay --n 1000 --link 1Gb/s --card exact --transport ucx", "use --transport tcp"),
         ("replay --n 1000 --link 1Gb/s --card fast", "--card"),
         ("replay --n 1000 --link 1Gb/s+50us", "--link"),
         ("replay --n 1000 --link fast", "--link"),
         ("replay --n 1000 --link 1Gb/s --transport loop", "--transport"),
-        ("replay --model hdc --card exact", "give --link"),
-        ("replay --model hdc --link 1Gb/s --card exact --transport ucx", "take --transport tcp"),
+        ("replay --model hdc --card exact", "requires --link"),
+        ("replay --model hdc --link 1Gb/s --card exact --transport ucx", "use --transport tcp"),
     ],
 )
 def test_a_card_that_no_job_can_have_is_refused(line, why, tmp_path):

@@ -250,7 +250,7 @@ def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({}, "no rank is started here"),
+        ({}, "this process has no rank"),
         (
             {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
             "meet at 127.0.0.1:29500",

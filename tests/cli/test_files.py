@@ -191,7 +191,7 @@ def test_json_about_what_went_to_standard_output_is_one_object_on_stderr(folder)
 
 def test_standard_output_takes_one_file(folder):
     line = "plan --model hdc --link 1gbit --ranks 2 --out - --html /dev/stdout"
-    assert "takes one file" in refused(run(line, folder), 2)
+    assert "only one file can be written" in refused(run(line, folder), 2)
 
 
 def test_a_reader_of_standard_output_that_leaves_is_an_error_and_no_silent_death(folder):

@@ -38,11 +38,11 @@ def test_new_refuses_odd_names_and_leaves_files_as_they_are(tmp_path):
     for name in ("Mine", "my codec", "../mine", "7up", ""):
         done = lang("new", name, folder=tmp_path)
         assert done.returncode != 0
-        assert "a codec's name has small letters" in done.stderr
+        assert "a codec's name must consist of lower-case letters" in done.stderr
     (tmp_path / "mine.codec").write_text("precious")
     done = lang("new", "mine", folder=tmp_path)
     assert done.returncode != 0
-    assert "mine.codec is there already" in done.stderr
+    assert "mine.codec exists already" in done.stderr
     assert (tmp_path / "mine.codec").read_text() == "precious"
     assert [p.name for p in tmp_path.iterdir()] == ["mine.codec"]
 
@@ -167,7 +167,7 @@ def test_a_wrong_codec_that_claims_nothing_is_found(mistake, tmp_path):
     done = lang("test", "wrong.codec", folder=tmp_path)
     assert done.returncode != 0, done.stdout
     assert laws <= broken(done), done.stdout
-    assert "no more is lost than is claimed" not in done.stdout
+    assert "the loss is at most the claimed loss" not in done.stdout
 
 
 @pytest.mark.parametrize("text", [LEVELS, OCTAVES.format(" where octave <= 254").replace("4, 255", "4, 254")])

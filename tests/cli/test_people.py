@@ -41,7 +41,7 @@ WRONG = {
     "replay --n 10 --transport ucx:device=eth0": "did you mean 'devices'",
     "replay --codec topk ratio=0.1": "topk:ratio=0.1",
     "replay bf16": "--codec bf16",
-    "replay --steps 3 gather": "'gather' stands behind --strategy",
+    "replay --steps 3 gather": "write 'gather' after --strategy",
     "bench codec dgc momentum=1": "unexpected|expected",  # no parameter of dgc: nothing is guessed
     "encode qtopk feedback=none values.npy out": "qtopk:feedback=none",
 }

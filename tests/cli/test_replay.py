@@ -140,18 +140,18 @@ WRONG = {
     "--model hdc --link 0Gb/s": "--link",
     "--model hdc --link fast": "--link",
     "--model hdc --link 1Gb/s+50us": "--tell-link",
-    "--model hdc --tell-link": "there is no link",
+    "--model hdc --tell-link": "--tell-link: requires --link",
     "--model hdc --ranks 0": "--ranks",
     "--model hdc --ranks 257": "--ranks",
     "--model hdc --ranks 251 --link 1Gb/s": "at most 250",
     "--model hdc --hosts 3x2": "hosts '3x2': must name the hosts of 4 ranks",
-    "--model hdc --transport loop --link 1Gb/s": "take ucx or tcp",
+    "--model hdc --transport loop --link 1Gb/s": "use ucx or tcp",
     "--model hdc --transport uxc": "did you mean 'ucx'",
     "--model hdc --codec topc": "did you mean 'topk'",
     "--model hdc --strategy rong": "did you mean 'ring'",
     "--model hdc --hand-over later": "--hand-over",
     "--model hdc --steps 0": "--steps",
-    "bert_base": "'bert_base' stands behind --model",
+    "bert_base": "write 'bert_base' after --model",
     "": "give either --model NAME, or --n VALUES",
     "--model hdc --n 100": "give either --model NAME, or --n VALUES",
 }
@@ -308,6 +308,6 @@ def test_without_rights_it_says_what_is_left(folder):
     done = run(f"{line} --link 1Gb/s", "/", **nobody)
     assert done.returncode in (0, 1)
     if done.returncode:
-        assert "emulated hosts cannot be had here" in done.stderr
+        assert "emulated hosts are not available here" in done.stderr
         assert "--link none" in done.stderr
     assert run(line, "/", **nobody).returncode == 0

@@ -167,7 +167,7 @@ def test_sessions_are_told_the_link_of_the_cluster_or_what_is_said():
         ("--model hdc --cluster wan --every 30 --fragments 3 --delay 10", ("--delay 10", "at most 9")),
         ("--model hdc --cluster wan --every 22 --fragments 11", ("--fragments 11: hdc has 10 tensors",)),
         ("--model hdc --cluster wan --every 0", ("--every",)),
-        ("--model hdc --cluster wan --delay 2", ("--fragments, --delay: of local steps",)),
+        ("--model hdc --cluster wan --delay 2", ("--fragments and --delay are for local steps",)),
         ("--model hdc --cluster wan --every 3 --trace x.json", ("--trace", "--every")),
         ("--model gpt2 --cluster office_1g --strategy aggregator --ranks 1048576", ("1048576 ranks", "--ranks")),
     ],
@@ -217,7 +217,7 @@ def test_nothing_is_worked_out_for_a_file_that_cannot_be_written(tmp_path):
         "simulate --model hdc --cluster office_1g --trace absent/t.json",
         "simulate --model hdc --cluster office_1g --html absent/p.html",
     ):
-        refused(line, 1, "absent: there is no such folder", folder=tmp_path)
+        refused(line, 1, "absent does not exist", folder=tmp_path)
 
 
 def test_a_folder_is_no_cluster(tmp_path):
@@ -299,7 +299,7 @@ def test_a_sweep_that_costs_beside_the_link_bound_says_so(tmp_path):
 
 
 def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path):
-    refused("profile --ranks 2 -o missing/p.json", 1, "no such folder", folder=tmp_path)
+    refused("profile --ranks 2 -o missing/p.json", 1, "missing does not exist", folder=tmp_path)
     refused("profile --ranks 2 --transport loop", 2, "threads", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -332,8 +332,8 @@ def test_hosts_of_several_ranks_without_a_file():
     assert told(line.replace("--hosts 4x8", "--ranks 4"))["settings"][0]["ranks"] == 4
     for wrong in ("4", "4x", "0x8", "4x8x2", "x"):
         refused(line.replace("4x8", wrong), 2, "--hosts", "such as 4x8")
-    refused(f"{line} --ranks 8", 2, "leave one of them out")
-    refused("simulate --model hdc --cluster wan --hosts 4x8", 2, "--hosts goes with --link")
+    refused(f"{line} --ranks 8", 2, "remove one of them")
+    refused("simulate --model hdc --cluster wan --hosts 4x8", 2, "--hosts requires --link")
 
 
 # A rendezvous that no transport makes over TCP had the ring behind the server over long ways.

@@ -56,7 +56,7 @@ Result<Report> report_of(const CardArgs& args, CardEngine& engine) {
   report.json["cycles"] = engine.cycles() == 0 ? Json(nullptr) : Json(engine.cycles());
   if (to_wire.bytes_in > 0) report.text += text_of("wire", "packed", to_wire);
   if (to_host.bytes_in > 0) report.text += text_of("host", "restored", to_host);
-  if (report.text.empty()) report.text = "no frames came\n";
+  if (report.text.empty()) report.text = "no frames received\n";
   if (engine.cycles() > 0) report.text += fmt::format("{} cycles\n", engine.cycles());
   return report;
 }
@@ -81,7 +81,7 @@ Result<Report> over_capture(const CardArgs& args, CardEngine& engine) {
 }
 
 Result<Report> between_interfaces(const CardArgs& args, CardEngine& engine) {
-  if (args.host == args.wire) return Status(Code::kInvalid, "--host and --wire are the same interface");
+  if (args.host == args.wire) return Status(Code::kInvalid, "--host and --wire must be different interfaces");
   // The wire is opened first, so that the host side has a link when its interface comes up.
   Result<std::unique_ptr<CardPort>> wire = open_port(args.wire);
   if (!wire.ok()) return wire.status();
@@ -96,8 +96,9 @@ Result<Report> between_interfaces(const CardArgs& args, CardEngine& engine) {
   report->json["seconds"] = counts->seconds;
   report->json["processor_seconds"] = counts->processor_seconds;
   if (counts->lost[0] + counts->lost[1] > 0)
-    report->text += fmt::format("lost     {} to the wire, {} to the host: no room behind the card\n",
-                                counts->lost[0], counts->lost[1]);
+    report->text +=
+        fmt::format("lost     {} to the wire, {} to the host: the queue after the card was full\n",
+                    counts->lost[0], counts->lost[1]);
   report->text +=
       fmt::format("{:.1f} s, {:.2f} s of a processor\n", counts->seconds, counts->processor_seconds);
   return report;
@@ -124,40 +125,40 @@ Result<Report> card(const CardArgs& args) {
   }
   if (!live && args.delay_ms > 0)
     return Status(Code::kInvalid,
-                  "--delay-ms: frames of a capture have their times: it goes with --host and --wire");
+                  "--delay-ms: only with --host and --wire, because frames of a capture have timestamps");
   return live ? between_interfaces(args, *engine) : over_capture(args, *engine);
 }
 
 Run declare_card(CLI::App& app) {
   auto args = std::make_shared<CardArgs>();
-  app.add_option("--host", args->host, "the interface of the host's stack: a TAP, made if it is not there");
+  app.add_option("--host", args->host,
+                 "the interface of the host's stack: a TAP, created if it does not exist");
   app.add_option("--wire", args->wire, "the interface of the link");
-  app.add_option("--capture", args->capture, "instead of interfaces: a pcap file of frames");
-  add_output(app, "--out", args->out, "what leaves the card, as such a file");
+  app.add_option("--capture", args->capture, "a pcap file of frames, instead of interfaces");
+  add_output(app, "--out", args->out, "the pcap file for the frames that leave the card");
   args->towards = "wire";
-  app.add_option("--to", args->towards, "which way the captured frames go: wire or host")
+  app.add_option("--to", args->towards, "direction of the captured frames: wire or host")
       ->check(CLI::IsMember({"wire", "host"}))
       ->capture_default_str();
-  app.add_option("--engine", args->engine, "model, the C++ twin; or rtl, the Verilated card")
+  app.add_option("--engine", args->engine, "model, the C++ model; or rtl, the Verilated card")
       ->check(CLI::IsMember({"model", "rtl"}))
       ->capture_default_str();
   app.add_option("--rtl", args->rtl, "with --engine rtl: the program that `make -C rtl engine` builds");
-  app.add_flag("--lossy", args->lossy,
-               "the paper's mode: also what does not come back bit for bit is packed");
+  app.add_flag("--lossy", args->lossy, "the paper's mode: also packs values that do not decode bit for bit");
   app.add_option("--mode", args->mode, "strict, or literal as in the paper")
       ->check(CLI::IsMember({"strict", "literal"}))
       ->capture_default_str();
   app.add_option("--b", args->b, "the error bound is 2^-b")
       ->check(CLI::Range(1, inceptionn::kMostB))
       ->capture_default_str();
-  app.add_option("--tos", args->tos, "type of service of what is packed; its two lowest bits do not count")
+  app.add_option("--tos", args->tos, "type of service of packed frames; the two lowest bits are ignored")
       ->check(CLI::Range(0, 255))
       ->default_str("0x28");
-  app.add_option("--least", args->least, "payload bytes that a packed frame has at least")
+  app.add_option("--least", args->least, "smallest payload of a packed frame, in bytes")
       ->check(CLI::Range(std::size_t{0}, std::size_t{65535}))
       ->capture_default_str();
   app.add_option("--delay-ms", args->delay_ms,
-                 "how much later frames leave to the wire: a long way, for trials")
+                 "delay of frames to the wire in milliseconds, to emulate a long link")
       ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
   return [args] { return card(*args); };

@@ -58,7 +58,7 @@ class Rtl final : public CardEngine {
     std::uint8_t ok = 0;
     TITHE_TRY(write(text));
     TITHE_TRY(read({&ok, 1}));
-    if (ok != 1) return gone("refuses these registers");
+    if (ok != 1) return gone("rejects these registers");
     return {};
   }
   Result<ByteView> pass(card::Direction direction, ByteView frame) override {
@@ -75,7 +75,7 @@ class Rtl final : public CardEngine {
     // A frame that passes keeps its length; a restored frame has at most kMostFrameBytes plus headers.
     const std::size_t n = wire::get<std::uint32_t>(bytes.data());
     if (n > std::max(frame.size(), card::kMostFrameBytes + card::kMostHeaderBytes))
-      return gone("says what no card says");
+      return gone("sent an invalid answer");
     out_.resize(n);
     TITHE_TRY(read(out_));
     return ByteView(out_);
@@ -97,7 +97,7 @@ class Rtl final : public CardEngine {
 
  private:
   Status gone(std::string_view why) const { return {Code::kIo, fmt::format("{}: {}", program_, why)}; }
-  Status ended() const { return gone("has ended, or is no `make -C rtl engine`"); }
+  Status ended() const { return gone("has ended, or is not a program built by `make -C rtl engine`"); }
   Status write(ByteView bytes) {
     while (!bytes.empty()) {
       const ssize_t n = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);

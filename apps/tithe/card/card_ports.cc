@@ -43,7 +43,7 @@ constexpr std::uint8_t kNeedsSum = 1;
 
 Status failed(std::string_view interface, std::string_view what) {
   return {Code::kIo, fmt::format("{}: {}: {}{}", interface, what, std::strerror(errno),
-                                 errno == EPERM || errno == EACCES ? " (it takes root)" : "")};
+                                 errno == EPERM || errno == EACCES ? " (root is required)" : "")};
 }
 
 ifreq request(const std::string& interface) {
@@ -73,7 +73,7 @@ class Tap final : public CardPort {
   Result<std::size_t> read(Bytes room) override {
     const ssize_t n = ::read(fd_.get(), room.data(), room.size());
     if (n >= 0) return static_cast<std::size_t>(n);
-    if (errno == EBADFD || errno == EIO) return failed(name_, "the interface is gone");
+    if (errno == EBADFD || errno == EIO) return failed(name_, "the interface was removed");
     return std::size_t{0};
   }
   bool write(ByteView frame) override {
@@ -103,7 +103,7 @@ class PacketSocket final : public CardPort {
     message.msg_controllen = aside.size();
     const ssize_t n = recvmsg(fd_.get(), &message, 0);
     if (n < 0 && errno == ENETDOWN && if_nametoindex(name_.c_str()) == 0)
-      return failed(name_, "the interface is gone");
+      return failed(name_, "the interface was removed");
     if (n <= static_cast<ssize_t>(sizeof offload) || (message.msg_flags & MSG_TRUNC) != 0)
       return std::size_t{0};
     const std::size_t bytes = static_cast<std::size_t>(n) - sizeof offload;
@@ -208,7 +208,7 @@ Result<std::unique_ptr<CardPort>> open_packet_socket(const std::string& interfac
 
 Result<std::unique_ptr<CardPort>> open_port(const std::string& interface) {
   if (interface.empty() || interface.size() >= IFNAMSIZ || interface.find('/') != std::string::npos)
-    return Status(Code::kInvalid, fmt::format("'{}' is no name of an interface", interface));
+    return Status(Code::kInvalid, fmt::format("'{}' is not a valid interface name", interface));
   const bool there = if_nametoindex(interface.c_str()) != 0;
   return there && !is_tap(interface) ? open_packet_socket(interface) : open_tap(interface);
 }

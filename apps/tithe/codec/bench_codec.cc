@@ -41,7 +41,7 @@ Result<Report> bench_codec(const BenchCodecArgs& args) {
   if (spec->codec->phases.size() != 1)
     return Status(
         Code::kUnsupported,
-        fmt::format("{} takes several exchanges between ranks: use `tithe replay --n`", spec->codec->name));
+        fmt::format("{} needs several exchanges between ranks: use `tithe replay --n`", spec->codec->name));
   if (args.threads > usable_cores())
     return Status(Code::kInvalid,
                   fmt::format("--threads {}: this process may use {} cores, and the threads spin",
@@ -97,7 +97,7 @@ Run declare_bench_codec(CLI::App& app) {
   app.add_option("--n", args->n, "values over all threads")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32))
       ->capture_default_str();
-  app.add_option("--threads", args->threads, "threads that encode and decode, each on a core of its own")
+  app.add_option("--threads", args->threads, "threads that encode and decode, each on its own core")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_option("--peers", args->peers, "payloads decoded in one pass")

@@ -60,7 +60,7 @@ std::string by_traits(const Codec& codec, double bits) {
     text += "; keep feedback on";
   if (codec.phases.size() > 1)
     text +=
-        fmt::format("; its {} exchanges per round ask for a network of little delay", codec.phases.size());
+        fmt::format("; its {} exchanges per round require a network with a short delay", codec.phases.size());
   return text;
 }
 
@@ -111,12 +111,10 @@ Result<std::vector<std::string_view>> within_noise(std::string_view optimizer) {
       found.push_back(row.spec);
   }
   if (found.empty())
-    return Status(
-        Code::kInvalid,
-        fmt::format(
-            "'{}' is not in the study of optimizers (docs/start/choosing.md): {}; for another one say "
-            "with --allow what may be lost, and compare with fp32",
-            optimizer, suggest(optimizer, known)));
+    return Status(Code::kInvalid,
+                  fmt::format("'{}' is not in the study of optimizers (docs/start/choosing.md): {}; for "
+                              "another optimizer list the allowed codecs with --allow, and compare with fp32",
+                              optimizer, suggest(optimizer, known)));
   return found;
 }
 

@@ -12,10 +12,10 @@ void read_setting(std::string_view text, std::string& codec, std::string& strate
 
 void add_codec_and_strategy(CLI::App& app, std::string& codec, std::string& strategy) {
   app.add_option("--codec", codec,
-                 "with its parameters, e.g. topk:ratio=0.01; topk@gather names the strategy too")
+                 "with its parameters, e.g. topk:ratio=0.01; topk@gather sets the strategy too")
       ->capture_default_str();
   const CLI::Option* given =
-      app.add_option("--strategy", strategy, "who sends what to whom (docs/reference/strategies.md)")
+      app.add_option("--strategy", strategy, "the exchange between ranks (docs/reference/strategies.md)")
           ->capture_default_str();
   app.parse_complete_callback([&codec, &strategy, given] {
     const std::string text = codec;

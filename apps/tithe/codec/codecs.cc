@@ -158,21 +158,20 @@ Result<Report> one_codec(const std::string& text) {
   report.json["most_bits"] = 8 * most / static_cast<double>(kSample);
   report.json["expected_bits"] = 8 * expected / static_cast<double>(kSample);
   report.json["contraction"] = contraction(codec, spec->settings);
-  const char* feedback = codec.traits.lossless   ? "there is nothing to keep"
-                         : codec.traits.unbiased ? "there is no error on average"
-                                                 : "what is not sent must wait in the residual";
-  report.text =
-      fmt::format("{}: {}\n\n", codec.name, codec.doc) + wrapped("when", when_to_use(*spec, *bits)) +
-      wrapped("like fp32", studied_text(*spec)) +
-      wrapped("bits/value",
-              fmt::format("{:.4f}, of 2^20 bell-shaped values, as {}", *bits, to_string(*spec))) +
-      wrapped("feedback", fmt::format("{}: {}", needs_feedback(codec), feedback)) +
-      wrapped("ledger", codec.traits.exact_ledger
-                            ? "exact: what is sent and what is left give back the gradient bit for bit"
-                            : "rounded: to one rounding") +
-      wrapped("loses", fmt::format("at most {:.4g} of the squared norm in one round",
-                                   contraction(codec, spec->settings))) +
-      wrapped("phases, laws", phases_text(codec)) + "strategies   ";
+  const char* feedback = codec.traits.lossless   ? "no residual exists"
+                         : codec.traits.unbiased ? "no error on average"
+                                                 : "unsent values must stay in the residual";
+  report.text = fmt::format("{}: {}\n\n", codec.name, codec.doc) +
+                wrapped("when", when_to_use(*spec, *bits)) + wrapped("like fp32", studied_text(*spec)) +
+                wrapped("bits/value",
+                        fmt::format("{:.4f}, of 2^20 bell-shaped values, as {}", *bits, to_string(*spec))) +
+                wrapped("feedback", fmt::format("{}: {}", needs_feedback(codec), feedback)) +
+                wrapped("ledger", codec.traits.exact_ledger
+                                      ? "exact: payload plus residual equals the gradient bit for bit"
+                                      : "rounded: to one rounding") +
+                wrapped("loses", fmt::format("at most {:.4g} of the squared norm in one round",
+                                             contraction(codec, spec->settings))) +
+                wrapped("phases, laws", phases_text(codec)) + "strategies   ";
   Json strategies = Json::array();
   for (const Strategy* strategy : all_strategies()) {
     const bool runs = std::all_of(codec.phases.begin(), codec.phases.end(), [&](const Phase& phase) {
@@ -221,9 +220,9 @@ Result<Report> list_codecs() {
   }
   report.text +=
       "\n"
-      "needs feedback  yes: what is not sent must wait in the residual, or training suffers; no: no error\n"
+      "needs feedback  yes: unsent values must stay in the residual, or training suffers; no: no error\n"
       "                on average\n"
-      "ledger          exact: what is sent and what is left give back the gradient bit for bit; rounded:\n"
+      "ledger          exact: payload plus residual equals the gradient bit for bit; rounded:\n"
       "                to one rounding\n"
       "loses           at most, in one round: the part of the squared norm that is not sent; on average,\n"
       "                if drawn\n"
@@ -238,7 +237,7 @@ Result<Report> list_codecs() {
 
 Run declare_codecs(CLI::App& app) {
   auto codec = std::make_shared<std::string>();
-  app.add_option("NAME", *codec, "a codec, with parameters if you like: print all there is to know of it");
+  app.add_option("NAME", *codec, "a codec, optionally with parameters: print its description");
   return [codec] { return codec->empty() ? list_codecs() : one_codec(*codec); };
 }
 
@@ -246,7 +245,7 @@ Run declare_codecs(CLI::App& app) {
 
 const Verb codecs_verb = {
     .name = "codecs",
-    .doc = "list the codecs with bits per value and laws; of one, its parameters and when to use it",
+    .doc = "list the codecs with bits per value and laws; with NAME, its parameters and when to use it",
     .declare = declare_codecs};
 
 }  // namespace tithe::cli

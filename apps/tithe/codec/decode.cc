@@ -23,8 +23,7 @@ Result<Report> decode(const DecodeArgs& args) {
   if (is_npy(*bytes))
     return Status(
         Code::kInvalid,
-        fmt::format("{0}: holds values, it is no frame; `tithe encode CODEC {0} OUT` makes one of it",
-                    args.in));
+        fmt::format("{0}: has values, not a frame; encode it with `tithe encode CODEC {0} OUT`", args.in));
   Result<FrameFile> file = open_frame(*bytes);
   if (!file.ok()) return named(file.status());
   Result<std::vector<float>> values = values_of(*file, args.most_values);
@@ -46,7 +45,7 @@ Run declare_decode(CLI::App& app) {
   auto args = std::make_shared<DecodeArgs>();
   app.add_option("IN", args->in, "a frame; -: standard input")->required();
   add_output(app, "OUT", args->out,
-             "values: .npy where the name ends so, else bare little-endian float32; -: standard output")
+             "values: .npy if the name ends in .npy, else bare little-endian float32; -: standard output")
       ->required();
   add_most_values(app, args->most_values);
   return [args] { return decode(*args); };

@@ -23,7 +23,7 @@ std::string whole_number(const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size()) return {};
-  return fmt::format("{} is no whole number from 0 to 2^64 - 1", text);
+  return fmt::format("{} must be a whole number from 0 to 2^64 - 1", text);
 }
 
 struct EncodeArgs {
@@ -39,13 +39,13 @@ Result<Report> encode(const EncodeArgs& args) {
   if (!spec.ok()) return spec.status();
   if (const std::size_t phases = spec->codec->phases.size(); phases != 1)
     return Status(Code::kUnsupported,
-                  fmt::format("{} takes {} exchanges between ranks; a file can hold only one",
+                  fmt::format("{} needs {} exchanges between ranks; a file has room for only one",
                               spec->codec->name, phases));
   Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
   if (!bytes.ok()) return bytes.status();
   if (looks_like_frame(*bytes))
     return Status(Code::kInvalid,
-                  fmt::format("{0}: is a frame already; `tithe decode {0} OUT` gives its values", args.in));
+                  fmt::format("{0}: is a frame already; decode it with `tithe decode {0} OUT`", args.in));
   Result<std::vector<float>> values = parse_values(args.in, *bytes, args.most_values);
   if (!values.ok()) return values.status();
   Result<Lossy> encoded = encode_once(*spec, *values, args.seed);

@@ -31,8 +31,7 @@ Result<FrameFile> open_frame(ByteView bytes) {
 Result<std::vector<float>> values_of(const FrameFile& file, std::size_t most_values) {
   const FrameHeader& header = file.frame.header;
   if ((header.flags & kFlagEmpty) != 0)
-    return Status(Code::kUnsupported,
-                  "this frame is flagged empty: its source adds nothing, there are no values");
+    return Status(Code::kUnsupported, "this frame is flagged empty: it has no values");
   if (header.values > most_values)
     return Status(Code::kUnsupported, fmt::format("the frame stands for {} values; --max-values allows {}",
                                                   header.values, most_values));
@@ -43,7 +42,7 @@ Result<std::vector<float>> values_of(const FrameFile& file, std::size_t most_val
                   fmt::format("codec id {} is unknown to this build", static_cast<int>(header.codec)));
   if (header.phase != 0 || file.codec->phases.size() != 1)
     return Status(Code::kUnsupported,
-                  fmt::format("{} takes {} exchanges between ranks; this frame is of number {} alone",
+                  fmt::format("{} needs {} exchanges between ranks; this frame is only from number {}",
                               file.codec->name, file.codec->phases.size(), header.phase));
   return decode_once(*file.codec, file.parts, header.values);
 }

@@ -167,7 +167,7 @@ Run declare_inspect(CLI::App& app) {
 
 const Verb inspect_verb = {
     .name = "inspect",
-    .doc = "show what a file of values or a frame holds, and what each codec would send of it",
+    .doc = "show the contents of a file of values or a frame, and the payload of each codec",
     .declare = declare_inspect};
 
 }  // namespace tithe::cli

@@ -71,14 +71,14 @@ Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, st
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInvalid, fmt::format("{}: {}", path.string(), what));
   };
-  if (bytes.size() < 10) return wrong("a .npy file cut off in its first bytes");
+  if (bytes.size() < 10) return wrong("a .npy file that is truncated in its first bytes");
   const bool wide = bytes[6] >= 2;
   if (bytes[6] < 1 || bytes[6] > 3 || (wide && bytes.size() < 12))
-    return wrong("a .npy file of an unknown version");
+    return wrong("a .npy file with an unknown version");
   const std::size_t at = wide ? 12 : 10;
   const std::size_t header_bytes =
       wide ? wire::get<std::uint32_t>(&bytes[8]) : wire::get<std::uint16_t>(&bytes[8]);
-  if (header_bytes > bytes.size() - at) return wrong("a .npy file cut off in its header");
+  if (header_bytes > bytes.size() - at) return wrong("a .npy file that is truncated in its header");
   const std::string_view dict = text.substr(at, header_bytes);
   const std::string_view type = entry(dict, "descr");
   const std::string_view shape = entry(dict, "shape");
@@ -86,9 +86,9 @@ Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, st
     return wrong(fmt::format(
         "holds values of type {}, need '<f4'; in Python: numpy.save(path, a.astype('<f4'))", type));
   const std::string_view order = entry(dict, "fortran_order");
-  if (order != "False" && order != "True") return wrong("a .npy file that does not say its order");
+  if (order != "False" && order != "True") return wrong("a .npy file without an order");
   std::size_t count = 0;
-  if (!count_of(shape, &count)) return wrong(fmt::format("its shape {} is not one", shape));
+  if (!count_of(shape, &count)) return wrong(fmt::format("its shape {} is invalid", shape));
   if (order == "True" && shape.find(',') + 2 < shape.size())
     return wrong("is in Fortran order; in Python: numpy.save(path, numpy.ascontiguousarray(a))");
   if (count > bytes.size() / 4 || 4 * count != bytes.size() - at - header_bytes)

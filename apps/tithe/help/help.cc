@@ -37,8 +37,7 @@ Result<Report> help(const CLI::App& app, const std::vector<std::string>& words) 
   Report report;
   if (words.empty()) {
     report.json["verbs"] = Json::array();
-    report.text =
-        "tithe: gradients between the ranks of a training job, in as few bytes as the job can bear\n\n";
+    report.text = "tithe: compressed gradient synchronisation between the ranks of a training job\n\n";
     for (const VerbInfo& verb : verbs) {
       report.json["verbs"].push_back(verb_json(verb));
       report.text += fmt::format("  {:<12} {}\n", verb.path, verb.doc);
@@ -47,7 +46,7 @@ Result<Report> help(const CLI::App& app, const std::vector<std::string>& words) 
         "\n"
         "tithe help VERB        its arguments and options\n"
         "tithe codecs NAME      a codec's parameters, and when to use it\n"
-        "tithe doctor           what this machine has, and how to get the rest\n"
+        "tithe doctor           the parts that this machine has, and how to install missing ones\n"
         "docs/reference/cli.md has examples of each.\n";
     return report;
   }
@@ -68,7 +67,7 @@ Result<Report> help(const CLI::App& app, const std::vector<std::string>& words) 
 
 Run declare_help(CLI::App& app) {
   auto words = std::make_shared<std::vector<std::string>>();
-  app.add_option("VERB", *words, "whose arguments and options to tell, e.g. bench codec");
+  app.add_option("VERB", *words, "the verb to describe, e.g. bench codec");
   return [words, &app] { return help(app, *words); };
 }
 

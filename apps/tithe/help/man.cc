@@ -28,7 +28,7 @@ Result<Report> manual(const CLI::App& app) {
   std::string& page = report.text;
   page = ".TH TITHE 1 \"\" \"tithe " TITHE_VERSION
          "\" \"User Commands\"\n.SH NAME\n"
-         "tithe \\- gradients between the ranks of a training job, in as few bytes as the job can bear\n"
+         "tithe \\- compressed gradient synchronisation between the ranks of a training job\n"
          ".SH SYNOPSIS\n.B tithe\n.I VERB\n[\\fIOPTIONS\\fR] [\\fIARGUMENTS\\fR]\n.SH VERBS\n";
   for (const VerbInfo& verb : all_verbs(app)) {
     page += fmt::format(".SS {}\n{}.\n", roff(usage(verb)), roff(verb.doc));
@@ -41,14 +41,14 @@ Result<Report> manual(const CLI::App& app) {
   page +=
       ".SH EXIT STATUS\n"
       ".TP\n.B 0\nDone.\n"
-      ".TP\n.B 1\nThe data, the machine or a peer is the trouble.\n"
-      ".TP\n.B 2\nWhat was asked for is wrong.\n"
+      ".TP\n.B 1\nError in the data, the machine or a peer.\n"
+      ".TP\n.B 2\nWrong usage.\n"
       ".TP\n.B 128+n\nEnded by signal n.\n"
       ".SH ENVIRONMENT\n"
       ".TP\n.B TITHE_TARGET\nThe best vector instructions to use.\n"
       ".TP\n.B TITHE_FORCE_REFERENCE\n1: the readable reference of every codec; the same bytes, slower.\n"
-      ".TP\n.B UCX_TLS, UCX_NET_DEVICES\nWhat UCX uses, e.g. tcp and eth0.\n"
-      ".PP\nAll others stand in docs/reference/cli.md.\n";
+      ".TP\n.B UCX_TLS, UCX_NET_DEVICES\nTransports and devices for UCX, e.g. tcp and eth0.\n"
+      ".PP\nFor all others see docs/reference/cli.md.\n";
   report.json = {{"page", page}};
   return report;
 }

@@ -55,7 +55,7 @@ std::string forgotten_colon(std::string_view codec, std::string_view next) {
     return std::any_of(params.begin(), params.end(), [&](const ParamSpec& p) { return p.name == name; });
   };
   if (!has(known->params) && !has(feedback_params())) return {};
-  return fmt::format("'{0} {1}': parameters stand behind a colon, with commas between: {0}:{1}", codec,
+  return fmt::format("'{0} {1}': write parameters after a colon, separated by commas: {0}:{1}", codec,
                      printable(next, kMostShown));
 }
 
@@ -64,7 +64,7 @@ std::string forgotten_flag(const std::vector<std::string>& flags, std::string_vi
   for (const std::string& flag : flags)
     for (const std::string& value : values_for(flag))
       if (word.substr(0, word.find(':')) == value)
-        return fmt::format("'{1}' stands behind {0}: {0} {1}", flag, printable(word, kMostShown));
+        return fmt::format("write '{1}' after {0}: {0} {1}", flag, printable(word, kMostShown));
   return {};
 }
 

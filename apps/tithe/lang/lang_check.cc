@@ -53,7 +53,7 @@ Run declare_lang_check(CLI::App& app) {
 }  // namespace
 
 const Verb lang_check_verb = {.name = "lang_check",
-                              .doc = "look for mistakes in a codec that is written in the codec language",
+                              .doc = "check a codec that is written in the codec language for errors",
                               .declare = declare_lang_check};
 
 }  // namespace tithe::cli

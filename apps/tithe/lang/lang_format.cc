@@ -28,8 +28,8 @@ Result<Report> format(const LangFormatArgs& args) {
     report.failed = report.failed || (changes && args.check);
     report.json["files"].push_back({{"file", path}, {"changes", changes}});
     report.text += fmt::format("{}: {}\n", path,
-                               !changes     ? "as it should be"
-                               : args.check ? "would be changed"
+                               !changes     ? "formatted"
+                               : args.check ? "needs formatting"
                                             : "written");
   }
   return report;
@@ -44,8 +44,7 @@ Run declare_lang_format(CLI::App& app) {
 
 }  // namespace
 
-const Verb lang_format_verb = {.name = "lang_format",
-                               .doc = "put spaces and lines of a codec's text in order",
-                               .declare = declare_lang_format};
+const Verb lang_format_verb = {
+    .name = "lang_format", .doc = "format the text of a codec", .declare = declare_lang_format};
 
 }  // namespace tithe::cli

@@ -37,10 +37,11 @@ Result<Report> make(const LangNewArgs& args) {
   const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
   if (args.name.empty() || !std::all_of(args.name.begin(), args.name.end(), fits) ||
       (args.name[0] >= '0' && args.name[0] <= '9'))
-    return Status(Code::kInvalid,
-                  fmt::format("'{}': a codec's name has small letters, digits and _", args.name));
+    return Status(
+        Code::kInvalid,
+        fmt::format("'{}': a codec's name must consist of lower-case letters, digits and _", args.name));
   const std::string path = args.name + std::string(lang::kEnding);
-  if (fs::exists(path)) return Status(Code::kInvalid, fmt::format("{} is there already", path));
+  if (fs::exists(path)) return Status(Code::kInvalid, fmt::format("{} exists already", path));
   const std::string text = fmt::format(kFirst, args.name);
   TITHE_TRY(write_file(path, ByteView(reinterpret_cast<const std::uint8_t*>(text.data()), text.size())));
   Report report;
@@ -52,14 +53,13 @@ Result<Report> make(const LangNewArgs& args) {
 
 Run declare_lang_new(CLI::App& app) {
   auto args = std::make_shared<LangNewArgs>();
-  app.add_option("NAME", args->name, "what the codec is to be called; its file is NAME.codec")->required();
+  app.add_option("NAME", args->name, "the name of the codec; its file is NAME.codec")->required();
   return [args] { return make(*args); };
 }
 
 }  // namespace
 
-const Verb lang_new_verb = {.name = "lang_new",
-                            .doc = "write a first codec in the codec language, to start from",
-                            .declare = declare_lang_new};
+const Verb lang_new_verb = {
+    .name = "lang_new", .doc = "write an example codec in the codec language", .declare = declare_lang_new};
 
 }  // namespace tithe::cli

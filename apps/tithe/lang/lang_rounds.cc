@@ -67,7 +67,7 @@ void Rounds::claims() {
     const std::string where = subject_.where(kValues, kind);
     if (std::isfinite(claimed))
       laws_.contraction.expect(lost <= claimed * all * 1.02,
-                               fmt::format("{}: {:.4g} of it is lost", where, lost / all));
+                               fmt::format("{}: {:.4g} of its energy is lost", where, lost / all));
     if (traits.unbiased) laws_.unbiased.expect(is_unbiased(grad, sum, squares, rounds), where);
   }
 }
@@ -164,13 +164,13 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
     const Floats grad = steady ? same : times(values(kind, kValues, 100 + r), size);
     f.rounds = r + 1;
     if (!subject_.sends(grad, residual, r, out, &left)) {
-      f.why = fmt::format("round {} cannot be sent", r);
+      f.why = fmt::format("round {} cannot be encoded", r);
       return f;
     }
     residual = left;
     energies.push_back(energy(left));
     f.left = std::sqrt(energies.back() / all);
-    f.why = fmt::format("after {} rounds {:.3g} gradients are left, and it grows", f.rounds, f.left);
+    f.why = fmt::format("after {} rounds the residual is {:.3g} gradients, and grows", f.rounds, f.left);
     if (!(energies.back() <= kTooMuch * all)) return f;
     for (std::size_t i = 0; i < kValues; ++i) sum[i] += double{out[i]};
     if (f.rounds < kLeast / 2 || (f.rounds & r) != 0) continue;  // checks only at powers of two
@@ -194,7 +194,8 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
     if (f.settled) return f;
     if (steady)
       f.why = fmt::format(
-          "over {} rounds the mean of what is sent is off by {:.3g} of the gradient, and comes no closer",
+          "over {} rounds the mean of the decoded values differs by {:.3g} from the gradient, and does not "
+          "converge",
           f.rounds, off);
   }
   return f;
@@ -246,9 +247,9 @@ std::string Rounds::Told::text() const {
   if (!refused.empty())
     line += "; " + refused;
   else if (grows)
-    line += "; unbiased, and with feedback what is left grows: use it with feedback=none";
+    line += "; unbiased, and with feedback the residual grows: use feedback=none";
   else if (rounds != 0)
-    line += fmt::format("; with feedback {:.2g} gradients are left after {} rounds", left, rounds);
+    line += fmt::format("; with feedback the residual is {:.2g} gradients after {} rounds", left, rounds);
   return line;
 }
 

@@ -155,9 +155,10 @@ Result<Report> show_cpp(const lang::LoadedProgram& program, const Spec& spec) {
   for (std::size_t p = 0; p < program.phases.size(); ++p) {
     const lang::Combination& of = program.of(spec.settings, p);
     if (lang::by_kernels(of))
-      return Status(Code::kUnsupported,
-                    fmt::format("{} sends {}, for which the library has kernels: no C++ is made of it",
-                                program.name, of.program.sends_indices ? "indices" : "pairs"));
+      return Status(
+          Code::kUnsupported,
+          fmt::format("{} sends {}, for which the library has kernels: tithe generates no C++ for it",
+                      program.name, of.program.sends_indices ? "indices" : "pairs"));
     if (const char* none = lang::only_interpreted(of.program)) {
       why = none;
       without += fmt::format("// Without {}: {}\n", program.phases[p].name, why);
@@ -237,17 +238,16 @@ Run declare_lang_show(CLI::App& app) {
   app.add_option("IN", args->spec, "a file in the codec language, and its settings: mine.codec:bits=4")
       ->required();
   app.add_flag("--layout", args->layout, "only the bytes of a payload");
-  app.add_flag("--passes", args->passes, "only how often the values are read, and what runs it");
-  app.add_flag("--cpp", args->cpp, "only the C++ that is compiled of it");
-  app.add_flag("--cuda", args->cuda, "only CUDA kernels of it");
+  app.add_flag("--passes", args->passes, "only the number of passes over the values, and how it runs");
+  app.add_flag("--cpp", args->cpp, "only the C++ that tithe compiles");
+  app.add_flag("--cuda", args->cuda, "only its CUDA kernels");
   return [args] { return show(*args); };
 }
 
 }  // namespace
 
-const Verb lang_show_verb = {
-    .name = "lang_show",
-    .doc = "show what follows from a codec in the codec language: its bytes and its passes",
-    .declare = declare_lang_show};
+const Verb lang_show_verb = {.name = "lang_show",
+                             .doc = "show the bytes and passes of a codec in the codec language",
+                             .declare = declare_lang_show};
 
 }  // namespace tithe::cli

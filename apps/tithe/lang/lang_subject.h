@@ -33,21 +33,20 @@ struct Laws {
   Law pure{"pure", "the same values give the same bytes"};
   Law bounded{"bounded", "a payload is no longer than its bound, and all finite values can be sent"};
   Law faithful{"faithful", "taken = sent + left"};
-  Law additive{"additive", "two payloads decode to the sum of what each does"};
+  Law additive{"additive", "two payloads decode to the sum of their values"};
   Law agreed{"agreed", "payloads combine to the same bytes in any order, and to their sum"};
   Law honest{"honest",
              "its own bytes are accepted, others refused or read, and nothing is written when refused"};
   Law sound{"sound", "a damaged payload is refused, or decodes to finite values"};
   Law finite{"finite", "a value that is not finite is reported"};
-  Law unbiased{"unbiased", "the mean of what is sent is the value"};
-  Law contraction{"contraction", "no more is lost than is claimed"};
+  Law unbiased{"unbiased", "the mean of the decoded values is the value"};
+  Law contraction{"contraction", "the loss is at most the claimed loss"};
   Law scaled{"scaled",
-             "what is sent is about as large as the values: another factor would not lose much less"};
-  Law centred{"centred",
-              "values of the other signs give what is sent the other signs: nothing is added to it"};
+             "decoded values have about the size of the values: another factor would not lose much less"};
+  Law centred{"centred", "negated values decode to negated values: the codec adds no offset"};
   Law settled{
       "settled",
-      "with feedback, what is left does not grow, and the mean of what is sent comes to be the value"};
+      "with feedback, the residual does not grow, and the mean of the decoded values converges to the value"};
   std::vector<Law*> all();
 };
 

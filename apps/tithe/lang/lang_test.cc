@@ -231,7 +231,7 @@ Run declare_lang_test(CLI::App& app) {
 }  // namespace
 
 const Verb lang_test_verb = {.name = "lang_test",
-                             .doc = "hold a codec in the codec language to what every codec promises",
+                             .doc = "test a codec in the codec language against the promises of every codec",
                              .declare = declare_lang_test};
 
 }  // namespace tithe::cli

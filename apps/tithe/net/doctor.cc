@@ -68,7 +68,7 @@ Finding processor() {
   }
   Finding f{"processor", true, fmt::format("{}, {} usable cores, vectors: {}", model, cores, text), {}};
   if (target() != tithe::targets().front())
-    f.what += fmt::format("; TITHE_TARGET holds them to {}", target());
+    f.what += fmt::format("; TITHE_TARGET limits them to {}", target());
   if (!this_machine().simd) f.what += "; TITHE_FORCE_REFERENCE=1 turns vectors off";
   f.details = {{"model", model}, {"cores", cores}, {"targets", targets}, {"simd", this_machine().simd}};
   return f;
@@ -84,11 +84,11 @@ Finding transport(const TransportKind& kind) {
   Finding f{std::string(kind.name), !look.ways.empty() && look.lacks.empty() && tried.ok(), look.version, {}};
   for (std::size_t i = 0; i < look.ways.size(); ++i)
     f.what += (i > 0 ? " " : f.what.empty() ? "" : "; ") + look.ways[i];
-  if (look.ways.empty()) f.what += "; no way to another rank";
+  if (look.ways.empty()) f.what += "; no path to another rank";
   if (!look.ways.empty())
     f.what +=
         tried.ok() ? "; two ranks here exchanged a message" : "; two ranks here do NOT reach each other";
-  if (taken.ok() && taken->kind == &kind) f.what += "; taken where none is named";
+  if (taken.ok() && taken->kind == &kind) f.what += "; the default";
   for (const std::string& lack : look.lacks) f.cure += (f.cure.empty() ? "" : "; ") + lack;
   if (!tried.ok()) f.cure += (f.cure.empty() ? "" : "; ") + tried.what();
   f.details = {{"version", look.version},
@@ -110,7 +110,7 @@ Finding gpu() {
   int count = 0;
   if (init == nullptr || count_of == nullptr || name_of == nullptr || init(0) != 0 || count_of(&count) != 0 ||
       count == 0) {
-    f.what = "a CUDA driver, but no device answers";
+    f.what = "a CUDA driver, but no device";
     return f;
   }
   f = {"gpu", true, "", "", {{"devices", Json::array()}}};
@@ -186,7 +186,7 @@ Finding python(const std::string& asked_for) {
   }
   Finding f{"python", false, "none", "apt-get install python3 python3-venv, or use tithe from C++"};
   if (!asked_for.empty())
-    f = {"python", false, fmt::format("{} does not run", asked_for), "name another one with --python"};
+    f = {"python", false, fmt::format("{} does not run", asked_for), "select another one with --python"};
   for (const std::string& interpreter : tries) {
     const std::string answer =
         first_line(fmt::format("{} -c {}", shell_quoted(interpreter), shell_quoted(kAskPython)));
@@ -200,13 +200,14 @@ Finding python(const std::string& asked_for) {
     f.there = torch != "-" && module;
     f.what = fmt::format("{} ({}), torch {}, tithe {}", version, interpreter, torch == "-" ? "no" : torch,
                          module ? "yes (" + rest + ")" : "no");
-    f.cure = torch == "-"
-                 ? "install torch there, or run `make setup`: a virtual environment in .venv that has it"
-             : !module ? fmt::format(
-                             "`import tithe._core` fails ({}): pip install tithe there, or `make build` and "
-                             "export PYTHONPATH=$PWD/python",
-                             rest)
-                       : "";
+    f.cure =
+        torch == "-"
+            ? "install torch there, or run `make setup`, which creates a virtual environment in .venv with it"
+        : !module ? fmt::format(
+                        "`import tithe._core` fails ({}): pip install tithe there, or `make build` and "
+                        "export PYTHONPATH=$PWD/python",
+                        rest)
+                  : "";
     f.details = {{"interpreter", interpreter},
                  {"version", version},
                  {"torch", torch == "-" ? Json() : Json(torch)},
@@ -242,14 +243,14 @@ Result<Report> examine(const std::string& interpreter) {
 Run declare_doctor(CLI::App& app) {
   auto interpreter = std::make_shared<std::string>();
   app.add_option("--python", *interpreter,
-                 "the Python to look at, instead of the active one, .venv's or python3");
+                 "the Python to check, instead of the active one, .venv's or python3");
   return [interpreter] { return examine(*interpreter); };
 }
 
 }  // namespace
 
 const Verb doctor_verb = {.name = "doctor",
-                          .doc = "show what this machine has, what is missing, and how to get it",
+                          .doc = "show the parts that this machine has, and how to install missing ones",
                           .declare = declare_doctor};
 
 }  // namespace tithe::cli

@@ -34,10 +34,9 @@ constexpr int kLeft = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC;
 constexpr std::chrono::seconds kLinkUp{20};
 
 Status refused(std::string_view why) {
-  return {Code::kUnsupported,
-          fmt::format("emulated hosts cannot be had here: {}; run as root (in a container: --privileged), or "
-                      "take --link none",
-                      why)};
+  return {Code::kUnsupported, fmt::format("emulated hosts are not available here: {}; run as root (in a "
+                                          "container: --privileged), or use --link none",
+                                          why)};
 }
 
 Status system_refused(std::string_view what) {
@@ -215,7 +214,7 @@ Status enter_host(int host, const ShapedLink& link) {
       if (std::chrono::steady_clock::now() - begin > kLinkUp) return refused(why);
     return {};
   };
-  TITHE_TRY(wait_until([] { return if_nametoindex("eth0") != 0; }, "the card makes no eth0"));
+  TITHE_TRY(wait_until([] { return if_nametoindex("eth0") != 0; }, "the card did not create eth0"));
   TITHE_TRY(all_of({{"ip", "address", "add", host_address(host) + "/16", "dev", "eth0"},
                     {"ip", "link", "set", "lo", "up"},
                     {"ip", "link", "set", "eth0", "up"},
@@ -229,7 +228,7 @@ Status enter_host(int host, const ShapedLink& link) {
       [&] {
         return read_word(fmt::format("/sys/class/net/{}/operstate", link_device(link)).c_str()) == "up";
       },
-      "the link does not come up");
+      "the link is not up");
 }
 
 void keep_ucx_on_link() {

@@ -88,7 +88,7 @@ Status run_command(const HostsArgs& args, Rank me, RankBoard& board) {
     return {Code::kPeerLost, fmt::format("rank {}: the command was ended by signal {}", me, WTERMSIG(status)),
             me};
   if (WEXITSTATUS(status) == kNoCommand)
-    return {Code::kInvalid, fmt::format("{}: there is no such command", args.command[0])};
+    return {Code::kInvalid, fmt::format("{}: command not found", args.command[0])};
   return {Code::kIo, fmt::format("rank {}: the command ended with status {}", me, WEXITSTATUS(status)), me};
 }
 
@@ -113,16 +113,18 @@ Result<Report> run_hosts(HostsArgs args, bool json) {
       hosts = std::move(fits);
     }
   if (world == 0)
-    return Status(Code::kInvalid,
-                  fmt::format("--hosts: hosts and ranks of each, such as 4x1 or 3+1, of at most {} ranks; "
-                              "not '{}'",
-                              kMostRanks, args.hosts));
+    return Status(
+        Code::kInvalid,
+        fmt::format(
+            "--hosts: must be hosts and ranks of each, such as 4x1 or 3+1, of at most {} ranks; got '{}'",
+            kMostRanks, args.hosts));
   const int count = hosts->count(world);
   if (count > kMostHosts) return Status(Code::kInvalid, fmt::format("--hosts: at most {}", kMostHosts));
   const Result<std::optional<ShapedLink>> link =
       shaped_link(args.link, false, args.queue_bytes, args.card, args.delay_ms);
   if (!link.ok()) return link.status();
-  if (!link->has_value()) return Status(Code::kInvalid, "--link: give a rate: hosts without a link are one");
+  if (!link->has_value())
+    return Status(Code::kInvalid, "--link: give a rate, because hosts without a link are one host");
   Result<RankBoard> board = open_board(world, static_cast<std::size_t>(world));
   if (!board.ok()) return board.status();
   const Result<std::string> answer = run_processes(*board, *hosts, *link, [&](Rank me, std::string* text) {
@@ -136,7 +138,7 @@ Result<Report> run_hosts(HostsArgs args, bool json) {
   });
   if (!answer.ok()) return answer.status();
   const Json found = Json::parse(*answer, nullptr, false);
-  if (found.is_discarded()) return Status(Code::kIo, "rank 0 gave no whole answer");
+  if (found.is_discarded()) return Status(Code::kIo, "rank 0 gave an incomplete answer");
   Report report;
   report.json = {{"hosts", count}, {"ranks", world}, {"link", args.link}, {"card", args.card}};
   report.json.update(found);
@@ -148,7 +150,8 @@ Result<Report> run_hosts(HostsArgs args, bool json) {
 
 Run declare_hosts(CLI::App& app) {
   auto args = std::make_shared<HostsArgs>();
-  app.add_option("command", args->command, "what each rank runs, behind --: -- python train.py")->required();
+  app.add_option("command", args->command, "the command of each rank, after --: -- python train.py")
+      ->required();
   app.add_option("--hosts", args->hosts, "hosts and ranks of each: 4x1, 2x2, 3+1")->capture_default_str();
   app.add_option("--link", args->link, "the rate of each host's link, e.g. 100Mb/s")->required();
   add_queue_and_card(app, args->queue_bytes, args->card);
@@ -160,7 +163,7 @@ Run declare_hosts(CLI::App& app) {
 
 const Verb hosts_verb = {
     .name = "hosts",
-    .doc = "run a command on hosts that are emulated on this machine, behind links of a rate",
+    .doc = "run a command on hosts that are emulated on this machine, with links of a given rate",
     .declare = declare_hosts};
 
 }  // namespace tithe::cli

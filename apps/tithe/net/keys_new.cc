@@ -19,7 +19,7 @@ Result<Report> make(const KeysNewArgs& args) {
   Report report;
   report.json = {{"folder", args.folder}, {"ranks", args.ranks}, {"days", args.days}};
   report.text = fmt::format(
-      "{0}: an authority (ca.pem) and certificates of {1} {2}, good for {3} {4}\n"
+      "{0}: an authority (ca.pem) and certificates of {1} {2}, valid for {3} {4}\n"
       "give every rank's host ca.pem and the two files of its ranks, and open tcp:tls={0}\n",
       args.folder, args.ranks, args.ranks == 1 ? "rank" : "ranks", args.days,
       args.days == 1 ? "day" : "days");
@@ -28,7 +28,7 @@ Result<Report> make(const KeysNewArgs& args) {
 
 Run declare_keys_new(CLI::App& app) {
   auto args = std::make_shared<KeysNewArgs>();
-  app.add_option("DIR", args->folder, "a folder that is not there yet")->required();
+  app.add_option("DIR", args->folder, "a folder that does not exist yet")->required();
   app.add_option("--ranks", args->ranks, "ranks of the job")->required()->check(CLI::Range(1, 65536));
   app.add_option("--days", args->days, "days until the keys expire")
       ->check(CLI::Range(1, 3650))
@@ -39,6 +39,6 @@ Run declare_keys_new(CLI::App& app) {
 }  // namespace
 
 const Verb keys_new_verb = {
-    .name = "keys_new", .doc = "make the certificates of a job, for tcp:tls=", .declare = declare_keys_new};
+    .name = "keys_new", .doc = "create the certificates of a job, for tcp:tls=", .declare = declare_keys_new};
 
 }  // namespace tithe::cli

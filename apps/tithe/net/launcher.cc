@@ -38,7 +38,7 @@ Finding launcher() {
   Finding f{"launcher", true, pod, {}};
   f.details = {{"rank", Json()}, {"kubernetes", !pod.empty()}};
   if (!any) {
-    f.what += "no rank is started here: torchrun, mpirun and srun say which is which";
+    f.what += "this process has no rank: start it with torchrun, mpirun or srun";
     const Result<TokenGiven> token = token_from_environment();
     f.there = token.ok();
     if (!token.ok()) f.cure = token.status().what();

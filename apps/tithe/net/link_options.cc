@@ -9,7 +9,7 @@
 namespace tithe::cli {
 
 void add_queue_and_card(CLI::App& app, std::size_t& queue_bytes, std::string& card) {
-  app.add_option("--queue", queue_bytes, "bytes that may wait in front of a link")
+  app.add_option("--queue", queue_bytes, "size of the queue of a link in bytes")
       ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
       ->capture_default_str();
   app.add_option("--card", card,
@@ -29,9 +29,9 @@ Result<std::optional<ShapedLink>> shaped_link(const std::string& link, bool with
                                               double delay_ms) {
   if (link == "none") {
     if (delay_ms > 0)
-      return Status(Code::kInvalid, "--delay-ms: of the way between emulated hosts: give --link");
+      return Status(Code::kInvalid, "--delay-ms: the delay between emulated hosts requires --link");
     if (card == kCardModes[0]) return std::optional<ShapedLink>{};
-    return Status(Code::kInvalid, "--card: a card stands between a host and its link: give --link");
+    return Status(Code::kInvalid, "--card: a card between a host and its link requires --link");
   }
   const Result<Link> rate = parse_link(link);
   if (!rate.ok()) return Status(rate.status().code(), "--link: " + rate.status().what() + "; or none");

@@ -164,7 +164,7 @@ Status hold_hosts(const RankPlace& place) {
   int status = 0;
   waitpid(child, &status, 0);
   if (status == 0) return {};
-  return {Code::kIo, "the process that holds the emulated hosts has ended"};
+  return {Code::kIo, "the process of the emulated hosts has ended"};
 }
 
 // No process of ours outlives the one that started it, also where that is gone already.
@@ -240,12 +240,12 @@ Status process_transport(std::string& transport, bool hosts, bool cards) {
   if (!choice.ok()) return choice.status();
   if (choice->kind->open == nullptr)
     return {Code::kInvalid,
-            fmt::format("--transport {}: its ranks are threads; here they are processes: take ucx or tcp",
+            fmt::format("--transport {}: its ranks are threads, but here ranks are processes: use ucx or tcp",
                         choice->kind->name)};
   TITHE_TRY(choice->kind->usable());
   if (transport.empty() || transport == "auto") transport = choice->kind->name;
   if (cards && choice->kind->name != "tcp")
-    return {Code::kInvalid, "--card: cards look at the data connections of tcp: take --transport tcp"};
+    return {Code::kInvalid, "--card: cards require the data connections of tcp: use --transport tcp"};
   if (hosts && transport == "tcp")
     transport += fmt::format(":trust={}{}", kHostsNetwork, cards ? ",tos=0x28" : "");
   return {};
@@ -294,7 +294,7 @@ Result<std::string> run_processes(RankBoard& board, const Hosts& hosts, const st
   std::string text = read_all(answer);
   close(answer);
   if (!s.ok()) return s;
-  if (text.empty()) return Status(Code::kIo, "rank 0 ended without an answer");
+  if (text.empty()) return Status(Code::kIo, "rank 0 ended without a result");
   return text;
 }
 

@@ -104,12 +104,13 @@ Result<Report> written(const ProfileArgs& args, const std::string& answer) {
 Result<Report> as_launched(ProfileArgs& args) {
   if (args.link != "none" || !args.hosts.empty() || args.delay_ms > 0)
     return Status(Code::kInvalid,
-                  "--launched: on hosts as they are: --link, --hosts and --delay-ms are of emulated ones");
+                  "--launched measures real hosts: --link, --hosts and --delay-ms are for emulated hosts");
   Result<Launch> launch = launch_from_environment();
   if (!launch.ok()) return launch.status();
   if (launch->world > kMostProfiled)
-    return Status(Code::kInvalid, fmt::format("--launched: {} ranks, at most {}: start one for each host",
-                                              launch->world, kMostProfiled));
+    return Status(Code::kInvalid,
+                  fmt::format("--launched: {} ranks, at most {} are allowed: start one for each host",
+                              launch->world, kMostProfiled));
   if (args.port > 0) launch->port = args.port;
   args.ranks = launch->world;
   TITHE_TRY(complete(args.codecs));
@@ -149,7 +150,7 @@ Result<Report> profile(ProfileArgs& args, bool ranks_given) {
   if (!hosts.ok()) return hosts.status();
   if (!args.hosts.empty() && !link->has_value())
     return Status(Code::kInvalid,
-                  "--hosts: of emulated hosts: give --link; else all ranks share this machine");
+                  "--hosts: for emulated hosts: give --link; without it all ranks share this machine");
   TITHE_TRY(complete(args.codecs));
   TITHE_TRY(process_transport(args.transport, link->has_value()));
   if (!is_rank_process()) TITHE_TRY(check_folders(std::array{args.out, args.cluster}));
@@ -171,19 +172,18 @@ Run declare_profile(CLI::App& app) {
                            ->check(CLI::Range(1, kMostProfiled))
                            ->capture_default_str();
   app.add_option("--link", args->link,
-                 "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then")
+                 "none, or the rate of each rank's link, e.g. 1Gb/s, which makes ranks emulated hosts")
       ->capture_default_str();
   app.add_option("--hosts", args->hosts,
-                 "which ranks share a host: 2x2, 3+1 (docs/reference/strategies.md); empty: with a link each "
-                 "has its own");
+                 "the ranks that share a host: 2x2, 3+1 (docs/reference/strategies.md); empty: with a link "
+                 "each rank has its own");
   add_delay(app, args->delay_ms);
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   app.add_option(
       "--codec", args->codecs,
       "measure this codec, with its parameters; may be given several times; fp32, bf16 and zip are "
       "always measured. Without it: all codecs at their defaults");
-  app.add_option("--most-values", args->most_values,
-                 "values of the largest tensor that a codec is timed with")
+  app.add_option("--most-values", args->most_values, "values of the largest tensor in the timing of a codec")
       ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
       ->capture_default_str();
   app.add_option("--lanes", args->lanes, "compute threads per rank")
@@ -193,10 +193,10 @@ Run declare_profile(CLI::App& app) {
   add_output(app, "--cluster", args->cluster,
              "also write a cluster file of the measured links, for simulate and plan --cluster");
   app.add_flag("--launched", args->launched,
-               "this is one of the ranks that torchrun, mpirun or srun has started, on several hosts")
+               "this process is a rank that torchrun, mpirun or srun started, on several hosts")
       ->excludes(ranks);
   app.add_option("--port", args->port,
-                 "where these meet, instead of MASTER_PORT, which torchrun itself holds")
+                 "the port of the rendezvous, instead of MASTER_PORT, which torchrun uses")
       ->check(CLI::Range(1, 65535));
   return [args, ranks] { return profile(*args, ranks->count() > 0); };
 }
@@ -205,7 +205,7 @@ Run declare_profile(CLI::App& app) {
 
 const Verb profile_verb = {
     .name = "profile",
-    .doc = "measure what codecs, steps, messages and links cost here, for simulate and plan",
+    .doc = "measure the costs of codecs, steps, messages and links here, for simulate and plan",
     .declare = declare_profile};
 
 }  // namespace tithe::cli

@@ -136,7 +136,7 @@ Status DistantProfileBoard::wait(OpId op, Rank peer, std::size_t* bytes) {
       const Status& s = done[k].status;
       if (withdrawn && !s.ok())
         return {Code::kTimeout,
-                fmt::format("rank {} did not come within {} minutes", peer, kPatience.count()), peer};
+                fmt::format("rank {} did not connect within {} minutes", peer, kPatience.count()), peer};
       return s.ok() ? s : Status(s.code(), fmt::format("rank {}: {}", peer, s.what()), peer);
     }
     if (withdrawn || transport_->now() < until) continue;

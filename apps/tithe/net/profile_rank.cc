@@ -100,7 +100,7 @@ class ProfileRank {
   static std::string why(const bench::FoundLink& l) {
     if (!l.failed()) return {};
     const auto code = static_cast<Code>(static_cast<int>(l.code));
-    return fmt::format("{}: a message did not get through", name(code));
+    return fmt::format("{}: a message did not arrive", name(code));
   }
 
   Status codecs(sim::Costs& costs) {

@@ -63,7 +63,7 @@ Result<RankBoard> RankBoard::create(int world, std::size_t n) {
 Result<RankBoard> RankBoard::join(int descriptor) {
   struct stat file {};
   if (fstat(descriptor, &file) != 0 || static_cast<std::size_t>(file.st_size) < Head::bytes(0))
-    return io_error("not to be read");
+    return io_error("not readable");
   const auto bytes = static_cast<std::size_t>(file.st_size);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (memory == MAP_FAILED) return io_error("mmap");

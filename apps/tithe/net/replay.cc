@@ -33,16 +33,14 @@ Result<bench::ModelList> model_of(ReplayArgs& args) {
 }
 
 Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
-  if (args.link == "none" && args.tell_link)
-    return Status(Code::kInvalid, "--tell-link: there is no link to tell of: give --link");
+  if (args.link == "none" && args.tell_link) return Status(Code::kInvalid, "--tell-link: requires --link");
   Result<std::optional<ShapedLink>> link =
       shaped_link(args.link, true, args.queue_bytes, args.card, args.delay_ms);
   if (!link.ok()) return link;
   if (args.link.find('+') != std::string::npos && !args.tell_link)
-    return Status(
-        Code::kInvalid,
-        "--link: what a frame costs is for the session, with --tell-link; the kernel shapes the rate "
-        "alone");
+    return Status(Code::kInvalid,
+                  "--link: the cost of a frame is only for the session, with --tell-link; the kernel shapes "
+                  "only the rate");
   if (args.tell_link) args.session.link = args.link;
   return link;
 }
@@ -104,24 +102,23 @@ Result<Report> replay(ReplayArgs& args) {
 Run declare_replay(CLI::App& app) {
   auto args = std::make_shared<ReplayArgs>();
   app.add_option("--model", args->model,
-                 "one of models/, or the path of such a file; bert_base:scale=0.1 is a tenth");
-  app.add_option("--n", args->n, "instead of a model: values of one tensor, called gradient, without compute")
+                 "a name of models/, or the path of such a file; bert_base:scale=0.1 is a tenth");
+  app.add_option("--n", args->n, "values of one tensor, called gradient, without compute, instead of a model")
       ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 32));
   app.add_option("--ranks", args->ranks, "ranks of one job, each a process; with --transport loop a thread")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
-  app.add_option(
-         "--link", args->link,
-         "none, or the rate of each rank's link, e.g. 1Gb/s: ranks are emulated hosts then, which takes "
-         "root")
+  app.add_option("--link", args->link,
+                 "none, or the rate of each rank's link, e.g. 1Gb/s, which makes ranks emulated hosts and "
+                 "requires root")
       ->capture_default_str();
   app.add_option("--hosts", args->session.hosts,
-                 "which ranks share a host: 4x2, 3+1 (docs/reference/strategies.md); empty: with a link each "
-                 "has its own");
+                 "the ranks that share a host: 4x2, 3+1 (docs/reference/strategies.md); empty: with a link "
+                 "each rank has its own");
   add_queue_and_card(app, args->queue_bytes, args->card);
   add_delay(app, args->delay_ms);
   app.add_flag("--tell-link", args->tell_link,
-               "tell the session the link, so that sizes of parts follow from it");
+               "set the session's link, so that it determines the sizes of parts");
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
   app.add_option("--servers", args->session.servers,
@@ -133,11 +130,11 @@ Run declare_replay(CLI::App& app) {
                  "compute threads per rank; 0: the calling thread does all; not given: the session chooses")
       ->check(CLI::Range(0, 64));
   app.add_option("--pacer", args->session.pacer,
-                 "how many bytes may be under way: off, or window=BYTES (docs/guide/pacing.md)")
+                 "limit of bytes in flight: off, or window=BYTES (docs/guide/pacing.md)")
       ->capture_default_str();
-  app.add_option("--checksum", args->session.checksum,
-                 "what frames' checksums cover: frames, or headers, for fp32 through cards that round "
-                 "(docs/inside/card.md)")
+  app.add_option(
+         "--checksum", args->session.checksum,
+         "coverage of checksums: frames, or headers, for fp32 through cards that round (docs/inside/card.md)")
       ->capture_default_str();
   app.add_option("--min-values", args->session.min_values, "smaller tensors are sent uncompressed")
       ->capture_default_str();
@@ -148,13 +145,12 @@ Run declare_replay(CLI::App& app) {
                  "bucket capacity in MiB, as DistributedDataParallel has it; 0: a bucket per tensor")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  app.add_option("--compute-scale", args->compute_scale, "forward and backward take so many times as long")
+  app.add_option("--compute-scale", args->compute_scale, "factor on the times of forward and backward")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  app.add_option(
-         "--hand-over", args->hand_over,
-         "ready: a bucket when it is; end: all after backward; turns: each after the result of the one "
-         "before")
+  app.add_option("--hand-over", args->hand_over,
+                 "ready: each bucket when it is ready; end: all after backward; turns: each after the "
+                 "previous result")
       ->check(CLI::IsMember({"ready", "end", "turns"}))
       ->capture_default_str();
   return [args] { return replay(*args); };

@@ -153,7 +153,7 @@ std::string text_of(const ReplayArgs& args, const Hosts& hosts, const Json& json
       args.threads ? "not measured: ranks are threads of one process"
                    : fmt::format("{:.6f} s per rank and step", double{json["cpu_s_per_rank"]}),
       json["late_ms"].is_null()
-          ? "buckets in turns"
+          ? "buckets in sequence"
           : fmt::format("{:.3f} ms at most, a bucket after it was ready", double{json["late_ms"]}));
 }
 

@@ -35,7 +35,7 @@ Result<std::vector<RankTrace>> read_all(const std::vector<std::string>& files) {
     std::error_code unknown;
     if (!in || fs::is_directory(file, unknown))
       return Status(Code::kIo,
-                    fmt::format("{}: cannot read: give the files that TITHE_TRACE=FILE has left", file));
+                    fmt::format("{}: cannot be read: give the files that TITHE_TRACE=FILE wrote", file));
     Result<RankTrace> read = trace::read(in);
     if (!read.ok()) return Status(read.status().code(), fmt::format("{}: {}", file, read.status().what()));
     traces.push_back(std::move(*read));
@@ -162,7 +162,8 @@ Result<Report> run(const TraceArgs& args) {
   tell_clocks(*traces, *clocks, report);
   report.text += fmt::format("{} frames arrived", matched->messages.size());
   if (matched->alone > 0)
-    report.text += fmt::format("; {} ends of frames stand alone, of rounds that did not end", matched->alone);
+    report.text +=
+        fmt::format("; {} events of frames are unmatched, in rounds that did not end", matched->alone);
   report.text += '\n';
   tell_accounts(*traces, rounds, report);
   tell_late(trace::late(rounds, *clocks), args.late, report);
@@ -180,7 +181,7 @@ Run declare_trace(CLI::App& app) {
   app.add_option("FILES", args->files, "the traces of all ranks, as TITHE_TRACE=FILE leaves them")
       ->required();
   app.add_option("--late", args->late,
-                 "names ranks that all others wait for longer than so many percent of a step")
+                 "report ranks for which all others wait longer than this percentage of a step")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   add_output(app, "-o,--out", args->out, "a Chrome trace of all ranks by one clock, for Perfetto");

@@ -41,7 +41,7 @@ Result<Report> list_transports(const TransportsArgs& args) {
   }
   if (!choice.ok()) {
     report.json["taken"] = nullptr;
-    report.text += fmt::format("\nnone can be taken between processes: {}\n", choice.status().what());
+    report.text += fmt::format("\nno transport is usable between processes: {}\n", choice.status().what());
     report.failed = true;
     return report;
   }
@@ -60,7 +60,7 @@ Result<Report> list_transports(const TransportsArgs& args) {
 
 Run declare_transports(CLI::App& app) {
   auto args = std::make_shared<TransportsArgs>();
-  app.add_option("TRANSPORT", args->text, "with its options, as a job would name it; what is taken then");
+  app.add_option("TRANSPORT", args->text, "a transport with its options: show the choice for it");
   return [args] { return list_transports(*args); };
 }
 
@@ -68,7 +68,7 @@ Run declare_transports(CLI::App& app) {
 
 const Verb transports_verb = {
     .name = "transports",
-    .doc = "list the transports: their options, what this machine has of them, and which one is taken",
+    .doc = "list the transports with their options, their availability on this machine, and the default",
     .declare = declare_transports};
 
 }  // namespace tithe::cli

@@ -104,7 +104,7 @@ std::string text_of(const Json& advice) {
   row("now", now);
   const std::string bf16 = advice.at("bf16");
   row(bf16.empty() ? "bf16" : bf16, advice.at("bf16_ms"));
-  row(advice.at("stays") ? "best of what is allowed" : "the plan", advice.at("plan_ms"));
+  row(advice.at("stays") ? "best of the allowed codecs" : "the plan", advice.at("plan_ms"));
   if (advice.contains("hint"))
     row(fmt::format("with {} too", std::string(advice.at("hint").at("codec"))),
         advice.at("hint").at("step_ms"));
@@ -174,12 +174,13 @@ Result<Report> run_advise(const AdviseArgs& args) {
 
 Run declare_advise(CLI::App& app) {
   auto args = std::make_shared<AdviseArgs>();
-  app.add_option("command", args->command, "what trains, behind --: -- torchrun --nproc-per-node 4 train.py")
+  app.add_option("command", args->command,
+                 "the training command, after --: -- torchrun --nproc-per-node 4 train.py")
       ->required();
   app.add_option("--allow", args->allow,
-                 "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
+                 "a codec to allow in addition to fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
   add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/guide/choices.md)");
-  app.add_flag("--keep", args->keep, "let the command go on to its end; else it is stopped");
+  app.add_flag("--keep", args->keep, "let the command run to its end instead of stopping it");
   return [args] { return run_advise(*args); };
 }
 
@@ -187,7 +188,7 @@ Run declare_advise(CLI::App& app) {
 
 const Verb advise_verb = {
     .name = "advise",
-    .doc = "say what would make a training command's steps shorter, from its own first steps",
+    .doc = "advise how to shorten the steps of a training command, from its first steps",
     .declare = declare_advise};
 
 }  // namespace tithe::cli

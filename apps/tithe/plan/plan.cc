@@ -265,7 +265,7 @@ Result<Report> run_plan(const PlanArgs& args) {
         args.optimizer, fmt::join(allowed, ", "));
   else if (args.allow.empty())
     report.text +=
-        "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME says what else may be lost "
+        "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME allows more codecs "
         "(docs/start/choosing.md)\n";
   std::string why;
   if (args.why) {
@@ -329,7 +329,7 @@ Run declare_plan(CLI::App& app) {
   app.add_option("--hosts", args->scene.hosts,
                  "with --link: hosts and ranks on each, such as 4x8; without it each rank has a host");
   app.add_option("--ranks", args->scene.ranks,
-                 "number of ranks: the first of the cluster's, or more hosts of its kind")
+                 "number of ranks: the first ranks of the cluster, or more hosts of its kind")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--profile", args->scene.profile,
                  "a file that `tithe profile` wrote: costs of steps, and links");
@@ -344,17 +344,16 @@ Run declare_plan(CLI::App& app) {
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--policy", args->policy,
-                 "how to decide: timeline, secopa, dragonn, threshold:BYTES, bf16, raw (docs/guide/plan.md)")
+                 "the policy: timeline, secopa, dragonn, threshold:BYTES, bf16, raw (docs/guide/plan.md)")
       ->capture_default_str();
   app.add_option("--compare", args->compare, "further policies to compare with");
   app.add_option("--allow", args->allow,
-                 "a codec that may be used beside fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
-  app.add_option(
-      "--optimizer", args->optimizer,
-      "what the job trains with, as docs/start/choosing.md names it, such as AdamW: what trains like fp32 "
-      "under it may be used");
+                 "a codec to allow in addition to fp32, bf16 and zip; 'PATTERN: CODEC' for tensors by key");
+  app.add_option("--optimizer", args->optimizer,
+                 "the optimizer of the job, as in docs/start/choosing.md, such as AdamW: allows the codecs "
+                 "that train like fp32 under it");
   app.add_flag("--why", args->why,
-               "print what bounds the step, and the step with another choice for tensors that are alike");
+               "print the bound of the step, and the step with another choice for similar tensors");
   add_output(app, "-o,--out", args->out, "write the plan as a file of rules (docs/guide/choices.md)");
   add_output(app, "--html", args->html, "write its timeline as a page, beside the one without compression");
   return [args] { return run_plan(*args); };
@@ -363,7 +362,7 @@ Run declare_plan(CLI::App& app) {
 }  // namespace
 
 const Verb plan_verb = {.name = "plan",
-                        .doc = "decide what to compress, with what and how cut, from measured costs",
+                        .doc = "choose codecs, strategies and part sizes from measured costs",
                         .declare = declare_plan};
 
 }  // namespace tithe::cli

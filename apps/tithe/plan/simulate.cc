@@ -254,7 +254,7 @@ Run declare_simulate(CLI::App& app) {
   app.add_option("--transport", args->transport,
                  "transport whose rule for long messages holds; without it the profile's, or ucx's over TCP");
   app.add_option("--ranks", args->ranks,
-                 "number of ranks: the first of the cluster's, or more hosts of its kind")
+                 "number of ranks: the first ranks of the cluster, or more hosts of its kind")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--profile", args->profile, "a file that `tithe profile` wrote: costs of steps, and links");
   app.add_flag("--foreign-profile", args->foreign_profile, "take a profile of another machine or version");
@@ -276,7 +276,7 @@ Run declare_simulate(CLI::App& app) {
   app.add_option("--sweep", args->sweep, "simulate over a range of this: bandwidth, ranks or ratio")
       ->check(CLI::IsMember({"bandwidth", "ranks", "ratio"}));
   add_output(app, "--html", args->html,
-             "also write a page of its own: the sweep's curves, or where the time goes");
+             "also write an HTML page: the sweep's curves, or the parts of the step");
   add_output(app, "--trace", args->trace, "write rank 0's step in Chrome's trace format (Perfetto opens it)");
   return [args] { return simulate(*args); };
 }
@@ -284,7 +284,7 @@ Run declare_simulate(CLI::App& app) {
 }  // namespace
 
 const Verb simulate_verb = {.name = "simulate",
-                            .doc = "predict a training step on a cluster, by the engine's own steps",
+                            .doc = "predict a training step on a cluster, with the engine's steps",
                             .declare = declare_simulate};
 
 }  // namespace tithe::cli

@@ -47,8 +47,8 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
                                                 printable(args.hosts, 60)));
     if (args.ranks > 0 && args.ranks != hosts * each)
       return Status(Code::kInvalid,
-                    fmt::format("--hosts {} are {} ranks, and --ranks says {}: leave one of them out",
-                                args.hosts, hosts * each, args.ranks));
+                    fmt::format("--hosts {} has {} ranks, and --ranks is {}: remove one of them", args.hosts,
+                                hosts * each, args.ranks));
   }
   if (hosts < 1)
     return Status(Code::kInvalid, "--link: give --ranks too, each on a host of its own; or --hosts 4x8");
@@ -88,7 +88,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
     return Status(Code::kInvalid, "--cluster and --link: give one of them");
   if (!args.hosts.empty() && args.link.empty())
     return Status(Code::kInvalid,
-                  "--hosts goes with --link: a --cluster and a --profile have hosts of their own");
+                  "--hosts requires --link: a --cluster and a --profile have their own hosts");
   std::optional<sim::Profile> profile;
   if (!args.profile.empty()) {
     Result<sim::Profile> read = sim::read_profile(args.profile);
@@ -105,7 +105,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   } else if (!args.link.empty()) {
     const Result<Link> link = parse_link(args.link);
     if (!link.ok()) return Status(link.status().code(), "--link: " + link.status().what());
-    if (!link->known()) return Status(Code::kInvalid, "--link: a rate is needed, such as 1Gb/s");
+    if (!link->known()) return Status(Code::kInvalid, "--link: must be a rate, such as 1Gb/s");
     cluster = of_link(*link, args, profile);
   } else if (profile) {
     cluster = sim::cluster_of(*profile);
@@ -121,7 +121,7 @@ Result<Scene> scene_of(const SimulateArgs& args) {
     scene.source = "the profile's";
   } else if (scene.cluster.states_costs()) {
     scene.costs = scene.cluster.costs(std::move(scene.costs));
-    scene.source = fmt::format("those that {} states", scene.cluster.name());
+    scene.source = fmt::format("from {}", scene.cluster.name());
   }
   if (!args.transport.empty()) {
     const std::string name = args.transport.substr(0, args.transport.find(':'));
@@ -178,7 +178,7 @@ double speed_of(const Scene& scene, const sim::Cluster& cluster) {
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                   double bucket_cap_mb, const std::string& tell_link) {
   if (setting.session.servers >= cluster.world())
-    return Status(Code::kInvalid, fmt::format("--servers {}: of {} ranks at least one must work",
+    return Status(Code::kInvalid, fmt::format("--servers {}: at least one of {} ranks must not be a server",
                                               setting.session.servers, cluster.world()));
   SessionOptions session = setting.session;
   if (tell_link != kNone) session.link = tell_link.empty() ? cluster.link_text(scene.costs) : tell_link;

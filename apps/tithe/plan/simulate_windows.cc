@@ -16,7 +16,7 @@ void add_windows(CLI::App& app, SimulateArgs& args) {
   app.add_option("--fragments", args.fragments,
                  "with --every: parts of the model, exchanged one after the other")
       ->check(CLI::Range(1, 100'000));
-  app.add_option("--delay", args.delay, "with --every: iterations that an exchange runs behind")
+  app.add_option("--delay", args.delay, "with --every: delay of an exchange in iterations")
       ->check(CLI::Range(0, 1'000'000));
 }
 
@@ -47,7 +47,7 @@ Status check_windows(const SimulateArgs& args) {
   if (args.every == 0)
     return args.fragments == 1 && args.delay == 0
                ? Status{}
-               : Status(Code::kInvalid, "--fragments, --delay: of local steps; say --every");
+               : Status(Code::kInvalid, "--fragments and --delay are for local steps: give --every");
   if (args.every % args.fragments != 0)
     return {Code::kInvalid,
             fmt::format("--fragments {} does not divide --every {}", args.fragments, args.every)};
