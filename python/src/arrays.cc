@@ -15,7 +15,7 @@ DType dtype_named(std::string_view text) {
   if (text == "float32") return DType::kF32;
   if (text == "bfloat16") return DType::kBF16;
   if (text == "float16") return DType::kF16;
-  raise({Code::kInvalid, "dtype " + std::string(text) + ": tithe takes float32, bfloat16 and float16"});
+  raise({Code::kInvalid, "dtype " + std::string(text) + ": use float32, bfloat16 or float16"});
 }
 
 }  // namespace
@@ -25,14 +25,14 @@ DType dtype_of(std::string_view key, const nb::dlpack::dtype d) {
   if (code == nb::dlpack::dtype_code::Float && d.bits == 32) return DType::kF32;
   if (code == nb::dlpack::dtype_code::Float && d.bits == 16) return DType::kF16;
   if (code == nb::dlpack::dtype_code::Bfloat && d.bits == 16) return DType::kBF16;
-  raise({Code::kInvalid, "'" + std::string(key) + "': tithe takes float32, bfloat16 and float16"});
+  raise({Code::kInvalid, "'" + std::string(key) + "': use float32, bfloat16 or float16"});
 }
 
 std::string key_of(const nb::handle key) {
   std::string text;
   if (!PyUnicode_Check(key.ptr()) || !nb::try_cast(key, text, false))
     throw_as(PyExc_TypeError,
-             "a key must be a str that UTF-8 can hold, not " + std::string(nb::repr(key).c_str()));
+             "a key must be a str that can be encoded in UTF-8, not " + std::string(nb::repr(key).c_str()));
   return text;
 }
 
@@ -68,14 +68,14 @@ ArrayAnywhere array_anywhere(std::string_view key, const nb::handle given, std::
             "order");
   const bool there = array.device_type() == nb::device::cuda::value;
   if (!there && array.device_type() != nb::device::cpu::value)
-    throw_as(PyExc_ValueError, "'" + std::string(key) + "': lies neither in host memory nor on a CUDA GPU");
+    throw_as(PyExc_ValueError, "'" + std::string(key) + "': is neither in host memory nor on a CUDA GPU");
   const Origin mine{.device = there ? array.device_id() : -1};
   const auto place = [](int device) { return device < 0 ? "host memory" : "GPU " + std::to_string(device); };
   if (!origin) origin = mine;
   if (origin->device != mine.device)
-    throw_as(PyExc_ValueError, "'" + std::string(key) + "': lies in " + place(mine.device) +
-                                   ", and others of its " + "bucket in " + place(origin->device) +
-                                   ": give each place a bucket of its own");
+    throw_as(PyExc_ValueError, "'" + std::string(key) + "': is in " + place(mine.device) +
+                                   ", and other tensors of its " + "bucket in " + place(origin->device) +
+                                   ": use a separate bucket for each device");
   return array;
 }
 
@@ -84,7 +84,7 @@ Layout::Layout(std::vector<std::string> names, std::vector<std::size_t> counts, 
     : keys(std::move(names)), sizes(std::move(counts)), rows(std::move(row_sizes)), dtype(dtype_named(type)) {
   if (rows.empty()) rows.resize(keys.size());
   if (keys.size() != sizes.size() || keys.size() != rows.size())
-    raise({Code::kInvalid, "a layout needs one size per key, and one row per key or none"});
+    raise({Code::kInvalid, "a layout needs one size per key, and one row length per key or none"});
   for (const std::size_t size : sizes) {
     firsts.push_back(values);
     if (size > kMostValues || (values += size) > kMostValues)
@@ -97,7 +97,7 @@ Layout Layout::pick(const std::vector<std::size_t>& which) const {
   for (std::size_t i = 0; i < which.size(); ++i) {
     const std::size_t k = which[i];
     if (k >= keys.size() || (i > 0 && k <= which[i - 1]))
-      raise({Code::kInvalid, "numbers of a layout's tensors, in order"});
+      raise({Code::kInvalid, "the indices must be increasing and within the layout"});
     some.keys[i] = keys[k];
     some.sizes[i] = sizes[k];
     some.rows[i] = rows[k];

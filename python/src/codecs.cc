@@ -157,12 +157,12 @@ const Codec& codec_of(const FrameHeader& header) {
 Status check_claim(const ParsedFrame& frame, const Codec& codec, std::size_t most) {
   const FrameHeader& header = frame.header;
   if (header.values > std::min(most, kMostValues))
-    return {Code::kInvalid, "the frame says that it holds " + std::to_string(header.values) +
+    return {Code::kInvalid, "the frame states " + std::to_string(header.values) +
                                 " values; max_values allows " + std::to_string(std::min(most, kMostValues))};
   if ((header.flags & (kFlagNonFinite | kFlagEmpty)) == 0 && codec.phases.size() != 1)
-    return {Code::kUnsupported, std::string(codec.name) +
-                                    " needs several exchanges between ranks: its frames "
-                                    "mean nothing alone"};
+    return {Code::kUnsupported,
+            std::string(codec.name) +
+                " needs several exchanges between ranks: one of its frames cannot be decoded alone"};
   return {};
 }
 
@@ -236,16 +236,16 @@ void bind_codecs(nb::module_& m) {
   m.def(
       "check_spec", [](std::string_view text) { return to_string(unwrap(parse_spec(text))); },
       nb::arg("spec"),
-      "The shortest text that means the same codec and settings. ValueError says what is wrong.");
+      "The shortest spec of the same codec and settings. Raises ValueError if the spec is invalid.");
   m.def(
       "check_codec",
       [](std::string_view text) {
         return is_auto(text) ? to_string(unwrap(parse_auto(text))) : to_string(unwrap(parse_spec(text)));
       },
-      nb::arg("codec"), "The same of what a session takes: auto too.");
+      nb::arg("codec"), "Like check_spec(), and also accepts auto.");
   m.def(
       "is_auto", [](std::string_view text) { return is_auto(text); }, nb::arg("codec"),
-      "Whether it is the codec that measures and plans while the job runs.");
+      "Whether the codec is auto, which measures and plans during the job.");
   m.def(
       "is_lossless",
       [](std::string_view text, std::string_view choices) {
@@ -255,7 +255,7 @@ void bind_codecs(nb::module_& m) {
         return unwrap(Choices::make(std::move(rules), usual)).lossless();
       },
       nb::arg("spec"), nb::arg("choices") = "",
-      "Whether every value is sent as it is, by the codec and by all rules, so that no residual exists.");
+      "Whether the codec and all rules send every value unchanged, so that no residual exists.");
   m.def(
       "schedule_follows",
       [](std::string_view schedule, std::string_view codec) {
@@ -263,16 +263,18 @@ void bind_codecs(nb::module_& m) {
         return std::pair(parsed.follows_loss(), parsed.follows_rate());
       },
       nb::arg("schedule"), nb::arg("codec"),
-      "Whether it follows losses, and whether it follows the learning rate. ValueError says what is wrong "
-      "with it.");
+      "Whether the schedule follows losses, and whether it follows the learning rate. Raises ValueError if "
+      "the schedule is invalid.");
   m.def(
-      "compiler", [] { return unwrap(lang::find_compiler()).path; }, "The system's, as TITHE_CXX says.");
+      "compiler", [] { return unwrap(lang::find_compiler()).path; },
+      "The path of the C++ compiler (TITHE_CXX).");
   m.def(
-      "cache_folder", [] { return unwrap(lang::cache_folder()); }, "For what it makes, as TITHE_CACHE says.");
+      "cache_folder", [] { return unwrap(lang::cache_folder()); },
+      "The folder of compiled programs (TITHE_CACHE).");
   m.def("encode", &encode, nb::arg("spec"), nb::arg("values"));
   m.def("frame_values", &frame_values, nb::arg("data"), nb::arg("spec") = nb::none(),
         nb::arg("max_values") = kUsualMostValues,
-        "How many values a frame stands for. ValueError if it says more than max_values.");
+        "The number of values of a frame. Raises ValueError if the frame states more than max_values.");
   m.def("decode", &decode, nb::arg("data"), nb::arg("out"), nb::arg("spec") = nb::none());
   m.attr("USUAL_MOST_VALUES") = kUsualMostValues;
   m.attr("MOST_VALUES") = kMostValues;

@@ -15,18 +15,18 @@ PyObject* error_type = nullptr;  // tithe.Error, owned by the module
 std::string_view cure(const Status& status) {
   switch (status.code()) {
     case Code::kMismatch:
-      return "; give every rank the same tithe, model, codec, strategy and options";
+      return "; use the same tithe, model, codec, strategy and options on every rank";
     case Code::kPeerLost:
-      return "; look at that rank's log; the others can go on without it, or all from their saved states "
-             "(docs/guide/elastic.md)";
+      return "; see that rank's log; the other ranks can continue without it, or all ranks from their saved "
+             "states (docs/guide/elastic.md)";
     case Code::kCorrupt:
       if (status.peer() == Status::kNoPeer) return "";
-      return "; the network or that rank's memory changed bytes: go on without that rank, or all from "
-             "their saved states (docs/guide/elastic.md)";
+      return "; the network or that rank's memory changed bytes: continue without that rank, or from the "
+             "saved states of all ranks (docs/guide/elastic.md)";
     case Code::kIo:
-      return "; `tithe doctor` shows what this machine's network can do";
+      return "; `tithe doctor` checks this machine's network";
     case Code::kCancelled:
-      return "; open a new session, or let this one reform (docs/guide/elastic.md)";
+      return "; open a new session, or reform this one (docs/guide/elastic.md)";
     default:
       return "";
   }
@@ -71,11 +71,12 @@ NB_MODULE(_core, m) {
 #endif
   m.doc() = "The C++ engine of tithe. Use it through the package `tithe`.";
   m.attr("__version__") = TITHE_VERSION;
-  error_type = PyErr_NewExceptionWithDoc("tithe.Error",
-                                         "The world failed: a peer is gone, silent, corrupt or differs.\n\n"
-                                         "peer: the rank that is to blame, or None.  code: the word of "
-                                         "docs/reference/errors.md, e.g. 'peer_lost'.",
-                                         PyExc_RuntimeError, nullptr);
+  error_type =
+      PyErr_NewExceptionWithDoc("tithe.Error",
+                                "A round failed: a peer is gone or silent, differs, or sent corrupt data.\n\n"
+                                "peer: the rank that is to blame, or None.  code: a word of "
+                                "docs/reference/errors.md, e.g. 'peer_lost'.",
+                                PyExc_RuntimeError, nullptr);
   m.attr("Error") = nb::borrow(error_type);
   m.def("check_environment", [] { check(tithe::check_environment()); });
   bind_codecs(m);

@@ -51,11 +51,11 @@ bool release() {
 }  // namespace
 
 void bind_interrupt(nb::module_& m) {
-  m.def("hold_interrupt", &hold, "Until the release a SIGINT does not reach Python.");
+  m.def("hold_interrupt", &hold, "Holds back SIGINT from Python until release_interrupt().");
   m.def(
-      "held_interrupt", [] { return came.load(); }, "Whether one has come.");
+      "held_interrupt", [] { return came.load(); }, "Whether a SIGINT has arrived since hold_interrupt().");
   m.def("release_interrupt", &release,
-        "The same, for one of those who hold it; from now on they reach Python.");
+        "Releases one hold. Returns whether a SIGINT arrived; later ones reach Python.");
 }
 
 }  // namespace tithe::python

@@ -18,7 +18,7 @@ using Keys = std::vector<std::string>;
 using Sizes = std::vector<std::size_t>;
 
 void check_sizes(const Keys& keys, const Sizes& sizes) {
-  if (keys.size() != sizes.size()) raise({Code::kInvalid, "as many sizes as keys are needed"});
+  if (keys.size() != sizes.size()) raise({Code::kInvalid, "give one size per key"});
 }
 
 std::vector<std::string> unmet_rules(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
@@ -70,17 +70,15 @@ std::vector<std::size_t> in_groups(const SessionOptions& options, const Keys& ke
 void bind_choices(nb::module_& m) {
   m.def(
       "check_choices", [](const SessionOptions& options) { (void)unwrap(engine::choices_of(options, 1)); },
-      nb::arg("options"), "ValueError for options whose codec, strategy or choices no session takes.");
+      nb::arg("options"), "Raises ValueError for options whose codec, strategy or choices are invalid.");
   m.def("unmet_rules", &unmet_rules, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
-        "The rules of choices that take no tensor of a model. ValueError where one names a tensor that is "
-        "missing.");
+        "The rules of choices that match no tensor of a model. Raises ValueError if a rule names a missing "
+        "tensor.");
   m.def("travels_raw", &travels_raw, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
-        "How many tensors and values of a model are sent uncompressed, being small, and about how many bytes "
-        "the others "
-        "take in a "
-        "message.");
+        "The numbers of small tensors and of their values that are sent uncompressed, and about how many "
+        "bytes the other tensors take in a message.");
   m.def("in_groups", &in_groups, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
-        "The numbers of the tensors that travel in groups.");
+        "The indices of the tensors that are sent in groups.");
 }
 
 }  // namespace tithe::python

@@ -21,7 +21,7 @@ AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Ma
       }
       whole = true;
     });
-    if (!asked || !whole) return Status(Code::kCancelled, "the exchange of addresses was given up");
+    if (!asked || !whole) return Status(Code::kCancelled, "the exchange of addresses was cancelled");
     return all;
   };
 }
@@ -29,7 +29,8 @@ AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Ma
 Status between_processes(std::string_view text) {
   const Result<TransportChoice> choice = choose_transport(text);
   if (!choice.ok() || choice->kind->open != nullptr) return choice.status();
-  return {Code::kInvalid, std::string(choice->kind->name) + " has ranks as threads: use Session.loop()"};
+  return {Code::kInvalid,
+          std::string(choice->kind->name) + " only connects threads of one process: use Session.loop()"};
 }
 
 std::unique_ptr<Transport> open_interruptible(const std::shared_ptr<MainThreadCalls>& calls,

@@ -66,7 +66,7 @@ void bind_options(nb::module_& m) {
         return std::pair(link.bytes_per_second, link.seconds_per_frame);
       },
       nb::arg("text"),
-      "Bytes per second and seconds per frame of \"1gbit\" or \"10Gb/s+50us\"; 0 bytes: nothing is known.");
+      "Bytes per second and seconds per frame of \"1gbit\" or \"10Gb/s+50us\"; 0 bytes: unknown.");
   m.def(
       "hosts_of_ranks",
       [](const std::string& text, int world) {
@@ -75,13 +75,13 @@ void bind_options(nb::module_& m) {
         for (int r = 0; r < world; ++r) out.push_back(hosts.of_rank(r));
         return out;
       },
-      nb::arg("text"), nb::arg("world"), "The host of each rank, of what the option hosts says.");
+      nb::arg("text"), nb::arg("world"), "The host of each rank, from the option hosts.");
   m.def(
       "suggest",
       [](const std::string& wrong, const std::vector<std::string>& known) {
         return suggest(wrong, std::vector<std::string_view>(known.begin(), known.end()));
       },
-      nb::arg("wrong"), nb::arg("known"), "Did you mean, and what is known.");
+      nb::arg("wrong"), nb::arg("known"), "The nearest known name, or the list of known names.");
 }
 
 }  // namespace tithe::python

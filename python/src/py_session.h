@@ -109,7 +109,7 @@ class PySession {
     std::optional<Origin> origin;
     for (const nb::handle item : items) {
       if (!PyTuple_Check(item.ptr()) || nb::len(item) != 2)
-        throw_as(PyExc_TypeError, "sync takes a list of (key, array) pairs");
+        throw_as(PyExc_TypeError, "sync requires a list of (key, array) pairs");
       kept.keys.push_back(key_of(item[0]));
       const std::string& key = kept.keys.back();
       auto array = array_anywhere(key, item[1], origin);
@@ -129,7 +129,7 @@ class PySession {
     if (bounded < bounds.size())
       for (const auto& [key, entries] : bounds)
         if (std::ranges::find(kept.keys, key) == kept.keys.end())
-          raise({Code::kInvalid, "bounds are given for '" + key + "', which is none of the tensors"});
+          raise({Code::kInvalid, "bounds has an entry for '" + key + "', which is not among the tensors"});
     const std::shared_ptr<Open> open = get_open();
     const Ticket ticket =
         unwrap(run([&](Session& s) { return s.sync(bucket, origin.value_or(Origin{}), kind); }));
@@ -141,7 +141,7 @@ class PySession {
     TicketArrays kept;
     std::vector<Piece> at;
     for (const auto& [layout, tensor] : pieces) {
-      if (layout == nullptr) throw_as(PyExc_TypeError, "sync_some takes a list of (layout, array) pairs");
+      if (layout == nullptr) throw_as(PyExc_TypeError, "sync_some requires a list of (layout, array) pairs");
       kept.arrays.emplace_back(array_for(*layout, tensor));
       at.push_back({layout, kept.arrays.back().data()});
     }
@@ -156,7 +156,7 @@ class PySession {
   Ticket sync_on(const Layout& layout, std::uint64_t address, int device, std::uint64_t stream,
                  const nb::object& owner) {
     if (device < 0 || address == 0)
-      raise({Code::kInvalid, "sync_on takes an address, and a GPU by its number from 0 on"});
+      raise({Code::kInvalid, "sync_on requires an address and the number of a GPU, at least 0"});
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a device's addresses are numbers
     const Piece whole{&layout, reinterpret_cast<void*>(address)};
     const std::shared_ptr<Open> open = get_open();
@@ -210,7 +210,8 @@ class PySession {
   void restore_states(const nb::list& states, bool book) {
     std::vector<ByteView> views;
     for (const nb::handle state : states) {
-      if (!PyBytes_Check(state.ptr())) throw_as(PyExc_TypeError, "restore takes bytes, or a list of bytes");
+      if (!PyBytes_Check(state.ptr()))
+        throw_as(PyExc_TypeError, "restore requires bytes, or a list of bytes");
       views.emplace_back(reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(state.ptr())),
                          static_cast<std::size_t>(PyBytes_GET_SIZE(state.ptr())));
     }
@@ -277,7 +278,7 @@ class PySession {
   static AnyArray array_for(const Layout& layout, const nb::handle tensor) {
     auto array = array_of("the bucket", tensor);
     if (array.size() != layout.values || dtype_of("the bucket", array.dtype()) != layout.dtype)
-      raise({Code::kInvalid, "the layout is of another size or type than the bucket"});
+      raise({Code::kInvalid, "the layout and the bucket differ in size or type"});
     return array;
   }
   struct Piece {
@@ -300,7 +301,8 @@ class PySession {
   std::shared_ptr<Open> get_open() const {
     if (!open_) raise({Code::kInvalid, "this session is closed"});
     if (getpid() != pid_)
-      raise({Code::kInvalid, "a session does not survive fork(): open one in the process that uses it"});
+      raise({Code::kInvalid,
+             "a session cannot be used after fork(): open a session in the process that uses it"});
     return open_;
   }
   TicketArrays& keep(Open& open, Ticket ticket) {

@@ -24,12 +24,12 @@ struct PyBoard {
 ByteView view_of(const nb::bytes& b) { return {static_cast<const std::uint8_t*>(b.data()), b.size()}; }
 
 Board::Text text_of(const nb::handle h) {
-  if (!PyBytes_Check(h.ptr())) throw_as(PyExc_TypeError, "a board holds bytes");
+  if (!PyBytes_Check(h.ptr())) throw_as(PyExc_TypeError, "a board must return bytes");
   const auto* p = reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(h.ptr()));
   return {p, p + PyBytes_GET_SIZE(h.ptr())};
 }
 
-const Status kLeft(Code::kCancelled, "the board was not asked any more");
+const Status kLeft(Code::kCancelled, "the rejoin was cancelled");
 
 // Runs a call of a Python board on the right thread: that of the waiting rejoin, or else this one.
 bool say(const std::shared_ptr<std::shared_ptr<MainThreadCalls>>& calls, const std::function<void()>& call) {
@@ -121,7 +121,7 @@ nb::dict rejoin_over(const PyBoard& board, const std::string& me, std::uint64_t 
 
 Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> members) {
   if (members.size() != static_cast<std::size_t>(session->world()))
-    raise({Code::kInvalid, "watch: a name for each rank"});
+    raise({Code::kInvalid, "watch: give a name for each rank"});
   return {[weak = std::weak_ptr(session), members = std::move(members)] {
     std::vector<std::string> out;
     if (const auto open = weak.lock())
@@ -133,15 +133,14 @@ Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> me
 }
 
 void bind_rejoin(nb::module_& m) {
-  nb::class_<PyBoard>(m, "Board",
-                      "Where the first to write under a key is the one that counts: include/tithe/rejoin.h.")
+  nb::class_<PyBoard>(m, "Board", "A board that keeps the first value of each key: include/tithe/rejoin.h.")
       .def(
           "put_first",
           [](const PyBoard& b, const std::string& key, const nb::bytes& value) {
             const Board::Text stands = unwrap(b.board.put_first(key, view_of(value)));
             return nb::bytes(stands.data(), stands.size());
           },
-          nb::arg("key"), nb::arg("value"), "What stands under the key: `value`, where nothing stood there.")
+          nb::arg("key"), nb::arg("value"), "Stores `value` if the key is new. Returns the key's value.")
       .def(
           "get",
           [](const PyBoard& b, const std::string& key) -> nb::object {
@@ -149,15 +148,15 @@ void bind_rejoin(nb::module_& m) {
             if (!there) return nb::none();
             return nb::bytes(there->data(), there->size());
           },
-          nb::arg("key"), "What stands there, or None.");
-  nb::class_<Watch>(m, "Watch", "Who of the members has been lost, as a session knows.")
+          nb::arg("key"), "The key's value, or None.");
+  nb::class_<Watch>(m, "Watch", "Reports the members that a session has lost.")
       .def("lost", [](const Watch& w) { return w.lost(); });
   m.def(
       "board_in", [](const std::string& folder) { return PyBoard{.board = board_in(folder)}; },
       nb::arg("folder"));
   m.def(
       "board_of", [](const nb::object& board) { return board_of(board); }, nb::arg("board"),
-      nb::keep_alive<0, 1>(), "Of an object with put_first and get.");
+      nb::keep_alive<0, 1>(), "A board from an object with put_first and get.");
   m.def(
       "somebody_waits",
       [](const PyBoard& b, std::uint64_t next_epoch, const std::vector<std::string>& members, int max_world) {

@@ -66,7 +66,7 @@ PySession* open_from_environment(const std::string& transport, const SessionOpti
 nb::list open_over_loop(int world, const SessionOptions& options) {
   if (world < 1 || world > kMostLoopRanks)
     raise({Code::kInvalid,
-           "world=" + std::to_string(world) + ": must lie in 1 .. " + std::to_string(kMostLoopRanks)});
+           "world=" + std::to_string(world) + ": must be in 1 .. " + std::to_string(kMostLoopRanks)});
   nb::list ranks;
   for (std::unique_ptr<Transport>& transport : open_loop(world))
     ranks.append(
@@ -105,13 +105,13 @@ void PySession::reform(const std::string& transport, int rank, int world, const 
 }
 
 void bind_session(nb::module_& m) {
-  nb::class_<Layout>(m, "Layout", "Tensors of one dtype that lie back to back in memory.")
+  nb::class_<Layout>(m, "Layout", "Tensors of one dtype that are contiguous in memory.")
       .def(nb::init<std::vector<std::string>, std::vector<std::size_t>, std::string_view,
                     std::vector<std::size_t>>(),
            nb::arg("keys"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("rows") = std::vector<std::size_t>())
-      .def("pick", &Layout::pick, nb::arg("which"), "Some of its tensors, where they are.")
-      .def_rw("side", &Layout::side, "Whether they travel beside gradients: see Tensor in session.h.");
-  nb::class_<PySession>(m, "Session", "include/tithe/session.h, as Python sees it.")
+      .def("pick", &Layout::pick, nb::arg("which"), "A layout of some of its tensors, at their positions.")
+      .def_rw("side", &Layout::side, "Whether its tensors are side tensors: see Tensor in session.h.");
+  nb::class_<PySession>(m, "Session", "The Python binding of include/tithe/session.h.")
       .def_prop_ro("rank", [](const PySession& s) { return s.get()->rank(); })
       .def_prop_ro("world", [](const PySession& s) { return s.get()->world(); })
       .def_prop_ro("transport", &PySession::transport)
@@ -136,13 +136,13 @@ void bind_session(nb::module_& m) {
           [](PySession& s, const Layout& layout, const nb::object& bucket) {
             return s.sync_some({{&layout, bucket}});
           },
-          nb::arg("layout"), nb::arg("bucket"), "The same for one array that holds the tensors of a layout.")
+          nb::arg("layout"), nb::arg("bucket"), "sync() for one array with the tensors of a layout.")
       .def("sync_some", &PySession::sync_some, nb::arg("pieces"),
-           "The same for several arrays at once, each with its layout.")
+           "sync() for several arrays at once, each with its layout.")
       .def("sync_on", &PySession::sync_on, nb::arg("layout"), nb::arg("address"), nb::arg("device"),
            nb::arg("stream"), nb::arg("owner"),
-           "The same on a GPU, by its address there: the values are what the work of a cudaStream_t makes "
-           "them.")
+           "sync() for data at an address on a GPU. The values are valid after the work already queued on a "
+           "cudaStream_t.")
       .def("wait", &PySession::wait, nb::arg("ticket"))
       .def("poll", &PySession::poll, nb::arg("ticket"))
       .def(
@@ -151,11 +151,12 @@ void bind_session(nb::module_& m) {
              const std::vector<std::string>& types) {
             return new_round(s.get(), std::move(keys), sizes, types);
           },
-          nb::arg("keys"), nb::arg("sizes"), nb::arg("types"), "The number of a round that XLA begins.")
+          nb::arg("keys"), nb::arg("sizes"), nb::arg("types"),
+          "Registers a round that XLA starts. Returns its number.")
       .def("commit", &PySession::commit)
       .def(
           "present", [](const PySession& s) { check(s.get()->present()); },
-          "Raises what ended the session, or peer_lost for a rank that has gone without a word.")
+          "Raises the error that ended the session, or peer_lost if a rank has left without a message.")
       .def("watch", &PySession::watched, nb::arg("members"))
       .def("evaluated", &PySession::evaluated, nb::arg("loss"))
       .def("learning_rate", &PySession::learning_rate, nb::arg("rate"))
@@ -189,21 +190,21 @@ void bind_session(nb::module_& m) {
             s.run([&](Session& session) { session.mark(op, begin_ns, end_ns); });
           },
           nb::arg("op"), nb::arg("begin_ns"), nb::arg("end_ns"),
-          "An event of the caller's own in the trace; times of time.monotonic_ns().")
+          "Adds an event of the caller to the trace; times are those of time.monotonic_ns().")
       .def("cancel", &PySession::cancel,
-           "Ends what other threads wait for, and the session; state() still works.")
+           "Ends the session and the waits of other threads; state() still works.")
       .def("close", &PySession::close, nb::arg("keep_state") = true,
-           "Lets go of the network. With keep_state, state() still gives the last commit.");
+           "Closes the network connections. With keep_state, state() still returns the last commit.");
   m.def(
       "round_call", [] { return reinterpret_cast<std::uintptr_t>(&tithe_run_round); },
-      "The address of what runs such a round: tithe_run_round.");
+      "The address of tithe_run_round, which runs a round of round_of().");
   m.def("open_loop", &open_over_loop, nb::arg("world"), nb::arg("options"));
   m.def("open", &open_with_exchange, nb::arg("transport"), nb::arg("rank"), nb::arg("world"),
         nb::arg("all_gather"), nb::arg("options"));
   m.def("open_environment", &open_from_environment, nb::arg("transport"), nb::arg("options"));
   m.def(
       "check_transport", [](std::string_view text) { check(between_processes(text)); }, nb::arg("text"),
-      "ValueError for a text that names no transport between processes; the same check as in open().");
+      "Raises ValueError unless the text names a transport between processes; the same check as in open().");
   m.def("transports", [] {
     std::vector<std::string_view> names;
     for (const TransportKind* kind : all_transports()) names.push_back(kind->name);

@@ -25,7 +25,8 @@ delta::Format format_of(std::string_view name) {
 
 void check_sizes(std::size_t before, std::size_t now, std::size_t words) {
   if (before != now || words < delta::words(delta::bound(now)))
-    throw nb::value_error("before and now need one size, and words delta_words(size) values");
+    throw nb::value_error(
+        "before and now must have the same size, and words must have delta_words(size) values");
 }
 
 std::size_t encode(std::string_view dtype, const Bits& before, const Bits& now, const WordsOut& words) {
@@ -61,12 +62,13 @@ void decode(std::string_view dtype, const Bits& before, const Words& words, cons
 void bind_weights(nb::module_& m) {
   m.def(
       "delta_words", [](std::size_t n) { return delta::words(delta::bound(n)); }, nb::arg("n"),
-      "Float32 words that the difference of n weights takes at most.");
-  m.def("delta_encode", &encode, nb::arg("dtype"), nb::arg("before"), nb::arg("now"), nb::arg("words"),
-        "Write the difference of two versions of weights, given as uint16 bits, to words; its bytes.");
+      "The most float32 words of the difference of n weights.");
   m.def(
-      "delta_decode", &decode, nb::arg("dtype"), nb::arg("before"), nb::arg("words"), nb::arg("now"),
-      "Write the weights to now, which may be before. tithe.Error: mismatch if before is not the sender's.");
+      "delta_encode", &encode, nb::arg("dtype"), nb::arg("before"), nb::arg("now"), nb::arg("words"),
+      "Writes the difference of two versions of weights, given as uint16 bits, to words. Returns its bytes.");
+  m.def("delta_decode", &decode, nb::arg("dtype"), nb::arg("before"), nb::arg("words"), nb::arg("now"),
+        "Writes the weights to now, which may be before. Raises tithe.Error (mismatch) if before differs "
+        "from the sender's.");
 }
 
 }  // namespace tithe::python

@@ -29,15 +29,16 @@ std::vector<std::unique_ptr<Round>> all_rounds;  // by number
 
 Status run(Round& round, void* const* values, const std::size_t* sizes, std::size_t tensors) {
   if (getpid() != round.pid)
-    return {Code::kInvalid, "a session does not survive fork(): open one in the process that uses it"};
+    return {Code::kInvalid,
+            "a session cannot be used after fork(): open a session in the process that uses it"};
   const std::shared_ptr<Session> session = round.session.lock();
   if (session == nullptr) return {Code::kInvalid, "this session is closed"};
   const std::lock_guard turn(round.turn);
   if (tensors != round.bucket.size())
-    return {Code::kInvalid, fmt::format("{} arrays came of {}", tensors, round.bucket.size())};
+    return {Code::kInvalid, fmt::format("got {} arrays, expected {}", tensors, round.bucket.size())};
   for (std::size_t i = 0; i < tensors; ++i) {
     if (sizes[i] != round.bucket[i].n)
-      return {Code::kInvalid, fmt::format("'{}' came with {} values of {}", round.bucket[i].key, sizes[i],
+      return {Code::kInvalid, fmt::format("'{}' has {} values, expected {}", round.bucket[i].key, sizes[i],
                                           round.bucket[i].n)};
     round.bucket[i].data = values[i];
   }
@@ -52,13 +53,13 @@ Status run(Round& round, void* const* values, const std::size_t* sizes, std::siz
 std::int64_t new_round(const std::shared_ptr<Session>& session, std::vector<std::string> keys,
                        const std::vector<std::size_t>& sizes, const std::vector<std::string>& types) {
   if (keys.size() != sizes.size() || keys.size() != types.size())
-    raise({Code::kInvalid, "a round needs as many keys as sizes and types"});
+    raise({Code::kInvalid, "a round needs one size and one type per key"});
   auto round = std::make_unique<Round>();
   round->session = session;
   round->keys = std::move(keys);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (types[i] != "float32" && types[i] != "float16")
-      raise({Code::kInvalid, fmt::format("arrays of type {} do not travel here", types[i])});
+      raise({Code::kInvalid, fmt::format("arrays of type {} are not supported", types[i])});
     round->bucket.push_back(
         {.key = round->keys[i], .n = sizes[i], .dtype = types[i] == "float32" ? DType::kF32 : DType::kF16});
   }
@@ -75,8 +76,8 @@ extern "C" int tithe_run_round(std::int64_t number, void* const* values, const s
     if (number >= 0 && static_cast<std::size_t>(number) < all_rounds.size())
       round = all_rounds[static_cast<std::size_t>(number)].get();
   }
-  const Status s = round == nullptr ? Status(Code::kInvalid, "there is no such round")
-                                    : run(*round, values, sizes, tensors);
+  const Status s =
+      round == nullptr ? Status(Code::kInvalid, "unknown round") : run(*round, values, sizes, tensors);
   const std::size_t n = std::min(s.what().size(), room - 1);
   std::memcpy(what, s.what().data(), n);
   what[n] = '\0';

@@ -76,9 +76,9 @@ def test_a_bucket_lies_in_one_place():
         session.commit()
         """)
     assert said.splitlines() == [
-        "'b': lies in host memory, and others of its bucket in GPU 0: give each place a bucket of its own",
-        "'b': lies in GPU 0, and others of its bucket in host memory: give each place a bucket of its own",
-        "'b': lies in GPU 1, and others of its bucket in GPU 0: give each place a bucket of its own",
+        "'b': is in host memory, and other tensors of its bucket in GPU 0: use a separate bucket for each device",
+        "'b': is in GPU 0, and other tensors of its bucket in host memory: use a separate bucket for each device",
+        "'b': is in GPU 1, and other tensors of its bucket in GPU 0: use a separate bucket for each device",
     ]
 
 

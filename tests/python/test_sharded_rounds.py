@@ -56,7 +56,7 @@ def test_what_is_wrong_is_refused() -> None:
     w = np.ones(4, np.float32)
     with pytest.raises(ValueError, match="tensor 'w' has 3 bounds: 1 ranks need 2, from 0 to 4"):
         session.reduce_scatter({"w": w}, bounds={"w": [0, 2, 4]})
-    with pytest.raises(ValueError, match="bounds are given for 'v', which is none of the tensors"):
+    with pytest.raises(ValueError, match="bounds has an entry for 'v', which is not among the tensors"):
         session.all_gather({"w": w}, bounds={"v": [0, 4]})
     with pytest.raises(ValueError, match="bounds of 'w' are .-1, 4.: an offset must not be negative"):
         session.all_gather({"w": w}, bounds={"w": [-1, 4]})
