@@ -196,7 +196,7 @@ TEST(SessionElastic, RefusesWhatDoesNotFit) {
     return (*alone)->restore(given);
   };
   const SessionOptions two = named({"a", "b"});
-  EXPECT_TRUE(has(refused(two, {}).what(), "no state was given"));
+  EXPECT_TRUE(has(refused(two, {}).what(), "no state was passed"));
   EXPECT_TRUE(has(refused(two, views(saved, {1, 2})).what(), "its state was not passed"));
   EXPECT_TRUE(has(refused(two, views(saved, {0, 1, 0})).what(), "two states are of rank 'a'"));
   const Status mixed = refused(two, {saved[0], later[1]});
@@ -227,7 +227,7 @@ TEST(SessionElastic, RefusesWhatDoesNotFit) {
     return Session::open(std::move(open_loop(2)[0]), named(std::move(names))).status();
   };
   EXPECT_TRUE(has(open({"a"}).what(), "has 1 names for 2 ranks"));
-  EXPECT_TRUE(has(open({"a", "a"}).what(), "'a' is there twice"));
+  EXPECT_TRUE(has(open({"a", "a"}).what(), "'a' occurs twice"));
   EXPECT_TRUE(has(open({"a", ""}).what(), "a name of 0 bytes"));
 }
 

@@ -198,7 +198,7 @@ TEST(Liveness, CardsAreAsManyAsARoundMayHave) {
   for (const auto until = Clock::now() + 20s; end.ok() && Clock::now() < until;) end = s.session->commit();
   EXPECT_EQ(end.code(), Code::kCorrupt) << text(end);
   EXPECT_EQ(end.peer(), 1) << text(end);
-  EXPECT_NE(end.what().find("cards of more than"), std::string::npos) << text(end);
+  EXPECT_NE(end.what().find("descriptions of more than"), std::string::npos) << text(end);
 }
 
 TEST(Liveness, WhatAPeerMayNotSayIsRefusedAndItIsNamed) {

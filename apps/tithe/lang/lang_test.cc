@@ -137,9 +137,8 @@ class Trial {
         ++laws_.sound.held;
         return;
       }
-      laws_.sound.expect(false,
-                         fmt::format("{}: where {}, decode gives {}; say with 'where' what must hold of it",
-                                     subject_.where(n, kHeavy), what, *odd));
+      laws_.sound.expect(false, fmt::format("{}: where {}, decode gives {}; state the condition with 'where'",
+                                            subject_.where(n, kHeavy), what, *odd));
     };
     const std::uint8_t last = subject_.last();
     const auto phase = [&](std::size_t p) -> const lang::Checked& {

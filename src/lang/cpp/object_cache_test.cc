@@ -267,11 +267,11 @@ TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
                                good.size() - kSealBytes, good.size() - 20}) {
     std::string flipped = good;
     flipped[at] = static_cast<char>(flipped[at] ^ 0x10);
-    all.push_back({"its checksum does not hold", flipped});
+    all.push_back({"its checksum does not match", flipped});
   }
   std::string hole = good;
   std::fill_n(hole.begin() + static_cast<std::ptrdiff_t>(good.size() / 2), 4096, '\0');
-  all.push_back({"its checksum does not hold", hole});
+  all.push_back({"its checksum does not match", hole});
   for (const Damage& damage : all) {
     replace(object, damage.bytes);
     checked_ = 0;
