@@ -114,7 +114,7 @@ class Probe {
         heard = seconds();
         --left;
       }
-      if (seconds() - heard > options_.patience) status = {Code::kTimeout, "nothing came"};
+      if (seconds() - heard > options_.patience) status = {Code::kTimeout, "no message arrived"};
     }
     if (status.ok()) return heard - begin;
     for (OpId op = base; op <= last_; ++op) transport_.cancel(op);
@@ -143,10 +143,10 @@ class Probe {
       const std::size_t n = transport_.poll(done, std::chrono::milliseconds(100));
       for (std::size_t k = 0; k < n; ++k)
         if (done[k].op == op)
-          return withdrawn && !done[k].status.ok() ? Status(Code::kTimeout, "nothing came", peer)
+          return withdrawn && !done[k].status.ok() ? Status(Code::kTimeout, "no message arrived", peer)
                                                    : done[k].status;
       if (seconds() - begin < options_.patience) continue;
-      if (withdrawn) return {Code::kTimeout, "nothing came", peer};
+      if (withdrawn) return {Code::kTimeout, "no message arrived", peer};
       transport_.cancel(op);
       withdrawn = true;
     }

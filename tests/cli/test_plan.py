@@ -45,7 +45,7 @@ def test_what_is_allowed_is_used_where_it_pays():
 def test_what_may_be_used_is_a_list_for_people():
     done = run(f"{SLOW} --optimizer AdamW")
     allowed = re.search(
-        r"^allowed: fp32, bf16 and zip; and what trains like fp32 under AdamW .*: fp16, (.*)$", done.stdout, re.M
+        r"^allowed: fp32, bf16 and zip; and the codecs that train like fp32 under AdamW .*: fp16, (.*)$", done.stdout, re.M
     )
     assert "eden:bits=3" in allowed[1].split(", ")
     assert "-0.000" not in run("plan --model hdc --link 1Gb/s --ranks 4 --allow natural --why").stdout
@@ -60,7 +60,7 @@ def test_an_optimizer_allows_what_the_table_says_yes_to(optimizer):
     assert set(answer["allowed"]) == {codec for codec in near if codec != "bf16"}
     assert "fp8" in answer["allowed"] and "topk" not in answer["allowed"]
     assert {rule["codec"] for rule in answer["rules"]} <= {"fp32", "bf16", *answer["allowed"]}
-    assert f"trains like fp32 under {optimizer}" in run(f"{SLOW} --optimizer '{optimizer}'").stdout
+    assert f"train like fp32 under {optimizer}" in run(f"{SLOW} --optimizer '{optimizer}'").stdout
 
 
 def test_the_file_is_what_replay_and_simulate_take(tmp_path):

@@ -113,7 +113,7 @@ void each_damage(const Checked& program, std::size_t n, const Payload& good,
     for (const std::uint32_t odd : kOdd) {
       Payload bad = good;
       std::memcpy(&bad[at], &odd, 4);
-      each(bad, fmt::format("bytes {} to {} are those of {:.9g}", at, at + 3, std::bit_cast<float>(odd)));
+      each(bad, fmt::format("bytes {} to {} have the value {:.9g}", at, at + 3, std::bit_cast<float>(odd)));
     }
   }
   const std::vector<Field> fields = fields_of(program, n);

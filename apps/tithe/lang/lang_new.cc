@@ -18,18 +18,18 @@ struct LangNewArgs {
 
 constexpr const char* kFirst = R"(# {0}: TWO LINES ON THE PAYLOAD, AND THE PUBLICATION
 codec {0} "the sign of each value and how large they are"
-param grow: real = 1 in 0.5 .. 2 "what the mean magnitude is multiplied by"
+param grow: real = 1 in 0.5 .. 2 "factor of the mean magnitude"
 block 1024
 
-encode                            # what is computed of x, the gradient plus what was not sent before
+encode                            # computations on x, the gradient plus the residual
   size  = f32(grow) * mean(abs(x))
   minus = x < 0
 
-send                              # what goes into the payload, in this order
+send                              # the payload, in this order
   size: f32 where not signbit(size)
   minus: u1[]
 
-decode                            # what a receiver makes of it; the rest of x is kept for the next round
+decode                            # the decoded value; the rest of x stays in the residual
   if minus then -size else size
 )";
 

@@ -261,7 +261,8 @@ Result<Report> run_plan(const PlanArgs& args) {
   report.json["allowed"] = allowed;
   if (!args.optimizer.empty())
     report.text += fmt::format(
-        "allowed: fp32, bf16 and zip; and what trains like fp32 under {} (docs/start/choosing.md): {}\n",
+        "allowed: fp32, bf16 and zip; and the codecs that train like fp32 under {} (docs/start/choosing.md): "
+        "{}\n",
         args.optimizer, fmt::join(allowed, ", "));
   else if (args.allow.empty())
     report.text +=

@@ -205,7 +205,7 @@ Status check(const Call&, std::size_t n, ByteView payload) {
     const Head head = Head::read(of);
     if (!is_head(head, *of)) return refuse(block, "unknown head");
     const std::size_t bytes = head.body(len);
-    if (bytes > payload.size() - at) return refuse(block, "cut off");
+    if (bytes > payload.size() - at) return refuse(block, "truncated");
     if (const char* why = trouble<kWith>(head, payload.data() + at, len)) return refuse(block, why);
     at += bytes;
   }
