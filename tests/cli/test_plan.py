@@ -45,7 +45,9 @@ def test_what_is_allowed_is_used_where_it_pays():
 def test_what_may_be_used_is_a_list_for_people():
     done = run(f"{SLOW} --optimizer AdamW")
     allowed = re.search(
-        r"^allowed: fp32, bf16 and zip; and the codecs that train like fp32 under AdamW .*: fp16, (.*)$", done.stdout, re.M
+        r"^allowed: fp32, bf16 and zip; and the codecs that train like fp32 under AdamW .*: fp16, (.*)$",
+        done.stdout,
+        re.M,
     )
     assert "eden:bits=3" in allowed[1].split(", ")
     assert "-0.000" not in run("plan --model hdc --link 1Gb/s --ranks 4 --allow natural --why").stdout
