@@ -123,8 +123,7 @@ void TcpTransport::attach_control(Peer& p, std::shared_ptr<Wire> wire) {
 // until the peer has granted the message's turn. A distrusted peer still gets small messages, so that it receives the
 // reason.
 Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
-  if (!valid(peer))
-    return {Code::kInvalid, fmt::format("send: rank {} is not a peer in a world of {}", peer, world())};
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("send: no peer {} of {} ranks", peer, world())};
   Peer& p = at(peer);
   Op* op = take_op(peer, channel, id, false);
   if (!p.gone.ok() && !(p.distrusted && !p.broken && bytes.size() <= kWholeBytes)) {
@@ -154,8 +153,7 @@ Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
 }
 
 Status TcpTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
-  if (!valid(peer))
-    return {Code::kInvalid, fmt::format("recv: rank {} is not a peer in a world of {}", peer, world())};
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv: no peer {} of {} ranks", peer, world())};
   Peer& p = at(peer);
   Op* op = take_op(peer, channel, id, true);
   if (!p.gone.ok() && !p.left) {
