@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no formatter checks: the SPDX line, file length, line length in comments, tabs, one name per file, leftovers."""
+"""Rules that no formatter checks: the SPDX line, file length, line length in comments, tabs, one name per file,
+leftovers."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ CODE = (
     "CMakeLists.txt",
     "Makefile",
 )
-LONG_FILE = 400  # told
+LONG_FILE = 400  # a note
 TOO_LONG_FILE = 500  # refused: a concept is missing
 LONG_LINE = 120
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
@@ -43,6 +44,7 @@ SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
 
 
 def check(root: Path) -> Iterator[Problem]:
+    """Yields a problem for each line or file that breaks a rule of this module."""
     names = defaultdict(list)
     for path in files(root, *CODE, ".ci/run"):
         lines = path.read_text().splitlines()
