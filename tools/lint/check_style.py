@@ -38,6 +38,7 @@ OWNED = re.compile(r"(UniqueFd|Socket)::from\(")
 # A sentence that begins with a free relative clause ("What is sent ..."), in a comment or a document.
 CLAUSE = r"(What|Who|Whom|Whoever|Whatever|Those that|Those who|That which) (?!.*\?)"
 IN_COMMENT = re.compile(rf"//(.*[.:])? {CLAUSE}")
+IN_DOCSTRING = re.compile(rf'^ *(# |"""){CLAUSE}')
 IN_DOCUMENT = re.compile(rf"(^|[.:] |^ *[-*] |^ *\d\. ){CLAUSE}")
 A_CLAUSE = "a sentence begins with a relative clause: name the thing"
 SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
@@ -65,6 +66,8 @@ def check(root: Path) -> Iterator[Problem]:
             if len(line) > LONG_LINE and path.suffix in (".h", ".cc", ".cu", ".py"):
                 yield path, number, f"{len(line)} characters (at most {LONG_LINE})"
             if path.suffix in (".h", ".cc", ".cu", ".c", ".def") and IN_COMMENT.search(line):
+                yield path, number, A_CLAUSE
+            if path.suffix == ".py" and IN_DOCSTRING.search(line):
                 yield path, number, A_CLAUSE
             if "\t" in line and path.name != "Makefile":
                 yield path, number, "a tab"
