@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training results of codecs under each optimizer (docs/start/choosing.md). Written by tools/lint/choosing.py
---write."""
+"""How codecs do under optimizers (docs/start/choosing.md). Written by tools/lint/choosing.py --write."""
 
 _COLUMNS = ("SGD 0.5, tuned rate", "SGD 0.9", "AdamW", "tithe's AdamW")
 _ROWS = {

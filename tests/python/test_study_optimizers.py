@@ -133,7 +133,7 @@ def tree(tmp_path):
     for name in (
         *(
             "docs/start/choosing.md",
-            "include/tithe/session.h",
+            "include/tithe/options.def",
             "include/tithe/codecs.def",
             "apps/tithe/codec/choosing.def",
         ),
@@ -160,8 +160,8 @@ def test_this_tree_says_what_the_study_found(tree):
             '"codec": "fft"',
             "differs from what it is written from",
         ),
-        ("include/tithe/session.h", 'codec = "fp8"', 'codec = "onebit"', "not within noise of fp32"),
-        ("include/tithe/session.h", 'codec = "fp8"', 'codec = "thc"', "can be told from fp32"),
+        ("include/tithe/options.def", 'codec, "fp8"', 'codec, "onebit"', "not within noise of fp32"),
+        ("include/tithe/options.def", 'codec, "fp8"', 'codec, "thc"', "can be told from fp32"),
         ("docs/start/choosing.md", "`fp8`", "`best`", "does not name the default"),
     ],
 )
