@@ -5,7 +5,7 @@ and codecs without a card, on emulated hosts (needs root).
 
     python bench/card.py [--link 100Mb/s] [--values 1149010] [--steps 5] [--out FILE]
 
-The number of values is that of the paper's HDC network; gradients are those of `tithe replay --n`, which a card
+The paper's HDC network gives the number of values, and `tithe replay --n` the gradients, which a card
 compresses about 4 to 1. WA is `server` with one rank that only sums, on a host of its own. Each row is one run of that
 command: the median step, the bytes that the busiest host's link counted in a step, and the results of the checks. The
 cards are processes here, and take processor time from the ranks, unlike hardware cards.

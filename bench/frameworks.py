@@ -31,7 +31,7 @@ from hosts import SUBNET
 
 HOSTS = 4
 PROPERTIES = ("trains", "bit-equal", "overlaps", "resumes")
-# The tests of Trainers that use a DistributedDataParallel are those of DDP.
+# Trainers that use a DistributedDataParallel share the tests of DDP.
 OF_DDP = {
     "bit-equal": "torch_parity: test_parity_with_plain_ddp_over_100_iterations",
     "overlaps": "torch_trace: test_encoding_and_sending_run_during_backward",

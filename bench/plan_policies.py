@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planner's policies on the testbeds of four papers, in the simulator: the step under each policy, the tensors that
 HiPress' equations compress and their number of parts beside tithe's, and DRAGONN's gain from the selection of tensors.
-Constants are those of clusters/. Any machine can run it, because nothing is timed.
+The files of clusters/ give the constants. Any machine can run it, because nothing is timed.
 
     python bench/plan_policies.py [--out FILE]
 """

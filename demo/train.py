@@ -265,7 +265,7 @@ def run_train(job: dict, data: dict) -> None:
         curve=curve,
         losses=losses,
         codec=handle.codec if handle else row.codec,
-        strategy=getattr(handle, "strategy", row.strategy),
+        strategy=handle.strategy if handle and row.task != "sharded" else row.strategy,
         per_epoch=trainer.per_epoch,
         identical=identical,
         apart=0.0 if identical else trainer.apart(),

@@ -131,7 +131,7 @@ def main() -> int:
     status = 0
     with get_context("spawn").Pool(int(os.environ.get("JOBS") or 2), start_worker, (folder,)) as pool:
         try:
-            while todo and status == 0:  # the results at some rates determine the next rates
+            while todo and status == 0:  # each pass trains at rates near the best of the previous pass
                 print(f"study: {len(todo)} runs", flush=True)
                 runs = pool.imap_unordered(work, [(*job, share) for job in todo])
                 status = results.take(runs, len(todo), shown)

@@ -225,6 +225,15 @@ def has_namespaces() -> bool:
     return True
 
 
+def test_the_sharded_model_has_rows_of_its_own():
+    show = "import run; print(*(row.name for row in run.Settings.from_environment().rows))"
+    command = [sys.executable, "-c", show]
+    done = subprocess.run(
+        command, cwd=ROOT / "demo", env={**os.environ, "MODEL": "fsdp"}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["fsdp-tithe", "fsdp-fsdp2"], done.stderr
+
+
 needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="no network namespaces to be had here")
 
 
