@@ -69,6 +69,7 @@ class Subject {
   std::uint8_t last() const { return last_; }  // index of the last phase
   const Phase& last_phase() const { return codec_.phases[last_]; }
   const Payload& context() const { return context_; }
+  void set_context(Payload context) { context_ = std::move(context); }
 
   Call call(std::uint32_t round = 3) const;
 
