@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How soon codec "auto" comes to a plan, what the plan is worth, and how soon a link that changes is answered.
+"""The time that codec "auto" needs to find a plan and to react to a changed link, and the speed of the plan.
 
     python bench/auto.py                                        the tables of bench/results/auto.md, on stdout
-    python bench/auto.py --write bench/results/auto.md          the same, written
+    python bench/auto.py --write bench/results/auto.md          the same, written to the file
     python bench/auto.py --cases 'hdc:1@1gbit>100mbit' --steps 250
 
 Four ranks, each on a host emulated by a network namespace behind a shaped link (demo/hosts.py). A step sleeps until a
-bucket of the model (models/) is ready, as DistributedDataParallel would fill it, and hands it over. A case runs
-`steps` steps of auto; where it names a second rate, links change to that after them, under the same job, and as many
-steps follow. Then, on links as they are, as many rounds of each fixed setting: bf16, what is allowed for all tensors,
-and the rules at which auto ended, from the beginning. Needs root, or user namespaces.
+bucket of the model (models/) is ready, at the time when DistributedDataParallel would fill it, and hands it over. A
+case runs `steps` steps of auto. If it names a second rate, the links then change to that rate under the same job, and
+`steps` more steps follow. Then, on the links of that moment, the fixed settings run for some rounds each: bf16, the
+allowed codec for all tensors, and the final rules of auto from the beginning. Needs root, or user namespaces.
 """
 
 import argparse
@@ -32,13 +32,13 @@ from hosts import Hosts, parse_rate
 RANKS = 4
 CASES = ["resnet50:0.05@1gbit>100mbit", "bert_base:0.05@1gbit>100mbit", "hdc:1@1gbit>100mbit"]
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes: DistributedDataParallel's
-NEAR = 1.05  # of a step: as long as
+NEAR = 1.05  # a step of up to this factor counts as equally long
 FIXED = 15  # steps of a fixed setting; the first 5 do not count
-FEWEST = 10  # steps that a figure is the median of, at least
+FEWEST = 10  # the least number of steps for a median
 
 
 def buckets_of(model: str, scale: float) -> list[tuple[float, list[tuple[str, int, int]]]]:
-    """(seconds since the step began, its tensors' names, values and rows) of each bucket."""
+    """Returns, for each bucket: seconds since the step began, and its tensors' names, values and rows."""
     file = json.loads((ROOT / "models" / f"{model}.json").read_text())
     out: list[tuple[float, list[tuple[str, int, int]]]] = []
     tensors: list[tuple[str, int, int]] = []
@@ -75,7 +75,7 @@ class Job:
         self.number = 0
 
     def fill(self) -> None:
-        """New gradients: slices of the pool, others in each step."""
+        """Sets new gradients: slices of the pool, different ones in each step."""
         at = 7919 * self.number
         for _, arrays in self.buckets:
             for array in arrays.values():
@@ -87,7 +87,7 @@ class Job:
                     at += part.size
 
     def step(self) -> float:
-        """Milliseconds from the beginning of forward to the end of commit."""
+        """Makes a step. Returns the milliseconds from the beginning of forward to the end of commit."""
         self.fill()
         self.number += 1
         begin = time.perf_counter()
@@ -102,7 +102,7 @@ class Job:
 
 
 def run_rank(args: argparse.Namespace) -> None:
-    """Answers lines of standard input: a number of steps, or a fixed setting; rank 0 tells on standard output."""
+    """Serves lines of standard input: a number of steps, or a fixed setting. Rank 0 prints the results."""
     auto = Job(args, "auto", codec=f"auto:allow={args.allow}" if args.allow else "auto")
     for line in sys.stdin:
         asked = json.loads(line)
@@ -128,13 +128,13 @@ def tell(line: dict) -> None:
 
 
 class Inside:
-    """The hosts and their ranks."""
+    """The hosts and their ranks, inside the namespaces."""
 
     def __init__(self, args: argparse.Namespace, rate: str, folder: str):
         self.hosts = Hosts(ranks=RANKS, link=rate)
         self.hosts.build()
         self.fixed = 0
-        # All ranks read what is asked; rank 0 alone is heard.
+        # All ranks read each command; only rank 0 answers.
         self.ranks = start_ranks(self.hosts, ["--folder", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, what: dict) -> list[dict]:
@@ -166,7 +166,7 @@ class Inside:
 
 
 def run_inside(args: argparse.Namespace) -> int:
-    """One case; prints what it found as JSON."""
+    """Runs one case; prints its results as JSON."""
     model, rates = args.inside.split("@")
     rates = rates.split(">")
     sys.argv += ["--model", model]
@@ -186,13 +186,13 @@ def run_inside(args: argparse.Namespace) -> int:
 
 
 def near(steps: list[float], goal: float) -> int | None:
-    """The first step from which on ten steps take no longer than `goal` by their median."""
+    """Returns the first step from which the median of ten steps is at most `goal`."""
     return next((k for k in range(len(steps) - 9) if statistics.median(steps[k : k + 10]) <= NEAR * goal), None)
 
 
 class Counted(NamedTuple):
-    """Of a phase: its first steps, before other rules; the first step with other rules; its last ones, under the last
-    rules that it had. None: there were too few of them."""
+    """Counts of a phase: its first steps, before other rules; the first step with other rules; its last steps, under
+    its final rules. None: too few steps."""
 
     first: float | None
     switch: int | None
@@ -203,7 +203,8 @@ def counted(phase: dict, before: str) -> Counted:
     steps = [s["ms"] for s in phase["steps"]]
     rules = [s["choices"] for s in phase["steps"]]
     switch = next((k for k, r in enumerate(rules) if r != before), None)
-    last = next((k + 1 for k in range(len(rules) - 1, -1, -1) if rules[k] != rules[-1]), 0)  # the first under them
+    # The first step under the final rules
+    last = next((k + 1 for k in range(len(rules) - 1, -1, -1) if rules[k] != rules[-1]), 0)
 
     def median(few: list[float]) -> float | None:
         return statistics.median(few) if len(few) >= FEWEST else None

@@ -4,8 +4,8 @@
 // codec and checksum functions as an engine, and passes the same messages to the transport. Its cost does not include
 // the engine.
 //
-// The payloads' contents differ from those of a real round, because steps do not wait for their inputs. Their sizes
-// are equal if the codec has a fixed size.
+// Steps do not wait for their inputs, so payloads have other contents than in a real round. They have the same sizes if
+// the codec has a fixed size.
 #include <memory>
 #include <span>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of small tensors: those of a model below 16 KB, as one message of the same size (a single tensor), as a
+// The cost of small tensors: a model's tensors below 16 KB, as one message of the same size (a single tensor), as a
 // group in one bucket, as groups in the buckets that DistributedDataParallel would fill, as one group sent with the
 // last of those buckets, and one by one. Ranks are threads on `loop`; rounds of all five alternate, and each round's
 // ratio to the single tensor is recorded.

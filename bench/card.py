@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """INCEPTIONN's comparison, steps without compute: workers and an aggregator (WA), the ring, both with network cards,
-and codecs without a card, on emulated hosts (as root).
+and codecs without a card, on emulated hosts (needs root).
 
     python bench/card.py [--link 100Mb/s] [--values 1149010] [--steps 5] [--out FILE]
 
-The values are as many as the paper's HDC network has; gradients are those of `tithe replay --n`, of which a card packs
-about 4 to 1. WA is `server` with one rank that only sums, on a host of its own. Each row is one run of that command:
-the median step, the bytes that the busiest host's link counted in a step, and the results of the checks. Cards are
-processes here, and take processor time from the ranks that cards of silicon would not.
+The paper's HDC network gives the number of values, and `tithe replay --n` the gradients, which a card
+compresses about 4 to 1. WA is `server` with one rank that only sums, on a host of its own. Each row is one run of that
+command: the median step, the bytes that the busiest host's link counted in a step, and the results of the checks. The
+cards are processes here, and take processor time from the ranks, unlike hardware cards.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 """Prints the lines of src/plan/codec_cost.def for this machine: nanoseconds per value to encode and to merge.
 
 The least of 12 rounds of 2^20 values between two ranks of this process, through whole sessions, so that codecs of
-several phases count too. With two ranks `server` brings each rank one share of the payload.
+several phases are included. With two ranks, `server` sends each rank one share of the payload.
 Usage: PYTHONPATH=python .venv/bin/python bench/codec_cost.py
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages over a long way: a round that is measured on emulated hosts whose frames arrive 40 ms later (so as root),
-beside what the simulator says of it, for each rule by which a transport's long messages may leave. What is measured
-must stand beside the rule that the transport states, whether rounds follow each other or ranks compute between them.
+"""Long messages over a link with delay: a round measured on emulated hosts whose frames arrive 40 ms late (needs root),
+beside the simulator's prediction for each rule by which a transport starts long messages. The measurement must agree
+with the rule that the transport states, whether rounds follow each other directly or ranks compute between them.
 
 python bench/delay.py [--delay-ms 40] [--hosts 3] [--link 100Mb/s] [--steps 5] [--pause-ms 1000] [--transport ucx,tcp]
     [--out FILE]
@@ -40,6 +40,7 @@ def cluster(folder: Path, args: argparse.Namespace, rule: str) -> Path:
 
 
 def main() -> None:
+    """Reads the command line, measures and predicts the step under each rule, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--delay-ms", type=float, default=40)
     parser.add_argument("--hosts", type=int, default=3)
@@ -74,7 +75,7 @@ def main() -> None:
                     measured = answer("replay", *what, *link, "--transport", transport, "--steps", args.steps)
                     cells = []
                     for rule in RULES:
-                        far = ["--cluster", cluster(folder, args, rule), "--tell-link", "none"]  # as the replay's
+                        far = ["--cluster", cluster(folder, args, rule), "--tell-link", "none"]  # as in the replay
                         said = answer("simulate", *what, *far)["settings"][0]
                         mark = "**" if STATED[transport] == rule else ""
                         cells.append(f"{mark}{said['exposed_ms']:.0f}{mark}")

@@ -3,9 +3,8 @@
 // 0.02 and move by 0.2 times a learning rate of 3e-4.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "codec/shared/delta/delta_passes.h"
+#include "codec/shared/floats/bf16_format.h"
 #include "measure/codec_cases.h"
 #include "rows.h"
 
@@ -13,11 +12,6 @@ namespace tithe::bench {
 namespace {
 
 constexpr float kRms = 0.02F, kUpdate = 0.2F * 3e-4F;
-
-std::uint16_t to_bf16(float v) {
-  const auto bits = std::bit_cast<std::uint32_t>(v);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 class DeltaCase final : public Case {
  public:
@@ -29,8 +23,8 @@ class DeltaCase final : public Case {
     fill_values(weights, kRms, draw);
     fill_values(updates, kUpdate, ~draw);
     for (std::size_t i = 0; i < now_.size(); ++i) {
-      before_[i] = to_bf16(weights[i]);
-      now_[i] = to_bf16(weights[i] + updates[i]);
+      before_[i] = bf16::Format::pack(weights[i]);
+      now_[i] = bf16::Format::pack(weights[i] + updates[i]);
     }
     bytes_ = delta::encode_by(delta::kSimd, delta::Format::kBf16, before_, now_, payload_);
   }

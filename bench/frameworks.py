@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks by properties: which tests each has, what the default codec costs in accuracy, and a step's time beside
+"""Properties of each framework integration: its tests, the accuracy of the default codec, and the time of a step beside
 the framework's own all-reduce.
 
     python bench/frameworks.py                                  the page of bench/results/frameworks.md, on stdout
     python bench/frameworks.py --only ddp,jax_watch --steps 40 --write FILE
-    python bench/frameworks.py --check                          are the tests there that the page names?
+    python bench/frameworks.py --check                          do the tests that the page names exist?
 
 Four hosts are emulated by network namespaces behind shaped links (demo/hosts.py); HSDP and shares inside hosts have two
-ranks on each. Every framework trains the same network on the same data (bench/framework_jobs/), its own way and through
-tithe with the default codec, one after the other. A step's time is the median over the steps of rank 0. What is not
-installed (tools/setup.sh jax keras mxnet deepspeed tensorflow) is left empty. Needs root, or user namespaces.
+ranks on each. Every framework trains the same network on the same data (bench/framework_jobs/), with its own all-reduce
+and through tithe with the default codec, one after the other. A step's time is the median over the steps of rank 0.
+Rows of frameworks that are not installed (tools/setup.sh jax keras mxnet deepspeed tensorflow) are empty. Needs root,
+or user namespaces.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from hosts import SUBNET
 
 HOSTS = 4
 PROPERTIES = ("trains", "bit-equal", "overlaps", "resumes")
-# Trainers that use a DistributedDataParallel are shown by its own tests.
+# Trainers that use a DistributedDataParallel share the tests of DDP.
 OF_DDP = {
     "bit-equal": "torch_parity: test_parity_with_plain_ddp_over_100_iterations",
     "overlaps": "torch_trace: test_encoding_and_sending_run_during_backward",
@@ -39,12 +40,12 @@ OF_DDP = {
 
 class Row(NamedTuple):
     name: str
-    own: str  # what it is measured beside
-    tests: dict[str, str]  # by property; of tests/python/test_*.py, or why there is none
+    own: str  # the framework's own all-reduce, the reference
+    tests: dict[str, str]  # by property: names of tests/python/test_*.py, or the reason why there is none
     jobs: str = "torch"
     venv: str = ""
     per_host: int = 1
-    apart: bool = False  # its ways do not fit into one process
+    apart: bool = False  # each way needs a process of its own
     ways: tuple[str, ...] = ("own", "tithe")
     environment: tuple[tuple[str, str], ...] = ()
 
@@ -191,7 +192,7 @@ def functions_of(path: Path) -> set[str]:
 
 
 def missing() -> list[str]:
-    """Tests that the page names and that are not there."""
+    """Returns tests that the page names and that do not exist."""
     out = []
     for row in ROWS.values():
         for told in row.tests.values():
@@ -210,7 +211,7 @@ def python_of(row: Row) -> Path:
 
 
 def run_inside(args: argparse.Namespace) -> int:
-    """One framework; prints as JSON what each way gave, or why it gave nothing."""
+    """Runs one framework; prints as JSON the results of each way, or the reason of a failure."""
     row = ROWS[args.inside]
     os.environ |= {
         **dict(row.environment),
@@ -227,7 +228,7 @@ def run_inside(args: argparse.Namespace) -> int:
     }
     line = [str(python_of(row)), str(ROOT / "bench" / "framework_jobs" / f"{row.jobs}_jobs.py"), args.inside]
     ways = [args.way] if args.way else list(row.ways)
-    if "jax" in args.inside:  # its gloo listens at the host's name
+    if "jax" in args.inside:  # JAX's gloo listens on the host's name
         named = f'hostname {SUBNET}.$((RANK / {row.per_host} + 1)); exec "$@"'
         line = ["unshare", "--uts", "sh", "-c", named, "sh", *line]
     print(json.dumps(hierarchy.measure(HOSTS, row.per_host, args.link, [*line, *ways])))

@@ -6,12 +6,12 @@
     python bench/gloo_vs_tithe.py --links tcp --sizes 25MB --tithe tcp        one row
     python bench/gloo_vs_tithe.py --links 100mbit --sizes 1MB --codec bf16    with a codec of yours
 
-A link is `tcp` (the loopback), `memory` (shared memory; Gloo has none and takes the loopback), or a rate such as
+A link is `tcp` (the loopback), `memory` (shared memory; Gloo has none and uses the loopback), or a rate such as
 `1gbit`: then each rank has a network namespace behind a shaped link (demo/hosts.py). Each round begins at a barrier
-with fresh values and takes as long as its slowest rank. A cell has the median milliseconds of its rounds; ratios are
+with new values, and its time is that of its slowest rank. A cell has the median milliseconds of its rounds. Ratios are
 medians over neighbouring rounds of the faster of Gloo and OpenMPI to tithe (above 1: tithe is faster), with the
-quartiles. The sums are compared with each other. OpenMPI comes with `tools/setup.sh build mpi`; without it, its column
-says so.
+quartiles. The sums are compared with each other. OpenMPI is installed by `tools/setup.sh build mpi`; without it, its
+column is empty.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Mpi:
 
 
 def rounds_for(size: int, link: str, args: argparse.Namespace) -> int:
-    """Few where one takes seconds: all of a row's rounds take about a minute on a shaped link."""
+    """Returns the number of rounds, so that all rounds of a row take about a minute on a shaped link."""
     if args.rounds:
         return args.rounds
     if link not in ("tcp", "memory"):
@@ -74,6 +74,8 @@ def rounds_for(size: int, link: str, args: argparse.Namespace) -> int:
 
 
 def run_rank(args: argparse.Namespace, rank: int) -> None:
+    """Runs one rank: all sizes by all libraries in turn, with a barrier before each round. Appends the rows to args.out
+    as JSON lines."""
     import torch
     import torch.distributed as dist
 
@@ -106,7 +108,7 @@ def run_rank(args: argparse.Namespace, rank: int) -> None:
         def by(session: "tithe.Session", name: str = size, view: object = view) -> Callable[[], None]:
             def one_round() -> None:
                 session.sync({name: view})
-                session.commit()  # waits for it
+                session.commit()  # waits until the round is over
 
             return one_round
 
@@ -156,7 +158,7 @@ def run_rank(args: argparse.Namespace, rank: int) -> None:
         mpi.close()
 
 
-# Reaches an emulated host as OpenMPI's ssh does another machine, by a name of its own.
+# Connects to an emulated host, by a name of its own, as OpenMPI's ssh does to another machine.
 AGENT = """#!/bin/sh
 host=$1; shift
 exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
@@ -164,11 +166,11 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
 
 
 def command_of(args: argparse.Namespace, hosts: Hosts, line: list[str], folder: Path) -> list[list[str]]:
-    """What to start: one mpirun, or the ranks one by one where there is no OpenMPI."""
+    """Returns the commands to start: one mpirun, or one per rank without OpenMPI."""
     if not args.mpi:
         return [[*hosts.prefix(r), *line, "--rank", str(r)] for r in range(args.ranks)]
-    # One that turns while it waits would take a processor from the others here: as OpenMPI itself has it where there
-    # are more ranks than processors.
+    # A rank that spins while it waits would take a processor from the others. OpenMPI itself yields if there are more
+    # ranks than processors.
     run = ["mpirun", "-np", str(args.ranks), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
     run += ["--mca", "mpi_yield_when_idle", "1", "--mca", "pml", "ob1"]
     run += ["--mca", "btl", "vader,self" if args.link == "memory" else "tcp,self"]
@@ -182,7 +184,7 @@ def command_of(args: argparse.Namespace, hosts: Hosts, line: list[str], folder: 
     for way in ("btl_tcp_if_include", "oob_tcp_if_include"):
         run += ["--mca", way, f"{SUBNET}.0/24"]
     run += ["--mca", "plm_rsh_agent", str(agent), "--hostfile", str(names)]
-    # mpirun itself lives on a host of its own, or the name of its first one would be taken for this machine.
+    # mpirun runs on a host of its own; otherwise the name of its first host would resolve to this machine.
     whole = [*hosts.prefix(0), "unshare", "--uts", "sh", "-c"]
     return [[*whole, "hostname rank0; exec " + shlex.join([*run, *line])]]
 
@@ -238,6 +240,7 @@ def print_table(rows: list[dict], args: argparse.Namespace) -> None:
 
 
 def main() -> int:
+    """Reads the command line, and runs the rows of each link, on shaped links inside private namespaces."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--links", default=",".join(LINKS))
     parser.add_argument("--sizes", default=",".join(SIZES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts of bench/ share: the tree and its command, this machine in words, ranks on emulated hosts."""
+"""Shared by the scripts of bench/: the tree and its command, a description of this machine, ranks on emulated hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def answer(*words: object) -> dict[str, Any]:
-    """What the command says to --json; ends the script where it fails."""
+    """Returns the command's output under --json; ends the script if the command fails."""
     done = run(*words, "--json")
     if done.returncode != 0:
         sys.exit(f"tithe {shlex.join(map(str, words))}: {done.stderr.strip()}")
@@ -54,7 +54,7 @@ def machine() -> str:
 
 
 def counters() -> tuple[int, int]:
-    """Segments sent again and timeouts, of this network namespace since it was made."""
+    """Returns retransmitted segments and timeouts of this network namespace since its creation."""
     found = {}
     for name in ("snmp", "netstat"):
         lines = Path(f"/proc/self/net/{name}").read_text().splitlines()
@@ -64,7 +64,7 @@ def counters() -> tuple[int, int]:
 
 
 def all_gather_in(folder: Path, rank: int, world: int) -> Callable[[bytes], list[bytes]]:
-    """Over files: each rank writes its blob, and waits for the others'."""
+    """Returns an all_gather over files: each rank writes its blob, and waits for the others'."""
 
     def gather(mine: bytes) -> list[bytes]:
         folder.mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ def all_gather_in(folder: Path, rank: int, world: int) -> Callable[[bytes], list
 
 
 def start_ranks(hosts: Hosts, more: Iterable[str], **pipes: Any) -> list[subprocess.Popen[str]]:
-    """This script once on each host, with its own arguments, `more` and --rank; called inside `enter`."""
+    """Starts this script once on each host, with its own arguments, `more` and --rank. Called inside `enter`."""
     env = {**os.environ, "UCX_NET_DEVICES": hosts.interface, "UCX_LOG_LEVEL": "fatal"}
     line = [sys.executable, sys.argv[0], *sys.argv[1:], *more]
     return [
@@ -92,7 +92,8 @@ def start_ranks(hosts: Hosts, more: Iterable[str], **pipes: Any) -> list[subproc
 
 
 def said_inside(*more: str) -> Any:
-    """What this script prints as JSON when it is run with `more` besides, in private namespaces; ends it on failure."""
+    """Runs this script with the additional arguments `more`, in private namespaces. Returns its JSON output; ends on
+    failure."""
     with tempfile.NamedTemporaryFile("r") as out:
         line = ["sh", "-c", f'"$@" > {out.name}', "sh", sys.executable, sys.argv[0], *sys.argv[1:], *more]
         if (status := enter(line)) != 0:
@@ -101,7 +102,7 @@ def said_inside(*more: str) -> Any:
 
 
 def give(text: str, path: Path | None) -> None:
-    """A page: printed, and written where a path is given."""
+    """Prints a page, and writes it to the path if there is one."""
     if path:
         path.write_text(text)
     print(text, end="")

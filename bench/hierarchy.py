@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds by strategies that treat hosts apart and by those that do not, between emulated hosts of several ranks.
+"""Rounds of strategies with and without a host hierarchy, between emulated hosts of several ranks.
 
     python bench/hierarchy.py --hosts 2 --ranks 2 --links 100mbit,1gbit --codecs fp32,bf16,onebit
 
-Ranks of one host live in one network namespace and share its link (demo/hosts.py); among each other they talk over its
-loopback. All strategies of a codec take turns, round by round, in the same processes. Printed are the medians of the
-rounds in milliseconds, as rank 0 saw them, and the median of the ratios `server` / strategy of neighbouring rounds
-(above 1: faster than `server`). A strategy may have fields of a rule behind it: `hosts/inside=bf16/part_values=262144`,
-and `link=`, which the session is told.
-Needs network namespaces; ends with a reason where there are none.
+Ranks of one host share a network namespace and its link (demo/hosts.py), and exchange over its loopback. All strategies
+of a codec take turns, round by round, in the same processes. The output has the medians of the rounds in milliseconds,
+measured by rank 0, and the median of the ratios `server` / strategy of neighbouring rounds (above 1: faster than
+`server`). Fields of a rule may follow a strategy: `hosts/inside=bf16/part_values=262144`, and `link=` is passed to the
+session.
+Needs network namespaces; otherwise it ends with the reason.
 """
 
 import argparse
@@ -30,7 +30,7 @@ TRUST = f"tcp:trust={hosts.SUBNET}.0/24"
 
 
 def options(codec: str, strategy: str) -> dict[str, object]:
-    """Of a session, for `hosts/inside=bf16/part_values=262144/link=1gbit`."""
+    """Returns the session options of a text such as `hosts/inside=bf16/part_values=262144/link=1gbit`."""
     name, *fields = strategy.split("/")
     said = dict(field.split("=", 1) for field in fields)
     link = said.pop("link", "")
@@ -43,7 +43,7 @@ def rank() -> int:
 
 
 def rounds_of(world: int, args: argparse.Namespace, first_port: int = PORT) -> dict[str, dict[str, list[float]]]:
-    """One rank: all codecs, all strategies in turn. Seconds of each round, by codec and strategy."""
+    """Runs one rank: all codecs, all strategies in turn. Returns the seconds of each round, by codec and strategy."""
     import numpy as np
 
     import tithe
@@ -75,7 +75,7 @@ def rounds_of(world: int, args: argparse.Namespace, first_port: int = PORT) -> d
 
 
 def measure(count: int, ranks: int, link: str, line: list[str]) -> object:
-    """What rank 0 prints, as JSON; `line` runs in every rank of `count` hosts on links of this rate. Called inside
+    """Runs `line` in every rank of `count` hosts on links of this rate. Returns rank 0's JSON output. Called inside
     `hosts.enter`."""
     world = count * ranks
     place = hosts.Hosts(ranks=count, link=link)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What tithe.torch costs beside DistributedDataParallel's own all-reduce (Gloo): time of backward(), and memory.
+"""The cost of tithe.torch beside DistributedDataParallel's own all-reduce (Gloo): time of backward(), and memory.
 
     python bench/hook.py                                      2,000 tensors of 64 values, and one of 20 million
     python bench/hook.py --models many --codecs fp32,bf16 --ranks 4 --rounds 50
 
-Ranks are processes on this machine's loopback. A model is DDP over parameters whose gradient is a constant, so that a
-backward() is little else than its exchange; one without a hook and one per codec take turns, step by step, in the same
-processes. Milliseconds are medians of rank 0's steps; beside them the median of the ratios to DDP's in the same turn.
-Memory is what this rank's resident set grew by from before a model's first step to its tenth, of a process of its own
-for each.
+Ranks are processes on this machine's loopback. A model is DDP over parameters with a constant gradient, so that
+backward() consists mostly of its exchange. A model without a hook and one per codec take turns, step by step, in the
+same processes. Milliseconds are medians of rank 0's steps; beside them the median of the ratios to DDP's in the same
+turn. Memory is the growth of this rank's resident set from before a model's first step to its tenth, in a separate
+process for each model.
 """
 
 import argparse
@@ -32,6 +32,7 @@ def resident() -> int:
 
 
 def run_rank(args: argparse.Namespace) -> None:
+    """Runs one rank: steps of all models in turn, or the memory of one model. Rank 0 prints the results."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The two ways of tithe.jax.average: a callback in Python, and a typed call of XLA's (ffi=True).
+"""The two implementations of tithe.jax.average: a callback in Python, and a typed XLA call (ffi=True).
 
     python bench/jax_ways.py                          0.66 and 6.6 million values in 20 arrays, codecs fp32 and fp8
     python bench/jax_ways.py --values 66000 --codecs fp8 --rounds 50
 
-Two ranks are processes on this machine's loopback, in the environment that tools/setup.sh jax makes. A jitted step
-makes gradients, averages them and uses them; both ways take turns in the same processes. Milliseconds are medians of
-rank 0's steps; beside them the median of the ratios of both in the same turn.
+Two ranks are processes on this machine's loopback, in the environment that tools/setup.sh jax creates. A jitted step
+makes gradients, averages them and uses them; both implementations take turns in the same processes. Milliseconds are
+medians of rank 0's steps; beside them the median of the ratios of both in the same turn.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What codec zip makes of gradients of the study's models (study/models.py) in the first steps of AdamW: as they
-are in fp32, rounded to bf16, and of training under bf16 autocast, whose gradients are fp32.
-`python bench/lossless.py [--steps N]` prints the table of bench/results/lossless.md in two minutes or three."""
+"""The size of gradients under codec zip, for the study's models (study/models.py) in the first steps of AdamW: in fp32,
+rounded to bf16, and the fp32 gradients of training under bf16 autocast.
+`python bench/lossless.py [--steps N]` prints the table of bench/results/lossless.md in two to three minutes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from harness import ROOT  # noqa: F401  which says where study is
+from harness import ROOT  # noqa: F401  (adds the folder of `study` to the path)
 
 from study.models import Task, Tasks
 from tithe import _core
@@ -19,7 +20,7 @@ BATCH, HEADER, SKIPPED = 32, 64, 8
 
 
 def gradients(task: Task, autocast: bool, steps: int) -> Iterator[list[np.ndarray]]:
-    """Of each step, tensor by tensor."""
+    """Yields the gradients of each step, tensor by tensor."""
     torch.manual_seed(1)
     model = task.make()
     adam = torch.optim.AdamW(model.parameters(), 1e-3)
@@ -39,7 +40,7 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def share(step: list[np.ndarray]) -> tuple[int, int]:
-    """Bytes of a step's payloads, and of its values in fp32; what comes back is compared bit by bit."""
+    """Returns the bytes of a step's payloads, and of its values in fp32. The decoded values are compared bit by bit."""
     sent = 0
     for values in step:
         frame = _core.encode("zip", values)

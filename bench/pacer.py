@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the pacer is worth (docs/guide/pacing.md): rounds without it and with it in turn, between the same processes.
+"""The gain of the pacer (docs/guide/pacing.md): rounds without and with it in turn, between the same processes.
 
     python bench/pacer.py                                        the table of bench/results/pacer.md, on stdout
-    python bench/pacer.py --write bench/results/pacer.md         the same, written
+    python bench/pacer.py --write bench/results/pacer.md         the same, written to the file
     python bench/pacer.py --queues 64k --strategies gather --transports tcp --pacers window=65536 --rounds 5
 
 Each rank has a network namespace behind a shaped link (demo/hosts.py), whose switch holds --queues bytes per port. A
-round begins when all ranks are there and takes as long as the slowest of them needs for sync, wait and commit. A row
-gives the median of the ratios off / on of neighbouring rounds (above 1: the pacer is faster) with the quartiles, the
-median of the seconds, and what all ranks' kernels sent again (TCP RetransSegs) and waited for (TCPTimeouts) per round.
+round begins when all ranks are ready; its time is that of the slowest rank for sync, wait and commit. A row gives the
+median of the ratios off / on of neighbouring rounds (above 1: the pacer is faster) with the quartiles, the median of
+the seconds, and all kernels' retransmissions (TCP RetransSegs) and timeouts (TCPTimeouts) per round.
 """
 
 import argparse
@@ -35,12 +35,12 @@ PACERS = [
     "window=65536,rotation=2",
     "window=65536,rotation=on",
 ]
-# Values per rank whose transfer takes about as long by either: server sends 2 (N-1)/N of them, gather N-1 times all.
+# Values per rank, for about the same time by either: server sends 2 (N-1)/N of the values, gather N-1 times all values.
 VALUES = {"server": 1_000_000, "gather": 250_000}
 
 
 def run_case(args: argparse.Namespace, folder: Path, transport: str, strategy: str) -> dict:
-    """Times and counters by session (the first has no pacer), one of each per round."""
+    """Returns times and counters by session (the first has no pacer), one of each per round."""
     settings = ["off", *args.pacers]
     sessions = []
     for k, pacer in enumerate(settings):
@@ -94,7 +94,7 @@ def run_rank(args: argparse.Namespace) -> None:
 
 
 def rows_of(args: argparse.Namespace, queue: str, cases: list[list[dict]]) -> list[dict]:
-    """One row per case and pacer; `cases` has every rank's answers in order."""
+    """Returns one row per case and pacer; `cases` has every rank's results in order."""
     rows = []
     names = [(t, s) for t in args.transports for s in args.strategies]
     for (transport, strategy), answers in zip(names, zip(*cases, strict=True), strict=True):
@@ -113,7 +113,7 @@ def rows_of(args: argparse.Namespace, queue: str, cases: list[list[dict]]) -> li
 
 
 def run_inside(args: argparse.Namespace) -> int:
-    """All cases behind one kind of queue; prints the rows as JSON."""
+    """Runs all cases behind one kind of queue; prints the rows as JSON."""
     hosts = Hosts(ranks=args.ranks, link=args.link, queue=parse_bytes(args.inside))
     hosts.build()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of bench_engine in turn: what a change does to the engine's own cost.
+"""Two builds of bench_engine in turn: the effect of a change on the engine's own cost.
 
 python bench/pair_engines.py BEFORE AFTER --ranks 2,4,16 --pairs 5 [-- more arguments of bench_engine]
 """

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the plan as good as the best that can be found by hand? `tithe replay` on four hosts emulated by this machine (so
-as root): every codec by every strategy for all tensors, every threshold, the other policies, and the plan that
-`tithe plan` makes from a `tithe profile` of the same hosts and links. Then the best by hand, bf16's best and the plan
-are measured again, in turns: what is compared is the median of these.
+"""Compares the plan with the best setting of a manual search, by `tithe replay` on four hosts emulated by this machine
+(needs root): every codec by every strategy for all tensors, every threshold, the other policies, and the plan that
+`tithe plan` makes from a `tithe profile` of the same hosts and links. Then the best manual setting, the best of bf16
+and the plan are measured again, in turns; the comparison uses the medians of these.
 
 python bench/plan_by_hand.py
     --links 100Mb/s,1Gb/s,5Gb/s --models hdc,vgg19:scale=0.1 --allow fp8,onebit --seconds 1 --turns 3
     --state FILE --resume --for 170 --out FILE
 
-What was measured is written to --state after every setting; --resume goes on from there. --for: seconds after which
-nothing further is begun.
+Measurements are written to --state after every setting; --resume continues from this file. --for: seconds after which
+no further measurement begins.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ class OutOfTime(Exception):
 
 class Setting(NamedTuple):
     name: str
-    choices: str  # a file's text
+    choices: str  # the text of a choices file
     by_hand: bool
 
 
 def rules(codec: str, strategy: str, least: int) -> str:
-    """`codec` from so many values on, below it what the planner's policies do: groups of bf16 and bf16."""
+    """Returns choices: `codec` for tensors of at least `least` values; below, as in the planner's policies, groups of
+    bf16 and bf16."""
     return json.dumps(
         {
             "< 4096": {"codec": "bf16", "group": "tiny"},
@@ -135,6 +136,8 @@ class Cell(NamedTuple):
 
 
 def text_of(cells: list[Cell], bench: Bench) -> str:
+    """Returns the page: the table of each link and model, and the comparison of the plan with the best manual
+    setting."""
     args = bench.args
     today = datetime.datetime.now(datetime.timezone.utc)
     near = sum(c.plan() <= 1.05 * c.best_ms for c in cells)
@@ -185,7 +188,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--for", dest="limit", type=float, default=math.inf, help="seconds")
     parser.add_argument("--out", type=Path, help="a file beside standard output")
     args = parser.parse_args()
-    args.codecs, args.transport = ["fp32", "bf16", *args.allow], ""  # what profile() asks for
+    args.codecs, args.transport = ["fp32", "bf16", *args.allow], ""  # the options that profile() reads
     return args
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planner's policies on the testbeds of four papers, in the simulator: the step under each, which tensors HiPress'
-equations compress and into how many parts beside ours, and what selecting tensors brings DRAGONN. Constants are those
-of clusters/. It needs no quiet machine: nothing is timed.
+"""The planner's policies on the testbeds of four papers, in the simulator: the step under each policy, the tensors that
+HiPress' equations compress and their number of parts beside tithe's, and DRAGONN's gain from the selection of tensors.
+The files of clusters/ give the constants. Any machine can run it, because nothing is timed.
 
-python bench/plan_policies.py [--out FILE]
+    python bench/plan_policies.py [--out FILE]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLICIES = ["timeline", "secopa", "dragonn", "threshold:4MB", "threshold:1MB", "
 class Testbed(NamedTuple):
     cluster: str
     model: str
-    codec: str  # that the paper used there
+    codec: str  # the codec of the paper
 
 
 TESTBEDS = [
@@ -51,7 +51,7 @@ class Planner:
         self.model("xml", [4096 * 30938], row=4096, forward_ms=4.2, backward_ms=8.4)
 
     def model(self, name: str, sizes: list[int], row: int = 1024, forward_ms: float = 1, backward_ms: float = 1) -> str:
-        """A model of its own, whose tensors are all ready when backward ends."""
+        """Writes a model whose tensors are all ready when backward ends. Returns its path."""
         tensors = [{"name": f"t{k}", "values": n, "row": row, "ready_ms": backward_ms} for k, n in enumerate(sizes)]
         path = self.folder / f"{name}.json"
         path.write_text(json.dumps({"model": name, "forward_ms": forward_ms, "tensors": tensors}))
@@ -66,7 +66,7 @@ class Planner:
         return answer(*words, "--policy", policies[0], *(w for p in policies[1:] for w in ("--compare", p)))
 
     def simulated(self, model: str, cluster: str, codec: str, strategy: str) -> float:
-        """Milliseconds of a step in which every tensor is compressed."""
+        """Returns the milliseconds of a step in which every tensor is compressed."""
         choices = self.folder / "all.json"
         choices.write_text(json.dumps({"*": {"codec": codec, "strategy": strategy}}))
         words = ["simulate", "--model", self.named(model), "--cluster", cluster, "--choices", choices]
@@ -97,8 +97,9 @@ def steps(planner: Planner) -> list[str]:
 
 
 def released(values: int, nodes: int) -> tuple[bool, int]:
-    """What HiPress' released SeCoPa decides by ring, from its own constants (ms; x counts float32): an affine send,
-    encode and decode, a compression rate of 1/16, 2 (N-1) sends, N encodes and N decodes, parts from 1 to N."""
+    """Returns the decision of HiPress' released SeCoPa for a ring, from its own constants (ms; x counts float32): an
+    affine send, encode and decode, a compression rate of 1/16, 2 (N-1) sends, N encodes and N decodes, parts from 1 to
+    N."""
     rate, sends = 1 / 16, 2 * (nodes - 1)
 
     def raw(parts: int) -> float:
@@ -172,12 +173,13 @@ def selection(planner: Planner) -> list[str]:
 
 
 def main() -> None:
+    """Writes the page: steps by policy on each testbed, HiPress' plans, and DRAGONN's breakdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="a file beside standard output")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # A node as one rank: HiPress adds up inside a node first, which its table leaves out.
+        # A node is one rank: HiPress first sums inside a node, which its table omits.
         local = (ROOT / "clusters/hipress_local.toml").read_text()
         (folder / "local.toml").write_text(local.replace("\nranks = 2", "\nranks = 1"))
         planner = Planner(folder)

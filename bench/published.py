@@ -2,10 +2,11 @@
 """The gains that five papers published and those of `tithe simulate` on the same testbeds, side by side.
 
 A testbed's constants are those of its file in clusters/, one set for all its rows, each with its source; nothing is
-fitted to a row. Of each row the published gain, the simulated one and their ratio, and what the model lacks where they
-differ by more than 15 %. `make bench-published` prints it; it takes about a minute, and needs no quiet machine.
+fitted to a row. Each row has the published gain, the simulated one and their ratio, and, if they differ by more than 15
+%, the mechanisms that the model lacks. `make bench-published` prints it. It takes about a minute on any machine,
+because nothing is timed.
 
-python bench/published.py [--only hipress_ec2] [--out FILE]
+    python bench/published.py [--only hipress_ec2] [--out FILE]
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from harness import ROOT, answer
 from testbeds import CHOICES, NO_LINK, Row, Run, Testbed, dragonn, fft_comet, hipress_ec2, hipress_local, inceptionn
 
 NEAR, NEXT = 0.15, 0.3
-CHOSEN_BY = ("vgg19", "alexnet", "bert_large")  # models whose rows the mechanisms were chosen by
+CHOSEN_BY = ("vgg19", "alexnet", "bert_large")  # models whose rows determined the choice of mechanisms
 ABOUT = """\
 # Published gains, and what the simulator makes of them
 
@@ -51,18 +52,19 @@ a row worse: NCCL's rate by the number of hosts lost two of VGG19's.
 # ---- The command
 
 
-# A kernel's launch and the wait for it, of V100 by the same measurement as the curves of hipress_ec2.toml: microseconds
-# to encode and to decode, which that file has as what a batch takes to begin.
+# The launch of a kernel and the wait for it, on V100 from the same measurement as the curves of hipress_ec2.toml:
+# microseconds to encode and to decode. That file has them as the start-up time of a batch.
 LAUNCH = {"encode": 160, "store": 100, "merge": 100}
 
 
-# BytePS' servers decode, add and encode payloads on the processor (v0.2.5, byteps/server/server.cc, by loops that take
-# all its cores), where onebit takes 35.6 times as long as by a kernel (HiPress 4.4; it says "up to").
+# BytePS' servers decode, add and encode payloads on the processor (v0.2.5, byteps/server/server.cc, by loops that use
+# all its cores). There onebit takes 35.6 times as long as in a kernel (HiPress 4.4, as an upper bound).
 ON_PROCESSOR = 35.6
 
 
 def launching(text: str, on_servers: bool) -> str:
-    """The cluster's file where each kernel of a codec is launched by itself. By `server` who merges is a server."""
+    """Returns the cluster's text with a separate launch for each kernel of a codec. on_servers: servers merge on the
+    processor."""
     lines, of_codecs = [], False
     for line in text.splitlines():
         if line.startswith("name = "):
@@ -89,7 +91,7 @@ class Simulator:
             (folder / f"{name}.json").write_text(json.dumps(model))
 
     def seconds(self, model: str, run: Run) -> tuple[float, float]:
-        """Of a step, and of what of it comes after computing."""
+        """Returns the seconds of a step, and of its part after computing."""
         if (model, run) in self.known:
             return self.known[model, run]
         stays = NO_LINK * self.seconds(model, replace(run.raw, star=False))[1] if run.raw else 0
@@ -97,7 +99,7 @@ class Simulator:
             way = replace(run, star=False, raw=None)
             (_, up), (step, raw) = (self.seconds(model, r) for r in (way, replace(run.raw or way, star=False)))
             workers = run.ranks - 1
-            # Half of either exchange is one way; a tree's way down takes log p of what sending to p ranks takes.
+            # Half of either exchange is one direction; the way down a tree takes log p / p of the sends to p ranks.
             exchange = (up + stays) / 2 + raw / 2 * math.log2(workers) / workers
             return self.known.setdefault((model, run), (step - raw + exchange, exchange))
         if run.raw:
@@ -115,7 +117,7 @@ class Simulator:
             text = re.sub(what, other, text, flags=re.M)
         cluster = self.folder / "cluster.toml"
         cluster.write_text(text)
-        # Other systems cut tensors as they do, whatever the link is.
+        # Other systems cut tensors by fixed rules, independent of the link.
         line += ["--cluster", cluster, "--ranks", run.ranks, "--tell-link", "none", *run.more.split()]
         if run.choices:
             choices = self.folder / "choices.json"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of `tithe replay`, on emulated hosts (so as root): how much of an exchange is hidden behind compute, and what
-each feature of the engine is worth.
+"""Tables of `tithe replay`, on emulated hosts (needs root): the part of an exchange that compute hides, and the gain of
+each feature of the engine.
 
 python bench/replay_tables.py hidden                 # two models, compute as long as the exchange
 python bench/replay_tables.py breakdown              # a row per feature that is switched on, as in HiPress' figure 11
     --ranks 4 --link 1Gb/s --scale 0.1 --steps 10 --passes 3 --models vgg19,bert_base --out FILE
 
-Rows are measured in turn, `--passes` times, and compared within a pass; what is told is the median over passes.
+Rows are measured in turn, `--passes` times, and compared within a pass; the tables have the medians over passes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 
 from harness import ROOT, answer, processor
 
-# Flags that switch everything off: one part per tensor, each after the result of the one before.
+# Flags that switch everything off: one part per tensor, each started after the result of the previous one.
 ALONE = "--hand-over turns --bucket-cap-mb 0 --min-values 0 --part-values 1000000000"
-# Small tensors are not worth a codec: they are sent uncompressed, all of them in one part.
+# Small tensors are sent uncompressed, all of them in one part.
 CHOICES = {"< 16Ki": "fp32", "*": {"codec": "onebit", "strategy": "server"}}
 FEATURES = [
     ("default: fp32, one part per tensor", f"--codec fp32 {ALONE}"),
@@ -39,7 +39,8 @@ BUCKET_MB = 25  # DistributedDataParallel's default
 
 
 def buckets(args: argparse.Namespace) -> str:
-    """As many buckets as the whole model has: a tenth of it in buckets of 25 MB would have two or three."""
+    """Returns the --bucket-cap-mb that gives as many buckets as the whole model: a tenth of it in buckets of 25 MB
+    would have two or three."""
     return f"--bucket-cap-mb {BUCKET_MB * args.scale:g}"
 
 
@@ -60,8 +61,8 @@ def listed(name: str) -> dict:
 
 
 def least(model: dict, scale: float, exchange: float) -> float:
-    """The ms that no schedule can go below, where each value takes its share of the exchange and none can begin before
-    its tensor is ready."""
+    """Returns the lower bound in ms for every schedule: each value takes its share of the exchange, and none can begin
+    before its tensor is ready."""
     tensors = model["tensors"]
     total = rest = sum(t["values"] for t in tensors)
     bound = scale * (model["forward_ms"] + tensors[-1]["ready_ms"])
@@ -109,6 +110,7 @@ def hidden(args: argparse.Namespace) -> list[str]:
 
 
 def breakdown(args: argparse.Namespace) -> list[str]:
+    """Returns the table of features: each row switches one more feature on, and is compared with the previous row."""
     out = [
         f"What each feature is worth: {hosts_of(args)}. *Exposed* is step less compute.",
         "HiPress, figure 11, VGG19 on 16 hosts, iterations in ms: 703, codec 462, + pipelining 432, + bulk 350,",

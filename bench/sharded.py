@@ -62,6 +62,8 @@ def sharded(model: Transformer, keep: bool) -> nn.Module:
 
 
 def main() -> None:
+    """Runs one rank: steps of all ways in turn, or with --alone a step without communication. Rank 0 prints JSON
+    lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--blocks", type=int, default=8)

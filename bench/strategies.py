@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Strategy `auto` beside those that it may take, on emulated hosts: is it near the best of them?
+"""Strategy `auto` beside the strategies from which it chooses, on emulated hosts: is it near the best of them?
 
     python bench/strategies.py                                   the table of bench/results/strategies.md, on stdout
     python bench/strategies.py --places 4,2x2 --links 100mbit --codecs fp32,fp8 --megabytes 10 --rounds 3 --write FILE
 
 Places are hosts, or hosts x ranks. Ranks of one host share a network namespace and its link (demo/hosts.py). One tensor
-of so many MB is exchanged; of a codec all strategies take turns, round by round, in the same processes. `auto` is told
-the link, as `link=` does; `auto, untold` is not. Each figure is the median of the rounds as rank 0 saw them; a ratio is
-the median over the rounds of auto's time over that of the best other one (by its median) in the same round. Needs
-network namespaces.
+of --megabytes MB is exchanged; all strategies of a codec take turns, round by round, in the same processes. `auto` gets
+the rate of the link, as by `link=`; `auto, untold` does not. Each figure is the median of the rounds, measured by rank
+0. A ratio is the median over the rounds of auto's time over that of the best other strategy (by its median) in the same
+round. Needs network namespaces.
 """
 
 import argparse
@@ -27,14 +27,14 @@ CODECS = ["fp32", "bf16", "fp8", "onebit", "qtopk"]
 
 
 def strategies_of(place: str, link: str) -> dict[str, str]:
-    """By the name that is printed; `hosts` is `server` where each rank has a host of its own."""
+    """Returns the strategies by their printed names; `hosts` equals `server` if each rank has a host of its own."""
     shared = "x" in place
     told = {"auto": f"auto/link={link}", "auto, untold": "auto"}
     return told | {name: name for name in FIXED if shared or name != "hosts"}
 
 
 def run_inside(args: argparse.Namespace) -> int:
-    """One place on one link; prints seconds by size, codec and strategy."""
+    """Runs one place on one link; prints seconds by size, codec and strategy."""
     hosts, _, each = args.place.partition("x")
     line = [sys.executable, *sys.argv, "--as", "rank"]
     told = hierarchy.measure(int(hosts), int(each or 1), args.link, line)
@@ -56,7 +56,7 @@ def run_rank(args: argparse.Namespace) -> None:
 
 
 def rows_of(place: str, link: str, told: dict[str, dict[str, dict[str, list[float]]]]) -> list[tuple[str, float]]:
-    """A line of the table, and how many times as long as the best other strategy `auto` took."""
+    """Returns lines of the table, each with the ratio of `auto` to the best other strategy."""
     rows = []
     names = strategies_of(place, link)
     for megabytes, by_codec in told.items():

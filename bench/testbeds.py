@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbeds of five papers, for published.py: the rows that they published, and settings of `tithe simulate` for the
-systems of a row, each mechanism with its source."""
+"""The testbeds of five papers, for published.py: their published rows, and settings of `tithe simulate` for the systems
+of a row, each mechanism with its source."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import math
 from dataclasses import dataclass, field, replace
 
 AT_ONCE = "--bucket-cap-mb 1000000"  # all gradients after backward: nothing is hidden
-# INCEPTIONN: Gbit/s of an exchange. AlexNet's 244 MB took 1487 ms by WA, 7.9 where the paper's cost model has
-# (p + log p) n beta; the link had 10. The paper scaled the time of the link alone by the ratio.
+# INCEPTIONN: Gbit/s of an exchange. AlexNet's 244 MB took 1487 ms by WA, which is 7.9 Gbit/s by the paper's cost model
+# of (p + log p) n beta; the link had 10. The paper scaled only the time of the link by the ratio.
 MEASURED, NO_LINK = 8, 1 - 8 / 10
 HOROVOD_FUSION = 64 << 20  # bytes, its default
-BYTEPS_PARTITION = 4_096_000  # bytes, BytePS' default (BYTEPS_PARTITION_BYTES): each is of one server
+BYTEPS_PARTITION = 4_096_000  # bytes, BytePS' default (BYTEPS_PARTITION_BYTES): each partition belongs to one server
 BYTEPS_LEAST = 65_536  # bytes, its default (BYTEPS_MIN_COMPRESS_BYTES)
-# "large": tensors from 2^18 values on, which HiPress' release compresses; each is cut into as many pieces as there are
-# hosts. "whole": all gradients as one vector. "fused": by Horovod's 64 MB. "partitions": as BytePS cuts them, one to
-# each host.
+# "large": tensors of at least 2^18 values, which HiPress' release compresses; each is cut into one piece per host.
+# "whole": all gradients as one vector. "fused": by Horovod's 64 MB. "partitions": BytePS' partitions, one to each host.
 CHOICES = {
     "large": lambda what, _: {"< 256Ki": "fp32", "*": {**what, "part_values": 1 << 30}},
     "whole": lambda what, _: {"*": {**what, "part_values": 1 << 30, "group": "all"}},
@@ -32,12 +31,12 @@ CHOICES = {
 class Run:
     """A setting of `tithe simulate`.
 
-    choices: one of CHOICES. rate: of a host's link, where this system gets another one than the cluster's file has.
-    star: gradients go to the last rank, a server, by the codec, and weights come back raw by a tree. nccl: ranks
-    are all devices of all hosts, and one kernel does all steps, so that nothing is launched for each. launches: each
-    kernel of a codec is launched and waited for by itself, where HiPress does so once for a batch. on_servers: what
-    comes to a server is decoded and added on its processor. raw: the same without compression, of whose exchange
-    NO_LINK stays, since no link has it.
+    choices: one of CHOICES. rate: of a host's link, if this system reaches another rate than the cluster's file has.
+    star: gradients are sent to the last rank, a server, by the codec, and weights return uncompressed by a tree. nccl:
+    ranks are all devices of all hosts, and one kernel does all steps, so nothing is launched for each step. launches:
+    each kernel of a codec is launched and awaited separately, where HiPress does so once for a batch. on_servers: a
+    server decodes and adds on its processor. raw: the same setting without compression; NO_LINK, the part of its
+    exchange that no link causes, stays.
     """
 
     codec: str
@@ -60,8 +59,8 @@ class Row:
     published: float  # time of `slow` over time of `fast`
     slow: Run
     fast: Run
-    lacks: str  # what the model lacks, if it is not near
-    communication: bool = False  # the gain is of what comes after computing alone
+    lacks: str  # mechanisms that the model lacks, if the gains differ
+    communication: bool = False  # the gain concerns only the communication after computing
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Testbed:
     how: str
     rows: list[Row]
     single: bool = False  # a host is one rank
-    models: dict[str, dict] = field(default_factory=dict)  # that models/ has not
+    models: dict[str, dict] = field(default_factory=dict)  # models that models/ does not have
 
 
 # ---- HiPress, figures 7 and 8 (the plotting scripts' numbers): throughput at 16, 32, 64 and 128 GPUs
@@ -105,7 +104,8 @@ RING = (
 
 
 def nccl_rate(hosts: int) -> str:
-    """Over EFA on p3dn.24xlarge: 80 Gbit/s on 2 hosts, 50 to 60 on 8 to 32 (NVIDIA/nccl#235); with 4, between."""
+    """Returns the rate over EFA on p3dn.24xlarge: 80 Gbit/s on 2 hosts, 50 to 60 on 8 to 32 (NVIDIA/nccl#235); with 4,
+    between."""
     return f"{80 - 25 * min(1, math.log2(hosts / 2) / 2):g}Gb/s"
 
 
@@ -121,12 +121,12 @@ DGC = (
 
 
 def byteps_rate(hosts: int) -> str:
-    """BytePS: a host's link, for other hosts.
+    """Returns the share of a BytePS host's link that remains for other hosts.
 
-    A worker and the server on its own host send each other as much as any two, and by the same stack: shared memory
-    between them is for RDMA alone and off unless asked for (BytePS' ps-lite, src/rdma_van.h; src/zmq_van.h, for TCP,
-    has none). BytePS had no RDMA here, and HiPress sends nothing to a worker's own aggregator (6.1 for both). So of
-    what a host can take, others have their share.
+    A worker and the server on its own host send each other as much as any other pair, through the same stack: shared
+    memory between them exists only for RDMA and is off by default (BytePS' ps-lite, src/rdma_van.h; src/zmq_van.h, for
+    TCP, has none). BytePS had no RDMA here, and HiPress sends nothing to a worker's own aggregator (6.1 for both). So
+    only a share of the rate of a host is left for other hosts.
     """
     return f"{30 * (hosts - 1) / hosts:g}Gb/s"
 
@@ -138,8 +138,9 @@ def lacking(system: str, model: str) -> str:
 
 
 def hipress_ec2() -> Testbed:
+    """The testbed of HiPress on EC2: figures 7 and 8."""
     rows = []
-    # Nothing is computed while Ring transmits Bert-large: the utilisation of its GPUs is 0 then (figure 9).
+    # Nothing is computed while Ring transmits Bert-large: the utilisation of its GPUs is then 0 (figure 9).
     beside, after = ("--bucket-cap-mb 64", "whole"), (AT_ONCE, "fused")
     buckets = {"vgg19": beside, "bert_large": after, "resnet50_v2": beside}
     for model, systems in EC2.items():
@@ -214,6 +215,7 @@ def hipress_local() -> Testbed:
 
 
 def dragonn() -> Testbed:
+    """The testbed of DRAGONN."""
     full, ranks = Run("fp32", "ring", 16), 16
     dgc = Run("dgc:ratio=0.001", "gather", ranks)
     hashed = Run("dragonn:ratio=0.001", "gather", ranks)
@@ -265,8 +267,8 @@ def fft_comet() -> Testbed:
         ("QSGD", 1.73, "qsgd:bits=3", range_free),
         ("TernGrad", 1.81, "terngrad", range_free),
     ]
-    # NCCL's all-gather is a ring: a host's link carries all payloads but one, 7, where `gather` sends each of its four
-    # to each of four ranks.
+    # NCCL's all-gather is a ring: a host's link carries all payloads but one, 7 of them. `gather` sends each of a
+    # host's four payloads to each of four ranks.
     crossing = f"{56 * 16 / 7:g}Gb/s"
     rows = [
         Row(f"{name} over none", "alexnet", gain, none, Run(codec, "gather", 8, AT_ONCE, "whole", crossing), lacks)
@@ -283,9 +285,10 @@ def fft_comet() -> Testbed:
 
 
 def inceptionn() -> Testbed:
-    # Weights come down by a broadcast: the paper's cost model has (p + log p) n beta for both ways of p workers.
+    """The testbed of INCEPTIONN."""
+    # Weights are sent by a broadcast: the paper's cost model has (p + log p) n beta for both directions of p workers.
     star = Run("fp32", "server", 5, f"--servers 1 {AT_ONCE}", "whole", rate=f"{MEASURED}Gb/s", star=True)
-    # Algorithm 1 receives a block before it sends the next one, so that a link is used in one direction at a time.
+    # Algorithm 1 receives a block before it sends the next one, so a link is used in one direction at a time.
     ring = Run("fp32", "ring", 4, AT_ONCE, "whole", rate=f"{MEASURED / 2}Gb/s")
     ring_c = replace(ring, codec="inceptionn", rate="5Gb/s", raw=ring)
     # The aggregator sends weights, which are not compressed (figure 1 of the paper: gradients up, weights down).

@@ -6,7 +6,7 @@
     python bench/transports.py --ranks 4 --values 250000 --link 1gbit                      on emulated hosts
     python bench/transports.py --ranks 2 --values 2500000 --one tcp --other tcp:streams=4  two of your own
 
-Each round begins when all ranks are there and takes as long as rank 0 needs for sync, wait and commit. Printed is the
+Each round begins when all ranks are ready; its time is that of rank 0 for sync, wait and commit. The output has the
 median of the ratios one / other of neighbouring rounds (above 1: the other one is faster), with the quartiles, and the
 two medians in seconds. With --link each rank has a network namespace behind a shaped link (demo/hosts.py).
 """
@@ -30,6 +30,7 @@ INSIDE = "TITHE_BENCH_INSIDE"  # set in the private namespaces
 
 
 def run_rank(args: argparse.Namespace) -> None:
+    """Runs one rank: rounds of both sessions in turn. Rank 0 prints the ratio and the medians."""
     sessions = []
     for k, transport in enumerate((args.one, args.other)):
         folder = Path(args.folder) / str(k)

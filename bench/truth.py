@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the simulator right? The step that `tithe simulate` predicts beside the one that `tithe replay` measures, on hosts
-emulated by this machine (so as root): codecs by strategies, on links of two rates, on two and four hosts and on two
-hosts of two ranks, with the tensors of three models. Predictions come from a `tithe profile` of the same hosts and
-links, all ranks at once.
+"""Compares the step that `tithe simulate` predicts with the step that `tithe replay` measures, on hosts emulated by
+this machine (needs root): codecs by strategies, on links of two rates, on two and four hosts and on two hosts of two
+ranks, with the tensors of three models. Predictions come from a `tithe profile` of the same hosts and links, all ranks
+at once.
 
 python bench/truth.py                                # all cases, about a quarter of an hour
     --links 100Mb/s,1Gb/s --hosts 2,4,2x2 --models hdc,resnet50:scale=0.125 --codecs fp32,dgc --strategies ring,gather
     --seconds 1.5 --state FILE --resume --for 170 --out FILE --csv FILE
 
-What was measured is written to --state after every case; --resume goes on from there, and predicts anew. --for: seconds
-after which no further case is begun.
+Measurements are written to --state after every case; --resume continues from this file, and repeats the predictions.
+--for: seconds after which no further case begins.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEAST_STEPS, MOST_STEPS = 1, 15
 
 class Case(NamedTuple):
     link: str
-    hosts: str  # "4": of one rank each; "2x2": of two
+    hosts: str  # "4": four hosts of one rank each; "2x2": two hosts of two ranks
     model: str
     codec: str
     strategy: str
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
 
 def place(hosts: str) -> list[object]:
-    """Of ranks, for the command."""
+    """Returns the arguments of the command that place the ranks."""
     count, _, each = hosts.partition("x")
     return ["--ranks", int(count) * int(each or 1), *(["--hosts", hosts] if each else [])]
 
@@ -64,7 +64,7 @@ def share_a_law(codec: str, strategy: str) -> bool:
 
 
 class State:
-    """What was measured, in a file that is whole at any time: profiles by link and hosts, steps by case."""
+    """The measurements, in a file that is complete at any time: profiles by link and hosts, steps by case."""
 
     def __init__(self, path: Path, resume: bool) -> None:
         self.path = path
@@ -113,7 +113,7 @@ def profile(state: State, args: argparse.Namespace, link: str, hosts: str) -> di
 
 def predict(case: Case, profile_path: Path) -> dict:
     words = ["--model", case.model, "--profile", profile_path, "--codec", case.codec, "--strategy", case.strategy]
-    # `tithe replay` tells its sessions nothing of the link.
+    # `tithe replay` passes no link= to its sessions.
     return answer("simulate", *words, "--tell-link", "none", "--json")["settings"][0]
 
 
@@ -125,12 +125,12 @@ def measure(case: Case, args: argparse.Namespace, expected_ms: float) -> dict:
     return {name: got[name] for name in kept}
 
 
-# ---- What is told
+# ---- The report
 
 
 class Told(NamedTuple):
     case: Case
-    measured: float  # ms, as all that follows
+    measured: float  # ms, as all the following fields
     predicted: float
     measured_cpu: float
     predicted_cpu: float
@@ -157,7 +157,8 @@ def summary(told: list[Told]) -> list[str]:
 
 
 def noise(told: list[Told]) -> list[str]:
-    """How well measurements agree with each other: between two hosts, ring and server are the same messages."""
+    """Returns the agreement of measurements with each other: between two hosts, ring and server send the same
+    messages."""
     by_case = {t.case: t.measured for t in told}
     pairs = [(ms, by_case.get(c._replace(strategy="server"))) for c, ms in by_case.items() if c[1::3] == ("2", "ring")]
     both = [(a, b) for a, b in pairs if b is not None]
@@ -192,7 +193,7 @@ def table(told: list[Told], args: argparse.Namespace) -> list[str]:
 
 
 def chosen(words: list[str]) -> list[str]:
-    """Of the command line, what decides the figures."""
+    """Returns the words of the command line that determine the figures."""
     out, skip = [], False
     for word in words:
         if not skip and word not in ("--resume", "--state", "--for", "--out", "--csv"):
@@ -247,6 +248,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Reads the command line, measures the missing cases, predicts all cases, and writes the page and the CSV file."""
     args = arguments()
     begin = time.monotonic()
     state = State(args.state, args.resume)
@@ -265,7 +267,7 @@ def main() -> None:
                 path.write_text(json.dumps(profile(state, args, link, hosts)["profile"]))
                 for case in [Case(link, hosts, m, *pair) for m in args.models for pair in pairs]:
                     if case.strategy == "hosts" and "x" not in hosts:
-                        continue  # as by `server`, where no host is shared
+                        continue  # same as `server`, because no host has two ranks
                     if case.key() not in state.data["steps"] and time.monotonic() - begin > args.limit:
                         left += 1
                         continue

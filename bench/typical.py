@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long payloads of gradients are, for codecs whose sizes depend on the values: what the simulator expects
-(src/codec/typical.def), beside what encode makes of bell-shaped values and of the gradients of two models in training,
-with feedback. `python bench/typical.py [--out FILE]` prints the table of bench/results/typical.md in a minute or two.
+"""The payload size of gradients, for codecs whose sizes depend on the values: the simulator's expectation
+(src/codec/typical.def), beside the encoded size of normally distributed values and of the gradients of two models in
+training, with feedback. `python bench/typical.py [--out FILE]` prints the table of bench/results/typical.md in a minute
+or two.
 
 The models: an MLP that learns a made-up classification, and a transformer of two layers that learns the bytes of this
-repository's documents. One vector of all gradients, encoded anew in each of 40 steps of Adam; the mean of the last 20.
+repository's documents. One vector of all gradients is encoded in each of 40 steps of Adam; the table has the mean of
+the last 20.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def bytes_per_value(codec: str, gradients: Iterator[np.ndarray]) -> float:
 
 
 def expected(codec: str) -> tuple[float, float]:
-    """Bytes of a value: the most, and what is expected."""
+    """Returns bytes per value: the maximum, and the expectation."""
     said = answer("codecs", codec)
     return said["most_bits"] / 8, said["expected_bits"] / 8
 
@@ -108,6 +110,7 @@ def codecs() -> list[str]:
 
 
 def main() -> None:
+    """Trains the two models, encodes their gradients with every codec, and prints or writes the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a link a round uses: strategies x codecs x sizes x hosts x links x queues, on emulated hosts.
+"""The link utilisation of a round: strategies x codecs x sizes x hosts x links x queues, on emulated hosts.
 
     python bench/wire.py                                                  as many cells as fit 15 minutes
     python bench/wire.py --minutes 0 --strategies ring,server --codecs fp32 --megabytes 10 --hosts 4     all of these
     python bench/wire.py --minutes 0 --hosts 8 --strategies gather --pacers off/window=16384 --queues 64k
 
 Each host has a network namespace behind a shaped link (demo/hosts.py), whose switch holds --queues bytes per port; the
-hosts of strategy `hosts` have two ranks each. A round begins when all ranks are there and takes as long as the slowest
-of them needs for sync, wait and commit. `of the link` is the ideal over the median of the rounds. The ideal counts
-payload bytes alone: what the busiest host must send, at the link's rate; headers and acknowledgements of TCP/IP and
-Ethernet leave 0.93 to 0.95 of that. Several settings of --pacers take turns, round by round, in the same processes;
-beside each stand what all kernels sent again (TCP RetransSegs) and waited for (TCPTimeouts) per round. With a limit of
-minutes, cells are taken so that any two of their factors' values meet as early as possible.
+hosts of strategy `hosts` have two ranks each. A round begins when all ranks are ready; its time is that of the slowest
+rank for sync, wait and commit. `of the link` is the ideal over the median of the rounds. The ideal counts only payload
+bytes: the bytes that the busiest host must send, at the link's rate; headers and acknowledgements of TCP/IP and
+Ethernet reduce it to 0.93 to 0.95. Several settings of --pacers take turns, round by round, in the same processes, with
+all kernels' retransmissions (TCP RetransSegs) and timeouts (TCPTimeouts) per round. With a limit of minutes, cells are
+chosen so that any two of their factors' values meet as early as possible.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from study.verdict import markdown
 STRATEGIES = ["ring", "server", "gather", "hosts", "tree"]
 CODECS = ["fp32", "fp8", "onebit", "qtopk"]
 HEADER_BYTES = 64  # of a frame
-SAMPLE = 1 << 18  # values from which payloads are counted
-MOST_SECONDS = 4.0  # that a round of a cell may take ideally, where minutes are limited
-START_SECONDS = 1.0  # of a cell
+SAMPLE = 1 << 18  # the number of values from which payload sizes are computed
+MOST_SECONDS = 4.0  # the ideal time of a round may not exceed this, if minutes are limited
+START_SECONDS = 1.0  # seconds to start a cell
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Cell:
 
     @property
     def each(self) -> int:
-        """Ranks of a host."""
+        """The number of ranks of a host."""
         return 2 if self.strategy == "hosts" else 1
 
     @property
     def ideal(self) -> float:
-        strategy = "server" if self.strategy == "hosts" else self.strategy  # the same bytes between hosts
+        strategy = "server" if self.strategy == "hosts" else self.strategy  # both send the same bytes between hosts
         share = payload_share(strategy, self.codec, self.hosts)
         return share * self.megabytes * 1e6 / (parse_rate(self.link) / 8)
 
@@ -70,7 +70,7 @@ PAYLOADS: dict[tuple[str, str, int], float] = {}
 
 
 def payload_share(strategy: str, codec: str, hosts: int) -> float:
-    """Payload bytes that the busiest of so many ranks sends, by the bytes of the gradient."""
+    """Returns the payload bytes that the busiest of `hosts` ranks sends, over the bytes of the gradient."""
     key = (strategy, codec, hosts)
     if key in PAYLOADS:
         return PAYLOADS[key]
@@ -105,7 +105,7 @@ def pairs_of(cell: Cell) -> set[tuple]:
 
 
 def chosen(args: argparse.Namespace) -> list[Cell]:
-    """All, or as many as fit: of those that are left, always one that has most pairs of values not met yet."""
+    """Returns all cells, or as many as fit: repeatedly the cell with most pairs of values that no chosen cell has."""
     left = all_cells(args)
     if not args.minutes:
         return left
@@ -115,7 +115,7 @@ def chosen(args: argparse.Namespace) -> list[Cell]:
     while left:
         best = max(left, key=lambda cell: (len(pairs_of(cell) - met), -cell.ideal))
         if not pairs_of(best) - met and met:
-            met = set()  # once more
+            met = set()  # all pairs are covered, so the search starts again
             continue
         left.remove(best)
         turns = len(args.pacers) * (args.warm + best.rounds(args.rounds))
@@ -131,6 +131,7 @@ def chosen(args: argparse.Namespace) -> list[Cell]:
 
 
 def run_cell(cell: Cell, args: argparse.Namespace, folder: Path) -> dict:
+    """Runs one cell on one rank: rounds of all pacers in turn. Returns times, counters and payload bytes."""
     world = cell.hosts * cell.each
     sessions = [
         tithe.Session.open(
@@ -205,7 +206,7 @@ def run_inside(args: argparse.Namespace) -> int:
 
 
 def line(row: dict, first: dict) -> list[str]:
-    """first: the row of the same cell with the first pacer."""
+    """Returns a line of the table. first: the row of the same cell with the first pacer."""
     cell = Cell(**row["cell"])
     middle = statistics.median(row["seconds"])
     shared = [cell.strategy, cell.codec, f"{cell.megabytes:g}", str(cell.hosts), cell.link, cell.queue]
@@ -216,13 +217,13 @@ def line(row: dict, first: dict) -> list[str]:
 
 
 def compared(args: argparse.Namespace, rows: list[dict]) -> str:
-    """Pacers beside each other: a line for each."""
+    """Returns the comparison of pacers, a line for each."""
     head = "strategy, codec, MB, hosts, link, queue, pacer, ms, ideal, of the link, first / this, sent again, timeouts"
     return markdown(head.split(", "), [line(row, rows[k - k % len(args.pacers)]) for k, row in enumerate(rows)])
 
 
 def grid(rows: list[dict]) -> str:
-    """Of one pacer: a line by what is sent, a column by link and queue."""
+    """Returns the grid of one pacer: a line per strategy, codec and size, a column per link and queue."""
     columns = list(dict.fromkeys((row["cell"]["link"], row["cell"]["queue"]) for row in rows))
     lines: dict[tuple, dict[tuple, str]] = {}
     for row in rows:
@@ -248,6 +249,8 @@ def page(args: argparse.Namespace, rows: list[dict]) -> str:
 
 
 def main() -> int:
+    """Reads the command line, and runs the cells of each kind of hosts in namespaces."""
+
     def words(text: str) -> list[str]:
         return text.split(",")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CARD=1 adds to the demo's report: INCEPTIONN's comparison, and a figure of the path of a gradient.
+"""The part of the demo's report that CARD=1 adds: INCEPTIONN's comparison, and a figure of the path of a gradient.
 
 python demo/card_report.py FOLDER...     prints the table as Markdown and draws FOLDER's page again; further folders
-                                         are those of other rows of the same job, which ran apart
+                                         contain other rows of the same job, from separate runs
 """
 
 import html
@@ -15,8 +15,8 @@ import report_page
 import rows
 from report import mean
 
-GOAL_FASTER = 2.2  # of the ring with cards over WA to the same accuracy: the least of INCEPTIONN's 2.2 to 3.1
-GOAL_LESS = 0.70  # of the time that communication takes, likewise
+GOAL_FASTER = 2.2  # speed-up of the ring with cards over WA to the same accuracy: the least of INCEPTIONN's 2.2 to 3.1
+GOAL_LESS = 0.70  # reduction of the communication time, by the same comparison
 NAMES = {
     "wa": "WA: workers and an aggregator, fp32",
     "wa-card": "WA + card",
@@ -36,7 +36,7 @@ HEAD = (
 
 
 def entries(details: dict) -> list[dict]:
-    """One per row, means over seeds, in the order of NAMES; others after."""
+    """Returns one entry per row, means over seeds, in the order of NAMES; other rows follow."""
     found = report.by_row(details)
     order = [name for name in NAMES if name in found] + [name for name in found if name not in NAMES]
     out = []
@@ -47,7 +47,7 @@ def entries(details: dict) -> list[dict]:
         reached = [report.seconds_to(run, details["target"]) for run in runs]
         steps = [next((s for s, _, a in run["curve"] if a >= details["target"]), None) for run in runs]
         entry["name"] = name
-        # The largest difference of a parameter at the end; results of before it was measured do not have it.
+        # The largest difference of a parameter at the end; older results do not have it.
         known = [run.get("apart", 0.0 if run["identical"] else None) for run in runs]
         entry["apart"] = None if None in known else max(known)
         entry["seconds"] = None if None in reached else mean(reached)
@@ -87,7 +87,7 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
 
 
 def goals(details: dict) -> list[str]:
-    """What INCEPTIONN's authors show, for these rows; a line each, with the verdict."""
+    """Compares these rows with the claims of INCEPTIONN's authors; returns a line each, with the verdict."""
     of = {entry["name"]: entry for entry in entries(details)}
     lines = []
 
@@ -147,7 +147,7 @@ def _box(x: int, y: int, width: int, title: str, what: str, kind: str) -> str:
 
 
 def path_figure(link: str) -> str:
-    """The way of a gradient: down through the host that sends, over the link, up through the one that receives."""
+    """Draws the path of a gradient: down through the sending host, over the link, up through the receiving host."""
     width, left, right, step = 212, 4, 444, 76
     sends = [
         ("training", "a gradient, fp32", "host"),
@@ -186,7 +186,7 @@ def path_figure(link: str) -> str:
 
 
 def section(details: dict) -> str:
-    """For the report page: figure, table, verdicts. Empty without cards."""
+    """Returns the section of the report page: figure, table, verdicts. Empty without cards."""
     if not details.get("card") or not details["runs"]:
         return ""
     text = html.escape
@@ -213,7 +213,7 @@ its process's in a step; that of the cards is for all hosts together, over the w
 
 
 def read(folders: list[Path]) -> dict:
-    """What details.json of the first says, with the runs of all. ValueError for another job."""
+    """Returns details.json of the first folder, with the runs of all folders. ValueError for another job."""
     first, *others = [json.loads((folder / "details.json").read_text()) for folder in folders]
     for other in others:
         for key in ("machine", "ranks", "link", "seeds", "epochs", "steps", "target", "layers", "card"):

@@ -2,14 +2,14 @@
 """Emulated hosts: one network namespace per rank, joined by a bridge, each behind a shaped link.
 
     rank i: eth0 (10.77.0.i+1) ---- veth ---- port<i> --+-- bridge "switch"
-            tbf on eth0: what the rank sends            |
-            tbf on port<i>: what the rank receives -----+    its queue is the switch's
+            tbf on eth0: traffic from the rank          |
+            tbf on port<i>: traffic to the rank --------+    its queue is the switch's
 
-With `card`, the command `tithe`, eth0 is a TAP, the link is wire0, and `tithe card` stands between them
-(docs/inside/card.md); `use_cards` gives it other options.
+With `card`, the command `tithe`, eth0 is a TAP, the link is wire0, and `tithe card` forwards between them
+(docs/inside/card.md); `use_cards` changes its options.
 
-Everything is made inside private mount, network and pid namespaces (`enter` starts them), so that it all
-disappears with the process that holds them, however that process ends.
+All namespaces are private mount, network and pid namespaces (`enter` creates them), so the kernel removes everything
+when the process that holds them ends, in whatever way.
 """
 
 import ctypes
@@ -23,19 +23,19 @@ from dataclasses import dataclass, field
 
 SUBNET = "10.77.0"
 PR_SET_PDEATHSIG = 1
-# The queue in front of a link that is busy, bytes: a deep one, of 160 ms at 100 Mbit/s. A switch that is shallow holds
-# 64 KB per port.
+# The size in bytes of the queue in front of a busy link: a deep one, of 160 ms at 100 Mbit/s. A shallow switch has 64
+# KB per port.
 QUEUE_BYTES = 2_000_000
 LEAST_QUEUE_BYTES = 3_000  # two packets
-# Fixed, so that machines with different defaults give comparable figures: the first that a namespace may have. Linux
-# refuses it those that tcp_allowed_congestion_control leaves out; where the default is bbr that is cubic.
+# Fixed, so that machines with different defaults give comparable figures: the first of these that a namespace may use.
+# Linux refuses algorithms that tcp_allowed_congestion_control omits; if the default is bbr, cubic is refused.
 CONGESTION_CONTROLS = ("cubic", "reno")
-CARD_SECONDS = 20.0  # until a card must have made its host's interface
+CARD_SECONDS = 20.0  # time limit for a card to create its host's interface
 
 
 def parse_rate(text: str) -> float:
-    """Bits per second of '100mbit' or '1Gb/s', as everywhere in tithe; ValueError otherwise."""
-    from tithe import _core  # here: most of this file needs nothing that is compiled
+    """Returns the bits per second of '100mbit' or '1Gb/s', as everywhere in tithe; ValueError otherwise."""
+    from tithe import _core  # imported here, because the rest of this file needs no compiled module
 
     try:
         rate = 0.0 if "+" in text else _core.parse_link(text)[0]
@@ -47,7 +47,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of '65536', '64k' or '2m' (of 1000 each step); ValueError otherwise."""
+    """Returns the bytes of '65536', '64k' or '2m' (decimal: 1000 per step); ValueError otherwise."""
     match = re.fullmatch(r"\s*([0-9]+)\s*([km]?)b?\s*", text.lower())
     size = int(match[1]) * {"": 1, "k": 1000, "m": 1_000_000}[match[2]] if match else 0
     if size < LEAST_QUEUE_BYTES:
@@ -56,19 +56,19 @@ def parse_bytes(text: str) -> int:
 
 
 def burst_bytes(rate_bits: float) -> int:
-    """Bytes that may leave at once after a pause: half a millisecond of the link, so that the pauses of a
-    training step earn no free transfer, and at least four packets, so that the timer can keep the rate."""
+    """Returns the bytes that may leave at once after a pause: half a millisecond of the link, so that the pauses of a
+    training step allow no free transfer, and at least four packets, so that the timer can keep the rate."""
     return max(6_250, int(rate_bits / 8 * 0.0005))
 
 
 def train_bytes(rate_bits: float) -> int:
-    """The longest train of packets that TCP may hand down. tbf takes one apart that is longer than its burst, headers
-    included; each packet then goes its own way through bridge and queues, which took most of the processor."""
+    """Returns the longest segment train that TCP may hand down. tbf splits a train that is longer than its burst,
+    headers included. Each packet then passes bridge and queues separately, which takes most of the processor."""
     return min(65_536, int(0.9 * burst_bytes(rate_bits)))
 
 
 def die_with_parent() -> None:
-    """Runs in a child before exec: the kernel kills it when its parent ends."""
+    """Makes the kernel kill this process when its parent ends. Runs in a child before exec."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -81,16 +81,16 @@ def command(*args: str) -> str:
 
 @dataclass
 class Hosts:
-    """Where the ranks live. `prefix(rank)` is what starts a command there."""
+    """The hosts of the ranks. `prefix(rank)` is the command prefix that starts a program on the rank's host."""
 
     ranks: int
-    link: str | None  # None: no namespaces, all ranks on the loopback interface
-    queue: int = QUEUE_BYTES  # of the switch, in front of each rank's link
-    card: str | None = None  # the command of which `card` stands between each rank and its link
-    congestion_control: str = ""  # of TCP, once built
+    link: str | None  # the rate; None: no namespaces, all ranks on the loopback interface
+    queue: int = QUEUE_BYTES  # bytes in the switch, in front of each rank's link
+    card: str | None = None  # the `tithe` command whose `card` runs between each rank and its link
+    congestion_control: str = ""  # of TCP, set by build()
     notes: list[str] = field(default_factory=list)
     cards: list[subprocess.Popen] = field(default_factory=list)
-    card_options: str = ""  # of those that run
+    card_options: str = ""  # options of the running cards
 
     @property
     def interface(self) -> str:
@@ -98,7 +98,7 @@ class Hosts:
 
     @property
     def wire(self) -> str:
-        """The interface that counts what a rank sends."""
+        """Returns the interface that counts the bytes that a rank sends."""
         return "wire0" if self.link and self.card else self.interface
 
     def address(self, rank: int) -> str:
@@ -108,7 +108,7 @@ class Hosts:
         return ["ip", "netns", "exec", f"rank{rank}"] if self.link else []
 
     def build(self) -> None:
-        """Makes the namespaces and links; call it only inside `enter`."""
+        """Creates the namespaces and links. Call it only inside `enter`."""
         if not self.link:
             return
         rate = parse_rate(self.link)
@@ -138,7 +138,7 @@ class Hosts:
         self.congestion_control = command(*self.prefix(rank), "sh", "-c", script).strip()
 
     def shape(self, rank: int, rate_bits: float) -> None:
-        """The rank's link has this rate from now on, both ways."""
+        """Sets the rate of the rank's link, in both directions."""
         name, bucket = f"rank{rank}", ["rate", f"{rate_bits:.0f}bit", "burst", str(burst_bytes(rate_bits)), "limit"]
         command("ip", "-n", name, "link", "set", "dev", self.wire, "gso_max_size", str(train_bytes(rate_bits)))
         replace = ["qdisc", "replace", "dev"]
@@ -150,7 +150,7 @@ class Hosts:
         command("ip", "-n", f"rank{rank}", "link", "set", "eth0", "up")
 
     def use_cards(self, options: str) -> None:
-        """All cards have these options from now on. Between jobs: a card that goes takes eth0 with it."""
+        """Restarts all cards with these options. Call it between jobs: a card that ends removes eth0."""
         if not self.cards or options == self.card_options:
             return
         for card in self.cards:
@@ -177,7 +177,7 @@ class Hosts:
         self.cards.append(card)
 
     def card_seconds(self) -> float:
-        """Processor time of all cards so far. A network card of silicon takes none of a host's."""
+        """Returns the processor time of all cards so far. A hardware network card would take none of a host's."""
         ticks = 0
         for card in self.cards:
             with open(f"/proc/{card.pid}/stat") as file:
@@ -187,7 +187,8 @@ class Hosts:
 
 
 def unshare_command() -> list[str]:
-    """What starts a command in private namespaces, or RuntimeError that says why that cannot be had here."""
+    """Returns the command prefix for private namespaces. RuntimeError with the reason if this machine does not allow
+    them."""
     base = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     ways = [base] if os.geteuid() == 0 else []
     ways.append([base[0], "--user", "--map-root-user", *base[1:]])
@@ -204,18 +205,18 @@ def unshare_command() -> list[str]:
 def enter(argv: list[str]) -> int:
     """Runs argv in private namespaces as their first process and returns its exit status.
 
-    However this ends (also by SIGKILL), the kernel ends everything inside.
+    When this process ends, also by SIGKILL, the kernel ends all processes inside.
     """
     child = subprocess.Popen([*unshare_command(), *argv], preexec_fn=die_with_parent)  # noqa: PLW1509 (no threads here)
 
     def stop(*_):
-        child.kill()  # unshare ignores softer signals while its child runs; --kill-child does the rest
+        child.kill()  # unshare ignores softer signals while its child runs; --kill-child ends the child
 
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, stop)
     try:
         return child.wait()
-    except KeyboardInterrupt:  # the terminal has told the child too: let it close its progress line
+    except KeyboardInterrupt:  # the terminal also sent SIGINT to the child, which closes its progress line
         try:
             child.wait(timeout=3)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):

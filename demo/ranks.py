@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rank processes as the orchestrator sees them: started once per host, given jobs, listened to."""
+"""The rank processes, from the orchestrator's side: it starts them once per host, sends them jobs and reads their
+events."""
 
 import json
 import os
@@ -11,12 +12,12 @@ from pathlib import Path
 
 from hosts import Hosts, die_with_parent
 
-SILENCE_SECONDS = 180.0  # no rank says anything for this long: the job is given up
+SILENCE_SECONDS = 180.0  # if no rank writes anything for this long, the job fails
 MASTER_PORT = 29500
 
 
 class JobFailed(RuntimeError):
-    """A job did not give a result on every rank; the text has the end of what the ranks wrote."""
+    """A job without a result on every rank; the text has the end of the ranks' output."""
 
 
 class Ranks:
@@ -32,7 +33,7 @@ class Ranks:
             environment = {
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
-                # Gloo and UCX stay on the shaped link: ranks share a machine, so UCX would see shared memory.
+                # Keeps Gloo and UCX on the shaped link: the ranks share a machine, so UCX would use shared memory.
                 "GLOO_SOCKET_IFNAME": self.hosts.interface,
                 "UCX_NET_DEVICES": self.hosts.interface,
                 "UCX_TLS": "tcp",
@@ -48,7 +49,7 @@ class Ranks:
                         stdout=subprocess.PIPE,
                         stderr=log,
                         env=environment,
-                        start_new_session=True,  # Ctrl-C reaches the orchestrator alone
+                        start_new_session=True,  # Ctrl-C reaches only the orchestrator
                         preexec_fn=die_with_parent,  # noqa: PLW1509 (no threads here)
                     )
                 )
@@ -57,17 +58,18 @@ class Ranks:
 
     def stop(self) -> None:
         for process in self.processes:
-            process.kill()  # and with it, through its parent-death signal, the job it runs
+            process.kill()  # its parent-death signal then kills the job that it runs
             process.wait()
             process.stdin.close()
             process.stdout.close()
         self.processes = []
 
     def run(self, job: dict, on_event=lambda rank, event: None, world: int | None = None) -> list[dict]:
-        """Gives every rank, or the first `world`, this job; their "result" events in rank order, or JobFailed."""
+        """Sends this job to every rank, or to the first `world` ranks. Returns their "result" events in rank order, or
+        raises JobFailed."""
         if not self.processes:
             self.start()
-        # A port per job: the one before may still be in TIME_WAIT.
+        # A port per job: the previous port may still be in TIME_WAIT.
         self.jobs += 1
         master = f"{self.hosts.address(0)}:{MASTER_PORT + self.jobs}"
         world = world or self.hosts.ranks
@@ -88,7 +90,7 @@ class Ranks:
         return results
 
     def measure_links(self, rate_bits: float, seconds: float = 1.0) -> list[float]:
-        """Mbit/s that each rank receives from the one before it, all at the same time."""
+        """Returns the Mbit/s that each rank receives from its predecessor, with all ranks sending at the same time."""
         ready = set()
 
         def on_event(rank, event):
@@ -109,10 +111,10 @@ class Ranks:
             self.processes[rank].stdin.write(json.dumps(message).encode() + b"\n")
             self.processes[rank].stdin.flush()
         except BrokenPipeError:
-            pass  # _listen will find that it has ended
+            pass  # _listen will detect that the process has ended
 
     def _listen(self, until: dict[int, str]):
-        """Yields (rank, event) until each rank has said its last word."""
+        """Yields (rank, event) until each rank has sent its last event."""
         waiting = dict(until)
         rests = dict.fromkeys(waiting, b"")
         with selectors.DefaultSelector() as selector:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo leaves in its folder: results.json, details.json, PNGs; and the table. The page is report_page.py's."""
+"""The demo's results in its folder: results.json, details.json, PNGs; and the table. report_page.py writes the page."""
 
 import itertools
 import json
@@ -14,23 +14,23 @@ from study.figures import mean, size  # noqa: E402
 RESULT_KEYS = ("name", "kind", "codec", "step_seconds", "bytes_per_step", "accuracy", "seconds_to_target")
 RESULTS_KEYS = ("machine", "command", "ranks", "link", "seeds", "epochs")
 BASELINES = ("fp32", "bf16", "powersgd", "fsdp2")
-NEAR_POINTS = 0.5  # a row within so many points of fp32's accuracy counts as "as accurate"
+NEAR_POINTS = 0.5  # a row within this distance of fp32's accuracy counts as "as accurate"
 
 
 def seconds_to(run: dict, target: float) -> float | None:
-    """Training seconds until the first evaluation at or above the target; None if it was never reached."""
+    """Returns the training seconds until the first evaluation at or above the target; None if it was never reached."""
     return next((seconds for _, seconds, accuracy in run["curve"] if accuracy >= target), None)
 
 
 def by_row(details: dict) -> dict[str, list[dict]]:
-    """The runs of each row, over seeds, in the order: baselines from slow to fast, then tithe's."""
+    """Returns the runs of each row, over seeds, in the order: baselines from slow to fast, then tithe's rows."""
     names = [name for name in BASELINES if any(run["name"] == name for run in details["runs"])]
     names += dict.fromkeys(run["name"] for run in details["runs"] if run["kind"] == "tithe")
     return {name: [run for run in details["runs"] if run["name"] == name] for name in names}
 
 
 def results(details: dict) -> dict:
-    """results.json: one entry per row, means over seeds; seconds_to_target null if some seed missed it."""
+    """Returns results.json: one entry per row, means over seeds; seconds_to_target null if some seed missed it."""
     entries = []
     for runs in by_row(details).values():
         reached = [seconds_to(run, details["target"]) for run in runs]
@@ -43,7 +43,7 @@ def results(details: dict) -> dict:
 
 
 def last_losses(details: dict) -> dict[str, float]:
-    """Of the test data, by row; empty where a run has none."""
+    """Returns the last loss on the test data, by row; empty if a run has none."""
     if not all(run.get("losses") for run in details["runs"]):
         return {}
     return {name: mean(run["losses"][-1] for run in runs) for name, runs in by_row(details).items()}
@@ -57,7 +57,7 @@ def write_json(folder: Path, details: dict) -> None:
 
 
 def cells(details: dict) -> tuple[list[str], list[list[str]]]:
-    """Head and body of the table, as text."""
+    """Returns head and body of the table, as text."""
     entries = results(details)["runs"]
     plain = next((entry for entry in entries if entry["name"] == "fp32"), None)
     target = f"to {details['target']:.0%}"
@@ -82,7 +82,7 @@ def cells(details: dict) -> tuple[list[str], list[list[str]]]:
 
 
 def wires(details: dict) -> list[tuple[str, str]]:
-    """What each row puts on the wire: the codec's spec and the strategy."""
+    """Returns, for each row, the codec's spec and the strategy of its exchange."""
     strategies = {run["name"]: run.get("strategy", "") for run in details["runs"]}
     return [
         (entry["name"], ", ".join(filter(None, (entry["codec"], strategies[entry["name"]]))))
@@ -91,12 +91,12 @@ def wires(details: dict) -> list[tuple[str, str]]:
 
 
 def times(ratio: float, more: str, less: str) -> str:
-    """A ratio in the direction that reads as a number above 1: "2.3x more" and not "0.4x fewer"."""
+    """Formats a ratio in the direction that gives a number above 1: "2.3x more" and not "0.4x fewer"."""
     return f"{ratio:.1f}x {more}" if ratio >= 1 else f"{1 / ratio:.1f}x {less}"
 
 
 def best_row(details: dict) -> tuple[dict | None, str]:
-    """The best tithe row, and by what it was chosen; or why there is none."""
+    """Returns the best tithe row and the criterion of the choice; or None and the reason."""
     entries = results(details)["runs"]
     ours = [entry for entry in entries if entry["kind"] == "tithe"]
     plain = next((entry for entry in entries if entry["name"] == "fp32"), None)
@@ -110,7 +110,7 @@ def best_row(details: dict) -> tuple[dict | None, str]:
 
 
 def comparisons(details: dict) -> list[tuple[str, str, str, str]]:
-    """The best tithe row against each baseline: its name, speed, bytes, accuracy."""
+    """Compares the best tithe row with each baseline: its name, speed, bytes, accuracy."""
     best, _ = best_row(details)
     if best is None:
         return []
@@ -127,7 +127,7 @@ def comparisons(details: dict) -> list[tuple[str, str, str, str]]:
 
 
 def verdict(details: dict) -> list[str]:
-    """As lines: the best row and why it is that, then one line per baseline."""
+    """Returns the verdict as lines: the best row and the reason, then one line per baseline."""
     best, why = best_row(details)
     compared = comparisons(details)
     if best is None or not compared:
@@ -160,9 +160,10 @@ TITHE_COLOURS = [
     "#5bbfae",
     "#2a7f9e",
     "#8fd0c3",
-]  # one family, told apart by markers
+]  # one family of codecs, distinguished by markers
 MARKERS = "*os^DvP"
-STAGES = ("data and forward", "backward with exchange", "optimizer")  # a run's `parts`: they add up to its step
+# A run's `parts`: their sum is the time of its step
+STAGES = ("data and forward", "backward with exchange", "optimizer")
 STAGE_COLOURS = ("#ced4da", "#0b7a75", "#8a94a6")
 PARTS = ("encode", "merge", "wait", "send")
 PART_COLOURS = ("#064e4b", "#15a39b", "#adb5bd", "#b7791f")
@@ -177,7 +178,7 @@ LOSS = ("loss_by_time.png", "Loss on the test data against training time (log sc
 
 
 def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
-    """Writes the PNGs; (file name, caption) of each, in the report's order."""
+    """Writes the PNGs. Returns (file name, caption) of each, in the report's order."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -232,7 +233,7 @@ def draw(folder: Path, details: dict) -> list[tuple[str, str]]:
 
 
 def _lines(axes, details):
-    """For each row its runs, and what draws a line of x and y in the row's style."""
+    """Yields for each row its runs, and a function that draws a line of x and y in the row's style."""
     shade = colours(details)
     marks = dict(zip([name for name in shade if name not in BASELINES], itertools.cycle(MARKERS), strict=False))
     for name, runs in by_row(details).items():
@@ -256,6 +257,8 @@ def _losses(plt, details):
 
 
 def _curves(plt, details, column):
+    """Draws test accuracy against `column` of the curves (0: steps, 1: training seconds), one line per row, with the
+    range over seeds."""
     figure, axes = plt.subplots(figsize=(7, 4.8))
     for runs, draw_line in _lines(axes, details):
         points = list(zip(*(run["curve"] for run in runs), strict=True))[1:]
@@ -289,6 +292,7 @@ def _curves(plt, details, column):
 
 
 def _bars(plt, details):
+    """Draws two bars per row: the median step and the bytes per step."""
     entries = results(details)["runs"]
     shade = colours(details)
     figure, axes = plt.subplots(1, 2, figsize=(7, 0.9 + 0.4 * len(entries)), sharey=True)
@@ -326,7 +330,7 @@ def _bars(plt, details):
 
 
 def _stages(plt, details):
-    """What adds up, stacked: a log scale would hide that, so the rows share one that is linear."""
+    """Draws the stages of a step as stacked bars. The rows share one linear axis, because a log axis distorts a sum."""
     every = by_row(details)
     figure, axes = plt.subplots(figsize=(7, 1.1 + 0.4 * len(every)))
     begin = [0.0] * len(every)
@@ -346,7 +350,7 @@ def _stages(plt, details):
 
 
 def part_ns(stats: dict, part: str) -> float:
-    """Nanoseconds per step; of send, per frame: several are under way at a time."""
+    """Returns nanoseconds per step; for send per frame, because several frames are under way at a time."""
     return stats[f"{part}_ns"] / max(1, stats["frames_sent" if part == "send" else "rounds"])
 
 
@@ -380,7 +384,7 @@ def _breakdown(plt, details):
 
 
 def merged(notes: list[str]) -> list[str]:
-    """What several ranks say alike, once."""
+    """Returns the notes of all ranks, each distinct note once."""
     ranks: dict[str, list[str]] = {}
     for note in notes:
         found = re.fullmatch(r"rank (\d+): (.*)", note)

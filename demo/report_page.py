@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report.html: one page with the tables and pictures of report.py inside, which is all that it needs.
+"""report.html: one self-contained page with the tables and pictures of report.py.
 
 python demo/report_page.py [FOLDER]     draws everything again from FOLDER/details.json
 """
@@ -45,7 +45,7 @@ def subject(details: dict) -> str:
 
 
 def trained(details: dict) -> str:
-    """The model and its optimizer."""
+    """Returns a text with the model and its optimizer."""
     if (task := details.get("task", "images")) != "images":
         sharded = task == "sharded"
         model, batch = (
@@ -85,7 +85,8 @@ def figure(folder: Path, name: str, caption: str) -> str:
 
 
 def section(folder: Path, details: dict) -> str:
-    """The same hosts' other job, whose own page stands in the folder, for the first one's page."""
+    """Returns the section for another job of the same hosts, whose page is in `folder`, for the page of the first
+    job."""
     said = f"The same hosts; {trained(details)}. Its own page is {folder.name}/report.html."
     return f"""<h2>{subject(details)}</h2>
 <p class="small">{html.escape(said)}</p>
@@ -95,6 +96,7 @@ def section(folder: Path, details: dict) -> str:
 
 
 def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], more: str) -> None:
+    """Writes report.html with the table, the verdicts and the pictures, inlined. more: HTML below the table."""
     text = html.escape
     kinds = {run["name"]: run["kind"] for run in details["runs"]}
     known = "".join(f"<dt>{text(name)}</dt><dd><code>{text(wire)}</code></dd>" for name, wire in report.wires(details))
@@ -159,7 +161,7 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
 
 
 def write_all(folder: Path, details: dict, more: str = "") -> None:
-    """more: HTML that stands below the table."""
+    """Writes all files of the report. more: HTML below the table."""
     report.write_json(folder, details)
     if details["runs"]:
         write_html(folder, details, report.draw(folder, details), more)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the demo's table: what each of them puts on the wire."""
+"""The rows of the demo's table: the codec, strategy and task of each."""
 
 import itertools
 import os
 from dataclasses import dataclass, replace
 
-# An MLP with ReLU each; MODEL names the one that is trained. `hdc` is INCEPTIONN's: five layers, 500 wide.
-# `fsdp` is a transformer under fully_shard instead.
+# An MLP with ReLU each; MODEL names the trained model. `hdc` is INCEPTIONN's: five layers of 500 units. `fsdp` is a
+# transformer under fully_shard instead.
 MODELS = {"mlp": (784, 1024, 768, 10), "hdc": (784, 500, 500, 500, 500, 10)}
 FSDP = "fsdp"
 MODEL = os.environ.get("MODEL") or "mlp"
@@ -22,35 +22,37 @@ BATCH = 128  # per rank
 
 
 def left_out(steps: int) -> int:
-    """First steps left out of medians: DDP rebuilds its buckets, PowerSGD starts, connections open."""
+    """Returns the number of first steps that medians omit: DDP rebuilds its buckets, PowerSGD starts, connections
+    open."""
     return min(20, steps // 2)
 
 
 MOMENTUM = 0.5  # of SGD, in every row
 
 TRANSFORMER = {"width": 128, "heads": 4, "blocks": 6}  # of the rows under AdamW
-TEXT_BATCH = 8  # per rank, of so many bytes as it sees
+TEXT_BATCH = 8  # sequences per rank
 TEXT_RATE = 3e-3
 SHARDED_TRANSFORMER = {"width": 256, "heads": 8, "blocks": 6}  # of the rows under fully_shard, also with AdamW
-SHARDED_BATCH = 2  # per rank: few, since a CPU computes bfloat16 slowly
+SHARDED_BATCH = 2  # sequences per rank: few, since a CPU computes bfloat16 slowly
 WARMUP_CODEC = "eden"  # of rows with exact steps
-SMALL = {"< 4096": {"codec": "fp8", "group": "small ones"}}  # and their choices
+SMALL = {"< 4096": {"codec": "fp8", "group": "small ones"}}  # the choices of rows with exact steps
 
 
 @dataclass(frozen=True)
 class Row:
     name: str
     kind: str  # baseline | tithe
-    codec: str = ""  # as results.json states it; for tithe rows the spec string; empty: the default
+    codec: str = ""  # as results.json states it; for tithe rows the spec; empty: the default
     strategy: str = ""  # tithe rows; empty: the default
     task: str = "images"  # of tasks.py: images under SGD, text under AdamW, sharded under fully_shard and AdamW
-    exact: float = 0  # AdamW's, with tithe
-    raw_below: int = 4096  # tithe rows: tensors of fewer values are sent raw (its min_values)
+    exact: float = 0  # the argument exact= of tithe's AdamW
+    raw_below: int = 4096  # tithe rows: tensors of fewer values are sent uncompressed (min_values)
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
-    transport: str = ""  # tithe rows; empty: the usual one
-    servers: int = 0  # tithe rows: so many ranks more, on hosts of their own, that only sum
-    card: str = ""  # options of the hosts' cards, with CARD=1; one that rounds on the way leaves checksums to headers
-    # A first guess for the estimate of the total time: bytes per rank and step as a part of fp32's.
+    transport: str = ""  # tithe rows; empty: the default one
+    servers: int = 0  # tithe rows: the number of additional ranks, on hosts of their own, that only sum
+    # Options of the hosts' cards, with CARD=1; if the card rounds payloads, checksums cover headers only
+    card: str = ""
+    # A first guess for the estimate of the total time: bytes per rank and step, as a fraction of fp32's.
     bytes_part: float = 0.05
 
     @property
@@ -60,8 +62,8 @@ class Row:
 
     @property
     def corrects_momentum(self) -> bool:
-        """Momentum correction (DGC): the codec's carry already holds the momentum of every compressed parameter, so
-        the optimizer must not apply it again to those."""
+        """True for momentum correction (DGC): the codec's residual already contains the momentum of every compressed
+        parameter, so the optimizer must not apply momentum to these parameters again."""
         return "feedback=momentum" in self.codec
 
     @property
@@ -73,7 +75,7 @@ POWERSGD = Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", 
 BF16 = Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5)
 FP32 = Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0)
 ROWS = [
-    Row("tithe", "tithe", bytes_part=0.1),  # attach(model, optimizer=optimizer), and nothing else
+    Row("tithe", "tithe", bytes_part=0.1),  # attach(model, optimizer=optimizer), without other arguments
     Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server"),
     Row("tithe-qtopk-g", "tithe", "qtopk:ratio=0.02", "gather"),
     Row("tithe-topk", "tithe", "topk:ratio=0.02,values=bf16,indices=delta", "gather"),
@@ -82,7 +84,7 @@ ROWS = [
     Row("tithe-onebit", "tithe", "onebit", "server"),
     *(POWERSGD, BF16, FP32),
 ]
-# A transformer: with tithe its optimizer is tithe.torch.optim.AdamW.
+# A transformer. With tithe its optimizer is tithe.torch.optim.AdamW.
 ADAMW_ROWS = [
     Row("adamw-tithe", "tithe", task="text", bytes_part=0.1),
     Row("adamw-tithe-1.6", "tithe", "eden:bits=1.6", task="text", exact=0.1, bytes_part=0.06),
@@ -96,9 +98,10 @@ FSDP_ROWS = [
 ]
 
 # With CARD=1, as in INCEPTIONN's figure 12: workers and an aggregator (WA), the ring, and both with network cards,
-# which pack what has their ToS; and the best row without. `ring-card-lossy` keeps nothing of what a hop rounds off;
-# `ring-card-literal` rounds as the paper prints it. In `ring-lossy` and `wa-lossy` the cards themselves round, which is
-# the paper's own way: no codec snaps, checksums cover headers alone, and each hop loses what its card does not keep.
+# which compress packets with the codec's ToS; and the best row without cards. `ring-card-lossy` keeps no residual of
+# the rounding of a hop; `ring-card-literal` rounds as the paper prints it. In `ring-lossy` and `wa-lossy` the cards
+# themselves round, as in the paper: no codec snaps values, checksums cover only headers, and each hop loses the part
+# that its card rounds off.
 _TCP = "tcp:trust=10.77.0.0/16"
 _PACKED = f"{_TCP},tos=0x28"
 CARD_ROWS = [
@@ -118,7 +121,7 @@ CARD_ROWS = [
 
 
 def by_name(name: str) -> Row:
-    """A row of the tables, or one made up: codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
+    """Returns a row of the tables, or one made from codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
     every = [*ROWS, *ADAMW_ROWS, *FSDP_ROWS, *CARD_ROWS]
     for row in every:
         if row.name == name:

@@ -3,17 +3,17 @@
 with the rows whose names begin with adamw-, and writes the report.
 
 Environment:
-    LINK=100mbit        rate of each rank's link, both ways
+    LINK=100mbit        rate of each rank's link, in both directions
     QUEUE=2m            bytes that the switch holds in front of each rank's link; 64k is a shallow one
     RANKS=4  SEEDS=1  EPOCHS=1
-    STEPS=40            a job of so many steps, where an epoch of them takes too long
+    STEPS=40            a job of 40 steps, if an epoch takes too long
     RUNS="a b"          rows of rows.py, or codec/strategy; all of its table if unset
     CARD=1              each host has a network card (docs/inside/card.md), and the table is that of cards
     MODEL=hdc           INCEPTIONN's five layers of 500 instead of the demo's own model (`mlp`); fsdp: a transformer
                         under fully_shard, with rows fsdp-*
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
     DATA=folder         MNIST-format files; Debian's Fashion-MNIST if unset
-    OUT=demo/out        where results go
+    OUT=demo/out        the folder of the results
 """
 
 import os
@@ -40,15 +40,15 @@ DEFAULTS = {
     "RANKS": "4",
     "SEEDS": "1",
     "EPOCHS": "1",
-    "STEPS": "0",  # those of the epochs
+    "STEPS": "0",  # 0: the steps of the epochs
     "DATA": idx.DEBIAN,
     "OUT": str(Path(__file__).with_name("out")),
     "RUNS": " ".join(row.name for row in (*rows.ROWS, *rows.ADAMW_ROWS)),
 }
-COMMAND = Path(__file__).resolve().parents[1] / "build/tithe"  # whose verb `card` is a network card
-HEADERS = 1.046  # TCP/IP and Ethernet, a part of what is sent at 1500 bytes per packet
+COMMAND = Path(__file__).resolve().parents[1] / "build/tithe"  # the command whose verb `card` is a network card
+HEADERS = 1.046  # TCP/IP and Ethernet bytes over payload bytes, at 1500 bytes per packet
 LOCAL_STEPS = {"images": 60, "text": 15, "sharded": 6}
-TEXT_TARGET = 0.35  # of the bytes
+TEXT_TARGET = 0.35  # accuracy of the next byte
 START_SECONDS, EVALUATION_SECONDS = 4.0, 0.4  # of one run, for the estimate only
 
 
@@ -59,7 +59,7 @@ class Settings:
     ranks: int
     seeds: int
     epochs: int
-    steps: int  # 0: those of the epochs
+    steps: int  # 0: the steps of the epochs
     data: str
     out: Path
     target: float
@@ -69,6 +69,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> "Settings":
+        """Reads the settings from the environment variables of the module's docstring. ValueError for a wrong value."""
         given = {name: os.environ[name] for name in (*DEFAULTS, "TARGET", "CARD", "MODEL") if os.environ.get(name)}
         value = {**DEFAULTS, **given}
         if value.get("CARD", "") not in ("", "0", "1"):
@@ -105,7 +106,7 @@ class Settings:
         )
 
     def parts(self) -> "list[Settings]":
-        """What each task trains, one after the other."""
+        """Returns one Settings per task, in the order of training."""
         parts = []
         for task, folder in (("images", "."), ("text", "adamw"), ("sharded", "fsdp")):
             if chosen := [row for row in self.rows if row.task == task]:
@@ -119,7 +120,7 @@ class Settings:
 
     @property
     def servers(self) -> int:
-        """Hosts besides those of the ranks, for rows whose servers have their own."""
+        """Returns the number of additional hosts, for rows whose servers have hosts of their own."""
         return max((row.servers for row in self.rows), default=0)
 
     def command(self) -> str:
@@ -128,7 +129,7 @@ class Settings:
 
 
 class Progress:
-    """One live line on a terminal; elsewhere a line every fifteen seconds."""
+    """Shows progress: one live line on a terminal; otherwise a line every fifteen seconds."""
 
     def __init__(self):
         self.live = sys.stdout.isatty()
@@ -146,7 +147,7 @@ class Progress:
 
 
 class Estimate:
-    """Seconds still to go, from what the rows took so far and a guess for those not yet seen."""
+    """Estimates the remaining seconds, from the times of the rows so far and a guess for the other rows."""
 
     def __init__(self, settings: Settings, rate_bits: float, parameters: int, local_step: float, steps: int):
         ring = 2 * (settings.ranks - 1) / settings.ranks * 4 * parameters * HEADERS * 8 / rate_bits
@@ -168,6 +169,8 @@ def minutes(seconds: float) -> str:
 
 
 def train_all(settings: Settings, ranks: Ranks, details: dict) -> None:
+    """Trains every row with every seed and appends the runs to `details`. A failed job is noted, and the next row
+    follows."""
     progress, begin = Progress(), time.monotonic()
     baseline = {"images": rows.FP32, "text": rows.ADAMW_ROWS[-1], "sharded": rows.FSDP_ROWS[-1]}[settings.task]
     local = {
@@ -262,7 +265,7 @@ def details_of(settings: Settings, shaped: bool, notes: list[str]) -> dict:
 
 
 def inside(settings: Settings, shaped: bool) -> int:
-    """The whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
+    """Runs the whole demo, in the namespaces that `hosts.enter` made (or outside, unshaped)."""
     count = settings.ranks + settings.servers
     place = hosts.Hosts(count, settings.link if shaped else None, settings.queue, settings.card)
     place.build()

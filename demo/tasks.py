@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo trains: an MLP on images under SGD, and small transformers on text under AdamW."""
+"""The demo's tasks: an MLP on images under SGD, and small transformers on text under AdamW."""
 
 import itertools
 
@@ -21,7 +21,7 @@ class Images:
         self.count, self.tested = len(self.images), len(self.test[0])
 
     def per_epoch(self, workers: int) -> int:
-        """Steps."""
+        """Returns the steps of an epoch."""
         return self.count // (self.batch * workers)
 
     @staticmethod
@@ -38,12 +38,12 @@ class Images:
 
 
 class Text:
-    """The next byte of Python's own library."""
+    """Predicts the next byte of the source text of Python's standard library."""
 
     rate, batch = rows.TEXT_RATE, rows.TEXT_BATCH
     BETWEEN = 16  # bytes from one example to the next
     TESTED = 320  # examples
-    STEPS = 100  # which is called an epoch
+    STEPS = 100  # counted as one epoch
 
     def __init__(self, _data: dict):
         self.train, self.test = (np.frombuffer(b"\n".join(part), np.uint8) % 128 for part in files())
@@ -71,7 +71,7 @@ class Text:
 
 
 class Sharded(Text):
-    """The same of a larger model, for rows under fully_shard."""
+    """The same task with a larger model, for rows under fully_shard."""
 
     batch = rows.SHARDED_BATCH
     TESTED = 64

@@ -2,7 +2,7 @@
 """One rank of the demo: reads jobs as JSON lines, answers with JSON lines.
 
 Torch and the data are loaded once; each job runs in a fork of this process, so that rows share nothing else.
-    {"job": "link", ...}    sends to the next rank while it receives from the one before: the link's real rate
+    {"job": "link", ...}    sends to the next rank while it receives from its predecessor: the link's real rate
     {"job": "local", ...}   times steps without any communication
     {"job": "train", ...}   trains one row with one seed
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch._dynamo  # DDP and optimizers take it when first used: once, not in the fork of each job
+import torch._dynamo  # DDP and optimizers import it at first use: once here, not in the fork of each job
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -42,19 +42,19 @@ def say(event: str, **fields) -> None:
 
 
 def learning_rate(peak: float, step: int, steps: int) -> float:
-    """Linear up over the first tenth, then linear down to zero; the same in every row."""
+    """Returns the rate: linear increase over the first tenth, then linear decrease to zero; the same in every row."""
     rise = max(1, steps // 10)
     return peak * min((step + 1) / rise, (steps - step) / (steps - rise + 1))
 
 
 def evaluation_steps(per_epoch: int, epochs: int) -> set[int]:
-    """After how many steps to evaluate: nine times in the first epoch, then three times in each."""
+    """Returns the steps after which the model is evaluated: nine in the first epoch, then three in each."""
     first = {per_epoch * k // 9 for k in range(1, 10)}
     return first | {per_epoch * k // 3 for k in range(3, 3 * epochs + 1)}
 
 
 def bf16_on_the_wire(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """PyTorch's bf16_compress_hook; DDP refuses that one, by its name, without CUDA and NCCL."""
+    """PyTorch's bf16_compress_hook. DDP refuses the original, by its name, without CUDA and NCCL."""
     half = bucket.buffer().to(torch.bfloat16).div_(dist.get_world_size())
     future = dist.all_reduce(half, async_op=True).get_future()
     return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
@@ -72,13 +72,13 @@ def distributed(row: rows.Row, model: nn.Module) -> nn.Module:
 
 
 def whole(parameter: torch.Tensor) -> torch.Tensor:
-    """A parameter's values, gathered from all ranks if it is sharded."""
+    """Returns a parameter's values, gathered from all ranks if it is sharded."""
     values = parameter.detach()
     return values.full_tensor() if isinstance(values, DTensor) else values
 
 
 def attach_hook(row: rows.Row, model: nn.Module, optimizer: torch.optim.Optimizer):
-    """Puts the row's exchange under DDP; returns tithe's handle, or None for a baseline."""
+    """Installs the row's exchange in DDP. Returns tithe's handle, or None for a baseline."""
     if row.kind == "tithe":
         import tithe.torch
 
@@ -122,7 +122,7 @@ def make_optimizer(row: rows.Row, model: nn.Module, rate: float, steps: int) -> 
 
 
 class SentBytes:
-    """Bytes that this rank's interface has sent so far; shared by all ranks on the loopback interface."""
+    """Counts the bytes that this rank's interface has sent; all ranks share the counter on the loopback interface."""
 
     def __init__(self, interface: str, ranks: int):
         self.file = os.open(f"/sys/class/net/{interface}/statistics/tx_bytes", os.O_RDONLY)
@@ -133,8 +133,8 @@ class SentBytes:
 
 
 class Trainer:
-    """What a rank computes. One that only sums calls what the others call, with the gradient of one image: it counts
-    for nothing, and takes next to no processor time from the others."""
+    """The training of one rank. A rank that only sums makes the same calls as the others, with the gradient of one
+    image: its gradient has no weight, and it takes little processor time from the others."""
 
     def __init__(self, job: dict, data: dict, servers: int = 0):
         self.rank, self.world, self.seed = job["rank"], job["world"], job["seed"]
@@ -157,7 +157,8 @@ class Trainer:
         return self.task.taken(self.order[first : first + self.task.batch])
 
     def step(self, step: int, model: nn.Module, optimizer) -> tuple[float, float, float, float]:
-        """One step; loss, then the seconds of data and forward, of backward with exchange, of the optimizer."""
+        """Makes one step. Returns the loss, then the seconds of data and forward, of backward with exchange, of the
+        optimizer."""
         begin = time.perf_counter()
         inputs, labels = self.batch(step)
         optimizer.zero_grad()
@@ -170,7 +171,8 @@ class Trainer:
 
     @torch.no_grad()
     def score(self) -> tuple[float, float]:
-        """Accuracy and loss of the whole test set; each rank looks at its share. All ranks leave at the same time."""
+        """Returns accuracy and loss of the whole test set; each rank evaluates its share. All ranks return at the same
+        time."""
         inputs, labels = self.test
         sums = torch.zeros(3, dtype=torch.float64)
         if len(inputs) > 0:
@@ -181,10 +183,11 @@ class Trainer:
         return sums[0].item() / sums[2].item(), sums[1].item() / sums[2].item()
 
     def identical(self) -> bool:
-        """Whether all ranks hold the same parameter bits."""
+        """Returns True if all ranks hold the same parameter bits."""
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
-                module.reshard()  # an evaluation leaves the last gathered weights in place of the parameters
+                # After an evaluation the module still has the gathered weights in place of the parameters
+                module.reshard()
         digest = hashlib.sha256()
         for parameter in self.model.parameters():
             digest.update(whole(parameter).numpy().tobytes())
@@ -194,7 +197,7 @@ class Trainer:
         return all(torch.equal(other, mine) for other in everyone)
 
     def apart(self) -> float:
-        """The largest difference of a parameter between two workers."""
+        """Returns the largest difference of a parameter between two workers."""
         mine = torch.cat([whole(parameter).flatten() for parameter in self.model.parameters()])
         infinity = torch.full_like(mine, torch.inf)
         most, least = (mine.clone(), mine) if self.works else (-infinity, infinity)
@@ -213,6 +216,7 @@ def run_local(job: dict, data: dict) -> None:
 
 
 def run_train(job: dict, data: dict) -> None:
+    """Trains one row with one seed, and sends events: progress, evaluations, and the result with times and bytes."""
     row = rows.by_name(job["row"])
     trainer = Trainer(job, data, row.servers)
     dist.init_process_group("gloo", init_method=f"tcp://{job['master']}", rank=trainer.rank, world_size=trainer.world)
@@ -261,7 +265,7 @@ def run_train(job: dict, data: dict) -> None:
         curve=curve,
         losses=losses,
         codec=handle.codec if handle else row.codec,
-        strategy=getattr(handle, "strategy", row.strategy),
+        strategy=handle.strategy if handle and row.task != "sharded" else row.strategy,
         per_epoch=trainer.per_epoch,
         identical=identical,
         apart=0.0 if identical else trainer.apart(),
@@ -275,7 +279,7 @@ def run_train(job: dict, data: dict) -> None:
 
 
 def run_link(job: dict) -> None:
-    """All ranks at once around a ring, so that both directions of every link are busy."""
+    """Measures the links with all ranks at once around a ring, so that both directions of every link are busy."""
     following = job["addresses"][(job["rank"] + 1) % job["world"]]
     with socket.create_server((job["addresses"][job["rank"]], job["port"])) as server:
         say("ready")
@@ -315,7 +319,7 @@ def serve(folder: str) -> None:
                 else:
                     {"local": run_local, "train": run_train}[job["job"]](job, data)
                 code = 0
-            except BaseException:  # noqa: BLE001 (a fork must never go on as its parent)
+            except BaseException:  # noqa: BLE001 (a fork must never continue as its parent)
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop that averages its gradients by torch.distributed.all_reduce, with tithe behind a group of its own.
+"""A training loop that averages its gradients by torch.distributed.all_reduce, through a process group of backend
+"tithe".
 
 torchrun --nproc-per-node 2 examples/average_c10d.py
 """
@@ -26,9 +27,9 @@ for _ in range(40):
     optimizer.zero_grad()
     loss.backward()
     for p in model.parameters():
-        dist.all_reduce(p.grad, dist.ReduceOp.AVG, group=group)  # small ones are Gloo's
+        dist.all_reduce(p.grad, dist.ReduceOp.AVG, group=group)  # Gloo averages small tensors
     optimizer.step()
-    dist.all_reduce(loss.detach(), dist.ReduceOp.AVG)  # of the default group: never compressed
+    dist.all_reduce(loss.detach(), dist.ReduceOp.AVG)  # the default group: never compressed
     losses.append(loss.item())
 if dist.get_rank() == 0:
     stats = tithe.c10d.stats(group)

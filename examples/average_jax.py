@@ -18,7 +18,7 @@ with tithe.Session.from_environment(codec="fp8") as session:
     first, second, truth = (0.05 * jax.random.normal(k, s) for k, s in zip(
         jax.random.split(jax.random.key(0), 3), ((256, 512), (512, 10), (256, 10)), strict=True
     ))  # fmt: skip
-    params = {"first": first, "second": second}  # the same on all ranks: from one seed
+    params = {"first": first, "second": second}  # the same on all ranks, because of the same seed
 
     def loss_of(params, data):
         out = jax.nn.relu(data @ params["first"]) @ params["second"]

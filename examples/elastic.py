@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that goes on when ranks are lost or come; docs/guide/elastic.md. One process per rank, in a folder that is new:
+"""A job that continues when ranks are lost or join; docs/guide/elastic.md. One process per rank, in a new folder:
 
-python examples/elastic.py FOLDER ann ann,bob,cay    # the same with bob and with cay: those that begin
-python examples/elastic.py FOLDER dan                # at any time: one that comes later
+python examples/elastic.py FOLDER ann ann,bob,cay    # the same with bob and with cay: the first members
+python examples/elastic.py FOLDER dan                # at any time: a rank that joins later
 
-Kill one of them with `kill -9` and see the others go on.
+Kill one of them with `kill -9`: the others continue.
 """
 
 import sys
@@ -24,7 +24,7 @@ job = tithe.Membership(
 )
 
 
-def all_there():  # what a rank needs that comes later
+def all_there():  # the state that a rank needs if it joins later
     return step.to_bytes(8, "little") + weights.tobytes()
 
 
@@ -44,7 +44,7 @@ with job.open() as session:
         step = int.from_bytes(job.given[:8], "little")
         weights = np.frombuffer(job.given[8:], np.float32).copy()
     while step < STEPS:
-        time.sleep(STEP_SECONDS)  # the forward and backward pass
+        time.sleep(STEP_SECONDS)  # simulates the forward and backward pass
         gradient = weights - target + np.float32(0.1 * len(me))
         try:
             session.wait(session.sync({"w": gradient}))
@@ -52,7 +52,7 @@ with job.open() as session:
         except tithe.Error as error:
             print(f"{me}: step {step}: {error}", flush=True)
             go_on()
-            continue  # the step anew, with those that are left
+            continue  # repeats the step with the remaining ranks
         weights -= 0.2 * gradient
         step += 1
         if step % 20 == 0:

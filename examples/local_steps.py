@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thirty steps on each rank, then one exchange of what they moved the parameters by, on made-up data.
+"""Thirty steps on each rank, then one exchange of the change of the parameters, on made-up data.
 
 torchrun --nproc-per-node 2 examples/local_steps.py
 """

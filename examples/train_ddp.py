@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small DDP training job with tithe's two lines, on made-up data; at the end, its step time beside DDP's own.
+"""A small DDP training job with tithe's two lines, on made-up data. It ends with its step time beside DDP's own.
 
 torchrun --nproc-per-node 2 examples/train_ddp.py
 """
@@ -24,7 +24,7 @@ torch.manual_seed(0)
 network = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
 plain = DistributedDataParallel(copy.deepcopy(network))  # for comparison: DDP's own all-reduce
 model = DistributedDataParallel(network)
-options = {"codec": os.environ["CODEC"]} if "CODEC" in os.environ else {}  # none: the default, for any optimizer
+options = {"codec": os.environ["CODEC"]} if "CODEC" in os.environ else {}  # unset: the default, for any optimizer
 state = tithe.torch.attach(model, **options)
 
 truth = torch.randn(256, 10)
@@ -32,7 +32,7 @@ torch.manual_seed(1 + rank)
 
 
 def step(model, optimizer):
-    """One training step: its loss, and how long it took."""
+    """Makes one training step. Returns its loss and its seconds."""
     data = torch.randn(64, 256)
     began = time.perf_counter()
     loss = nn.functional.cross_entropy(model(data), (data @ truth).argmax(1))
@@ -52,7 +52,7 @@ if rank == 0:
     )
     print(f"unsent: {stats['relative_error']:.1%} of the compressed gradients' norm (docs/guide/diagnose.md)")
 
-# Both are warm by now, or soon. They take turns, so that what else runs on the machine slows both.
+# Both have run a few steps. They alternate, so that other load on the machine slows both.
 other = torch.optim.SGD(plain.parameters(), lr=0.5)
 turns = [(step(model, optimizer)[1], step(plain, other)[1]) for _ in range(35)][5:]
 ours, theirs = (statistics.median(times) for times in zip(*turns, strict=True))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DDP on hosts of two ranks: the process group sums inside a host, and each rank exchanges its half between hosts.
 
-torchrun --nproc-per-node 4 examples/train_inside.py     # one machine plays both hosts: leave out hosts= on real ones
+torchrun --nproc-per-node 4 examples/train_inside.py     # both hosts on one machine: omit hosts= on real ones
 """
 
 import torch

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas under torchft that may be killed and started again, with tithe between them; docs/guide/elastic.md.
+"""Replicas under torchft that may be killed and restarted, with tithe between them; docs/guide/elastic.md.
 
-torchft_lighthouse --min_replicas 2 --join_timeout_ms 2000     # the one place that must live: says at which address
+torchft_lighthouse --min_replicas 2 --join_timeout_ms 2000     # must keep running; it prints its address
 TORCHFT_LIGHTHOUSE=http://... python examples/train_torchft.py 0    # and 1, and 2: kill one, start it again
 """
 
@@ -39,10 +39,10 @@ optimizer = torchft.Optimizer(manager, inner)
 truth = torch.randn(256, 10, generator=torch.Generator().manual_seed(7))
 while manager.current_step() < steps:
     data = torch.randn(64, 256)
-    optimizer.zero_grad()  # asks who is there
+    optimizer.zero_grad()  # starts the quorum
     loss = nn.functional.cross_entropy(model(data), (data @ truth).argmax(1))
     loss.backward()
-    optimizer.step()  # where the step counts
+    optimizer.step()  # steps only if the step counts
     if manager.current_step() % 20 == 0:
         print(
             f"replica {me}: step {manager.current_step()} of {manager.num_participants()}, loss {loss.item():.2f}",

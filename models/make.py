@@ -184,7 +184,7 @@ def table_row(name: str, model: Model) -> str:
 
 
 def files() -> dict[str, str]:
-    """What stands in this folder, by name."""
+    """The models of this folder, by name."""
     every = models()
     out = {f"{name}.json": text_of(name, model) for name, model in every.items()}
     readme = (HERE / "README.md").read_text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine costs in an FPGA: a table by module and width. `make rtl-cost` sets up what this needs.
+"""The cost of the engine in an FPGA: a table by module and width. `make rtl-cost` sets up what this needs.
 
 ECP5: Yosys' synth_ecp5, placed and routed by nextpnr for an LFE5U-85F of speed grade 6. A row's module stands in a
 frame of registers, a shift register in front of its inputs and one behind its outputs, so that pins do not count and
@@ -162,7 +162,7 @@ def versions() -> dict:
 
 
 def kept(part: str, module: str, width: int, made_from: list, minutes: float, make: Callable[[Path], dict]) -> dict:
-    """What `make` gives, or gave before. "limit" is there where a tool was ended, which a larger limit may let end."""
+    """The result of `make`, cached. It has "limit" if a tool was stopped at its time limit; a larger limit may help."""
     folder = OUT / f"{module}-{width}"
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps([versions(), *made_from]) + "".join(p.read_text() for p in SOURCES)

@@ -94,7 +94,7 @@ PROOFS = (
 
 
 def refused(proof: Proof, size: int, mutation: tuple[str, str, str] | None, folder: Path) -> str:
-    """What a solver found against it; nothing where it holds."""
+    """The counterexample of a solver; empty if the property holds."""
     script = ""
     for name in proof.modules:
         text = (HERE / f"{name}.sv").read_text()

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make study`: what each codec costs in accuracy. Every codec of this build at two settings (specs.py) trains
+"""`make study`: the accuracy under each codec. Every codec of this build at two settings (specs.py) trains
 Fashion-MNIST on 4 ranks of this process (job.py), beside fp32 and bf16; same seeds, same data order.
 
 Writes OUT/study.json (every run with its commit), OUT/study.md (the table) and OUT/study.png (accuracy against bytes)
-after each codec; Ctrl-C loses at most the codec at hand. OUT/study_why.json, if there, holds the table's notes by spec.
+after each codec; Ctrl-C loses at most the codec under way. If OUT/study_why.json exists, it holds the table's notes by
+spec.
 
 Environment:
     SEEDS=3  EPOCHS=3
-    CODECS="a b"          codecs (at two settings each) or spec strings to study; all codecs if unset
-    RESUME=1              keeps what OUT/study.json holds and trains only what is missing
+    CODECS="a b"          codecs (at two settings each) or specs to study; all codecs if unset
+    RESUME=1              keeps the runs of OUT/study.json and trains only the missing ones
     DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=bench/results
 """
@@ -42,7 +43,7 @@ def chosen_specs(given: str, data: job.Data) -> list[str]:
 
 
 class Folder:
-    """OUT: what was run so far, and what is made of it."""
+    """The folder OUT: the runs so far, and the files made from them."""
 
     def __init__(self, path: Path, epochs: int, resume: bool):
         self.path = path
@@ -88,13 +89,14 @@ class Folder:
 
 
 def _place(run: dict) -> tuple:
-    """Runs stand in the order of the list of codecs, then of their bytes, whenever they were made."""
+    """Returns the sort key of a run: the position of its codec in the list, then its bytes, independent of its date."""
     names = [codec["name"] for codec in tithe.codecs()]
     name = run["codec"].split(":")[0]
     return (names.index(name) if name in names else len(names), run["codec"], run["seed"])
 
 
 def main() -> int:
+    """Trains the missing runs codec by codec, and writes the files after each codec. Returns the exit status."""
     try:
         data = job.Data(os.environ.get("DATA") or idx.DEBIAN)
         specs = chosen_specs(os.environ.get("CODECS", ""), data)

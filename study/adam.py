@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make study-adam`: how few bits AdamW and SGD with momentum take without a loss, and what tithe's optimizers add to
-that (arms.py lists what is compared). Runs in parts, after each run what there is can be read.
+"""`make study-adam`: the fewest bits that train AdamW and SGD with momentum without a loss, and the gain of tithe's
+optimizers (arms.py lists the arms). Runs in parts; the results are readable after each run.
 
-Writes OUT/study_adam.json after each run and OUT/study_adam.md at the end. Ctrl-C loses the runs at hand; RESUME=1 goes
-on.
+Writes OUT/study_adam.json after each run and OUT/study_adam.md at the end. Ctrl-C loses the runs under way; RESUME=1
+continues.
 
 Environment:
-    PARTS="adamw, sgd"    of those in arms.py; these two if unset; `list` says what each takes
+    PARTS="adamw, sgd"    parts of arms.py; these two if unset; `list` prints the duration of each
                           rates: fp32 at rates around each; tuned: then all arms of the parts at their own best rates
-    ARMS=pattern          only arms in whose name this regular expression is found
+    ARMS=pattern          only arms whose name contains a match of this regular expression
     SEEDS=5
-    SHARE=1               of the steps: with 0.4 it takes less than half as long; such runs are not kept with others
+    SHARE=1               the share of the steps: 0.4 takes less than half as long; such runs are stored separately
     RANKS=4
     JOBS=2                processes
-    RESUME=1              keeps what OUT/study_adam.json holds and trains only what is missing
+    RESUME=1              keeps the runs of OUT/study_adam.json and trains only the missing ones
     DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=bench/results
 """
@@ -40,7 +40,7 @@ _tasks: dict = {}
 
 
 def read(folder: str) -> str:
-    """All tasks, into this process; what they are."""
+    """Reads all tasks into this process. Returns a description of the data."""
     images, texts = Tasks(folder), Texts()
     _tasks.update({"convnet": images.by_name["convnet"], **texts.by_name})
     return f"{images.about}; {texts.about}"
@@ -82,7 +82,7 @@ class Results(stored.Results):
 
 
 def chosen(results: Results) -> list[tuple[Arm, int]]:
-    """Arms with seeds: seed by seed, so that a study which is stopped says something of all arms."""
+    """Returns arms with seeds, ordered by seed, so that an interrupted study has results for all arms."""
     parts = [part.strip() for part in (os.environ.get("PARTS") or "adamw, sgd").split(",")]
     seeds, pattern = int(os.environ.get("SEEDS") or 5), os.environ.get("ARMS", "")
     wrong = [part for part in parts if part not in (*PARTS, "rates", "tuned")]
@@ -131,7 +131,7 @@ def main() -> int:
     status = 0
     with get_context("spawn").Pool(int(os.environ.get("JOBS") or 2), start_worker, (folder,)) as pool:
         try:
-            while todo and status == 0:  # what is found at some rates says which are next
+            while todo and status == 0:  # each pass trains at rates near the best of the previous pass
                 print(f"study: {len(todo)} runs", flush=True)
                 runs = pool.imap_unordered(work, [(*job, share) for job in todo])
                 status = results.take(runs, len(todo), shown)

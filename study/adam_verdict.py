@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the study of AdamW says: paired differences from the plain optimizer with fp32, and their standard errors."""
+"""The verdict of the study of AdamW: paired differences from the plain optimizer with fp32, and their standard
+errors."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,8 +9,8 @@ from study.arms import FACTORS, FINER, PARTS, TUNED_ON, Arm, all_arms
 from study.variances import Frozen
 from study.verdict import markdown
 
-MISSING = object()  # a run that there is not; None is one that diverged
-FLOOR = {"nats": 0.02, "%": 0.3}  # within noise: |mean| and two standard errors together stay below
+MISSING = object()  # marks a missing run; None marks a run that diverged
+FLOOR = {"nats": 0.02, "%": 0.3}  # within noise: the sum of |mean| and two standard errors stays below
 
 
 def unit(arm: Arm) -> str:
@@ -28,7 +29,8 @@ class Study:
             self.seconds.setdefault(run["arm"], []).append(run["seconds"])
 
     def tuning(self, arm: Arm) -> list[tuple[Arm, int]]:
-        """Runs that its own rate is found by, as far as they are known: finer ones follow from the coarse."""
+        """Returns the runs that determine the arm's own rate, as far as they are known: finer rates follow from the
+        coarse ones."""
         out = [(arm.at(f), TUNED_ON[0]) for f in FACTORS]
         coarse = self.highest(arm, FACTORS, TUNED_ON[:1])
         if coarse is not None:
@@ -36,8 +38,8 @@ class Study:
         return list(dict.fromkeys(out))
 
     def best(self, arm: Arm) -> float | None:
-        """The factor of the rate at which it does best on the seeds for that, of the finer grid where that ran; None
-        where not all were tried."""
+        """Returns the factor of the arm's best rate on the tuning seeds, from the finer grid if that ran; None if a
+        factor is missing."""
         coarse = self.highest(arm, FACTORS, TUNED_ON[:1])
         if coarse is None:
             return None
@@ -52,13 +54,14 @@ class Study:
         return max(known, key=known.__getitem__, default=None)
 
     def differences(self, arm: Arm, reference: Arm) -> list[float | None]:
-        """Seed by seed; None where the run diverged."""
+        """Returns the differences seed by seed; None for a seed whose run diverged."""
         mine, plain = (self.scores.get(a.name, {}) for a in (arm, reference))
         seeds = [s for s in sorted(mine) if s in plain and s not in TUNED_ON and plain[s] is not None]
         return [None if mine[s] is None else mine[s] - plain[s] for s in seeds]
 
     def found(self, arm: Arm, reference: Arm) -> tuple[float, float] | None:
-        """Mean difference, and two standard errors of it. None where a run diverged, or of fewer than two seeds."""
+        """Returns the mean difference, and two standard errors of it. None if a run diverged, or with fewer than two
+        seeds."""
         known = self.differences(arm, reference)
         if len(known) < 2 or None in known:
             return None
@@ -97,7 +100,7 @@ HEAD = ["model", "optimizer", "codec", "fp32's bytes", "seeds", "difference", "v
 
 
 def table(study: Study) -> str:
-    """At the rate that suits fp32."""
+    """Returns the table at the rate that suits fp32."""
     rows = []
     for arm in all_arms():
         reference = arm.reference()
@@ -108,7 +111,7 @@ def table(study: Study) -> str:
 
 
 def tuned(study: Study) -> str:
-    """Each at its own best rate."""
+    """Returns the table with each arm at its own best rate."""
     rows = []
     for arm in all_arms():
         best, own = study.best(arm), study.best(arm.reference())
@@ -135,7 +138,7 @@ def references(study: Study) -> str:
 
 
 def times(study: Study) -> str:
-    """Of the parts, from the runs that there were: minutes of one core for one seed."""
+    """Returns the duration of the parts, from the available runs: minutes of one core for one seed."""
     rows = []
     for name, part in PARTS.items():
         ran = [arm for arm in part if arm.name in study.seconds]

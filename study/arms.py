@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the study of AdamW compares, in parts that can be run by themselves. An arm is an optimizer and a codec; it is
-compared with its reference, which is the plain optimizer with fp32, seed by seed."""
+"""The arms of the study of AdamW, in parts that can be run separately. An arm is an optimizer and a codec. It is
+compared with its reference, the plain optimizer with fp32, seed by seed."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from study import variances
 from study.cells import TIED, Cell
 
 SHAPES = {"bytes": (2, 1000), "convnet": (8, 1000), "words": (16, 4000), "large": (2, 2000)}  # batch per rank, steps
-RATES = {  # suits fp32: `PARTS=rates make study-adam`
+RATES = {  # the rates that suit fp32: `PARTS=rates make study-adam`
     ("bytes", "AdamW"): 4e-3,
     ("bytes", "SGD 0.9"): 0.3,
     ("bytes", "Nesterov 0.9"): 0.3,
@@ -20,14 +20,14 @@ RATES = {  # suits fp32: `PARTS=rates make study-adam`
     ("words", "SGD 0.9"): 1.0,
     ("large", "AdamW"): 1e-3,
 }
-FACTORS = (1 / 2, 1, 2, 4)  # of a rate, where an arm is tuned
-FINER = (0.7, 1, 1.4)  # of the best of these
-TUNED_ON = (100, 101)  # seeds apart from those that are compared; the first for FACTORS, both for FINER
+FACTORS = (1 / 2, 1, 2, 4)  # of a rate, if an arm is tuned
+FINER = (0.7, 1, 1.4)  # of the best of FACTORS
+TUNED_ON = (100, 101)  # seeds that no comparison uses; the first for FACTORS, both for FINER
 
 
 @dataclass(frozen=True)
 class Arm:
-    """control: one that must fall short, or the study sees nothing."""
+    """An optimizer and a codec. control: an arm that must be worse; otherwise the study cannot detect a loss."""
 
     model: str
     optimizer: str
@@ -41,7 +41,7 @@ class Arm:
         return Cell(self.model, self.optimizer, rate, *SHAPES[self.model])
 
     def part(self, share: float) -> Cell:
-        """With so much of the steps."""
+        """Returns the cell with this share of the steps."""
         return dataclasses.replace(self.cell, steps=max(1, round(share * self.cell.steps)))
 
     @property
@@ -56,7 +56,7 @@ class Arm:
 
 
 def base(optimizer: str) -> str:
-    """As users write it."""
+    """Returns the optimizer without tithe, as users write it."""
     return "AdamW" if "AdamW" in optimizer else optimizer
 
 
@@ -69,13 +69,13 @@ def controls(model: str) -> list[Arm]:
     return [sparse, Arm(model, "AdamW", "fp32", factor=1 / 2, control=True)]
 
 
-FEW = "feedback=momentum,mask=off"  # what attach(optimizer=SGD) does for codecs that need it
+FEW = "feedback=momentum,mask=off"  # the settings that attach(optimizer=SGD) makes for codecs that need them
 SMALL = "< 4096: fp8 in a group"
 THREE = "first 0.1: eden:bits=3; "
 FEWEST = f"eden:bits=1.6 in a group; first 0.08: eden; {SMALL}"  # 16 times fewer bytes than fp32
-LATE = f"eden:bits=1 in a group; first 0.4: eden:bits=3; {SMALL}"  # as few, most of them early
-FEWEST_SGD = f"eden:bits=1.6 in a group; {SMALL}"  # as few where there are no exact steps
-MIXED = {  # 2 bits, 1 for a third of the values or more, and small tensors not raw: 16 times fewer bytes than fp32
+LATE = f"eden:bits=1 in a group; first 0.4: eden:bits=3; {SMALL}"  # the same number of bytes, most of them early
+FEWEST_SGD = f"eden:bits=1.6 in a group; {SMALL}"  # the same number of bytes without exact steps
+MIXED = {  # 2 bits, 1 for at least a third of the values, small tensors compressed: 16 times fewer bytes than fp32
     "bytes": f"eden:bits=2; *.wide.weight: eden:bits=1; {SMALL}",
     "convnet": f"eden:bits=2; >= 50000: eden:bits=1; {SMALL}",
     "words": f"eden:bits=2; words.*: eden:bits=1; {SMALL}",
@@ -118,7 +118,7 @@ PARTS = {
         *arms("bytes", "Nesterov 0.9", "fp32", "eden:bits=2"),
         *arms("convnet", "SGD 0.9", "onebit", f"onebit:{FEW}"),
     ],
-    "first": [  # what first steps by another codec are worth
+    "first": [  # the gain of first steps by another codec
         *arms("bytes", TIED, "eden:bits=1.6"),
         *(Arm(m, TIED, f"eden:bits=1.6; {more}{SMALL}") for m in SHAPES if m != "large" for more in ("", THREE)),
     ],

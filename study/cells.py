@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run of the study of optimizers: one cell (a model with an optimizer as users write it), one codec, one seed. The
-ranks live in this process; each has its own part of the batch and its own session, as if it had its own process."""
+ranks are in this process; each has its own part of the batch and its own session, as a rank with its own process would.
+"""
 
 import json
 import os
@@ -21,7 +22,7 @@ from tithe.torch._optimizer.squares import Squares
 RANKS = int(os.environ.get("RANKS") or 4)
 STRATEGY = "server"
 TOGETHER = " in a group"
-LEAST = 4096  # values: a smaller tensor is sent raw where no rule takes it
+LEAST = 4096  # values: a smaller tensor is sent uncompressed if no rule matches it
 MOMENTUM = 0.9
 TIED = "tithe's AdamW"
 
@@ -30,7 +31,7 @@ TIED = "tithe's AdamW"
 class Cell:
     model: str
     optimizer: str
-    rate: float  # suits fp32 (RATES in optimizers.py)
+    rate: float  # the rate that suits fp32 (RATES in optimizers.py)
     batch: int  # per rank
     steps: int
 
@@ -60,28 +61,28 @@ def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.opti
     kinds = {"AdamW": torch.optim.AdamW, TIED: tithe.torch.optim.AdamW, **variances.RULES}
     if cell.optimizer in kinds:
         return kinds[cell.optimizer](model.parameters(), lr=cell.rate)
-    # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
+    # feedback=momentum applies momentum before sending, so the optimizer must not apply it again.
     momentum = 0.0 if "feedback=momentum" in codec else MOMENTUM
     nesterov = momentum > 0 and cell.optimizer.startswith("Nesterov")
     return torch.optim.SGD(model.parameters(), lr=cell.rate, momentum=momentum, nesterov=nesterov)
 
 
 def learning_rate(cell: Cell, step: int) -> float:
-    """Linear up over the first tenth, then linear down to zero."""
+    """Returns the rate: linear increase over the first tenth, then linear decrease to zero."""
     rise = max(1, cell.steps // 10)
     return cell.rate * min((step + 1) / rise, (cell.steps - step) / (cell.steps - rise + 1))
 
 
 def begun(codec: str) -> tuple[str, float, str]:
-    """A codec whose text says "first 0.1: eden" sends that part of the steps by that one: the text without it, the
-    part, and the codec."""
+    """Splits a codec text with "first 0.1: eden", which sends this share of the steps by another codec. Returns the
+    text without it, the share, and the other codec."""
     found = re.search(r"; first ([0-9.]+): ([^;]+)", codec)
     return (codec.replace(found[0], ""), float(found[1]), found[2]) if found else (codec, 0.0, "")
 
 
 def parsed(codec: str) -> tuple[str, dict]:
-    """A spec, and choices: rules may follow it, each after a semicolon. What ends in "in a group" is for all its
-    tensors together."""
+    """Returns spec and choices of a codec text: rules may follow the spec, each after a semicolon. A codec that ends in
+    "in a group" encodes all its tensors together."""
     spec, *rules = (word.strip() for word in codec.split(";"))
     choices = {}
     for match, of in (rule.split(": ") for rule in rules):
@@ -94,7 +95,7 @@ def parsed(codec: str) -> tuple[str, dict]:
 
 
 class Ranks:
-    """The sessions of all ranks, and one thread each."""
+    """The sessions of all ranks, with one thread each."""
 
     def __init__(self, codec: str, seed: int, steps: int = 0):
         codec, part, first = begun(codec)
@@ -115,7 +116,7 @@ class Ranks:
         list(self.threads.map(self._exchange, self.sessions, buckets))
 
     def is_exact(self) -> bool:
-        """Whether tithe's AdamW would be in its exact steps."""
+        """Returns True if tithe's AdamW would be in its exact steps."""
         return self.first > 0 and self.sessions[0].choices == self.opened
 
     @staticmethod
@@ -136,8 +137,8 @@ class Ranks:
 
 
 class Parts:
-    """The squares of tithe's AdamW (_optimizer.squares) where all ranks are in this process: their mean products are
-    the product with their mean gradient."""
+    """The squares of tithe's AdamW (_optimizer.squares) for ranks in one process: the mean of the ranks' products
+    equals the product with their mean gradient."""
 
     def __init__(self, optimizer: tithe.torch.optim.AdamW, named: list[tuple[str, torch.nn.Parameter]], ranks: Ranks):
         optimizer._exact = ranks
@@ -159,7 +160,8 @@ class Parts:
 
 
 def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
-    """Score on the test data, bytes that a rank sent per step, and whether all stayed finite."""
+    """Trains one run. Returns the score on the test data, the bytes that a rank sent per step, and whether all values
+    were finite."""
     torch.manual_seed(seed)
     model = task.make()
     names, parameters = zip(*model.named_parameters(), strict=True)
@@ -189,7 +191,8 @@ def train(cell: Cell, codec: str, seed: int, task: Task) -> dict:
             optimizer.step()
         beside = sum(extra.bytes_sent for extra in (parts, rule) if extra is not None)
         sent = (ranks.bytes_sent() + 2 * (RANKS - 1) / RANKS * beside) / cell.steps
-    bits = [[gradient.view(torch.int32) for gradient in mine] for mine in gradients]  # NaNs, too, are the same
+    # Compares bits, so that NaNs are equal too
+    bits = [[gradient.view(torch.int32) for gradient in mine] for mine in gradients]
     if not all(torch.equal(a, b) for mine in bits[1:] for a, b in zip(bits[0], mine, strict=True)):
         raise RuntimeError(f"{codec}: ranks ended with different bits")
     finite = all(bool(p.isfinite().all()) for p in parameters)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs in accuracy to lose and regain ranks: Fashion-MNIST on 4 processes, of which one is killed every 30
-seconds and started anew 10 seconds later, beside the same job that is left alone.
+"""The accuracy of a job that loses and regains ranks: Fashion-MNIST on 4 processes, of which one is killed every 30
+seconds and restarted 10 seconds later, beside the same job without losses.
 
     make study-members                                                   # writes bench/results/elastic.md and .json
     python -m study.elastic RANK FOLDER NAME MEMBERS SEED STEPS PAUSE    # one process of a run
 
 Environment:
-    SEEDS=3        runs of each, with the same beginning and batches in both
+    SEEDS=3        runs of each job, with the same initial weights and batches in both
     STEPS=936      of a run: 2 epochs of batches of 128, which all ranks share
-    EVERY=30       seconds from one kill to the next
+    EVERY=30       seconds between two kills
     DATA=folder    MNIST-format files
-    RESUME=1       goes on with the seeds that the .json does not have yet
+    RESUME=1       continues with the seeds that are missing in the .json
     OUT=file       bench/results/elastic.md if unset
 """
 
@@ -37,13 +37,14 @@ from tithe import _core
 NAMES = ["ann", "bob", "cay", "dan"]
 BATCH, RATE, MOMENTUM = 128, 0.05, 0.9
 CODEC = "topk:ratio=0.01"
-PAUSE = 0.08  # seconds of a step of the job with losses, as if the model were larger: time for several
-AWAY = 10.0  # seconds until a rank that was killed is started anew
+# Seconds of sleep per step of the job with losses, to emulate a larger model and leave time for several losses
+PAUSE = 0.08
+AWAY = 10.0  # seconds between a kill and the restart
 LIMIT = 1800.0
 
 
 class Trainer:
-    """What a rank has: the model, its optimizer, and the number of the step."""
+    """The state of a rank: the model, its optimizer, and the step number."""
 
     def __init__(self, seed: int, steps: int, task: Task):
         torch.manual_seed(seed)
@@ -52,7 +53,7 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), RATE, momentum=MOMENTUM)
 
     def gradients(self, rank: int, world: int) -> dict[str, np.ndarray]:
-        """Of this rank's part of the step's batch."""
+        """Returns the gradients of this rank's part of the step's batch."""
         inputs, targets = self.task.train
         epoch, at = divmod(self.step * BATCH, len(targets) // BATCH * BATCH)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(targets))[at : at + BATCH]
@@ -80,6 +81,8 @@ class Trainer:
 
 
 def one_rank(folder: Path, name: str, members: list[str], seed: int, steps: int, pause: float) -> None:
+    """Runs one rank: joins the members, trains, and after a failure continues with the remaining ranks from the last
+    commit."""
     torch.set_num_threads(1)
     trainer = Trainer(seed, steps, Tasks(os.environ.get("DATA") or idx.DEBIAN).by_name["mlp"])
     job = tithe.Membership(
@@ -118,7 +121,8 @@ def one_rank(folder: Path, name: str, members: list[str], seed: int, steps: int,
 
 
 def run(seed: int, steps: int, every: float | None) -> dict:
-    """One job; every: seconds from kill to kill, None: it is left alone. What all that are there to the end say."""
+    """Runs one job. every: seconds between two kills; None: no kills. Returns the common result of all ranks at the
+    end."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "board").mkdir(mode=0o700)

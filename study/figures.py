@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What figures are told with: the machine that they are from, means, sizes."""
+"""Functions for reported figures: a description of the machine, means, sizes."""
 
 import os
 import platform

@@ -12,7 +12,7 @@ DEBIAN = "/usr/share/datasets/fashion-mnist"
 
 
 def read(path: Path) -> np.ndarray:
-    """The bytes of one file, plain or gzipped, in its shape. ValueError if it is something else."""
+    """Returns the bytes of one file, plain or gzipped, in its shape. ValueError for another format."""
     raw = path.read_bytes()
     if path.suffix == ".gz":
         raw = gzip.decompress(raw)
@@ -28,7 +28,7 @@ def read(path: Path) -> np.ndarray:
 
 
 def load(folder: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """{'train': (images [n, pixels] u8, labels [n] i64), 'test': ...} of a folder of MNIST-format files."""
+    """Returns {'train': (images [n, pixels] u8, labels [n] i64), 'test': ...} of a folder of MNIST-format files."""
     out = {}
     for part, stem in (("train", "train"), ("test", "t10k")):
         images, labels = (_find(folder, f"{stem}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))

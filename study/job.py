@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study's job: an MLP on Fashion-MNIST, 4 ranks in this process. One forward and backward pass serves all ranks;
-each rank's gradient is that of its own part of the batch, as if it had its own process."""
+"""The study's job: an MLP on Fashion-MNIST, 4 ranks in this process. One forward and backward pass serves all ranks.
+Each rank's gradient is that of its own part of the batch, as in a separate process."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from study import idx, specs
 from study.models import Inputs
 
 RANKS = specs.RANKS
-BATCH = 32  # a global batch of 128
+BATCH = 32  # per rank: a global batch of 128
 LAYERS = (784, 128, 64, 10)
 MOMENTUM, PEAK_RATE = 0.5, 0.2
 STRATEGY = "gather"
@@ -43,7 +43,7 @@ class Model:
         self.gradients = {name: torch.empty(RANKS, *p.shape) for name, p in self.parameters.items()}
 
     def forward(self, inputs: torch.Tensor) -> list[torch.Tensor]:
-        """The input of each layer, and the logits."""
+        """Returns the input of each layer, and the logits."""
         out = [inputs]
         for weight, bias in zip(self.weights, self.biases, strict=True):
             out.append(torch.addmm(bias, out[-1] if len(out) == 1 else out[-1].relu_(), weight.T))
@@ -73,16 +73,17 @@ def learning_rate(step: int, steps: int) -> float:
 
 
 def first_gradient(data: Data) -> np.ndarray:
-    """Rank 0's gradient of the first weights in the first step."""
+    """Returns rank 0's gradient of the first weights in the first step."""
     model = Model(0)
     model.backward(data.images[: RANKS * BATCH], data.labels[: RANKS * BATCH])
     return model.gradients["0.weight"][0].reshape(-1).numpy()
 
 
 def train(spec: str, seed: int, epochs: int, data: Data) -> dict:
-    """One run: final accuracy on the test images, bytes that a rank sent per step, and whether it stayed finite."""
+    """Trains one run. Returns the final accuracy on the test images, the bytes that a rank sent per step, and whether
+    all values were finite."""
     model = Model(seed)
-    # feedback=momentum gathers momentum before sending: the optimizer must not do so again.
+    # feedback=momentum applies momentum before sending, so the optimizer must not apply it again.
     momentum = 0.0 if "feedback=momentum" in spec else MOMENTUM
     optimizer = torch.optim.SGD(model.parameters.values(), lr=PEAK_RATE, momentum=momentum)
     for name, parameter in model.parameters.items():
@@ -109,7 +110,7 @@ def train(spec: str, seed: int, epochs: int, data: Data) -> dict:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, steps)
             optimizer.step()
-    bits = [g.view(torch.int32) for g in model.gradients.values()]  # NaNs, too, are the same on all ranks
+    bits = [g.view(torch.int32) for g in model.gradients.values()]  # compares bits, so that NaNs are equal too
     if not all(torch.equal(g[0], other) for g in bits for other in g):
         raise RuntimeError(f"{spec}: ranks ended with different bits")
     sent = sessions[0].stats()["bytes_sent"] / steps

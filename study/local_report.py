@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what study/local_steps.py has measured: python -m study.local_report FILE.json ...
+"""Tables of the results of study/local_steps.py: python -m study.local_report FILE.json ...
 
-Losses of several files are put together by arm and seed; files with times have a table each.
+Losses of several files are merged by arm and seed; files with times have a table each.
 """
 
 import json
@@ -14,7 +14,7 @@ REFERENCE = "every step, fp32"
 
 
 def losses(runs: list[dict]) -> dict[str, dict[int, dict]]:
-    """By arm and seed."""
+    """Returns the runs by arm and seed."""
     by_arm: dict[str, dict[int, dict]] = {}
     for run in runs:
         by_arm.setdefault(run["arm"], {})[run["seed"]] = run
@@ -22,14 +22,14 @@ def losses(runs: list[dict]) -> dict[str, dict[int, dict]]:
 
 
 def gap(arm: dict[int, dict], plain: dict[int, dict]) -> tuple[float, float, int]:
-    """The mean difference of loss over the seeds that both have, its standard error, and how many those are."""
+    """Returns the mean difference of loss over the common seeds, its standard error, and the number of these seeds."""
     pairs = [arm[seed]["loss"] - plain[seed]["loss"] for seed in arm if seed in plain]
     error = statistics.stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else math.nan
     return statistics.fmean(pairs), error, len(pairs)
 
 
 def fewer(run: dict, plain: dict) -> tuple[str, str]:
-    """How many times fewer bytes than fp32 in every step: after the dense start, and in the whole run."""
+    """Returns the factor of bytes saved against fp32 in every step: after the dense start, and in the whole run."""
     if run["bytes"] == 0:
         return "-", "-"
     start = run["start_steps"]
@@ -47,7 +47,7 @@ def loss_table(runs: list[dict]) -> str:
     ]
     for name, arm in by_arm.items():
         mean, error, seeds = gap(arm, plain)
-        seed = max(seed for seed in arm if seed in plain)  # bytes depend on what "auto" took when they ran
+        seed = max(seed for seed in arm if seed in plain)  # bytes depend on the choices of "auto" in that run
         after, whole = fewer(arm[seed], plain[seed])
         beside = "" if name == REFERENCE else f"{mean:+.3f}" + (f" +- {error:.3f}" if seeds > 1 else "")
         loss = statistics.fmean(run["loss"] for run in arm.values())

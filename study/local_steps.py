@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What many local steps cost in loss, and what they save: the studies' transformer, 4 ranks, AdamW.
+"""The loss under many local steps, and the bytes and time that they save: the studies' transformer, 4 ranks, AdamW.
 
     tithe hosts --hosts 4x1 --link 100Mb/s -- python -m study.local_steps          # loss of every arm, with seeds
     TIMES=1 tithe hosts --hosts 4x1 --link 10Mb/s --delay-ms 50 -- python -m study.local_steps    # time of a step
 
-or under torchrun, on one machine. One process per rank; all arms one after the other, rank 0 writes OUT after each.
+or under torchrun, on one machine. One process per rank. The arms run one after the other; rank 0 writes OUT after each.
 
 Environment:
-    SEEDS=3           runs of an arm, each with the same beginning and data in all arms
-    FIRST=0           the first seed: 1 with SEEDS=2 adds two to a file of one, which the report puts together
+    SEEDS=3           runs of an arm, each with the same initial weights and data in all arms
+    FIRST=0           the first seed: 1 with SEEDS=2 adds two seeds to a file of one, and the report merges them
     STEPS=400         of a run
     RATE=2e-3         the largest of AdamW's rates
     ARMS="a; b*"      by their names; all if unset
-    TIMES=1           few steps of each arm, and how long one takes beside one without communication
+    TIMES=1           a few steps of each arm, and the time of a step beside one without communication
     OUT=file.json
 """
 
@@ -31,8 +31,9 @@ import tithe.torch
 from study.figures import machine
 from study.models import LICENSES, Task, Transformer, read_texts, windows
 
-BATCH, RATE, BETAS = 8, float(os.environ.get("RATE") or 2e-3), (0.9, 0.99)  # of a rank; the memory of v fits the run
-SPARSE = "topk:ratio=0.015625,values=4bit,indices=delta,feedback=decay,beta=0.95"  # 64 of 4,096 wherever they stand
+# Per rank; the time constant of v suits the length of the run
+BATCH, RATE, BETAS = 8, float(os.environ.get("RATE") or 2e-3), (0.9, 0.99)
+SPARSE = "topk:ratio=0.015625,values=4bit,indices=delta,feedback=decay,beta=0.95"  # 64 of 4,096 values, at any index
 SPARSELOCO = "topk:ratio=0.015625,block=4096,values=2bit,indices=delta,feedback=decay,beta=0.95"  # 64 of each 4,096
 
 
@@ -43,7 +44,7 @@ class Arm:
     codec: str
     start: float = 0.1
     outer: str = "mean"
-    rate: float = 1.0  # times RATE
+    rate: float = 1.0  # a factor of RATE
 
 
 ALONE = Arm("alone", -1, "")
@@ -66,7 +67,7 @@ def arms() -> list[Arm]:
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """Linear up over the first tenth, then linear down to a tenth."""
+    """Returns the rate: linear increase over the first tenth, then linear decrease to a tenth."""
     rise = max(1, steps // 10)
     return RATE * min((step + 1) / rise, 0.1 + 0.9 * (steps - step) / (steps - rise + 1))
 
@@ -95,7 +96,7 @@ class Run:
             self.seconds.append(time.perf_counter() - began)
 
     def train(self) -> dict:
-        """Bytes that a rank sent in the dense start and after it, and how long the start was."""
+        """Trains. Returns the bytes that a rank sent in the dense start and after it, and the length of the start."""
         arm = self.arm
         if arm.every < 0:
             self._iterate(self.model)
@@ -115,6 +116,7 @@ class Run:
 
 
 def main() -> None:
+    """Runs all chosen arms, with losses over seeds or, with TIMES=1, with the times of a few steps."""
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     times = bool(os.environ.get("TIMES"))
@@ -128,7 +130,7 @@ def main() -> None:
         for arm in arms():
             length = max(60, 2 * arm.every + arm.every // 3) if times else steps
             told = {"arm": arm.name, "seed": seed, "steps": length}
-            if times:  # beside it, since what else runs on the machine changes
+            if times:  # in the same turn, since other load on the machine changes
                 alone = Run(ALONE, seed, 60, task, steps)
                 dist.barrier()
                 alone.train()
@@ -148,7 +150,7 @@ def main() -> None:
 
 
 def _step_seconds(run: Run) -> float:
-    """The mean over whole windows of the second half, so that exchanges are in it."""
+    """Returns the mean step over whole windows of the second half, so that exchanges are included."""
     window = max(1, run.arm.every)
     return statistics.fmean(run.seconds[-(len(run.seconds) // (2 * window) or 1) * window :])
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and data of the study of optimizers: small enough that a run takes seconds, ordinary enough that users would
-write them so. Images are Fashion-MNIST; text is what every Debian has in /usr/share/common-licenses (base-files)."""
+"""Models and data of the study of optimizers. They are small, so that a run takes seconds, and of the usual kind.
+Images are Fashion-MNIST; text is /usr/share/common-licenses of Debian (base-files)."""
 
 import zlib
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from study import idx
 
 LICENSES = "/usr/share/common-licenses"
 TEXTS = ("Apache-2.0", "Artistic", "CC0-1.0", "GFDL-1.3", "GPL-3", "LGPL-2.1", "MPL-1.1", "MPL-2.0")
-HELD_OUT = 10  # the last tenth of each text is for testing
-CONTEXT = 32  # characters that the transformer sees
+HELD_OUT = 10  # one tenth, the end of each text, is for testing
+CONTEXT = 32  # characters of input to the transformer
 CHARACTERS = 128
 
 
 class Inputs:
-    """From pixels to inputs: each pixel less its mean over the training images, all over one deviation."""
+    """Converts pixels to inputs: (pixel - mean of this pixel over the training images) / one common deviation."""
 
     def __init__(self, images: np.ndarray):
         few = images[:: max(1, len(images) // 10_000)].astype(np.float32)
@@ -63,7 +63,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Predicts the next character at each place."""
+    """Predicts the next character at each position."""
 
     def __init__(self, width: int = 64, heads: int = 4, blocks: int = 2, context: int = CONTEXT):
         super().__init__()
@@ -78,7 +78,7 @@ class Transformer(nn.Module):
 
 @dataclass(frozen=True)
 class Task:
-    """What one model learns, and how well it does. score: more is better, in `unit`."""
+    """The training and test data of one model, and its score. score: more is better, in `unit`."""
 
     make: type | object
     train: tuple[torch.Tensor, torch.Tensor]  # inputs, targets
@@ -90,7 +90,7 @@ class Task:
 
     @torch.no_grad()
     def score(self, model: nn.Module) -> float:
-        """Of the test data: the right answers in percent, or minus the nats per character."""
+        """Returns the score on the test data: correct answers in percent, or minus the nats per character."""
         parts = list(zip(*(t.split(500) for t in self.test), strict=True))
         if self.unit == "%":
             right = sum(int((model(x).argmax(-1) == y).sum()) for x, y in parts)
@@ -99,7 +99,7 @@ class Task:
 
 
 def read_texts(folder: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Characters to train on and to test on."""
+    """Returns the characters for training and those for testing."""
     missing = [name for name in TEXTS if not Path(folder, name).is_file()]
     if missing:
         raise FileNotFoundError(f"{folder}/{missing[0]} is missing: it comes with Debian's package base-files")
@@ -113,14 +113,15 @@ def read_texts(folder: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def windows(text: torch.Tensor, step: int, context: int = CONTEXT) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets: every step-th window of `context` characters, and the same one character on. Views, where
-    every place begins one: as values they would be `context` times the text."""
+    """Returns inputs and targets: every step-th window of `context` characters, and the same window one character
+    later. If every position begins a window these are views, since copies would be `context` times as large as the
+    text."""
     all_windows = text.unfold(0, context + 1, step)
     return all_windows[:, :-1], all_windows[:, 1:]
 
 
 class Tasks:
-    """The three of them by name; what they read is described so that results of other data are not mixed with these."""
+    """The three tasks by name. `about` describes the data, so that results of other data are not mixed with these."""
 
     def __init__(self, images: str = idx.DEBIAN, texts: str = LICENSES):
         files = idx.load(images)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make study-optimizers`: which codecs may stand in for fp32 whatever the optimizer. Every codec at its defaults,
-under the optimizers that users write (cells.py), with fp32's learning rate; nothing is tuned for a codec.
+"""`make study-optimizers`: the codecs that train like fp32 under every optimizer. Every codec at its defaults, under
+the optimizers that users write (cells.py), with fp32's learning rate; nothing is tuned for a codec.
 
 Writes OUT/study_optimizers.json (every run) after each run and OUT/study_optimizers.md (the table) at the end. Ctrl-C
-loses the runs at hand; RESUME=1 goes on.
+loses the runs under way; RESUME=1 continues.
 
 Environment:
     SEEDS=3
-    CODECS="a b"          spec strings; all codecs if unset
+    CODECS="a b"          specs; all codecs if unset
     OPTIMIZERS="a, b"     of SGD 0.9, AdamW, tithe's AdamW; all if unset
-    FP32_SEEDS=8          of the reference: its spread is the noise that others are measured by
+    FP32_SEEDS=8          of the reference: its spread is the noise against which the codecs are measured
     JOBS=2                processes
-    RESUME=1              keeps what OUT/study_optimizers.json holds and trains only what is missing
-    RATES=1               trains fp32 alone, at rates around each cell's own, and prints the scores
+    RESUME=1              keeps the runs of OUT/study_optimizers.json and trains only the missing ones
+    RATES=1               trains only fp32, at rates around each cell's own, and prints the scores
     DATA=folder           MNIST-format files; Debian's Fashion-MNIST if unset
     OUT=bench/results
 """
@@ -33,9 +33,9 @@ from study.models import Tasks
 from study.verdict import OWN
 
 FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a cell's rate, for RATES
-RATES_SEED = 100  # apart from the seeds that are compared
+RATES_SEED = 100  # a seed that no comparison uses
 SHOWN = ("SEEDS", "CODECS", "OPTIMIZERS", "FP32_SEEDS")
-MOMENTUM_CODECS = ("dgc:feedback=momentum",)  # as published; for SGD 0.9 alone, whose momentum they take over
+MOMENTUM_CODECS = ("dgc:feedback=momentum",)  # as published; for SGD 0.9 only, whose momentum they replace
 
 _tasks: Tasks | None = None
 
@@ -70,13 +70,13 @@ def chosen_cells() -> list[Cell]:
 
 
 def jobs_of(codecs: list[str], cells: list[Cell]) -> list[tuple[Cell, str, int]]:
-    """Seed by seed, so that a study that is stopped says something of all codecs."""
+    """Returns the jobs ordered by seed, so that an interrupted study has results for all codecs."""
     seeds, plain = int(os.environ.get("SEEDS") or 3), int(os.environ.get("FP32_SEEDS") or 8)
     out = []
     for seed in range(max(seeds, plain)):
         for codec in codecs:
             fits = [c for c in cells if codec not in MOMENTUM_CODECS or c.optimizer == "SGD 0.9"]
-            if codec == "fp32":  # tithe's own optimizers are compared with those that users have
+            if codec == "fp32":  # tithe's own optimizers are compared with the users' optimizers
                 fits = list(dict.fromkeys(CELLS[f"{c.model}, {OWN.get(c.optimizer, c.optimizer)}"] for c in fits))
             if seed < (plain if codec == "fp32" else seeds):
                 out += [(cell, codec, seed) for cell in fits]
@@ -84,7 +84,7 @@ def jobs_of(codecs: list[str], cells: list[Cell]) -> list[tuple[Cell, str, int]]
 
 
 class Results(stored.Results):
-    """OUT: the runs so far."""
+    """The runs so far in the folder OUT."""
 
     def __init__(self, folder: Path, about: str, resume: bool):
         details = {"cells": {name: dataclasses.asdict(cell) for name, cell in CELLS.items()}}

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the study leaves: rows from runs, the table, the picture."""
+"""The results of the study: rows from runs, the table, the picture."""
 
 import itertools
 from pathlib import Path
 
 from study import figures
 
-NEAR_POINTS = 1.0  # what a codec may lose against fp32 before the table says so
-SHOWN_POINTS = 2.0  # the picture's lower end, below fp32: rows further down stand on its edge
+NEAR_POINTS = 1.0  # the table comments on a codec that loses more than this against fp32
+SHOWN_POINTS = 2.0  # the picture's lower end, below fp32; rows further down are drawn on its edge
 FAMILIES = {
     "casts": ("#3d4451", "fp32 zip bf16 fp16 fp8 fp8_shared"),
     "signs and few bits": (
@@ -22,7 +22,7 @@ FAMILIES = {
 
 
 def rows_of(runs: list[dict]) -> list[dict]:
-    """One row per spec, in the order of the runs: means over seeds, and the points away from fp32."""
+    """Returns one row per spec, in the order of the runs: means over seeds, and the distance from fp32 in points."""
     rows = []
     for spec in dict.fromkeys(run["codec"] for run in runs):
         mine = [run for run in runs if run["codec"] == spec]
@@ -49,7 +49,7 @@ def is_far(row: dict) -> bool:
 
 
 def table(rows: list[dict], why: dict[str, str]) -> str:
-    """Markdown. `why`: what is known of rows that lose more than NEAR_POINTS, by spec."""
+    """Returns the table as Markdown. `why`: notes on rows that lose more than NEAR_POINTS, by spec."""
     head = ["codec", "accuracy", "seeds lie within", "points vs fp32", "sent per rank, step", "fp32's bytes", "note"]
     lines = [head, ["---", *["---:"] * 5, "---"]]
     for row in rows:
@@ -74,7 +74,7 @@ def table(rows: list[dict], why: dict[str, str]) -> str:
 
 
 def text(rows: list[dict]) -> str:
-    """The table for a terminal."""
+    """Returns the table for a terminal."""
     return "\n".join(
         f"{row['codec']:<48} {row['accuracy']:>7.2%}{', diverged' if row['diverged'] else ''}"
         + ("" if row["points"] is None else f" {row['points']:>+6.2f} points")
@@ -96,14 +96,14 @@ def page(details: dict, why: dict[str, str]) -> str:
 
 
 def _family(name: str) -> tuple[str, str]:
-    """Of a codec: its family's name and colour."""
-    stem = name.split("_")[0]  # qsgd_shared is a qsgd
+    """Returns the name and colour of a codec's family."""
+    stem = name.split("_")[0]  # qsgd_shared belongs to qsgd
     family = next((family for family, (_, members) in FAMILIES.items() if stem in members.split()), "others")
     return family, FAMILIES[family][0]
 
 
 class _Labels:
-    """Puts texts beside their points where they cover no other text and no point."""
+    """Puts texts beside their points, at positions that cover no other text and no point."""
 
     def __init__(self, axes, points):
         self.axes = axes
@@ -140,13 +140,13 @@ def _overlap(a, b) -> bool:
 
 
 def draw(path: Path, rows: list[dict]) -> None:
-    """A point per row, the two settings of a codec joined; the first one has the codec's name."""
+    """Draws a point per row. A line joins the two settings of a codec; the first one has the codec's name."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    rows = [row for row in rows if not row["diverged"]]  # their last frames are empty: bytes mean nothing
+    rows = [row for row in rows if not row["diverged"]]  # their last frames are empty, so their bytes have no meaning
     plain = next((100 * row["accuracy"] for row in rows if row["codec"] == "fp32"), None)
     top = max(100 * row["accuracy"] for row in rows)
     floor = (plain if plain is not None else top) - SHOWN_POINTS

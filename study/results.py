@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a study as a file, a run per line, that a study which was stopped goes on from."""
+"""The runs of a study as a file, one run per line, from which an interrupted study continues."""
 
 import json
 import os
@@ -17,8 +17,9 @@ from study.figures import machine
 class Results:
     """OUT/NAME.json, after each run, and OUT/NAME.md.
 
-    shown: variables of the environment that belong to the command. about: the data. details: what else stands above the
-    runs. same: keys of these that may not differ from those of a file that is gone on from; data and ranks never may.
+    shown: environment variables that belong to the command. about: the data. details: further entries above the runs.
+    same: keys of `details` that must equal those of the file that the study continues; data and ranks must always be
+    equal.
     """
 
     def __init__(
@@ -54,15 +55,15 @@ class Results:
 
     @staticmethod
     def key(run: dict) -> tuple:
-        """What tells a run from all others."""
+        """Returns the key that identifies a run."""
         raise NotImplementedError
 
     def place(self, run: dict) -> tuple:
-        """What runs are sorted by, whenever they were made."""
+        """Returns the sort key of a run, independent of its date."""
         raise NotImplementedError
 
     def page(self) -> str:
-        """Markdown."""
+        """Returns the page in Markdown."""
         raise NotImplementedError
 
     def add(self, run: dict) -> None:
@@ -71,8 +72,8 @@ class Results:
         self.write()
 
     def take(self, runs: Iterable[dict | str], count: int, shown: Callable[[dict], str]) -> int:
-        """Adds runs as they come, with this tree's commit, and says how long the others take. A text is what went wrong
-        with one. 1 where there was such, as an exit status."""
+        """Adds runs as they finish, with this tree's commit, and prints the remaining time. A text is the error of a
+        failed run. Returns the exit status: 1 if a run failed."""
         done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         begin, status = time.monotonic(), 0
         for at, run in enumerate(runs, 1):
@@ -86,7 +87,7 @@ class Results:
         return status
 
     def write(self) -> None:
-        """A run per line: the file stays readable, and a difference between two of them too."""
+        """Writes one run per line, so that the file and its diffs are readable."""
         self.details["runs"].sort(key=self.place)
         head = json.dumps({k: v for k, v in self.details.items() if k != "runs"}, indent=1)
         runs = ",\n".join(f"  {json.dumps(run)}" for run in self.details["runs"])

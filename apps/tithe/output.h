@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Files that a verb writes. `-` is standard output, as it is standard input for an input; ./- is a file of that name.
+// Output files of a verb. `-` is standard output, and ./- is a file named "-".
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <string>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs of bench/frameworks.py share: data, sizes, a loop that takes times."""
+"""Shared by the jobs of bench/frameworks.py: data, sizes, and a loop that measures times."""
 
 import json
 import os
@@ -14,12 +14,12 @@ RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 STEPS = int(os.environ.get("TITHE_BENCH_STEPS", "80"))
 WARM = min(5, STEPS // 2)  # steps whose times do not count
 SIZES = (128, 1024, 512, 10)  # of the layers: 0.66 million values, 2.6 MB
-BATCH = 64  # of a rank
+BATCH = 64  # of each rank
 RATE = 1e-3  # of Adam
 
 
 def examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points around 40 centres, four to a class, which overlap a little."""
+    """Returns points around 40 centres, four per class, which overlap a little."""
     centres = 0.3 * np.random.default_rng(0).standard_normal((40, SIZES[0]))
     draws = np.random.default_rng(seed)
     kind = draws.integers(40, size=count)
@@ -31,7 +31,8 @@ def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def weights() -> list[np.ndarray]:
-    """The same in all frameworks: a matrix for each layer, inputs by outputs. Biases begin at zero."""
+    """Returns the initial weights of all frameworks: a matrix for each layer, inputs by outputs. Biases begin at
+    zero."""
     draws = np.random.default_rng(7)
     return [
         (draws.standard_normal((i, o)) * np.sqrt(2 / i)).astype(np.float32)
@@ -48,7 +49,7 @@ def accuracy(scores: np.ndarray) -> float:
 
 
 def timed(step: Callable[[int], object], scores: Callable[[], np.ndarray]) -> dict[str, float]:
-    """Trains; milliseconds of a step by their median, and the accuracy in the end."""
+    """Trains. Returns the median milliseconds of a step, and the final accuracy."""
     times = []
     for number in range(STEPS):
         begin = time.perf_counter()
@@ -58,7 +59,7 @@ def timed(step: Callable[[int], object], scores: Callable[[], np.ndarray]) -> di
 
 
 def main(jobs: dict[str, dict[str, Callable[[], dict[str, float]]]]) -> None:
-    """python x_jobs.py FRAMEWORK WAY...; rank 0 prints what each way gave."""
+    """The command line: python x_jobs.py FRAMEWORK WAY...; rank 0 prints the results of each way."""
     name, *ways = sys.argv[1:]
     told = {way: jobs[name][way]() for way in ways}
     if RANK == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX: one program over all processes, whose means are gloo's (jax.distributed), beside tithe.jax."""
+"""JAX: one program over all processes, averaged by gloo (jax.distributed), beside tithe.jax."""
 
 import os
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras 3 on the backend of KERAS_BACKEND: what the framework itself has, beside tithe.keras.distributed() under fit.
+"""Keras 3 on the backend of KERAS_BACKEND: the backend's own data parallelism, beside tithe.keras.distributed() under
+fit.
 
-torch       DistributedDataParallel around the Keras model, as Keras' own guide has it
+torch       DistributedDataParallel around the Keras model, as in Keras' own guide
 jax         keras.distribution.DataParallel over jax.distributed's processes, with gloo
 tensorflow  tf.distribute.MultiWorkerMirroredStrategy
 """

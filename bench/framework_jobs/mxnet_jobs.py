@@ -16,7 +16,7 @@ if OWN:  # read when MXNet is imported
         "DMLC_NUM_WORKER": str(common.WORLD),
         "DMLC_NUM_SERVER": str(common.WORLD),
         "DMLC_INTERFACE": "eth0",
-        "MXNET_KVSTORE_BIGARRAY_BOUND": "10000",  # larger ones are spread over all servers
+        "MXNET_KVSTORE_BIGARRAY_BOUND": "10000",  # larger arrays are spread over all servers
         "DMLC_ROLE": "worker",
     }
     roles = ["server"] + ["scheduler"] * (common.RANK == 0)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network by hand in numpy, whose gradients a Session averages. Numpy has no all-reduce: beside codec fp32."""
+"""A network written in numpy, whose gradients a Session averages. Numpy has no all-reduce, so codec fp32 is the
+reference."""
 
 import common
 import numpy as np
@@ -8,6 +9,8 @@ import tithe
 
 
 def train(codec: str):
+    """Trains the network with Adam, and averages the gradients through a session of this codec. Returns
+    common.timed()."""
     matrices = [w.copy() for w in common.weights()]
     weights = {f"layer{k}": w for k, w in enumerate(matrices)}
     moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}

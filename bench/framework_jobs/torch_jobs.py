@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-PER_HOST = 2  # ranks on a host, where there are several
+PER_HOST = 2  # ranks on a host, if a host has several
 
 
 def network():
@@ -60,7 +60,7 @@ def with_ddp(prepare=lambda model: None):
 
 
 def bf16(model):
-    """Torch's bf16_compress_hook refuses Gloo; this is what it does."""
+    """Does the same as torch's bf16_compress_hook, which refuses Gloo."""
 
     def hook(state, bucket):
         half = bucket.buffer().bfloat16().div_(common.WORLD)
@@ -92,7 +92,7 @@ def sharded(attach):
 
 
 def by_hand(compressed):
-    """A loop that all-reduces its gradients by itself, one flat tensor in a step."""
+    """A loop that all-reduces its own gradients, as one flat tensor per step."""
     import tithe.c10d
 
     everyone = range(common.WORLD)
@@ -114,7 +114,7 @@ def by_hand(compressed):
 
 
 def dataset():
-    """This rank's part, in the order of its batches."""
+    """Returns this rank's part of the data, in the order of its batches."""
     parts = [common.batch(step) for step in range(common.STEPS)]
     return torch.from_numpy(np.concatenate([x for x, _ in parts])), torch.from_numpy(
         np.concatenate([y for _, y in parts])
@@ -122,12 +122,13 @@ def dataset():
 
 
 def from_ends(ends, model):
-    """The same answer as common.timed() from when steps ended."""
+    """Returns the result of common.timed(), computed from the times at which steps ended."""
     times = [1e3 * (after - before) for before, after in zip(ends, ends[1:], strict=False)]
     return {"ms": float(np.median(times[common.WARM :])), "accuracy": common.accuracy(scores_of(model))}
 
 
 def lightning(attach):
+    """Trains by Lightning's Trainer with DDP. attach: whether tithe's callback is added."""
     import logging
 
     os.environ |= {"TORCHELASTIC_RUN_ID": "bench", "GROUP_RANK": str(common.RANK)}  # as under torchrun
@@ -188,6 +189,7 @@ def accelerated(attach):
 
 
 def transformed(attach):
+    """Trains by transformers' Trainer. attach: whether tithe is attached."""
     import transformers
 
     class Model(nn.Module):
@@ -222,7 +224,7 @@ def transformed(attach):
 
 
 def examples_of(step):
-    """All ranks' parts: transformers deals them out."""
+    """Returns all ranks' parts, which the Trainer of transformers distributes."""
     return common.examples(1 + step * common.WORLD, common.BATCH * common.WORLD)
 
 
@@ -257,7 +259,7 @@ def deepspeed(compress):
 
 
 def joined(job, *args):
-    """A job that wants the default group."""
+    """Returns a job that runs inside the default process group."""
 
     def run():
         if not dist.is_initialized():

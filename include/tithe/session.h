@@ -59,8 +59,8 @@ constexpr std::size_t bytes_of(DType type) { return type == DType::kF32 ? 4 : 2;
 // One named parameter's gradient, in place.
 struct Tensor {
   std::string_view key;  // the same on all ranks and in every step
-  void* data =
-      nullptr;  // n values of dtype, in the memory that Origin names; written before wait() and commit() return
+  // n values of dtype, in the memory that Origin names; written before wait() and commit() return.
+  void* data = nullptr;
   std::size_t n = 0;
   DType dtype = DType::kF32;
   // Values per row of the matrix: the product of all dimensions but the first; n for a vector; 0: not known. Codecs for
@@ -78,8 +78,8 @@ struct Tensor {
 // The memory that holds a bucket, and the stream to wait for before the bucket is read. One for all its tensors.
 struct Origin {
   int device = -1;  // CUDA device number; -1: the host's memory
-  std::uint64_t stream =
-      0;  // a cudaStream_t: the tensors are valid after the work already queued on this stream
+  // A cudaStream_t: the tensors are valid after the work already queued on this stream.
+  std::uint64_t stream = 0;
 };
 
 using Ticket = std::uint64_t;

@@ -60,7 +60,7 @@ void tithe_transport_free(tithe_transport* transport);
 typedef void (*tithe_ended)(void* user, uint64_t ticket, const tithe_error* how);
 
 /* The types of options in tithe/options.def, where each option is documented. */
-typedef const char* tithe_option_Text; /* NULL: the default */
+typedef const char* tithe_option_Text; /* NULL: the default; refused for codec and strategy */
 typedef int tithe_option_Flag;         /* 0 or 1 */
 typedef size_t tithe_option_Count;
 typedef uint64_t tithe_option_Number;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe: data-parallel training over slow networks, with compressed gradients and nothing lost.
+"""tithe: data-parallel training over slow networks, with compressed gradients and error feedback.
 
-import tithe            codecs alone, and sessions between any processes; needs numpy, not torch
-import tithe.torch      the two lines for PyTorch's DistributedDataParallel
+import tithe            codecs, and sessions between any processes; needs numpy, not torch
+import tithe.torch      the integration for PyTorch's DistributedDataParallel: import and attach()
 """
 
 import sys as _sys
@@ -35,5 +35,5 @@ __all__ = [
     "transports",
 ]
 
-check_environment()  # ValueError where TITHE_TARGET names what this machine has not
+check_environment()  # ValueError if TITHE_TARGET names an instruction set that this machine lacks
 del check_environment

@@ -14,13 +14,13 @@ from typing import Any
 from tithe import _core
 
 _GROUP = "small ones"
-_FEW_VALUES = 65_536  # a quarter of a megabyte: fewer are not worth a warning
+_FEW_VALUES = 65_536  # 256 KiB of float32; less uncompressed data is not worth a warning
 
 Choices = Mapping[str, Any] | str | os.PathLike[str] | None
 
 
 def choices_text(given: Choices) -> str:
-    """The JSON text of a dict, of JSON text or of a file; "" for None. ValueError for other values."""
+    """Returns the JSON text of a dict, of JSON text or of a file; "" for None. ValueError for any other value."""
     if given is None or given == "":
         return ""
     if isinstance(given, Mapping):
@@ -39,7 +39,8 @@ def choices_text(given: Choices) -> str:
 
 
 def add_rules(before: Mapping[str, Any], text: str, after: Mapping[str, Any] | None = None) -> str:
-    """The choices with more rules, in the short form, before and after them. ValueError if the text is not JSON."""
+    """Returns the choices with rules, in the short form, added before and after them. ValueError if the text is not
+    JSON."""
     after = after or {}
     if not before and not after:
         return text
@@ -56,12 +57,12 @@ def add_rules(before: Mapping[str, Any], text: str, after: Mapping[str, Any] | N
 
 
 def is_lossless(codec: str, choices: Choices = None) -> bool:
-    """Whether no tensor ever has a residual."""
+    """Returns True if no tensor has a residual under this codec and these choices."""
     return _core.is_lossless(codec, choices_text(choices))
 
 
 def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
-    """Raises ValueError if choices name a missing parameter; warns of patterns that match none.
+    """Raises ValueError if choices name a missing parameter. Warns of each pattern that matches no parameter.
 
     parameters: (name, parameter) pairs of all trained parameters.
     """
@@ -75,7 +76,8 @@ def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -
 
 
 def clipped(codec: str, clip: float) -> str:
-    """The codec's spec with clip=. ValueError for a wrong number, and for a spec that has clip= already."""
+    """Returns the codec's spec with clip= appended. ValueError for a wrong number, and for a spec that already has
+    clip=."""
     if clip == 0:
         return codec
     if not isinstance(clip, int | float) or not 0 < clip < math.inf:
@@ -88,7 +90,7 @@ def clipped(codec: str, clip: float) -> str:
 
 
 def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -> None:
-    """Warns, with the cure, if most bytes are those of small tensors, which are sent uncompressed."""
+    """Warns, with the cure, if uncompressed small tensors make up most of the bytes of a step."""
     named = list(parameters)
     if _core.is_auto(options.codec) or _core.is_lossless(options.codec, options.choices):
         return
@@ -109,7 +111,7 @@ def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, An
 
 
 def _codec_for_groups(options: _core.Options) -> str:
-    """The session's codec if it can encode a group of tensors, else the default."""
+    """Returns the session's codec if it can encode a group of tensors, else the default codec."""
     grouped = _core.Options()
     default = grouped.codec
     grouped.codec, grouped.strategy = options.codec, options.strategy

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.Error, made in Python."""
+"""Constructs tithe.Error from Python."""
 
 from tithe import _core
 
 
 def error(code: str, peer: int | None, text: str) -> Exception:
-    """A tithe.Error as the engine makes them."""
+    """Returns a tithe.Error with the same attributes as an error of the engine. peer: the rank that failed, or None."""
     made = _core.Error(text)
     made.code = code
     made.peer = peer

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small exchanges between the ranks of a process group, each with one timeout.
 
-A collective waits for the timeout of the process group, half an hour by default, and does not name the missing rank. So
-each rank first writes to the group's store that it has come, or why it refuses. Missing ranks are named, and all ranks
-learn of a refusal. The bytes are sent by a collective, since any process can read the store.
+A collective alone waits for the timeout of the process group, half an hour by default, and does not name the missing
+rank. So each rank first writes to the group's store that it is present, or why it refuses. Every rank then has the
+names of missing ranks and the text of a refusal. The payload is sent by a collective and not through the store, because
+any process can read the store.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _WITHDRAWN = "\n"  # differs from a refusal, which is printable
 
 
 def _nothing_known() -> None:
-    """For a group without a session."""
+    """The check of a group without a session: does nothing."""
 
 
 def together(
@@ -40,14 +41,14 @@ def together(
 ) -> T:
     """Runs `body` on every rank. If it raises on one rank, that rank raises its exception and all others tithe.Error.
 
-    Collective. Names the ranks that do not come within `timeout` seconds. check: called while this rank waits, to raise
-    an error if another rank is known to be gone.
+    Collective. The error names the ranks that do not arrive within `timeout` seconds. check: called while this rank
+    waits; it raises an error if another rank has failed.
     """
     refusal: Exception | None = None
     value: T | None = None
     try:
         value = body()
-    except Exception as wrong:  # raised below, once the others know
+    except Exception as wrong:  # raised below, after the other ranks have the reason
         refusal = wrong
     _join(group, timeout, doing, "" if refusal is None else f"{type(refusal).__name__}: {refusal}", check)
     if refusal is not None:
@@ -58,7 +59,8 @@ def together(
 def all_gather_bytes(
     mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _nothing_known
 ) -> list[bytes]:
-    """The bytes of all ranks, in rank order. Collective. Names ranks that do not come within `timeout` seconds."""
+    """Returns the bytes of all ranks, in rank order. Collective. The error names ranks that do not arrive in `timeout`
+    seconds."""
     deadline = time.monotonic() + timeout
     _join(group, timeout, doing, "", check)
     device = _device(group)
@@ -86,9 +88,9 @@ def all_gather_bytes(
 def gather_bytes(
     mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _nothing_known
 ) -> list[bytes]:
-    """The bytes of all ranks on rank 0, in rank order; none on the others. Collective.
+    """Returns the bytes of all ranks on rank 0, in rank order, and an empty list on the other ranks. Collective.
 
-    For large data: it is sent in pieces, each with a timeout of its own. Only rank 0 stores the bytes of other ranks.
+    For large data: each piece of 4 MiB has a timeout of its own. Only rank 0 stores the bytes of other ranks.
     """
     sizes = [int(size) for size in all_gather_bytes(str(len(mine)).encode(), group, timeout, doing, check)]
     device, first = _device(group), dist.get_global_rank(group, 0)
@@ -118,15 +120,15 @@ def _device(group: dist.ProcessGroup) -> torch.device:
 
 
 def _first_line(why: Exception) -> str:
-    """The text without the stack frames that PyTorch's C++ adds."""
+    """Returns the message without the stack frames that PyTorch's C++ code appends."""
     return str(why).partition("\n")[0]
 
 
 def _join(group: dist.ProcessGroup, timeout: float, doing: str, refusal: str, check: Callable[[], None]) -> None:
-    """Returns when all ranks have come and none refuses. Otherwise raises on all ranks that do not refuse."""
+    """Returns when all ranks are present and none refuses. Otherwise raises on all ranks that do not refuse."""
     try:
         _exchange_refusals(group, timeout, doing, refusal, check)
-    except dist.DistError as lost:  # the store's process is gone
+    except dist.DistError as lost:  # the process that serves the store has ended
         if not refusal:
             text = f"{doing}: the process group's store, which rank 0 or torchrun keeps, is gone: {_first_line(lost)}"
             raise error("peer_lost", None, text) from None
@@ -137,15 +139,15 @@ def _exchange_refusals(
 ) -> None:
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     store = dist.distributed_c10d._get_process_group_store(group)
-    # Each rank counts its own exchanges in the store, so that one store serves any number of groups.
+    # Each rank counts its own exchanges in the store, so one store can serve several groups.
     number = store.add(f"tithe/count/{rank}", 1)
     store.set(f"tithe/{number}/{rank}", _printable(refusal[:_MOST_TEXT]))
     try:
         _wait_for_all(store, number, rank, world, timeout, doing, refusal, check)
-    except KeyboardInterrupt:  # the others need not wait for their whole timeout
+    except KeyboardInterrupt:  # the other ranks then stop waiting before their timeout
         store.set(f"tithe/{number}/{rank}", refusal or "KeyboardInterrupt: Ctrl-C ended its wait")
         raise
-    if number > 2 and not refusal:  # all ranks have come to the next exchange, so no rank reads it any more
+    if number > 2 and not refusal:  # all ranks have begun the next exchange, so no rank reads this key again
         store.delete_key(f"tithe/{number - 2}/{rank}")
 
 
@@ -159,7 +161,13 @@ def _wait_for_all(
     refusal: str,
     check: Callable[[], None],
 ) -> None:
-    # A refusing rank ends soon, and the store may end with it, so it waits until the others have read the reason.
+    """Waits until every rank has written its key of this exchange, or until a rank refuses or `timeout` has passed.
+
+    Each rank writes tithe/<number>/<rank>: "" if it is present, or the text of its refusal. A present rank raises
+    tithe.Error for the first refusal, and names the missing ranks after the timeout. A refusing rank waits for at most
+    _LINGER seconds, until all other ranks have counted themselves in tithe/<number>/read.
+    """
+    # A refusing rank ends soon, and the store may end with it, so it waits until the other ranks have read the reason.
     deadline = time.monotonic() + (min(timeout, _LINGER) if refusal else timeout)
     waiting = list(range(world))
     while waiting:
@@ -174,7 +182,7 @@ def _wait_for_all(
         if not refusal:
             check()
         if left <= 0 and not refusal:
-            # Withdrawn, so that the others meet the next call: else this rank would stay one exchange ahead.
+            # This rank withdraws its key and its count, so that its next call joins the exchange of the other ranks.
             store.set(f"tithe/{number}/{rank}", _WITHDRAWN)
             store.add(f"tithe/count/{rank}", -1)
             late = [r for r in waiting if not store.check([f"tithe/{number}/{r}"])] or waiting
@@ -186,14 +194,14 @@ def _wait_for_all(
             )
         if left <= 0:
             return
-        if store.check([f"tithe/{number}/{waiting[0]}"]):  # it withdrew, and may come again
+        if store.check([f"tithe/{number}/{waiting[0]}"]):  # the rank withdrew its key, and may write it again
             time.sleep(0.05)
             continue
         try:
             store.wait([f"tithe/{number}/{waiting[0]}"], timedelta(seconds=min(left, _POLL)))
         except dist.DistNetworkError:
             raise
-        except RuntimeError:  # stores differ in how they say that the time is over
+        except RuntimeError:  # the end of a wait has a different text in each kind of store
             continue  # the loop finds the missing ranks
     while refusal and time.monotonic() < deadline:
         refusers = sum(bool(_refusal(store, number, r)) for r in range(world))

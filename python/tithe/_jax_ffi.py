@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds as typed calls of XLA, without Python, its interpreter lock and copies of the gradients.
+"""Rounds as typed XLA calls, which need neither Python, the interpreter lock nor copies of the gradients.
 
-XLA calls _jax_ffi.cc, which the system's compiler compiles at first use, unless the cache has a result for this jaxlib
+XLA calls _jax_ffi.cc. The system's compiler compiles it at first use, unless the cache has a library for this jaxlib
 (TITHE_CXX and TITHE_CACHE: docs/reference/environment.md).
 """
 
@@ -27,7 +27,7 @@ _TARGET = "tithe_round"
 
 
 def mean_of(session: Session, names: list[str], given: list[jax.Array]) -> list[jax.Array]:
-    """The means over all processes, in the memory of the gradients."""
+    """Returns the means over all processes, written into the memory of the gradients."""
     _register()
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]
     rows = [(name, each.size, str(each.dtype)) for name, each in zip(names, given, strict=True)]
@@ -40,7 +40,7 @@ def mean_of(session: Session, names: list[str], given: list[jax.Array]) -> list[
 
 @functools.cache
 def _register() -> None:
-    """Registers the call, once per process. ValueError if that is impossible."""
+    """Registers the call, once per process. ValueError if the library cannot be compiled or loaded."""
     if jax.default_backend() != "cpu" or jax.local_device_count() > 1:
         raise ValueError(
             f"ffi=True needs one device, a CPU; this process has {jax.local_device_count()} of "
@@ -53,7 +53,7 @@ def _register() -> None:
 
 
 def _shared_object() -> Path:
-    """The shared object for this jaxlib, from the cache or the compiler."""
+    """Returns the path of the shared object for this jaxlib, from the cache or the compiler."""
     compiler, folder = _core.compiler(), Path(_core.cache_folder())
     text = _TEXT.read_bytes()
     key = hashlib.sha256(b"\0".join([text, repr(_FLAGS).encode(), compiler.encode(), jaxlib.__version__.encode()]))
@@ -73,7 +73,7 @@ def _shared_object() -> Path:
             errors = [line for line in done.stderr.splitlines() if "error" in line] or ["it says nothing"]
             raise ValueError(f"ffi=True: {compiler} refuses {_TEXT}: {errors[0]}")
         fresh.chmod(0o600)
-        fresh.rename(made)  # the cache has complete files only
+        fresh.rename(made)  # the rename is atomic, so the cache holds complete files only
     return made
 
 

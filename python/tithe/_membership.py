@@ -27,24 +27,25 @@ class Board(Protocol):
 
 
 class StoreBoard:
-    """A torch.distributed.Store as a board. Its process must survive the ranks that may be lost."""
+    """Adapts a torch.distributed.Store to Board. The store's process must survive the ranks that may be lost."""
 
     def __init__(self, store: Any, prefix: str = "tithe") -> None:
         self._store, self._prefix = store, prefix
 
     def put_first(self, key: str, value: bytes) -> bytes:
-        """As Board. A letter precedes each value, to tell an empty value from none."""
+        """See Board. A letter precedes each value, so that an empty value differs from a missing one."""
         stands = self._store.compare_set(f"{self._prefix}/{key}", "", "=" + value.hex())
         return bytes.fromhex(stands.decode()[1:])
 
     def get(self, key: str) -> bytes | None:
-        """As Board."""
+        """See Board."""
         name = f"{self._prefix}/{key}"
         return bytes.fromhex(self._store.get(name).decode()[1:]) if self._store.check([name]) else None
 
 
 def _check(options: dict[str, Any], join_timeout: float) -> None:
-    """Raises ValueError before the rendezvous: the others would wait for a rank that cannot open its session."""
+    """Raises ValueError before the rendezvous, so that the other ranks do not wait for a rank that cannot open its
+    session."""
     for ours in ("members", "epoch"):
         if ours in options:
             raise ValueError(f"{ours}: a membership sets it; leave it out of the session's options")
@@ -58,16 +59,16 @@ def _check(options: dict[str, Any], join_timeout: float) -> None:
 class Membership:
     """Opens a session, and continues it with the surviving ranks and new ones (docs/guide/membership.md).
 
-    board: a folder that all ranks reach and nobody else may write to, new for each start of the job; a torch Store; or
-    an object with put_first(key, value) and get(key).
-    me: this rank's name, one line of at most 200 bytes. members: the names of the first ranks, in their order; a rank
-    that joins later leaves it out.
+    board: a folder, new for each start of the job, that all ranks can reach and no other user can write to; a torch
+    Store; or an object with put_first(key, value) and get(key).
+    me: this rank's name, one line of at most 200 bytes. members: the names of the first ranks, in rank order. A rank
+    that joins later omits it.
     min_world, max_world: the job does not continue with fewer ranks, and refuses further ones. It needs a quorum: more
-    than half of the earlier members, or half of them with the first member.
-    window: once there is a quorum, seconds to wait for members that a rank believes to be lost. Other members may still
-    compute, and are waited for half of join_timeout. join_timeout: seconds for the whole rendezvous.
-    options: transport and the session's own (timeout among them), as Session.open takes them. ValueError for a wrong
-    one, and for members and epoch, which the membership sets.
+    than half of the earlier members, or half of them including the first member.
+    window: once there is a quorum, seconds to wait for members that a rank considers lost. Other members may still
+    compute; the rendezvous waits for them for half of join_timeout. join_timeout: seconds for the whole rendezvous.
+    options: transport and the session's own options (timeout among them), as Session.open takes them. ValueError for a
+    wrong one, and for members and epoch, which the membership sets.
     """
 
     def __init__(
@@ -90,16 +91,17 @@ class Membership:
         self.me = me
         self.members = list(members)  # by rank, in this epoch
         self.epoch = 0  # the number of changes of the members
-        self.given: bytes | None = None  # the bytes that a rank which joined later received
-        self._session_members: list[str] = []  # of the session's present epoch
+        self.given: bytes | None = None  # the bytes of give(), on a rank that joined later
+        self._session_members: list[str] = []  # the members in the session's present epoch
         self._session_epoch = 0
-        self._missed: set[str] = set()  # names of members that this rank believes to be lost
+        self._missed: set[str] = set()  # names of members that this rank considers lost
         self._limits = (min_world, max_world, window, join_timeout)
         self._options = options
         self._session: Session | None = None
 
     def open(self) -> Session:
-        """Connects the first ranks. Collective over them. A later rank joins at the next reform() of the others."""
+        """Connects the first ranks. Collective over them. A later rank joins at the next reform() of the running
+        ranks."""
         came_later = not self.members
         met = self._rejoin(0)
         session = Session.open(
@@ -118,11 +120,11 @@ class Membership:
         return session
 
     def somebody_waits(self) -> bool:
-        """Whether a new rank waits for reform(): call it between two rounds, on any rank.
+        """Returns True if a new rank waits for reform(). Call it between two rounds, on any rank.
 
-        False on a rank that has not received the results of all rounds (stragglers= of the session).
+        Always False on a rank that lacks the results of some rounds (stragglers= of the session).
         """
-        with contextlib.suppress(ValueError):  # closed
+        with contextlib.suppress(ValueError):  # the session is closed
             if self._session is not None and self._session._core.stats()["rounds_behind"]:
                 return False
         return _core.somebody_waits(self._board, self.epoch + 1, self.members, self._limits[1])
@@ -130,18 +132,19 @@ class Membership:
     def reform(self, session: Session, *, give: Callable[[], bytes] | None = None) -> None:
         """Continues the session with the surviving ranks and the waiting ones, from the last commit.
 
-        Call it after a tithe.Error on all survivors; or between two rounds on any rank: the others then get a
-        tithe.Error and call it too. All ranks repeat the open round.
-        give: makes the bytes that a new rank needs beside tithe's own state (parameters, the number of the step). One
-        survivor calls it, and the new rank has the result as `given`.
-        tithe.Error without a quorum, and if a member is lost meanwhile: then it may be called again. If all others
-        named this rank since it differs from them (another round, other options), it is excluded with an error.
+        Call it after a tithe.Error, on all survivors. Or call it between two rounds on any rank: the other ranks then
+        get a tithe.Error and call it too. All ranks repeat the open round.
+        give: returns the bytes that a new rank needs beside tithe's own state (parameters, the step number). One
+        survivor calls it, and the new rank finds the result in `given`.
+        Raises tithe.Error without a quorum, and if a member is lost during the call; reform() may then be called again.
+        If all other ranks reject this rank because it differs from them (another round, other options), it is excluded
+        with an error.
         """
         self._note_failure(session)
         missed = "\n".join(sorted(self._missed)).encode()
         self._board.put_first(f"{self.epoch + 1}.come.{self.me}", missed)
         session._core.cancel()  # ranks that wait for this one get an error, and find its name on the board
-        # After an epoch that failed, a missing member may have continued elsewhere, and is not lost.
+        # After an epoch that failed, a missing member may have continued elsewhere and is not lost.
         watch = session._core.watch(self._session_members) if self._session_epoch == self.epoch else None
         met = self._rejoin(self.epoch + 1, watch)
         if met["joined"] and met["rank"] == 0:
@@ -156,7 +159,7 @@ class Membership:
                 self.epoch,
                 transport=self._options.get("transport", ""),
             )
-        except _core.Error as failure:  # the next reform() does not wait for a rank that did not come
+        except _core.Error as failure:  # the next reform() does not wait for the rank that failed to arrive
             if failure.peer is not None and 0 <= failure.peer < len(self.members):
                 self._missed.add(self.members[failure.peer])
             raise

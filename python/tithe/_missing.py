@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why tithe._core, the compiled part, did not load, and how to cure it."""
+"""Explains why the compiled module tithe._core did not load, and gives the cure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-# The names of libraries' packages in Debian and Ubuntu.
+# Debian and Ubuntu package names of shared libraries.
 _UCX = ("libucp", "libucs", "libuct", "libucm")
 _PACKAGES = {"libfmt": "libfmt9", "libhwy": "libhwy1", "libxxhash": "libxxhash0", "libcrypto": "libssl3"}
 
 
 def no_torch(module: str, error: ModuleNotFoundError) -> ImportError:
-    """The exception to raise without torch; the error itself if another module is missing."""
+    """Returns the exception to raise if torch is missing; `error` itself if another module is missing."""
     if (error.name or "").split(".")[0] != "torch":
         return error
     return ImportError(
@@ -25,7 +25,7 @@ def no_torch(module: str, error: ModuleNotFoundError) -> ImportError:
 
 
 def explain(error: ImportError, folder: Path = Path(__file__).parent) -> str:
-    """The explanation on one line. folder: the place of the compiled part."""
+    """Returns the explanation on one line. folder: the folder that should contain the compiled module."""
     this = f"{platform.python_version()} on {platform.machine()}"
     there = sorted(path.name for path in folder.glob("_core.*.so"))
     library = re.match(r"(lib[\w+-]+)\.so\S*: cannot open shared object file", str(error))

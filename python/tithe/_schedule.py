@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluations, which a schedule (include/tithe/schedule.h) may follow."""
+"""Evaluation results, which a schedule of the codec's ratio may follow (include/tithe/schedule.h)."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from tithe import _core
 
 
 def agree(of_ranks: Sequence[dict[str, float | None]]) -> dict[str, float | None]:
-    """One evaluation from those of all ranks: the means of losses and accuracies, and the common learning rate."""
+    """Merges the evaluations of all ranks: the means of losses and accuracies, and the common learning rate."""
     out: dict[str, float | None] = {}
     for name in ("loss", "accuracy"):
         given = [one[name] for one in of_ranks if one[name] is not None]
@@ -29,7 +29,7 @@ class Evaluations:
     def read(
         self, loss: float | None, accuracy: float | None, learning_rate: float | None
     ) -> tuple[float | None, float | None]:
-        """Loss and learning rate for the session; an accuracy becomes the loss 1 - accuracy."""
+        """Returns loss and learning rate for the session. An accuracy becomes the loss 1 - accuracy."""
         if loss is not None and accuracy is not None:
             raise ValueError("give loss= or accuracy=, not both: the schedule follows one of them")
         if loss is None and accuracy is None and learning_rate is None:

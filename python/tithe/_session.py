@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions between ranks, without any framework."""
+"""Sessions between ranks, without a training framework."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ OPTIONS = tuple(name for name in dir(_core.Options) if not name.startswith("_"))
 
 
 def refuse_unknown(given: Iterable[str], *more: str) -> None:
-    """Raises ValueError, with the nearest name, for an unknown option. more: further keywords that the caller takes."""
+    """Raises ValueError, with the nearest name, for an unknown option. more: further keywords that the caller
+    accepts."""
     known = [*OPTIONS, "transport", *more]
     for name in given:
         if name not in known:
@@ -27,7 +28,7 @@ def refuse_unknown(given: Iterable[str], *more: str) -> None:
 
 
 def make_options(given: Mapping[str, Any]) -> _core.Options:
-    """Session options from keyword arguments; ValueError names a wrong one."""
+    """Returns session options made from keyword arguments. ValueError names a wrong one."""
     options = _core.Options()
     refuse_unknown(given)
     for name, value in given.items():
@@ -65,7 +66,7 @@ def transport_text(given: dict[str, Any]) -> str:
 
 
 def transports() -> list[str]:
-    """The names of the transports of this build."""
+    """Returns the names of the transports of this build."""
     return _core.transports()
 
 
@@ -78,15 +79,15 @@ def _offsets(bounds: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]
 
 
 class Session:
-    """Averages named arrays over all ranks, with a residual of each array on each rank.
+    """Averages named arrays over all ranks, and keeps a residual of each array on each rank.
 
     Open one with `from_environment` (torchrun, mpirun, Slurm), `open` (with your own exchange of addresses) or `loop`
-    (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names a transport of
-    `tithe transports`. Other options, with their defaults: docs/reference/session_options.md. The most used are
-    codec="fp8", strategy="auto", choices=None, link="", hosts="", lanes=None, average=True and timeout=30.0 (seconds).
+    (ranks as threads of this process). transport="ucx:transports=tcp,devices=eth0" names a transport of `tithe
+    transports`. Other options, with their defaults: docs/reference/session_options.md. The most used are codec="fp8",
+    strategy="auto", choices=None, link="", hosts="", lanes=None, average=True and timeout=30.0 (seconds).
     choices has rules for single tensors (docs/guide/choices.md): a dict such as {"*.bias": "fp32"}, JSON text, or the
     path of a file with either. link="10Gb/s" describes the network, from which tithe derives sizes.
-    hosts="4x2" says which ranks share a host (4 hosts of 2 ranks), if the transport cannot detect it.
+    hosts="4x2" states which ranks share a host (4 hosts of 2 ranks), if the transport cannot detect it.
     servers=2 makes the last 2 ranks sum for the others (docs/reference/strategies.md).
     codec="auto" measures and plans while the job runs (docs/guide/plan_auto.md), and messages() returns its decisions.
     "auto:allow=onebit+fp8" lists the codecs that auto may use beside fp32, bf16 and zip.
@@ -96,7 +97,7 @@ class Session:
             session.commit()                               # end of the step
 
     Several threads may call sync(), wait(), poll(), commit(), propose() and proposal() at once; only a sync() during a
-    commit() of another thread is refused. All other calls come from one thread at a time.
+    commit() of another thread is refused. All other calls must come from one thread at a time.
     Wrong arguments raise ValueError or TypeError; a failed peer raises tithe.Error with `peer`. The session keeps
     arrays alive until commit(). Ctrl-C on the main thread ends a wait, and the session with it. A session does not
     survive fork().
@@ -108,13 +109,13 @@ class Session:
 
     @classmethod
     def loop(cls, world: int, **options: Any) -> list[Session]:
-        """One session per rank, all in this process, for tests: drive each from a thread of its own."""
+        """Returns one session per rank, all in this process, for tests. Drive each session from its own thread."""
         chosen = make_options(options)
         return [cls(core, Evaluations(chosen)) for core in _core.open_loop(world, chosen)]
 
     @classmethod
     def open(cls, rank: int, world: int, all_gather: Callable[[bytes], list[bytes]], **options: Any) -> Session:
-        """A session between processes. Collective.
+        """Opens a session between processes. Collective.
 
         all_gather(mine) returns the blobs of all ranks in rank order; it is called once.
         """
@@ -124,14 +125,15 @@ class Session:
 
     @classmethod
     def from_environment(cls, **options: Any) -> Session:
-        """As `open`, with rank, world and rendezvous from the environment of torchrun, mpirun or Slurm. Collective."""
+        """Does the same as `open`, with rank, world and rendezvous from the environment of torchrun, mpirun or Slurm.
+        Collective."""
         transport = transport_text(options)
         chosen = make_options(options)
         return cls(_core.open_environment(transport, chosen), Evaluations(chosen))
 
     @property
     def rank(self) -> int:
-        """This session's number, 0 to world - 1."""
+        """The rank of this session, 0 to world - 1."""
         return self._core.rank
 
     @property
@@ -142,9 +144,9 @@ class Session:
     def sync(self, tensors: Mapping[str, Any]) -> int:
         """Starts to average the arrays in place; returns a ticket for wait().
 
-        tensors: key to array (numpy, or anything with DLPack: float32, float16, bfloat16; C-contiguous, writable; all
+        tensors: key to array (numpy, or any object with DLPack: float32, float16, bfloat16; C-contiguous, writable; all
         in host memory, or all on one CUDA GPU, valid after the work already queued on its default stream). Keys, shapes
-        and order are the same on all ranks.
+        and order must be the same on all ranks.
         """
         return self._core.sync(list(tensors.items()))
 
@@ -152,8 +154,8 @@ class Session:
         """Starts to average the range of each array that this rank owns, in place; returns a ticket for wait().
 
         bounds: key to world + 1 offsets into the flat array: rank r owns [bounds[r], bounds[r + 1]), which may be
-        empty. Without bounds an array is split as torch.chunk splits dimension 0, and a flat array by values. Other
-        ranks' ranges are not changed. Tensors as in sync(); the bounds are the same on all ranks
+        empty. Without bounds an array is split as torch.chunk splits dimension 0, and a flat array by values. The
+        ranges of other ranks do not change. Tensors as in sync(); the bounds must be the same on all ranks
         (docs/reference/sharded_rounds.md).
         """
         return self._core.reduce_scatter(list(tensors.items()), _offsets(bounds))
@@ -161,46 +163,47 @@ class Session:
     def all_gather(self, tensors: Mapping[str, Any], bounds: Mapping[str, Sequence[int]] | None = None) -> int:
         """Starts to fill each array with the ranges of their owners, in place; returns a ticket for wait().
 
-        Reads this rank's own range, and after wait() it has the values that all other ranks decode. bounds: as in
+        Reads this rank's own range. After wait() the range has the values that all other ranks decode. bounds: as in
         reduce_scatter().
         """
         return self._core.all_gather(list(tensors.items()), _offsets(bounds))
 
     def wait(self, ticket: int) -> None:
-        """Returns when the bucket holds its result."""
+        """Returns when the bucket of this ticket contains its result."""
         self._core.wait(ticket)
 
     def poll(self, ticket: int) -> bool:
-        """True if the bucket holds its result: wait() would not block. Raises the error that ended the session."""
+        """Returns True if the bucket contains its result, so that wait() would not block. Raises the error that ended
+        the session."""
         return self._core.poll(ticket)
 
     def commit(self) -> None:
-        """Ends the round: the codec's error becomes the next round's residual."""
+        """Ends the round. The codec's error of this round becomes the residual of the next round."""
         self._core.commit()
 
     def evaluated(
         self, *, loss: float | None = None, accuracy: float | None = None, learning_rate: float | None = None
     ) -> None:
-        """Tells the schedule of an evaluation, at the end of a step: the next rounds' ratio may change.
+        """Reports an evaluation to the schedule, at the end of a step. The ratio of the next rounds may change.
 
-        All ranks give the same numbers; the next round names a rank with other numbers. accuracy is in 0..1. ValueError
-        if the schedule follows a number that is missing. Numbers that it does not follow are ignored.
+        All ranks pass the same numbers; the next round names a rank that passed other numbers. accuracy is in 0..1.
+        ValueError if the schedule follows a number that is missing. The schedule ignores all other numbers.
         """
         measured, rate = self._evaluations.read(loss, accuracy, learning_rate)
         self._evaluations.tell(self._core, measured, rate)
 
     def propose(self, choices: Choices, round: int = 0) -> None:
-        """Proposes new choices for all ranks from round `round` on; 0: as soon as all are ready
+        """Proposes new choices for all ranks from round `round` on; 0: as soon as all ranks are ready
         (docs/guide/choices.md).
 
-        On rank 0 alone, at any time; the other ranks call nothing. choices: as at open; None: no rules. Residuals are
-        kept. ValueError for choices that a session would refuse, for a round that has begun, on other ranks, and while
-        another proposal is under way.
+        Call it on rank 0 only, at any time; the other ranks call nothing. choices: as in open(); None: no rules.
+        Residuals are kept. ValueError for choices that a session would refuse, for a round that has begun, on other
+        ranks, and while another proposal is under way.
         """
         self._core.propose(choices_text(choices), round)
 
     def proposal(self) -> dict[str, Any]:
-        """The result of the last proposal, as far as this rank knows it.
+        """Returns the state of the last proposal, from this rank's messages so far.
 
         state: none, under_way, agreed, switched or refused. round: the first with the new choices, else None. why and
         rank: the reason of a refusal and the rank that refused, else None.
@@ -213,9 +216,9 @@ class Session:
         return self._core.choices
 
     def messages(self) -> list[str]:
-        """The messages since the last call, a line each.
+        """Returns the messages since the last call, one line each.
 
-        On rank 0 the results and decisions of codec "auto"; on each rank its residuals that were dropped.
+        On rank 0: the results and decisions of codec "auto". On each rank: its residuals that were dropped.
         """
         return self._core.messages()
 
@@ -226,24 +229,26 @@ class Session:
 
     @property
     def last_round_dropped(self) -> bool:
-        """True if the last committed round was dropped because some rank's gradient was not finite."""
+        """True if the last committed round was dropped because a gradient on some rank was not finite."""
         return self._core.last_round_dropped
 
     def state(self) -> bytes:
-        """Residuals and counters of this rank (docs/reference/format_state.md); of the last commit after a failure or
-        close()."""
+        """Returns the residuals and counters of this rank (docs/reference/format_state.md).
+
+        After a failure or close(): those of the last commit.
+        """
         return self._core.state()
 
     def common_state(self) -> bytes:
-        """state() without this rank's residuals: enough for a new rank."""
+        """Returns state() without this rank's residuals, which is sufficient for a new rank."""
         return self._core.common_state()
 
     def restore(self, state: bytes | Iterable[bytes], *, lost: str = "spread") -> None:
         """Continues from state(), with the choices of its last commit.
 
-        A list of states is for another set of ranks (docs/guide/elastic.md). It has this rank's own state, or that of
-        any rank if this rank is new, and the states of lost ranks, which all ranks give. The residuals of lost ranks
-        are spread over all ranks, or with lost="book" dropped and booked in stats().
+        A list of states is for another set of ranks (docs/guide/elastic.md). It contains this rank's own state, or that
+        of any rank if this rank is new, and the states of lost ranks, which all ranks pass. lost: "spread" adds the
+        residuals of lost ranks to those of all ranks; "book" drops them and counts them in stats().
         ValueError, before anything has changed, for another codec, for a single state of another rank or world size,
         and for a session that was opened with other choices.
         """
@@ -255,10 +260,10 @@ class Session:
             self._core.restore_states(list(state), lost == "book")
 
     def undo(self) -> None:
-        """Takes back the round that was committed last: residuals, counters and state() are as before it.
+        """Reverts the last committed round: residuals, counters and state() have their values from before the round.
 
-        On all ranks, after commit() and before the next sync(), of a session that was opened with undo=True. ValueError
-        if there is no such round. The arrays do not change.
+        Call it on all ranks, after commit() and before the next sync(), of a session that was opened with undo=True.
+        ValueError if there is no such round. The arrays do not change.
         """
         self._core.undo()
 
@@ -275,47 +280,48 @@ class Session:
     ) -> None:
         """Continues with other ranks from the last commit, after a failure or between two rounds. Collective over them.
 
-        all_gather: called once, as in open(). members: the names of all ranks, in their order. epoch: larger than
-        before, the same on all ranks. timeout: seconds for the rendezvous; None: the session's own. The residuals of
-        lost ranks are booked in stats(). A ValueError for an argument changes nothing; after another failure reform()
-        may be called again. docs/guide/elastic.md says how ranks agree on members.
+        all_gather: called once, as in open(). members: the names of all ranks, in rank order. epoch: larger than
+        before, the same on all ranks. timeout: seconds for the rendezvous; None: the session's own. stats() counts the
+        residuals of lost ranks. A ValueError for an argument changes nothing; after another failure reform() may be
+        called again. docs/guide/elastic.md describes how ranks agree on members.
         """
         self._core.reform(transport, rank, world, all_gather, list(members), epoch, timeout)
 
     def residual(self, key: str, n: int) -> npt.NDArray[np.float32]:
-        """This rank's residual of the tensor `key`, which has n values."""
+        """Returns this rank's residual of the tensor `key`, float32, 1-D. n: the number of values of the tensor."""
         out = np.empty(n, dtype=np.float32)
         self._core.residual(key, out)
         return out
 
     def stats(self) -> dict[str, Any]:
-        """The sums of this rank since the session was opened, and the norms of its gradients and residuals.
+        """Returns the sums of this rank since the session was opened, and the norms of its gradients and residuals.
 
-        The keys are listed in docs/reference/session_options.md. Times are nanoseconds.
+        docs/reference/session_options.md lists the keys. Times are in nanoseconds.
         """
         return summed_up(self._core)
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By key: values, codec, strategy, and the norms, relative_error, values_lost and sum_lost as in stats().
+        """Returns, by key: values, codec, strategy, and the norms, relative_error, values_lost and sum_lost as in
+        stats().
 
         side: true for a tensor that an optimizer of tithe.torch averages beside the gradients.
         """
         return by_tensor(self._core)
 
     def plan_text(self) -> str:
-        """The codec and strategy of each part and tensor of the buckets so far, and the reasons, as text."""
+        """Returns the codec and strategy of each part and tensor of the buckets so far, and the reasons, as text."""
         return self._core.plan_text()
 
     def trace(self, on: bool = True) -> None:
-        """Records the last 65,536 events while on: docs/guide/trace.md."""
+        """Records the last 65,536 events while `on` is true: docs/guide/trace.md."""
         self._core.trace(on)
 
     def mark(self, op: str, begin_ns: int, end_ns: int) -> None:
-        """An event of your own in the trace, such as a backward pass: times of time.monotonic_ns()."""
+        """Adds an event of your own to the trace, such as a backward pass. Times are those of time.monotonic_ns()."""
         self._core.mark(op, begin_ns, end_ns)
 
     def write_trace(self) -> None:
-        """Writes the events so far to the file of trace= or TITHE_TRACE; close() does so too."""
+        """Writes the events so far to the file of trace= or TITHE_TRACE. close() does this too."""
         self._core.write_trace()
 
     def take_trace(self) -> list[dict[str, Any]]:
@@ -323,7 +329,7 @@ class Session:
         return self._core.take_trace()
 
     def close(self) -> None:
-        """Cancels open rounds and closes the connections. Peers see this rank leave."""
+        """Cancels open rounds and closes the connections. Peers detect that this rank has left."""
         self._core.close()
 
     def __enter__(self) -> Session:

@@ -11,7 +11,7 @@ from tithe import _core
 
 
 def summed_up(session: _core.Session) -> dict[str, Any]:
-    """The engine's sums (include/tithe/session.h, SessionStats) and the figures derived from them."""
+    """Returns the engine's sums (include/tithe/session.h, SessionStats) and the figures derived from them."""
     sums = session.stats()
     sums["dense_bytes"] = all_reduce_bytes(sums["gradient_bytes"], session.world)
     sums["bytes_saved"] = sums["dense_bytes"] - sums["bytes_sent"]
@@ -23,7 +23,7 @@ def summed_up(session: _core.Session) -> dict[str, Any]:
 
 
 def by_tensor(session: _core.Session) -> dict[str, dict[str, Any]]:
-    """The figures of each tensor, by key."""
+    """Returns the figures of each tensor, by key."""
     all_tensors = {}
     for tensor in session.tensor_stats():
         tensor["relative_error"] = _relative_error([tensor])
@@ -32,22 +32,22 @@ def by_tensor(session: _core.Session) -> dict[str, dict[str, Any]]:
 
 
 def plan_text(session: _core.Session) -> str:
-    """The plan of each part and tensor, as text."""
+    """Returns the plan of each part and tensor, as text."""
     return session.plan_text()
 
 
 def all_reduce_bytes(gradient_bytes: int, world: int) -> int:
-    """The bytes that each rank of a ring all-reduce sends: all chunks but one, twice."""
+    """Returns the bytes that each rank sends in a ring all-reduce: 2 (world - 1) / world of the gradient."""
     return gradient_bytes * 2 * (world - 1) // world
 
 
 def is_compressed(codec: str) -> bool:
-    """Whether a codec may leave a residual. The codec of a tensor without values is ""."""
+    """Returns True if a codec can leave a residual. The codec of a tensor without values is ""."""
     return codec != "" and not _core.is_lossless(codec, "")
 
 
 def _groups(tensors: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The gradients by codec, without side tensors."""
+    """Groups the figures of gradients by codec, without side tensors."""
     groups: dict[str, dict[str, Any]] = {}
     for tensor in tensors:
         if tensor["side"]:
@@ -65,7 +65,8 @@ def _groups(tensors: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _relative_error(of: Iterable[dict[str, Any]]) -> float:
-    """The norm of all residuals over the norm of all gradients. 0 before a measurement, and if nothing is unsent."""
+    """Returns the norm of all residuals over the norm of all gradients; 0 before a measurement, and without
+    residuals."""
     each = list(of)
     residual, gradient = (math.hypot(*(x[norm] for x in each)) for norm in ("residual_norm", "gradient_norm"))
     if residual == 0.0:

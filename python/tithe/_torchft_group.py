@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torchft's process group: a session that averages the gradients of the replicas of a quorum."""
+"""The process group of tithe.torchft: a session that averages the gradients of the replicas of a quorum."""
 
 import contextlib
 import functools
@@ -33,14 +33,14 @@ _log = logging.getLogger("tithe.torch")
 _OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group sets itself
 _PATIENCE = 60.0  # seconds, torchft's default
 _UNDONE = 64  # epochs to remember, for replicas that were absent
-_MANY = 4096  # values of a tensor that deserves a warning
+_MANY = 4096  # a tensor without a name and with this number of values or more causes a warning
 
 
 class ProcessGroup(ProcessGroupGloo):
     """The group for torchft.Manager(pg=...): gradients with names go through a codec between replicas.
 
     codec, strategy and options as tithe.Session takes them; patience is 60 seconds by default. ValueError for a wrong
-    one. The module's text has the rules for residuals.
+    one. The docstring of tithe.torchft has the rules for residuals.
     """
 
     __module__ = "tithe.torchft"
@@ -58,15 +58,16 @@ class ProcessGroup(ProcessGroupGloo):
         if "feedback=momentum" in _core.check_codec(codec) + given["choices"]:
             raise ValueError("feedback=momentum: a replica that heals would have none; leave it to the optimizer")
         super().__init__(timedelta(seconds=make_options(self._given).patience))
-        self._own = uuid.uuid4().hex[:12]  # a restarted replica gets a new one
+        self._own = uuid.uuid4().hex[:12]  # a restarted replica gets a new identifier
         self._name, self._epoch = "", 0
-        self._undone: list[int] = []  # epochs whose last round was taken back
+        self._undone: list[int] = []  # epochs whose last round was reverted
         self._names: dict[int, tuple[str, torch.nn.Parameter]] = {}
         self._running: RunningSession | None = None
         self._manager: Callable[[], Any] = lambda: None
-        self._last: Job | None = None  # the last job of the newest step, once all its buckets are handed over
-        self._step = 0  # the manager's number of that step
-        # Gradients held back while this replica heals, by key: before the newest step, and after it if it counts.
+        self._last: Job | None = None  # the last job of the newest step, after all its buckets were handed over
+        self._step = 0  # the manager's number of the newest step
+        # Gradients held back while this replica heals, by key: the values from before the newest step, and the values
+        # that replace them if the step counts.
         self._holds: dict[str, torch.Tensor] = {}
         self._holds_then: dict[str, torch.Tensor] | None = None
         self._owes: dict[str, torch.Tensor] = {}  # the values to hold back in this step
@@ -76,7 +77,7 @@ class ProcessGroup(ProcessGroupGloo):
     # ---- a quorum
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
-        """configure() calls it for each quorum: connects the session to the quorum's ranks. Collective over them."""
+        """Connects the session to the ranks of a new quorum; configure() calls it. Collective over them."""
         gather = functools.partial(_gather, store, rank, world_size)
         whole = self._whole_step()
         mine = {
@@ -91,15 +92,16 @@ class ProcessGroup(ProcessGroupGloo):
         epoch = 1 + max(each["epoch"] for each in known)
         self._take_back(whole, known)
         rounds = gather("round", b"%d" % self._running.session.round() if self._running is not None else b"")
-        # Members of the last quorum continue. A replica that was not in it joins as a new one, and adds its residual to
-        # its next gradient.
+        # Members of the last quorum continue. A replica that was not in it joins as a new member, and adds its residual
+        # to its next gradient.
         at = [(each["epoch"], int(r)) if r else None for r, each in zip(rounds, known, strict=True)]
         stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
         names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
         if self._running is not None and not stays[rank]:
             self._join_again(self._epoch < epoch - 1)
         common = b""
-        if any(stays) and not all(stays):  # before the session continues: its state still has the former ranks
+        # Collected before the session continues, while its state still has the former ranks
+        if any(stays) and not all(stays):
             gives = stays.index(True)
             common = gather("common", self._running.session.common_state() if rank == gives else b"")[gives]
         self._go_on(rank, names, epoch, functools.partial(gather, "address"))
@@ -124,17 +126,18 @@ class ProcessGroup(ProcessGroupGloo):
             running.rank, running.world = rank, len(names)
 
     def _whole_step(self) -> int | None:
-        """The newest step if this replica has its result; the others decide whether the step counted."""
+        """Returns the newest step if this replica has its result. Only all replicas together can decide if the step
+        counted."""
         last = self._last
-        if last is None:  # no step since, or one that was abandoned before its last bucket
+        if last is None:  # no step followed, or one that was abandoned before its last bucket
             return None
         self._running.drain()
         return self._step if last.error is None else None
 
     def _take_back(self, whole: int | None, known: list[dict[str, Any]]) -> None:
-        """Undoes the newest step if it counted on no replica: none is ahead of it, or one has undone it.
+        """Reverts the newest step if it counted on no replica: no replica is ahead of it, or a replica has reverted it.
 
-        All replicas remember each undone step, for replicas that return when the others are gone.
+        All replicas remember each reverted step, for replicas that return after the others have left.
         """
         farthest = max(each["step"] for each in known)
         undone = {each["epoch"] for each in known if each["whole"] is not None and farthest <= each["whole"]}
@@ -167,14 +170,14 @@ class ProcessGroup(ProcessGroupGloo):
 
     @property
     def parent(self) -> Any:
-        # Gloo's group of the quorum, for collectives that tithe does not do: made at first use.
+        # Gloo's group of the quorum, for collectives that tithe does not implement. Created at first use.
         if self._pg is None:
             assert self._below is not None, "no quorum yet"
             self._pg = super()._create_pg(*self._below)
         return self._pg
 
     def size(self) -> int:
-        # Replicas in the quorum, including the healing ones.
+        # The replicas in the quorum, including the healing ones.
         return self._running.world if self._running is not None else 1
 
     def getBackendName(self) -> str:
@@ -188,7 +191,8 @@ class ProcessGroup(ProcessGroupGloo):
         if running.open:  # the other replicas wait for the step's remaining buckets
             self._give_up(error("cancelled", None, "this replica handed over a part of a step's buckets"))
         last = self._last
-        if last is not None and not last.future.done():  # the manager gave up, and the next step needs the bucket
+        # the manager gave up waiting, and the next step needs the bucket
+        if last is not None and not last.future.done():
             self._give_up(error("timeout", None, "the manager's timeout ended this replica's wait for the others"))
             running.drain()
         return running.workers.causes[0] if running.workers.causes else last.error if last is not None else None
@@ -218,7 +222,7 @@ class ProcessGroup(ProcessGroupGloo):
         """Replaces a bucket by its mean over the participants. Errors are reported to the manager."""
         values = bucket.buffer()
         try:
-            manager.wait_quorum()  # even after an error: the group may change until then
+            manager.wait_quorum()  # even after an error: the group may change until this call returns
             if (before := manager.errored()) is not None:
                 self._give_up(error("cancelled", None, f"this replica left the step: {before.original_exception}"))
                 return _done(values)
@@ -256,8 +260,8 @@ class ProcessGroup(ProcessGroupGloo):
         self._owes = {} if takes_part else self._unsent()
 
     def _hold_back(self, bucket: Any, takes_part: bool) -> None:
-        """A healing replica hands over the negative of its residual, so that it sends zeros. A residual is in gradient
-        units, so a later gradient contains it."""
+        """Makes a healing replica send zeros: it hands over the negative of its residual. The residual is in gradient
+        units, so a later gradient can contain it."""
         parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
         for parameter, part in zip(bucket.parameters(), parts, strict=True):
             key = self._running.keys.of(parameter)
@@ -270,18 +274,18 @@ class ProcessGroup(ProcessGroupGloo):
                 self._holds_then[key] = self._holds.get(key, 0) + owed.float()
 
     def _unsent(self) -> dict[str, torch.Tensor]:
-        """The session's residuals, by key."""
+        """Returns the session's residuals, by key."""
         running = self._running
         running.drain()  # the session takes one call at a time
         unsent = {}
         for key, parameter in running.keys.known.values():
             unsent[key] = torch.zeros(parameter.numel(), dtype=torch.float32)
-            with contextlib.suppress(ValueError):  # no round has had the tensor
+            with contextlib.suppress(ValueError):  # no round contained the tensor
                 running.session.residual(key, unsent[key].numpy())
         return unsent
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
-        # Tensors without names: through a lossless codec, else uncompressed by Gloo.
+        # Tensors without names go through a lossless codec; with any other codec Gloo sends them uncompressed.
         if not self._goes_through(tensors, opts):
             if not self._lossless and not self._warned and any(t.numel() >= _MANY for t in tensors):
                 self._warned = True
@@ -303,7 +307,7 @@ class ProcessGroup(ProcessGroupGloo):
         return (
             self._lossless
             and self._running is not None
-            and not self._running.open  # a round would end the open step
+            and not self._running.open  # an additional round would end the open step
             and kind == dist.ReduceOp.SUM
             and len(tensors) == 1
             and tensors[0].dtype in DTYPES
@@ -312,10 +316,10 @@ class ProcessGroup(ProcessGroupGloo):
             and tensors[0].numel() > 0
         )
 
-    # ---- what it knows
+    # ---- figures
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """What this replica has not sent yet of a parameter's gradient, float32, in the parameter's shape."""
+        """Returns this replica's residual of a parameter, float32, in the parameter's shape."""
         running = self._running
         if running is None:
             raise ValueError("this replica is in no quorum")
@@ -325,7 +329,7 @@ class ProcessGroup(ProcessGroupGloo):
         holds = self._holds if self._holds_then is None else self._holds_then
         try:
             running.session.residual(key, values.numpy())
-        except ValueError:  # of a tensor that this session has had no round of
+        except ValueError:  # this session has had no round with the tensor
             if key not in holds:
                 raise
         if key in holds:
@@ -333,13 +337,13 @@ class ProcessGroup(ProcessGroupGloo):
         return out
 
     def stats(self) -> dict[str, Any]:
-        """As tithe.Session.stats(), over all quorums; {} before the first."""
-        running = self._running  # a quorum's thread may change it
+        """Returns tithe.Session.stats() over all quorums; {} before the first."""
+        running = self._running  # a quorum's thread may replace it
         return {} if running is None else summed_up(running.session)
 
 
 class Work(dist.Work):
-    """An exchange under way; then() brings what came where it is wanted."""
+    """An exchange under way. wait() then calls `then`, which copies the exchanged values to the caller's tensors."""
 
     def __init__(self, future: torch.futures.Future[Any], then: Callable[[], None]) -> None:
         super().__init__()
@@ -355,7 +359,8 @@ class Work(dist.Work):
 
 
 def _gather(store: Any, rank: int, world: int, what: str, mine: bytes) -> list[bytes]:
-    """The bytes of all ranks, by rank. Collective; fails if a rank does not come within the store's timeout."""
+    """Returns the bytes of all ranks, by rank. Collective; fails if a rank does not write within the store's
+    timeout."""
     store.set(f"tithe/{what}/{rank}", b"=" + mine)
     return [bytes(store.get(f"tithe/{what}/{r}"))[1:] for r in range(world)]
 

@@ -6,16 +6,16 @@
     state = tithe.accelerate.attach(accelerator, model)                              # after prepare
     state = tithe.accelerate.attach(accelerator, model, codec="qtopk:ratio=0.03")
 
-`accelerator.save_state(folder)` then writes one file of residuals per rank, as it does for random numbers, and
-`accelerator.load_state(folder)` takes them back: call it before the first step. With mixed_precision="fp16" the loss
-scale is taken from the accelerator's scaler.
+`accelerator.save_state(folder)` then writes one file of residuals per rank, beside the files of random numbers, and
+`accelerator.load_state(folder)` loads them: call it before the first step. With mixed_precision="fp16" tithe reads the
+loss scale from the accelerator's scaler.
 
 attach() also takes a model that FSDP2 shards inside hosts and replicates between them
 (ParallelismConfig(dp_replicate_size=..., dp_shard_size=...); docs/guide/python.md, Sharded models).
 
 If only rank 0 may write, use per_rank=False: the states of all ranks are gathered and saved by
 `accelerator.register_for_checkpointing`, 4 bytes per parameter and rank. Registering the State itself would save rank
-0's state alone, from which no other rank can continue.
+0's state only, from which no other rank can continue.
 """
 
 from pathlib import Path
@@ -50,11 +50,11 @@ def attach(
     per_rank: bool = True,
     **options: Any,
 ) -> State | None:
-    """Makes a prepared model synchronise its gradients through tithe, and save and load with the accelerator.
+    """Makes a prepared model synchronise its gradients through tithe, and save and load residuals with the accelerator.
 
-    Collective. model: what accelerator.prepare() returned.
+    Collective. model: the model that accelerator.prepare() returned.
     codec, strategy, options: as tithe.torch.attach() takes them.
-    per_rank: whether each rank writes a file of its own; else rank 0 writes the states of all ranks.
+    per_rank: if true, each rank writes a file of its own; else rank 0 writes the states of all ranks.
     Returns the State; None with a single process, which has nothing to synchronise.
     """
     if accelerator.num_processes == 1:
@@ -95,7 +95,8 @@ def attach(
 
 
 def _core_of(model: Any) -> Any:
-    """The model without wrappers of DDP and torch.compile(): the accelerator has models as before prepare()."""
+    """Returns the model without wrappers of DDP and torch.compile(): the accelerator lists models as before
+    prepare()."""
     while True:
         inner = getattr(model, "_orig_mod", model)
         if isinstance(inner, DistributedDataParallel):

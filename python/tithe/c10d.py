@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe for whatever calls torch.distributed.all_reduce: a backend of the name "tithe".
+"""tithe for programs that call torch.distributed.all_reduce: a backend of the name "tithe".
 
     import tithe.c10d
-    dist.init_process_group("tithe")                                   # all is done by Gloo, nothing is compressed
+    dist.init_process_group("tithe")                                   # Gloo does all collectives, uncompressed
     group = dist.new_group(ranks, backend="tithe", pg_options=tithe.c10d.Options(codec="fp8"))
     mesh = init_device_mesh("cpu", (hosts, ranks), mesh_dim_names=("replicate", "shard"),
                             backend_override={"replicate": ("tithe", tithe.c10d.Options(codec="fp8"))})
-    tithe.c10d.compress(group, codec="fp8")                            # a group that somebody else has made
+    tithe.c10d.compress(group, codec="fp8")                            # a group that other code has made
 
 Such a group averages gradients through tithe: SUM and AVG of float32, bfloat16 and float16 tensors of at least
-`min_values` values on the CPU. If its codec keeps no residual, its reduce_scatter_tensor goes through tithe as well,
-and its all_gather_into_tensor without loss: FSDP1 and DeepSpeed ZeRO 3 need no more. Gloo does all other collectives.
+`min_values` values on the CPU. If its codec keeps no residual, tithe also does its reduce_scatter_tensor, and its
+all_gather_into_tensor without loss. FSDP1 and DeepSpeed ZeRO 3 need only these collectives. Gloo does all other
+collectives.
 
-The group cannot tell a gradient from a loss, an activation or a parameter. So use a group for gradients alone; the
-default group is refused. It cannot tell parameters apart either: a residual belongs to the n-th all-reduce of N values
-since the last optimizer step, which must be the same tensor in every step. Each all-reduce is a round of its own.
-state_dict(group) and load_state_dict(group, state) save a rank's residuals, beside the model. If gradients have names,
-tithe.torch.attach() is better: DistributedDataParallel, fully_shard().
+The group cannot distinguish a gradient from a loss, an activation or a parameter. So use a group for gradients only;
+the default group is refused. The group cannot distinguish parameters either: a residual belongs to the n-th all-reduce
+of N values since the last optimizer step, which must be the same tensor in every step. Each all-reduce is a round of
+its own.
+state_dict(group) and load_state_dict(group, state) save and load a rank's residuals; save them beside the model. If
+gradients have names (DistributedDataParallel, fully_shard()), tithe.torch.attach() is better.
 """
 
 import queue
@@ -52,7 +54,7 @@ from tithe.torch._sharded.settings import any_residual
 __all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 
 _Base = torch._C._distributed_c10d.Backend.Options
-_MOST = 1 << 16  # all-reduces of one size between two steps
+_MOST = 1 << 16  # the limit of all-reduces of one size between two steps
 
 
 class Options(_Base):
@@ -82,11 +84,11 @@ def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes
             job.end(None)
         except Exception as why:
             job.end(causes[0] if causes else why)
-        del job  # it holds a tensor
+        del job  # the job refers to a tensor
 
 
 class _Future(torch.futures.Future):
-    """A future whose exceptions keep their types in then(), where torch's make a RuntimeError of each."""
+    """A future whose exceptions keep their types in then(). torch's own future turns each one into a RuntimeError."""
 
     def complete(self, result: Callable[[], Any]) -> None:
         try:
@@ -112,7 +114,8 @@ class _Work(dist.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Returns when the all-reduce is over.
 
-        tithe.Error after the timeout, if it is above 0. The all-reduce continues, and wait() may be called again.
+        timeout: if it is above 0, tithe.Error is raised after it. The all-reduce continues, and wait() may be called
+        again.
         """
         seconds = 0.0 if timeout is None else timeout.total_seconds()
         over = True
@@ -126,7 +129,7 @@ class _Work(dist.Work):
             raise
         if not over:
             raise error("timeout", None, f"the all-reduce was not over within {seconds:g} s")
-        self._future.wait()  # raises the job's error
+        self._future.wait()  # raises the error of the job
         return True
 
     def is_completed(self) -> bool:
@@ -135,7 +138,7 @@ class _Work(dist.Work):
     def get_future(self) -> torch.futures.Future:
         if torch._C._current_graph_task_id() != -1:
             # DDP waits for the future at the end of backward, in C++, where a RuntimeError would replace a tithe.Error.
-            # Autograd runs this callback before DDP's, and passes its exception on as it is.
+            # Autograd runs this callback before DDP's, and passes its exception on unchanged.
             torch.autograd.Variable._execution_engine.queue_callback(self.wait)
         return self._future
 
@@ -151,8 +154,9 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
         self._given = given
         self._rounds: RoundThread | None = None
         self._works: list[_Work] = []
-        self._lock = threading.RLock()  # threads may all-reduce at once: numbers must have the order of the rounds
-        self._counts: dict[str, int] = {}  # all-reduces since the last step, by size and type
+        # threads may all-reduce at once: the numbers must follow the order of the rounds
+        self._lock = threading.RLock()
+        self._counts: dict[str, int] = {}  # the number of all-reduces since the last step, by size and type
         self._layouts: dict[str, _core.Layout] = {}
         _groups.add(self)
 
@@ -164,14 +168,14 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
         if not all(self._takes(tensor, options) for tensor in tensors):
             return self._below.allreduce_coalesced(tensors, options)
-        return [self._start(tensor, options) for tensor in tensors][-1]  # they end in this order
+        return [self._start(tensor, options) for tensor in tensors][-1]  # the works end in this order
 
     def _put(self, job: Job, tensor: torch.Tensor, average: bool) -> Any:
         with self._lock:
             rounds = self._open()
             work = _Work(job, rounds, tensor, self.size() if average else 1)
             rounds.put(job, "this group is shut down")
-            # C++ has only a pointer to an object of Python, which does not keep it alive.
+            # C++ has only a pointer to the Python object, which does not keep the object alive.
             self._works = [each for each in self._works if not each.is_completed()] + [work]
         return work
 
@@ -180,7 +184,8 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
             return False
         kind = dist.ReduceOp.SUM if options is None else options.reduceOp
         return (
-            any(kind == each for each in (dist.ReduceOp.SUM, dist.ReduceOp.AVG))  # not `in`: it compares the other way
+            # not `in`, which would call the other operand's __eq__
+            any(kind == each for each in (dist.ReduceOp.SUM, dist.ReduceOp.AVG))
             and tensor.dtype in DTYPES
             and tensor.layout == torch.strided
             and tensor.is_cpu
@@ -253,10 +258,10 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
 
 
 def _through(name: str) -> Any:
-    """A method that calls the collective of Gloo's group.
+    """Returns a method that calls the collective of Gloo's group.
 
-    Without a method in Python, torch 2.13 calls its own with the interpreter's lock held. Gloo's thread may wait for
-    that lock and hold another one that the call needs.
+    Without a Python method, torch 2.13 calls its own with the interpreter's lock held. Gloo's thread may wait for that
+    lock and hold another one that the call needs.
     """
 
     def collective(self: _Group, *args: Any, **options: Any) -> Any:
@@ -303,7 +308,7 @@ def _known(group: dist.ProcessGroup) -> _Group:
 
 
 def compress(group: dist.ProcessGroup, codec: str = _core.Options().codec, **options: Any) -> None:
-    """Makes a group of backend "tithe" average gradients through tithe from now on. On all of its ranks."""
+    """Makes a group of backend "tithe" average gradients through tithe from now on. Call it on all of its ranks."""
     known = _known(group)
     if known is dist.group.WORLD:
         raise ValueError(_DEFAULT)
@@ -313,13 +318,13 @@ def compress(group: dist.ProcessGroup, codec: str = _core.Options().codec, **opt
 
 
 def end_step(*_: Any) -> None:
-    """Ends a step: the next all-reduce of a size is the first again. Every step() of an optimizer calls it."""
+    """Ends a step: the next all-reduce of a size counts as the first again. Every step() of an optimizer calls it."""
     for group in _groups:
         group.end_step()
 
 
 def state_dict(group: dist.ProcessGroup) -> dict[str, Any]:
-    """This rank's residuals in the group, for torch.save() on each rank. Between steps.
+    """Returns this rank's residuals in the group, for torch.save() on each rank. Call it between steps.
 
     {} before the group's first all-reduce.
     """
@@ -331,7 +336,7 @@ def state_dict(group: dist.ProcessGroup) -> dict[str, Any]:
 
 
 def load_state_dict(group: dist.ProcessGroup, state: Mapping[str, Any]) -> None:
-    """Continues from this rank's state_dict(). Between steps, on all ranks of the group: collective.
+    """Continues from this rank's state_dict(). Call it between steps, on all ranks of the group: collective.
 
     ValueError, before anything has changed, for the state of another rank, world or codec.
     """
@@ -350,7 +355,7 @@ def load_state_dict(group: dist.ProcessGroup, state: Mapping[str, Any]) -> None:
 
 
 def stats(group: dist.ProcessGroup) -> dict[str, Any]:
-    """tithe.Session.stats() of the group's session; {} before its first all-reduce."""
+    """Returns tithe.Session.stats() of the group's session; {} before its first all-reduce."""
     rounds = _known(group)._rounds
     return {} if rounds is None else summed_up(rounds.session)
 

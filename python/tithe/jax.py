@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe for JAX: gradients are averaged over processes from inside a jitted step.
+"""tithe for JAX: averages gradients over processes from inside a jitted step.
 
     session = tithe.Session.from_environment(codec="fp8")                    # each process its own JAX
     optimizer = optax.chain(tithe.jax.average(session), optax.adam(1e-3))
@@ -9,15 +9,15 @@ or, to begin the exchange while backward runs:
     loss, grads = jax.value_and_grad(lambda params: loss_of(tithe.jax.watch(session, params), batch))(params)
     grads = tithe.jax.finish(session, grads)
 
-  names       of gradients, and so of residuals, are the paths in the tree: "['dense']['kernel']" (jax.tree_util.keystr)
-  types       float32, float16 and bfloat16, which travels as float32; others are refused by name when a step is traced
+  names       the names of gradients and residuals are paths in the tree: "['dense']['kernel']" (jax.tree_util.keystr)
+  types       float32, float16 and bfloat16, which is sent as float32. Tracing refuses others, by name
   a round     is a step: one average(), or one finish(). All processes make the same rounds
   devices     of one process: gradients on several devices are gathered for the callback, which is called once
   copies      values are copied to the host and back. The callback does not call JAX
-  ffi         average(session, ffi=True): a call of XLA's own, without copies, Python and its lock. It needs one device,
+  ffi         average(session, ffi=True): a typed XLA call, without copies, Python and its lock. It needs one device,
               a CPU, and the system's compiler at first use. XLA runs two such rounds of a step in any order: make one
   parameters  must be equal on all processes at the start: use the same seed, or one checkpoint
-  errors      are JAX's own, with tithe's text in theirs; session.state() is that of the last step that counted
+  errors      JAX raises its own types, with tithe's text in theirs; session.state() is of the last step that counted
 """
 
 import threading
@@ -39,9 +39,9 @@ __all__ = ["average", "averaged", "finish", "watch"]
 
 
 def average(session: Session, *, ffi: bool = False) -> Any:
-    """An optax transformation that replaces this process's gradients by the mean over all processes.
+    """Returns an optax transformation that replaces this process's gradients by the mean over all processes.
 
-    ffi: whether to use a typed call of XLA instead of a callback; ValueError if that is impossible.
+    ffi: whether to use a typed XLA call instead of a callback; ValueError if that is impossible.
     """
     import optax
 
@@ -52,13 +52,13 @@ def average(session: Session, *, ffi: bool = False) -> Any:
 
 
 def averaged(session: Session, grads: Any, *, ffi: bool = False) -> Any:
-    """The mean over all processes of a tree of gradients, or of changes of parameters after many local steps
+    """Returns the mean over all processes of a tree of gradients, or of changes of parameters after many local steps
     (docs/guide/local_steps.md), inside or outside a jitted function. One round. ffi: as in average()."""
     return _tree_like(grads, mean_of(session, *_named(grads), ffi=ffi))
 
 
 def mean_of(session: Session, names: list[str], grads: list[Any], *, ffi: bool = False) -> list[Any]:
-    """The means of a list of gradients, with the caller's names."""
+    """Returns the means of a list of gradients, with the caller's names."""
     given = [jnp.asarray(grad, _host_type(grad)) for grad in grads]
     if ffi:
         from tithe import _jax_ffi
@@ -71,14 +71,15 @@ def mean_of(session: Session, names: list[str], grads: list[Any], *, ffi: bool =
 
 
 def watch(session: Session, params: Any) -> Any:
-    """Returns the parameters; backward hands over each gradient as soon as it is ready. Pair it with finish()."""
+    """Returns the parameters; backward then hands over each gradient as soon as it is ready. Pair it with finish()."""
     named, leaves = _named(params)
     step = _step_of(session, named)
     return _tree_like(params, [_watched(leaf, step, at) for at, leaf in enumerate(leaves)])
 
 
 def finish(session: Session, grads: Any) -> Any:
-    """The mean over all processes of the gradients that watch() handed over. grads: for their shapes."""
+    """Returns the mean over all processes of the gradients that watch() handed over. grads: only their shapes are
+    used."""
     named, leaves = _named(grads)
     step = _step_of(session, named)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, _host_type(leaf)) for leaf in leaves]
@@ -88,7 +89,7 @@ def finish(session: Session, grads: Any) -> Any:
 
 
 def _named(tree: Any) -> tuple[list[str], list[Any]]:
-    """Paths and leaves. ValueError names a leaf that cannot be averaged."""
+    """Returns paths and leaves. ValueError names a leaf that cannot be averaged."""
     pairs, _ = jax.tree_util.tree_flatten_with_path(tree)
     named = [jax.tree_util.keystr(path) or "value" for path, _ in pairs]
     for name, (_, leaf) in zip(named, pairs, strict=True):
@@ -102,7 +103,7 @@ def _named(tree: Any) -> tuple[list[str], list[Any]]:
 
 
 def _host_type(leaf: Any) -> Any:
-    """The type on the host. Numpy has no bfloat16."""
+    """Returns the type of the copy on the host. Numpy has no bfloat16."""
     return jnp.float16 if jnp.result_type(leaf) == jnp.float16 else jnp.float32
 
 
@@ -119,7 +120,7 @@ def _round(session: Session, named: list[str], values: list[Any]) -> list[np.nda
 
 
 def _own(value: Any) -> np.ndarray:
-    """A writable copy of a callback's argument, which is read-only."""
+    """Returns a writable copy of a callback's argument, which is read-only."""
     return np.array(value, order="C")
 
 
@@ -129,8 +130,8 @@ def _own(value: Any) -> np.ndarray:
 class _Step:
     """The gradients of one step that were handed over.
 
-    Backward may hand them over in any order, and all ranks need the same: the reverse order of the tree, as in most
-    networks. A gradient that comes early waits for its turn.
+    Backward may hand them over in any order, and all ranks need the same order. The session receives them in the
+    reverse order of the tree, which is backward's order in most networks; a gradient that is ready early waits.
     """
 
     def __init__(self, session: Session, named: list[str]) -> None:

@@ -5,9 +5,9 @@
     model.compile(tithe.keras.distributed(keras.optimizers.Adam(1e-3), session), loss)
     model.fit(x, y)                                                           # each process its own part of the data
 
-A bare loop in TensorFlow calls averaged() between the tape's gradient and the optimizer's apply_gradients.
+A loop of your own in TensorFlow calls averaged() between the tape's gradient and the optimizer's apply_gradients.
 
-  names       of gradients, and so of residuals, are the variables' paths: "sequential/dense/kernel"
+  names       the names of gradients and residuals are the variables' paths: "sequential/dense/kernel"
   a round     is a call of the optimizer, even without an update (gradient_accumulation_steps)
   types       float32, float16 and bfloat16
   TensorFlow  compile(jit_compile=False): XLA cannot call Python. IndexedSlices are refused by name
@@ -35,7 +35,8 @@ _TYPES = ("float32", "float16", "bfloat16")
 
 
 def _in_order() -> None:
-    """TensorFlow's library has functions of BoringSSL under OpenSSL's names, and a later library would use them."""
+    """Checks the import order. TensorFlow's library exports BoringSSL functions under OpenSSL's names, and a library
+    that is loaded later would use them."""
     loaded = list(sys.modules)
     if "tensorflow" in loaded and loaded.index("tensorflow") < loaded.index(_core.__name__):
         raise ImportError(
@@ -48,7 +49,7 @@ _in_order()
 
 
 class _Averaging:
-    """Precedes an optimizer's class in the bases of the class that distributed() makes."""
+    """The first base class of the optimizer class that distributed() makes; its methods average the gradients."""
 
     _tithe_session: Session
 
@@ -59,9 +60,9 @@ class _Averaging:
 
 
 def distributed(optimizer: "keras.optimizers.Optimizer", session: Session) -> "keras.optimizers.Optimizer":
-    """An optimizer of the same class and settings that applies the mean of all processes' gradients.
+    """Returns an optimizer of the same class and settings that applies the mean of all processes' gradients.
 
-    optimizer: one that has not stepped yet; ValueError otherwise. The returned optimizer has no state.
+    optimizer: one without steps so far; ValueError otherwise. The returned optimizer has no state.
     """
     if isinstance(optimizer, _Averaging):
         raise ValueError("this optimizer averages already: call tithe.keras.distributed() once")
@@ -74,7 +75,8 @@ def distributed(optimizer: "keras.optimizers.Optimizer", session: Session) -> "k
 
 
 def averaged(session: Session, names: Sequence[str], grads: Sequence[Any]) -> list[Any]:
-    """The means over all processes of gradients, which are tensors of the backend. One round. None stays None."""
+    """Returns the means over all processes of gradients, which are tensors of the backend. One round. None stays
+    None."""
     there = [at for at, grad in enumerate(grads) if grad is not None]
     for at in there:
         kind = keras.backend.standardize_dtype(grads[at].dtype)
@@ -106,7 +108,7 @@ def _tensorflow(session: Session, names: list[str], grads: list[Any]) -> list[An
         return list(arrays.values())
 
     wide = [tf.cast(grad, tf.float32) if grad.dtype == tf.bfloat16 else grad for grad in grads]
-    # XLA refuses the call with the name of its node, the only part of the text that tithe controls.
+    # XLA's refusal contains the name of its node, the only part of the text that tithe controls.
     name = "tithe_needs_compile_with_jit_compile_False"
     means = tf.numpy_function(run, wide, [grad.dtype for grad in wide], stateful=True, name=name)
     for mean, grad in zip(means, grads, strict=True):

@@ -5,12 +5,12 @@
     trainer = L.Trainer(strategy="ddp", callbacks=[tithe.lightning.TitheCallback()])
     trainer = L.Trainer(strategy="ddp", callbacks=[tithe.lightning.TitheCallback(codec="qtopk:ratio=0.03")])
 
-Do not use `DDPStrategy(ddp_comm_state=..., ddp_comm_hook=...)`: Lightning 2.6 registers hooks on CUDA alone. On other
+Do not use `DDPStrategy(ddp_comm_state=..., ddp_comm_hook=...)`: Lightning 2.6 registers hooks on CUDA only. On other
 devices it silently trains without the hook.
 
-Checkpoints carry the residuals of all ranks, gathered on rank 0, which writes them: 4 bytes per parameter and rank.
-`Trainer.fit(ckpt_path=...)` takes them back and continues bit-identically. With 16-bit mixed precision the loss scale
-is taken from the Trainer's scaler.
+Checkpoints contain the residuals of all ranks, gathered on rank 0, which writes them: 4 bytes per parameter and rank.
+`Trainer.fit(ckpt_path=...)` loads them and continues bit-identically. With 16-bit mixed precision tithe reads the loss
+scale from the Trainer's scaler.
 
 With ModelParallelStrategy, configure_model() may shard a model inside hosts and replicate it between them (fully_shard
 over both dimensions of self.device_mesh). The residuals are then in the strategy's distributed checkpoint.
@@ -49,15 +49,15 @@ __all__ = ["TitheCallback"]
 _log = logging.getLogger(__name__)
 
 _DEFAULT = _core.Options()
-_KEY = "tithe"  # in a checkpoint
-_SHARDED = "with the weights"  # in a checkpoint whose residuals are beside the weights
+_KEY = "tithe"  # the key in a checkpoint
+_SHARDED = "with the weights"  # the value in a checkpoint whose residuals are saved beside the weights
 
 
 class TitheCallback(Callback):
     """Makes a Trainer with a DDP strategy, or one of sharded models with replicas, synchronise through tithe.
 
     codec, strategy, options: as tithe.torch.attach() takes them.
-    checkpoints: whether checkpoints have the residuals. Without them residuals are lost on resume.
+    checkpoints: whether checkpoints contain the residuals. Without them residuals are lost on resume.
     With a single process the callback does nothing. ValueError for other strategies when training begins.
     """
 
@@ -117,7 +117,7 @@ class TitheCallback(Callback):
                 return
             checkpoint[_KEY] = self._state.gathered_state_dict()
         except _core.Error as failed:
-            # In a job that fails, the checkpoint is worth more than the residuals.
+            # In a job that fails, the checkpoint matters more than the residuals.
             _log.warning("this checkpoint is saved without what tithe has not sent yet: %s", failed)
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ class TitheCallback(Callback):
             self._state.load_state_dict(loaded)
 
     def _save_parts(self, trainer: Any, checkpoint: dict[str, Any]) -> None:
-        """Saves each rank's state beside the weights, which Lightning gives to torch.distributed.checkpoint."""
+        """Saves each rank's state beside the weights, which Lightning passes to torch.distributed.checkpoint."""
         if getattr(trainer.strategy, "_save_distributed_checkpoint", False):
             checkpoint["state_dict"][_KEY] = self._state.state_dict()
             checkpoint[_KEY] = {_SHARDED: True}
@@ -163,7 +163,7 @@ class TitheCallback(Callback):
             self._state.close()  # state_dict() and stats() stay available
 
     def _go_on(self, earlier: State, model: DistributedDataParallel) -> None:
-        """A second fit() of the same model continues with the residuals of the first."""
+        """Continues with the residuals of the first fit() in a second fit() of the same model."""
         saved = earlier.state_dict()
         if other_values(saved, model) is None:
             self._state.load_state_dict(saved)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few numbers every N steps for TensorBoard, W&B or Prometheus (docs/guide/diagnose.md says how to read them).
+"""A few numbers every N steps for TensorBoard, W&B or Prometheus (docs/guide/diagnose.md explains them).
 
     import tithe.monitor
     watch = tithe.monitor.Monitor(state, tithe.monitor.tensorboard(SummaryWriter()), every=100)
@@ -25,7 +25,7 @@ class Monitor:
     """Calls write(numbers, step) after every `every` calls of step().
 
     numbers, all per step since the last write:
-    bytes_sent, dense_bytes (that an all-reduce would have sent), exchange_ms (from the first gradient to the result),
+    bytes_sent, dense_bytes (an all-reduce would have sent these), exchange_ms (from the first gradient to the result),
     hidden_ms (its part before the last gradient), exposed_ms (its part after it), rounds_dropped;
     and of the last measured step: gradient_norm, residual_norm, relative_error (residuals over gradients of the
     compressed tensors, on this rank), with relative_error/CODEC for each codec with residuals.
@@ -41,7 +41,7 @@ class Monitor:
         self._before: dict[str, Any] | None = None
 
     def step(self) -> None:
-        """After a training step."""
+        """Counts a step. Call it after each training step."""
         self._steps += 1
         if self._before is None or self._steps % self._every == 0:
             self._report()
@@ -57,7 +57,7 @@ class Monitor:
 
 
 def per_step(now: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
-    """Monitor's numbers from two results of stats(). Empty if there was no step between them."""
+    """Returns Monitor's numbers from two results of stats(). Empty if there was no step between them."""
     since = {name: now[name] - before[name] for name in now if isinstance(now[name], int)}
     steps = since["rounds"] + since["rounds_dropped"]
     if steps == 0:
@@ -72,7 +72,8 @@ def per_step(now: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
 
 
 def tensorboard(writer: Any, prefix: str = "tithe/") -> Write:
-    """writer: a torch.utils.tensorboard.SummaryWriter, or anything with its add_scalar()."""
+    """Returns a write function for TensorBoard. writer: a torch.utils.tensorboard.SummaryWriter, or an object with its
+    add_scalar()."""
 
     def write(numbers: dict[str, float], step: int) -> None:
         for name, value in numbers.items():
@@ -82,8 +83,8 @@ def tensorboard(writer: Any, prefix: str = "tithe/") -> Write:
 
 
 def wandb(run: Any, prefix: str = "tithe/") -> Write:
-    """run: the result of wandb.init(), or wandb itself. The step is logged as a number, tithe/step, since the program
-    controls the run's own counter."""
+    """Returns a write function for W&B. run: the result of wandb.init(), or wandb itself. The step is logged as a
+    number, tithe/step, since the program controls the run's own counter."""
 
     def write(numbers: dict[str, float], step: int) -> None:
         run.log({prefix + name: value for name, value in {**numbers, "step": step}.items()})
@@ -92,8 +93,8 @@ def wandb(run: Any, prefix: str = "tithe/") -> Write:
 
 
 def prometheus(registry: Any = None, prefix: str = "tithe_") -> Write:
-    """Gauges of prometheus_client, whose server the program starts. registry: None is the default one. relative_error
-    has a label `codec`, which is "all" for all compressed tensors."""
+    """Returns a write function that sets gauges of prometheus_client, whose server the program starts. registry: None
+    is the default one. relative_error has a label `codec`, which is "all" for all compressed tensors."""
     import prometheus_client
 
     where = {} if registry is None else {"registry": registry}

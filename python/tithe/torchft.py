@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe for torchft 0.2: replicas that die and come back, gradients that travel compressed.
+"""tithe for torchft 0.2: compressed gradients between replicas that may fail and return.
 
-    group = tithe.torchft.ProcessGroup(codec="topk:ratio=0.01")        # what goes between replicas
+    group = tithe.torchft.ProcessGroup(codec="topk:ratio=0.01")        # the exchange between replicas
     manager = torchft.Manager(pg=group, min_replica_size=2, load_state_dict=load, state_dict=save, ...)
-    model = tithe.torchft.DistributedDataParallel(manager, model)      # instead of torchft's: buckets have names here
+    model = tithe.torchft.DistributedDataParallel(manager, model)      # instead of torchft's: its buckets have names
     optimizer = torchft.Optimizer(manager, torch.optim.AdamW(model.parameters()))
 
 or with local steps, which exchange the change of each replica's parameters:
@@ -12,15 +12,15 @@ or with local steps, which exchange the change of each replica's parameters:
 
 torchft decides which replicas take part. tithe does the exchange, and has a rule for residuals (docs/guide/elastic.md):
 
-  quorum       the session continues with the members of each quorum, and keeps their residuals; those of lost replicas
-               are booked in stats(). A restarted replica begins with empty residuals
-  not counted  if should_commit() is False on all replicas, the exchange is taken back, and nothing of it counts as sent
+  quorum       the session continues with the members of each quorum, and keeps their residuals; stats() counts the
+               residuals of lost replicas. A restarted replica begins with empty residuals
+  not counted  if should_commit() is False on all replicas, the exchange is reverted, and all its values count as unsent
   healing      a replica that receives another's parameters sends zeros, and sends its residual one step later
   mean         over the participants, as torchft counts them
   residuals    are each replica's own: keep them out of the healing state_dict, or the donor's would be sent twice
   no names     LocalSGD's parameters and tensors of Manager.allreduce() go through a lossless codec; with any other
                codec Gloo sends them uncompressed, like all other collectives
-  momentum     stays in the optimizer, which heals: a codec with feedback=momentum is refused
+  momentum     belongs in the optimizer, which heals: a codec with feedback=momentum is refused
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 
@@ -60,7 +60,7 @@ class DistributedDataParallel(torchft.DistributedDataParallel):
     """torchft's class, whose buckets go through the codec of the manager's group, by name and during backward.
 
     manager: a torchft.Manager with pg=tithe.torchft.ProcessGroup(...). ValueError for another, and for gradients that
-    tithe does not take (float64, sparse).
+    tithe does not accept (float64, sparse).
     """
 
     def __init__(self, manager: torchft.Manager, module: torch.nn.Module, **options: Any) -> None:
@@ -121,7 +121,7 @@ class DiLoCo(_DiLoCo):
 
 
 def _average_fragment(manager: Any, fragment: Any) -> None:
-    """Replaces torchft's all-reduces, one per parameter."""
+    """Averages a fragment in one round. Replaces torchft's all-reduces, one per parameter."""
     named = list(fragment._model_fragment.named_parameters())
     grads = [fragment._grads[name] for name, _ in named]
     values = torch.cat([grad.reshape(-1) for grad in grads])

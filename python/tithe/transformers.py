@@ -4,11 +4,12 @@
     import tithe.transformers
     trainer = Trainer(model=model, args=args, train_dataset=data)
     tithe.transformers.attach(trainer)                               # before trainer.train()
-    tithe.transformers.attach(trainer, codec="qtopk:ratio=0.03")     # or what suits yours: docs/start/choosing.md
+    tithe.transformers.attach(trainer, codec="qtopk:ratio=0.03")     # or the codec that suits: docs/start/choosing.md
 
 The Trainer's checkpoints get one file of residuals per rank, `tithe_rank_0.pt` and so on, beside its files of random
 numbers, and `trainer.train(resume_from_checkpoint=...)` loads them from `args.output_dir`. For a checkpoint in another
-place, use attach(trainer, resume_from_checkpoint=folder). With fp16 the loss scale is taken from the Trainer's scaler.
+folder, use attach(trainer, resume_from_checkpoint=folder). With fp16 tithe reads the loss scale from the Trainer's
+scaler.
 """
 
 import weakref
@@ -54,7 +55,7 @@ class TitheCallback(TrainerCallback):
 
     @property
     def state(self) -> State:
-        """stats(), plan(), trace(), residual(). ValueError before training has begun."""
+        """The State: stats(), plan(), trace(), residual(). ValueError before training has begun."""
         if self._state is None:
             raise ValueError("no training with more than one process has begun yet")
         return self._state
@@ -89,7 +90,7 @@ class TitheCallback(TrainerCallback):
     # ---- inside
 
     def _load(self, args: Any, step: int) -> None:
-        """Loads the state. The Trainer gives its callbacks the step, but not the folder from which it resumes."""
+        """Loads the state. The Trainer passes its callbacks the step, but not the folder from which it resumes."""
         folder = _checkpoint(args, step) if self._folder is None else Path(self._folder)
         path = folder / _name()
         cure = (
@@ -123,9 +124,9 @@ def attach(
     resume_from_checkpoint: str | None = None,
     **options: Any,
 ) -> TitheCallback:
-    """Makes a Trainer synchronise its gradients through tithe. Before trainer.train(), on all ranks.
+    """Makes a Trainer synchronise its gradients through tithe. Call it before trainer.train(), on all ranks.
 
-    codec, strategy, options: as tithe.torch.attach() takes them. Returns the callback, which has a `state` once
+    codec, strategy, options: as tithe.torch.attach() takes them. Returns the callback, which has a `state` after
     training has begun. With a single process the callback does nothing.
     """
     refuse_unknown(options, "clip", "groups", "loss_scale", "resume_from_checkpoint")

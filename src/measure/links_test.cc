@@ -69,8 +69,8 @@ Found measured(std::vector<std::unique_ptr<Transport>> ranks) {
     threads.emplace_back([&, r] {
       const LinkOptions options{.bulk_bytes = 1 << 16, .bulk_messages = 3, .patience = 0.3};
       const auto reach_barrier = [&] { return barrier.wait(); };
-      const Status s =
-          measure_links(*ranks[r], options, {reach_barrier, reach_barrier}, rooms[r], found.links, found.together[r]);
+      const Status s = measure_links(*ranks[r], options, {reach_barrier, reach_barrier}, rooms[r],
+                                     found.links, found.together[r]);
       EXPECT_TRUE(s.ok()) << s.what();
     });
   for (std::thread& t : threads) t.join();

@@ -52,7 +52,7 @@ TEST(CodecCost, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
             static_cast<std::size_t>(std::ceil(uncompressed.frames / (0.1 * uncompressed.wire))));
 }
 
-TEST(CodecCost, WhatHasTheMostToDoDecides) {
+TEST(CodecCost, TheMostLoadedResourceDecides) {
   const CodecCost cost{.compute = 1e-9, .inside = 2e-9, .wire = 4e-9, .frames = 40e-6, .delay = 1e-3};
   const auto of = [&](double n) { return seconds_among_others(cost, static_cast<std::size_t>(n)); };
   const auto delay = [](double n) { return 1e-3 * (plan::kSeen + plan::kSeenOfBucket * n / 6.25e6); };

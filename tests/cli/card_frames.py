@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ethernet frames, captures of them, and what a network card makes of floats: written from docs/reference/format.md
+"""Ethernet frames, captures of them, and a network card's result for floats. Written from docs/reference/format.md
 alone, as a check on `tithe card` that shares no code with it."""
 
 import struct
@@ -14,7 +14,7 @@ def checksum(data: bytes) -> int:
 
 
 def frame(payload: bytes, tos: int = 0x28, udp: bool = False, options: int = 0, flags: int = 0x10) -> bytes:
-    """IPv4, TCP or UDP, from 10.0.0.1 to 10.0.0.2."""
+    """Makes an IPv4 frame with TCP or UDP, from 10.0.0.1 to 10.0.0.2."""
     protocol, addresses = (17 if udp else 6), bytes([10, 0, 0, 1, 10, 0, 0, 2])
     if udp:
         head = struct.pack(">HHHH", 5001, 5002, 8 + len(payload), 0)
@@ -32,7 +32,7 @@ def frame(payload: bytes, tos: int = 0x28, udp: bool = False, options: int = 0, 
 
 
 def transport_holds(packet: bytes) -> bool:
-    """Whether the checksums of an IPv4 frame without options hold."""
+    """Returns True if the checksums of an IPv4 frame without options are correct."""
     ip, segment = packet[14:34], packet[34 : 14 + struct.unpack(">H", packet[16:18])[0]]
     return checksum(ip) == 0 and checksum(ip[12:20] + struct.pack(">HH", ip[9], len(segment)) + segment) == 0
 
@@ -55,7 +55,7 @@ def read_capture(path) -> list[bytes]:
 
 
 def kept(value: float, b: int = 10) -> float:
-    """What the codec of a card in strict mode makes of a value."""
+    """Returns the decoded value of the codec of a card in strict mode."""
     size, sign = abs(value), -1.0 if value < 0 else 1.0
     middle, top = min(-(b // 2), 7 - b), min(0, 15 - b)
     if size < 2.0**-b:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts with a card each, in network namespaces of their own, and what goes between them. test_card.py starts this
-inside a private network; one line of JSON says what happened.
+"""Two hosts with a card each, in network namespaces of their own, and traffic between them. test_card.py starts this
+inside a private network. The output is one line of JSON.
 
     host h<i>: eth0 (10.9.0.i+1), a TAP ---- tithe card ---- wire0 ---- veth ---- wire1 of the other
 """
@@ -36,6 +36,7 @@ def wait_until(is_so):
 
 class Hosts:
     def __init__(self, tithe, folder, options=(), cards=(0, 1)):
+        """Creates the namespaces and links, and starts the cards. cards: the hosts that have a card."""
         command("mount", "-t", "tmpfs", "tmpfs", "/run")
         for i in (0, 1):
             command("ip", "netns", "add", f"h{i}")
@@ -90,7 +91,7 @@ class Hosts:
 
 @contextlib.contextmanager
 def inside(host):
-    """This thread's network is the host's."""
+    """Moves this thread into the host's network namespace for the body."""
     ours = os.open("/proc/self/ns/net", os.O_RDONLY)
     theirs = os.open(f"/run/netns/h{host}", os.O_RDONLY)
     import ctypes
@@ -115,7 +116,7 @@ def listen(kind=socket.SOCK_STREAM):
 
 
 def send(address, data, tos, pieces=None):
-    """In a process of its own, on host 0."""
+    """Sends data from host 0, in a separate process."""
 
     def work():
         die_with_parent()
@@ -133,7 +134,7 @@ def send(address, data, tos, pieces=None):
 
 
 def receive(server, quiet=SECONDS, enough=1 << 62, after=None):
-    """All that comes, until the sender closes or is quiet."""
+    """Returns all received data, until the sender closes or is silent for `quiet` seconds."""
     server.settimeout(SECONDS)
     connection, _ = server.accept()
     connection.settimeout(quiet)
@@ -161,6 +162,7 @@ def through(server, data, tos, pieces=None):
 
 
 def traffic(tithe, folder):
+    """Sends gradients, other traffic and datagrams. Returns whether each arrived whole, and the bytes on the wire."""
     hosts = Hosts(tithe, folder)
     server = listen()
     data = floats([kept(v) for v in gradients(1 << 20, 1)])
@@ -170,7 +172,7 @@ def traffic(tithe, folder):
     middle = hosts.wire_bytes(0)
     foreign_whole = through(server, foreign, 0) == foreign
     end = hosts.wire_bytes(0)
-    # On the port of the gradients, in writes that keep to no grid.
+    # On the port of the gradients, in writes without any alignment.
     mixed = data[: 1 << 18] + foreign[:100001] + data[: 1 << 18]
     mixed_whole = through(server, mixed, 0x28, pieces=997) == mixed
     datagrams = listen(socket.SOCK_DGRAM)
@@ -253,7 +255,7 @@ def flap(tithe, folder):
 
 
 def gone(tithe, folder):
-    """The link of host 0 is taken away for good."""
+    """Removes the link of host 0 permanently."""
     hosts = Hosts(tithe, folder)
     card = hosts.cards.pop(0)
     command("ip", "-n", "h0", "link", "delete", "wire0")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe card: over captures, with either engine; and between the interfaces of hosts in network namespaces, where an
-unmodified TCP stack talks through it (as root; skipped with the reason elsewhere)."""
+"""tithe card: over captures, with either engine; and between the interfaces of hosts in network namespaces, with an
+unmodified TCP stack (needs root; otherwise skipped with the reason)."""
 
 import contextlib
 import json
@@ -89,12 +89,12 @@ def test_a_damaged_frame_is_dropped_and_counted(tmp_path):
     write_capture(tmp_path / "damaged.pcap", [packed[:-1], *damaged])
     got = told("card --capture damaged.pcap --out back.pcap --to host", tmp_path)["to_host"]
     assert got["dropped"] + got["passed"] == len(damaged) + 1 and got["packed"] == 0
-    # A damaged frame that is no such frame any more passes, and is no TCP for a host either.
+    # If the damage makes a frame another kind of frame, the card passes it, and a host discards it as no TCP.
     assert all(other[23] == 253 for other in read_capture(tmp_path / "back.pcap"))
 
 
 def many_frames(draw):
-    """Data, other traffic, and damage of both."""
+    """Draws data, other traffic, and damaged frames of both."""
     frames = []
     for i in range(400):
         n = draw.choice([1, 7, 8, 9, 16, 100, 361, 362, 363])
@@ -179,7 +179,7 @@ def namespaces():
 
 
 def scene(namespaces, name, folder):
-    """What a scene of card_scenes.py reports."""
+    """Returns the report of a scene of card_scenes.py."""
     script = Path(__file__).with_name("card_scenes.py")
     done = subprocess.run(
         [*namespaces, sys.executable, str(script), name, TITHE, str(folder)],
@@ -198,7 +198,7 @@ def test_an_unmodified_sender_goes_through_and_nothing_else_is_touched(namespace
     assert got["cards"]["0"]["to_wire"]["packed"] > 100
     assert got["cards"]["1"]["to_host"]["packed"] == got["cards"]["0"]["to_wire"]["packed"]
     assert got["cards"]["1"]["to_host"]["dropped"] == 0
-    # 4 MB of kept floats took a half of that on the wire at most; as much of other traffic took all of it.
+    # 4 MB of compressed floats took at most half of that on the wire; other traffic took all of it.
     assert got["data_wire_bytes"] < 0.5 * got["data_bytes"]
     assert got["foreign_wire_bytes"] > got["foreign_bytes"]
 
@@ -209,7 +209,7 @@ def test_lossy_cards_bring_what_the_codec_keeps(namespaces, tmp_path):
 
 
 def test_without_its_card_a_host_gets_nothing_wrong(namespaces, tmp_path):
-    """Groups that reach a host without a card are no TCP to it: the connection stands still."""
+    """Compressed groups are not valid TCP for a host without a card: the connection stalls."""
     got = scene(namespaces, "one card", tmp_path)
     assert got["received_bytes"] < got["sent_bytes"] and got["prefix_right"]
 
@@ -236,7 +236,7 @@ ONE_TENSOR = "replay --transport tcp --link 1Gb/s"
 
 
 def job(line, folder):
-    """What a job on emulated hosts reports. One that stands still fails."""
+    """Returns the report of a job on emulated hosts. A job that stalls fails."""
     done = subprocess.run(
         [TITHE, *shlex.split(line), "--json"], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
@@ -261,7 +261,7 @@ def test_a_replay_through_cards_sends_less(namespaces, tmp_path):
     carded = job(f"{line} --card exact", tmp_path)
     assert (plain["card"], carded["card"]) == ("none", "exact")
     assert carded["bytes_sent_per_rank"] == plain["bytes_sent_per_rank"]
-    # Its gradients are bell-shaped with a deviation of 1: a third of the values travels whole.
+    # Its gradients are normally distributed with a deviation of 1: a third of the values is sent uncompressed.
     assert carded["wire_bytes_per_host"] < 0.9 * plain["wire_bytes_per_host"]
 
 
@@ -273,7 +273,7 @@ def test_a_card_that_rounds_is_noticed_by_the_job(namespaces, tmp_path):
     assert done.returncode == 1 and "checksum" in done.stderr, done.stderr
 
 
-UNIT = 2**-10  # what a card leaves of a value below 1 is off by less
+UNIT = 2**-10  # the error of a card for a value below 1 is less than this
 LARGEST = 127 * 127 / 2**20  # of the gradients of `tithe replay --n`
 
 
@@ -283,7 +283,7 @@ def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
     plain = job(f"{line} --card exact --checksum headers", tmp_path)
     assert plain["identical"] and plain["apart"] == 0 and plain["ledger_error"] < 1e-6
     rounded = job(f"{line} --card lossy --checksum headers", tmp_path)
-    # Sums are off by less than a unit for each rank, and who owns a sum has it as it is.
+    # Sums are off by less than a unit for each rank; the owner of a sum has the exact value.
     assert not rounded["identical"] and UNIT / 4 < rounded["apart"] < UNIT
     assert UNIT / 4 < rounded["ledger_error"] * LARGEST < 3 * UNIT
     assert rounded["bytes_sent_per_rank"] == plain["bytes_sent_per_rank"]
@@ -324,7 +324,7 @@ def test_a_card_that_ends_ends_the_job_by_name(namespaces, tmp_path):
 
 
 def family(pid):
-    """A process and all that descend from it."""
+    """Returns a process and all its descendants."""
     found = [pid]
     for parent in found:
         with contextlib.suppress(OSError):
@@ -334,7 +334,7 @@ def family(pid):
 
 
 def sent_on_wire(pid):
-    """Bytes that the link of this process's host has sent."""
+    """Returns the bytes that the link of this process's host has sent."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
             name, _, counts = line.strip().partition(":")

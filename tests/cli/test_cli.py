@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What build/tithe prints, word for word: one file per case in golden/, with the exit code, stdout and stderr.
+"""The output of build/tithe, word for word: one file per case in golden/, with the exit code, stdout and stderr.
 
-Figures that vary from run to run are masked by the case's patterns. TITHE_REWRITE_GOLDEN=1 writes the files anew; a
-change that is meant then shows in the diff. TITHE_BIN names another binary than build/tithe.
+Figures that vary from run to run are masked by the case's patterns. TITHE_REWRITE_GOLDEN=1 writes the files again; an
+intended change is then visible in the diff. TITHE_BIN names another binary than build/tithe.
 """
 
 import json
@@ -122,7 +122,8 @@ def run(line, folder, **options):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Values whose bits do not depend on any library's random numbers, and files that are wrong in one way each."""
+    """Makes files of values whose bits do not depend on any library's random numbers, and files with one defect
+    each."""
     path = tmp_path_factory.mktemp("cli")
     i = np.arange(3000, dtype=np.int64)
     values = ((i * 7919 % 509 - 254) * (i * 104729 % 251 - 125) / 4096).astype("<f4")
@@ -343,7 +344,7 @@ def wait_until(true, seconds=30):
 
 
 def replay_on_ucx(**options):
-    """The command at work on three ranks, and their processes."""
+    """Runs the command on three ranks. Yields the command and the processes of its ranks."""
     line = [TITHE, "replay", "--ranks", "3", "--transport", "ucx", "--n", "100000", "--steps", "100000"]
     command = subprocess.Popen(line, **options)
     wait_until(lambda: len(children_of(command.pid)) == 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What build/tithe reads and writes: devices, pipes, links, inputs without end, names that are no text, Ctrl-C."""
+"""The files of build/tithe: devices, pipes, links, endless inputs, names that are not valid text, Ctrl-C."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def run(words, folder, **options):
 
 
 def refused(done, code):
-    """One line on stderr, and the exit code as docs/reference/cli.md has it."""
+    """Checks for one line on stderr, and the exit code of docs/reference/cli.md."""
     assert done.returncode == code, done.stderr
     told = done.stderr.decode(errors="replace")
     assert told.startswith("tithe: ")
@@ -54,7 +54,7 @@ def npy(shape, order="False", data=VALUES):
 
 
 def claim(golden, values):
-    """A sealed frame that says another number of values than it was made of."""
+    """Makes a sealed frame whose header has another number of values than its payload."""
     sys.path.insert(0, str(ROOT / "tests/second_decoder"))
     from tithe_format import checksum
 
@@ -71,7 +71,7 @@ def test_an_output_that_is_a_device_stays_one_and_its_errors_are_told(folder):
     path = folder / "full"
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
-    except PermissionError:  # not root: the system's own node, which nobody else could destroy either
+    except PermissionError:  # without root: the system's own node, which no other user could destroy either
         path = Path("/dev/full")
     for line in (f"encode fp32 values.f32 {path}", f"encode fp32 values.f32 {path} --json"):
         assert "No space left on device" in refused(run(line, folder), 1)
@@ -147,7 +147,7 @@ def test_standard_input_can_be_read(folder):
 
 
 def test_a_dash_is_standard_input_and_output_and_the_summary_goes_to_stderr(folder):
-    """The summary once stood behind the frame."""
+    """A summary on standard output would follow the frame."""
     told = run("encode topk:ratio=0.5,indices=delta values.f32 file", folder).stdout
     frame = (folder / "file").read_bytes()
     for out in ("-", "/dev/stdout", "/dev/fd/1"):
@@ -209,7 +209,7 @@ def test_a_plan_goes_through_a_pipe(folder):
     assert told.returncode == 0, told.stderr
 
 
-# A few bytes can stand for any number of zeros, or say that they are not finite.
+# A frame of a few bytes can encode any number of zeros, or be flagged as not finite.
 @pytest.mark.parametrize("golden", ["topk_none.bin", "threshold_none.bin", "flag_non_finite.bin"])
 def test_a_small_frame_that_claims_2_to_28_values_allocates_nothing(golden, folder):
     (folder / "claims.tithe").write_bytes(claim(golden, 1 << 28))
@@ -219,7 +219,7 @@ def test_a_small_frame_that_claims_2_to_28_values_allocates_nothing(golden, fold
     done = run("inspect claims.tithe", folder, preexec_fn=little_memory)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"--max-values" in done.stdout
-    # Whoever raises the limit and has not the memory is told so.
+    # A higher limit without the memory gives an error text.
     done = run("decode claims.tithe out.npy --max-values 1000000000", folder, preexec_fn=little_memory)
     assert "not enough memory" in refused(done, 1)
 
@@ -318,7 +318,7 @@ def test_an_unreadable_file_is_told(folder):
     (folder / "secret").write_bytes(VALUES)
     (folder / "secret").chmod(0)
     drop = None
-    if os.geteuid() == 0:  # root may read anything
+    if os.geteuid() == 0:  # root may read all files
 
         def drop():
             os.setgid(65534)
@@ -339,13 +339,13 @@ def test_an_unreadable_file_is_told(folder):
                                   "bench codec topk --rounds 100000"])  # fmt: skip
 def test_ctrl_c_ends_every_verb_with_one_line(line, folder):
     os.mkfifo(folder / "pipe")
-    keep = os.open(folder / "pipe", os.O_RDWR)  # so that it opens, and nothing ever comes
+    keep = os.open(folder / "pipe", os.O_RDWR)  # so that the pipe opens and stays empty
     command = subprocess.Popen(
         [TITHE, *shlex.split(line)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     time.sleep(1.5)
     assert command.poll() is None
-    os.killpg(command.pid, signal.SIGINT)  # as a terminal does: the command and all that it started
+    os.killpg(command.pid, signal.SIGINT)  # as a terminal does: for the command and all processes that it started
     out, told = command.communicate(timeout=300)
     assert (command.returncode, out, told) == (-signal.SIGINT, b"", b"tithe: interrupted\n")
     os.close(keep)
@@ -360,6 +360,6 @@ def test_ctrl_c_while_writing_leaves_no_half_file(folder):
     command.send_signal(signal.SIGINT)
     command.communicate(timeout=300)
     assert not list(folder.glob("out.*"))
-    if command.returncode != 0:  # it may have been quicker
+    if command.returncode != 0:  # the command may have finished before
         assert command.returncode == -signal.SIGINT
         assert (folder / "out").read_text() == "as it was"

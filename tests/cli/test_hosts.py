@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe hosts: a command per rank on emulated hosts: what it finds there, what the link does to it, and its ends."""
+"""tithe hosts: a command per rank on emulated hosts: its environment, the effect of the link, and the exit."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_the_link_has_its_rate(tmp_path):
     told = json.loads(done.stdout)
     assert told["hosts"] == told["ranks"] == 2
     assert told["wire_bytes_per_host"] > 2_500_000
-    # A second, less the burst, from before the first byte is sent until the last one is read: no machine is faster.
+    # A second, minus the burst, from before the first byte is sent until the last one is read: no machine is faster.
     begin, end = (float((tmp_path / name).read_text()) for name in ("begin", "end"))
     assert end - begin > 0.9
 

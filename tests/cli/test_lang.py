@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe lang: what its verbs write, what they refuse, and that programs of codecs/ pass."""
+"""tithe lang: the output of its verbs, their refusals, and all programs of codecs/."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
-MINUTES = 300  # on a busy machine; a few seconds on one that is free
+MINUTES = 300  # the limit on a busy machine; an idle machine needs a few seconds
 PROGRAMS = sorted(path.relative_to(ROOT) for path in (ROOT / "codecs").rglob("*.codec"))
 
 
@@ -69,7 +69,7 @@ def test_two_files_of_one_name_are_two_codecs(tmp_path):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_every_program_of_the_tree_passes(program):
-    """qsgd failed: with norm=l2 and few bits its residual grows without limit."""
+    """For example qsgd, whose residual would grow without limit under norm=l2 and few bits."""
     done = lang("test", program)
     assert done.returncode == 0, done.stdout
     assert "ok   honest" in done.stdout

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command for people: what doctor tries, names that are nearly right, completion, the manual page, progress."""
+"""The interactive side of the command: doctor's checks, suggestions for misspelled names, completion, the manual page,
+progress."""
 
 import json
 import os
@@ -42,7 +43,7 @@ WRONG = {
     "replay --codec topk ratio=0.1": "topk:ratio=0.1",
     "replay bf16": "--codec bf16",
     "replay --steps 3 gather": "write 'gather' after --strategy",
-    "bench codec dgc momentum=1": "unexpected|expected",  # no parameter of dgc: nothing is guessed
+    "bench codec dgc momentum=1": "unexpected|expected",  # not a parameter of dgc: no suggestion
     "encode qtopk feedback=none values.npy out": "qtopk:feedback=none",
 }
 
@@ -61,7 +62,7 @@ def test_a_file_that_looks_like_a_parameter_is_a_file(folder):
 
 
 def test_doctor_tries_ucx_with_the_environment_as_it_is(folder):
-    """UCX_TLS=rc on a machine without RDMA was "ok", and the error of a session named no variable."""
+    """UCX_TLS=rc on a machine without RDMA must not be "ok", and a session's error must name the variable."""
 
     def ucx(**variables):
         done = run("doctor --json", folder, env=os.environ | variables)
@@ -73,13 +74,13 @@ def test_doctor_tries_ucx_with_the_environment_as_it_is(folder):
     nowhere = ucx(UCX_TLS="tcp", UCX_NET_DEVICES="nowhere0")
     assert not nowhere["there"]
     assert "UCX_NET_DEVICES=nowhere0" in nowhere["cure"]
-    alone = ucx(UCX_TLS="posix")  # no network
+    alone = ucx(UCX_TLS="posix")  # without a network
     assert not alone["there"]
     assert "other hosts" in alone["cure"]
 
 
 def test_doctor_loads_the_module_and_not_a_folder_of_its_name(folder, tmp_path):
-    (tmp_path / "tithe").mkdir()  # importlib finds it: a namespace package
+    (tmp_path / "tithe").mkdir()  # importlib finds it as a namespace package
     interpreter = shlex.quote(sys.executable)
     done = run(f"doctor --json --python {interpreter}", tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     found = json.loads(done.stdout)["findings"][-1]
@@ -94,7 +95,8 @@ def test_doctor_loads_the_module_and_not_a_folder_of_its_name(folder, tmp_path):
 
 
 def test_doctor_asks_the_python_beside_its_own_file(folder, tmp_path):
-    """A wheel's command, called from another folder, asked PATH's python3, which had neither torch nor tithe."""
+    """A wheel's command, called from another folder, must not run PATH's python3, which may have neither torch nor
+    tithe."""
     beside = tmp_path / "bin"
     beside.mkdir()
     shutil.copy(TITHE, beside / "tithe")
@@ -115,7 +117,7 @@ def test_doctor_asks_the_python_beside_its_own_file(folder, tmp_path):
 def test_the_table_of_codecs_fits_100_columns(folder):
     for line in ("codecs", "codecs thc", "codecs sign_majority"):
         for text in run(line, folder).stdout.splitlines():
-            assert len(text) <= 100 or text.startswith("  "), text  # a parameter's own text may be longer
+            assert len(text) <= 100 or text.startswith("  "), text  # the text of a parameter may be longer
 
 
 def test_every_codec_can_be_asked_for(folder):
@@ -130,7 +132,7 @@ def test_every_codec_can_be_asked_for(folder):
 
 
 def test_a_codec_is_said_to_suit_what_the_page_says(folder):
-    """It was guessed from traits: topk was for every slow link, whatever the optimizer."""
+    """The text must come from the page, and not from a codec's traits, which would suit topk to every optimizer."""
     page = (ROOT / "docs/start/choosing.md").read_text()
     columns, row = (re.search(rf"^\| {name} \|(.*)\|$", page, re.MULTILINE)[1] for name in ("codec", "`topk`"))
     told = json.loads(run("codecs topk --json", folder).stdout)
@@ -141,7 +143,7 @@ def test_a_codec_is_said_to_suit_what_the_page_says(folder):
 
 
 def test_advice_is_for_the_settings_and_agrees_with_the_study(folder):
-    """`tithe codecs eden:bits=3` named every row of the page with any eden in it; the page refused it to AdamW."""
+    """`tithe codecs eden:bits=3` must not name rows of the page with other settings of eden."""
     told = json.loads(run("codecs eden:bits=3 --json", folder).stdout)
     assert "plain SGD" not in told["when"]
     assert "torch's own AdamW (where 0.01 nats are little)" in told["when"]
@@ -173,7 +175,7 @@ def test_version(folder):
 
 
 def complete(folder, *words):
-    """What bash offers for the last word."""
+    """Returns bash's completions of the last word."""
     script = folder / "completion.bash"
     script.write_text(run("completion bash", folder).stdout)
     line = " ".join(shlex.quote(w) for w in ("tithe", *words))
@@ -200,7 +202,7 @@ def needs(shell):
     return pytest.mark.skipif(shutil.which(shell) is None, reason=f"no {shell} here: apt-get install {shell}")
 
 
-# zsh completes only where somebody types: Tab completes the word, Enter runs it, and a function says what ran.
+# zsh completes only for interactive input: Tab completes the word, Enter runs it, and a function prints the command.
 ZSHRC = """
 PS1='ready> ' PROMPT_EOL_MARK=''
 setopt no_beep

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe plan: what it decides, what it writes, and what it refuses."""
+"""tithe plan: its decisions, its output, and its refusals."""
 
 import fnmatch
 import json
@@ -97,7 +97,7 @@ def test_what_a_delay_hides_is_not_compressed():
     assert plan["verdict"].startswith("do not compress: communication is hidden")
     assert plan["step_ms"] == pytest.approx(plan["compute_ms"])
     assert (answer["every"], answer["fragments"], answer["delay"]) == (60, 1, 59)
-    # Once in so many steps even a long exchange is not worth a loss.
+    # If an exchange is rare enough, even a long one is not worth a loss.
     rare = told(f"plan {WINDOWS} --allow eden --every 2000")["plans"][0]
     assert rare["verdict"].startswith("do not compress")
 
@@ -120,7 +120,7 @@ def test_an_exception_for_one_fragment_holds(tmp_path):
                 return rule["codec"]
         return None
 
-    # LocalSteps takes no keys that only some of its exchanges have.
+    # LocalSteps takes no keys that exist only in some of its exchanges.
     assert any("match" in rule for rule in rules)
     assert all(set(rule.get("match", "*")) & set("*?") for rule in rules)
     assert {codec("fc.bias", 1000), codec("fc.weight", 2048000)} <= {"fp32", "zip"}
@@ -150,7 +150,7 @@ def test_why_names_what_bounds_the_step():
 
 
 def test_why_judges_in_the_whole_and_finds_nothing_better():
-    """Nine of ten rows of hdc listed a choice that was better than the plan's; simulated, they were worse."""
+    """No alternative of `--why` may be better than the plan in the simulation of the whole step."""
     for line in ("plan --model hdc --link 1Gb/s --ranks 4", "plan --model resnet50 --cluster hipress_ec2 --ranks 16"):
         answer = told(f"{line} --allow onebit --why")
         step = answer["plans"][0]["step_ms"]
@@ -164,7 +164,8 @@ def test_why_judges_in_the_whole_and_finds_nothing_better():
 
 
 def test_what_others_have_changes_what_is_best():
-    """Groups of tensors alike were looked at once: 0.98 of the best single setting, where 0.90 is there."""
+    """Groups of equal tensors must be reconsidered after other groups change: 0.90 of the best single setting, not
+    0.98."""
     answer = told("plan --model bert_base --hosts 4x8 --link 25Gb/s --allow fp8")
     plan = answer["plans"][0]
     assert plan["step_ms"] < 0.93 * plan["single_ms"]
@@ -175,13 +176,14 @@ CLUSTERS = sorted(path.stem for path in (ROOT / "clusters").glob("*.toml"))
 
 
 def settings(where, folder):
-    """Milliseconds of what people run: each codec by each strategy, as `tithe simulate` has it; where hosts are treated
-    apart, also with bf16 inside."""
+    """Returns the milliseconds of common settings by `tithe simulate`: each codec by each strategy; on hosts of several
+    ranks also with bf16 inside."""
     names = [f"{codec}@{strategy}" for codec in ("fp32", "bf16") for strategy in STRATEGIES]
     compare = " ".join(f"--compare {name}" for name in names[1:])
     out = told(f"simulate {where} --codec fp32 --strategy ring {compare}", folder)["settings"]
     steps = {setting["setting"]: setting["step_ms"] for setting in out}
-    apart = steps["bf16@hosts"] != steps["bf16@server"]  # else each rank has a host of its own: nothing is inside
+    # Otherwise each rank has a host of its own, with no exchange inside
+    apart = steps["bf16@hosts"] != steps["bf16@server"]
     for strategy in ("hosts", "hosts_ring", "hosts_gather") if apart else ():
         rule = {"match": "*", "size": "> 4095", "codec": "bf16", "strategy": strategy, "inside": "bf16"}
         (folder / "inside.json").write_text(json.dumps({"version": 1, "rules": [rule]}))
@@ -194,14 +196,14 @@ def settings(where, folder):
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_the_baseline_is_the_best_over_all_strategies(cluster, tmp_path):
-    """It was bf16 by server, which nobody runs."""
+    """The baseline must not be bf16 by server, which is uncommon."""
     for model in ("hdc", "vgg19:scale=0.05 --ranks 16", "bert_base:scale=0.02 --ranks 16"):
         where = f"--model {model} --cluster {cluster}"
         steps = settings(where, tmp_path)
         plan = told(f"plan {where} --allow fp8", tmp_path)["plans"][0]
         for codec in ("fp32", "bf16"):
             least = min(ms for name, ms in steps.items() if name.startswith(f"{codec}@"))
-            if plan[codec].endswith(" on the devices"):  # a network library's, which copies nothing
+            if plan[codec].endswith(" on the devices"):  # a network library's strategy, which copies nothing
                 assert plan[f"{codec}_ms"] < least
                 continue
             assert plan[f"{codec}_ms"] == pytest.approx(least, rel=1e-9), (model, codec)

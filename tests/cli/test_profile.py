@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe profile: what must be in its file whatever the numbers, and that it is there whole or not at all."""
+"""tithe profile: the required content of its file, and that the file is written as a whole or not at all."""
 
 import datetime
 import json
@@ -35,7 +35,7 @@ def test_every_codec_is_measured_unless_some_are_named(tmp_path):
     found = told(f"profile --ranks 1 {SMALL}", tmp_path)
     listed = json.loads(subprocess.run([TITHE, "codecs", "--json"], capture_output=True, check=True).stdout)
     assert set(found["codecs"]) == {codec["name"] for codec in listed["codecs"]}
-    # A codec whose size depends on the data has its expected size, any other has its own.
+    # A codec whose size depends on the data has its expected size, any other codec its exact size.
     assert found["codecs"]["fp32"]["typical"] == 1
     assert 0 < found["codecs"]["threshold"]["typical"] < 1
     assert 0 < found["codecs"]["inceptionn"]["typical"] < 1
@@ -48,11 +48,11 @@ def test_it_says_where_and_when_and_what_was_not_measured(tmp_path):
     assert p["machine"] and p["target"] and p["tithe"]
     assert abs(datetime.date.fromisoformat(p["date"]) - datetime.date.today()).days <= 1
     assert p["spread"] >= 0
-    assert p["assumed"] in ([], ["eager_bytes"])  # from where on long messages wait, if they do
+    assert p["assumed"] in ([], ["eager_bytes"])  # the size from which long messages wait, if the transport has one
     assert p["costs"]["long_messages"] in ("at once", "posted", "asked")
     assert 0 < p["costs"]["many_to_one"] <= 1
     assert p["costs"]["step_s"] > 0
-    # One rank has no link: what messages cost is assumed.
+    # One rank has no link, so the cost of messages is assumed.
     alone = told(f"profile --ranks 1 --codec fp32 {SMALL}", tmp_path)
     assert {"post_s", "complete_s", "send_s_per_byte", "receive_s_per_byte"} <= set(alone["assumed"])
     assert alone["costs"]["post_s"] > 0
@@ -84,12 +84,12 @@ def test_hosts_behind_links_are_measured_by_the_ranks_that_a_launcher_started_th
     assert done.returncode == 0, done.stderr
     assert "rank 3 of 4: measured; rank 0 has the file" in done.stdout
     p = json.loads((tmp_path / "p.json").read_text())
-    assert (p["ranks"], p["hosts"], p["one_machine"]) == (4, "2x2", True)  # so it is, under the hosts
+    assert (p["ranks"], p["hosts"], p["one_machine"]) == (4, "2x2", True)  # true: the emulated hosts are on one machine
     rates = {(link["from"], link["to"]): link["bytes_per_s"] for link in p["links"]}
     assert len(rates) == 12
     between = [rate for (a, b), rate in rates.items() if a // 2 != b // 2]
     assert 0 < max(between) < 56e6 < max(rates[0, 1], rates[2, 3])
-    assert set(p["codecs"]) == {"fp32", "bf16", "zip", "onebit"}  # baselines beside the codec asked for
+    assert set(p["codecs"]) == {"fp32", "bf16", "zip", "onebit"}  # baselines beside the requested codec
     (setting,) = told("simulate --model hdc --cluster ./c.toml --codec fp32 --strategy hosts", tmp_path)["settings"]
     assert setting["ranks"] == 4
     assert setting["step_ms"] > 80  # 4.6 MB by 400 Mbit/s

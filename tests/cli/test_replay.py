@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe replay: a model's steps between real processes, what it refuses, and what it leaves behind."""
+"""tithe replay: a model's steps between real processes, its refusals, and the processes and files that remain."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def folder(tmp_path):
 
 
 def hosts_refused():
-    """Why this system has no emulated hosts; empty where it has."""
+    """Returns the reason why this system has no emulated hosts; "" if it has."""
     done = run("--model hdc:scale=0.01 --ranks 1 --steps 1 --link 1Gb/s", ROOT)
     assert done.returncode in (0, 1)
     if done.returncode:
@@ -70,7 +70,7 @@ def test_a_step_is_compute_and_what_is_exposed(folder):
     assert got["exposed_ms"] == pytest.approx(got["step_ms"] - 12)
     assert got["values"] == 1_201_000
     assert got["buckets"] == [2, 1]
-    # Two ranks by `server`: half of the values go to the other and half of the results, and frames have headers.
+    # Two ranks by `server`: half of the values and half of the results go to the other rank, and frames have headers.
     assert 4 * 1_201_000 < got["bytes_sent_per_rank"] < 4 * 1_201_000 * 1.01
     assert got["wire_bytes_per_host"] is None
     assert got["cpu_s_per_rank"] > 0
@@ -103,7 +103,7 @@ def test_buckets_are_handed_over_when_asked(when, folder):
     got = told(f"--model tiny.json --ranks 2 --steps 2 --hand-over {when} --bucket-cap-mb 0", folder)
     assert got["hand_over"] == when
     assert (got["late_ms"] is None) == (when == "turns")
-    # A bucket per tensor, so no two share a part: the small one is alone in its own.
+    # A bucket per tensor, so no two tensors share a part: the small one has a part of its own.
     assert sorted(part["values"] for part in got["plan"]) == [1000, 1_200_000]
 
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_not_there_is_the_systems_trouble(folder):
 
 
 def test_a_plan_longer_than_a_pipe_holds(folder):
-    """Rank 0's answer went through a pipe that nobody read before rank 0 had ended."""
+    """Rank 0 must be able to write a long answer before it ends, so its pipe must be read while it runs."""
     got = told("--n 3000000 --part-values 1000 --min-values 0 --ranks 2 --transport ucx --codec fp32 --steps 1", folder)
     assert got["plan"] == [{"as": "fp32 by server", "parts": 3000, "values": 3_000_000}]  # 3000 lines, 64 KiB of pipe
 
@@ -209,8 +209,9 @@ def test_one_tensor_has_no_compute(folder):
 
 def test_a_link_is_as_slow_as_it_says(hosts, folder):
     got = told("--model tiny.json --ranks 2 --codec fp32 --steps 2 --link 100Mb/s --compute-scale 0", folder)
-    at_rate = 4 * 1_201_000 / (100e6 / 8) * 1e3  # ms of what a rank sends, and receives at the same time
-    assert got["step_ms"] > 0.95 * at_rate  # less than the burst comes for free
+    # Milliseconds to send the bytes of a rank, which it receives at the same time
+    at_rate = 4 * 1_201_000 / (100e6 / 8) * 1e3
+    assert got["step_ms"] > 0.95 * at_rate  # the burst saves less than that
     assert got["bytes_sent_per_rank"] < got["wire_bytes_per_host"] < 1.2 * got["bytes_sent_per_rank"]
 
 
@@ -258,7 +259,7 @@ def all_networks():
 
 @pytest.fixture
 def at_work(hosts, folder):
-    """A replay on three emulated hosts, its ranks, and all its networks."""
+    """Runs a replay on three emulated hosts. Yields it with its ranks and all its networks."""
     ours = network_of("self")
     line = command("--model tiny.json --ranks 3 --steps 100000 --link 1Gb/s")
     process = subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -266,7 +267,7 @@ def at_work(hosts, folder):
     def holders():
         return [pid for pid in children_of(process.pid) if network_of(pid) not in (ours, None)]
 
-    def ranks():  # and not the programs that it starts
+    def ranks():  # without the programs that it starts
         return [pid for h in holders() for pid in children_of(h) if network_of(pid) not in (network_of(h), None)]
 
     wait_until(lambda: len(ranks()) == 3)
@@ -299,7 +300,7 @@ def test_a_rank_that_is_killed_is_named_and_nothing_is_left(at_work):
 
 
 def test_without_rights_it_says_what_is_left(folder):
-    """As a user who may make no namespaces: emulated hosts are refused, --link none works."""
+    """As a user who cannot create namespaces: emulated hosts are refused, --link none works."""
     if os.geteuid() != 0:
         pytest.skip("takes root to become somebody else")
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}

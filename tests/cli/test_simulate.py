@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe simulate and tithe profile: answers that must hold whatever the numbers, and what they refuse."""
+"""tithe simulate and tithe profile: properties of their output that hold for all numbers, and their refusals."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_sweeps_have_a_row_per_point_and_a_page(tmp_path):
         assert steps == sorted(steps, reverse=True)
     page = (tmp_path / "sweep.html").read_text()
     assert page.count("stroke-width='2'") == 2  # curves; the grid's lines are thinner
-    assert "http" not in page  # it needs nothing else
+    assert "http" not in page  # the page loads no other resource
     assert [p["at"] for p in told(f"{line} ranks", tmp_path)["points"]] == [2, 4, 8]
     ratios = told("simulate --model hdc --cluster office_1g --codec topk --sweep ratio")["points"]
     sent = [p["settings"][0]["bytes_sent_per_rank"] for p in ratios]
@@ -75,7 +75,7 @@ def test_a_page_shows_where_the_time_of_settings_goes(tmp_path):
     line = "simulate --model hdc --cluster office_1g --codec fp32 --compare onebit --html time.html"
     settings = told(line, tmp_path)["settings"]
     page = (tmp_path / "time.html").read_text()
-    assert page.count("<rect") == 5 + 5 * len(settings)  # the legend's, and of each setting
+    assert page.count("<rect") == 5 + 5 * len(settings)  # the legend's, and those of each setting
     assert page.count("<svg") == page.count("</svg>") == 1
     assert "http" not in page
     assert "of office_1g; costs are" in page
@@ -90,7 +90,8 @@ def test_ranks_that_are_alike_are_simulated_once_however_many(tmp_path):
     (one,) = told(line)["settings"]
     assert (one["ranks"], one["ranks_simulated"]) == (4096, 1)
     bounded = f"ulimit -v 1000000; exec {TITHE} {line} --strategy tree --compare onebit@server"
-    done = subprocess.run(["bash", "-c", bounded], capture_output=True, text=True)  # not drawn first: that took GBs
+    # Refused before the page is drawn, which would take GBs
+    done = subprocess.run(["bash", "-c", bounded], capture_output=True, text=True)
     assert done.returncode == 2 and "different ranks" in done.stderr and "--strategy server" in done.stderr, done.stderr
     for strategy, simulated in (("server", 1), ("hosts", 1), ("ring", 8)):
         (answer,) = told(f"simulate --model vgg19 --cluster hipress_ec2 --ranks 256 --strategy {strategy}")["settings"]
@@ -251,7 +252,7 @@ def test_a_profile_is_measured_and_used(tmp_path):
 
 
 def test_a_link_is_written_alike_everywhere():
-    """The README says LINK=1gbit, and --link refused it."""
+    """--link accepts the spelling LINK=1gbit of the README."""
     links = ("1Gb/s", "1gbit", "1000Mbit/s")
     steps = [told(f"simulate --model hdc --link {link} --ranks 2")["settings"] for link in links]
     assert steps[0] == steps[1] == steps[2]
@@ -274,7 +275,7 @@ def test_codec_and_strategy_in_one_word_as_compare_takes_them():
 
 
 def test_a_profile_has_what_every_plan_compares_with(tmp_path):
-    """plan refused a profile of named codecs, and named one missing codec at a time."""
+    """A profile of named codecs must also have the codecs that every plan compares with."""
     answer = told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
     assert set(answer["codecs"]) == {"fp32", "bf16", "zip", "onebit"}
     told("simulate --model hdc --profile p.json --link 1gbit --ranks 2 --codec onebit", tmp_path)
@@ -285,7 +286,8 @@ def test_a_profile_has_what_every_plan_compares_with(tmp_path):
 
 
 def test_a_sweep_that_costs_beside_the_link_bound_says_so(tmp_path):
-    """Behind 100 Mbit/s on two cores a byte costs more beside the link than on a fast one: the sweep was flat."""
+    """Behind 100 Mbit/s on two cores a byte costs more beside the link than on a fast one, so the sweep must not be
+    flat."""
     told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
     profile = json.loads((tmp_path / "p.json").read_text())
     profile["costs"] |= {"send_s_per_byte": 2.3e-9, "receive_s_per_byte": 2.3e-9}
@@ -319,7 +321,7 @@ def test_sizes_that_nobody_measured_are_the_usual_ones_and_said_to_be():
     said = told(line)
     assert said["assumed_sizes"] == ["dragonn"]
     assert "sizes of dragonn depend on the gradients" in run(line).stdout
-    # A hundredth of the values, each with its index, less those that fall on a slot that is taken: not four times it.
+    # A hundredth of the values, each with its index, minus the values whose slot is taken: not four times that.
     whole = 1149010 * 8 * 0.01
     assert 0.7 * whole < said["settings"][0]["bytes_sent_per_rank"] < 1.1 * whole
 
@@ -336,7 +338,7 @@ def test_hosts_of_several_ranks_without_a_file():
     refused("simulate --model hdc --cluster wan --hosts 4x8", 2, "--hosts requires --link")
 
 
-# A rendezvous that no transport makes over TCP had the ring behind the server over long ways.
+# No transport makes a rendezvous over TCP, so on links with a long delay the ring is faster than the server.
 def test_long_messages_leave_as_the_transport_has_it():
     line = "simulate --model resnet50 --cluster wan --codec bf16 --strategy {}"
     ring, server = (told(line.format(s))["settings"][0]["step_ms"] for s in ("ring", "server"))

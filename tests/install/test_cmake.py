@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `cmake --install build` puts in place, and programs outside the tree that use it."""
+"""The files that `cmake --install build` installs, and programs outside the tree that use them."""
 
 import os
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two hosts as network namespaces, each with the same docker0 and the same name; test_addresses.py has the tests.
 
-address_jobs.py hosts     inside of private namespaces: runs all jobs and prints what their ranks saw, as JSON
-address_jobs.py rank      one rank of one, from the environment
+address_jobs.py hosts     inside private namespaces: runs all jobs and prints their ranks' results as JSON
+address_jobs.py rank      one rank of a job, from the environment
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "demo"))
 
-# name: transport, where rank 0 is met, further variables
+# name: transport, address of rank 0, further variables
 JOBS = {
     "tcp": ("tcp:trust=10.77.0.0/24", "10.77.0.1", {}),
     "tcp by the wrong network": ("tcp:trust=172.16.0.0/12", "10.77.0.1", {}),

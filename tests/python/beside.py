@@ -23,7 +23,8 @@ def python_of(name):
 
 
 def run_beside(name, program, folder, world=2, **more):
-    """The last line that each rank of a program of the tree prints. Ranks meet in a file of the folder."""
+    """Returns the last line of output of each rank of a program of the tree. Ranks connect through a file of the
+    folder."""
     ranks = [
         subprocess.Popen(
             [python_of(name), ROOT / program],

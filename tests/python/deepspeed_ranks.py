@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a DeepSpeed job, for test_deepspeed.py. Prints what the test compares, as JSON."""
+"""One rank of a DeepSpeed job, for test_deepspeed.py. Prints the values that the test compares, as JSON."""
 
 import hashlib
 import json
@@ -42,13 +42,13 @@ def engine_with(model, stage):
 
 
 def engine_of(stage):
-    """An engine with groups of its own."""
+    """Returns an engine with groups of its own."""
     groups._WORLD_GROUP = None
     return engine_with(make_model(), stage)
 
 
 def stage_3(codec):
-    """An engine whose parameters are sharded over a group of their own, and the group."""
+    """Returns an engine whose parameters are sharded over a group of their own, and the group."""
     options = {} if codec is None else {"pg_options": tithe.c10d.Options(codec=codec, min_values=64)}
     group = torch.distributed.new_group(backend="tithe", **options)
     with deepspeed.zero.Init(data_parallel_group=group, config_dict_or_path=config_of(3)):
@@ -77,7 +77,7 @@ def sparse_engine(stage):
 
 
 def resumed(stage):
-    """Steps in one engine, and the second half of them in another one that goes on from what was saved."""
+    """Runs steps in one engine, and the second half of them in another engine that continues from the saved state."""
     folder = Path(os.environ["TITHE_FILE"]).parent / "checkpoint"
     engine = sparse_engine(stage)
     train(engine, range(STEPS // 2))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU that is none (tests/support/gpu/fake_gpu.h), as Python sees it: arrays there that speak DLPack.
+"""A simulated GPU (tests/support/gpu/fake_gpu.h) for Python: arrays on it that support DLPack.
 
-One process has it from the beginning: TITHE_CUDA and TITHE_NVRTC are the paths that build() gives.
+A process has it from its start: TITHE_CUDA and TITHE_NVRTC are the paths that build() returns.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ LIBRARIES = {"cuda": ("fake_driver.cc", "fake_memory.cc", "fake_work.cc"), "nvrt
 
 
 def build() -> dict[str, str]:
-    """The environment of a process that has it; compiled once per source."""
+    """Returns the environment of a process that has the simulated GPU. The library is compiled once per source."""
     sources = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))
     name = hashlib.sha256(sources).hexdigest()[:16]
     found = {}
@@ -37,7 +37,7 @@ def build() -> dict[str, str]:
 
 
 class Control(ctypes.Structure):
-    """As fake_gpu.h has it."""
+    """The struct of fake_gpu.h."""
 
     _fields_ = [
         ("reset", ctypes.CFUNCTYPE(None, ctypes.c_uint64)),
@@ -82,7 +82,7 @@ class Gpu:
 
 
 class Array:
-    """float32 values on a GPU; `late`: the default stream is told to copy them, and nobody has waited for it."""
+    """float32 values on a GPU. `late`: the default stream has the copy queued, and nothing has waited for it."""
 
     def __init__(self, gpu: Gpu, values: np.ndarray, ordinal: int = 0) -> None:
         self.gpu, self.ordinal, self.shape = gpu, ordinal, values.shape

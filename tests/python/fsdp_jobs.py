@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of models that are sharded over all ranks share: a model of three groups, and a reference for sums."""
+"""Shared by tests of models that are sharded over all ranks: a model of three groups, and a reference for sums."""
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ OPTIONS = {"min_values": 0, "timeout": 30.0}
 
 
 class Network(nn.Module):
-    """Rows that two and four ranks cannot share evenly, and a branch that some steps leave out."""
+    """A network with rows that two and four ranks cannot share evenly, and a branch that some steps do not use."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,8 @@ def plain(network, optimizer, steps):
 
 
 class InRankOrder(ReduceScatter):
-    """The owner adds all ranks' values in float32, in the order of ranks, and rounds once. Gloo's order is its own."""
+    """A reference reduce-scatter: the owner adds all ranks' values in float32, in rank order, and rounds once. Gloo has
+    another order."""
 
     def allocate(self, size, *, dtype, device):
         return torch.empty(*size, dtype=dtype, device=device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of attach(inside=) share: a model whose rows ranks cannot share evenly, and its loss."""
+"""Shared by tests of attach(inside=): a model whose rows ranks cannot share evenly, and its loss."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ OPTIONS = {"min_values": 0, "timeout": 30.0}
 
 
 def net(dtype=torch.float32):
-    """Rows that ranks cannot share evenly, and fewer rows than ranks."""
+    """Returns a model with rows that ranks cannot share evenly, and with fewer rows than ranks."""
     torch.manual_seed(3)
     return nn.Sequential(
         nn.Unflatten(1, (3, 4, 4)), nn.Conv2d(3, 7, 3), nn.Flatten(), nn.Linear(28, 41), nn.Tanh(), nn.Linear(41, 2)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a JAX job, for test_jax.py: python jax_ranks.py JOB. Prints what the test compares, as JSON."""
+"""One rank of a JAX job, for test_jax.py: python jax_ranks.py JOB. Prints the values that the test compares, as
+JSON."""
 
 import hashlib
 import json
@@ -44,7 +45,7 @@ def digest(tree):
 
 
 def plain_step(optimizer):
-    """A step of one process that has the gradients of all: what the job must equal."""
+    """Returns a step of one process with the gradients of all: the reference of the job."""
 
     @jax.jit
     def gradients(params, data):
@@ -86,7 +87,7 @@ def exact(session):
         for number in range(5):
             alone, state = step(alone, state, number)
         told[dtype.__name__] = [digest(params), digest(alone)]
-        session.restore(opened)  # sizes stay, types change: as a session that begins
+        session.restore(opened)  # sizes are equal and types change, as in a new session
     return told
 
 
@@ -96,9 +97,9 @@ def lossy(session):
 
 
 def typed(session):
-    """The call of XLA's against the callback: equal bits in both types, much kept; its errors."""
+    """Compares the typed XLA call with the callback: equal bits in both types, a large residual; its errors."""
     told = {}
-    for dtype in (jnp.bfloat16, jnp.float16):  # the first travels as float32
+    for dtype in (jnp.bfloat16, jnp.float16):  # bfloat16 is sent as float32
         ends = []
         for how in ({}, {"ffi": True}):
             params, losses = averaging(session, dtype, steps=3, **how)
@@ -129,7 +130,8 @@ def typed(session):
 
 
 def overlapped(session):
-    """watch() and finish(): equal to average(), and what is last in the model is sent while backward runs."""
+    """Checks watch() and finish(): the result equals average(), and the last layer's gradients are sent while backward
+    runs."""
 
     @jax.jit
     def step(params, data):
@@ -151,10 +153,11 @@ def overlapped(session):
 
 
 def early(session):
+    """Checks that the last layer's gradients are handed over before backward reaches the first layer."""
     handed, seen = threading.Event(), []
 
     class Told:
-        """The session, which says when it has been given something."""
+        """A session that signals when an array is handed over."""
 
         def __getattr__(self, name):
             return getattr(session, name)
@@ -195,7 +198,7 @@ def early(session):
 
 
 def devices(session):
-    """Gradients that lie on both devices of a process."""
+    """Averages gradients on both devices of a process."""
     from jax.sharding import NamedSharding, PartitionSpec
 
     try:
@@ -219,7 +222,7 @@ def devices(session):
 
 
 def local_steps(session):
-    """Each rank makes four steps by itself, and all go on from the mean of how far they came."""
+    """Makes four steps on each rank alone, then all ranks continue from the mean of their changes."""
     inner = optax.sgd(0.1, momentum=0.5)
 
     @jax.jit
@@ -243,7 +246,8 @@ def local_steps(session):
 
 
 def resumes(session):
-    """Three steps, then three more: in the same session, and in another one that goes on from what was saved."""
+    """Makes three steps, then three more: in the same session, and in another one that continues from the saved
+    state."""
 
     def trained(session, params, state, steps):
         optimizer = optax.chain(tithe.jax.average(session), optax.adam(0.01))

@@ -19,7 +19,7 @@ RANK = int(os.environ["RANK"])
 
 
 def network(width=16):
-    keras.utils.clear_session()  # variables' names begin anew, as in a process that begins
+    keras.utils.clear_session()  # resets variable names, as in a new process
     keras.utils.set_random_seed(3)
     return keras.Sequential(
         [keras.layers.Input((width,)), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(1)]
@@ -50,7 +50,7 @@ def fit(model, epochs=1):
 
 
 class Plain:
-    """In a session's place: means by numpy over files. The sum of two ranks has one order."""
+    """Replaces a session: means by numpy over files. The sum of two ranks has one order."""
 
     rounds = 0
 
@@ -74,7 +74,7 @@ class Plain:
 
 
 def resumed():
-    """Two epochs in one session, and the second one again in another session and model."""
+    """Trains two epochs in one session, and the second one again in another session and model."""
     os.environ["TITHE_FILE"] = f"{MEET}-whole"
     with tithe.Session.from_environment(codec="topk:ratio=0.1", **options) as session:
         model = compiled(session, 0.5)
@@ -99,7 +99,7 @@ def bits(model):
 
 
 def alone():
-    """One process on the data of both: batches of 16 are the two ranks' batches of 8 together."""
+    """Trains one process on the data of both: batches of 16 are the two ranks' batches of 8 together."""
     model = network()
     model.compile(keras.optimizers.SGD(0.2), "mse")
     (x0, y0), (x1, y1) = part(0), part(1)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of LocalSteps share: a small model, its data, a training loop, and the method in plain torch."""
+"""Shared by tests of LocalSteps: a small model, its data, a training loop, and the method in plain torch."""
 
 import torch
 
 torch.set_num_threads(1)  # ranks share the machine, and the models are small
 
-PLAIN = {"codec": "fp32", "start": 0, "timeout": 20.0}  # nothing is lost, no dense start
+PLAIN = {"codec": "fp32", "start": 0, "timeout": 20.0}  # lossless, no dense start
 FEATURES, CLASSES = 24, 4
 
 
@@ -29,7 +29,7 @@ def loss_of(network, rank, step):
 
 
 def step(network, optimizer, rank, number):
-    """One iteration of a usual loop."""
+    """Makes one iteration of a usual loop."""
     optimizer.zero_grad()
     loss = loss_of(network, rank, number)
     loss.backward()
@@ -42,7 +42,7 @@ def bits(network):
 
 
 def values(network):
-    """Of all parameters, as an array: tensors would be shared between processes, and go with them."""
+    """Returns all parameters as an array. Tensors would be shared between processes, and end with them."""
     return torch.cat([p.detach().reshape(-1) for p in network.parameters()]).numpy()
 
 
@@ -53,9 +53,9 @@ def inner(network, kind="adamw"):
 
 
 class Truth:
-    """Local steps of a whole job in one process, without a line of tithe's: the tests' reference.
+    """Local steps of a whole job in one process, without tithe: the tests' reference.
 
-    A fragment is a list of names. Everything is float64, so what it and the job differ by is the job's rounding.
+    A fragment is a list of names. Everything is float64, so the difference from the job is the job's rounding.
     """
 
     def __init__(self, world, names, every, fragments, delay=0, merge="add", outer="mean", make=model, **more):

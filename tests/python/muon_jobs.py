@@ -20,7 +20,7 @@ def net():
 
 
 def parts_of(model):
-    """The matrices, and the parameters of the other optimizer: biases and the head."""
+    """Returns the matrices, and the parameters of the other optimizer: biases and the head."""
     *named, head, bias = model.parameters()
     matrices = [p for p in named if p.dim() == 2]
     return matrices, [*(p for p in named if p.dim() != 2), head, bias]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of an MXNet job, for test_mxnet.py. Prints what the test compares, as JSON."""
+"""One rank of an MXNet job, for test_mxnet.py. Prints the values that the test compares, as JSON."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ LOSS = mx.gluon.loss.L2Loss()
 
 @mx.kvstore.KVStoreBase.register
 class DistTithe(mx.kvstore.KVStoreBase):
-    """The other way: a store, whose name is all that a program changes. Docs/python.md shows it."""
+    """The other integration: a kvstore, whose name is the only change in a program. docs/guide/python.md shows it."""
 
     type = "disttithe"
 
@@ -72,7 +72,7 @@ def trained(net, trainer, steps):
 
 
 def alone(steps):
-    """One process that has the gradients of all ranks."""
+    """Trains one process with the gradients of all ranks."""
     net = network()
     trainer = mx.gluon.Trainer(net.collect_params(), *SGD, kvstore=None)
     grads = [p.list_grad()[0] for p in net.collect_params().values()]
@@ -97,7 +97,7 @@ def by_trainer(net):
 
 
 def opened(name, codec):
-    """A session, for both ways."""
+    """Opens a session, for both integrations."""
     global session
     os.environ["TITHE_FILE"] = f"{FOLDER}/{name}"
     session = train_mxnet.session = tithe.Session.from_environment(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls every public function of tithe and tithe._core with arguments that nobody should give, drawn from a seed.
+"""Calls every public function of tithe and tithe._core with invalid arguments, drawn from a seed.
 
-A program of its own, since what it looks for ends the process: test_bindings.py runs it and looks at the exit code.
+A program of its own, since a failure ends the process: test_bindings.py runs it and checks the exit code.
 usage: odd_arguments.py SEED CALLS
 """
 
@@ -24,7 +24,7 @@ SAVED = _core.open_loop(1, _core.Options())[0].state()
 
 
 class Strange:
-    """Has whatever is asked for, and all of it is wrong."""
+    """Has every attribute, each with a wrong value."""
 
     def __len__(self):
         return 1 << 60
@@ -98,8 +98,8 @@ def options(rng):
         name = rng.choice([n for n in dir(made) if not n.startswith("_")])
         with contextlib.suppress(FINE):
             setattr(made, name, odd(rng, 3))
-    if made.lanes is not None:  # as users leave it
-        made.lanes = min(made.lanes, 3)  # a thousand threads are asked for here, and nobody's fault
+    if made.lanes is not None:  # the default of users
+        made.lanes = min(made.lanes, 3)  # the test needs no thousand threads
     return made
 
 
@@ -118,7 +118,7 @@ def layout(rng):
 
 def call(rng, function, *first):
     arguments = [odd(rng) for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 3, 4, 6]))]
-    if rng.random() < 0.3:  # as many as it wants
+    if rng.random() < 0.3:  # the correct number of arguments
         with contextlib.suppress(ValueError, TypeError):
             arguments = [odd(rng) for _ in list(inspect.signature(function).parameters)[len(first) :]]
     with contextlib.suppress(FINE):
@@ -126,7 +126,7 @@ def call(rng, function, *first):
 
 
 def nearly(rng):
-    """A call that is right but for one argument, most of the time."""
+    """Returns a call with, in most cases, one wrong argument."""
     ones, made = np.ones(60, np.float32), session(rng)
     function, arguments = rng.choice(
         [(_core.encode, ["topk:ratio=0.5", ones]),
@@ -143,7 +143,7 @@ def nearly(rng):
          (made.sync, [[(odd(rng), ones)]]),
          (made.sync, [[("w", odd(rng))]]),
          (made.sync_at, [layout(rng), ones]),
-         (made.sync_on, [layout(rng), 4096, 0, 0, ones]),  # where no driver is, none of it is touched
+         (made.sync_on, [layout(rng), 4096, 0, 0, ones]),  # without a driver, nothing dereferences them
          (made.wait, [1]),
          (made.residual, ["w", ones]),
          (made.restore, [SAVED]),
@@ -168,7 +168,7 @@ def targets():
     for module in (tithe, _core):
         for name in dir(module):
             thing = getattr(module, name)
-            # A call that waits for others goes on for as long as it is told.
+            # A call that waits for other ranks continues until its timeout.
             if name.startswith("_") or not callable(thing) or name in ("Error", "rejoin"):
                 continue
             found.append((thing, None))
@@ -199,7 +199,8 @@ def main(seed, calls):
             for _ in range(3):
                 call(rng, function, make[owner](rng) if rng.random() < 0.9 else odd(rng))
         if number % 50 == 0:
-            print(number, getattr(function, "__name__", function), flush=True)  # where it was, if it ends here
+            # The last line names the call that ended the process
+            print(number, getattr(function, "__name__", function), flush=True)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def _rank(job, rank, world, meeting, pipe, args):
 
 
 class Ranks:
-    """The processes of one job. `results` and `fates` may be asked once each."""
+    """The processes of one job. Read `results` and `fates` once each."""
 
     def __init__(self, world, job, *args):
         self._folder = tempfile.TemporaryDirectory()
@@ -56,7 +56,7 @@ class Ranks:
             self.processes.append(process)
 
     def result(self, rank, timeout):
-        """What the job returned on that rank; its traceback as an AssertionError if it failed."""
+        """Returns the result of the job on that rank. If the job failed, raises its traceback as an AssertionError."""
         pipe, process = self.pipes[rank], self.processes[rank]
         if not multiprocessing.connection.wait([pipe, process.sentinel], timeout):
             raise AssertionError(f"rank {rank} gave no result within {timeout:.0f} s")
@@ -71,7 +71,7 @@ class Ranks:
         return value
 
     def end(self, rank, timeout):
-        """Exit code of a rank that must end by itself."""
+        """Returns the exit code of a rank that must end by itself."""
         process = self.processes[rank]
         process.join(timeout)
         if process.exitcode is None:
@@ -90,13 +90,13 @@ class Ranks:
 
 
 def own_part(saved):
-    """What a state_dict() has under its rank's key."""
+    """Returns the part of a state_dict() under its rank's key."""
     ((part,),) = saved.values()
     return part
 
 
 def wait_until(true, seconds=60):
-    """Returns when true() is; for what another process or thread brings about."""
+    """Returns when true() returns true; for effects of another process or thread."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not so within {seconds} s"
@@ -104,7 +104,8 @@ def wait_until(true, seconds=60):
 
 
 def run_ranks(world, job, *args, timeout=240):
-    """job(rank, world, *args) on every rank; the results in rank order. Every process must end by itself, well."""
+    """Runs job(rank, world, *args) on every rank. Returns the results in rank order. Every process must end by itself,
+    with status 0."""
     with Ranks(world, job, *args) as ranks:
         deadline = time.monotonic() + timeout  # the first start waits for the imports
         results = [ranks.result(r, deadline - time.monotonic()) for r in range(world)]
@@ -129,7 +130,7 @@ def _program(path, rank, world, port, pipe):
 
 
 def run_program(path, world, timeout=240):
-    """What the ranks of a program print, started as torchrun does, but that each has torch loaded when it begins."""
+    """Returns the output of the ranks of a program, started as by torchrun, except that torch is preloaded in each."""
     import torch.distributed as dist
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of Ray Train's elastic workers for test_launch.py, and the blows that it takes: ray_ranks.py FOLDER
+"""A job of Ray Train's elastic workers for test_launch.py, with its failures: ray_ranks.py FOLDER
 
-Ray's nodes are on one machine: a head with room for two workers, then also a guest with room for one, whose worker is
-killed, and the guest with it. Each worker leaves in FOLDER what it owes where it starts and where a checkpoint was
-made.
+Ray's nodes are on one machine: a head with room for two workers, later also a guest with room for one. The guest's
+worker is killed, and the guest with it. Each worker writes the norm of its residual to FOLDER, at its start and at each
+checkpoint.
 """
 
 import os
@@ -27,7 +27,7 @@ STEPS, EVERY = 14, 4
 
 
 def obey(folder, names):
-    """Does what stands in the folder for one of the names, once: dies, or waits for what happens to it."""
+    """Executes a command file of the folder for one of the names, once: exits, or waits for an event."""
     for name in names:
         order = folder / name
         if order.exists():
@@ -71,13 +71,13 @@ def train(config):
 
 
 class Quick(coordinator._AutoscalingCoordinatorActor):
-    """Looks which nodes there are each second; Ray's own does so each 20 s."""
+    """Checks the nodes each second; Ray's own class does so every 20 s."""
 
     TICK_INTERVAL_S = 1
 
 
 def strike(cluster, folder, job):
-    """What a worker cannot do itself."""
+    """Applies the failures that a worker cannot cause itself."""
 
     def until(name):
         while not (folder / name).exists():
@@ -105,7 +105,7 @@ def main():
         run_config=RunConfig(storage_path=str(folder / "ray"), failure_config=FailureConfig(max_failures=5)),
         torch_config=TorchConfig(backend="gloo"),
     )
-    with ThreadPoolExecutor(1) as aside:  # nodes are started by the main thread alone
+    with ThreadPoolExecutor(1) as aside:  # only the main thread starts nodes
         job = aside.submit(trainer.fit)
         strike(cluster, folder, job)
         job.result()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of fully_shard() models share: a model whose shards are uneven, meshes, batches, a training loop."""
+"""Shared by tests of fully_shard() models: a model whose shards are uneven, meshes, batches, a training loop."""
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,8 @@ WIDTH, CLASSES = 24, 5
 
 
 def model():
-    """Parameters of 41 and 5 rows, which two ranks cannot share evenly, and one that a rank has nothing of."""
+    """Returns a model with parameters of 41 and 5 rows, which two ranks cannot share evenly, and with an empty shard on
+    a rank."""
     torch.manual_seed(3)
     return nn.Sequential(
         nn.Linear(WIDTH, 41),
@@ -29,7 +30,7 @@ def mesh_of(replicas=2, shards=2):
 
 
 def halves():
-    """Of four ranks: this one's mesh without replicas, and the group of those that hold the same shard."""
+    """Returns, for four ranks, this rank's mesh without replicas, and the group of the ranks with the same shard."""
     inside = [dist.new_group([0, 1]), dist.new_group([2, 3])][dist.get_rank() // 2]
     across = [dist.new_group([0, 2]), dist.new_group([1, 3])][dist.get_rank() % 2]
     return DeviceMesh.from_group(inside, "cpu"), across
@@ -52,7 +53,7 @@ def loss_of(network, rank, step):
 
 
 def train(network, optimizer, steps, micro=1, sync="set_requires_all_reduce"):
-    """`micro` backward passes to a step, of which the last one is averaged."""
+    """Trains with `micro` backward passes per step, of which the last one is averaged."""
     for step in steps:
         for part in range(micro):
             getattr(network, sync)(part == micro - 1)
@@ -71,7 +72,7 @@ def clipped(network, optimizer, steps):
 
 
 def kept(network, optimizer, steps):
-    """Gradients that are added to those of the step before."""
+    """Trains with gradients that are added to those of the previous step."""
     for step in steps:
         loss_of(network, dist.get_rank(), step).backward()
         optimizer.step()

@@ -24,7 +24,7 @@ def backward(model, rank, step):
 
 
 def gradient_of(model, data):
-    """A backward pass; copies of the gradients."""
+    """Runs a backward pass. Returns copies of the gradients."""
     model.zero_grad()
     torch.nn.functional.cross_entropy(model(data[0]), data[1]).backward()
     return [p.grad.clone() for p in model.parameters()]

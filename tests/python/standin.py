@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds and loads standin.cc: an accelerator that is host memory, with streams, events and pinned memory of its own.
+"""Builds and loads standin.cc: a simulated accelerator in host memory, with streams, events and pinned memory of its
+own.
 
-One process has it or not, for good: load() registers the device `standin` with torch. See standin.cc for what is real.
+load() registers the device `standin` with torch, which a process cannot revert. standin.cc lists the simulated parts.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ _loaded: ctypes.CDLL | None = None
 
 
 def build() -> Path:
-    """The library; compiled once per source and version of torch."""
+    """Returns the path of the library. It is compiled once per source and version of torch."""
     torch_home = Path(torch.__file__).parent
     own = [SOURCE.with_name(f"standin_{part}.h") for part in ("driver", "streams")]
     sources = b"".join(path.read_bytes() for path in (SOURCE, *own, SOURCE.parents[1] / "support/gpu/fake_gpu.h"))
@@ -60,30 +61,31 @@ def load() -> None:
     module._is_in_bad_fork = lambda: False
     module._lazy_init = lambda: None
     module.manual_seed_all = lambda seed: None
-    module.get_amp_supported_dtype = lambda: []  # checkpoints ask for it
-    if "TITHE_CUDA" in os.environ:  # it has streams as CUDA has them
+    module.get_amp_supported_dtype = lambda: []  # checkpoints read it
+    if "TITHE_CUDA" in os.environ:  # simulates CUDA streams too
         module.current_stream = lambda device: types.SimpleNamespace(cuda_stream=_loaded.standin_stream(device.index))
     torch._register_device_module("standin", module)
     dist.Backend.register_backend("standin", Staged.make, devices=["standin"])
 
 
 def delay(seconds: float, inner: float = 0.0) -> None:
-    """How late copies run that nobody waits for: those between pinned memory and a device, those inside a device."""
+    """Sets the delay of copies without a waiter: those between pinned memory and a device (seconds), those inside a
+    device (inner)."""
     _loaded.standin_delay(round(1e6 * seconds), round(1e6 * inner))
 
 
 def refuse_copy(after: int, *, back: bool = False) -> None:
-    """The copy to pinned memory (back: from there) after so many others is refused when it is asked for."""
+    """Makes the call of a copy to pinned memory (back: from it) fail, after `after` other copies."""
     _loaded.standin_fail_now(after, back)
 
 
 def break_copy(after: int, *, back: bool = False) -> None:
-    """It fails while it runs: who waits for its stream or its event is told."""
+    """Makes a copy fail while it runs: waiting for its stream or its event raises."""
     _loaded.standin_fail_later(after, back)
 
 
 def limit_pinned(size: int) -> None:
-    """Bytes of pinned memory that there are; -1 for no limit."""
+    """Sets the bytes of pinned memory; -1 for no limit."""
     _loaded.standin_pinned_limit(size)
 
 
@@ -92,12 +94,12 @@ def pinned() -> int:
 
 
 def late() -> int:
-    """Copies so far that touched memory of a device after it was free for others."""
+    """Returns the number of copies so far that accessed device memory after it was free for other use."""
     return _loaded.standin_late()
 
 
 def log() -> list[dict[str, str]]:
-    """What happened since the last call, in order: `op`, `flags` and what it names."""
+    """Returns the events since the last call, in order: `op`, `flags` and names."""
     lines = []
     for line in _loaded.standin_log().decode().splitlines():
         first, *rest = line.split()
@@ -116,7 +118,7 @@ class Staged(dist.ProcessGroup):
     def __init__(self, rank: int, size: int, gloo: dist.ProcessGroupGloo) -> None:
         super().__init__(rank, size)
         self._gloo = gloo
-        self.devices: list[torch.device] = []  # of the tensors that came
+        self.devices: list[torch.device] = []  # the devices of the tensors so far
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self._register_backend(torch.device("standin"), dist.ProcessGroup.BackendType.GLOO, gloo)
 

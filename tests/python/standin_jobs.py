@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small DDP model on the stand-in or the CPU, and how it is trained: what the tests of the accelerator share."""
+"""Shared by the tests of the accelerator: a small DDP model on the stand-in or the CPU, and its training."""
 
 import standin
 import torch
@@ -25,21 +25,21 @@ class Net(nn.Module):
 
 
 def on_standin(*delays):
-    """A process group for the stand-in's tensors only, as NCCL's is for a GPU's; copies are late by so much."""
+    """Returns a process group for the stand-in's tensors only, as NCCL's is for a GPU's. delays: of copies."""
     standin.load()
     standin.delay(*delays or (0.002, 0.001))
     return dist.new_group(backend="standin")
 
 
 def make(device, group=None, dtype=torch.float32, **kwargs):
-    """One bucket in the first step, several later."""
+    """Returns a DDP model with one bucket in the first step, and several later."""
     torch.manual_seed(0)
     devices = (device,) if isinstance(device, str) else device
     return DDP(Net(*devices).to(dtype), process_group=group, **{"bucket_cap_mb": 0.005, **kwargs})
 
 
 def train(model, rank, steps, dtype=torch.float32, scale=1.0):
-    """The gradients of each step, flat, on the host."""
+    """Trains. Returns the gradients of each step, flat, on the host."""
     found = []
     for step in steps:
         generator = torch.Generator().manual_seed(1000 * rank + step)

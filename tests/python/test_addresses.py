@@ -19,7 +19,7 @@ JOBS = Path(__file__).with_name("address_jobs.py")
 
 @pytest.fixture(scope="module")
 def seen():
-    """By job, what each rank saw."""
+    """Returns, by job, the results of each rank."""
     try:
         command = unshare_command()
     except RuntimeError as why:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe advise: a command that trains, watched until there is something to say of its steps."""
+"""tithe advise: observes a training command until it has advice on its steps."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "python")}
 TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
-# Ranks as threads; `late`: rank 1 comes so much later to every step, which looks like a slow link.
+# Ranks as threads. `late`: the delay of rank 1 in every step, which looks like a slow link.
 TRAINS = """
 import sys, threading, time
 import numpy as np, tithe
@@ -52,7 +52,7 @@ def test_says_what_a_step_is_and_could_be(tmp_path):
 
 
 def test_a_full_disk_is_named_and_keeps_no_part(tmp_path):
-    """A disk without room, as a limit on the size of files."""
+    """A limit on the size of files simulates a full disk."""
     limited = (
         "import resource, signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -110,7 +110,7 @@ def test_trouble_is_told(words, command, code, why):
 
 
 def test_the_environment_alone_does_it_too(tmp_path):
-    """Where a launcher starts ranks elsewhere, rank 0's machine has the file."""
+    """If a launcher starts ranks on other machines, rank 0's machine has the file."""
     environment = ENVIRONMENT | {"TITHE_ADVISE": str(tmp_path / "a.json"), "TITHE_ADVISE_ALLOW": "auto:allow=fp8"}
     line = [sys.executable, "-c", TRAINS, "0.02", "40", "bf16"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attach() says of other ways to train on several devices, of small tensors, and of clipping."""
+"""The texts of attach() on other ways to train on several devices, on small tensors, and on clipping."""
 
 import math
 import warnings
@@ -142,7 +142,7 @@ def test_clip_limits_each_parameters_gradient_on_each_rank_before_it_is_sent():
 
 def test_clip_may_stand_in_the_codec_or_beside_it():
     state = tithe.torch.State(codec="topk:ratio=0.05", clip=2)
-    state.close()  # it was used enough
+    state.close()  # the State was used, so close() must not warn
     assert state.codec == "topk:ratio=0.05,clip=2"
     for wrong in (-1.0, math.nan, math.inf, "1"):
         with pytest.raises(ValueError, match="clip="):

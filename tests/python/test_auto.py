@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""codec="auto": what Python refuses, and a model that trains through a switch."""
+"""codec="auto": refusals in Python, and a model that trains through a switch."""
 
 import importlib.util
 import logging
@@ -80,9 +80,11 @@ class Lines(logging.Handler):
 
 
 def training(rank, world, codec, slow):
+    """Trains a model with codec auto until after its first switch. slow: the delay of rank 1 in every step. Returns the
+    plans, the step, the log and the bits of the parameters."""
     lines = Lines()
     logging.getLogger("tithe.torch").addHandler(lines)
-    logging.getLogger("tithe.torch").setLevel(logging.INFO)  # ordinary news
+    logging.getLogger("tithe.torch").setLevel(logging.INFO)  # level of informational messages
     torch.manual_seed(1)
     net = Net()
     model = DDP(net)
@@ -114,7 +116,7 @@ def training(rank, world, codec, slow):
 
 
 def test_a_model_trains_through_a_switch():
-    """Rank 1 is late in every step, which rank 0 takes for a slow link: so it plans for one, on any machine."""
+    """Rank 1 is late in every step. Rank 0 interprets this as a slow link and plans for one, on any machine."""
     mine, other = run_ranks(2, training, "auto:allow=onebit", 0.05)
     assert mine[0][:2] == ["bf16", "onebit"], mine[2]
     assert mine[:2] == other[:2]
@@ -146,7 +148,7 @@ def test_ranks_that_allow_different_codecs_are_refused():
 
 
 def test_the_bench_counts_steps_under_their_own_rules(monkeypatch):
-    """With 40 steps, of which 22 go by before there is a plan, the last 50 were mostly those before it."""
+    """With 40 steps, of which 22 precede the plan, the last 50 must not include steps before the plan."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     spec = importlib.util.spec_from_file_location("bench_auto", ROOT / "bench/auto.py")
     auto = importlib.util.module_from_spec(spec)

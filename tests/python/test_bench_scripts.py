@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts of bench/ begin, and what they share stands in bench/harness.py alone."""
+"""The scripts of bench/ start, and their shared functions are only in bench/harness.py."""
 
 import os
 import re

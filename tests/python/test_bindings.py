@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension itself: odd arguments become exceptions, whatever they are; bytes that are no text become errors."""
+"""The extension module: invalid arguments become exceptions, and bytes that are not valid text become errors."""
 
 import os
 import resource
@@ -37,7 +37,7 @@ def core_session():
 
 
 def test_memory_without_strides_is_refused():
-    """NumPy's dates hand theirs over so, and nothing may follow the null pointer."""
+    """NumPy exports its dates with a null pointer for strides, which must not be dereferenced."""
     date, session = np.datetime64("2020"), tithe.Session.loop(1, codec="fp32")[0]
     for refused in (
         lambda: _core.encode("fp32", date),
@@ -68,7 +68,7 @@ def test_a_key_that_is_no_text_is_a_type_error(key):
         session.residual(key, np.ones(5, np.float32))
     with pytest.raises((TypeError, ValueError)):
         _core.Layout([key], [5], "float32")
-    session.wait(session.sync([("w", np.ones(5, np.float32))]))  # it goes on
+    session.wait(session.sync([("w", np.ones(5, np.float32))]))  # the session continues
 
 
 @pytest.mark.parametrize("key", ["\0", "a\0b", "x" * 1_000_000, "é", "\U0001f600", " "])
@@ -110,7 +110,7 @@ def test_an_array_that_cannot_be_used_in_place_is_a_value_error(what):
         session.sync([("w", WRONG_ARRAYS[what])])
     with pytest.raises((TypeError, ValueError)):
         session.sync_at(_core.Layout(["w"], [60], "float32"), WRONG_ARRAYS[what])
-    # Results are written into the array that was given, never into a copy of it.
+    # Results are written into the caller's array, never into a copy of it.
     session.wait(session.sync([("w", np.ones(60, np.float32))]))
     session.commit()
     with pytest.raises((TypeError, ValueError)):
@@ -151,11 +151,11 @@ def test_a_number_of_threads_that_no_machine_has_is_refused(world):
         tithe.Session.loop(world)
 
 
-# ---- Text that is none
+# ---- Bytes that are not valid text
 
 
 def state_of(codec):
-    """A state with a right checksum that names this codec."""
+    """Returns a state with a correct checksum and this codec name."""
     format_ = second_decoder()
     state = core_session().state()
     at = 32  # magic, version, rank, world, round, job
@@ -169,7 +169,7 @@ def test_a_state_that_names_what_is_no_utf_8_is_a_value_error_with_its_text():
     for codec in (b"\xff\xfe", b"topk:\xed\xa0\x80", b"a\0b\xc3"):
         with pytest.raises(ValueError, match=r"\?") as refused:
             core_session().restore(state_of(codec))
-        assert type(refused.value) is ValueError  # and no UnicodeDecodeError
+        assert type(refused.value) is ValueError  # and not a UnicodeDecodeError
         assert "saved with codec" in str(refused.value)
 
 
@@ -209,7 +209,8 @@ print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / (4 
 
 @pytest.mark.parametrize("codec", ["topk", "dgc", "qtopk"])
 def test_decoding_a_claim_takes_the_memory_of_its_values(codec, tmp_path):
-    """It once took 3.8 times as much, and 5.6 times with qtopk: scratch that only an encoder uses."""
+    """Decoding must not allocate scratch memory that only an encoder uses (3.8 times the values, or 5.6 times with
+    qtopk)."""
     n, path = 1 << 25, tmp_path / "frame"
     path.write_bytes(tithe.encode(codec, np.zeros(n, np.float32)) if codec == "qtopk" else claim(codec, n))
     ran = subprocess.run(
@@ -224,7 +225,7 @@ def test_a_frame_of_nearly_2_to_64_values_is_refused_before_anything_is_allocate
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for expected in (None, values):
         if expected is not None and values < 2**40 and codec in SENDS_NO_ZEROS:
-            continue  # a claim that a payload can mean, and the caller's own number
+            continue  # a size that a payload can have, and that the caller requested
         with pytest.raises((ValueError, tithe.Error)):
             tithe.decode(claim(codec, values), expected)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
@@ -243,11 +244,11 @@ SENDS_NO_ZEROS = {
 }
 
 
-# ---- What docs/reference/errors.md says of a failed session
+# ---- Failed sessions, as in docs/reference/errors.md
 
 
 def failed():
-    """A session with one committed round whose peer then left, the state after that round, and the error."""
+    """Returns a session with one committed round whose peer then left, the state after that round, and the error."""
     mine, other = tithe.Session.loop(2, codec="topk:ratio=0.5", min_values=0)
     arrays = [np.arange(20, dtype=np.float32) for _ in range(2)]
     tickets = [s.sync({"w": a}) for s, a in zip((mine, other), arrays, strict=True)]

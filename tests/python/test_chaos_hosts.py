@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few cells of `make chaos-members`, and what its table says of cells that went wrong."""
+"""A few cells of `make chaos-members`, and its table for failed cells."""
 
 import concurrent.futures
 import sys
@@ -20,7 +20,7 @@ CELLS = [
     ("return", "exchange", "rank 0", "server", "ucx:transports=tcp"),
     ("kill", "connect", "last of a host", "gather", "tcp:trust=10.77.0.0/24"),
 ]
-# Nobody begins without it; UCX once connected again by a call that blocked for two minutes.
+# Without this rank no job begins; a UCX reconnection may block for two minutes.
 CUT_OFF = ("cut", "meet", "one", "server", "ucx:transports=tcp")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`choices=`: what users may give, what a model's parameters get, and what is refused."""
+"""`choices=`: accepted values, the resulting codecs of a model's parameters, and refusals."""
 
 import copy
 import json
@@ -97,6 +97,8 @@ def step(model, rank, number):
 
 
 def trained(rank, world):
+    """Trains a model under choices and resumes it, with the same choices and with others. Returns the bits of the
+    parameters."""
     torch.manual_seed(1)
     first = Words()
     model = DDP(first)
@@ -111,7 +113,7 @@ def trained(rank, world):
     assert state.residual(first.embedding.weight).any()
     assert not state.residual(first.layer.norm1.weight).any()
 
-    # It goes on from a checkpoint with the same choices, bit for bit, and with others it is refused.
+    # A checkpoint with the same choices continues bit for bit; with others it is refused.
     saved, weights = state.state_dict(), copy.deepcopy(first.state_dict())
     step(model, rank, 2)
     for choices in (RULES, {**RULES, "*bias": "bf16"}):

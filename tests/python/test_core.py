@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import tithe` without any framework: codecs alone, sessions between threads and between processes."""
+"""`import tithe` without a framework: codecs alone, sessions between threads and between processes."""
 
 import os
 import subprocess
@@ -14,9 +14,9 @@ from processes import wait_until
 import tithe
 
 PACKAGE = str(Path(tithe.__file__).parents[1])
-CODECS = [codec["name"] for codec in tithe.codecs() if len(codec["phases"]) == 1]  # that stand alone
+CODECS = [codec["name"] for codec in tithe.codecs() if len(codec["phases"]) == 1]  # codecs of one phase
 LOSSLESS = {codec["name"] for codec in tithe.codecs() if codec["lossless"]}
-UNBIASED = {codec["name"] for codec in tithe.codecs() if codec["unbiased"]}  # may err by more than a value
+UNBIASED = {codec["name"] for codec in tithe.codecs() if codec["unbiased"]}  # their error may exceed a value
 
 
 def gaussian(n, seed=1):
@@ -24,7 +24,7 @@ def gaussian(n, seed=1):
 
 
 def run_threads(sessions, job):
-    """job(session) on a thread per rank; results in rank order, the first exception raised here."""
+    """Runs job(session) on a thread per rank. Returns the results in rank order, or raises the first exception."""
     results, errors = [None] * len(sessions), []
 
     def one(i):
@@ -162,7 +162,7 @@ def test_session_averages_in_place(strategy):
 
 
 def test_slices_of_one_flat_array_are_tensors_with_residuals_of_their_own():
-    """As adapters have them; another thread may wait."""
+    """Framework adapters use slices of one array; wait() may be called on another thread."""
 
     def job(session):
         with session:
@@ -204,9 +204,10 @@ def test_poll_tells_whether_wait_would_block_and_what_ended_the_session():
 
 
 def test_threads_of_a_rank_take_turns_and_a_sync_during_a_commit_is_refused():
+    """Two threads per rank: their calls are serialised, and a sync() during a commit() is refused."""
     first, second = tithe.Session.loop(2, codec="fp32", timeout=20.0)
     keys = [f"t{i}" for i in range(4)]
-    for session in (first, second):  # all layouts in one order; then threads come in any
+    for session in (first, second):  # all layouts in one order; afterwards threads may call in any order
         for key in keys:
             session.sync({key: np.ones(3000, np.float32)})
     run_threads([first, second], lambda session: session.commit())
@@ -226,7 +227,7 @@ def test_threads_of_a_rank_take_turns_and_a_sync_during_a_commit_is_refused():
     ending = threading.Thread(target=first.commit)
     ending.start()
     text = ""
-    while "is running" not in text:  # before that it is refused as part of the round
+    while "is running" not in text:  # before the commit it is refused as part of the round
         with pytest.raises(ValueError) as refused:
             first.sync({"t0": arrays[0, "t0"]})
         text = str(refused.value)
@@ -246,6 +247,8 @@ def test_arrays_tell_their_shape():
 
 
 def test_session_keeps_what_it_did_not_send():
+    """The sum of the gradients equals the sum of results and residuals, and a restored session continues with the same
+    bits."""
     n, rounds = 5000, 4
 
     def job(session):
@@ -310,7 +313,7 @@ def test_close_ends_a_wait_of_another_thread():
     begun.wait()
     thread.join(0.3)
     lonely.close()
-    thread.join(50)  # by itself it would wait for 60 seconds
+    thread.join(50)  # without a cancel it would wait for 60 seconds
     assert not thread.is_alive()
     silent.close()
     assert caught == ["cancelled"]

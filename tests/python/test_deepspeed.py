@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's all-reduces through the backend "tithe". An environment of its own: tools/setup.sh deepspeed."""
+"""DeepSpeed's all-reduces through the backend "tithe". Needs an environment of its own: tools/setup.sh deepspeed."""
 
 import json
 import socket
@@ -26,7 +26,7 @@ def told(tmp_path_factory):
 def test_a_stage_of_zero_is_bit_equal_to_its_own_all_reduce(told, stage):
     for rank in told:
         assert rank[stage]["exact"] == rank[stage]["own"] == told[0][stage]["own"]
-        # A step's gradients are one bucket here; from stage 1 on the step also gathers the weights.
+        # A step's gradients are one bucket here; from stage 1 on, the step also gathers the weights.
         assert rank[stage]["rounds"] == (8 if stage == "0" else 16)
 
 

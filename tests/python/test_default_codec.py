@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attach() does when no codec is named must not cost accuracy, whatever the optimizer."""
+"""The default codec of attach() must not reduce accuracy, whatever the optimizer."""
 
 import functools
 import inspect
@@ -25,11 +25,11 @@ from study import models  # noqa: E402
 WORLD = 2
 MARGIN = 0.03  # nats of loss, after training
 SPARSE = "qtopk:ratio=0.03"
-SMALL = 2.0**-12  # of the loss: AdamW does not care how large gradients are, and codecs should not either
+SMALL = 2.0**-12  # a factor of the loss: AdamW is independent of the scale of gradients, and codecs must be too
 
 
 class Text:
-    """A small transformer on the project's licence."""
+    """Trains a small transformer on the project's licence."""
 
     steps = 60
 
@@ -41,7 +41,7 @@ class Text:
 
 
 class Images:
-    """A small convnet that tells eight directions of stripes in noise."""
+    """Trains a small convnet that distinguishes eight directions of stripes in noise."""
 
     steps = 120
 
@@ -67,7 +67,8 @@ class Images:
 
 
 def trained(rank, world, job, options, scale=1.0):
-    """Loss on fixed data after training through attach(model, **options), the rate going up and then down to zero."""
+    """Returns the loss on fixed data after training through attach(model, **options). The rate increases, then
+    decreases to zero."""
     torch.manual_seed(0)
     job = job()
     model = DDP(job.model)
@@ -88,7 +89,7 @@ def trained(rank, world, job, options, scale=1.0):
 
 
 def train_all(rank, world):
-    """In the same processes, one after the other: starting them takes longer than a job."""
+    """Runs all jobs in the same processes, one after the other: starting processes takes longer than a job."""
     runs = {
         "text fp32": (Text, {"codec": "fp32"}),
         "text default": (Text, {}),
@@ -117,7 +118,7 @@ def test_there_is_one_default():
     state = tithe.torch.State()
     parameters = inspect.signature(tithe.torch.attach).parameters
     assert (parameters["codec"].default, parameters["strategy"].default) == (None, state.strategy)
-    assert adapters.suitable(None, []) == state.codec  # without optimizer= it is the same
+    assert adapters.suitable(None, []) == state.codec  # the same without optimizer=
     assert plan() == plan(codec=state.codec, strategy=state.strategy)
     assert plan() != plan(strategy="server")
 

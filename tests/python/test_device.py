@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions with arrays on a GPU, which is none (fake_gpu.py): by DLPack, and what is missing. Each in a process."""
+"""Sessions with arrays on a simulated GPU (fake_gpu.py): by DLPack, and with missing parts. Each in a process."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def gradient(step):
 
 
 def run(body: str, **environment: str) -> str:
-    """What the process printed."""
+    """Returns the output of the process."""
     done = subprocess.run(
         [sys.executable, "-c", HEAD + textwrap.dedent(body)],
         env={**os.environ, **fake_gpu.build(), **environment, "PYTHONPATH": f"{PACKAGE}:{HERE}"},

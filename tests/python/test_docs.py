@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documents list is all there is, and the other way round."""
+"""The lists of the documents are complete, and contain no item that does not exist."""
 
 import json
 import re
@@ -15,12 +15,12 @@ def read(name):
 
 
 def listed(name):
-    """The names of a .def list."""
+    """Returns the names of a .def list."""
     return re.findall(r"^TITHE_\w+\((\w+)", read(f"include/tithe/{name}.def"), re.MULTILINE)
 
 
 def first_cells(text):
-    """What stands in back quotes in the first column of tables."""
+    """Returns the texts in back quotes in the first column of tables."""
     return re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
 
 
@@ -64,11 +64,10 @@ def test_hacking_puts_every_folder_on_its_floor():
 
 
 def test_environment_variables_are_in_one_table():
-    """Every TITHE_ variable that a source names as text has a row in docs/reference/environment.md, and the other way
-    round."""
+    """Every TITHE_ variable that a source names as text has a row in docs/reference/environment.md, and vice versa."""
     sources = [p for folder in ("src", "apps", "python", "demo", "tests") for p in (ROOT / folder).rglob("*")]
     text = "".join(p.read_text() for p in sources if p.suffix in (".cc", ".h", ".py") and p != Path(__file__))
-    # TITHE_AS_RANK is between our own processes.
+    # TITHE_AS_RANK is internal, between processes of tithe.
     named = set(re.findall(r"[\"'](TITHE_[A-Z_]+)[\"'=]", text)) - {"TITHE_AS_RANK"}
     assert named == {cell for cell in first_cells(read("docs/reference/environment.md")) if cell.startswith("TITHE_")}
 
@@ -89,7 +88,7 @@ def test_the_editors_syntax_has_every_word_of_the_language():
 
 @pytest.mark.parametrize("page", ["start/hosts", "guide/diagnose"])
 def test_what_guides_name_is_there(page):
-    """Options of attach() and of tcp, verbs, strategies, variables, numbers of stats()."""
+    """Guides name existing options of attach() and of tcp, verbs, strategies, variables, numbers of stats()."""
     text, session, tcp = read(f"docs/{page}.md"), read("include/tithe/session.h"), ROOT / "src/transport/tcp"
     in_python = read("python/tithe/torch/_hook/state.py") + read("python/tithe/_session.py")
     for call in re.findall(r"attach\(([^)]*)\)", text):
@@ -123,7 +122,7 @@ def test_the_index_lists_every_document_once():
 
 
 def test_every_header_has_a_tier():
-    """docs/start/install.md says of each installed header whether it is stable or a seam."""
+    """docs/start/install.md states for each installed header whether it is stable or a seam."""
     table = read("docs/start/install.md").split("## What is stable")[1].split("\n\n")[2]
     stable, seams = (re.findall(r"`(\w+\.h)`", row) for row in table.splitlines()[2::2])
     assert sorted(stable) == sorted(path.name for path in ROOT.glob("include/tithe/*.h"))
@@ -131,14 +130,14 @@ def test_every_header_has_a_tier():
 
 
 def test_one_version():
-    """The version that is released, cited and built is one."""
+    """The released, the cited and the built version are equal."""
     version = re.search(r"project\(tithe VERSION ([\d.]+)", read("CMakeLists.txt"))[1]
     assert f"\nversion: {version}\n" in read("CITATION.cff")
     assert re.search(r"^## ([\d.]+)$", read("CHANGELOG.md"), re.M)[1] == version
 
 
 def test_the_front_tells_measured_figures():
-    """The README's table has what bench/results/demo_100mbit/results.json has."""
+    """The README's table has the figures of bench/results/demo_100mbit/results.json."""
     runs = {run["name"]: run for run in json.loads(read("bench/results/demo_100mbit/results.json"))["runs"]}
     rows = re.findall(
         r"^\| (.+?) \| (.+?) ms(?:\*\*)? \| (.+?) ([kM]B) \| (.+?) % \| (.+?) s \|$", read("README.md"), re.M

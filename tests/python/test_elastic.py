@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that go on: states of another world, a round that is taken back, ranks that are killed and come."""
+"""Jobs with changing ranks: states of another world, a reverted round, ranks that are killed and that join."""
 
 import os
 import re
@@ -176,7 +176,7 @@ def test_a_step_under_torch_is_taken_back():
 
 
 def trains(rank, world, folder, total, victim, neighbours=False):
-    """As under a launcher: from the newest checkpoint until the end, or until a rank is killed."""
+    """Trains as under a launcher: from the newest checkpoint until the end, or until a rank is killed."""
     import tithe.torch
 
     torch.manual_seed(1)
@@ -209,13 +209,13 @@ def test_ranks_are_started_anew_and_in_another_number(tmp_path):
     assert {first for first, _ in again} == {4}, "they went on from the last checkpoint"
     assert {weight for _, weight in again} == {whole[0][1]}, "bit for bit"
     assert sorted(p.name for p in folder.iterdir()) == ["step 4", "step 8"]
-    (folder / "step 8").rename(folder / "step 8.new")  # as if a rank had died while it was written
+    (folder / "step 8").rename(folder / "step 8.new")  # simulates a rank that died during the write
     two = run_ranks(2, trains, str(folder), 14, -1)
     assert len(set(two)) == 1 and two[0][0] == 4
 
 
 def test_a_host_is_lost_with_the_memory_it_had(tmp_path):
-    """Each rank has a folder of its own, as ranks of several hosts have one in their host's memory."""
+    """Each rank has a folder of its own, as ranks of several hosts do in their host's memory."""
     from processes import run_ranks
 
     folder = tmp_path / "hosts"
@@ -233,7 +233,7 @@ def test_a_host_is_lost_with_the_memory_it_had(tmp_path):
 
 
 class Memory:
-    """A board for threads, and proof that Python's own boards serve."""
+    """A board for threads. It also shows that a board implemented in Python works."""
 
     def __init__(self):
         self.texts, self.lock = {}, threading.Lock()
@@ -259,7 +259,7 @@ def run_rank(script, folder, *args):
 
 
 def test_ranks_are_killed_and_come(tmp_path):
-    """The example, but for its end: 20 steps after the new rank is there, however slow the machine is."""
+    """The example, except for its end: 20 steps after the new rank has joined, on a machine of any speed."""
     text = (ROOT / "examples" / "elastic.py").read_text()
     ending = "while step < STEPS:"
     assert ending in text
@@ -270,7 +270,7 @@ def test_ranks_are_killed_and_come(tmp_path):
     begin = "ann,bob,cay"
     ranks = {name: run_rank(script, board, name, begin) for name in begin.split(",")}
     assert ranks["ann"].stdout.readline() == "ann: step 20\n"
-    ranks["ann"].kill()  # rank 0, which others would have met at
+    ranks["ann"].kill()  # rank 0, the rendezvous of the others
     ranks["dan"] = run_rank(script, board, "dan")
     out = {name: p.communicate(timeout=600)[0] for name, p in ranks.items()}
     ends = {name: re.search(r"(\d+ steps, weights \S+)", text) for name, text in out.items() if name != "ann"}
@@ -281,7 +281,7 @@ def test_ranks_are_killed_and_come(tmp_path):
 
 
 def test_of_two_halves_one_goes_on(tmp_path):
-    """Who sees another folder than the others is a half; here it is the smaller one."""
+    """Ranks that see different folders are halves of a job; here the smaller half must end."""
     from tithe import _core
 
     before = ["a", "b", "c"]
@@ -335,7 +335,7 @@ def test_rounds_go_on_without_a_rank_that_is_late():
     first = threading.Thread(target=play, args=(0, range(4)))
     first.start()
     play(1, range(2))
-    first.join()  # rounds 2 and 3 have gone on
+    first.join()  # the job has continued with rounds 2 and 3
     wait_until(lambda: sessions[1].stats()["rounds_behind"] == 2, 30)
     with pytest.raises(ValueError, match="state: 2 rounds continued without this rank"):
         sessions[1].state()

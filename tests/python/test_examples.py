@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples run as their first lines say, but that torchrun itself is in test_launch.py and tests/install."""
+"""The examples run as by their first lines. test_launch.py and tests/install test torchrun itself."""
 
 import re
 import subprocess
@@ -63,7 +63,7 @@ def test_train_inside():
         r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", said
     ).groups()
     assert float(last) < 0.7 * float(first)
-    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 6  # half of a quarter, and heads
+    assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 6  # half of a quarter, and headers
 
 
 def test_average_c10d():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening and evaluating together: one timeout, and whoever is missing or refuses is named on all ranks."""
+"""Opening and evaluating are collective: one timeout, and a missing or refusing rank is named on all ranks."""
 
 import os
 import signal
@@ -111,7 +111,7 @@ def test_a_rank_that_refuses_to_evaluate_is_named():
 def evaluates_for_long(rank, world, patience):
     state = tithe.torch.State(codec="topk", schedule="recover", timeout=20.0)
     state.open()
-    state.options.update(timeout=0.5, patience=patience)  # for what follows
+    state.options.update(timeout=0.5, patience=patience)  # for the following calls
     told = set()
     for call in (lambda: state.evaluated(loss=1.0), state.gathered_state_dict):
         if rank == 1:
@@ -127,7 +127,7 @@ def evaluates_for_long(rank, world, patience):
 
 
 def test_a_rank_that_evaluates_for_longer_than_the_timeout_is_waited_for():
-    """It was told that others did not come, and so were they in the next call."""
+    """The other ranks wait longer than the timeout for a rank that still evaluates."""
     assert run_ranks(2, evaluates_for_long, 60.0) == [set(), set()]
 
 
@@ -144,7 +144,7 @@ def interrupted(rank, world):
     try:
         together(group, 100.0, "test", lambda: None)
     except KeyboardInterrupt:
-        time.sleep(5)  # the process, and with it the store, is still there
+        time.sleep(5)  # the process, and with it the store, still runs
         return "mine"
     except tithe.Error as error:
         return error.peer, str(error)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions beside children of their processes: data loader workers, pools, plain os.fork().
 
-A forked child has a copy of every descriptor of its rank. Timeouts are far longer than a test may take: each end is
-noticed by the kernel's word, or the test fails.
+A forked child has a copy of every descriptor of its rank. Timeouts are far longer than a test may take, so a test
+passes only if the kernel reports each end.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def square(x):
 
 
 def loaded(how):
-    """A persistent worker that has brought a batch."""
+    """Starts a persistent worker, and returns after it has delivered a batch."""
     loader = DataLoader(
         TensorDataset(torch.ones(8, 4)), 4, num_workers=1, persistent_workers=True, multiprocessing_context=how
     )
@@ -44,7 +44,7 @@ def loaded(how):
 
 @contextlib.contextmanager
 def children(kind, note):
-    """Children of this process; `note` is a file that names them, for when it is killed."""
+    """Starts children of this process. `note`: a file that names them, for the case that this process is killed."""
     if kind != "fork":
         kept = loaded(kind)
         yield
@@ -73,7 +73,7 @@ def has_ended(pid):
 
 
 def job(rank, world, transport, kind, killed, folder):
-    """Rank 1 ends, in good order or killed. Rank 0 closes its session, or learns of it in its next step."""
+    """Rank 1 ends, in good order or killed. Rank 0 closes its session, or gets an error in its next step."""
     torch.manual_seed(0)
     model = DDP(torch.nn.Linear(64, 64))
     state = tithe.torch.attach(model, transport=transport, **OPTIONS)
@@ -85,10 +85,10 @@ def job(rank, world, transport, kind, killed, folder):
             if killed:
                 os.kill(os.getpid(), signal.SIGKILL)
             state.close()
-            os._exit(0)  # without a word to its process group or its children
+            os._exit(0)  # without notice to its process group or its children
         wait_until(lambda: has_ended((folder / "rank 1").read_text()))
         cpu = time.process_time()
-        time.sleep(0.5)  # as if it evaluated
+        time.sleep(0.5)  # simulates an evaluation
         assert time.process_time() - cpu < 0.4, "rank 0 spins"
         text = ""
         if killed:
@@ -127,6 +127,7 @@ def kill(pids):
 
 
 def without_torch(rank, meeting, transport, killed, pipe):
+    """Opens a session in a process without torch, forks children, and ends: in good order or killed."""
     os.environ |= {
         "RANK": str(rank),
         "WORLD_SIZE": "2",
@@ -194,12 +195,12 @@ def test_without_torch(tmp_path, transport, killed):
 
 
 def sessions_of_children(rank, world, transport, meeting):
-    """The rank's child opens a session with the other rank's child, and a child of that one another."""
+    """The rank's child opens a session with the other rank's child, and a grandchild opens another."""
     session = tithe.torch.attach(DDP(torch.nn.Linear(64, 64)), transport=transport, **OPTIONS)
 
     def inner(depth):
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "TITHE_FILE": f"{meeting}{depth}"}
-        if transport == "ucx":  # UCX does not survive a fork, and says so
+        if transport == "ucx":  # UCX does not survive a fork, and raises an error
             with pytest.raises(ValueError, match="forked"):
                 tithe.Session.from_environment(transport="ucx", codec="fp32")
         own = tithe.Session.from_environment(codec="fp32", timeout=60.0)
@@ -220,7 +221,7 @@ def sessions_of_children(rank, world, transport, meeting):
 
 
 def forked(function, *args):
-    """Runs it in a child made by fork()."""
+    """Runs the function in a child made by fork()."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gpu_check: it says when there is no GPU, and what it finds on a stand-in for one, right or wrong."""
+"""tools/gpu_check: its message without a GPU, and its results on a simulated GPU, correct or not."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_without_a_gpu_nothing_is_checked_and_it_says_so():
 
 
 def part_of(tmp_path, name, program):
-    """tools/gpu_check.sh on a machine that seems to have a GPU, with a pack whose programs are all this one."""
+    """Runs tools/gpu_check.sh on a machine that seems to have a GPU, with a pack whose programs are all this one."""
     for path in (tmp_path / "gpu_pack/bin", tmp_path / "gpu_pack/tools", tmp_path / "path"):
         path.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "tools/gpu_check.sh", tmp_path / "gpu_pack/tools")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C ends every call that waits, and programs that end by an error say that error and nothing else."""
+"""Ctrl-C ends every call that waits, and a program that ends by an error prints that error only."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ if sys.argv[2] == "1":
     print("ready", flush=True)
     time.sleep(1000)
 """
-# Calls that wait for longer than any test: a Ctrl-C must end them.
+# Each of these calls waits longer than any test, so that only Ctrl-C can end it.
 WAITS = {
     "wait": LOOP + 'print("ready", flush=True)\nmine.wait(ticket)',
     "commit": LOOP + 'print("ready", flush=True)\nmine.commit()',
@@ -86,7 +86,8 @@ def test_ctrl_c_ends_a_call_that_waits(what, tmp_path):
         assert process.returncode in (-signal.SIGINT, 130), told
         assert told.rstrip().endswith("KeyboardInterrupt")
         assert "nanobind" not in told
-        # A second, and what a busy machine takes to end a process. Without a signal it would be 60 seconds at least.
+        # A second, and the time in which a busy machine ends a process. Without a signal it would be 60 seconds at
+        # least.
         assert seconds < 30
     finally:
         for one in (process, peer):
@@ -116,7 +117,7 @@ for call in (mine.commit, lambda: other.wait(other.sync({"w": np.ones(100, np.fl
     assert out.split("\n")[:3] == ["interrupted", "cancelled None", "peer_lost 0"], told
 
 
-# The thread that met went on in the background until its own timeout, and kept the port.
+# The rendezvous thread must not continue in the background until its own timeout, and keep the port.
 def test_after_ctrl_c_the_meeting_is_withdrawn():
     port = free_port()
     code = f"""

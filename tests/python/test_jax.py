@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.jax between processes, each its own JAX. JAX lives in an environment of its own: tools/setup.sh jax."""
+"""tithe.jax between processes, each its own JAX. Needs an environment of its own: tools/setup.sh jax."""
 
 import json
 import os
@@ -84,12 +84,13 @@ def test_another_session_goes_on_from_a_saved_state_bit_for_bit(tmp_path):
 
 
 def test_the_last_layers_gradients_are_handed_over_before_backward_reaches_the_first(tmp_path):
-    """Backward stops at the first layer until they are: else this would end by its timeout, with False."""
+    """Backward blocks at the first layer until they are handed over; otherwise the wait would time out and return
+    False."""
     assert run("early", tmp_path) == [True, True]
 
 
 def test_the_typed_call_is_bit_equal_to_the_callback_and_names_a_lost_rank(tmp_path):
-    """Made by the compiler, since the cache is empty."""
+    """The compiler builds the call, since the cache is empty."""
     (first,) = run("typed", tmp_path, dies=1, TITHE_CACHE=str(tmp_path / "cache"))
     for dtype in ("bfloat16", "float16"):
         callback, typed = first[dtype]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.keras under model.fit in two processes. Keras lives in an environment of its own: tools/setup.sh keras."""
+"""tithe.keras under model.fit in two processes. Needs an environment of its own: tools/setup.sh keras."""
 
 import json
 import re
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no Keras in {PYTHO
 
 
 def on(backend, program, folder):
-    """The last line that each of two ranks of a program prints."""
+    """Returns the last line of output of each of two ranks of a program."""
     settings = {
         "KERAS_BACKEND": backend,
         "KERAS_HOME": str(folder),
@@ -71,7 +71,7 @@ def test_the_example_trains(tmp_path):
 
 
 def test_tensorflow_in_front_of_tithe_is_refused(tmp_path):
-    """A session would crash: TensorFlow brings functions of another OpenSSL under the same names."""
+    """A session would crash: TensorFlow exports functions of another OpenSSL under the same names."""
     out = subprocess.run(
         [PYTHON, "-c", TENSORFLOW_FIRST],
         env={**ENVIRONMENT, "KERAS_BACKEND": "torch", "KERAS_HOME": str(tmp_path)},

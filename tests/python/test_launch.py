@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of examples/launch, with hosts and pods that are processes of this machine.
+"""The files of examples/launch, with processes of this machine as hosts and pods.
 
-Slurm's and Kubernetes' own part is played here as their documents describe it; examples/launch/slurm.sbatch was also
-run under Slurm 22.05 by hand.
+The tests simulate Slurm and Kubernetes as their documents describe them; examples/launch/slurm.sbatch was also run
+under Slurm 22.05 by hand.
 """
 
 import os
@@ -25,7 +25,7 @@ LOSS = re.compile(r"loss (\S+) -> (\S+); ")
 
 
 def programs(folder, **texts):
-    """Programs that stand before all others in PATH; torchrun is this environment's."""
+    """Makes programs that precede all others in PATH; torchrun is this environment's."""
     texts["torchrun"] = f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n'
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -40,7 +40,7 @@ def free_port():
 
 
 def together(commands):
-    """Runs (words, environment, folder) beside each other; what they print, all of them having succeeded."""
+    """Runs (words, environment, folder) concurrently. Returns their outputs; all must succeed."""
     running = [
         subprocess.Popen(words, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for words, env, folder in commands
@@ -71,12 +71,12 @@ def test_slurm(tmp_path):
     said = together([(["bash", str(batch)], env, ROOT)])
     first, last = LOSS.search(said).groups()
     assert float(last) < 0.7 * float(first)
-    # As many agents as hosts: torchrun starts the ranks.
+    # One agent per host: torchrun starts the ranks.
     assert re.search(r"^#SBATCH --ntasks-per-node=1$", batch.read_text(), re.M)
 
 
 def image(tmp_path):
-    """The folder and the first words of the image's programs."""
+    """Returns the folder and the first words of the image's programs."""
     lines = (LAUNCH / "Containerfile").read_text().splitlines()
     (entry,) = (line for line in lines if line.startswith("ENTRYPOINT"))
     folder = tmp_path / "job"
@@ -89,7 +89,7 @@ def image(tmp_path):
 
 
 def check_pod(pod):
-    """Shared memory beyond a pod's 64 MiB, and a job token that comes from a Secret."""
+    """Checks for shared memory beyond a pod's 64 MiB, and for a job token from a Secret."""
     (container,) = pod["containers"]
     (mount,) = (m for m in container["volumeMounts"] if m["mountPath"] == "/dev/shm")
     (volume,) = (v for v in pod["volumes"] if v["name"] == mount["name"])
@@ -149,6 +149,8 @@ def test_ray():
 
 @needs_ray
 def test_elastic_workers_of_ray_come_and_are_killed(tmp_path):
+    """Workers of Ray Train join and are killed; the job continues from its checkpoints with the residuals of all
+    ranks."""
     import torch
 
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as short:  # sockets' paths
@@ -165,7 +167,7 @@ def test_elastic_workers_of_ray_come_and_are_killed(tmp_path):
     left = {path.stem: torch.load(path) for path in tmp_path.glob("*.pt")}
     times = {name.split()[0] + " {1} of {4}".format(*name.split()) for name in left}
     assert times == {
-        *("kept 4 of 2", "starts 4 of 3"),  # a node came at step 6
+        *("kept 4 of 2", "starts 4 of 3"),  # a node joined at step 6
         *("kept 8 of 3", "starts 8 of 2"),  # its worker was killed at step 10, and the node
         *("kept 12 of 2", "ends 14 of 2"),
     }

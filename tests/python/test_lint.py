@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each checker of tools/lint finds the mistake it is there for, and leaves a tree without it alone."""
+"""Each checker of tools/lint finds the defect that it checks for, and accepts a tree without it."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def lint(checker: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def tree(tmp_path):
-    """A small tree without a fault; `put` adds a file to it."""
+    """Makes a small tree without a defect; `put` adds a file to it."""
 
     class Tree:
         root = tmp_path

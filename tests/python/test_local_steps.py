@@ -8,7 +8,7 @@ from processes import run_ranks
 
 from tithe.torch._local_steps import drift
 
-# every, fragments, delay, merge, outer; iterations that end within a window are among them
+# every, fragments, delay, merge, outer; some numbers of iterations end within a window
 CASES = [
     (1, 1, 0, "add", "mean"),
     (6, 1, 0, "add", "mean"),
@@ -31,7 +31,7 @@ def _trained(rank, world, cases):
 
     results = []
     for every, fragments, delay, merge, outer in cases:
-        network = model(seed=3 + rank)  # entering makes them alike
+        network = model(seed=3 + rank)  # entering copies rank 0's parameters
         optimizer = inner(network)
         settings = {"every": every, "fragments": fragments, "delay": delay, "merge": merge}
         outer = _factory if outer == "factory" else outer
@@ -80,7 +80,7 @@ def test_fragments_have_every_parameter_once():
 
 
 def _integers(network):
-    """Whole numbers, so that no sum is rounded."""
+    """Makes whole numbers, so that no sum is rounded."""
     draws = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in network.parameters():
@@ -89,7 +89,7 @@ def _integers(network):
 
 
 def _beside_ddp(rank, world):
-    """Parameters of LocalSteps with every=1, and of DDP."""
+    """Returns the parameters of LocalSteps with every=1, and of DDP."""
     import tithe.torch
 
     ends = {}
@@ -113,7 +113,7 @@ def _beside_ddp(rank, world):
             with tithe.torch.LocalSteps(network, optimizer, every=1, **PLAIN):
                 run()
         ends[how] = bits(network)
-    # The dense start, which is all of this run, has DDP's gradients and so any optimizer's steps.
+    # The dense start, which is the whole run here, has DDP's gradients, so any optimizer makes the same steps.
     for how in ("start", "plain ddp"):
         network = model()
         optimizer = inner(network)
@@ -168,7 +168,7 @@ LOSSY = [
 
 
 def _booked(rank, world, cases):
-    """Of every case, at each iteration: the sum of local steps so far, and what became of it."""
+    """Returns, for every case and iteration, the sum of local steps so far, and their effect on the parameters."""
     import tithe.torch
 
     results = []
@@ -189,7 +189,7 @@ def _booked(rank, world, cases):
                 local._windows.wait()
                 pending = local._windows._pending
                 flying = {e.key for e in pending.fragment.entries} if pending is not None else set()
-                # The mean that has arrived and is not merged is every rank's share.
+                # The received and not yet merged mean is every rank's share.
                 arrived = -torch.cat(
                     [(e.out if e.key in flying else torch.zeros_like(e.out)).reshape(-1) for e in entries]
                 )
@@ -228,7 +228,7 @@ def _forgotten(rank, world, form):
             loss_of(network, rank, number).backward()
             moved -= 0.2 * sum(float(p.grad.double().sum()) for p in network.parameters())
             optimizer.step()
-        here = (values(network).astype("float64") - begin).sum()  # what is outer, and this window's own steps
+        here = (values(network).astype("float64") - begin).sum()  # the outer change, and this window's own steps
         carry = -sum(float(local.residual(p).double().sum()) for p in network.parameters())
         return moved, here + carry, -local.stats()["sum_decayed"]
 
@@ -241,7 +241,7 @@ def test_what_decay_forgets_is_booked(form):
 
 
 def _own_data(rank, world):
-    """Statistics of a batch norm, and an infinite mask that stays."""
+    """A model with statistics of a batch norm, and an infinite mask, which must not change."""
     import tithe.torch
 
     ends = {}
@@ -283,7 +283,7 @@ def _short_types(rank, world):
     with tithe.torch.LocalSteps(network, optimizer, every=4, **PLAIN) as local:
         began = {e.key: e.outer.clone() for e in local._windows.entries()}
         for _ in range(8):
-            optimizer.step()  # without a gradient nothing moves
+            optimizer.step()  # without a gradient no parameter changes
         still = all(torch.equal(began[e.key], e.outer) for e in local._windows.entries())
         for number in range(8):
             inputs, targets = batch(rank, number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LocalSteps of parameters on an accelerator, which standin.cc plays: the bits are those of the CPU."""
+"""LocalSteps of parameters on the accelerator simulated by standin.cc: the bits equal those of the CPU."""
 
 import pytest
 import standin

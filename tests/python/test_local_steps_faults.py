@@ -11,7 +11,7 @@ from processes import Ranks, run_ranks
 
 
 def _scaled(rank, world, fused):
-    """A GradScaler sees an infinite gradient on rank 1 alone: in the dense start, and in a window."""
+    """A GradScaler finds an infinite gradient on rank 1 only: in the dense start, and in a window."""
     import tithe.torch
 
     network = model()
@@ -45,7 +45,7 @@ def test_a_scaler_that_skips_on_one_rank_keeps_counters_level(fused):
 
 
 def _weighed(rank, world):
-    """Two iterations of rank 1 are no steps; fp32, so the mean is known."""
+    """Two iterations of rank 1 make no step; fp32, so the mean is known."""
     import tithe.torch
 
     network = torch.nn.Linear(1, 1, bias=False)
@@ -98,7 +98,7 @@ def test_a_rank_that_is_not_finite_loses_its_window_and_goes_on():
     assert all(fine) and end == same
     assert second[:7] + second[9:] == [True] * 22 and second[7:8] == [False]
     assert (told["windows_lost"], told["steps_dropped"]) == (0, 0)
-    # The fragment that had been sent at iteration 6 loses three steps, the other one six.
+    # The fragment that was sent at iteration 6 loses three steps, the other one six.
     assert other["windows_lost"] == 1 and 3 < other["steps_dropped"] < 6
 
 
@@ -106,7 +106,7 @@ LATE = ["send", "next", "drop"]
 
 
 def _slow(rank, world):
-    """Rank 1 is slow in every other window."""
+    """Trains with rank 1 slow in every other window."""
     import tithe.torch
 
     ends = {}
@@ -137,18 +137,18 @@ def test_a_slow_rank_ends_its_window_at_the_deadline():
         steps, dropped, windows = slow[late][1:]
         assert windows == 2 and 16 <= steps - 2 <= 22
         assert dropped == (steps - 16 if late == "drop" else 0.0)
-    # Every step moves by 1. Dropped or not, windows count by their steps, so the mean is that of the steps.
+    # Every step moves by 1. Windows count by their steps, dropped or not, so the mean is that of the steps.
     few = (slow["send"][1] - 16) / 2
     share = few / 8
     window = (8 + few * share) / (1 + share)
     assert fast["send"][0][1] == pytest.approx(2 * window + 16, rel=0.2)
-    assert fast["drop"][0][1] == pytest.approx(32)  # the slow rank's windows count for nothing
+    assert fast["drop"][0][1] == pytest.approx(32)  # the slow rank's windows have no weight
     more = slow["next"][1] / 2
     assert fast["next"][0][1] == pytest.approx(2 * (8 + (8 + more * more / 8) / (1 + more / 8)), rel=0.2)
 
 
 def _leaving(rank, world, how, fragments):
-    """Rank 2 leaves in mid-window; what the others hear, and where."""
+    """Rank 2 leaves in the middle of a window. Returns the errors of the others, and their place."""
     import tithe.torch
 
     network = model()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What LocalSteps refuses, and LocalSteps beside DDP, closures and several optimizers."""
+"""Refusals of LocalSteps, and LocalSteps beside DDP, closures and several optimizers."""
 
 import copy
 import logging
@@ -79,6 +79,7 @@ def test_models_and_optimizers():
 
 
 def _in_the_loop(rank, world):
+    """Makes mistakes inside the loop. Returns the pattern of each refusal."""
     told = []
 
     def heard(match, body):
@@ -176,7 +177,7 @@ def test_what_goes_wrong_in_the_loop():
 
 
 def _outside(rank, world):
-    """Steps before and after the context are a rank's own."""
+    """Steps before and after the context change only a rank's own parameters."""
     network = model()
     optimizer = inner(network, "sgd")
     local = tithe.torch.LocalSteps(network, optimizer, every=2, **PLAIN)
@@ -201,7 +202,7 @@ def test_steps_outside_the_context_are_a_ranks_own():
 
 def _beside_ddp(rank, world):
     network = torch.nn.parallel.DistributedDataParallel(model(seed=3 + rank))
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)  # its state is each rank's own, so this one has none
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)  # its state differs between ranks, so this one has none
     plain = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(network.module))
     other = torch.optim.SGD(plain.parameters(), lr=0.1)
     with tithe.torch.LocalSteps(network, optimizer, every=4, start=6, codec="fp32", timeout=20.0) as local:
@@ -223,7 +224,7 @@ def test_a_ddp_model_synchronises_in_the_dense_start_alone():
 
 
 def _closures(rank, world):
-    """LBFGS asks its closure several times in a step; two optimizers share a model."""
+    """LBFGS calls its closure several times in a step; two optimizers share a model."""
     network = model()
     optimizer = torch.optim.LBFGS(network.parameters(), lr=0.1, max_iter=3)
     with tithe.torch.LocalSteps(network, optimizer, every=2, start=3, codec="fp32", timeout=20.0) as local:

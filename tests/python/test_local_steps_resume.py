@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LocalSteps that is saved and goes on in new processes ends with the bits of a run that was never interrupted."""
+"""LocalSteps that is saved and continues in new processes ends with the bits of an uninterrupted run."""
 
 import io
 
@@ -20,7 +20,7 @@ def _network():
 
 
 def _job(rank, world, saved):
-    """The end's bits, and checkpoints on the way; saved: where to go on from, by iteration."""
+    """Returns the final bits, and checkpoints of the run. saved: the checkpoint to continue from, by iteration."""
     import tithe.torch
 
     ends, kept = {}, {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled part that is missing, foreign or without its libraries is named for what it is, with a cure."""
+"""A compiled module that is missing, foreign or without its libraries is described correctly, with a cure."""
 
 import os
 import platform
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def package(tmp_path):
-    """The package's Python files alone."""
+    """Returns the package with its Python files only."""
     shutil.copytree(ROOT / "python/tithe", tmp_path / "tithe", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     return tmp_path / "tithe"
 
 
 def refused(package):
-    """The last line that importing it from there prints."""
+    """Returns the last line of output of importing it."""
     done = subprocess.run(
         [sys.executable, "-c", "import tithe"],
         env={**os.environ, "PYTHONPATH": str(package.parent)},
@@ -74,7 +74,7 @@ def test_without_a_library(package, tmp_path, library, line):
 
 @pytest.mark.parametrize("module", ["torch", "accelerate", "lightning", "transformers"])
 def test_without_torch(module):
-    """As where it is not installed: the text names what installs it."""
+    """Simulates a missing installation: the text names the command that installs it."""
     line = f"import sys; sys.modules['torch'] = None; import tithe, tithe.{module}"
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=False)
     told = done.stderr.strip().splitlines()[-1]

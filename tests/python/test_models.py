@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists in models/ are what their recipes write, whole, in order, and as large as was published."""
+"""The lists in models/ equal the output of their recipes, complete, in order, and have the published sizes."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ PUBLISHED = {
     "vgg16": (32, 138_357_544, 4096 * 25088),
     "vit_b_16": (152, 86_567_656, 768 * 3072),
 }
-# Table 6 of HiPress: tensors, MiB in all, MiB of the largest. It counts BERT's shared matrix once more.
+# Table 6 of HiPress: tensors, total MiB, MiB of the largest. It counts BERT's shared matrix twice.
 HIPRESS = {
     "bert_base": (206, 420.02, 89.42),
     "bert_large": (398, 1282.60, 119.23),
@@ -30,7 +30,7 @@ HIPRESS = {
     "ugatit_light": (148, 511.25, 128),
     "vgg19": (38, 548.05, 392),
 }
-# INCEPTIONN speaks of 5 layers of 500 on MNIST, and of 5 MB.
+# INCEPTIONN describes 5 layers of 500 on MNIST, and 5 MB.
 HDC = (10, 784 * 500 + 3 * 500 * 500 + 500 * 10 + 4 * 500 + 10, 784 * 500)
 # By the formula of such layers: 12 squares of the width in matrices, 13 widths in vectors; two embeddings, one norm.
 WIDTH = 2048

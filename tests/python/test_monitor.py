@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is it working? What stats() tells, and what tithe.monitor hands to those who draw curves."""
+"""The figures of stats(), and the numbers that tithe.monitor writes for plots."""
 
 import gc
 import importlib.util
@@ -61,7 +61,7 @@ def test_stats_tell_what_is_unsent_saved_and_hidden():
 
 
 def with_squares(rank, world):
-    """tithe's AdamW at 1 bit: squares travel beside the gradients in steps 2, 4 and so on."""
+    """Trains with tithe's AdamW at 1 bit: squares are sent beside the gradients in steps 2, 4 and so on."""
     torch.manual_seed(0)
     model = DDP(torch.nn.Linear(128, 128))
     optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -191,7 +191,7 @@ def test_prometheus_shows_what_was_written():
 
 
 class Saying:
-    """A session whose codec auto has something to say."""
+    """A session whose codec auto has messages."""
 
     last_round_dropped = False
 
@@ -223,6 +223,6 @@ def lets_go(rank, world):
 
 
 def test_a_bucket_of_a_step_that_is_over_is_held_by_nobody():
-    """The worker once held the last one until the next step: of 20 million values 80 MB, beside the bucket that DDP
-    makes in its place after the first step."""
+    """The worker must not keep the last bucket until the next step. DDP replaces its buckets after the first step, so
+    with 20 million values 80 MB would stay allocated."""
     assert run_ranks(2, lets_go) == [0, 0]

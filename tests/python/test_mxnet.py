@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Session under MXNet 1.9's gluon, by both ways. MXNet lives in an environment of its own: tools/setup.sh mxnet."""
+"""A Session under MXNet 1.9's gluon, by both integrations. Needs an environment of its own: tools/setup.sh mxnet."""
 
 import json
 import re

@@ -80,6 +80,7 @@ def step(model, rank, number):
 
 
 def proposing(rank, world):
+    """Trains, proposes choices, and resumes from a checkpoint. Returns proposals, codecs and bits."""
     torch.manual_seed(1)
     net = Net()
     model = DDP(net)
@@ -101,7 +102,7 @@ def proposing(rank, world):
         step(model, rank, number)
     assert not state.residual(net.first.bias).any()
 
-    # A job that begins again as this one did goes on with what was taken, bit for bit.
+    # A resumed job with the same start continues with the adopted choices, bit for bit.
     saved, weights = state.state_dict(), copy.deepcopy(net.state_dict())
     assert own_part(saved)["proposed"]
     step(model, rank, number + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.accelerate: attach after prepare; save_state and load_state carry the residuals of all ranks."""
+"""tithe.accelerate: attach after prepare; save_state and load_state save and load the residuals of all ranks."""
 
 import os
 from pathlib import Path
@@ -46,6 +46,7 @@ def _train(accelerator, model, optimizer, steps):
 
 
 def _job(rank, world, folder):
+    """Trains, saves and resumes by each way. Returns bits, statistics and refusals."""
     import torch
 
     import tithe
@@ -104,7 +105,7 @@ def told(tmp_path_factory):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_accelerate_trains_through_tithe_and_resumes_lossy_states_bit_identically(told, way):
-    """register_for_checkpointing(state) saved rank 0's alone, with which no other rank could go on."""
+    """register_for_checkpointing(state) would save rank 0's state only, from which no other rank can continue."""
     for rank in told:
         assert rank[way, "rounds"] == 8
         assert rank[way, "resumed"] == rank[way, "whole"] == told[0][way, "whole"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attach() and State see to be wrong at once, and who hears of it."""
+"""The mistakes that attach() and State detect at once, and the ranks that get the error."""
 
 import copy
 import gc
@@ -35,7 +35,7 @@ class Mixed(nn.Module):
         return self.wide(self.fine(x).double())
 
 
-# ---- One rank gives a wrong argument: it raises ValueError, and the others hear why at once
+# ---- One rank passes a wrong argument: it raises ValueError, and the others get the reason at once
 
 WRONG = {
     "codec": ({"codec": "topkk"}, "did you mean 'topk'"),
@@ -66,13 +66,13 @@ def one_rank_is_wrong(rank, world):
     with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
         tithe.torch.attach(model.module if rank == 1 else model, timeout=25.0)
     told["not DDP"] = (str(refused.value), getattr(refused.value, "peer", None), time.monotonic() - begin)
-    state = tithe.torch.attach(DDP(small()), timeout=25.0)  # all ranks may go on
+    state = tithe.torch.attach(DDP(small()), timeout=25.0)  # all ranks may continue
     state.close()
     return told
 
 
 def test_a_refusal_of_attach_on_one_rank_reaches_the_others_at_once_as_a_text_for_people():
-    """They once waited for the whole timeout, and learned that a rank did not come."""
+    """They must not wait for the whole timeout, and then get only the name of a missing rank."""
     other, mine = run_ranks(2, one_rank_is_wrong)
     for name, text in {**{n: t for n, (_, t) in WRONG.items()}, "not DDP": "wrap it first"}.items():
         assert re.search(text, mine[name][0]), mine[name]
@@ -82,7 +82,7 @@ def test_a_refusal_of_attach_on_one_rank_reaches_the_others_at_once_as_a_text_fo
         assert seconds < 20, name  # the timeout was 25
 
 
-# ---- What is wrong with the model, by name
+# ---- Defects of the model, by name
 
 
 def wrong_models(rank, world):
@@ -136,13 +136,13 @@ def other_names(rank, world):
 
 
 def test_ranks_that_order_equal_shapes_otherwise_are_refused():
-    """DDP compares shapes alone: gradients of one parameter went to another, in silence."""
+    """DDP compares only shapes: gradients of one parameter would silently be added to another."""
     for code, peer, text in run_ranks(2, other_names):
         assert (code, peer) == ("mismatch", 1)
         assert "parameter 0 is 'a.weight' (4, 4) float32 on rank 0 and 'b.weight' (4, 4) float32 on rank 1" in text
 
 
-# ---- A State that nobody used
+# ---- An unused State
 
 
 def test_a_state_that_is_dropped_without_having_been_used_warns_where_it_was_made():
@@ -152,7 +152,7 @@ def test_a_state_that_is_dropped_without_having_been_used_warns_where_it_was_mad
 
     with pytest.warns(RuntimeWarning, match=UNUSED) as caught:
         drop()
-    ours = [w.filename for w in caught if w.category is RuntimeWarning]  # what others left is collected as well
+    ours = [w.filename for w in caught if w.category is RuntimeWarning]  # States of earlier tests are collected as well
     assert ours == [__file__]
 
 
@@ -201,7 +201,7 @@ def shared_by_a_gan(rank, world, named):
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_state_that_two_models_registered_is_refused_by_all_ranks_before_anything_is_sent(named):
-    """The ranks once failed at random, each with another text."""
+    """All ranks must fail with the same text, in every run."""
     for text in run_ranks(2, shared_by_a_gan, named):
         assert "2 models have registered it" in text and "tithe.torch.attach()" in text
 
@@ -218,7 +218,7 @@ def gan(rank, world):
         (critic(generator(noise).detach()).mean() - critic(real).mean()).backward()
         optimizers[1].step()
         optimizers[0].zero_grad()
-        critic.requires_grad_(False)  # the generator's step is not the critic's
+        critic.requires_grad_(False)  # the generator's step must not change the critic
         (-critic.module(generator(noise)).mean()).backward()
         critic.requires_grad_(True)
         optimizers[0].step()

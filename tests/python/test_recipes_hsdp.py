@@ -27,7 +27,7 @@ def _bits(model):
 
 
 def _prepared(rank, world):
-    """Accelerate shards models on accelerators alone: here it is told that its device is one, and no more."""
+    """Accelerate shards models only on accelerators, so this patch makes it treat the CPU as one."""
     import torch
     from accelerate import Accelerator
     from accelerate.parallelism_config import ParallelismConfig
@@ -67,7 +67,7 @@ def _accelerate(rank, world, folder):
     for part in ("whole", "resumed"):
         accelerator, model, optimizer = _prepared(rank, world)
         state = tithe.accelerate.attach(accelerator, model, optimizer=optimizer, **CODEC)
-        assert state._unapplied is not None  # the optimizer inside Accelerate's
+        assert state._unapplied is not None  # the optimizer inside Accelerate's wrapper
         if part == "whole":
             _accelerate_steps(accelerator, model, optimizer, range(4))
             accelerator.save_state(folder)
@@ -111,7 +111,7 @@ def _module(L):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
         def train_dataloader(self):
-            draws = torch.Generator().manual_seed(self.global_rank)  # each rank's own, also inside a host
+            draws = torch.Generator().manual_seed(self.global_rank)  # draws of each rank, also inside a host
             inputs, targets = torch.randn(32, 16, generator=draws), torch.randint(4, (32,), generator=draws)
             return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), batch_size=8)
 

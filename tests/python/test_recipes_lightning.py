@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.lightning: a Trainer trains through tithe, and its checkpoints carry the residuals of all ranks."""
+"""tithe.lightning: a Trainer trains through tithe, and its checkpoints contain the residuals of all ranks."""
 
 import gc
 import importlib
@@ -15,7 +15,7 @@ CODEC = {"codec": "topk:ratio=0.05", "min_values": 0, "timeout": 30.0}
 
 
 def _lightning(rank):
-    """As under a launcher that has set the ranks up: no process is started by Lightning itself."""
+    """Simulates a launcher that has set the ranks up: Lightning itself starts no process."""
     os.environ.update(LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
     warnings.simplefilter("ignore")
     import lightning
@@ -63,7 +63,7 @@ def _bits(module):
 
 
 def _pair(L, folder):
-    """The warnings under the pair that Lightning takes, and on the CPU leaves."""
+    """Returns the warnings under the pair that Lightning accepts, and ignores on the CPU."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         state = tithe.torch.State(**CODEC)
@@ -95,7 +95,7 @@ def _job(rank, world, folder):
     trainer = _fit(L, module, 2, folder, callback)
     trainer.save_checkpoint(f"{folder}/half.ckpt")
     trainer.fit_loop.max_epochs = 4
-    trainer.fit(module)  # the same Trainer goes on
+    trainer.fit(module)  # the same Trainer continues
     told["went on"] = _bits(module)
 
     module, callback = _module(L), tithe.lightning.TitheCallback(**CODEC)
@@ -136,7 +136,7 @@ def test_a_second_fit_of_lightning_goes_on_with_what_the_first_has_not_sent(told
 
 
 def test_the_pair_that_lightning_leaves_on_the_cpu_is_not_dropped_in_silence(told):
-    """Lightning 2.6 registers hooks on CUDA alone: the job once trained uncompressed, and nothing said so."""
+    """Lightning 2.6 registers hooks on CUDA only. A job that would train uncompressed must warn."""
     for rank in told:
         assert any("was never used" in text and "tithe.lightning" in text for text in rank["pair"]), rank["pair"]
 

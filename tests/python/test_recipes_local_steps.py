@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/guide/local_steps.md, as they stand there, with numbers that fit a test."""
+"""The recipes of docs/guide/local_steps.md, verbatim, with numbers that fit a test."""
 
 import os
 import re
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs/guide/local_steps.md"
 
 
 def _recipe(number):
-    """Its text. Twenty-four iterations, of which four are the dense start."""
+    """Returns the text of a recipe. Twenty-four iterations, of which four are the dense start."""
     texts = re.findall(r"```python recipe\n(.*?)```", PAGE.read_text(), re.S)
     assert len(texts) == 3
     assert texts[number].count("every=30, start=100") == 1
@@ -124,7 +124,7 @@ def _transformers(rank, world, text, folder):
 
 def _check(ends):
     assert ends[0] == ends[1], "ranks end alike"
-    assert ends[0][0] == [24, 4]  # exchanges after 10, 16 and 22 iterations, and what was left
+    assert ends[0][0] == [24, 4]  # exchanges after 10, 16 and 22 iterations, and at the end
 
 
 def test_lightning():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.transformers: a Trainer trains through tithe, and its checkpoints carry the residuals of all ranks."""
+"""tithe.transformers: a Trainer trains through tithe, and its checkpoints contain the residuals of all ranks."""
 
 import os
 import types
@@ -48,6 +48,7 @@ def _bits(trainer):
 
 
 def _job(rank, world, folder):
+    """Trains, saves and resumes with a Trainer. Returns bits, statistics and refusals."""
     import torch
 
     import tithe

@@ -124,7 +124,7 @@ def test_a_value_error_of_reform_changes_nothing(wrong):
     with pytest.raises(ValueError, match=r"."):
         session.reform(all_gather=not_called, **given)
     assert session.state() == state
-    step(session)  # it is not cancelled
+    step(session)  # the session is not cancelled
     session.reform(0, 1, lambda mine: [mine], ["a"], 1, transport="tcp")
     step(session)
     session.close()
@@ -148,7 +148,7 @@ def test_hosts_that_do_not_fit_the_new_world_change_nothing():
 
 
 def job(seed, world=4):
-    """The states of a job's ranks after two rounds of gradients that a seed draws."""
+    """Returns the states of a job's ranks after two rounds of gradients drawn from a seed."""
     sessions = tithe.Session.loop(world, codec="topk:ratio=0.01", min_values=0, lanes=0)
 
     def rank(r):
@@ -192,7 +192,7 @@ def test_a_rank_that_goes_on_from_another_job_is_named():
 
 
 def test_a_rank_that_was_given_another_state_of_a_lost_rank_is_named():
-    """Of the same round of the same job: rank 3 took its last round back, and another one was in its place."""
+    """Both states are of the same round of the same job: rank 3 reverted its last round, and made another one."""
     sessions = tithe.Session.loop(4, codec="topk:ratio=0.01", min_values=0, lanes=0, undo=True)
 
     def rank(r):
@@ -219,7 +219,7 @@ def membership_timeout(rank, world, board):
     step(session)
     began = time.monotonic()
     told = None
-    if rank == 0:  # rank 1 is alive, and hands over nothing
+    if rank == 0:  # rank 1 is alive, and hands no tensor over
         told = error_of(lambda: step(session))
     else:
         time.sleep(6)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules: what a codec's ratio becomes in each round, and how ranks agree on it."""
+"""Schedules: the codec's ratio in each round, and the agreement of the ranks."""
 
 import numpy as np
 import pytest
@@ -124,8 +124,8 @@ def tell_and_train(rank, world):
     ratios = [state.ratio]
     steps(model, rank, 3, 0)
     ratios.append(state.ratio)
-    state.evaluated(loss=1.0 if rank == 0 else None)  # rank 0 alone has evaluated
-    state.evaluated(loss=[0.5, 2.5][rank])  # each its part: the mean is 1.5
+    state.evaluated(loss=1.0 if rank == 0 else None)  # only rank 0 has evaluated
+    state.evaluated(loss=[0.5, 2.5][rank])  # each rank evaluated its part: the mean is 1.5
     ratios.append(state.ratio)
     steps(model, rank, 2, 1)
     refused = []

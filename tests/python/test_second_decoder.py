@@ -25,7 +25,7 @@ LISTED = {line.split()[0]: line.split()[1:] for line in (GOLDEN / "values.sha256
 
 
 def expected(path):
-    """The values of a readable sample."""
+    """Returns the values of a readable sample."""
     values = []
     for line in path.read_text().splitlines():
         value, _, run = line.partition(" *")
@@ -120,6 +120,7 @@ def test_refuses_every_truncation_and_bit_flip(path):
 
 
 def test_control_frames():
+    """The decoder reads the golden control frames."""
     assert read_control((GOLDEN / "control_card.bin").read_bytes()) == {
         "number": 1,
         "world": 4,
@@ -158,6 +159,7 @@ def test_control_frames():
 
 
 def test_state():
+    """The decoder reads a golden state, and refuses it if it is truncated or if any bit is changed."""
     state = (GOLDEN / "state.state").read_bytes()
     assert read_state(state) == {
         "rank": 2,

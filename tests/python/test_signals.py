@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A library leaves the signals of its process alone: at import, with a session, and after it."""
+"""The library does not change the signals of its process: at import, with a session, and after it."""
 
 import os
 import signal

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools/make_docs.py makes of documents before the generator reads them. `make docs` and the lint run that."""
+"""The conversion of documents by tools/make_docs.py, before the generator reads them. `make docs` and the lint run
+that."""
 
 import sys
 from pathlib import Path

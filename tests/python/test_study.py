@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study's parts, and the whole of it in small: which settings it looks at, its gradients, its table, going on."""
+"""The parts of the study, and a small complete study: its settings, gradients, table, and its continuation."""
 
 import itertools
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study of AdamW: its arms can be run, its other rules for squares are what they say, its verdict is fair."""
+"""The study of AdamW: its arms run, its other rules for squares compute their definitions, its verdict is fair."""
 
 import dataclasses
 import sys
@@ -37,7 +37,7 @@ def test_an_arm_trains_and_its_squares_are_counted(data, optimizer):  # noqa: F8
     run = cells.train(cell, "fp32", 1, task)
     if optimizer == "AdamW local":
         assert run["score"] is not None
-    else:  # with fp32, and in so few steps, all of these are AdamW
+    else:  # with fp32 and few steps, all of these equal AdamW
         assert run["score"] == pytest.approx(plain["score"], abs=1)
     assert run["bytes_per_step"] > plain["bytes_per_step"]
 
@@ -59,7 +59,7 @@ def test_growing_gaps_double_after_sixteen():
 
 
 def squares(rule, gradients):
-    """What a rule divides by after these steps, of one parameter; gradients by step, by rank."""
+    """Returns the divisors of a rule after these steps, for one parameter; gradients by step, by rank."""
     p = torch.nn.Parameter(torch.zeros(1))
     optimizer = variances.RULES[rule]([p], lr=0.0, betas=(0.9, 0.9))
     seen = []
@@ -73,7 +73,7 @@ def squares(rule, gradients):
 
 def test_rules_divide_by_what_they_say():
     same = squares("AdamW frozen", [(1.0, 3.0)] * 120 + [(9.0, 9.0)] * 20)
-    assert same == pytest.approx([4.0] * 140)  # the square of the mean, and of the first hundred steps alone
+    assert same == pytest.approx([4.0] * 140)  # the square of the mean, and of the first hundred steps only
     assert squares("AdamW growing", [(1.0, 3.0)] * 30) == pytest.approx([4.0] * 30)
     assert squares("AdamW local", [(1.0, 3.0)] * 30) == pytest.approx([(0.25 + 5.0) / 2] * 30)  # (1 + 9) / 2 = 5
 
@@ -95,7 +95,7 @@ def details(differences):
         ([0.001, -0.002, 0.003], True),
         ([-0.018, -0.019, -0.018], True),
         ([-0.03, -0.03, -0.031], False),
-        ([0.1, -0.1, 0.0], False),  # nobody can tell
+        ([0.1, -0.1, 0.0], False),  # not decidable
         ([0.0, None, 0.0], False),
         ([0.001], None),
     ],
@@ -127,13 +127,13 @@ def test_an_own_rate_is_found_in_two_rounds():
     assert coarse == [(arm.at(f), arms.TUNED_ON[0]) for f in arms.FACTORS]
     assert empty.best(arm) is None
     study = ran(coarse, lambda factor, seed: None if factor == 4 else -abs(factor - 2))
-    assert study.best(arm) == 2  # the finer ones did not run
+    assert study.best(arm) == 2  # the finer factors did not run
     finer = [run for run in study.tuning(arm) if run not in coarse]
     assert {(tried.factor, seed) for tried, seed in finer} == {
         (1.4, 100), (1.4, 101), (2, 101), (2.8, 100), (2.8, 101),
     }  # fmt: skip
     study = ran(finer, lambda factor, seed: {1.4: 0.5, 2: -1.0, 2.8: None if seed == 101 else 2.0}[factor])
-    assert study.best(arm) == 1.4  # on both seeds; one that diverged on one of them is out
+    assert study.best(arm) == 1.4  # on both seeds; a factor that diverged on one of them is excluded
     assert study.differences(arm.at(2), arm.at(1.4)) == []  # such seeds are not compared
 
 

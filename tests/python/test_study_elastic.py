@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study of jobs that lose and regain ranks: what a rank trains on and gives, and what the page says."""
+"""The study of jobs that lose and regain ranks: the data and gradients of a rank, and the text of the page."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study of local steps: its ranks train and end alike, and its tables are those of its runs."""
+"""The study of local steps: its ranks train and end equally, and its tables are those of its runs."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a time has run out, the text names the option that gives more of it."""
+"""The text of a timeout names the option that extends it."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients on an accelerator, which standin.cc plays: DDP, its futures, streams and events are PyTorch's own."""
+"""Gradients on an accelerator simulated by standin.cc; DDP, its futures, streams and events are PyTorch's own."""
 
 import threading
 
@@ -98,7 +98,7 @@ def test_views_of_buckets_unused_parameters_and_accumulation():
 
 
 def scaled(rank, world):
-    """The loss scale lies on the device, as GradScaler's does."""
+    """The loss scale is on the device, as GradScaler's is."""
     group = on_standin()
     factor = 1000.0  # no power of two: every division rounds
     there = torch.full((), factor, device="standin:0")
@@ -186,6 +186,7 @@ def test_a_bucket_is_copied_back_before_the_commit_and_again_where_the_round_is_
 
 
 def order(rank, world):
+    """Records the operations on the stand-in, and checks their order."""
     group = on_standin()
     model = make("standin:0", group)
     calls, whole = [], []
@@ -205,7 +206,7 @@ def order(rank, world):
     one = torch.ones((), device="standin:0")
     model.register_comm_hook(state, hook)
     train(model, rank, range(2))
-    assert standin.pinned() == calls[0][1]  # what was one bucket is two now
+    assert standin.pinned() == calls[0][1]  # one bucket has become two
     calls.clear()
     whole.extend(standin.log())
     whole.clear()
@@ -225,7 +226,7 @@ def order(rank, world):
         assert arrived["op"] == "record" and arrived["stream"] == copied["stream"]
         assert not [e for e in log if e["op"] in ("pin", "unpin", "new")], "steady: nothing is allocated"
         events[i] = arrived["event"], copied["stream"]
-    # Each bucket is copied back when its own exchange is over; then comes an event of each on the copies' stream.
+    # Each bucket is copied back after its own exchange; then the copies' stream records an event for each.
     thread = str(thread)
     back = [i for i, e in enumerate(after) if e["op"] == "copy" and e["flags"] == "h2d" and int(e["bytes"]) > 4]
     sizes = [size for _, size, _ in calls]
@@ -237,7 +238,7 @@ def order(rank, world):
     assert len(arrived) == len(calls), "each is waited for once"
     assert {after[i]["thread"] for i in arrived}.isdisjoint({thread, *worker})
     assert all(a < b for a, b in zip(arrived, back, strict=True)), "each goes back after it has come"
-    # The loss scale is read on a stream of its own, where it waits for nothing.
+    # The loss scale is read on a stream of its own, without other work.
     reads = [e for e in after if e["op"] == "copy" and e["bytes"] == "4" and e["thread"] == after[arrived[0]]["thread"]]
     assert len(reads) == len(calls)
     assert {e["stream"] for e in reads}.isdisjoint({"0", after[back[0]]["stream"]})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buckets on an accelerator when something goes wrong: copies, memory, peers, processes, settings."""
+"""Failures of buckets on an accelerator: copies, memory, peers, processes, settings."""
 
 import gc
 import os
@@ -33,7 +33,7 @@ def failing(rank, world, what):
     if rank == 1:
         if what == "no pinned memory":
             standin.limit_pinned(100)
-            pool.close()  # as if DDP had made its buckets anew
+            pool.close()  # simulates DDP making new buckets
         else:
             fail = standin.refuse_copy if what.endswith("refused") else standin.break_copy
             fail(buckets - 1 if "last" in what else 0, back="copy back" in what)
@@ -41,12 +41,13 @@ def failing(rank, world, what):
     with pytest.raises(RuntimeError if rank == 1 else tithe.Error) as caught:
         train(model, rank, range(3, 5))
     assert time.monotonic() - begin < 15
-    if what != "the last copy back breaks":  # which is told after the commit; else the step does not count
+    # This failure is reported after the commit; any other makes the step not count
+    if what != "the last copy back breaks":
         assert torch.equal(own_part(state.state_dict())["session"], own_part(before)["session"])
     with pytest.raises((tithe.Error, ValueError, RuntimeError)):
-        train(model, rank, range(1))  # the State is over, and says so
+        train(model, rank, range(1))  # the State is closed, and raises
     state.close()
-    assert standin.pinned() == 0  # though the error is kept, and with it the frames that it came through
+    assert standin.pinned() == 0  # although the error is kept, with the frames that it passed
     return type(caught.value).__name__, str(caught.value), getattr(caught.value, "peer", None)
 
 
@@ -79,7 +80,7 @@ def leave(rank, world, how):
         futures.append(tithe.torch.hook(state, bucket))
         if how != "without closing" and rank == 0 and len(futures) > 1:
             if how == "closed":
-                state.close()  # with a copy on its way
+                state.close()  # with a copy under way
             raise KeyError("this rank fails after its bucket has started")
         return futures[-1]
 
@@ -90,9 +91,9 @@ def leave(rank, world, how):
     with pytest.raises(KeyError if rank == 0 else RuntimeError):
         train(model, rank, range(2))
     state.close()
-    assert standin.pinned() == 0  # though futures and errors are kept
+    assert standin.pinned() == 0  # although futures and errors are kept
     for future in futures[1:]:
-        with pytest.raises(Exception):  # noqa: B017 - whatever it was: it does not wait for ever
+        with pytest.raises(Exception):  # noqa: B017 - any exception, but no endless wait
             future.wait()
 
 
@@ -112,7 +113,7 @@ def after_close(rank, world):
 
 
 def test_a_bucket_after_close_is_refused_and_takes_no_memory():
-    """It once took pinned memory, and backward waited for it for ever."""
+    """It must take no pinned memory, and backward must not wait for it forever."""
     run_ranks(2, after_close)
 
 
@@ -150,7 +151,7 @@ def forked(rank, world):
         os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    train(model, rank, range(2, 4))  # the parent goes on
+    train(model, rank, range(2, 4))  # the parent continues
     return state.stats()["rounds"]
 
 
@@ -190,7 +191,7 @@ def interrupted(rank, world, folder, handles):
     seen = []
     signal.signal(signal.SIGINT, (lambda *_: seen.append(time.monotonic())) if handles else signal.default_int_handler)
     open(f"{folder}/{rank}", "w").close()
-    if rank == 1:  # does nothing, and can do so for long
+    if rank == 1:  # makes no step for a long time
         while not os.path.exists(f"{folder}/over"):
             time.sleep(0.05)
         if handles:
@@ -198,16 +199,16 @@ def interrupted(rank, world, folder, handles):
         return None
     before = signal.getsignal(signal.SIGINT)
     if handles:
-        train(model, rank, range(1))  # goes on until the other one comes
+        train(model, rank, range(1))  # waits until the other rank calls
         return len(seen)
     with pytest.raises(KeyboardInterrupt):
         train(model, rank, range(1))
-    time.sleep(0.2)  # once, not once more
+    time.sleep(0.2)  # once, without a repetition
     assert signal.getsignal(signal.SIGINT) is before
-    saved = state.state_dict  # as after every failure
+    saved = state.state_dict  # works as after every failure
     state.close()
     assert own_part(saved())["rank"] == 0
-    with pytest.raises(KeyboardInterrupt):  # Python has its handler back
+    with pytest.raises(KeyboardInterrupt):  # Python's own handler is restored
         signal.raise_signal(signal.SIGINT)
     return "ended"
 
@@ -229,7 +230,7 @@ def test_ctrl_c_ends_backward_unless_the_program_handles_it(tmp_path, handles):
             assert ranks.end(rank, 30) == 0
 
 
-# ---- what is refused
+# ---- refusals
 
 
 def refused(rank, world):

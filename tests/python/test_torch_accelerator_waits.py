@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every wait between backward, the copies and DDP is needed: these checks notice when any one of them is missing."""
+"""Every wait between backward, the copies and DDP is necessary: these checks fail if any one of them is missing."""
 
 import importlib
 import inspect
@@ -14,7 +14,7 @@ from test_torch_accelerator import order
 import tithe.torch
 
 DEVICE, ROUTE = "tithe.torch._device.device", "tithe.torch._device.route"
-# The wait that is missing: module, its text, what stands there instead.
+# The missing wait: module, its text, and the replacement.
 WAITS = {
     "the copy to the host is to wait until the bucket is filled": (
         DEVICE, "self.stream.wait_event(self._filled)", "pass"),
@@ -66,7 +66,7 @@ def without(name, text, instead):
 
 
 def values(rank, world, *missing):
-    """True where the gradients are those of the CPU."""
+    """Returns True if the gradients equal those of the CPU."""
     group = on_standin()
     if missing:
         without(*missing)
@@ -81,7 +81,7 @@ def values(rank, world, *missing):
 
 
 def lifetimes(rank, world, *missing):
-    """True where memory stays as long as a copy uses it, on the device and on the host."""
+    """Returns True if memory stays allocated while a copy uses it, on the device and on the host."""
     standin.load()
     standin.delay(0.3)
     if missing:
@@ -91,9 +91,9 @@ def lifetimes(rank, world, *missing):
     copy = pool.start_copy(0, True, bucket)
     copy.wait()
     copy.copy_back(bucket)
-    del bucket, copy  # nobody waits for the copy back
+    del bucket, copy  # no code waits for the copy back
     standin.log()
-    pool.start_copy(0, True, other).wait()  # DDP has made other buckets
+    pool.start_copy(0, True, other).wait()  # simulates DDP making other buckets
     torch.accelerator.synchronize("standin:0")
     unpinned, pinned = [e for e in standin.log() if e["op"] in ("pin", "unpin")]
     assert (unpinned["op"], unpinned["bytes"], pinned["bytes"]) == ("unpin", "4000", "8000")
@@ -112,7 +112,7 @@ def orders(rank, world, *missing):
 
 
 def returns(rank, world, *missing):
-    """True where a bucket of one device leaves the streams of all devices, and which is current, as they were."""
+    """Returns True if a bucket of one device does not change the streams of any device, nor the current device."""
     standin.load()
     if missing:
         without(*missing)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torch.optim.AdamW: torch's while nothing is compressed, and what it divides by when something is."""
+"""tithe.torch.optim.AdamW: equal to torch's without compression, and its divisor with compression."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_unattached_it_is_torchs():
 
 
 def test_hooks_of_a_step_are_called_once():
-    torch.optim.AdamW(net().parameters())  # so that torch has put its own wrapper around its class's step
+    torch.optim.AdamW(net().parameters())  # makes torch wrap its class's step
     model, calls = net(), []
     optimizer = tithe.torch.optim.AdamW(model.parameters())
     optimizer.register_step_post_hook(lambda *_: calls.append(1))
@@ -79,7 +79,7 @@ def test_a_closure_is_called_once():
 
 
 def alone(p, grads, **group):
-    """What _step makes of a parameter, and torch's AdamW of the same."""
+    """Returns a parameter after _step, and after torch's AdamW."""
     q = torch.nn.Parameter(p.clone())
     group = {
         "lr": 1e-2,
@@ -129,7 +129,7 @@ def test_replicas_are_bit_identical(codec):
 
 
 def with_exact_steps(rank, world):
-    """Whether there were parts after the exact steps, and after the first step with which they are due from then on."""
+    """Returns whether parts existed after the exact steps, and after the first step that exchanges them."""
     ours = net()
     model = DDP(ours)
     optimizer = tithe.torch.optim.AdamW(ours.parameters(), lr=1e-2, exact=20, warmup_codec="eden:bits=3")
@@ -140,7 +140,7 @@ def with_exact_steps(rank, world):
         return any((optimizer.state[p]["exp_avg_sq_part"] != 1).any() for p in ours.parameters())
 
     step, found = 0, []
-    while step <= 20 or (optimizer._exact.is_exact() and step < 5000):  # until rank 0's proposal has been taken
+    while step <= 20 or (optimizer._exact.is_exact() and step < 5000):  # until all ranks have adopted rank 0's proposal
         step += 1
         train(model, optimizer, rank, [step])
         found.append(has_parts() and optimizer._exact.is_exact())
@@ -158,7 +158,7 @@ def test_parts_are_exchanged_after_the_exact_steps_alone():
 
 
 def parts(rank, world, codec, strategy):
-    """With which part of what it squares each parameter is divided, beside the true one. The model stands still."""
+    """Returns the estimated and the true part of each parameter's square. The weights are constant."""
     ours, alone = net(), net()
     model = DDP(ours)
     optimizer = tithe.torch.optim.AdamW(ours.parameters(), lr=0.0, weight_decay=0.0, betas=(0.9, 0.99))
@@ -186,15 +186,16 @@ def parts(rank, world, codec, strategy):
     ("strategy", "spread", "median"), [("auto", 0.9, 0.9), ("gather", 0.7, 0.6), ("ring", 0.9, 0.9)]
 )
 def test_what_is_divided_by_is_the_true_square_again(codec, strategy, spread, median):
-    """A ring rounds sums again on their way, and so does what "auto" takes here: less of the error is found."""
+    """A ring rounds sums again at each hop, and so does "auto" here, so less of the error is removed."""
     for split, sent in run_ranks(4, parts, codec, strategy):
         off, sent_off = (np.ptp(np.percentile(logs, [10, 90])) for logs in (split, sent))
         if codec == "fp8":
             assert np.median(np.abs(split)) < 0.05
         else:
-            assert sent_off > 1  # as sent, small gradients are divided by the codec's error
+            assert sent_off > 1  # with variance="sent", the codec's error dominates the divisor of small gradients
             assert off < spread * sent_off
-            assert abs(np.median(split)) < median  # what EF sends later is missed: steps are a little large
+            # Error feedback sends a part of the gradient later, so the steps are a little too large
+            assert abs(np.median(split)) < median
 
 
 def test_when_parts_are_exchanged():
@@ -226,8 +227,8 @@ def test_max_norm_is_torchs_clipping():
 
 
 def spike(rank, world, codec, ours):
-    """Norms of what came, before it was clipped, and whether ranks agree; the spike is rank 1's, in step 10. Else norms
-    are about 1, and below the limit of 3."""
+    """Returns the norms of the gradients before clipping, and whether ranks agree. The spike is on rank 1, in step 10.
+    All other norms are about 1, below the limit of 3."""
     model = DDP(net())
     optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3, max_norm=3.0 if ours else 0)
     tithe.torch.attach(model, optimizer=optimizer, codec=codec, **OPTIONS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend "tithe" of torch.distributed: named groups compress, all else is as with Gloo."""
+"""The backend "tithe" of torch.distributed: named groups compress, everything else behaves as with Gloo."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ def values(rank, n=1000, dtype=torch.float32):
 
 
 def exact(rank, world):
-    """Codec fp32, against Gloo: sums, means, types, coalesced ones, asynchronous ones, functional ones."""
+    """Compares codec fp32 with Gloo: sums, means, types, coalesced, asynchronous and functional calls."""
     from torch.distributed import _functional_collectives as functional
 
     group, plain = of(range(world), codec="fp32"), dist.new_group(range(world))
@@ -53,7 +53,7 @@ def exact(rank, world):
     out = functional.all_reduce(values(rank), "sum", group)
     assert torch.equal(out + 0, sum(values(r) for r in range(world)))
     rounds = tithe.c10d.stats(group)["rounds"]
-    for small in (torch.ones(3), torch.ones(64, dtype=torch.int64), values(rank)[::2]):  # the backend's below
+    for small in (torch.ones(3), torch.ones(64, dtype=torch.int64), values(rank)[::2]):  # Gloo does these
         dist.all_reduce(small, group=group)
     told = [None] * world
     dist.all_gather_object(told, rank, group=group)
@@ -73,16 +73,16 @@ def anew(rank, world, folder):
     """A job whose default group is of this backend."""
     dist.barrier()
     (Path(folder) / f"past{rank}").touch()
-    wait_until(lambda: len(list(Path(folder).glob("past*"))) == world)  # nobody's Gloo is still connecting
+    wait_until(lambda: len(list(Path(folder).glob("past*"))) == world)  # so that no rank's Gloo is still connecting
     dist.destroy_process_group()
     dist.init_process_group(
         "tithe", init_method=f"file://{folder}/again", rank=rank, world_size=world, timeout=timedelta(seconds=60)
     )
-    network = DDP(model())  # nothing of it is compressed
+    network = DDP(model())  # DDP on the default group is not compressed
     network(torch.ones(2, 24)).sum().backward()
     with pytest.raises(ValueError, match="default group .* is never compressed"):
         tithe.c10d.compress(dist.group.WORLD, codec="fp8")
-    group = dist.new_group(range(world))  # of the default backend, made by somebody who knows nothing of tithe
+    group = dist.new_group(range(world))  # of the default backend, as made by code without tithe
     tensor = values(rank)
     dist.all_reduce(tensor, group=group)
     assert torch.equal(tensor, values(0) + values(1)) and tithe.c10d.stats(group) == {}
@@ -102,7 +102,7 @@ def test_as_default_backend_nothing_is_compressed_but_groups_that_are_named(tmp_
 
 
 def residuals(rank, world):
-    """What one step leaves unsent comes with the same all-reduce of the next step, told by the optimizer."""
+    """The residual of one step is sent with the same all-reduce of the next step; the optimizer ends steps."""
     group = of(range(world), codec="topk:ratio=0.1", min_values=0)
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.0)
@@ -126,7 +126,7 @@ def test_a_residual_comes_with_the_same_all_reduce_of_the_next_step():
 
 
 def at_once(rank, world):
-    """All hand over the same values, since threads of two ranks come in different orders."""
+    """All threads hand over the same values, since the order of threads differs between ranks."""
     group = of(range(world), codec="fp32")
     ends = []
 
@@ -150,7 +150,7 @@ def test_threads_that_all_reduce_at_once_take_turns():
 
 
 def steps(group, weight, optimizer, rank, numbers):
-    """Two gradients of one size a step, which a sparse codec sends a tenth of."""
+    """Makes two gradients of one size per step; a sparse codec sends a tenth of them."""
     for number in numbers:
         grads = [values(100 * number + 10 * i + rank) for i in range(2)]
         for grad in grads:
@@ -160,7 +160,8 @@ def steps(group, weight, optimizer, rank, numbers):
 
 
 def resumed(rank, world, folder):
-    """Six steps; and three of them with another group, which goes on from what was saved, or begins anew."""
+    """Makes six steps; and three of them in another group, which continues from the saved state, or begins without
+    one."""
 
     def group_of():
         return of(range(world), codec="topk:ratio=0.1", min_values=0)
@@ -181,7 +182,7 @@ def resumed(rank, world, folder):
         with pytest.raises(ValueError, match="in the middle of a step: after optimizer.step"):
             call(group)
     tithe.c10d.end_step()
-    assert tithe.c10d.state_dict(group) and work.is_completed()  # it was waited for
+    assert tithe.c10d.state_dict(group) and work.is_completed()  # state_dict() waited for it
     told = torch.load(f"{folder}/{rank}.pt")
     plain = dist.new_group(range(world), backend="tithe")
     with pytest.raises(ValueError, match="not compressed"):
@@ -243,7 +244,7 @@ def test_wrong_options_and_groups_are_refused():
 
 
 def outside(rank, world):
-    """A group that this rank is not in, given to whatever takes one."""
+    """Passes a group without this rank to every function that takes one."""
     theirs = [dist.new_group([1 - each], backend="tithe", pg_options=tithe.c10d.Options()) for each in range(world)][
         rank
     ]
@@ -267,7 +268,7 @@ def test_a_group_of_other_ranks_is_refused_with_the_cure():
 
 
 def late(rank, world):
-    """Rank 1 takes the first step alone with rank 0, and no other one."""
+    """Rank 1 takes only the first step with rank 0."""
     group = of(range(world), codec="fp32", timeout=3.0, patience=3.0)
     store = dist.distributed_c10d._get_default_store()
     dist.all_reduce(values(rank), group=group)
@@ -348,7 +349,7 @@ WAYS = {
 
 
 def dying(rank, world):
-    """Rank 1 dies, and rank 0 is told so however it all-reduces, and again."""
+    """Rank 1 dies. Every kind of all-reduce on rank 0 raises an error, also when repeated."""
     groups = {name: of(range(world), codec="fp32", timeout=20.0, patience=60.0) for name in WAYS}
     ways = {name: make(groups[name]) for name, make in WAYS.items()}
     for name, way in ways.items():

@@ -38,7 +38,7 @@ def collectives(rank, world):
         assert torch.equal(whole, theirs)
     large, small = torch.arange(8.0 * world) + rank, torch.arange(1.0 * world)
     outputs = [torch.empty(8), torch.empty(1)]
-    some = of(world, "fp32", min_values=8)  # the second is Gloo's
+    some = of(world, "fp32", min_values=8)  # Gloo does the second one
     with dist._coalescing_manager(group=some):
         for output, given in zip(outputs, (large, small), strict=True):
             dist.reduce_scatter_tensor(output, given, group=some)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torch.Checkpoints: damaged files, full disks, processes that are killed while they write, other folders."""
+"""tithe.torch.Checkpoints: damaged files, full disks, processes that are killed during a write, other folders."""
 
 import itertools
 import logging
@@ -19,18 +19,18 @@ import tithe
 import tithe.torch
 from tithe.torch._checkpoint import files
 
-# ---- The files alone
+# ---- Only the files
 
 
 def put(folder, step, text):
-    """A checkpoint of two files."""
+    """Writes a checkpoint of two files."""
     content = {name: f"{name} {text} ".encode() * 100 for name in ("a.pt", "b.pt")}
     files.write(folder, step, content)
     files.commit(folder, step, {"files": {name: files.sum_of(data) for name, data in content.items()}})
 
 
 def newest(folder):
-    """Step and text of the newest checkpoint, which must be whole."""
+    """Returns step and text of the newest checkpoint, which must be complete."""
     step, place = list(files.steps(folder).items())[-1]
     sums = files.manifest(place)["files"]
     (text,) = {files.read(place, name, sums[name]).split()[1] for name in ("a.pt", "b.pt")}
@@ -38,7 +38,8 @@ def newest(folder):
 
 
 def killed_at(number, body):
-    """Runs body in a forked child, killed before its number-th call that touches files. Whether it was killed."""
+    """Runs body in a forked child, killed before its number-th call that accesses files. Returns whether it was
+    killed."""
     child = os.fork()
     if child == 0:
         left = [number]
@@ -109,7 +110,7 @@ DAMAGES = {
 
 
 def wrong_with(place):
-    """Texts of what is wrong with the files of a checkpoint."""
+    """Returns the texts of the defects of a checkpoint's files."""
     try:
         sums = files.manifest(place)["files"]
     except (OSError, ValueError) as wrong:
@@ -161,7 +162,7 @@ def test_one_file_is_replaced_whole_or_not_at_all(tmp_path):
 
 
 class Log(logging.Handler):
-    """Warnings of this rank."""
+    """Records the warnings of this rank."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -177,7 +178,7 @@ class Log(logging.Handler):
 
 
 class Training:
-    """One of the trainings that a rank goes through, from the newest checkpoint of a folder."""
+    """One training of a rank, from the newest checkpoint of a folder."""
 
     def __init__(self, folder, seed=1, group=None, neighbours=False, every=4):
         torch.manual_seed(seed)
@@ -201,21 +202,22 @@ class Training:
         return self
 
     def end(self):
-        """The step and the bits."""
+        """Returns the step and the bits."""
         self.state.close()
         parts = [self.model.module.weight.detach(), self.optimizer.state_dict()["state"][0]["momentum_buffer"]]
         return self.kept.step, b"".join(part.numpy().tobytes() for part in parts)
 
 
 def first_here(rank, body):
-    """What rank 0 does to the folders, while the others wait."""
+    """Runs a change of the folders on rank 0, while the others wait."""
     if rank == 0:
         body()
     dist.barrier()
 
 
 def damaged(rank, world, folder):
-    """Damages each file of the newest checkpoint, and begins from the folder. What was wrong with what follows."""
+    """Damages each file of the newest checkpoint, and starts from the folder. Returns the errors of the following
+    training."""
     whole, log = Path(folder) / "whole", Log()
     ends = {total: Training(str(whole)).run(total).end() for total in (4, 8)}
     wrong = []
@@ -236,7 +238,7 @@ def damaged(rank, world, folder):
         fits = [f"'{other}/step 8/{name}'" in each and (text in each or name == "manifest") for each in told]
         if fits != ([True] if rank == 0 else []):
             wrong.append(f"{kind}, {name}: {told}")
-    # It goes on, and replaces the damaged one.
+    # The job continues, and replaces the damaged checkpoint.
     again = Training(str(other)).run(8).end()
     if again != ends[8] or Training(str(other)).end() != ends[8]:
         wrong.append("the damaged one was not replaced")
@@ -257,7 +259,7 @@ def test_damage_to_any_file_is_named_and_an_older_checkpoint_is_taken(tmp_path):
 
 
 def without_room(rank, world, folder):
-    """The disk of one rank is full: each in turn. The limit on a file's size stands in for the disk's."""
+    """The disk of one rank is full, each rank in turn. A limit on a file's size simulates the full disk."""
     training, write = Training(folder).run(4), files.write
     texts = []
 
@@ -294,14 +296,15 @@ def test_a_full_disk_is_named_and_leaves_the_earlier_checkpoint(tmp_path):
 
 
 def beside_each_other(rank, world, folder):
-    """A folder of each rank's own without neighbours=; with it, each loses, damages and keeps too much."""
+    """Each rank has a folder of its own without neighbours=. With it, each rank loses and damages files, and has
+    unexpected ones."""
     apart = Training(f"{folder}/apart {rank}")
     with pytest.raises((ValueError, tithe.Error), match="neighbours=True is for a folder on each host"):
         apart.run(4)
     apart.state.close()
     host, log = Path(folder) / f"host {rank}", Log()
     ends = {total: Training(str(host), neighbours=True).run(total).end() for total in (4, 8)}
-    # Another job, whose checkpoints rank 1 has beside its own of step 4.
+    # Another job, whose checkpoints are in rank 1's folder beside its own of step 4.
     Training(f"{folder}/other {rank}", neighbours=True, seed=2).run(8).end()
     found = {}
 
@@ -353,7 +356,7 @@ def test_folders_of_hosts_may_differ(tmp_path):
 
 
 def of_another_world(rank, world, folder):
-    """Three ranks save, two go on: from the older checkpoint if a rank's file that is no longer there is damaged."""
+    """Three ranks save, two continue: from the older checkpoint if the file of the absent rank is damaged."""
     pair = dist.new_group([0, 1])
     end = Training(folder).run(8).end()
     first_here(rank, lambda: flip(0.5)(Path(folder) / "step 8" / "rank 2 of 3.pt"))

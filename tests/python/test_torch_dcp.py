@@ -36,7 +36,7 @@ def train(model, optimizer, rank, steps):
 
 
 def resumed(rank, world, folder, name):
-    """The bits of a run, and those of one that went on from the run's checkpoint."""
+    """Returns the bits of a run, and those of a run that continued from its checkpoint."""
     model, optimizer, state = begun(name)
     train(model, optimizer, rank, range(5))
     model_state, optimizer_state = get_state_dict(model, optimizer)

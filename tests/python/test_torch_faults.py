@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints, lost ranks, and processes that end in every way."""
+"""Checkpoints, lost ranks, and all ways in which a process can end."""
 
 import os
 import signal
@@ -181,21 +181,22 @@ def interrupted(rank, world, folder):
     except KeyboardInterrupt:
         told = "Ctrl-C"
         open(f"{folder}/interrupted", "w").close()
-        wait_until(lambda: os.path.exists(f"{folder}/heard"))  # else the others would hear of the process's end
+        # Otherwise the others would detect the end of the process
+        wait_until(lambda: os.path.exists(f"{folder}/heard"))
     except tithe.Error as error:
         told = error.code, error.peer
         open(f"{folder}/heard", "w").close()
     same = session() == before and bits(model) == weights
     if rank == 0:
         with pytest.raises(tithe.Error, match=r"Ctrl-C ended this rank's wait.*Restart from a checkpoint"):
-            state._start(None)  # as DDP's next bucket would
+            state._start(None)  # the call that DDP's next bucket makes
     state.close()
     return told, same, session() == before
 
 
 def test_after_ctrl_c_in_a_backward_that_waits_for_a_late_rank_the_step_never_counts(tmp_path):
-    """The session once went on, and committed the round in a later state_dict(): weights of ranks differed, and the
-    saved state was a step ahead of them."""
+    """The session must not commit the round in a later state_dict(). The weights of ranks would differ, and the saved
+    state would be one step ahead of them."""
     assert run_ranks(2, interrupted, str(tmp_path)) == [("Ctrl-C", True, True), (("peer_lost", 0), True, True)]
 
 
@@ -242,7 +243,7 @@ def forked(rank, world):
         os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    train(model, rank, range(1, 3))  # the parent goes on
+    train(model, rank, range(1, 3))  # the parent continues
     return state.stats()["rounds"]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saved states and models that differ: memory formats, parameters that came and went, copies, and DCP."""
+"""Saved states and models that differ: memory formats, added and removed parameters, copies, and DCP."""
 
 import copy
 import io
@@ -21,7 +21,7 @@ FORMATS = {"rows": torch.contiguous_format, "channels last": torch.channels_last
 
 
 class Lines(logging.Handler):
-    """What tithe.torch logs while it is in use."""
+    """Records the log of tithe.torch inside the context."""
 
     def __enter__(self):
         self.lines = []
@@ -63,7 +63,7 @@ def bits(module):
 
 
 def residuals_by_place(rank, world):
-    """By how much gradient = sent + residual is wrong, in a world of one."""
+    """Returns the error of gradient = sent + residual, in a world of one."""
     wrong = {}
     for name in FORMATS:
         module = conv(name)
@@ -83,7 +83,7 @@ def residuals_by_place(rank, world):
 
 
 def test_a_residual_of_a_channels_last_parameter_stands_in_its_places():
-    """It was permuted: the ledger, gradient = sent + residual, held for no value of it."""
+    """The residual must not be permuted: the ledger, gradient = sent + residual, must hold for every value."""
     (wrong,) = run_ranks(1, residuals_by_place)
     assert all(error == 0 for error in wrong.values()), wrong
 
@@ -117,7 +117,7 @@ def test_a_state_of_another_memory_format_is_refused_by_name_and_one_of_the_same
     assert run_ranks(2, loaded_in, str(tmp_path), saved) == whole
     (other,) = set(FORMATS) - {saved}
     for told in run_ranks(2, loaded_in, str(tmp_path), other):
-        # The second has one place per dimension: both formats are one.
+        # The second one has at most one dimension above 1: both formats are the same.
         assert "another memory format of '0.weight', and" in told and "channels_last" in told, told
 
 
@@ -126,7 +126,7 @@ def changed_on_the_way(rank, world):
     tithe.torch.attach(model, **OPTIONS)
     train(model, rank, range(2))
     model.module.to(memory_format=torch.channels_last)
-    train(model, rank, range(1))  # DDP's views are as they were
+    train(model, rank, range(1))  # DDP's views did not change
     late = DDP(conv())
     tithe.torch.attach(late, **OPTIONS)
     late.module.to(memory_format=torch.channels_last)
@@ -138,7 +138,7 @@ def test_a_format_that_changes_after_attach_is_refused_where_buckets_would_chang
     run_ranks(1, changed_on_the_way)
 
 
-# ---- Parameters that came and went
+# ---- Added and removed parameters
 
 
 def model_of(rank, frozen=(), adds=False, head=4, loads=None):
@@ -156,7 +156,7 @@ def model_of(rank, frozen=(), adds=False, head=4, loads=None):
 
 
 def partly(rank, world):
-    """What each load logs or raises, and whether training goes on with what was unsent."""
+    """Returns the log or the error of each load, and whether training continues with the residuals."""
     told = {}
     model, state = model_of(rank, frozen=["0.weight"])
     train(model, rank, range(3))
@@ -183,7 +183,7 @@ def partly(rank, world):
     told["less"] = lines
     state.close()
 
-    with Lines() as lines:  # and back: what was owed to them was kept
+    with Lines() as lines:  # and restored: their residuals were kept
         model, state = model_of(rank, adds=True)
         state.load_state_dict(again)
         assert torch.equal(state.residual(model.module[0].weight), kept)
@@ -204,7 +204,7 @@ def partly(rank, world):
 
 
 def test_a_state_that_fits_in_part_is_taken_with_a_line_or_refused_when_it_is_loaded():
-    """It was refused at the first backward, after what had been computed till then."""
+    """A refusal must come when the state is loaded, and not at the first backward, after other work."""
     told, others = run_ranks(2, partly)
     assert told["more"] == [
         "the loaded state has nothing of '0.weight', '5.weight', '5.bias': nothing of theirs is unsent"
@@ -215,14 +215,14 @@ def test_a_state_that_fits_in_part_is_taken_with_a_line_or_refused_when_it_is_lo
     assert told["back"] == []
     assert "'4.weight' (4, 144) in the state and (7, 144) in the model" in told["shape"]
     assert "of another model" in told["other"] and "'x." in told["other"]
-    assert others["more"] == others["less"] == []  # rank 0 says it for all
+    assert others["more"] == others["less"] == []  # rank 0 logs for all ranks
 
 
 # ---- torch.distributed.checkpoint
 
 
 def distributed(rank, world, folder, way):
-    """Trained to step 6; by `way` through a checkpoint at step 3, in a new model."""
+    """Trains to step 6; by `way` through a checkpoint at step 3, in a new model."""
     model = DDP(conv())
     state = tithe.torch.attach(model, **OPTIONS)
     train(model, rank, range(3))
@@ -248,7 +248,8 @@ def all_ways(rank, world, folder):
 
 
 def test_torch_distributed_checkpoint_saves_and_loads_every_ranks_state(tmp_path):
-    """It could not load: sizes are unknown before the first step; and it saved rank 0's state alone."""
+    """The sizes are unknown before the first step, and each rank needs a key of its own, so that not only rank 0's
+    state is saved."""
     ranks = run_ranks(2, all_ways, str(tmp_path))
     for ways in ranks:
         assert ways["stateful"] == ways["state_dict"] == ways["whole"]
@@ -256,8 +257,7 @@ def test_torch_distributed_checkpoint_saves_and_loads_every_ranks_state(tmp_path
 
 
 def with_optimizer(rank, world, folder, kind, through):
-    """As docs/guide/python.md has it: trained to step 6, or through a checkpoint at step 3 in a new model and
-    optimizer."""
+    """As in docs/guide/python.md: trains to step 6, or through a checkpoint at step 3 in a new model and optimizer."""
 
     def begin():
         model = DDP(conv())
@@ -331,5 +331,6 @@ def copied(rank, world, how):
 
 @pytest.mark.parametrize("how", ["deepcopy", "torch.load"])
 def test_a_copied_model_says_that_it_has_no_hook_and_attach_takes_it_with_its_residuals(how):
-    """Copies trained without tithe in silence, and attach() refused them for a hook that they did not have."""
+    """A copy must not silently train without tithe, and attach() must not refuse it because of the copied list of
+    hooks."""
     run_ranks(2, copied, how)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of fully_shard() over all ranks: with codec fp32 bit-equal to FSDP2's own, whatever FSDP2 lets one set.
+"""Models of fully_shard() over all ranks: with codec fp32 bit-equal to FSDP2's own, under every setting of FSDP2.
 
-Gloo adds the ranks' values in an order of its own, tithe in the order of ranks. The sum of two values has one order, so
-two ranks are compared with FSDP2 on Gloo; four with FSDP2 whose reduce-scatter adds in the order of ranks.
+Gloo adds the ranks' values in an order of its own, tithe in the order of ranks. The sum of two values does not depend
+on the order, so two ranks are compared with FSDP2 on Gloo. Four ranks are compared with FSDP2 whose reduce-scatter adds
+in the order of ranks.
 """
 
 import torch
@@ -16,7 +17,7 @@ from torch.distributed.tensor import Shard
 
 import tithe.torch
 
-STEPS, FEW = 20, 6  # with four ranks most settings are tried for a few steps: processes take turns there
+STEPS, FEW = 20, 6  # with four ranks most settings run for a few steps, because the processes share the cores
 
 
 def sgd(network):
@@ -24,7 +25,7 @@ def sgd(network):
 
 
 def ends(make, prepare, run, reference, steps):
-    """Bits after the same steps of FSDP2 and of tithe, and tithe's State, which is closed."""
+    """Returns the bits after the same steps of FSDP2 and of tithe, and tithe's State, which is closed."""
     found = []
     for attached in (False, True):
         network = make()
@@ -39,11 +40,11 @@ def ends(make, prepare, run, reference, steps):
     return found[0], found[1], state
 
 
-# ---- Ways to train
+# ---- Training loops
 
 
 def accumulated(network, optimizer, steps, sync=False):
-    """Three backward passes to a step: the last one alone is reduced, or each."""
+    """Makes three backward passes per step: only the last one is reduced, or each."""
     for step in steps:
         for part in range(3):
             network.set_requires_gradient_sync(sync or part == 2)
@@ -57,7 +58,7 @@ def accumulated_on_the_way(network, optimizer, steps):
 
 
 def in_backward(network, _, steps):
-    """A step of the optimizer as soon as a parameter has its gradient."""
+    """Makes a step of the optimizer as soon as a parameter has its gradient."""
     for p in network.parameters():
         p.register_post_accumulate_grad_hook(lambda q: (q.data.sub_(q.grad, alpha=0.1), setattr(q, "grad", None)))
     for step in steps:
@@ -65,7 +66,7 @@ def in_backward(network, _, steps):
 
 
 def two_forwards(network, optimizer, steps):
-    """Two forward passes before their backward, and one that has none."""
+    """Makes two forward passes before their backward, and one without a backward."""
     for step in steps:
         with torch.no_grad():
             network(batch(dist.get_rank(), step))
@@ -75,7 +76,7 @@ def two_forwards(network, optimizer, steps):
 
 
 def now_and_then(network, optimizer, steps):
-    """A branch that has no gradient in every second step."""
+    """Uses a branch in every second step only, so that it has no gradient in the others."""
     for step in steps:
         network.with_extra = step % 2 == 0
         plain(network, optimizer, [step])
@@ -122,11 +123,13 @@ def along_columns():
 
 
 def hooked(network):
-    """FSDP2 calls the hook with each result of a reduce-scatter."""
+    """Sets a hook that FSDP2 calls with each result of a reduce-scatter."""
     for_each(network, "set_all_reduce_hook", lambda flat: flat.mul_(0.5))
 
 
 def parity(rank, world, reference):
+    """Compares tithe with FSDP2 under every loop and setting. Returns, by name, whether the bits are equal, and the
+    stats."""
     half, mixed = torch.bfloat16, MixedPrecisionPolicy
     mesh = one_mesh()
 

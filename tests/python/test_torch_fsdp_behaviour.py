@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of fully_shard() over all ranks: what travels, checkpoints, refusals, ranks that differ, values not finite."""
+"""Models of fully_shard() over all ranks: the sent bytes, checkpoints, refusals, ranks that differ, values not
+finite."""
 
 import io
 import logging
@@ -30,7 +31,7 @@ def adam(network):
     return torch.optim.AdamW(network.parameters(), lr=1e-3)
 
 
-# ---- What travels
+# ---- The sent bytes
 
 
 class Block(nn.Module):
@@ -47,7 +48,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Learns to copy the token that stands a few places before."""
+    """Learns to copy the token a few positions earlier."""
 
     def __init__(self, tokens=32, width=64, blocks=2, length=12):
         super().__init__()
@@ -149,7 +150,7 @@ def test_weights_with_loss_are_the_same_on_all_ranks():
 
 
 def resumed(rank, world, folder):
-    """The bits of a run, and of one that goes on from its checkpoint."""
+    """Returns the bits of a run, and of one that continues from its checkpoint."""
 
     def begun():
         network = network_of()
@@ -181,7 +182,7 @@ def in_another_world(rank, world, folder):
     model, optim = get_state_dict(network, optimizer)
     dcp.load({"model": model, "optimizer": optim}, checkpoint_id=folder)
     set_state_dict(network, optimizer, model_state_dict=model, optim_state_dict=optim)
-    state.load_state_dict(torch.load(f"{folder}/rank 0"))  # of two ranks: left alone
+    state.load_state_dict(torch.load(f"{folder}/rank 0"))  # a state of two ranks is ignored
     plain(network, optimizer, range(2))
     with pytest.raises(ValueError, match="saved with codec="):
         tithe.torch.attach(network_of(), **FP32).load_state_dict(state.state_dict())
@@ -205,11 +206,11 @@ def text_of(network, **options):
 
 
 class SymmMemAllGather(_fsdp_collectives.DefaultAllGather):
-    """Of the name of torch's own, which needs NCCL."""
+    """Has the name of torch's own class, which needs NCCL."""
 
 
 class Mine(_fsdp_collectives.DefaultReduceScatter):
-    """A user's own."""
+    """A user's own reduce-scatter."""
 
 
 def comm(name, kind):
@@ -219,7 +220,7 @@ def comm(name, kind):
 
 
 def by_groups():
-    """One module with two parameter groups, as for experts."""
+    """Returns one module with two parameter groups, as for experts."""
     network, mesh = Network(), one_mesh()
     other = FSDPMeshInfo(DeviceMesh.from_group(dist.new_group(range(dist.get_world_size())), "cpu"), shard_mesh_dim=0)
     own = FSDPMeshInfo(mesh, shard_mesh_dim=0)
@@ -232,13 +233,14 @@ def by_groups():
 
 
 def distributed():
-    """As SimpleFSDP makes it: DTensors, and no FSDPModule."""
+    """Returns a model as SimpleFSDP makes it: DTensors without FSDPModule."""
     network, mesh = Network(), one_mesh()
     network.head.weight = nn.Parameter(distribute_tensor(network.head.weight.detach(), mesh, [Shard(0)]))
     return network
 
 
 def refusals(rank, world):
+    """Returns the text of each refusal of attach(), by name."""
     attached = network_of()
     state = tithe.torch.attach(attached, **FP32)
     texts = {
@@ -307,7 +309,7 @@ def test_what_is_refused_is_named_with_the_cure():
 
 
 def apart(rank, world):
-    """The ranks use the modules in another order."""
+    """The ranks use the modules in different orders."""
 
     class Two(nn.Module):
         def __init__(self):

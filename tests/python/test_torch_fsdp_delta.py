@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a sharded model as lossless differences: the bits of weights that travel whole, in fewer bytes."""
+"""Weights of a sharded model as lossless differences: the same bits as uncompressed weights, in fewer bytes."""
 
 import sys
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_second_gather_of_the_same_weights_costs_little(results):
 
 
 def recovered(rank, world):
-    """Three steps; a gather of weights of which one is NaN; three steps with what the weights were before."""
+    """Makes three steps; then a gather of weights with a NaN; then three steps with the earlier weights."""
     ends = []
     for weights in (None, "uncompressed"):
         torch.manual_seed(2)
@@ -101,7 +101,7 @@ def recovered(rank, world):
         for step in range(6):
             layer = network.layers[0]
             own = layer.weight.detach().to_local()
-            if step in (0, 3):  # the first gather has whole weights, the later one differences
+            if step in (0, 3):  # the first gather sends the weights, later ones the differences
                 before = own.clone()
                 if rank == 0:
                     own[0, 0] = float("nan")

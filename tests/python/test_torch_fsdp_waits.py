@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of fully_shard() over all ranks: what returns at once, and a rank that dies."""
+"""Models of fully_shard() over all ranks: the calls that return at once, and a rank that dies."""
 
 import os
 
@@ -15,7 +15,7 @@ FP32 = {"codec": "fp32", **OPTIONS}
 
 
 def gathers(rank, world):
-    """Rank 1 gathers once rank 0 has gone on from its own call."""
+    """Rank 1 starts its gather after rank 0 has returned from its own call."""
     network, store = network_of(), dist.distributed_c10d._get_default_store()
     tithe.torch.attach(network, **FP32)
     if rank == 1:
@@ -32,7 +32,7 @@ def test_an_all_gather_returns_before_the_others_come():
 
 
 def scatters(rank, world):
-    """Rank 1 begins backward once rank 0 has gone on from the reduce-scatter of a later layer."""
+    """Rank 1 starts backward after rank 0 has returned from the reduce-scatter of a later layer."""
     network, store = network_of(reshard_after_forward=False), dist.distributed_c10d._get_default_store()
     state = tithe.torch.attach(network, **FP32)
     network.enter.register_full_backward_pre_hook(lambda *_: store.set("gone on", ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach(model, inside=...): inside a host by the process group, between hosts each rank's share through tithe."""
+"""attach(model, inside=...): the process group exchanges inside a host, and tithe each rank's share between hosts."""
 
 import os
 import time
@@ -16,7 +16,7 @@ import tithe.torch
 
 
 def truth(alone, per_host, world):
-    """Sums inside hosts in rank order, their means, and the mean of hosts likewise."""
+    """Returns the reference: sums inside hosts in rank order, their means, and the mean of hosts likewise."""
     means = []
     for p in alone.parameters():
         parts = [torch.empty_like(p.grad) for _ in range(world)]
@@ -31,7 +31,7 @@ def parity(rank, world, hosts):
     alone = net()
     model = DDP(net(), bucket_cap_mb=0.004, find_unused_parameters=False)
     state = tithe.torch.attach(model, codec="fp32", inside="auto", hosts=hosts, **OPTIONS)
-    for step in range(4):  # DDP makes its buckets anew after the first
+    for step in range(4):  # DDP makes new buckets after the first step
         for each in (alone, model):
             each.zero_grad()
             loss_of(each, rank, step).backward()
@@ -57,7 +57,7 @@ def test_the_mean_is_that_of_all_ranks_and_each_rank_exchanges_its_share(hosts):
 
 
 def overlapping(rank, world):
-    """Backward stops at the first layer until this rank has sent something to the other host."""
+    """Backward blocks at the first layer until this rank has sent data to the other host."""
     model = DDP(net(), bucket_cap_mb=0.004)
     state = tithe.torch.attach(model, codec="fp8", inside="auto", hosts="2x2", **OPTIONS)
     gates = []
@@ -69,7 +69,7 @@ def overlapping(rank, world):
 
     for step in range(3):
         told = state.stats() if step else {}
-        if step == 1:  # in the first step DDP has one bucket, then it forms those of its cap
+        if step == 1:  # in the first step DDP has one bucket, later buckets of its cap
             model.module[1].register_forward_hook(lambda _, given, out: out.register_hook(goes_on) and None)
         model.zero_grad()
         loss_of(model, rank, step).backward()
@@ -77,12 +77,13 @@ def overlapping(rank, world):
 
 
 def test_exchange_between_hosts_begins_before_backward_ends():
-    """Else each gate would end by its timeout. At both of them the step before was the last that was over."""
+    """Otherwise each gate would time out. At both gates the previous step is the last complete one."""
     assert run_ranks(4, overlapping) == [[1, 2]] * 4
 
 
 def by_group(rank, world):
-    """As "auto", by the user's own group; also types of 16 bits, channels_last, accumulation, a loss scale."""
+    """Does the same as "auto", with the user's own group; also 16-bit types, channels_last, accumulation, a loss
+    scale."""
     mine = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
     told = []
     for dtype, form in ((torch.float32, torch.channels_last), (torch.bfloat16, None), (torch.float16, None)):
@@ -113,7 +114,7 @@ def test_a_group_of_the_users_own_types_formats_and_accumulation():
 
 def resuming(rank, world, folder, part):
     module = net()
-    # Other bucket sizes in the second part: shares are those of parameters.
+    # Other bucket sizes in the second part; shares belong to parameters, not to buckets.
     model = DDP(module, bucket_cap_mb=0.002 if part == "second" else 0.006)
     state = tithe.torch.attach(model, codec="topk:ratio=0.1", inside="auto", hosts="2x2", **OPTIONS)
     if part == "second":
@@ -166,7 +167,7 @@ def refusals(rank, world):
         "not DDP": text_of(net(), inside="auto"),
         "option": text_of(DDP(net()), inside=first, min_valuse=1),
     }
-    state = tithe.torch.attach(DDP(net()), inside="auto", hosts="4x1", **OPTIONS)  # nothing is inside
+    state = tithe.torch.attach(DDP(net()), inside="auto", hosts="4x1", **OPTIONS)  # no host has two ranks
     assert type(state) is tithe.torch.State
     state.close()
     model = DDP(net())
@@ -199,7 +200,7 @@ def dying(rank, world, victim):
     state = tithe.torch.attach(
         model, codec="fp32", inside="auto", hosts="2x2", **{**OPTIONS, "timeout": 20.0, "patience": 60.0}
     )
-    for step in range(3):  # DDP exchanges sizes of its own when it makes its buckets anew
+    for step in range(3):  # DDP exchanges sizes of its own when it makes new buckets
         loss_of(model, rank, step).backward()
     saved = str(state.state_dict())
     if rank == victim:

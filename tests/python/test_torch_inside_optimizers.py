@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach(model, inside=, optimizer=): what an optimizer's tie keeps of a row stands with the rank that exchanges it."""
+"""attach(model, inside=, optimizer=): an adapter's values of a row are on the rank that exchanges the row."""
 
 import io
 
@@ -27,7 +27,7 @@ def torchs(model):
 
 
 def start(make, codec, told=True):
-    """told: whether attach() knows the optimizer."""
+    """told: whether attach() receives the optimizer."""
     model = DDP(net(), bucket_cap_mb=0.004)
     optimizer = make(model)
     more = {"optimizer": optimizer} if told else {}
@@ -47,7 +47,7 @@ def bits(model):
 
 
 def lossless(rank):
-    """Beside torch's own optimizer on the same mean of all gradients."""
+    """Compares with torch's own optimizer on the same mean of all gradients."""
     for make, theirs, codec in (
         (sgd, sgd, "fp32"),
         (adamw, torchs, "fp32"),
@@ -65,7 +65,7 @@ def lossless(rank):
 
 
 def moved(rank):
-    """SGD with a codec that sends all is torch's."""
+    """SGD with a codec that sends all values equals torch's."""
     ours, mine, _ = start(sgd, "topk:ratio=1")
     native = DDP(net())
     train(ours, mine, rank, range(20))
@@ -80,7 +80,8 @@ def clipped(model):
 
 
 def lossy(rank):
-    """Weights after each of 40 steps, those of a job that begins with what this one saved, and what ranks keep."""
+    """Returns the weights after each of 40 steps, those of a job that begins with this one's checkpoint, and the
+    adapters' values."""
     model, optimizer, state = start(clipped, "minmax")
     before = loss_of(model, rank, 0).item()
     train(model, optimizer, rank, range(11))
@@ -106,7 +107,7 @@ def lossy(rank):
 
 
 def exact(rank):
-    """Sessions of shares end the exact steps one by one; ranks step as one all the same."""
+    """Sessions of shares end the exact steps separately; the ranks' steps must still be equal."""
     model, optimizer, state = start(lambda m: adamw(m, exact=6, warmup_codec="bf16"), "minmax")
     exacts, ends = [], []
     for step in range(40):

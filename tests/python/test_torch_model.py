@@ -21,7 +21,7 @@ WORDS, WIDTH, LENGTH = 50, 16, 6
 
 
 class Language(nn.Module):
-    """A small transformer. The output shares the embedding; one layer is frozen, one is used by no step."""
+    """A small transformer. The output shares the embedding; one layer is frozen, and no step uses another one."""
 
     def __init__(self):
         super().__init__()
@@ -63,7 +63,7 @@ def told(*line):
 
 
 def check(written, model, without):
-    """Names, sizes and rows are the model's, each once and in order of readiness."""
+    """Checks that names, sizes and rows are the model's, each once and in order of readiness."""
     expected = {
         name: (p.numel(), p.numel() // p.shape[0] if p.dim() > 1 else p.numel())
         for name, p in model.named_parameters()
@@ -84,10 +84,10 @@ def test_a_models_file_is_its_gradients_in_order(tmp_path):
     check(written, model, "unused.")
     names = [t["name"] for t in written["tensors"]]
     assert names.index("out.bias") < names.index("layers.1.linear2.weight") < names.index("layers.0.linear2.weight")
-    assert names[-1] == "embed.weight"  # tied: its last use, the input, is the end of backward
+    assert names[-1] == "embed.weight"  # tied: its last use is the input, at the end of backward
     assert "unused.weight" in written["times"]
     assert [p.name for p in tmp_path.iterdir()] == ["mine.json"]
-    # Nothing of ours stays on the model.
+    # No hook of tithe remains on the model.
     assert not model._forward_hooks and not model._forward_pre_hooks
     assert all(not p._post_accumulate_grad_hooks for p in model.parameters())
 
@@ -135,11 +135,11 @@ def test_times_are_those_of_the_last_backward(tmp_path, parts):
         for _ in range(parts):
             model(torch.ones(2, 4)).sum().backward()
         with torch.no_grad():
-            model(torch.ones(2, 4))  # an evaluation is no part of it
+            model(torch.ones(2, 4))  # an evaluation, which must not count
 
     written = tithe.torch.record_model(model, step, tmp_path / "m.json", steps=2, warmup=0)
     ready = {t["name"]: t["ready_ms"] for t in written["tensors"]}
-    # Sleeping takes at least as long as it is told; what a busy machine adds is not bounded.
+    # A sleep lasts at least as long as requested; the excess on a busy machine has no bound.
     assert written["forward_ms"] >= 30 * parts + 50 * (parts - 1)
     assert ready["early.weight"] - ready["late.weight"] >= 50
     assert list(ready)[-1].startswith("early.")
@@ -152,7 +152,7 @@ def in_ddp(rank, world, folder):
     tithe.torch.attach(model)
     written = tithe.torch.record_model(model, step_of(model), folder / "ddp.json", steps=1, warmup=1)
     assert written["model"] == "Language"
-    check(written, net, "no such")  # what DDP is told of unused ones it sends
+    check(written, net, "no such")  # DDP sends unused parameters under find_unused_parameters
     assert written["tensors"][0]["name"].startswith("unused.")
 
 

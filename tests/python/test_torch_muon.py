@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torch.optim.Muon: torch's under lossless codecs, the same bits on all ranks under lossy ones, its state, and
-settings that it refuses. Loops are in test_torch_muon_loops.py."""
+"""tithe.torch.optim.Muon: equal to torch's under lossless codecs, the same bits on all ranks under lossy ones, its
+state, and the settings that it refuses. test_torch_muon_loops.py tests loops."""
 
 import copy
 import io
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch 
 
 
 def as_torch(rank, world, settings, loop):
-    """The same steps with torch's Muon under plain DDP. Returns the largest difference, for 2 ranks 0."""
+    """Makes the same steps with torch's Muon under plain DDP. Returns the largest difference, for 2 ranks 0."""
     model, optimizers, _ = attached("fp32", settings)
     plain = DDP(net())
     theirs = optimizers_of(plain, False, **settings)
@@ -67,7 +67,8 @@ CASES = [
 def test_without_loss_it_is_torchs_under_plain_ddp(world, settings, loop):
     results = run_ranks(world, as_torch, settings, loop)
     # Accumulation without no_sync() rounds the mean of each backward in plain DDP; three ranks add in another order.
-    # Newton-Schulz computes in bfloat16, which turns a difference in the last bit into one of its own last bits.
+    # Newton-Schulz computes in bfloat16, so a difference in the last bit of a gradient can become one in the last bit
+    # of bfloat16.
     limit = 0.0 if world == 2 and loop != "accumulates" else 0.01
     for off, after in results:
         assert off <= limit and after == results[0][1]
@@ -147,7 +148,7 @@ def proposed(rank, world):
     train(model, optimizers, rank, range(2))
     if rank == 0:
         state.propose({"1*": "fp32"})
-    for step in range(2, 2000):  # until the proposal has been taken
+    for step in range(2, 2000):  # until all ranks have adopted the proposal
         train(model, optimizers, rank, [step % 7])
         if "1.0.weight (gradient): 1280 values, fp32" in state.plan():
             break
@@ -172,7 +173,7 @@ def test_owners_have_about_the_same_work():
 
 
 def learns(rank, world):
-    """Losses with the default codecs and with torch's Muon."""
+    """Returns the losses with the default codecs and with torch's Muon."""
     out = []
     for ours in (True, False):
         model = DDP(net())
@@ -219,7 +220,7 @@ def test_a_resumed_job_continues_with_the_same_bits():
 
 
 def converted(rank, world):
-    """torch's state into an attached Muon before and after attach(), and its state into torch's; detach()."""
+    """Loads torch's state into a Muon before and after attach(), and its state into torch's; detach()."""
     plain = DDP(net())
     theirs = optimizers_of(plain, False)
     train(plain, theirs, rank, range(3))
@@ -249,7 +250,7 @@ def test_states_convert_both_ways_with_torchs():
 
 
 def checkpointed(rank, world):
-    """The functions of torch.distributed.checkpoint, which look at the state of the optimizer on each rank."""
+    """Calls the functions of torch.distributed.checkpoint, which read the optimizer's state on each rank."""
     model, optimizers, _ = attached(None)
     train(model, optimizers, rank, range(2))
     saved = get_optimizer_state_dict(model, optimizers)
@@ -332,7 +333,7 @@ def test_torchs_muon_gets_unbiased_gradients_without_feedback():
 
 
 def by_default(rank, world):
-    """As a user writes it: no codec, no options, and matrices of more than 4,096 values."""
+    """Trains as a user would write it: no codec, no options, and matrices of more than 4,096 values."""
     torch.manual_seed(1)
     model = DDP(torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 96)))
     matrices = [p for p in model.parameters() if p.dim() == 2]

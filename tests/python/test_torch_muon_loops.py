@@ -67,7 +67,7 @@ def test_weights_that_drifted_apart_are_named():
 
 
 def scaled(rank, world):
-    """With GradScaler: the same steps as without, and a step that all ranks skip for one rank's overflow."""
+    """With GradScaler: the same steps as without it, and a step that all ranks skip for one rank's overflow."""
     plain, theirs, _ = attached("fp32")
     train(plain, theirs, rank, range(4))
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
@@ -137,7 +137,7 @@ def test_a_rank_that_does_not_step_is_named():
 
 
 def unused(rank, world):
-    """A matrix without a gradient: on one rank it counts as zero, on all ranks it is left alone."""
+    """A matrix without a gradient counts as zero if on one rank, and does not change if on all ranks."""
     torch.manual_seed(3)
     body = torch.nn.ModuleList([torch.nn.Linear(24, 24) for _ in range(3)])
 

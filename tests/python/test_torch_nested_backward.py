@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backward inside a backward: DDP ends it inside, where it hands over the last bucket, and so does the hook."""
+"""A backward inside a backward: DDP ends inside it, where it hands over the last bucket, and so must the hook."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ OPTIONS = {"min_values": 0, "timeout": 20.0}
 
 
 class Layers(nn.Module):
-    """How it runs its layers is told by what it is called with."""
+    """A model whose forward() gets the function that runs its layers."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ def not_reentrant(layers, x):
 
 
 def in_one_another(layers, x):
-    """A checkpoint in a checkpoint, and so on: the backward of each layer runs inside the one of the layer after it."""
+    """Nested checkpoints: the backward of each layer runs inside that of the next layer."""
     if len(layers) == 0:
         return x
     inner = checkpoint(lambda y: in_one_another(layers[:-1], y), x, use_reentrant=True)
@@ -59,17 +59,17 @@ def in_one_another(layers, x):
 
 
 def half(layers, x):
-    """The last bucket, of the first layers, is handed over by the outer backward."""
+    """The outer backward hands over the last bucket, of the first layers."""
     return reentrant(layers[2:], plain(layers[:2], x))
 
 
 def other_half(layers, x):
-    """The last bucket is handed over by an inner backward."""
+    """An inner backward hands over the last bucket."""
     return plain(layers[3:], reentrant(layers[:3], x))
 
 
 class Nested(torch.autograd.Function):
-    """Its backward asks for gradients of its own, of the same parameters."""
+    """Its backward computes gradients of its own, of the same parameters."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -91,7 +91,7 @@ def gradients_inside(layers, x):
 
 
 RUNS = {r.__name__: r for r in (reentrant, not_reentrant, in_one_another, half, other_half, gradients_inside)}
-CHECKPOINTS = set(RUNS) - {"gradients_inside"}  # with the gradients of `plain`
+CHECKPOINTS = set(RUNS) - {"gradients_inside"}  # these have the gradients of `plain`
 
 
 def batch(rank, step):
@@ -103,7 +103,7 @@ def backward(model, rank, step, run):
 
 
 def penalty(model, rank, step, run):
-    """A backward through a backward: the loss has the gradient of the input."""
+    """A backward through a backward: the loss contains the gradient of the input."""
     x = batch(rank, step)
     loss = model(x, run)
     (slope,) = torch.autograd.grad(loss, x, create_graph=True)
@@ -131,7 +131,8 @@ def trained(rank, run, step_of=backward, attach=None, **ddp):
 
 
 def all_runs(rank, world):
-    """Names of what is not equal: to plain DDP with fp32, to the same model without checkpoints with the default."""
+    """Returns the names of the cases that differ: from plain DDP with fp32, or from the same model without checkpoints
+    with the default."""
     wrong = []
     usual = trained(rank, plain, attach={})
     for name, run in RUNS.items():
@@ -149,12 +150,12 @@ def all_runs(rank, world):
 
 
 def test_a_backward_in_a_backward_is_as_without_tithe():
-    """Once all ranks hung for ever, from the second step on: each bucket was waited for at the end of its own
-    backward, and the last one came from another."""
+    """If each bucket were awaited at the end of its own backward, all ranks would hang from the second step on, because
+    another backward hands over the last bucket."""
     assert run_ranks(2, all_runs) == [[], []]
 
 
-# ---- What goes wrong inside reaches the caller as it is
+# ---- An exception inside reaches the caller unchanged
 
 
 def lost_inside(rank, world, folder):
@@ -179,13 +180,13 @@ def test_a_peer_lost_during_a_backward_in_a_backward_is_named(tmp_path):
         assert ranks.result(0, 60) == ("peer_lost", 1)
 
 
-# ---- No wait is without an end
+# ---- Every wait ends
 
 
 def waits_in_the_hook(rank, world):
     def hook(state, bucket):
         future = tithe.torch.hook(state, bucket)
-        future.wait()  # the step's other buckets come only after this one
+        future.wait()  # the step's other buckets follow only after this one
         return future
 
     model = DDP(Layers(), **BUCKETS)
@@ -201,14 +202,15 @@ def waits_in_the_hook(rank, world):
     tithe.torch.attach(model, **OPTIONS)
     for step in range(2):
         backward(model, rank, step, plain)
-    backward(model, rank, 2, lambda layers, x: plain(layers[2:], x))  # the last buckets never come: DDP does not wait
+    # The last buckets are never handed over, and DDP does not wait for them
+    backward(model, rank, 2, lambda layers, x: plain(layers[2:], x))
     with pytest.raises(RuntimeError, match="find_unused_parameters=True"):
         backward(model, rank, 3, plain)
     return str(ended.value)
 
 
 def test_a_step_whose_last_bucket_never_comes_ends_with_what_is_missing():
-    """It waited for ever: in the hook it ends after patience; where DDP itself does not wait, neither does tithe."""
+    """In the hook the step ends after patience. If DDP itself does not wait, tithe must not wait either."""
     for told in run_ranks(2, waits_in_the_hook):
         assert "handed over bucket 0 and then nothing for 2 s" in told, told
         assert "buckets after 0 were waited for" in told and "'layers.0.weight'" in told, told

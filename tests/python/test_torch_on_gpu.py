@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP whose buckets the session takes where they lie: on the stand-in, whose memory is the tests' CUDA driver's."""
+"""DDP buckets that the session reads on the device: on the stand-in, with memory of the tests' CUDA driver."""
 
 import os
 
@@ -26,7 +26,8 @@ def attach(model, **options):
 
 
 def as_on_the_cpu(rank, world, driver, dtype):
-    """Rank 1's gradients take the detour. The host cannot touch the others': who did would die."""
+    """Rank 1's gradients are copied through the host. The host cannot access the others': an access would end the
+    process."""
     os.environ.update(driver)
     group = on_standin()
     plain, ours = make("cpu", dtype=dtype), make("standin:0", group, dtype)
@@ -71,7 +72,7 @@ def test_a_state_goes_on_where_buckets_take_the_detour(driver):
 
 
 def scaled(rank, world, driver):
-    """A power of two is divided out where the bucket lies, any other scale on the host."""
+    """A power of two is divided out on the device, any other scale on the host."""
     os.environ.update(driver)
     group = on_standin()
     for scales in ((65536.0, 1000.0, 2048.0, 1.0), (1000.0, 1000.0)):

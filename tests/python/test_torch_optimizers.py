@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that were given to attach(): saved and resumed, given back, and what is refused or said."""
+"""Optimizers of attach(): saved and resumed, detached, refusals and warnings."""
 
 import copy
 import io
@@ -33,7 +33,7 @@ def start(case, **options):
 
 
 def interrupted(rank, world, case, saved):
-    """Bits after each step from the one at which it was saved on, and what was saved there."""
+    """Returns the bits after each step from the saved one on, and the saved state."""
     model, optimizer, state = start(case)
     if saved is not None:
         at = torch.load(io.BytesIO(saved[rank][1]))
@@ -62,7 +62,7 @@ def test_a_resumed_job_ends_with_the_bits_of_one_that_was_not_interrupted(case):
 
 
 def from_torch(rank, world):
-    """A state of torch's AdamW into ours, and ours into torch's."""
+    """Loads a state of torch's AdamW into tithe's, and tithe's into torch's."""
     before = DDP(net())
     theirs = torch.optim.AdamW(before.parameters(), lr=1e-2)
     train(before, theirs, rank, range(5))
@@ -92,7 +92,7 @@ def detached_adamw(rank, world):
     model, optimizer, state = start("adamw")
     train(model, optimizer, rank, range(5))
     state.detach()
-    state.detach()  # once is enough, twice does no harm
+    state.detach()  # a second call has no effect
     twin = copy.deepcopy(model.module)
     theirs = torch.optim.AdamW(twin.parameters(), lr=1e-2, foreach=False)
     theirs.load_state_dict(
@@ -133,7 +133,7 @@ def test_after_the_exact_steps_comes_the_codec_that_was_asked_for(choices):
     codecs, sizes, ends, other = results[0]
     assert results[1][0] == codecs and results[1][2] == ends
     at = codecs.index("onebit")
-    assert 10 <= at < 30  # steps go on while the ranks agree, which takes as long as it takes
+    assert 10 <= at < 30  # the ranks' agreement takes some steps
     assert codecs == ["bf16"] * at + ["onebit"] * (40 - at)
     assert other == ("fp8" if choices else "onebit")
     assert 0.7 < sizes[at] / sizes[at - 1] < 1.4  # no jump
@@ -173,10 +173,12 @@ def test_a_step_that_one_rank_cannot_take_is_taken_by_none():
     assert first[1][3] == 4.0 and first[1][7] == 2.0
 
 
-# ---- What cannot be
+# ---- Refusals
 
 
 def refused(rank, world):
+    """Checks the text of each refusal of attach() with an optimizer."""
+
     def attach(optimizer, codec="minmax", model=None, **options):
         return tithe.torch.attach(model or DDP(net()), optimizer=optimizer, codec=codec, **OPTIONS, **options)
 
@@ -238,7 +240,7 @@ def test_arguments_of_adamw_that_are_wrong(given, says):
 
 
 def added(rank, world):
-    """A group that is added in mid-training: a layer that did not train so far has no step before it."""
+    """A parameter group is added during training: a layer that did not train before has no earlier step."""
     model = DDP(net())
     first, second = model.module[0].parameters(), list(model.module[2].parameters())
     optimizer = tithe.torch.optim.AdamW(first, lr=1e-2)
@@ -254,10 +256,10 @@ def added(rank, world):
 def test_a_group_that_is_added_in_mid_training():
     first, second = run_ranks(2, added)
     assert first == second
-    assert first[1] == [4] * 4  # torch's three, and the one of this class
+    assert first[1] == [4] * 4  # torch's three keys, and the one of this class
 
 
-# ---- What is said
+# ---- Warnings
 
 
 class Told(logging.Handler):
@@ -296,7 +298,7 @@ def warned(rank, world, kind, codec, choices=None):
         ("AdamW", "onebit", "take tithe.torch.optim.AdamW"),
         ("AdamW", "qtopk:ratio=0.05", "0.18 nats"),
         ("AdamW", "fp8", None),
-        ("AdamW", "blocks", None),  # the study has not looked at it
+        ("AdamW", "blocks", None),  # the study has no such optimizer
         ("SGD 0.9", "onebit", "diverged"),
         ("SGD 0.9", "eden:bits=1", "leave codec= out for eden:bits=3"),
         ("ours", "onebit", "leave codec= out for eden:bits=3"),
@@ -317,11 +319,11 @@ def test_a_pair_that_the_table_refuses_gets_one_warning(kind, codec, says):
     warnings = [text for level, text in texts[0] if level == "WARNING"]
     assert len(warnings) == (says is not None)
     assert says is None or says in warnings[0]
-    assert not [text for level, text in texts[1] if level == "WARNING"]  # rank 0 alone
+    assert not [text for level, text in texts[1] if level == "WARNING"]  # only rank 0 warns
     assert (kind == "RMSprop") == any("left as it is" in text for _, text in texts[0])
 
 
-# ---- What is sent without a word
+# ---- Codecs without a warning
 
 
 def optimizers():

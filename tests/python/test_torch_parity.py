@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hook against plain DDP: the shape of PyTorch's own checks of communication hooks."""
+"""The hook against plain DDP, in the form of PyTorch's own tests of communication hooks."""
 
 import copy
 import io
@@ -18,7 +18,7 @@ FP32 = {"codec": "fp32", "timeout": 20.0}
 
 
 def exact_mean(tensor, world):
-    """(g0 + g1 + ...) / world, in rank order, in the tensor's own arithmetic."""
+    """Returns (g0 + g1 + ...) / world, in rank order, in the tensor's own arithmetic."""
     parts = [torch.empty_like(tensor) for _ in range(world)]
     dist.all_gather(parts, tensor.contiguous())
     total = parts[0].clone()
@@ -85,6 +85,7 @@ def test_no_sync_accumulates_and_sends_once():
 
 
 def pickling(rank, world, codec, foreign):
+    """A State that is pickled during training continues bit for bit. foreign: every rank loads rank 0's file."""
     torch.manual_seed(rank)
     data, target = torch.randn(20, 7, 1), torch.randn(7, 5)
     torch.manual_seed(0)
@@ -106,7 +107,7 @@ def pickling(rank, world, codec, foreign):
         file = io.BytesIO()
         torch.save({"model": ours.state_dict(), "hook": tithe.torch.hook, "state": state}, file)
     blobs = [file.getvalue()]
-    if foreign:  # every rank loads rank 0's file: fine where no residual exists
+    if foreign:  # allowed if there is no residual
         dist.broadcast_object_list(blobs, src=0)
     with _captured_log() as loaded_log:
         loaded = torch.load(io.BytesIO(blobs[0]), weights_only=False)
@@ -129,7 +130,7 @@ def pickling(rank, world, codec, foreign):
 
 
 class _captured_log:
-    """The texts that tithe.torch logs meanwhile."""
+    """Collects the log of tithe.torch inside the context."""
 
     def __enter__(self):
         import logging
@@ -191,8 +192,8 @@ def test_registers_only_once():
 
 
 def as_trainers_do(rank, world):
-    # Lightning's DDPStrategy(ddp_comm_state=, ddp_comm_hook=, ddp_comm_wrapper=) builds the state early, may wrap the
-    # hook, reads __qualname__, then registers on the wrapped model.
+    # Lightning's DDPStrategy(ddp_comm_state=, ddp_comm_hook=, ddp_comm_wrapper=) constructs the state early, may wrap
+    # the hook, reads __qualname__, then registers on the wrapped model.
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
 
     torch.manual_seed(0)
@@ -230,7 +231,7 @@ def shaped(rank, world):
 
 
 def test_matrices_keep_their_shape():
-    """Rows are output features, a vector is one row; rows and all other dimensions are what PowerSGD factors."""
+    """Rows are output features, and a vector is one row. PowerSGD factors rows by all other dimensions."""
     for plan, same in run_ranks(2, shaped):
         assert same
         assert "600 values" in plan and "powersgd:rank=2,cols=75 " in plan

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that is saved and resumed in new processes ends with the bits of one that was never interrupted.
+"""A job that is saved and resumed in new processes ends with the bits of an uninterrupted one.
 
-At default options, with buckets small enough for several of them: DDP regroups them after the first step of a process,
-so the resumed job's first step has other buckets than the same step of the uninterrupted one.
+Default options, with buckets small enough to have several: DDP regroups them after the first step of a process, so the
+resumed job's first step has other buckets than the same step of the uninterrupted one.
 """
 
 import io
@@ -11,7 +11,7 @@ import pytest
 from processes import run_ranks
 
 STEPS, SAVED_AT = 25, 10
-# None: the default codec of attach(). Three ranks: with two, every order of a sum gives the same bits.
+# None: the default codec of attach(). Three ranks, because with two every order of a sum gives the same bits.
 CODECS = [None, "bf16", "topk", "dgc:feedback=momentum", "onebit", "qsgd", "powersgd", "thc", "fp8_shared"]
 WORLD = 3
 
@@ -27,7 +27,7 @@ def _model():
 
 
 def _job(rank, world, saved):
-    """Per codec: what the parameters and the residuals are at the end, and what was saved on the way."""
+    """Returns, per codec, parameters and residuals at the end, and the saved states."""
     import torch
 
     import tithe.torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""groups="round": tensors that travel in groups leave once in a step, and everything else stays as it is."""
+"""groups="round": tensors in groups are sent once per step, and everything else is unchanged."""
 
 import pytest
 import standin
@@ -16,7 +16,7 @@ SMALL = {"*.bias": {"codec": "fp8", "group": "few"}, "*.weight": "fp32"}
 
 
 class Net(nn.Module):
-    """Four layers, whose weights are large and whose biases are small."""
+    """Four layers with large weights and small biases."""
 
     def __init__(self):
         super().__init__()

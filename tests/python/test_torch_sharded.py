@@ -20,7 +20,7 @@ def sgd(network):
 
 
 def both(make, steps=3, prepare=lambda network: None, run=train):
-    """Bits of FSDP2's own and of ours after the same steps, and our rounds."""
+    """Returns the bits of FSDP2's own and of tithe after the same steps, and tithe's rounds."""
     ends = []
     for attached in (False, True):
         network = make()
@@ -34,7 +34,7 @@ def both(make, steps=3, prepare=lambda network: None, run=train):
     return rounds
 
 
-# ---- What FSDP2 lets one set; each line is equal bit for bit
+# ---- Settings of FSDP2; each line must be equal bit for bit
 
 
 def accumulated(network, optimizer, steps):
@@ -42,7 +42,7 @@ def accumulated(network, optimizer, steps):
 
 
 def in_backward(network, _, steps):
-    """A step of the optimizer as soon as a parameter has its gradient."""
+    """Makes a step of the optimizer as soon as a parameter has its gradient."""
     for p in network.parameters():
         p.register_post_accumulate_grad_hook(lambda q: (q.data.sub_(q.grad, alpha=0.1), setattr(q, "grad", None)))
     for step in steps:
@@ -86,7 +86,7 @@ def set_on_all(network, name, value):
 
 
 def test_four_ranks_are_bit_equal_to_fsdps_own_replicas():
-    """Where nobody looks at a gradient before the end of backward, a step is a round; else each group is one."""
+    """If no code reads a gradient before the end of backward, a step is one round; otherwise each group is one."""
     waits = {"kept", "in backward", "bf16", "reduced as bf16", "reduced as fp16", "sums", "offloaded"}
     for rounds in run_ranks(4, parity, timeout=400):
         assert {name for name, count in rounds.items() if count > 3} <= waits
@@ -116,6 +116,7 @@ def expert_mesh(network, dense, other):
 
 
 def meshes(rank, world):
+    """Compares tithe with FSDP2's own replicas on several meshes. Returns the rounds."""
     global ShardPlacementResult
     from torch.distributed._composable.replicate_with_fsdp import replicate
     from torch.distributed.device_mesh import init_device_mesh
@@ -144,7 +145,7 @@ def meshes(rank, world):
     rounds = [both(lambda: experts(in_two)), both(lambda: experts(likewise))]
     with pytest.raises(ValueError, match="replicated over different ranks"):
         tithe.torch.attach(experts(apart), **FP32)
-    # Four replicas: the order of summation differs, so what is equal here is the sum of small whole numbers.
+    # Four replicas: the order of summation differs, so the gradients are small whole numbers with exact sums.
     ends = []
     for attached in (False, True):
         network = replicated()
@@ -181,7 +182,8 @@ def test_a_mesh_without_replicas_and_a_group_of_them_are_bit_equal_to_a_mesh_wit
 
 
 def overlapping(rank, world):
-    """Replica 1 begins its backward once that of replica 0 has come to its first layer: who waits there, waits long."""
+    """Replica 1 begins its backward after that of replica 0 has reached its first layer. A blocking exchange would time
+    out."""
     network = sharded(mesh_of())
     state = tithe.torch.attach(network, codec="fp8", **OPTIONS)
     store = dist.distributed_c10d._get_default_store()

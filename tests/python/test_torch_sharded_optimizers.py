@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach(model, optimizer=) of fully_shard() models: the adapter's values are of this rank's shard alone."""
+"""attach(model, optimizer=) of fully_shard() models: the adapter's values are of this rank's shard only."""
 
 import logging
 
@@ -17,7 +17,7 @@ import tithe.torch
 from tithe.torch._optimizer.squares import Squares
 
 SGD = {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02}
-# Sends all values as a lossy codec does.
+# Sends all values, as a lossy codec.
 WHOLE = "topk:ratio=1"
 
 
@@ -34,7 +34,7 @@ def torchs(network):
 
 
 def pair(make, codec, theirs=None, steps=4, policy=None, prepare=lambda network: None, run=train):
-    """A model with tithe and one of FSDP2's own, after the same steps, and what steps them."""
+    """Returns a model with tithe and one with FSDP2's own collectives, after the same steps, with their optimizers."""
     out = []
     for given, build in ((codec, make), (None, theirs or make)):
         network = sharded(mesh_of(), **(policy or {}))
@@ -47,7 +47,7 @@ def pair(make, codec, theirs=None, steps=4, policy=None, prepare=lambda network:
 
 
 def state_of(network, optimizer):
-    """What the user sees: by name, whole."""
+    """Returns the user's view: whole tensors, by name."""
     _, found = get_state_dict(network, optimizer)
     return {
         name: {key: value.full_tensor() if hasattr(value, "full_tensor") else value for key, value in each.items()}
@@ -92,7 +92,7 @@ def divided(network):
 
 
 def kept(network, optimizer, steps):
-    """Gradients that are added to those of the step before, so that each group is a round."""
+    """Trains with gradients that are added to those of the previous step, so that each group is a round."""
     for step in steps:
         loss_of(network, dist.get_rank(), step).backward()
         optimizer.step()
@@ -100,7 +100,7 @@ def kept(network, optimizer, steps):
 
 
 def whole(rank, world):
-    """SGD with a codec that sends all: momentum stays with torch's optimizer, whatever FSDP2 does with gradients."""
+    """SGD with a codec that sends all values: torch's optimizer has the momentum, for all settings of FSDP2."""
     half = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
     for more in ({}, {"prepare": divided}, {"run": kept}):
         (ours, mine, state), (native, other, _) = pair(sgd, WHOLE, steps=20, **more)
@@ -121,7 +121,8 @@ def test_sgd_is_torchs_where_all_is_sent():
 
 
 def parts():
-    """Of a codec with a small error, also where FSDP2 rescales gradients after their exchange: parts are near 1."""
+    """Returns the parts under a codec with a small error, also if FSDP2 rescales gradients after the exchange: near
+    1."""
     told = []
     half = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float16)}
     for more in ({}, {"prepare": divided}, {"policy": half}):
@@ -152,7 +153,7 @@ def trained(rank, where):
 
 
 def resumed(folder):
-    """What a job ends with that goes on, and one that begins with its checkpoint."""
+    """Returns the end of a job that continues, and of one that begins with its checkpoint."""
     ends = []
     for second in (False, True):
         network = sharded(mesh_of())
@@ -183,7 +184,7 @@ def refusals(rank):
 
 
 def thrown_away(rank):
-    """Warnings of a loop that accumulates, and then clears the gradients of a step."""
+    """Returns the warnings of a loop that accumulates, and then clears the gradients of a step."""
     told = []
     log = logging.Handler(logging.WARNING)
     log.emit = lambda record: told.append(record.getMessage())
@@ -239,7 +240,7 @@ def test_a_distributed_checkpoint_goes_on_bit_for_bit(told):
     for rank in told:
         first, second = rank["resumed"]
         assert second == first
-    assert len({str(rank["resumed"][0][2]) for rank in told}) == 4  # products are each rank's own
+    assert len({str(rank["resumed"][0][2]) for rank in told}) == 4  # products differ between ranks
 
 
 def test_what_cannot_be_is_refused_with_the_cure(told):

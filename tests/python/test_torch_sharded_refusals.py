@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attach() and backward() say of fully_shard() models that cannot be averaged, and of ranks that do not come."""
+"""The errors of attach() and backward() for fully_shard() models that cannot be averaged, and for missing ranks."""
 
 import time
 
@@ -48,7 +48,7 @@ def refusals(rank, world):
     read, sharded_groups._READ_IN = sharded_groups._READ_IN, "2.12"
     texts["a later torch"] = text_of(network)
     sharded_groups._READ_IN = read
-    train(network, torch.optim.SGD(network.parameters(), lr=0.1), range(1))  # as it was
+    train(network, torch.optim.SGD(network.parameters(), lr=0.1), range(1))  # the model is unchanged
     return texts
 
 
@@ -103,7 +103,7 @@ def partly(rank, world):
     network = fully_shard(Partly(), mesh=mesh)
     state = tithe.torch.attach(network, codec="fp32", **OPTIONS)
     texts = []
-    for _ in range(2):  # said again, and nothing hangs
+    for _ in range(2):  # the error is repeated, and no rank hangs
         with pytest.raises((ValueError, tithe.Error)) as refused:
             loss_of(network, rank, 0).backward()
         texts.append(str(refused.value))
@@ -117,7 +117,7 @@ def test_frozen_and_unused_parameters_train_as_in_fsdp_and_a_missing_setting_is_
         assert again
 
 
-# ---- Ranks that do not come
+# ---- Missing ranks
 
 
 def not_all_step(rank, world):

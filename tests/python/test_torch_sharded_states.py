@@ -15,12 +15,12 @@ LOSSY = {"codec": "topk:ratio=0.1", **OPTIONS}
 
 
 def residuals(rank, world):
-    """Gradients and residuals of a rank before = result and its residuals after, summed over those of one shard."""
+    """Returns gradients plus residuals before, and result plus residuals after, summed over the ranks of one shard."""
     mesh = mesh_of()
     own, ours = sharded(mesh), sharded(mesh)
     state = tithe.torch.attach(ours, **LOSSY)
     loss_of(ours, rank, 0).backward()
-    own.set_requires_all_reduce(False)  # this replica's gradients alone
+    own.set_requires_all_reduce(False)  # only this replica's gradients
     loss_of(own, rank, 0).backward()
     for group, mine in zip(groups_of(own), groups_of(ours), strict=True):
         gradient = group._partial_reduce_output
@@ -83,7 +83,7 @@ def test_a_distributed_checkpoint_goes_on_bit_for_bit(tmp_path):
 
 
 def others(rank, world):
-    """Each rank is given the state of the other shard in its replica, then that of its shard in the other replica."""
+    """Each rank loads the state of the other shard in its replica, then that of its shard in the other replica."""
     saved, texts = [None] * world, []
     network = sharded(mesh_of())
     state = tithe.torch.attach(network, **LOSSY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose State it is, what it knows parameters by, and that it can be saved whatever happened."""
+"""The model of a State, the keys of its parameters, and saving after every kind of failure."""
 
 import copy
 import io
@@ -18,11 +18,11 @@ import tithe
 import tithe.torch
 
 OPTIONS = {"codec": "topk:ratio=0.1", "min_values": 0, "timeout": 20.0}
-ONE_MB_BUCKETS = {"bucket_cap_mb": 0.001}  # so small that each parameter has a bucket of its own
+ONE_MB_BUCKETS = {"bucket_cap_mb": 0.001}  # small, so that each parameter has a bucket of its own
 
 
 class Branches(nn.Module):
-    """Two matrices of one shape. `swapped` turns the order in which DDP hands them over."""
+    """Two matrices of one shape. `swapped` reverses the order in which DDP hands them over."""
 
     def __init__(self, swapped=False):
         super().__init__()
@@ -58,7 +58,7 @@ def ddp(module, state, **kwargs):
 
 
 def hidden_ddp(module, state, **kwargs):
-    """The State cannot be found from the model: what is registered is an object of the user's own."""
+    """Registers a user's own object, so that the State cannot be found from the model."""
     model = DDP(module, **kwargs)
     model.register_comm_hook({"mine": state}, lambda holder, bucket: tithe.torch.hook(holder["mine"], bucket))
     return model
@@ -84,7 +84,7 @@ def test_a_state_shared_by_two_models_is_refused_at_the_second_models_first_buck
 
 
 class Interleaved(nn.Module):
-    """Both models in one forward pass: their backward passes meet in one walk through the graph."""
+    """Both models in one forward pass: their backward passes interleave in one traversal of the graph."""
 
     def __init__(self, models):
         super().__init__()
@@ -111,7 +111,7 @@ def interleaved(rank, world, named):
 @pytest.mark.parametrize("named", [False, True])
 def test_a_state_shared_by_two_models_whose_backwards_interleave_is_refused(named):
     told = run_ranks(2, interleaved, named)
-    refused = [text for own, text in told if own]  # the other rank may hear of it first
+    refused = [text for own, text in told if own]  # the other rank may get this error first
     assert refused, told
     assert all("belongs to another model" in text and "State of its own" in text for text in refused)
 
@@ -136,7 +136,7 @@ def test_two_parameters_of_one_name_are_refused():
         tithe.torch.State(parameters=pair)
 
 
-# ---- Steps that are left in the middle
+# ---- Abandoned steps
 
 
 class Explodes(torch.autograd.Function):
@@ -168,7 +168,7 @@ def session_of(state):
 
 
 def left_in_the_middle(rank, world, error, leavers, folder):
-    """What the step was on this rank, and whether its state and weights are as before it."""
+    """Returns the step's error on this rank, and whether its state and weights equal those before the step."""
     module = Chain()
     state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
     model = ddp(module, state, **ONE_MB_BUCKETS)
@@ -183,19 +183,20 @@ def left_in_the_middle(rank, world, error, leavers, folder):
         told = type(raised).__name__
     except tithe.Error as lost:
         told = lost.code, lost.peer
-    saved = state.state_dict()  # does not wait for a last bucket that will never come
+    saved = state.state_dict()  # does not wait for the missing last bucket
     same = session_of(state) == before and bits(module) == weights
     open(f"{folder}/{rank}", "w").close()
-    wait_until(lambda: len(os.listdir(folder)) == world)  # else the others would hear of the process's end
+    wait_until(lambda: len(os.listdir(folder)) == world)  # otherwise the others would detect the end of the process
     if rank in leavers:
         over = "a backward was left before its end.*new State"
         with pytest.raises(tithe.Error, match=over):
             state.evaluated(loss=1.0)
         with pytest.raises(tithe.Error, match=over):
-            state._start(None)  # as DDP's next bucket would
+            state._start(None)  # the call that DDP's next bucket makes
     state.close()
     module.raises = None
-    module = copy.deepcopy(module)  # without the hooks of the DDP model of before, which does not survive such a step
+    # Without the hooks of the earlier DDP model, which cannot continue after such a step
+    module = copy.deepcopy(module)
     state = tithe.torch.State(parameters=module.named_parameters(), **OPTIONS)
     model = ddp(module, state, **ONE_MB_BUCKETS)
     state.load_state_dict(saved)
@@ -205,7 +206,8 @@ def left_in_the_middle(rank, world, error, leavers, folder):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_a_step_that_one_rank_left_in_the_middle_counts_nowhere(tmp_path, error):
-    """state_dict() once committed what there was of it: weights of ranks differed, and the state was ahead of them."""
+    """state_dict() must not commit the part of the step: weights of ranks would differ, and the state would be ahead of
+    them."""
     (mine, same, weights), (other, other_same, others) = run_ranks(2, left_in_the_middle, error, [0], str(tmp_path))
     assert (mine, other) == (error.__name__, ("peer_lost", 0))
     assert (same, other_same) == (True, True)
@@ -286,7 +288,7 @@ def test_with_names_another_order_of_equal_shapes_is_harmless(tmp_path):
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_hook_pair_takes_names_from_the_model_that_registered_it(tmp_path, swapped):
-    """Another order of equal shapes once sent residuals to the wrong parameter, or was refused."""
+    """If equal shapes come in another order, residuals must not be assigned to the wrong parameter."""
     whole = run_ranks(2, save_at_4, str(tmp_path), False, True)
     resumed = run_ranks(2, resume_at_4, str(tmp_path), False, swapped, False, True)
     assert whole == resumed
@@ -315,14 +317,14 @@ def test_what_cannot_be_told_apart_is_refused_at_once(tmp_path):
     alike = {**saved, "parameters": {"#0": entry, "#1": dict(entry)}}
     with pytest.raises(ValueError, match=r"#0, #1 looked alike.*named_parameters"):
         tithe.torch.State(**OPTIONS).load_state_dict(alike)
-    tithe.torch.State(codec="fp32").load_state_dict({**alike, "codec": "fp32"})  # nothing is ever unsent
+    tithe.torch.State(codec="fp32").load_state_dict({**alike, "codec": "fp32"})  # there is no residual
 
 
 # ---- States after failures, and after close()
 
 
 def settled(state):
-    """All ways of saving agree; as bytes."""
+    """Returns the state as bytes; all ways of saving must agree."""
 
     def session(of):
         return own_part(of.state_dict())["session"].numpy().tobytes()
@@ -400,7 +402,7 @@ def resume_after_loss(rank, world, folder, part):
     else:
         train(model, rank, range(4))
         if rank == 1:
-            state.close()  # leaves; rank 0's next step fails
+            state.close()  # closes; rank 0's next step fails
         else:
             with pytest.raises(tithe.Error):
                 model(batch(rank, 4)).backward()

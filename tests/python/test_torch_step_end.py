@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a step ends: DDP may leave out the bucket that would come last, and other threads may ask in mid-step."""
+"""The end of a step: DDP may leave out the last bucket, and other threads may save during a step."""
 
 import inspect
 import os
@@ -22,7 +22,7 @@ SKIP = {**SMALL, "find_unused_parameters": True, "skip_all_reduce_unused_params"
 
 
 class Layers(nn.Module):
-    """forward() uses the layers that it is told to, from the last one to the first."""
+    """forward() uses the given layers, from the last one to the first."""
 
     def __init__(self, layers=4):
         super().__init__()
@@ -45,7 +45,7 @@ def batch(rank, step):
 
 
 def backward(model, x, used, apart=False, inner=False, accumulates=False):
-    """One step. apart: a backward of its own for each layer that is used. accumulates: after one under no_sync()."""
+    """Makes one step. apart: a separate backward for each used layer. accumulates: after one under no_sync()."""
     if accumulates:
         with model.no_sync():
             backward(model, x + 1, used)
@@ -55,7 +55,7 @@ def backward(model, x, used, apart=False, inner=False, accumulates=False):
 
 
 STATIC = {**SMALL, "static_graph": True}
-CASES = {  # DDP's arguments, the layers that each step uses, how it runs them
+CASES = {  # DDP's arguments, the used layers of each step, the way of running them
     "the last bucket is not used": (SKIP, [[1, 2, 3]] * 3, {}),
     "one bucket is used": (SKIP, [[2]] * 3, {}),
     "other buckets in each step": (SKIP, [[0, 1, 2, 3], [1, 2, 3], [2, 3], [0, 3], [0, 1, 2, 3]], {}),
@@ -76,7 +76,8 @@ CASES = {  # DDP's arguments, the layers that each step uses, how it runs them
 
 
 def trains_alike(rank, world):
-    """Trains models with tithe's fp32 beside models with DDP alone: which steps end with the same bits, and rounds."""
+    """Trains models with tithe's fp32 beside models with DDP alone. Returns which steps end with the same bits, and the
+    rounds."""
     found = {}
     for name, (made, steps, how) in CASES.items():
         if "device_mesh" in made:
@@ -133,7 +134,7 @@ def test_a_step_without_its_last_bucket_fails_by_an_error_of_tithe():
 
 
 def never_all(rank, world):
-    """DDP gets no gradient for a layer, and was not told to look for such."""
+    """DDP gets no gradient for a layer, without find_unused_parameters."""
     model = DDP(Layers(), **SMALL)
     state = tithe.torch.attach(model, codec="fp32", timeout=1.0, patience=600.0)
     for step in range(2):
@@ -157,7 +158,7 @@ def refused(rank, world):
     delayed = {"delay_all_reduce_named_params": [("layers.0.weight", net.layers[0].weight)],
                "param_to_hook_all_reduce": net.layers[1].weight}  # fmt: skip
     mixed = DDP(Layers())
-    mixed.mixed_precision = object()  # DDP's own needs events, which CPUs have not
+    mixed.mixed_precision = object()  # DDP's own needs events, which a CPU does not have
     two_types = Layers()
     two_types.layers[1].to(torch.bfloat16)
     models = {
@@ -181,7 +182,7 @@ def test_what_ddp_does_beside_a_hook_is_refused_by_its_name():
 
 
 def asks_in_mid_step(rank, world):
-    """state_dict() of a second thread while the first one is inside backward; and one that waits in vain."""
+    """Calls state_dict() on a second thread during backward; and one call that times out."""
     model = DDP(Layers(), **SMALL)
     state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=10.0)
     inside, go_on, told = threading.Event(), threading.Event(), []
@@ -197,7 +198,7 @@ def asks_in_mid_step(rank, world):
     backward(model, batch(rank, 0), [0, 1, 2, 3])
     thread = threading.Thread(target=save)
     thread.start()
-    handle = model.module.layers[3].weight.register_hook(hold)  # after the first buckets have left
+    handle = model.module.layers[3].weight.register_hook(hold)  # after the first buckets were sent
     threading.Timer(0.5, go_on.set).start()
     backward(model, batch(rank, 1), [0, 1, 2, 3])
     handle.remove()
@@ -235,7 +236,7 @@ def test_state_dict_of_another_thread_waits_for_the_step():
 
 
 def saves_beside_steps(rank, world):
-    """A thread that saves all the time beside a loop of steps."""
+    """Saves on a second thread all the time, beside a loop of steps."""
     model = DDP(Layers(), **SMALL)
     state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=20.0)
     over, saved = threading.Event(), []
@@ -307,7 +308,7 @@ def test_figures_stay_after_an_error_in_a_hand_over():
 
 
 def unfreezes(rank, world, late):
-    """How often tithe says that a parameter trains without being reduced, and in which step."""
+    """Returns the number of warnings that a parameter trains without being reduced, and their step."""
     import logging
 
     said = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State.skip(): a rank leaves out a step, before, in or after its forward, or in its backward."""
+"""State.skip(): a rank leaves out a step: before, in or after its forward, or in its backward."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ LOSS = torch.nn.functional.cross_entropy
 
 
 class Failure(RuntimeError):
-    """Stands for out of memory, a bad sample or a loss that is not finite."""
+    """Simulates out of memory, a bad sample or a loss that is not finite."""
 
 
 def arrays(tensors):
@@ -44,7 +44,7 @@ def poison(model, layer):
 
 
 def fails(model, data, where):
-    """A forward and backward that fails."""
+    """Runs a forward and backward that fails."""
     try:
         if where == "instead":
             return
@@ -65,7 +65,7 @@ def fails(model, data, where):
 
 
 class Normed(torch.nn.Sequential):
-    """With buffers, which DDP sends with each forward, and a layer that no forward uses."""
+    """A model with buffers, which DDP sends with each forward, and with a layer that no forward uses."""
 
     def __init__(self):
         torch.manual_seed(3)
@@ -87,7 +87,8 @@ WHOLE = ["instead", "in forward", "after forward", "early in backward"]  # no bu
 
 
 def skipping(rank, world, name):
-    """Rank 1 skips every other step, in each way. Each step: how, this rank's gradients, its own alone, the weights."""
+    """Rank 1 skips every other step, in each way. Returns, per step: the way, this rank's gradients, its own ones, the
+    weights."""
     make, made = MODELS[name]
     model = DDP(make(), **made)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -134,7 +135,7 @@ def test_a_rank_skips_a_step_and_all_ranks_apply_the_mean_of_the_others(name):
                 continue
             assert g.tobytes() == other.tobytes(), where
             if where in drops:
-                assert not g.any()  # all ranks drop a round of which a part had been handed over
+                assert not g.any()  # all ranks drop a round that was partly handed over
             elif owns[0] is not None:
                 taking_part = [owns[0], owns[2]] if where else owns
                 np.testing.assert_allclose(g, sum(taking_part) / len(taking_part), rtol=2e-5, atol=2e-6)
@@ -161,7 +162,7 @@ def test_if_all_ranks_skip_the_round_sends_residuals_alone():
 
 
 def dropped(rank, world):
-    """A skip in the middle of backward leaves the residuals; a NaN without skip() stays a NaN on all ranks."""
+    """A skip in the middle of backward does not change the residuals; a NaN without skip() stays a NaN on all ranks."""
     caught = []
     handler = logging.Handler()
     handler.emit = caught.append
@@ -235,7 +236,7 @@ def test_where_a_rank_cannot_skip_the_text_says_why():
 
 
 def on_accelerator(rank, world):
-    """The gradients of weighted and skipped steps on the stand-in for a GPU and on the CPU."""
+    """Returns the gradients of weighted and skipped steps on the simulated GPU and on the CPU."""
     group, found = on_standin(), []
     for device, of in (("standin:0", group), ("cpu", None)):
         model = make(device, of)
@@ -326,7 +327,7 @@ def left_out(rank, world):
         inputs = torch.randn(rows, 64, generator=torch.Generator().manual_seed(10 * step + rank))
         if rank == 1 and step in (0, 4):
             if step == 4:
-                model(inputs)  # its loss is thrown away
+                model(inputs)  # its loss is discarded
             state.skip()
         else:
             model(inputs).square().mean().backward()

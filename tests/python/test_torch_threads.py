@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backward on threads that are not the one that attached, and on several at once."""
+"""Backward on other threads than the one that attached, and on several at once."""
 
 import threading
 
@@ -17,7 +17,7 @@ STEPS = 4
 
 def model_of(seed):
     torch.manual_seed(seed)
-    group = dist.new_group()  # of its own: DDP itself exchanges by it, in the order of one thread
+    group = dist.new_group()  # of its own, because DDP exchanges through it in the order of one thread
     return DDP(nn.Sequential(nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 10)), bucket_cap_mb=0.002, process_group=group)
 
 
@@ -31,11 +31,11 @@ def train(model, rank, seed):
 
 
 def at_once(rank, world):
-    """Two models: one after the other on this thread; then both at once, each step on threads of its own."""
+    """Trains two models: one after the other on this thread; then both at once, each step on threads of its own."""
     ends, failed = [], []
 
     def backward(call):
-        torch.set_num_threads(1)  # MKL holds it by thread, and sums of two threads have other last bits
+        torch.set_num_threads(1)  # MKL has this setting per thread, and sums of two threads differ in the last bits
         try:
             call()
         except BaseException as why:
@@ -45,7 +45,7 @@ def at_once(rank, world):
         models = [model_of(seed) for seed in (0, 1)]
         states = [tithe.torch.attach(model, **OPTIONS) for model in models]
         for state in states:
-            state.open()  # collective, so it has its order
+            state.open()  # collective, so the order of the calls matters
         if apart:
             for calls in zip(*(train(model, rank, seed) for seed, model in enumerate(models)), strict=True):
                 threads = [threading.Thread(target=backward, args=(call,)) for call in calls]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That encoding and sending run during backward, by the order of events; and the files of TITHE_TRACE, merged."""
+"""Encoding and sending run during backward, by the order of events; and the files of TITHE_TRACE, merged."""
 
 import json
 import os
@@ -22,7 +22,7 @@ STEPS = 4
 
 
 class Late(torch.autograd.Function):
-    """Backward stops here until true(), so that the test is about the order of events and not about time."""
+    """Blocks backward until true() returns true, so that the test depends on the order of events and not on time."""
 
     @staticmethod
     def forward(ctx, x, true):
@@ -39,7 +39,7 @@ class Late(torch.autograd.Function):
 
 
 class Net(nn.Module):
-    """48 MB, so three buckets as DDP cuts them by default."""
+    """48 MB, so DDP makes three buckets by default."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ def train(rank, world, folder):
         return state.stats()["frames_sent"] > before
 
     for step in range(STEPS):
-        if step == 1:  # in the first step DDP has one bucket, then it forms those of its cap
+        if step == 1:  # in the first step DDP has one bucket, later buckets of its cap
             net.goes_on = sent
         before = state.stats()["frames_sent"]
         model.zero_grad()
@@ -93,7 +93,7 @@ def test_encoding_and_sending_run_during_backward():
 
 
 def soundness(merged):
-    """What the unit tests of the merger say of made-up traces, of a real one."""
+    """Checks a real trace for the properties that the merger's unit tests check in synthetic ones."""
     arrows = {"s": {}, "f": {}}
     ends = {"b": {}, "e": {}}
     lanes = {}
@@ -170,7 +170,7 @@ def test_a_trace_that_cannot_be_finished_is_told(tmp_path):
 def test_a_session_that_is_cancelled_leaves_a_whole_trace(tmp_path):
     (session,) = tithe.Session.loop(1, trace=str(tmp_path / "{rank}.json"))
     ticket = session.sync({"w": torch.ones(3).numpy()})
-    session._core.cancel()  # as Ctrl-C does
+    session._core.cancel()  # has the effect of Ctrl-C
     with pytest.raises(tithe.Error):
         session.wait(ticket)
     assert "wait" in {e["name"] for e in json.loads((tmp_path / "0.json").read_text())["traceEvents"]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to residuals while a real model trains: nothing is lost, whatever DDP does with its buckets."""
+"""Residuals in the training of a real model: nothing is lost, for all bucket layouts of DDP."""
 
 import copy
 
@@ -36,7 +36,8 @@ def all_sum(tensor):
 
 
 def ledger_error(model, state, given, got):
-    """Largest |sum of gradients - (sum of results + residuals)| over parameters, relative to the largest gradient."""
+    """Returns the largest |sum of gradients - (sum of results + residuals)| over parameters, relative to the largest
+    gradient."""
     worst = 0.0
     for name, p in model.module.named_parameters():
         owed = all_sum(state.residual(p))
@@ -46,7 +47,7 @@ def ledger_error(model, state, given, got):
 
 
 def backward(model, alone, data, given, got, world, **kwargs):
-    """One step with frozen weights; adds this rank's own gradient to given, world times the mean to got."""
+    """Makes one step with frozen weights. Adds this rank's own gradient to `given`, world times the mean to `got`."""
     for m in (model, alone):
         m.zero_grad()
         m(data, **kwargs).pow(2).sum().backward()
@@ -100,7 +101,7 @@ def unused(rank, world):
         data = torch.randn(5, 16)
         for model in (plain, ours):
             model.zero_grad(set_to_none=True)
-            model(data, spare=step % 3 == 1 and rank == 0).pow(2).sum().backward()  # used by nobody, or by rank 0 alone
+            model(data, spare=step % 3 == 1 and rank == 0).pow(2).sum().backward()  # used by no rank, or by rank 0 only
         for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
             assert (p.grad is None) == (q.grad is None)
             if p.grad is not None:
@@ -124,7 +125,7 @@ def uneven(rank, world, codec):
             backward(model, alone, data, given, got, world, spare=True)
         owed_when_joined = sum(float(state.residual(p).abs().sum()) for p in model.parameters())
     owed_at_the_end = sum(float(state.residual(p).abs().sum()) for p in model.parameters())
-    # Rank 1 trained to the end, so it has seen every result.
+    # Rank 1 trained to the end, so it has all results.
     for name in got:
         dist.broadcast(got[name], src=1)
     return owed_when_joined, owed_at_the_end, ledger_error(model, state, given, got)
@@ -133,7 +134,7 @@ def uneven(rank, world, codec):
 def test_joined_rank_sends_what_it_owes():
     (joined, end, error), (_, _, error_1) = run_ranks(2, uneven, "topk:ratio=0.05")
     assert max(error, error_1) < 1e-5
-    assert end < 0.8 * joined  # nine rounds of paying back
+    assert end < 0.8 * joined  # nine rounds that send the residual
 
 
 def test_uneven_inputs_with_a_lossless_codec():
@@ -143,6 +144,7 @@ def test_uneven_inputs_with_a_lossless_codec():
 
 
 def overflow(rank, world):
+    """Overflows on one rank under a loss scale: the step is NaN on both ranks, and residuals do not change."""
     torch.manual_seed(0)
     model = DDP(nn.Linear(32, 32))
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -171,7 +173,7 @@ def overflow(rank, world):
     assert torch.equal(weight, before[1])
     assert state.stats()["rounds_dropped"] == 1
     assert torch.isfinite(step(torch.randn(4, 32))).all()
-    # True gradient units: of the order of the gradient, not of 1024 times that.
+    # In gradient units: of the order of the gradient, not of 1024 times the gradient.
     return float(state.residual(weight).abs().max()), float(before[0].abs().max())
 
 

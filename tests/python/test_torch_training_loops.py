@@ -18,7 +18,7 @@ STEPS = 40
 
 
 class Loop:
-    """One way to write a training loop. Each method is a place where loops differ."""
+    """One training loop. Subclasses override the methods in which loops differ."""
 
     def __init__(self, rank):
         self.rank = rank
@@ -31,10 +31,10 @@ class Loop:
         self.loss(model, step).backward()
 
     def touch(self, model, step):
-        """Between backward and step()."""
+        """Called between backward and step()."""
 
     def run(self, model, optimizer, steps=STEPS):
-        """Lengths of the steps of the first weight."""
+        """Returns the lengths of the steps of the first weight."""
         lengths = []
         weight = next(iter(model.module.parameters()))
         for step in range(steps):
@@ -68,7 +68,7 @@ class Clipped(Loop):
 
 
 class Decayed(Loop):
-    """L2 by hand."""
+    """L2 regularisation in the loop."""
 
     def touch(self, model, step):
         for p in model.parameters():
@@ -83,7 +83,7 @@ class Masked(Loop):
 
 
 class Unscaled(Loop):
-    """A loss scale that tithe is not told of."""
+    """A loss scale without loss_scale=."""
 
     def backward(self, model, step):
         (self.loss(model, step) * 1024).backward()
@@ -94,9 +94,9 @@ class Unscaled(Loop):
 
 
 class Sam(Loop):
-    """Sharpness-aware minimisation: the gradient at a perturbed point is the one that is applied."""
+    """Sharpness-aware minimisation: the gradient at a perturbed point is applied."""
 
-    state = None  # of tithe, whose first round is taken back
+    state = None  # the State of tithe, whose first round is reverted
 
     def backward(self, model, step):
         self.loss(model, step).backward()
@@ -129,7 +129,7 @@ LOOPS = {
 
 
 def trained(rank, loop, make, **options):
-    """A model that a loop has trained, through tithe if there are options, its optimizer and its steps' lengths."""
+    """Returns a model trained by a loop, through tithe if there are options, its optimizer and its steps' lengths."""
     model = DDP(net())
     optimizer = make(model.parameters())
     runs = LOOPS[loop](rank)
@@ -173,7 +173,7 @@ def test_two_backwards_in_a_step_do_not_multiply_momentum():
 
 
 def adam_everywhere(rank, world):
-    """Of each loop: the lengths of its last steps beside plain AdamW's, and the median part of the first weight."""
+    """Returns, by loop, the lengths of its last steps beside plain AdamW's, and the median part of the first weight."""
     out = {}
     for loop in LOOPS:
         ours, optimizer, mine = trained(
@@ -192,17 +192,17 @@ def test_adamw_divides_by_the_true_square_in_every_loop():
     assert 0.5 < plain[1] < 0.95
     for loop, (length, part, _) in first.items():
         assert 0.9 < length < 1.15, (loop, length)
-        # Rows that a mask freezes, and what is added to a gradient, count as free of error: never as longer steps.
+        # Masked rows, and additions to a gradient, count as free of error: steps never become longer.
         assert plain[1] - 0.05 < part, (loop, part)
         if loop in ("times 4", "by 1000", "by parameter", "by step", "clipped", "unscaled"):
             assert part < plain[1] + 0.05, (loop, part)
 
 
-# ---- Rounds that nobody applies
+# ---- Unapplied rounds
 
 
 class Told(logging.Handler):
-    """Warnings, except those about a codec that does not suit an optimizer."""
+    """Records warnings, except those about a codec that does not suit an optimizer."""
 
     def __init__(self):
         super().__init__(level=logging.WARNING)
@@ -215,8 +215,8 @@ class Told(logging.Handler):
 
 
 def skipping(rank, world, codec, to_none, cure):
-    """Drops every fifth step's gradients. The sum of applied gradients and residuals, beside the sum of those of the
-    steps that were taken; and the warnings."""
+    """Drops every fifth step's gradients. Returns the sum of applied gradients and residuals, the sum of the gradients
+    of the applied steps, and the warnings."""
     told = Told()
     torch.manual_seed(0)
     model = DDP(torch.nn.Linear(64, 32, bias=False))
@@ -287,7 +287,7 @@ def test_a_loop_that_applies_every_round_gets_no_warning():
 
 
 def clipped_and_undone(rank, world):
-    """A step with max_norm, then one that is taken back and done again: as if it had been done once."""
+    """Makes a step with max_norm, then one that is reverted and repeated: the result must equal a single one."""
     ends = []
     for twice in (False, True):
         model = DDP(net())
@@ -315,7 +315,7 @@ def test_undo_takes_back_everything_of_adamw():
 
 
 def phases(rank, world, make):
-    """A second optimizer object after 20 steps, which attach() was not given."""
+    """Trains with a second optimizer object after 20 steps, which attach() did not receive."""
     told = Told()
     ends = []
     for codec in ("topk:ratio=1", None):
@@ -337,7 +337,7 @@ def test_another_optimizer_object_is_named_and_sgd_trains_as_plain():
 
 
 def ignored(rank, world):
-    """A parameter that DDP ignores has plain momentum."""
+    """A parameter that DDP ignores has torch's own momentum."""
     ends = []
     for codec in ("onebit", None):
         inner = net()
@@ -376,6 +376,6 @@ def forgotten(rank, world, optimizer_given, codec):
 
 def test_an_adamw_of_tithe_that_attach_was_not_given_is_named():
     texts, others = run_ranks(2, forgotten, False, "fp8")
-    assert len(texts) == 1 and "attach(model, optimizer=optimizer)" in texts[0] and not others  # rank 0 speaks
+    assert len(texts) == 1 and "attach(model, optimizer=optimizer)" in texts[0] and not others  # only rank 0 warns
     assert run_ranks(2, forgotten, True, "fp8") == [[], []]
     assert run_ranks(2, forgotten, False, "fp32") == [[], []]

@@ -24,7 +24,7 @@ COUNTS = [[16, 3, 7], [1, 16, 2], [5, 5, 5], [9, 0, 4], [0, 0, 11]]  # rows of e
 
 
 def uneven(rank, world, codec, made):
-    """Gradients of each step, and what a single process computes from all rows of the step."""
+    """Returns the gradients of each step, and those of a single process with all rows of the step."""
     model, alone = DDP(net(), **made), net()
     count = 0
     state = tithe.torch.attach(model, codec=codec, weight=lambda: count, **OPTIONS)
@@ -49,7 +49,7 @@ def test_weighted_mean_of_uneven_batches_is_that_of_one_process(made):
 
 
 def weights_and_none(rank, world):
-    """Equal weights give the bits of no weights."""
+    """Equal weights give the same bits as no weights."""
     out = []
     for options in ({}, {"weight": lambda: 0.3}):
         model = DDP(net(), **SMALL)
@@ -64,7 +64,7 @@ def test_equal_weights_change_no_bit():
 
 
 def weighted_ledger(rank, world):
-    """Sums over steps of this rank's weighted gradients and of the results, and the residual that is left."""
+    """Returns sums over steps of this rank's weighted gradients and of the results, and the residual."""
     model = DDP(net(), **SMALL)
     weight = 1.0
     state = tithe.torch.attach(model, codec="topk:ratio=0.05", weight=lambda: weight, **OPTIONS)
@@ -128,7 +128,7 @@ def test_a_wrong_weight_is_refused_with_its_value():
 
 
 def unweighted(rank, world):
-    """Frames and bytes of a few steps without weights, and with them."""
+    """Returns frames and bytes of a few steps without weights, and with weights."""
     out = []
     for options in ({}, {"weight": lambda: 1}):
         model = DDP(net(), **SMALL)
@@ -140,7 +140,7 @@ def unweighted(rank, world):
         state.close()
         saved = state.state_dict()
         again = tithe.torch.attach(DDP(net(), **SMALL), codec="fp8", strategy="gather", weight=lambda: 1)
-        again.load_state_dict(saved)  # at the usual min_values, weights need no rule in the state
+        again.load_state_dict(saved)  # at the default min_values, the state has no rule for weights
         again.close()
     return out
 
@@ -149,4 +149,4 @@ def test_weights_cost_a_small_frame_per_step_and_peer():
     for plain, weighted in run_ranks(2, unweighted):
         assert weighted[0] == plain[0] + 1
         assert 0 < weighted[1] - plain[1] <= 100
-        assert weighted[2] == plain[2]  # they are no gradients
+        assert weighted[2] == plain[2]  # weights are not gradients

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State.without_residual(): rounds that neither take from the residuals nor add to them."""
+"""State.without_residual(): rounds that neither use nor change the residuals."""
 
 import contextlib
 import logging
@@ -18,13 +18,13 @@ SMALL = {"bucket_cap_mb": 0.001}  # two buckets
 
 
 class Sam:
-    """SAM's step: the gradient at a perturbed point is the one that is applied."""
+    """SAM's step: the gradient at a perturbed point is applied."""
 
     def __init__(self, model, optimizer, around):
         self.model, self.optimizer, self.around = model, optimizer, around
 
     def step(self, data):
-        """The gradients of the first backward."""
+        """Returns the gradients of the first backward."""
         with self.around():
             first = gradient_of(self.model, data)
         with torch.no_grad():
@@ -42,7 +42,8 @@ CODECS = ["topk:ratio=0.05", "onebit", "eden:bits=2"]
 
 
 def sam(rank, world, codec, choices):
-    """Residuals around SAM's first backward, its gradients, and those of a model whose codec has no feedback."""
+    """Returns the residuals before and after SAM's first backward, its gradients, and those of a codec without
+    feedback."""
     caught = []
     handler = logging.Handler()
     handler.emit = caught.append
@@ -131,11 +132,12 @@ def test_rounds_without_residuals_beside_other_features():
     for same, skipped, rounds, levels, kept, gradient in ranks:
         assert same and kept and rounds == 1
         assert skipped == ranks[0][1] and gradient == ranks[0][5]
-        assert levels < 100  # signs and the mean of a block: few sizes
+        assert levels < 100  # signs and the mean of a block: few distinct magnitudes
 
 
 def sharded_jobs_of(rank, world):
-    """HSDP: a round without residuals beside one of a codec without feedback. A model over all ranks: what it says."""
+    """HSDP: a round without residuals beside one of a codec without feedback. A model sharded over all ranks: its
+    error."""
     network, plain = sharded(mesh_of()), sharded(mesh_of())
     state = tithe.torch.attach(network, codec="onebit", **OPTIONS)
     without = tithe.torch.attach(plain, codec="onebit:feedback=none", **OPTIONS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torchft with a lighthouse on the loopback. It is in an environment of its own: tools/setup.sh torchft."""
+"""tithe.torchft with a lighthouse on the loopback. Needs an environment of its own: tools/setup.sh torchft."""
 
 import json
 import os
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not TORCHFT, reason=f"no torchft in {VENV}: run 
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts processes, whose output goes to files; ends those that are left."""
+    """Starts processes, whose output goes to files; ends the remaining ones."""
     started = []
 
     def begin(name, *args, script="torchft_ranks.py", **environment):
@@ -77,12 +77,13 @@ def reaches(process, true, seconds=180):
 
 
 def test_one_of_three_is_killed_and_comes_again(start, tmp_path):
+    """A replica is killed and restarted, and the ledger holds for every step that counted."""
     folder = tmp_path / "steps"
     folder.mkdir()
     (address,) = lighthouses(start, 1)
     given = {"TORCHFT_LIGHTHOUSE": address}
     replicas = [start(me, "steps", folder, me, **given) for me in range(3)]
-    # By then a step was one replica's alone, one counted for nobody, and replica 2 has missed a quorum and is back.
+    # By then one step ran on one replica only, one did not count, and replica 2 has missed a quorum and returned.
     reaches(replicas[2], lambda: sum(step > 24 for step in steps(replicas[2])) > 5)
     replicas[1].kill()
     replicas[1].wait()
@@ -95,11 +96,11 @@ def test_one_of_three_is_killed_and_comes_again(start, tmp_path):
         assert process.wait(timeout=180) == 0, process.said()[-3000:]
     ends = [json.loads(process.said().splitlines()[-1]) for process in replicas]
     assert len({end["weights"] for end in ends}) == 1, ends
-    # A replica that missed a quorum counts anew.
+    # A replica that missed a quorum restarts its counts.
     assert any(end["rounds_undone"] for end in ends) and any(end["ranks_lost"] for end in ends), ends
 
-    # The ledger of every step that counted for some: gradients + residuals before = sum + residuals after.
-    tries = {}  # by step and epoch: who was there, and what it had
+    # The ledger of every step that counted on some replica: gradients + residuals before = sum + residuals after.
+    tries = {}  # by step and epoch: the participants, and their values
     for path in folder.glob("*.npz"):
         me, process, step, epoch = path.stem.split(".")
         with np.load(path) as arrays:
@@ -116,7 +117,7 @@ def test_one_of_three_is_killed_and_comes_again(start, tmp_path):
         returned |= {who for who, each in there.items() if who in owed and not each["given"].any()}
         owed.update(now)
         if any(each["members"] > len(there) for each in there.values()):
-            unsaid += 1  # one was killed before it said what it had
+            unsaid += 1  # the replica was killed before it wrote its values
             continue
         given = sum(each["given"].astype(np.float64) for each in there.values())
         balanced = np.array_equal(given + before, np.frombuffer(totals.pop()) + sum(now.values()))

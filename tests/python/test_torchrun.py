@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun's own restarts: a worker is killed, a new agent comes, an agent is killed with its worker."""
+"""torchrun's own restarts: a worker is killed, a new agent joins, an agent is killed with its worker."""
 
 import os
 import re
@@ -62,7 +62,7 @@ class Agents:
         return self
 
     def __exit__(self, *_):
-        for agent in self.agents.values():  # workers have sessions of their own, and end with their agent's order
+        for agent in self.agents.values():  # workers have process sessions of their own, and end with their agent
             agent.terminate()
         for agent in self.agents.values():
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attach() on torchtitan's own mesh and sharding. It is in an environment of its own: tools/setup.sh torchtitan."""
+"""attach() on torchtitan's own mesh and sharding. Needs an environment of its own: tools/setup.sh torchtitan."""
 
 import json
 import socket

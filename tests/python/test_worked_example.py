@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The codec that HACKING.md adds, built from the text of that page, passes the conformance suite."""
+"""The codec of HACKING.md's worked example, built from the text of that page, passes the conformance suite."""
 
 import os
 import re
@@ -14,7 +14,8 @@ BLOCK = re.compile(r"^```cpp (file|append)=(\S+)\n(.*?)^```$", re.MULTILINE | re
 
 
 def compile_and_link(tree: Path, sources: list[Path]) -> Path:
-    """Compiles only what the suite needs; the list holds fp32 and the new codec, so no other codec is built."""
+    """Compiles only the sources that the suite needs. The list has fp32 and the new codec, so no other codec is
+    built."""
     libraries = subprocess.run(
         ["pkg-config", "--cflags", "--libs", "libhwy", "libxxhash", "libcrypto", "fmt", "gtest_main"],
         capture_output=True, text=True, check=True,
@@ -43,14 +44,14 @@ def suite(tmp_path_factory):
     for room in ("shared/common", "fp32"):
         shutil.copytree(ROOT / "src/codec" / room, tree / "src/codec" / room)
     for shared in ROOT.glob("src/codec/*.*"):
-        if not shared.name.startswith("typical."):  # knows the codecs that are left out; no codec knows it
+        if not shared.name.startswith("typical."):  # includes omitted codecs; no codec includes it
             shutil.copy(shared, tree / shared.relative_to(ROOT))
 
     (tree / "src/catalogue").mkdir()
     for list_of_codecs in ROOT.glob("src/catalogue/codecs.*"):
         shutil.copy(list_of_codecs, tree / "src/catalogue")
 
-    # The small list stands in for the tree's own; the page's line is appended to it as the page says.
+    # A short list replaces the tree's own; the page's line is appended to it, as the page states.
     codecs = tree / "include/tithe/codecs.def"
     codecs.write_text("".join(line for line in codecs.open() if not line.startswith("TITHE_") or "(fp32," in line))
     blocks = BLOCK.findall((ROOT / "HACKING.md").read_text())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas in one process, each with torchft's own Manager: who is in a quorum, and what goes wrong, is played.
+"""Replicas in one process, each with torchft's own Manager; the quorums and the failures are simulated.
 
-After each step that counted: gradients + residuals before = sum + residuals after, over those that were there. What
-test_torchft.py starts: torchft_drill.py SEEDS. Prints how often what happened.
+After each step that counted: gradients + residuals before = sum + residuals after, over the participants.
+test_torchft.py starts torchft_drill.py SEEDS. It prints the number of each event.
 """
 
 import collections
@@ -26,7 +26,7 @@ import tithe.torchft
 
 SIZES = (300, 500)
 MISHAPS = ("before", "between", "after", "unhealed", "slow", "impatient", "cut")
-# Steps of a job, one after the other: who is in the quorum, and to whom what happens; or who is started anew.
+# Steps of a job in order: the members of the quorum, and a replica with its event; or a replica that restarts.
 SCRIPTS = {
     "one comes again, and heals": "abc abc ab abc abc abc",
     "one heals, and fails between two buckets": "abc abc abc!c=after abc abc!c=between abc abc",
@@ -41,7 +41,7 @@ happened = collections.Counter()
 
 
 class Client:
-    """torchft's client of its manager's server: tells what the job has decided."""
+    """torchft's client of its manager's server: returns the simulated decisions of the job."""
 
     replicas = {}
 
@@ -65,7 +65,7 @@ torchft.process_group.create_store_client = lambda address, timeout: dist.Prefix
 
 
 class Checkpoints:
-    """A checkpoint transport whose checkpoints hold nothing but the step."""
+    """A checkpoint transport whose checkpoints contain only the step."""
 
     def __init__(self, replica):
         self.replica = replica
@@ -107,7 +107,7 @@ class Bucket:
 
 
 def quarters(seed):
-    """Gradients whose sums are exact."""
+    """Returns gradients whose sums are exact."""
     return np.random.default_rng(seed).integers(-32, 33, sum(SIZES)).astype(np.float32) / 4
 
 
@@ -115,8 +115,8 @@ class Replica:
     def __init__(self, name, number, fragments):
         self.id = f"{name}:{number}"
         self.parameters = [torch.nn.Parameter(torch.zeros(n)) for n in SIZES]
-        # Nobody may wait for patience. A quarter of the timeout is how long a rank is waited for that left between two
-        # buckets.
+        # No replica may wait for patience. After a quarter of the timeout, a rank that left between two buckets is
+        # given up.
         options = {"min_values": 0, "timeout": 4.0, "patience": 300.0, "transport": "tcp"}
         self.group = tithe.torchft.ProcessGroup(codec="topk:ratio=0.05", **options)
         Client.replicas[self.id] = self
@@ -146,11 +146,11 @@ class Replica:
     def of(self, parameter):
         try:
             return self.group.residual(parameter).numpy()
-        except ValueError:  # no round has had it
+        except ValueError:  # no round contained it
             return np.zeros(parameter.numel())
 
     def step(self, seed, numbers):
-        """Plays a step, with these buckets. What became of it stands in the replica."""
+        """Runs a step with these buckets. The replica stores the outcome."""
         chance, fails = random.Random(seed), lambda: self.manager.report_error(RuntimeError(self.mishap))
         values = torch.from_numpy(quarters(seed))
         sent = np.repeat([i in numbers for i in range(len(SIZES))], SIZES)
@@ -196,7 +196,7 @@ class Job:
         return Replica(name, self.started, self.fragments)
 
     def meet(self, members):
-        """What lighthouse and managers make of it: a new quorum where others come, or where somebody's step failed."""
+        """Simulates lighthouse and managers: a new quorum if other replicas join, or if a replica's step failed."""
         if self.quorum != members or self.failed & set(members):
             self.quorum, self.number = members, self.number + 1
         farthest = max(each.manager.current_step() for each in members)
@@ -248,7 +248,7 @@ class Job:
         after = [each.residual() for each in members]
         left = sum(each.given for each in members) + sum(each.owed for each in members)
         if not np.array_equal(left, np.frombuffer(total) + sum(after)):
-            # Nobody can tell what of its step the others have: docs/guide/elastic.md.
+            # No replica can determine which part of its step the others have: docs/guide/elastic.md.
             assert let_go, (*at, [(each.id, each.mishap, each.number, each.counted) for each in members])
         let_go.clear()
         for each, now in zip(members, after, strict=True):
@@ -298,7 +298,7 @@ def seeded(seed):
     for _ in range(20):
         at = {name: each.manager.current_step() for name, each in job.replicas.items()}
         names = "".join(sorted(chance.sample("abc", 3 if chance.random() < 0.75 else 2)))
-        if max(at.values()) > max(at[name] for name in names):  # torchft lets those go on alone, from an older step
+        if max(at.values()) > max(at[name] for name in names):  # torchft lets those continue alone, from an older step
             names = "abc"
         happened["missed a quorum"] += len(names) < 3
         mishaps = {name: chance.choice(MISHAPS) for name in names if chance.random() < 0.2}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_torchft.py starts, in an environment with torchft: a lighthouse, or a replica of one of its jobs.
+"""The programs of test_torchft.py, in an environment with torchft: a lighthouse, or a replica of one of its jobs.
 
 usage: torchft_ranks.py lighthouse N | steps FOLDER ME | local ME LIGHTHOUSE LIGHTHOUSE | refused
 """
@@ -21,11 +21,12 @@ from torchft.local_sgd import LocalSGD
 import tithe.torchft
 
 SIZES = (3000, 5000)
-ALONE, ALL, LATE = 12, 20, 24  # steps that do not count for replica 2, and for nobody; to which replica 2 is late
+# Steps that do not count for replica 2, and for no replica; a step for which replica 2 is late
+ALONE, ALL, LATE = 12, 20, 24
 
 
 class Given(torch.nn.Module):
-    """A model whose gradient is what forward() is given."""
+    """A model whose gradient is the argument of forward()."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +37,7 @@ class Given(torch.nn.Module):
 
 
 def quarters(seed):
-    """Gradients whose sums are exact."""
+    """Returns gradients whose sums are exact."""
     rng = np.random.default_rng(seed)
     return [torch.from_numpy(rng.integers(-32, 33, n).astype(np.float32) / 4) for n in SIZES]
 
@@ -73,6 +74,7 @@ def flat(tensors):
 
 
 def steps(folder, me):
+    """Runs one replica: makes steps, and writes gradients, residuals and results of each step to the folder."""
     folder, me = Path(folder), int(me)
     module = Given()
     group = tithe.torchft.ProcessGroup(codec="topk:ratio=0.05", min_values=0, timeout=15.0)
@@ -89,7 +91,7 @@ def steps(folder, me):
         begun = manager.current_step()
         gradients = quarters(1000 * begun + me)
         model(gradients).backward()
-        step = manager.current_step()  # a replica that heals is farther now
+        step = manager.current_step()  # a replica that heals has a later step now
         takes_part, count = manager.is_participating(), manager.num_participants()
         alone = step == ALONE and me == 2 and step not in spoiled
         if alone or (step == ALL and step not in spoiled):
@@ -98,9 +100,9 @@ def steps(folder, me):
         mean = flat(p.grad for p in module.parameters())
         optimizer.step()
         counted = manager.current_step() > step
-        # Where it did not count here, it may have elsewhere.
+        # A step that did not count here may have counted elsewhere.
         saved = folder / f"{me}.{os.getpid()}.{step}.{group.stats().get('epoch')}.npz"
-        if group.size() > 1 and not saved.exists():  # else this replica came to no quorum
+        if group.size() > 1 and not saved.exists():  # otherwise this replica joined no quorum
             given = flat(gradients) if takes_part else np.zeros(sum(SIZES), np.float32)
             after = flat(group.residual(p) for p in module.parameters())
             total = np.rint(4.0 * count * mean.astype(np.float64)) / 4
@@ -116,6 +118,7 @@ def steps(folder, me):
 
 
 def local(me, diloco, local_sgd):
+    """Runs one replica with DiLoCo and with LocalSGD. Prints the figures of both as JSON."""
     me, ends = int(me), {}
     for name, lighthouse in (("diloco", diloco), ("local_sgd", local_sgd)):
         torch.manual_seed(3)

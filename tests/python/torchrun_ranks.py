@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of test_torchrun.py: two lines of tithe, and places where it is struck.
+"""A rank of test_torchrun.py: two lines of tithe, and the points of its failures.
 
-torchrun_ranks.py FOLDER HOST STEPS: what HOST is to do at a step stands in FOLDER as a file "HOST at STEP": `dies`, or
-`waits` for what happens to it.
+torchrun_ranks.py FOLDER HOST STEPS: the file "HOST at STEP" in FOLDER has the action of HOST at a step: `dies`, or
+`waits` for a failure.
 """
 
 import os

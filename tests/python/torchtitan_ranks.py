@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of four of a torchtitan job, for test_torchtitan.py: its own mesh and its own sharding of a decoder.
 
-Its models need Triton, so the decoder is a small one of the same parts. Prints what the test compares, as JSON.
+Its models need Triton, so the decoder is a small one of the same parts. Prints the values that the test compares, as
+JSON.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """What apply_fsdp_to_decoder() asks of a model."""
+    """Has the attributes of a model that apply_fsdp_to_decoder() reads."""
 
     enable_weight_tying = False
 
@@ -63,7 +64,7 @@ def sharded(dims):
 
 
 def train(model):
-    """Two micro-batches to a step, of which the last is averaged, as its trainer has it."""
+    """Trains with two micro-batches per step, of which the last is averaged, as its trainer does."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
     for step in range(STEPS):

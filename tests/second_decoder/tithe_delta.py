@@ -19,7 +19,7 @@ def unordered(number):
 
 
 def payload_of(words):
-    """The bytes within float32 words."""
+    """Returns the bytes within float32 words."""
     bits = [int.from_bytes(struct.pack("<f", word), "little") for word in words]
     holds = [(b & 0x7FFFFF) | (b >> 31) << 23 for b in bits]
     size = holds[0] | holds[1] << 24
@@ -27,7 +27,7 @@ def payload_of(words):
 
 
 def decode(dtype, before, payload):
-    """The new weights, as their bits."""
+    """Returns the new weights, as their bits."""
     assert struct.unpack_from("<Q", payload)[0] == xxh3_64(struct.pack(f"<{len(before)}H", *before))
     at, out = 8, []
     for first in range(0, len(before), CHUNK):
@@ -39,6 +39,7 @@ def decode(dtype, before, payload):
 
 
 def _record(dtype, old, payload, at):
+    """Decodes one record of the payload, from offset `at`. Returns the offset after the record, and the new bits."""
     kind, at = payload[at], at + 1
     if kind == 0:
         return at + 2 * len(old), list(struct.unpack_from(f"<{len(old)}H", payload, at))

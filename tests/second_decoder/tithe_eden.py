@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codec eden of docs/reference/format.md: its payloads, and the rotation that brings their sum back. See
-tithe_format.py."""
+"""Codec eden of docs/reference/format.md: its payloads, and the inverse rotation of their sum. See tithe_format.py."""
 
 import math
 import struct
@@ -8,14 +7,14 @@ from dataclasses import dataclass
 
 from tithe_numbers import draw32, f32, f32_array, must, read_bf16
 
-THREE = 16  # in place of bits: digits of base 3, five to a byte
+THREE = 16  # in place of bits: base-3 digits, five to a byte
 LEVELS = {1: [1], 2: [3, 10], 3: [3, 9, 16, 26], 4: [2, 6, 10, 15, 20, 26, 33, 43]}
 MOST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
 
 @dataclass
 class Rotated:
-    """The blocks of a payload: rotated values, or values as they are."""
+    """The blocks of a payload: rotated values, or unrotated values."""
 
     key: int
     blocks: list[tuple[bool, list[float]]]
@@ -84,7 +83,7 @@ def read_eden(payload: bytes, n: int) -> Rotated:
 
 
 def values(payloads: list[Rotated], n: int) -> list[float]:
-    """Of the sum of the payloads, rotated back once."""
+    """Returns the values of the sum of the payloads, rotated back once."""
     key = payloads[0].key
     must(all(p.key == key for p in payloads), "eden: different signs")
     out: list[float] = []

@@ -9,7 +9,7 @@ from tithe_numbers import f32, f32_array, must
 
 
 def bits_of(data: bytes, count: int, what: str) -> list[int]:
-    """`count` bits, the lowest of each byte first; those behind them must be 0."""
+    """Returns `count` bits, the lowest of each byte first. Bits after them must be 0."""
     word = int.from_bytes(data, "little")
     must(word >> count == 0, f"{what}: a bit past the last value")
     return [word >> i & 1 for i in range(count)]

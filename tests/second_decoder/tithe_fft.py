@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codec fft of docs/reference/format.md: its payloads, and the transform that brings their sum back. See
-tithe_format.py."""
+"""Codec fft of docs/reference/format.md: its payloads, and the inverse transform of their sum. See tithe_format.py."""
 
 import math
 import struct
@@ -13,7 +12,7 @@ Bin = tuple[float, float]
 
 @dataclass
 class Spectrum:
-    """The bins of each block: those that a payload does not send are 0."""
+    """The bins of each block. Bins that a payload does not send are 0."""
 
     blocks: list[list[Bin]]
 
@@ -42,7 +41,7 @@ def read_fft(payload: bytes, n: int) -> Spectrum:
 
 
 def values(spectra: list[Spectrum], n: int) -> list[float]:
-    """Of the sum of the spectra, bin by bin in their order."""
+    """Returns the values of the sum of the spectra, added bin by bin in their order."""
     out: list[float] = []
     for blocks in zip(*(s.blocks for s in spectra), strict=True):
         total = blocks[0]

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second reader of tithe's frames, written from docs/reference/format.md alone and in its order. It is meant to be
-read.
+"""A second reader of tithe's frames, written from docs/reference/format.md alone and in its order, for readability.
 
     header, payloads = parse_frame(bytes)      # sections 2 to 5
     values = decode(header, payloads)          # sections 6 and 7
 
-It refuses with Refused what the document says that a reader must refuse. It uses nothing of tithe.
+It raises Refused for all bytes that the document requires a reader to refuse. It imports nothing of tithe.
 """
 
 import math
@@ -94,7 +93,7 @@ def split(h: Header, area: bytes) -> list[bytes]:
 
 
 def parse_frame(frame: bytes, header_alone: bool = False) -> tuple[Header, list[bytes]]:
-    """header_alone: the reader was told that checksums cover headers alone."""
+    """Returns the header and the payloads of a frame. header_alone: checksums cover only headers."""
     must(len(frame) >= HEADER_BYTES, "shorter than a header")
     h = Header(*HEADER.unpack_from(frame))
     must(h.magic == MAGIC, "magic")
@@ -127,8 +126,8 @@ def combine(payloads: list, n: int, base: list[float] | None = None, divide: flo
 
 
 def decode(h: Header, payloads: list[bytes], context: bytes = b"") -> list[float]:
-    """The values of one frame by itself: NaN where it is flagged non-finite. context: the combined payload of the phase
-    before, for a codec of two phases."""
+    """Returns the values of one frame by itself: NaN if it is flagged non-finite. context: the combined payload of the
+    previous phase, for a codec of two phases."""
     if h.flags == NON_FINITE:
         return [math.nan] * h.values
     must(h.flags != EMPTY, "an empty frame has no values")
@@ -183,6 +182,7 @@ REPORT_FIELDS = ("number", "round", "state", "waits_for", "received", "sent", "t
 
 
 def read_control(frame: bytes) -> dict:
+    """Reads a control frame (section 8). Returns its fields by name."""
     h, (payload,) = parse_frame(frame)
     must(h.tensor == CONTROL_TENSOR and h.phase in (0, 1, 2, 3, 4, 5, 9, 10), "not a control frame")
     f = Fields(payload)
@@ -226,6 +226,7 @@ def read_control(frame: bytes) -> dict:
 
 
 def read_state(state: bytes) -> dict:
+    """Reads a saved state (section 9). Returns its fields by name."""
     must(len(state) >= 8, "shorter than a checksum")
     body = state[:-8]
     must(len(body) >= 48 and struct.unpack("<Q", state[-8:])[0] == xxh3_64(body), "checksum")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codec powersgd of docs/reference/format.md: two factors, of which a reader makes the first orthonormal. See
+"""Codec powersgd of docs/reference/format.md: two factors. The reader orthonormalises the first one. See
 tithe_format.py."""
 
 import math
@@ -11,7 +11,7 @@ from tithe_numbers import f32, f32_array, must
 
 @dataclass
 class Basis:
-    """The columns of P^, and how many values a row of the matrix has."""
+    """The columns of P^, and the number of values in a row of the matrix."""
 
     columns: list[list[float]]
     cols: int

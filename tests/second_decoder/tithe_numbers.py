@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 1 of docs/reference/format.md: numbers. And how to refuse."""
+"""Section 1 of docs/reference/format.md: numbers. And the exception Refused."""
 
 import math
 import struct
@@ -15,8 +15,9 @@ def must(rule: bool, why: str) -> None:
 
 
 def f32(x: float) -> float:
-    """The nearest binary32, ties to even. A sum, difference or quotient of two binary32 numbers that is rounded to
-    binary64 and then to binary32 is the same as rounded once, so Python's floats may stand in between."""
+    """Returns the nearest binary32, ties to even. A sum, difference or quotient of two binary32 numbers that is rounded
+    to binary64 and then to binary32 equals the one that is rounded once, so intermediate results may be Python's
+    floats."""
     try:
         return struct.unpack("<f", struct.pack("<f", x))[0]
     except OverflowError:
@@ -32,7 +33,7 @@ def u32_array(data: bytes, at: int, count: int) -> list[int]:
 
 
 def range_floats(bits: int, mantissa: int, data: bytes, count: int) -> list[float]:
-    """A base and `count` codes of N = bits each, as rangefloat has them."""
+    """Reads a base and `count` codes of N = bits each, the layout of rangefloat."""
     must(4 <= bits <= 16 and 1 <= mantissa <= bits - 2, "range: no such float")
     must(len(data) == 4 + (bits * count + 7) // 8, "range: length")
     shift, positive, most = 23 - mantissa, 2 ** (bits - 1) - 1, 0x7F7FFFFF >> 23 - mantissa

@@ -40,6 +40,8 @@ def read_snap(payload: bytes, n: int) -> list[float]:
 
 
 def read_zip(payload: bytes, n: int) -> list[float]:
+    """Reads a payload of codec zip. A block of 1,024 values has exponent codes in bit planes, escaped exponents, and
+    the other bits of each value."""
     lengths = [min(1024, n - first) for first in range(0, n, 1024)]
     must(len(payload) >= 4 * len(lengths), "zip: heads")
     words, at = [], 4 * len(lengths)
@@ -98,6 +100,7 @@ def read_onebit(payload: bytes, n: int) -> list[float]:
 
 
 def read_inceptionn(payload: bytes, n: int) -> list[float]:
+    """Reads a payload of codec inceptionn: a two-bit tag per value, which gives the value 0, 1, 2 or 4 bytes."""
     plane = (n + 7) // 8
     must(len(payload) >= 4 + 2 * plane, "inceptionn: length")
     mode, layout, b, zero = payload[:4]
@@ -221,7 +224,7 @@ READERS = {
     20: read_sparse,  # threshold
     21: read_sparse,  # graddrop
     23: read_blocks,
-    25: (read_scalecom_indices, read_scalecom),  # by phase; a later one is given what the one before it read
+    25: (read_scalecom_indices, read_scalecom),  # by phase; a later phase gets the result of the previous one
     26: (read_thc_ranges, read_thc),
     27: read_fft,
     28: (read_powersgd_rows, read_powersgd),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 6 of docs/reference/format.md: payloads that name some of the values. See tithe_format.py."""
+"""Section 6 of docs/reference/format.md: payloads of a subset of the values. See tithe_format.py."""
 
 import math
 import struct
@@ -72,7 +72,7 @@ def read_blocks(payload: bytes, n: int) -> Sparse:
 
 
 def read_scalecom_indices(payload: bytes, n: int) -> tuple[int, list[int]]:
-    """How values will be written, and their indices."""
+    """Returns the number format of the values, and their indices."""
     must(len(payload) >= 4, "scalecom: no count")
     (count,) = u32_array(payload, 0, 1)
     if count == 0xFFFFFFFF:
@@ -109,7 +109,7 @@ def read_packed(payload: bytes, n: int) -> Sparse:
 
 
 def read_packed_indices(payload: bytes, n: int, values_behind: bool) -> tuple[int, list[int], int]:
-    """How values are written, the indices, and where these end."""
+    """Returns the number format of the values, the indices, and the offset after them."""
     must(len(payload) >= 12, "sparse: no head")
     (count,) = u32_array(payload, 4, 1)
     how_values, how_indices, b, zero = payload[8:12]

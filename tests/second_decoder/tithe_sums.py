@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section 6 of docs/reference/format.md: codecs whose payloads add up as whole numbers. See tithe_format.py."""
+"""Section 6 of docs/reference/format.md: codecs whose payloads are added as integers. See tithe_format.py."""
 
 import math
 import struct
@@ -8,7 +8,7 @@ from tithe_numbers import draw32, f32, f32_array, must, u32_array
 
 
 def read_int_fields(payload: bytes, n: int) -> tuple[int, list[int]]:
-    """Int fields: how many payloads were added, and the sums."""
+    """Reads int fields. Returns the number of added payloads, and the sums."""
     must(len(payload) >= 4, "int fields: no head")
     added, bits, zero = struct.unpack_from("<HBB", payload)
     must(added >= 1 and 1 <= bits <= 16 and zero == 0, "int fields: head")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """XXH3-64 with seed 0, for inputs of 17 bytes and more (a frame's checksum covers at least 56).
 
-Written to be read, after the algorithm's description at https://github.com/Cyan4973/xxHash (doc/xxhash_spec.md).
+For readability rather than speed, from the algorithm's description at https://github.com/Cyan4973/xxHash
+(doc/xxhash_spec.md).
 """
 
 import struct
@@ -24,7 +25,7 @@ SECRET = bytes.fromhex(
     "2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
 )
 
-STRIPE = 64  # bytes taken in at once
+STRIPE = 64  # bytes per iteration
 STRIPES_PER_BLOCK = (len(SECRET) - STRIPE) // 8
 BLOCK = STRIPE * STRIPES_PER_BLOCK
 
@@ -34,7 +35,7 @@ def u64(data: bytes, at: int) -> int:
 
 
 def fold(a: int, b: int) -> int:
-    """The two halves of the 128-bit product, exclusive-or'ed."""
+    """Returns the exclusive or of the two halves of the 128-bit product."""
     product = a * b
     return (product & MASK) ^ (product >> 64)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Includes go down the floors only (HACKING.md, "The floors"), and public headers stand on their own.
+"""Includes go down the floors only (HACKING.md, "The floors"), and public headers compile on their own.
 
-A folder may include its own floor and those below. `codec` and `transport` never see each other, one codec never sees
-another's folder, nor one transport another's. Folders of one floor must not include each other in a circle.
-Codecs share rooms: src/codec/shared/common and what ROOMS lists; a codec names at most two of these beside common.
-The codec language and the engine have rooms too, and a folder of theirs that is none of them is refused.
-tests/support is for tests alone. No codec asks the machine or the environment: who runs a codec chooses its impl.
+A folder may include its own floor and those below. `codec` and `transport` never include each other, one codec never
+includes another's folder, nor one transport another's. Folders of one floor must not include each other in a circle.
+Codecs share rooms: src/codec/shared/common and the rooms in ROOMS; a codec includes at most two of these beside common.
+The codec language and the engine have rooms too; a subfolder of theirs that is not in ROOMS is refused. tests/support
+is only for tests. No codec reads the machine or the environment: the caller of a codec chooses its impl.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLOORS = {
     "advice/auto": 8,
 }
 HALLS = {"advice"}  # folders whose rooms have floors of their own
-# A public header stands on the floor of the folder that keeps its promises.
+# A public header has the floor of the folder that implements it.
 PUBLIC = {
     "status": "base", "byte_view": "base", "hd": "base", "limits": "base",
     "frame": "frame",
@@ -55,8 +55,8 @@ PUBLIC = {
     "plan": "plan", "choices": "plan", "schedule": "plan",
     "session": "engine", "options": "engine", "stats": "engine", "tithe": "engine",
 }  # fmt: skip
-# The rooms of a folder: a room, and the rooms that it may include. A codec's own folder stands above the rooms of
-# src/codec/shared; the files of src/lang itself stand above its rooms, which know nothing of them.
+# The rooms of a folder: a room, and the rooms that it may include. A codec's own folder is above the rooms of
+# src/codec/shared; the files of src/lang itself are above its rooms, which must not include them.
 ROOMS = {
     "codec": {
         "common": (),
@@ -86,7 +86,7 @@ ROOMS = {
     },
 }
 CLOSED = {"lang", "engine"}  # folders in which every folder is a room
-MOST_ROOMS = 2  # that one codec names, beside common
+MOST_ROOMS = 2  # rooms that one codec includes, beside common
 STRANGERS = [{"codec", "transport"}]
 ASKS = re.compile(r"\bthis_machine\(|\bgetenv\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
@@ -104,10 +104,11 @@ def folder_of(relative: str) -> tuple[str, str] | None:
         parts = ["src", "codec", *parts[3:]]
     if parts[0] == "src" and len(parts) > 2:
         return parts[1], parts[2] if len(parts) > 3 else ""
-    return None  # apps, python, tests, bench: above all floors
+    return None  # apps, python, tests and bench are above all floors
 
 
 def check(root: Path) -> Iterator[Problem]:
+    """Yields a problem for each include that goes up, sideways to another codec or transport, or in a circle."""
     edges: dict[tuple[str, str], tuple[Path, int]] = {}
     rooms: dict[str, set[str]] = {}
     for path in files(root, *SOURCES):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One word per thing. docs/reference/glossary.md lists the words, and in a second table the words that are not used:
-where they are looked for, and what to write.
+the files in which they are searched, and the replacement.
 
-A plain word of that table is found in comments, strings and names, singular and plural, also as part of a name:
-`place` in `list_places` and `Place` (the phrase `in place` is allowed). A word in back quotes is a name: it is found as
-a whole, and only in code; a row may list several. `where` lists folders and globs; those after `not` are excluded.
+A plain word of that table is found in comments, strings and names, singular and plural, also as part of a name: `place`
+in `list_places` and `Place` (the phrase `in place` is allowed). A word in back quotes is a name: it is found as a
+whole, and only in code; a row may list several. `where` lists folders and globs; those after `not` are excluded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tree import Problem, files, main
 GLOSSARY = "docs/reference/glossary.md"
 TERM = re.compile(r"\*\*([^*]+)\*\*")
 QUOTED = re.compile(r"`([^`]+)`")
-PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of a name: list, places; Index, Draws
+PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # parts of a name: list, places; Index, Draws
 NAME = re.compile(r"[A-Za-z_]\w*")
 NOT_CODE = re.compile(r'//.*|"(?:[^"\\]|\\.)*"')
 PHRASE = re.compile(r"in[ _-]?place", re.IGNORECASE)
 
 
 def rows(root: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of the glossary's tables, without their heads: line, cells."""
+    """Yields the rows of the glossary's tables, without their heads: line, cells."""
     for number, line in enumerate((root / GLOSSARY).read_text().splitlines(), 1):
         if line.startswith("| ") and not line.startswith("| word |"):
             yield number, [cell.strip() for cell in line.strip("|").split("|")]

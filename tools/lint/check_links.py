@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links between the documents lead somewhere, paths named in them exist, and tables render as tables.
+"""Links between the documents have a target, paths named in them exist, and tables render as tables.
 
-Checked in every *.md: relative links and images, with their #anchors; and words in back quotes that read as a path of
-this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...). A table without a line of dashes below its
-head is one paragraph on a forge; a row with more cells than the head loses them.
+Checked in every *.md: relative links and images, with their #anchors; and words in back quotes with the form of a path
+of this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...). A table without a line of dashes below
+its head is one paragraph on a forge; a row with more cells than the head loses them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ HTML = re.compile(r"<(?:img|a)\b[^>]*\b(?:src|href)=\"([^\"]+)\"")
 CODE = re.compile(r"`([^`]+)`")
 PATH = re.compile(r"^(?:src|include|docs|tests|tools|bench|apps|python|demo|examples|rtl|\.ci)/[\w./+-]*$")
 RULE = re.compile(r"^\|(?:\s*:?-+:?\s*\|)+\s*$")
-BUILT = ("demo/out",)  # made by a run, not part of the tree
+BUILT = ("demo/out",)  # created by a run, not part of the tree
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines outside fenced blocks."""
+    """Yields the lines outside fenced blocks."""
     fence = ""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         mark = re.match(r"\s*(`{3,}|~{3,})", line)
@@ -37,7 +37,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors that the forges make of headings: lower case, spaces to dashes, other signs dropped."""
+    """Returns the anchors that the forges make of headings: lower case, spaces to dashes, other signs dropped."""
     found: dict[str, int] = {}
     names = set()
     for _, line in prose(path):
@@ -59,7 +59,7 @@ def cells(row: str) -> int:
 
 
 def tables(path: Path) -> Iterator[tuple[int, str]]:
-    """What keeps a table from being one: line, what is wrong."""
+    """Yields the defects of tables: line, text."""
     before = -1
     rows: list[tuple[int, str]] = []
     for number, line in [*prose(path), (-1, "")]:

@@ -26,7 +26,7 @@ ROOMS = {
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, module) of each import, also inside functions. `from a import b` may import the module a.b."""
+    """Yields (line, module) of each import, also inside functions. `from a import b` may import the module a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no formatter checks: the SPDX line, file length, line length in comments, tabs, one name per file, leftovers."""
+"""Rules that no formatter checks: the SPDX line, file length, line length in comments, tabs, one name per file,
+leftovers."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ CODE = (
     "CMakeLists.txt",
     "Makefile",
 )
-LONG_FILE = 400  # told
+LONG_FILE = 400  # a note
 TOO_LONG_FILE = 500  # refused: a concept is missing
 LONG_LINE = 120
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
@@ -37,12 +38,14 @@ OWNED = re.compile(r"(UniqueFd|Socket)::from\(")
 # A sentence that begins with a free relative clause ("What is sent ..."), in a comment or a document.
 CLAUSE = r"(What|Who|Whom|Whoever|Whatever|Those that|Those who|That which) (?!.*\?)"
 IN_COMMENT = re.compile(rf"//(.*[.:])? {CLAUSE}")
+IN_DOCSTRING = re.compile(rf'^ *(# |"""){CLAUSE}')
 IN_DOCUMENT = re.compile(rf"(^|[.:] |^ *[-*] |^ *\d\. ){CLAUSE}")
 A_CLAUSE = "a sentence begins with a relative clause: name the thing"
 SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
 
 
 def check(root: Path) -> Iterator[Problem]:
+    """Yields a problem for each line or file that breaks a rule of this module."""
     names = defaultdict(list)
     for path in files(root, *CODE, ".ci/run"):
         lines = path.read_text().splitlines()
@@ -63,6 +66,8 @@ def check(root: Path) -> Iterator[Problem]:
             if len(line) > LONG_LINE and path.suffix in (".h", ".cc", ".cu", ".py"):
                 yield path, number, f"{len(line)} characters (at most {LONG_LINE})"
             if path.suffix in (".h", ".cc", ".cu", ".c", ".def") and IN_COMMENT.search(line):
+                yield path, number, A_CLAUSE
+            if path.suffix == ".py" and IN_DOCSTRING.search(line):
                 yield path, number, A_CLAUSE
             if "\t" in line and path.name != "Makefile":
                 yield path, number, "a tab"

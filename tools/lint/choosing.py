@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/start/choosing.md and bench/results/study_optimizers.md say of codecs under optimizers, from the committed
-studies (study_optimizers.json and, for one column, study.json); what `tithe codecs NAME` says, from that page
-(apps/tithe/codec/choosing.def); what tithe.torch.attach() knows of it (python/tithe/_studied.py); and that the default
-of sessions cannot be told from fp32 there. --write puts all of it in place; else it is compared."""
+"""Checks the statements on codecs under optimizers against the committed studies (study_optimizers.json and, for one
+column, study.json): docs/start/choosing.md and bench/results/study_optimizers.md; the output of `tithe codecs NAME`
+(apps/tithe/codec/choosing.def); the table of tithe.torch.attach() (python/tithe/_studied.py). It also checks that the
+default of sessions is indistinguishable from fp32. --write writes the files; without it they are compared."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ sys.path.insert(0, str(HERE))
 from study import verdict  # noqa: E402
 
 OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
-FIRST = "SGD 0.5, tuned rate"  # the study of make study: an MLP, of which a codec may lose as much as is noise there
-# attach(optimizer=...) sends these without a word: the fewest bytes that hold here and in bench/results/study_adam.md.
+FIRST = "SGD 0.5, tuned rate"  # the study of `make study`: an MLP, with the loss that counts as noise there
+# attach(optimizer=...) sends these without a warning: the fewest bytes that hold here and in
+# bench/results/study_adam.md.
 DEFAULTS = {FIRST: "eden:bits=3", "SGD 0.9": "eden:bits=3", "tithe's AdamW": "eden:bits=3"}
-# The column of the study by words of a row of the page's first table; the first that fits.
+# The column of the study for words in a row of the page's first table; the first match counts.
 COLUMNS = {
     "momentum 0.9": "SGD 0.9",
     "plain SGD": FIRST,
@@ -37,7 +38,7 @@ DEFAULT = re.compile(r'^TITHE_OPTION\(Text, codec, "([^"]*)",', re.MULTILINE)
 
 
 def said(study: verdict.Study, codec: str, optimizer: str) -> str:
-    """Within noise under an optimizer, nearly, or by how much it falls short where it is worst, in units of noise."""
+    """Returns the verdict under an optimizer: within noise, nearly, or the worst loss in units of noise."""
     safe = study.safe(codec, optimizer)
     if safe is None:
         return ""
@@ -54,7 +55,7 @@ def said(study: verdict.Study, codec: str, optimizer: str) -> str:
 
 
 def first_study(path: Path) -> dict[str, str]:
-    """What the other study says of codecs in the same form, but for the value of momentum."""
+    """Returns the verdicts of the other study in the same form, without the value of momentum."""
     out = {}
     for row in json.loads(path.read_text())["rows"]:
         near = not row["diverged"] and row["points"] >= -verdict.FLOOR["%"]
@@ -77,7 +78,7 @@ def table(study: verdict.Study, first: dict[str, str]) -> str:
 
 
 def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str, str]]:
-    """(spec, what the reader has, under which condition) as the first table of the page has it."""
+    """Yields (spec, the reader's optimizer, the condition) of each row of the page's first table."""
     for row in ADVICE.search(page)[1].splitlines():
         have, take = (cell.strip() for cell in row.strip("| ").split(" | "))
         for clause in re.split(r"[;.:] ", take):
@@ -88,7 +89,7 @@ def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def contradictions(page: str, codecs: list[str], study: verdict.Study, first: dict[str, str]) -> Iterator[str]:
-    """Codecs that the first table of the page names for an optimizer and the study refuses under it."""
+    """Yields codecs that the first table of the page names for an optimizer and the study refuses under it."""
     found = dict(verdicts(study, first))
     for spec, have, _ in advice(page, codecs):
         column = next((column for words, column in COLUMNS.items() if words in have), None)
@@ -98,7 +99,7 @@ def contradictions(page: str, codecs: list[str], study: verdict.Study, first: di
 
 
 def verdicts(study: verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """(codec, what was found under each optimizer that it was run with)."""
+    """Yields (codec, the verdict under each optimizer of its runs)."""
     for codec in study.by_bytes():
         told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
         if codec != "fp32":
@@ -121,7 +122,7 @@ def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[
 
 
 def module(study: verdict.Study, first: dict[str, str]) -> str:
-    """The same for tithe.torch.attach(optimizer=...)."""
+    """Returns the text of _studied.py, the same verdicts for tithe.torch.attach(optimizer=...)."""
     lines = [
         "# SPDX-License-Identifier: Apache-2.0",
         '"""How codecs do under optimizers (docs/start/choosing.md). Written by tools/lint/choosing.py --write."""',

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every public name of the Python side has a docstring, and stands in docs/reference/python_reference.md in back
+"""Every public name of the Python package has a docstring, and docs/reference/python_reference.md names it in back
 quotes.
 
-Modules are read and not imported: what one of them needs (Lightning, transformers) need not be there. The docstrings
-themselves stand in the code alone; `page` writes them as a page for the site that tools/make_docs.py makes.
+Modules are parsed and not imported, because their dependencies (Lightning, transformers) may not be installed. The
+docstrings are only in the code; `page` makes a page of them for the site of tools/make_docs.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tree import Problem, main
 
 PAGE = "docs/reference/python_reference.md"
 COMPILED = "tithe._core"  # its names have no Python source
-OPENED = {"tithe.Session"}  # made by their class methods, not by calling them
-OURS = {"_Slots"}  # base classes that are not another framework's
+OPENED = {"tithe.Session"}  # constructed by class methods, not by calling them
+OURS = {"_Slots"}  # base classes that belong to tithe
 
 
 class Module:
@@ -36,7 +36,7 @@ class Module:
         return []
 
     def find(self, name: str) -> tuple[Module, ast.AST] | None:
-        """Where a name is defined: here, or in the module of tithe that it is imported from."""
+        """Returns the definition of a name: in this module, or in the module of tithe from which it is imported."""
         for node in self.tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
                 return self, node
@@ -48,7 +48,7 @@ class Module:
 
 
 def signature(node: ast.FunctionDef, method: bool) -> str:
-    """As it is called: without self, types and the spelling of defaults that are the session's."""
+    """Returns the signature as called: without self and types, with `default` for the session's defaults."""
     arguments = ast.parse(f"def f({ast.unparse(node.args)}): pass").body[0].args
     for each in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]:
         if each is not None:
@@ -67,7 +67,7 @@ def block(text: str) -> str:
 
 
 def entries(module: Module) -> Iterator[tuple[str, str | None, Path, int]]:
-    """Heading, docstring, file and line of everything that a module offers."""
+    """Yields heading, docstring, file and line of every public name of a module."""
     for name in module.public():
         found = module.find(name)
         if found is None:
@@ -84,20 +84,20 @@ def entries(module: Module) -> Iterator[tuple[str, str | None, Path, int]]:
         yield f"### `{full}{head}`", ast.get_docstring(node), where.path, node.lineno
         for method in methods:
             text = ast.get_docstring(method)
-            if not method.name.startswith("_") and (text or not foreign):  # else it is what the framework calls
+            if not method.name.startswith("_") and (text or not foreign):  # otherwise the framework calls it
                 called = method.name if is_property(method) else method.name + signature(method, True)
                 yield f"**`.{called}`**", text, where.path, method.lineno
 
 
 def modules(root: Path) -> list[str]:
-    """Those that people import: their names do not begin with an underscore."""
+    """Returns the public modules: no part of their names begins with an underscore."""
     files = (path.relative_to(root / "python") for path in (root / "python/tithe").rglob("*.py"))
     names = (".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files)
     return sorted(name for name in names if "._" not in name)
 
 
 def page(root: Path) -> str:
-    """Every name with its signature and docstring, in Markdown."""
+    """Returns the page of all names with signatures and docstrings, in Markdown."""
     text = "# Every name in Python\n\n`default` stands for what `Session` has without options.\n"
     for name in modules(root):
         module = Module(root, name)

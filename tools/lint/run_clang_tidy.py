@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""clang-tidy over the library, the command and the Python module, in parallel, skipping what has not changed.
+"""clang-tidy over the library, the command and the Python module, in parallel, without unchanged files.
 
-Most of the time goes into headers that are not ours, once per file: so files of different folders that share a command
-line are looked at several at a time, as one translation unit. Where something is wrong, or they do not fit into one
-(two files may use a name each for itself), each is looked at alone. One check sees the main file only: unused
-using-declarations are looked for here.
+Most of the time goes into headers of other libraries, once per file. So several files of different folders with the
+same command line are checked together, as one translation unit. If this finds a problem, or the files do not fit into
+one unit (two files may use the same internal name), each file is checked separately. One check reads only the main
+file, so this script searches for unused using-declarations itself.
 
-A file that passed is remembered by the hash of itself, of every header of ours that it includes, of its compile
-command and of .clang-tidy, so the second run takes no time. That is in the user's cache ($XDG_CACHE_HOME or ~/.cache,
-tithe/clang-tidy), where every checkout finds it, for thirty days after its last use. Tests and benchmarks are left out:
-the sanitizers run them, and they would triple the time. Usage: run_clang_tidy.py [build folder]
+A file that passed is recorded by the hash of itself, of every header of tithe that it includes, of its compile command
+and of .clang-tidy, so the second run takes no time. The records are in the user's cache ($XDG_CACHE_HOME or ~/.cache,
+tithe/clang-tidy), shared by all checkouts, for thirty days after their last use. Tests and benchmarks are omitted: the
+sanitizers run them, and they would triple the time. Usage: run_clang_tidy.py [build folder]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2].resolve()
 ONE_TARGET = ("--extra-arg=-DHWY_COMPILE_ONLY_STATIC",)
 CHECKED = ("src", "apps", "python")
 MOST = 8  # files at a time
-KEPT = 30 * 24 * 3600  # seconds that a stamp lives after its last use
+KEPT = 30 * 24 * 3600  # seconds for which a record is kept after its last use
 USING = re.compile(r"^\s*using ([\w:]+::(\w+));", re.MULTILINE)
 PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*/cmake_pch\.hxx")  # gcc's, which clang cannot read
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -39,7 +39,7 @@ INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 @cache
 def closure(path: Path) -> frozenset[Path]:
-    """The file and every file of ours that it includes, directly or not."""
+    """Returns the file and every file of tithe that it includes, directly or not."""
     found, todo = set(), [path]
     while todo:
         file = todo.pop()
@@ -55,7 +55,7 @@ def closure(path: Path) -> frozenset[Path]:
 
 
 def fingerprint(path: Path, command: str, version: bytes) -> str:
-    """The same in every checkout: its folder does not count."""
+    """Returns a hash that is the same in every checkout: the checkout's folder is not part of it."""
     command = command.replace(f"{ROOT}/", "")
     digest = hashlib.sha256(version + command.encode() + (ROOT / ".clang-tidy").read_bytes())
     for file in sorted(closure(path)):
@@ -64,7 +64,7 @@ def fingerprint(path: Path, command: str, version: bytes) -> str:
 
 
 def unused_using(path: Path) -> list[str]:
-    """misc-unused-using-decls, which looks at no included file."""
+    """Replaces misc-unused-using-decls, which checks no included file."""
     text = path.read_text()
     return [
         f"{path}:{text.count(chr(10), 0, found.start()) + 1}: using {found[1]} is not used [misc-unused-using-decls]"
@@ -74,7 +74,7 @@ def unused_using(path: Path) -> list[str]:
 
 
 def batches(files: list[Path], entries: dict[Path, dict]) -> list[list[Path]]:
-    """Files that can be one translation unit: one command line, and of a folder no two."""
+    """Groups files that can be one translation unit: one command line, and no two files of one folder."""
     kinds: dict[tuple[str, bool], list[list[Path]]] = {}
     for file in files:
         entry = entries[file]
@@ -90,6 +90,7 @@ def batches(files: list[Path], entries: dict[Path, dict]) -> list[list[Path]]:
 
 
 def main() -> int:
+    """Checks all files of compile_commands.json that changed since they passed. Returns the exit status."""
     build = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
     database = build / "compile_commands.json"
     if not database.exists():
@@ -114,8 +115,8 @@ def main() -> int:
     todo = {path: stamp for path, stamp in work.items() if not stamp.exists()}
 
     def tidy(what: Path, commands: Path) -> str:
-        # The compiler's own warnings are the build's business, and -W names of gcc mean nothing here. One SIMD
-        # target is enough: the others are the same source.
+        # The build handles the compiler's own warnings, and clang does not know all -W options of gcc. One SIMD target
+        # is sufficient: the others have the same source.
         command = ["clang-tidy", "--quiet", f"-p={commands}", "--extra-arg=-Wno-everything", *ONE_TARGET, str(what)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
@@ -134,7 +135,7 @@ def main() -> int:
             shutil.copy(ROOT / ".clang-tidy", folder)
             whole = tidy(together, folder)
             shutil.rmtree(folder)
-            if whole:  # a finding, or names that clash: one by one
+            if whole:  # a finding, or names that clash: each file separately
                 return [text for file in files for text in look([file])]
         else:
             whole = tidy(files[0], commands)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the examples in the documents, and compares what they print where the document shows it.
+"""Runs the examples in the documents, and compares their output if the document shows it.
 
     ```sh run            bash, stops at the first failing line
-    ```python run        the project's Python, with `import tithe` as in the tree
+    ```python run        the project's Python, with `import tithe` from the tree
     ```cpp run           a whole program, compiled and linked against build/libtithe.a
-    ```text expect       the next block after one of these: what it prints. `...` stands for any text within a line;
+    ```text expect       the next block after one of these: its output. `...` stands for any text within a line;
                          a line of only `...` for any number of lines;
                          two or more spaces for any width of a gap between columns
 
-All blocks of one document run in order in one scratch folder that holds links to the tree's top level, so `build/tithe`
-and `examples/...` are there and what a block writes is thrown away. Usage: run_doc_examples.py [document ...]
+All blocks of one document run in order in one scratch folder with links to the tree's top level, so `build/tithe` and
+`examples/...` exist, and files that a block writes are removed. Usage: run_doc_examples.py [document ...]
 """
 
 from __future__ import annotations

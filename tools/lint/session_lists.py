@@ -29,7 +29,7 @@ DEFAULT = {"{}": "unset", "kUsualMinValues": "4096", "kUsualPartValues": "2**22"
 
 
 def entries(name: str) -> Iterator[tuple[str, str, str, str]]:
-    """Of each entry of include/tithe/<name>: type, name, default, documentation."""
+    """Yields type, name, default and documentation of each entry of include/tithe/<name>."""
     for entry in ENTRY.findall((ROOT / "include/tithe" / name).read_text()):
         kind, word, initial, rest = (part.strip() for part in entry.split(",", 3))
         yield kind, word, initial, "".join(STRINGS.findall(rest)).replace('\\"', '"')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checkers share: the files of the tree, and one way to report."""
+"""Shared by the checkers: the files of the tree, and the report of problems."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-Problem = tuple[Path, int, str]  # file, line (1-based), what is wrong
+Problem = tuple[Path, int, str]  # file, line (1-based), text
 
 
 def files(root: Path, *patterns: str) -> list[Path]:
-    """Files under root that match one of the globs: those git tracks or would track, else all of them."""
+    """Returns files under root that match one of the globs: those that git tracks or would track; without git, all
+    files."""
     git = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(git, capture_output=True, check=False)
     if (root / ".git").exists() and listed.returncode == 0:
@@ -34,6 +35,6 @@ def report(name: str, root: Path, problems: Iterable[Problem]) -> int:
 
 
 def main(name: str, check: Callable[[Path], Iterable[Problem]]) -> None:
-    """Runs one checker on the tree named on the command line, or on this one."""
+    """Runs one checker on the tree named on the command line, or on this tree."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2]
     sys.exit(report(name, root.resolve(), check(root.resolve())))

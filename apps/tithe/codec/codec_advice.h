@@ -26,8 +26,8 @@ struct StudyFindings {
 };
 StudyFindings studied(const Spec& spec);
 
-// The codecs that the study found within noise of fp32 under an optimizer, without those that change the step's
-// momentum. kInvalid for an optimizer that is not in the study, with those that are.
+// The codecs that the study found within noise of fp32 under an optimizer, except codecs that change the momentum of a
+// step. kInvalid, with the studied optimizers, for any other optimizer.
 Result<std::vector<std::string_view>> within_noise(std::string_view optimizer);
 
 // The share of the energy that one round may lose.

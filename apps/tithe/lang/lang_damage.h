@@ -10,7 +10,7 @@ namespace tithe::cli {
 // Calls each(payload, description) for some 1500 damaged versions of a valid payload, the same ones every time:
 //
 //   - bits: one to three flipped bits; some payloads are truncated or extended.
-//   - bytes: all bytes 0, all ones, random; four bytes at each position replaced by those of unusual floats.
+//   - bytes: all bytes 0, all ones, random; an unusual float written over the four bytes at each position.
 //   - fields: each number and array of the first and the last block, in the layout of `program`, set to the limits of
 //     its type, alone and combined.
 void each_damage(const lang::Checked& program, std::size_t n, const Payload& good,

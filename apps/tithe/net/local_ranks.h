@@ -34,9 +34,9 @@ Result<std::string> run_threads(RankBoard& board, const RankWork& work);
 // True in a process of a rank.
 bool is_rank_process();
 
-// A transport that opens between processes, by its text (empty: the usual one); on emulated hosts it stays on their
-// links, and with cards its data connections have the ToS that cards look for. Afterwards the text says what was taken.
-// kInvalid for one whose ranks are threads, and for cards behind another than tcp.
+// Completes the text of a transport between processes. Empty becomes the default transport; on emulated hosts the
+// transport is bound to their links, and with cards its data connections get the ToS that cards pack. kInvalid for a
+// transport between threads, and for cards behind a transport other than tcp.
 Status process_transport(std::string& transport, bool hosts, bool cards = false);
 
 // In a rank on an emulated host: the host's first rank sets up its interface, and all ranks wait until all have one.

@@ -23,11 +23,10 @@ Status read_choices(ReplayArgs& args) {
   return {};
 }
 
-Result<bench::ModelList> model_of(ReplayArgs& args) {
+Result<bench::ModelList> model_of(const ReplayArgs& args) {
   if (args.model.empty() != args.n.has_value())
     return Status(Code::kInvalid, "give either --model NAME, or --n VALUES for one tensor");
   if (!args.n.has_value()) return bench::open_model(args.model);
-  args.session.average = false;  // the ledger is in units of the gradients' sum
   return bench::ModelList{.model = kOneTensor,
                           .tensors = {{.name = kOneTensor, .values = *args.n, .row = *args.n}}};
 }
@@ -71,6 +70,7 @@ Result<Report> replay(ReplayArgs& args) {
   TITHE_TRY(read_choices(args));
   const Result<bench::ModelList> model = model_of(args);
   if (!model.ok()) return model.status();
+  if (args.keeps_ledger()) args.session.average = false;  // the ledger compares with the sum
   const Result<std::optional<ShapedLink>> link = link_of(args);
   if (!link.ok()) return link.status();
   const Result<const TransportKind*> transport = transport_of(args, link->has_value());

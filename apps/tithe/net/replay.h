@@ -48,8 +48,8 @@ struct ReplayArgs {
 };
 
 inline constexpr const char* kOneTensor = "gradient";
-inline constexpr int kWarmUpSteps =
-    2;  // connections, buffers, pages, the first round's plan; checked, not timed
+// Steps for connections, buffers, pages and the first round's plan; checked, not timed.
+inline constexpr int kWarmUpSteps = 2;
 
 // The measurements of one rank in one step, on the board.
 struct StepNumbers {

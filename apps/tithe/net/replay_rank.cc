@@ -41,8 +41,8 @@ std::vector<Bucket> make_buckets(const bench::ModelList& model, const ReplayArgs
   return out;
 }
 
-// Values of which fp32 and fp64 compute exact sums: products of two integers from -127 to 127, times 2^-20. The
-// products are heavy-tailed, as gradients are.
+// Products of two integers from -127 to 127, times 2^-20: fp32 and fp64 add them without rounding, and like gradients
+// they are heavy-tailed.
 std::vector<float> exact_gradients(std::size_t n, Rank rank) {
   constexpr float kUnit = 1.0F / 1048576.0F;
   const std::uint64_t key = rng_key(static_cast<std::uint64_t>(rank), 0, 0, 0, 0);

@@ -11,7 +11,6 @@
 //   shaped     if a codec's parameter `cols` is 0, it becomes the values per row of the tensor, and the tensor is cut
 //   hosts      a strategy with two levels is replaced by its strategy between hosts if each rank has its own host.
 //              With one host, only the exchange inside that host remains
-//              with one host, only the exchange inside that host remains
 //   small      tensors below min_values that match no rule are a group that is sent uncompressed (fp32)
 //   sharded    in a reduce-scatter or an all-gather every tensor is one part; its chunk r is the range that rank r owns
 #include <cstdint>

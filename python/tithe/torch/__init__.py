@@ -16,39 +16,42 @@ or, over a slow and distant link, with an exchange every N steps:
 
 Trainers have modules of their own, which attach at the right moment and save the residuals of all ranks with the
 trainer's checkpoints: tithe.lightning, tithe.accelerate, tithe.transformers. (Lightning's
-`DDPStrategy(ddp_comm_hook=...)` registers hooks on CUDA alone: on other devices it trains without the hook.)
+`DDPStrategy(ddp_comm_hook=...)` registers hooks on CUDA only: on other devices it trains without the hook.)
 
 The properties of DDP under tithe:
   mean             gradients are averaged over the ranks of the process group, with the same bits on all of them
   no waiting       the hook starts the exchange and returns; a worker thread completes the future
   device           parameters are on the CPU or on an accelerator of torch 2.6 or newer (CUDA, or any other with
-                   torch.accelerator's streams and events; several devices per process are possible). A bucket is copied
-                   to pinned host memory on a stream of its own, sent while backward continues, and copied back; the
-                   future carries the event. Pinned memory is as large as the gradients. With device="on" a bucket on a
-                   CUDA GPU stays there, and its kernels run there (docs/inside/device.md). Every wait is tested against
-                   a stand-in for a GPU; tools/gpu_check.sh checks and times it on a GPU
+                   torch.accelerator's streams and events; several devices per process are possible). A bucket is
+                   copied to pinned host memory on a stream of its own, sent while backward continues, and copied
+                   back; the future has the event of this copy. Pinned memory is as large as the gradients. With
+                   device="on" a bucket on a CUDA GPU stays there, and its kernels run there
+                   (docs/inside/device.md). The tests of every wait use a simulated GPU; tools/gpu_check.sh checks
+                   and times it on a GPU
   nested           a backward inside a backward works: checkpoints (reentrant or not, nested), autograd.grad and
                    gradient penalties. A hook of your own around this one returns the future and does not wait for it
-  accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step. Without
+  accumulation     under no_sync() DDP calls no hook: gradients add up locally and are sent with the next step.
+  Without
                    no_sync() each backward is a round, and the last one has the sum
   keyed            residuals belong to parameters, by name: the names of the model with which the State is attached or
                    registered, or of State(parameters=model.named_parameters()). All ranks must use the same names. If
-                   the State cannot find its model (it is inside an object of yours), keys follow the order in which DDP
-                   first hands the parameters over; then a saved state loads only if each parameter has the values with
-                   which it was saved
+                   the State cannot find its model (it is inside an object of yours), keys follow the order in which
+                   DDP first hands the parameters over; then a saved state loads only if each parameter has the values
+                   with which it was saved
   channels_last    residual() has the parameter's shape in any memory format; a state loads in the format in which it
                    was saved. Convert before DistributedDataParallel
   partly           a loaded state may lack parameters (their residuals begin empty) or have some that do not train now
                    (their residuals are kept); a line in the log names them. Other shapes are refused, by name
-  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint. A call from
+  checkpoints      torch.save one state_dict() per rank, or give the State to torch.distributed.checkpoint. A call
+  from
                    another thread inside a step waits for the end of the step
-  copies           PyTorch copies no hook: copy.deepcopy(model) and torch.load() of a whole model log this, and attach()
-                   continues from the residuals of such a copy
+  copies           PyTorch copies no hook: copy.deepcopy(model) and torch.load() of a whole model log this, and
+                   attach() continues from the residuals of such a copy
   compiled         attach before or after torch.compile(). Names are without `_orig_mod.`, so a state fits the model
                    compiled or not
   one model        a State belongs to one model: if two models have registered it, all ranks refuse it at the first
                    bucket. For a GAN, attach() each of its models
-  together         the gradients of a step return together, once it is known whether the step counts
+  together         the futures of a step complete together, after all ranks agree whether the step counts
   not finite       a NaN or Inf on one rank gives NaN on all ranks: GradScaler skips the step on all of them, and
                    residuals do not change. With a GradScaler pass loss_scale=scaler.get_scale, so that residuals stay
                    in true gradient units when the scale changes
@@ -58,20 +61,20 @@ The properties of DDP under tithe:
                    step applies belong inside State.without_residual() (docs/guide/steps.md)
   momentum         feedback=momentum in the codec applies momentum before sending: use an optimizer without it
   sparse           sparse gradients are refused: use nn.Embedding(sparse=False)
-  unused           find_unused_parameters works. The residual of a parameter that no rank used in a step is sent in that
-                   step, and DDP drops it with the whole gradient. skip_all_reduce_unused_params works if all ranks
-                   leave out the same buckets
-  unfrozen         DDP does not reduce a parameter that was frozen when it wrapped the model, with tithe or without: one
-                   warning names it
+  unused           find_unused_parameters works. The residual of a parameter that no rank used in a step is sent in
+                   that step, and DDP drops it with the whole gradient. skip_all_reduce_unused_params works if all
+                   ranks leave out the same buckets
+  unfrozen         DDP does not reduce a parameter that was frozen when DDP wrapped the model, with tithe or without:
+                   one warning names it
   errors           backward() raises tithe.Error with `peer`, and the session is over. Restart from a checkpoint:
                    state_dict() still returns the state of the last step that counted, also after close()
-  Ctrl-C           ends every wait on the main thread, and the session; peers are told. The step that waited never
+  Ctrl-C           ends every wait on the main thread, and the session; peers get an error. The interrupted step never
                    counts: state_dict() returns the state before it
   waiting          every wait ends: a silent rank is named after `timeout`, a rank that hands nothing over after
-                   `patience`. If it is this rank, the text has the buckets that are missing (docs/reference/errors.md);
-                   once its backward has ended, it waits for `timeout`
-  fork             a forked child must not run backward with the parent's State. DataLoader workers are fine, by fork,
-                   spawn or forkserver: the end of a rank is noticed at once even if its workers live on
+                   `patience`. If it is this rank, the text lists the missing buckets (docs/reference/errors.md);
+                   after its backward has ended, the wait is `timeout` long
+  fork             a forked child must not run backward with the parent's State. DataLoader workers may use fork,
+                   spawn or forkserver: peers detect the end of a rank at once even if its workers are still running
 """
 # No `from __future__ import annotations` here: DDP compares the hook's annotations with the classes themselves.
 
@@ -111,7 +114,7 @@ __all__ = ["Checkpoints", "Gathered", "LocalSteps", "State", "attach", "hook", "
 
 
 def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Future[torch.Tensor]:
-    """DDP communication hook: the mean of the bucket over all ranks, in place. For register_comm_hook(state, hook).
+    """The DDP communication hook: averages the bucket over all ranks, in place. For register_comm_hook(state, hook).
 
     rest: FSDP's arguments, which are refused with the cure.
     """
@@ -122,17 +125,17 @@ def hook(state: State, bucket: dist.GradBucket, *rest: Any) -> torch.futures.Fut
 
 
 class Gathered:
-    """The states of all ranks as one object with state_dict() and load_state_dict(), for frameworks whose rank 0 alone
-    writes a checkpoint: accelerator.register_for_checkpointing(tithe.torch.Gathered(state)).
+    """The states of all ranks as one object with state_dict() and load_state_dict(), for frameworks in which only rank
+    0 writes a checkpoint: accelerator.register_for_checkpointing(tithe.torch.Gathered(state)).
 
-    Both are called on all ranks: State.gathered_state_dict() is collective.
+    Call both on all ranks: State.gathered_state_dict() is collective.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all ranks on rank 0, no states on the others. Collective."""
+        """Returns the states of all ranks on rank 0, no states on the others. Collective."""
         return self._state.gathered_state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -155,7 +158,7 @@ def attach(
     model: a DistributedDataParallel; or a model of fully_shard() with a mesh that has a replicate dimension, or of
     replicate() over FSDP2 (docs/guide/python.md, Sharded models); or one of these after torch.compile(). A model that
     fully_shard() shards over all ranks gets a FullyShardedState, and may have weights="zip" (docs/guide/sharded.md).
-    Options are those of State, except process_group and parameters, which the model has. Returns the State:
+    Options are those of State, except process_group and parameters, which the model supplies. Returns the State:
     state_dict(), load_state_dict(), stats(), plan(), trace(), close().
     codec: by default one that suits the optimizer, or any optimizer if none is given. "auto" with an optimizer may use
     every codec that trains like fp32 under it (docs/start/choosing.md).
@@ -169,8 +172,8 @@ def attach(
     inside: "auto", or the process group of the ranks on this host: they first sum DDP's gradients, and each rank then
     exchanges a share of them with the other hosts (docs/guide/python.md, Several ranks on a host).
     ValueError for a wrong setting, a parameter of another type (float64, complex), sparse gradients or a second hook.
-    If one rank refuses, the others raise tithe.Error with `peer` at once. A rank that does not come is named after
-    `timeout` seconds.
+    If one rank refuses, the others raise tithe.Error with `peer` at once. A rank that does not call attach() is named
+    after `timeout` seconds.
     """
     if is_sharded(model):
         if inside is not None:
@@ -195,6 +198,7 @@ def attach(
         groups = groups_inside(inside, hosts, group, patience, _DOING)
 
     def prepare() -> State:
+        """Constructs the State and registers the hook. Not collective: together() reports a refusal to all ranks."""
         ddp = ddp_of(model)
         given = {"process_group", "parameters"} & set(options)
         if given:
@@ -210,7 +214,7 @@ def attach(
             if options.get("weight") is not None:
                 raise ValueError("weight= does not work with inside=, which averages inside hosts first: leave one out")
             state = InsideState(groups[1], codec=chosen, strategy=strategy, **options)
-        state._unused.detach()  # errors from here on are exceptions
+        state._unused.detach()  # an error from here on raises, so no warning is needed
         scale_of(state.loss_scale)
         if groups is None:
             state._model_known = True

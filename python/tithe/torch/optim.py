@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that know what a codec does to gradients (docs/guide/optimizers.md)."""
+"""Optimizers that correct for the effects of a codec on gradients (docs/guide/optimizers.md)."""
 
 from typing import Any
 

@@ -31,11 +31,6 @@ class Classes {
   int world() const { return world_; }
   int ranks_of_host() const { return ranks_of_host_; }
   bool by_rank() const { return kind_ == Kind::kRank; }
-  bool by_host() const { return kind_ == Kind::kHost; }
-  // The simulated rank of the same class.
-  int representative(Rank r) const {
-    return kind_ == Kind::kRank ? 0 : kind_ == Kind::kHost ? r % ranks_of_host_ : r;
-  }
 
   // The message of a simulated rank that corresponds to the one from `from` to simulated rank `to`.
   struct MessagePath {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tithe/session.h"
 #include "tithe/tithe.h"
 
 namespace {
@@ -217,6 +218,30 @@ TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
   std::thread closing([&] { tithe_session_close(ranks[1]); });
   tithe_session_close(ranks[0]);
   closing.join();
+}
+
+// options.def makes the C struct, its defaults and its conversions.
+TEST(CAbi, OptionsHaveTheDefaultsOfSessionsAndNullIsTheDefault) {
+  const tithe::SessionOptions defaults;
+  tithe_options o;
+  tithe_options_init(&o);
+  EXPECT_EQ(o.codec, defaults.codec);
+  EXPECT_EQ(o.stragglers, defaults.stragglers);
+  EXPECT_EQ(o.timeout, defaults.timeout.count());
+  EXPECT_EQ(o.part_values, defaults.part_values);
+  EXPECT_EQ(o.lanes, -1) << "unset";
+  EXPECT_EQ(o.average, 1);
+  for (const bool without_codec : {false, true}) {
+    tithe_transport* transport = nullptr;
+    ASSERT_EQ(tithe_open_loop(1, &transport, nullptr), TITHE_OK);
+    o.pacer = o.device = o.schedule = o.choices = o.trace = nullptr;
+    if (without_codec) o.codec = nullptr;
+    tithe_session* session = nullptr;
+    tithe_error error;
+    EXPECT_EQ(tithe_session_open(transport, &o, &session, &error), without_codec ? TITHE_INVALID : TITHE_OK)
+        << error.what;
+    if (session != nullptr) tithe_session_close(session);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "support/held.h"
 #include "support/ledger.h"
+#include "support/propose_steps.h"
 
 namespace tithe {
 namespace {
@@ -15,65 +16,17 @@ namespace {
 using testing::Ranks;
 using testing::text;
 using State = Proposal::State;
-using Floats = std::vector<float>;
-
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
-
-Floats dyadic(std::size_t n, int salt) {
-  Floats v(n);
-  for (std::size_t i = 0; i < n; ++i)
-    v[i] =
-        static_cast<float>(static_cast<int>((i * 37 + static_cast<std::size_t>(salt) * 101) % 64) - 32) / 8;
-  return v;
-}
-
-// Tensors "a" and "b", in one bucket.
-struct Step {
-  Floats a, b;
-};
-Step gradient(Rank rank, int round) {
-  return {dyadic(600, 7 * rank + round), dyadic(400, 3 * rank + 5 * round)};
-}
-Status play(Session& session, Step& s) {
-  const Tensor bucket[] = {{"a", s.a.data(), s.a.size()}, {"b", s.b.data(), s.b.size()}};
-  const Result<Ticket> ticket = session.sync(bucket);
-  if (!ticket.ok()) return ticket.status();
-  TITHE_TRY(session.wait(*ticket));
-  return session.commit();
-}
-void play_all(Ranks& ranks, int round, std::vector<Step>* results = nullptr) {
-  ranks.each([&](Rank r) {
-    Step s = gradient(r, round);
-    const Status status = play(ranks[r], s);
-    EXPECT_TRUE(status.ok()) << "rank " << r << ", round " << round << ": " << text(status);
-    if (results != nullptr) (*results)[at(r)] = s;
-  });
-}
-Step unsent(const Session& session) {
-  Step s{Floats(600), Floats(400)};
-  EXPECT_TRUE(session.residual("a", s.a).ok());
-  EXPECT_TRUE(session.residual("b", s.b).ok());
-  return s;
-}
-
-SessionOptions with(std::string codec, int lanes = 0) {
-  return {.codec = std::move(codec), .strategy = "server", .lanes = lanes, .average = false, .min_values = 0};
-}
-
-// Plays rounds from `first` until the proposal has this state on all ranks; returns the next round. Without lanes the
-// number of rounds is fixed; with lanes it depends on the threads.
-int play_until(Ranks& ranks, int first, State state) {
-  for (int round = first; round < first + 10'000; ++round) {
-    play_all(ranks, round);
-    bool all = true;
-    for (Rank r = 0; r < ranks.world(); ++r) all = all && ranks[r].proposal().state == state;
-    if (all) return round + 1;
-  }
-  ADD_FAILURE() << "the ranks never had this state: rank 0 has " << name(ranks[0].proposal().state) << " "
-                << text(ranks[0].proposal().why);
-  return first;
-}
+using testing::at;
+using testing::dyadic;
+using testing::Floats;
+using testing::gradient;
+using testing::has;
+using testing::play;
+using testing::play_all;
+using testing::play_until;
+using testing::Step;
+using testing::unsent;
+using testing::with;
 
 TEST(SessionPropose, AllRanksTakeThemAtTheSameRound) {
   for (const int lanes : {0, 2}) {
@@ -353,102 +306,6 @@ TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
     EXPECT_LE(switched, fresh + 32'768)
         << row.from << " to " << row.to << ": " << fresh << " in a fresh session";
   }
-}
-
-// ---- States
-
-TEST(SessionPropose, AStateGoesOnWithTheChoicesOfItsLastCommit) {
-  const auto options = with("topk:ratio=0.1");
-  Ranks ranks(open_loop(2), options), again(open_loop(2), options);
-  for (int round = 0; round < 3; ++round) play_all(ranks, round);
-  ASSERT_TRUE(ranks[0].propose(R"({"a": "fp8"})").ok());
-  int round = play_until(ranks, 3, State::kSwitched);
-  // No round is committed under the new choices, so all ranks would resume with the old ones.
-  EXPECT_TRUE(again[1].restore(*ranks[1].state()).ok());
-  EXPECT_EQ(again[1].choices(), "");
-  play_all(ranks, round++);
-  std::vector<Step> mine(2), others(2);
-  for (Rank r = 0; r < 2; ++r) {
-    const Status s = again[r].restore(*ranks[r].state());
-    ASSERT_TRUE(s.ok()) << text(s);
-    EXPECT_EQ(again[r].choices(), ranks[r].choices());
-  }
-  for (int k = 0; k < 3; ++k, ++round) {
-    play_all(ranks, round, &mine);
-    play_all(again, round, &others);
-    for (std::size_t r = 0; r < 2; ++r) {
-      EXPECT_EQ(mine[r].a, others[r].a);
-      EXPECT_EQ(mine[r].b, others[r].b);
-    }
-  }
-  EXPECT_TRUE(has(again[0].plan_text(), "fp8"));
-  // A session opened with the same choices accepts the state too. A session with other choices refuses it; the error
-  // says how to open the session.
-  const std::vector<std::uint8_t> state = *ranks[0].state();
-  const auto restored = [&](std::string choices) {
-    SessionOptions o = options;
-    o.choices = std::move(choices);
-    Ranks two(open_loop(2), o);
-    return two[0].restore(state);
-  };
-  EXPECT_TRUE(restored(R"({"a": "fp8"})").ok());
-  const Status s = restored(R"({"a": "bf16"})");
-  EXPECT_EQ(s.code(), Code::kInvalid);
-  EXPECT_TRUE(has(s.what(), "open it without")) << text(s);
-}
-
-// The state holds codec memories and residuals of the last commit until the first round under the new choices is
-// committed.
-TEST(SessionPropose, AStateAfterAFailureInTheFirstRoundIsThatOfTheLastCommit) {
-  SessionOptions options = with("powersgd:rank=2");
-  options.timeout = std::chrono::milliseconds(200);
-  options.patience = std::chrono::milliseconds(2000);
-  Ranks ranks(open_loop(2), options), again(open_loop(2), options);
-  const auto matrix = [&](Rank r, Ranks& on, int round) {
-    Floats v = dyadic(64 * 32, 5 * r + round);
-    const Tensor t{.key = "w", .data = v.data(), .n = v.size(), .row = 32};
-    const auto ticket = on[r].sync({&t, 1});
-    Status s = ticket.status();
-    if (s.ok()) s = on[r].wait(*ticket);
-    if (s.ok()) s = on[r].commit();
-    return std::pair{s, v};
-  };
-  for (int round = 0; round < 3; ++round)
-    ranks.each([&](Rank r) { ASSERT_TRUE(matrix(r, ranks, round).first.ok()); });
-  ASSERT_TRUE(ranks[0].propose(R"({"*": "topk:ratio=0.1"})", 8).ok());
-  for (int round = 3; round < 8; ++round)
-    ranks.each([&](Rank r) { ASSERT_TRUE(matrix(r, ranks, round).first.ok()); });
-  ASSERT_EQ(ranks[1].proposal().state, State::kSwitched);
-  const std::vector<std::uint8_t> before = *ranks[1].state();
-  ranks.close(0);
-  EXPECT_EQ(matrix(1, ranks, 8).first.code(), Code::kPeerLost);
-  EXPECT_EQ(*ranks[1].state(), before);
-  const Status s = again[1].restore(before);
-  EXPECT_TRUE(s.ok()) << text(s);
-  EXPECT_EQ(again[1].choices(), "");
-}
-
-TEST(SessionPropose, ARankThatIsLostMeanwhileIsNamedAsEver) {
-  SessionOptions options = with("topk:ratio=0.1");
-  options.timeout = std::chrono::milliseconds(200);
-  options.patience = std::chrono::milliseconds(2000);
-  Ranks ranks(open_loop(3), options);
-  play_all(ranks, 0);
-  ASSERT_TRUE(ranks[0].propose(R"({"*": "fp32"})").ok());
-  ranks.close(1);
-  ranks.each([&](Rank r) {
-    if (r == 1) return;
-    Step s = gradient(r, 1);
-    const Status status = play(ranks[r], s);
-    EXPECT_EQ(status.code(), Code::kPeerLost) << text(status);
-    EXPECT_EQ(status.peer(), 1);
-    if (r == 0) {
-      EXPECT_EQ(ranks[r].proposal().state, State::kRefused);
-    }
-    EXPECT_TRUE(ranks[r].state().ok());
-  });
-  EXPECT_EQ(ranks[0].proposal().why.peer(), 1);
-  EXPECT_FALSE(ranks[0].propose(R"({"*": "fp32"})").ok());
 }
 
 }  // namespace

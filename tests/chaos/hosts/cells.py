@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both tables of faults on real processes share: a command line, and several cells at a time."""
+"""Shared by both tables of faults on real processes: a command line, and several cells at a time."""
 
 import argparse
 import concurrent.futures
@@ -19,7 +19,7 @@ from hosts import die_with_parent, unshare_command
 
 
 def arguments(doc, program, words):
-    """The command line; a cell is so many words."""
+    """Returns the parser of the command line. words: the number of words that name a cell."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", required=True, help=f"the program {program}")
     parser.add_argument("--cell", nargs=words)
@@ -32,7 +32,7 @@ def arguments(doc, program, words):
 
 
 def one(play):
-    """Inside of the namespaces: play(folder) is a cell, and what was seen goes to the terminal."""
+    """Runs one cell, inside its namespaces: play(folder) returns the observations, which are printed."""
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(play(folder)))
     return 0
@@ -49,9 +49,9 @@ def in_namespaces(script, cell, *options):
 
 
 def play_all(args, cells, play, spell):
-    """All cells that were not played before, in an order that is drawn: a run that is stopped has some of all.
+    """Runs all cells without a stored result, in random order, so that an interrupted run has samples of all kinds.
 
-    What was seen of each, in the order of the cells; how many are left; and the seconds that all of it took.
+    Returns the observations in the order of the cells, the number of remaining cells, and the seconds of the run.
     """
     program = hashlib.sha256(Path(args.rank).read_bytes()).hexdigest()[:16]
     results = []
@@ -84,7 +84,7 @@ def play_all(args, cells, play, spell):
 
 
 def machine(took, jobs):
-    """A line about where and how a table was made."""
+    """Returns a line about the machine and the duration of a table's run."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
     return (

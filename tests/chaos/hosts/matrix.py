@@ -4,8 +4,8 @@
     matrix.py --rank BINARY [--out FILE] [--only TEXT] [--jobs N]     the table
     matrix.py --cell FAULT PHASE STRATEGY --rank BINARY               one cell, inside namespaces of its own
 
-The victim is rank 1 of 3. It stops at a gate of the protocol (never after a sleep); then the fault strikes, the
-victim is let go, and everybody's words are collected. Nothing outside the namespaces is touched.
+The victim is rank 1 of 3. It stops at a gate of the protocol (never after a sleep). Then the fault begins, the victim
+continues, and the outputs of all ranks are collected. Nothing outside the namespaces changes.
 """
 
 import os
@@ -30,7 +30,7 @@ VALUES = 120_000
 LINK = "1gbit"
 STRATEGIES = ["ring", "server", "gather"]
 PHASES = ["open", "round", "between", "commit"]
-# True: the job is to go on as if nothing had been. False: it is to end on every survivor. None: either.
+# True: the job must continue as without a fault. False: it must end on every survivor. None: either.
 FAULTS = {
     "kill": False,
     "freeze": False,
@@ -43,12 +43,12 @@ FAULTS = {
     "no /dev/shm": None,
 }
 ONLY_AT_START = {"descriptors", "no /dev/shm"}
-FILES = 4  # of a rank whose session is closed: its three streams, and the folder that it counts in
-HANGS = 6 * TIMEOUT + 8  # a process that runs longer after its fault hangs
+FILES = 4  # descriptors of a rank whose session is closed: its three streams, and the folder in which it counts
+HANGS = 6 * TIMEOUT + 8  # seconds after the fault; a process that runs longer hangs
 
 
 class Rank:
-    """A process, and what it said when."""
+    """A process, and its output lines with their times."""
 
     def __init__(self, number, argv, env, before=None):
         self.number = number
@@ -73,7 +73,7 @@ class Rank:
         self.news.put(None)
 
     def until(self, word, seconds):
-        """Whether it says a line that begins with `word` in time."""
+        """Returns True if the process prints a line that begins with `word` within `seconds`."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:
@@ -99,7 +99,7 @@ class Rank:
 
 
 class Fault:
-    """What is done to the victim, and undone."""
+    """Applies a fault to the victim, and removes it."""
 
     def __init__(self, name, hosts, victim):
         self.name, self.hosts, self.victim = name, hosts, victim
@@ -110,7 +110,7 @@ class Fault:
             self.victim.process.send_signal(signal.SIGKILL)
         elif self.name == "freeze":
             self.victim.process.send_signal(signal.SIGSTOP)
-        elif self.name == "one-way":  # what the victim sends is lost
+        elif self.name == "one-way":  # messages of the victim are lost
             command("tc", "-n", f"rank{VICTIM}", "qdisc", "replace", "dev", "eth0", "root", "blackhole")
         elif self.name == "slow link":
             shape = ("root", "tbf", "rate", "1mbit", "burst", "6250", "limit", "2000000")
@@ -137,7 +137,7 @@ def shared_memory():
 
 
 def play(name, phase, strategy, binary, folder, transport):
-    """One cell, in private namespaces: a dict of what was seen."""
+    """Runs one cell, in private namespaces. Returns a dict of the observations."""
     hosts = Hosts(ranks=RANKS, link=LINK)
     hosts.build()
     command("mount", "-t", "tmpfs", "-o", "size=64m" if name != "no /dev/shm" else "size=4k", "tmpfs", "/dev/shm")
@@ -173,7 +173,7 @@ def play(name, phase, strategy, binary, folder, transport):
     seen = {"cell": [name, phase, strategy]}
     if not all(r.until("gate", 30) for r in (ranks if phase == "between" else [victim])):
         seen["broken"] = "; ".join(f"rank {r.number}: {[text for _, text in r.said][-4:]}" for r in ranks)
-    time.sleep(0.3)  # so that the others are where they wait for the victim
+    time.sleep(0.3)  # until the other ranks wait for the victim
     begin = time.monotonic()
     fault.strike()
     for r in ranks:
@@ -219,7 +219,7 @@ def waited(rank, end):
 
 
 def spell(cell):
-    """The columns of a cell: noticed in, named right, hung, leaked, continued."""
+    """Returns the columns of a cell: noticed in, named right, hung, leaked, continued."""
     if "broken" in cell:
         return ["-", "-", "-", "-", f"not reached: {cell['broken']}"]
     name, phase = cell["cell"][:2]

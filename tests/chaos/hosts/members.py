@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make chaos-members`: jobs that go on. Faults x phases x victims x strategies x transports, with a process per rank
-in network namespaces, and a board in a folder.
+"""`make chaos-members`: jobs that continue without lost ranks. Faults x phases x victims x strategies x transports,
+with a process per rank in network namespaces, and a board in a folder.
 
     members.py --rank BINARY [--out FILE] [--only TEXT] [--jobs N]      the table
     members.py --cell FAULT PHASE VICTIM STRATEGY TRANSPORT --rank BINARY
 
-Five ranks begin. The victims stop at a gate of the protocol; then the fault strikes. The others are to do all their
-rounds, and what they say of each round has to add up: gradients and residuals before == result and residuals after.
+Five ranks begin. The victims stop at a gate of the protocol; then the fault begins. The other ranks must finish all
+their rounds, and their records of each round must satisfy: gradients and residuals before == result and residuals
+after.
 """
 
 import contextlib
@@ -35,14 +36,14 @@ FAULTS = ["kill", "freeze", "cut", "return"]
 MEETING = ["open", "meet"]
 PHASES = [*MEETING, "encode", "exchange", "between", "commit", "propose", "reform", "connect"]
 VICTIMS = {"one": [1], "rank 0": [0], "two": [1, 3], "last of a host": [4]}
-ON_HOSTS = [0, 0, 1, 1, 2]  # by rank, where hosts matter
+ON_HOSTS = [0, 0, 1, 1, 2]  # the host of each rank, for strategies that depend on hosts
 STRATEGIES = ["ring", "server", "gather"]
 TRANSPORTS = ["tcp:trust=10.77.0.0/24", "ucx:transports=tcp"]
 HANGS = 60.0
 
 
 class Play:
-    """One cell, in private namespaces."""
+    """Runs one cell, in private namespaces."""
 
     def __init__(self, cell, binary, folder):
         self.cell = cell
@@ -53,7 +54,7 @@ class Play:
         self.host = ON_HOSTS if self.which == "last of a host" else list(range(len(NAMES)))
         self.hosts = Hosts(ranks=1 + max(self.host), link=LINK)
         self.hosts.build()
-        # A reform has a gate only where there is one, so somebody else has to be lost before.
+        # A gate inside reform() needs a reform, so another rank must be lost before.
         self.first = 3 if self.phase in ("reform", "connect") else None
 
     def start(self, number, members, gate):
@@ -70,7 +71,7 @@ class Play:
         if self.fault in ("kill", "return"):
             rank.process.kill()
             return
-        # A victim that is cut off sees nothing of the others, and so nothing of the board.
+        # A victim without a network cannot reach the other ranks, nor the board.
         if self.fault == "cut":
             self.port(rank, "0")
         rank.process.send_signal(signal.SIGSTOP)
@@ -82,7 +83,7 @@ class Play:
         rank.go()
 
     def reach(self, ranks):
-        """Until the victims stand where they are struck; what is wrong, if they do not come there."""
+        """Waits until the victims have reached their gate. Returns the defect if they do not reach it."""
         if self.first is not None:
             if not ranks[self.first].until("gate", 60):
                 return "the first was not reached"
@@ -101,6 +102,8 @@ class Play:
         return None
 
     def run(self):
+        """Starts the ranks, applies the fault, and collects the output of all processes. Returns the observations of
+        the cell."""
         everybody = ",".join(NAMES)
         gates = dict.fromkeys(self.victims, self.phase)
         if self.first is not None:
@@ -139,7 +142,7 @@ class Play:
             if r.process.poll() is None:
                 r.process.kill()
                 r.process.wait()
-            r.until("\n", 10)  # no line is so: until all that it said is heard
+            r.until("\n", 10)  # no line begins so: reads until the output ends
         return seen | {"hung": hung} | self.books(everyone, survivors, returned, struck)
 
     @staticmethod
@@ -148,7 +151,7 @@ class Play:
             rank.process.wait(timeout=max(0.1, end - time.monotonic()))
 
     def books(self, everyone, survivors, returned, struck):
-        """What the ranks' words add up to."""
+        """Checks the sums of the ranks' records."""
         steps = {id(r): [Step(when, text) for when, text in r.said if text.startswith("step ")] for r in everyone}
         rounds, mismatches = {}, []
         for step in itertools.chain.from_iterable(steps.values()):
@@ -158,7 +161,7 @@ class Play:
             where = f"epoch {epoch} step {number}"
             if len({(s.members, s.hash) for s in said}) != 1:
                 mismatches.append(f"{where}: members or results differ")
-            elif len(said) == len(said[0].members):  # else somebody was lost as it committed
+            elif len(said) == len(said[0].members):  # otherwise a rank was lost during its commit
                 whole += 1
                 if sum(s.put + s.had for s in said) != said[0].result + sum(s.kept for s in said):
                     mismatches.append(f"{where}: the ledger does not balance")
@@ -183,7 +186,7 @@ class Play:
 
 
 class Step:
-    """A line of a member: a round that it committed."""
+    """A line of a member: a round that the member committed."""
 
     def __init__(self, when, text):
         word = text.split()
@@ -194,9 +197,10 @@ class Step:
 
 
 def unkept(steps, anew=0):
-    """What is wrong between the rounds of one member: its residual, and the ranks that it has booked as lost.
+    """Returns the defects between the rounds of one member: its residual, and the ranks that it counts as lost.
 
-    anew: so many were started anew under their old names, and are among the members although their old selves are lost.
+    anew: the number of ranks that were restarted under their old names. They are members although their earlier
+    processes are lost.
     """
     wrong = []
     for before, now in itertools.pairwise(steps):
@@ -212,12 +216,12 @@ HOST_STRATEGY = {"ring": "hosts_ring", "server": "hosts", "gather": "hosts_gathe
 
 
 def cells(only):
-    """Each strategy with each fault, phase and victim, over the transports in turn."""
+    """Yields each strategy with each fault, phase and victim, over the transports in turn."""
     transport = itertools.cycle(TRANSPORTS)
     for cell in itertools.product(FAULTS, PHASES, VICTIMS, STRATEGIES):
         over = next(transport)
         if cell[2] == "two" and cell[1] in ("reform", "connect"):
-            continue  # three of five lost is no quorum
+            continue  # no quorum without three of five
         if only in " ".join([*cell, over]):
             yield *cell, over
 
@@ -245,14 +249,15 @@ for: nobody begins without.
 
 
 def is_bad(r):
-    """Nobody may hang, differ or lose something; and behind the meeting all survivors go on."""
+    """Returns True for a failure: a rank hangs, differs or loses values, or not all survivors continue after the
+    rendezvous."""
     if "broken" in r or r["hung"] or r["mismatches"] or not r["equal"]:
         return True
     return r["cell"][1] not in MEETING and not all(r["went_on"])
 
 
 def spell(r):
-    """The columns of a cell: went on, next round after, ledger, replicas, hung."""
+    """Returns the columns of a cell: continued, next round after, ledger, replicas, hung."""
     if "broken" in r:
         return ["-", "-", "-", "-", f"not reached: {r['broken']}"]
     went = "all" if all(r["went_on"]) else f"{sum(r['went_on'])} of {len(r['went_on'])}"
@@ -267,6 +272,7 @@ def spell(r):
 
 
 def table(results, took, jobs):
+    """Returns the page: the sums, the times, and a row per cell."""
     reached = [r for r in results if "broken" not in r]
     faults = sum(len(VICTIMS[r["cell"][2]]) + (r["cell"][1] in ("reform", "connect")) for r in reached)
     differences = sum(len(r["mismatches"]) for r in reached)

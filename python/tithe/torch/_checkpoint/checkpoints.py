@@ -28,7 +28,7 @@ _MODEL = "model.pt"
 
 
 class Checkpoints:
-    """Saves a job in `folder`, which all ranks reach, and continues the job from there at start.
+    """Saves a job in `folder`, which all ranks can reach, and continues the job from there at start.
 
     For launchers that start all ranks again, or another number of ranks (torchrun --max-restarts, --nnodes=2:4;
     docs/guide/elastic.md).
@@ -37,10 +37,10 @@ class Checkpoints:
         for step in kept.steps(10_000):
             ...                                     # a training step
 
-    neighbours: each host has a folder of its own, such as one in /dev/shm, its memory. Each rank's file is then also
-    sent to the next host, so that no disk is needed and one host may be lost with its memory.
-    state: from attach(). model: the DistributedDataParallel model. optimizer: one with the same state on all ranks, as
-    all optimizers of torch have. every: steps between two checkpoints.
+    neighbours: if true, each host has a folder of its own, such as one in /dev/shm, its memory. Each rank's file is
+    then also sent to the next host, so no disk is needed, and one host may be lost with its memory.
+    state: from attach(). model: the DistributedDataParallel model. optimizer: one with the same state on all ranks,
+    which holds for all optimizers of torch. every: steps between two checkpoints.
     Every file has a checksum. The job continues from the newest checkpoint that is complete on all ranks, with the
     model and the optimizer of rank 0. Residuals of another number of ranks are spread over all ranks. Rank 0 warns of a
     damaged file by name. With an empty folder the job starts at step 0. Collective. ValueError if the folder has
@@ -59,6 +59,8 @@ class Checkpoints:
         every: int = 100,
         neighbours: bool = False,
     ) -> None:
+        """Checks the arguments, finds the ranks that share the folder, and loads the newest complete checkpoint.
+        Collective."""
         if every < 1:
             raise ValueError(f"every={every}: the number of steps between two checkpoints, at least 1")
         if is_sharded(model):
@@ -77,13 +79,13 @@ class Checkpoints:
         self._patience = state._session_options()[1].patience
         self._everywhere(f"{_DOING}()", lambda: files.make(self._folder))
         hosts = folders_of(self._folder, self._group) if neighbours else [list(range(self._world))]
-        self._here = next(ranks for ranks in hosts if self._rank in ranks)  # the ranks with this folder
-        self._writes = self._rank == self._here[0]  # this rank writes the manifest and the model
+        self._here = next(ranks for ranks in hosts if self._rank in ranks)  # the ranks that share this rank's folder
+        self._writes = self._rank == self._here[0]  # whether this rank writes the manifest and the model
         self._copies = next_host(hosts)
         self._load()
 
     def steps(self, total: int) -> Iterator[int]:
-        """The numbers of the remaining steps of `total`. Saves after every `every`th step."""
+        """Yields the numbers of the remaining steps of `total`. Saves after every `every`th step."""
         while self.step < total:
             yield self.step
             self.step += 1
@@ -94,7 +96,7 @@ class Checkpoints:
         """Saves the job, between two steps. Collective.
 
         If a rank cannot write a file, that rank raises OSError with the file's name, and the others tithe.Error with
-        `peer`. The earlier checkpoints stay, and no file of this one.
+        `peer`. The earlier checkpoints stay, and the files of this one are removed.
         """
         doing = f"{_DOING}.save() of step {self.step}"
         mine: dict[str, memoryview] = {}
@@ -155,7 +157,8 @@ class Checkpoints:
             )
 
     def _listed(self) -> dict[int, dict[str, Any]]:
-        """The manifests in this rank's folder by step, on one of the ranks that share the folder; {} on the others."""
+        """Returns the manifests in this rank's folder by step, on one of the ranks that share the folder; {} on the
+        others."""
         if not self._writes:
             return {}
         files.clean(self._folder)
@@ -170,9 +173,10 @@ class Checkpoints:
     def _fetch(
         self, doing: str, number: int, world: int, sums: list[dict[str, files.Sum]], wrong: list[str]
     ) -> dict[str, bytes] | None:
-        """The files of a checkpoint that this rank needs, from its folder or another rank's; None if some are lost.
+        """Returns the files of a checkpoint that this rank needs, from its folder or another rank's; None if some are
+        lost.
 
-        sums: the files in each rank's folder. wrong: a list that receives the defects of files. Collective.
+        sums: the files in each rank's folder. wrong: a list to which the defects of files are appended. Collective.
         """
         same = world == self._world
         needs = [
@@ -216,7 +220,7 @@ class Checkpoints:
     def _take(self, number: int, load: dict[str, bytes], world: int) -> None:
         try:
             self._load_parts(load, world)
-        except Exception as wrong:  # of torch and of optimizers, which do not check their arguments
+        except Exception as wrong:  # torch and optimizers raise any type, since they do not check their arguments
             raise ValueError(
                 f"{self._place(number)} is not a checkpoint of this job: {type(wrong).__name__}: {wrong}"
             ) from wrong
@@ -245,11 +249,11 @@ class Checkpoints:
             _log.warning("%s is damaged, and %s: %s", self._place(number), therefore, "; ".join(dict.fromkeys(wrong)))
 
     def _everywhere(self, doing: str, body: Callable[[], Any]) -> list[Any]:
-        """Runs body() on all ranks, and returns all results, passed as JSON. If one rank raises, all do."""
+        """Runs body() on all ranks, and returns all results, exchanged as JSON. If one rank raises, all ranks raise."""
         failed, value = None, None
         try:
             value = body()
-        except Exception as wrong:  # raised below, once the others know
+        except Exception as wrong:  # raised below, after the other ranks have the reason
             failed = wrong
         code = getattr(failed, "code", "io" if isinstance(failed, OSError) else "invalid")
         mine = json.dumps([value, code, "" if failed is None else f"{type(failed).__name__}: {failed}"])
@@ -283,7 +287,8 @@ def _state_in(data: bytes) -> dict[str, Any]:
 
 
 def _check_loadable(parts: dict[str, Any]) -> None:
-    """Raises ValueError now, rather than at the next start, if torch.load() would refuse a value."""
+    """Raises ValueError when the checkpoint is saved, and not at the next start, if torch.load() would refuse a
+    value."""
     bare = tree_map_only(torch.Tensor, lambda _: None, parts)
     try:
         torch.load(io.BytesIO(_bytes_of(bare)), weights_only=True)

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 _STEP = re.compile(r"step (0|[1-9]\d*)(\.new|\.old)?")
 _MANIFEST = "manifest"
-_KEPT = 2  # checkpoints that stay
+_KEPT = 2  # committed checkpoints that are not removed
 
 Sum = list[int]  # a file's size and its CRC-32
 
@@ -36,7 +36,7 @@ def make(folder: Path) -> None:
 
 
 def new_folder(folder: Path, step: int) -> Path:
-    """The folder of a checkpoint that is not committed yet."""
+    """Returns the folder of a checkpoint that is not committed yet."""
     return folder / f"step {step}.new"
 
 
@@ -50,7 +50,7 @@ def write(folder: Path, step: int, files: Mapping[str, bytes | memoryview]) -> N
 
 
 def commit(folder: Path, step: int, manifest: Mapping[str, Any]) -> None:
-    """Makes the written files the checkpoint of `step`, and removes all but the newest two up to that step.
+    """Commits the written files as the checkpoint of `step`, and removes all but the newest two up to that step.
 
     manifest: "files" has the Sum of each file by name. ValueError if a file is missing.
     """
@@ -77,7 +77,7 @@ def commit(folder: Path, step: int, manifest: Mapping[str, Any]) -> None:
 
 
 def replace(path: Path, data: bytes | memoryview) -> None:
-    """Replaces one file: afterwards it is complete and on the disk, or unchanged. OSError names it."""
+    """Replaces one file: afterwards it is complete and on the disk, or unchanged. OSError names the file."""
     fresh = path.with_name(path.name + ".new")
     try:
         _write(fresh, data)
@@ -89,7 +89,7 @@ def replace(path: Path, data: bytes | memoryview) -> None:
 
 
 def clean(folder: Path) -> None:
-    """Removes the checkpoints that were not committed, and restores one that was about to be replaced."""
+    """Removes the checkpoints that were not committed, and restores a checkpoint whose replacement was not finished."""
     for path in list(folder.iterdir()):
         match = _STEP.fullmatch(path.name)
         if match and match[2] == ".old" and not os.path.lexists(place := folder / f"step {match[1]}"):
@@ -99,13 +99,13 @@ def clean(folder: Path) -> None:
 
 
 def steps(folder: Path) -> dict[int, Path]:
-    """The folders of the committed checkpoints, the newest last."""
+    """Returns the folders of the committed checkpoints, the newest last."""
     found = [(match, path) for path in folder.iterdir() if (match := _STEP.fullmatch(path.name))]
     return dict(sorted((int(match[1]), path) for match, path in found if not match[2]))
 
 
 def manifest(place: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint. ValueError and OSError have its path."""
+    """Returns the manifest of a checkpoint. ValueError and OSError have its path."""
     path = place / _MANIFEST
     text = _read(path).decode("utf-8", "replace")
     checksum, _, rest = text.partition(" ")
@@ -115,7 +115,7 @@ def manifest(place: Path) -> dict[str, Any]:
 
 
 def read(place: Path, name: str, expected: Sum) -> bytes:
-    """The content of a file of a checkpoint. ValueError and OSError have its path."""
+    """Returns the content of a file of a checkpoint. ValueError and OSError have its path."""
     path = place / name
     data = _read(path, expected[0])
     if zlib.crc32(data) != expected[1]:
@@ -145,19 +145,20 @@ def _write(path: Path, data: bytes | memoryview) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Syncs the names in a folder to the disk."""
+    """Syncs the directory entries of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as wrong:
-        if wrong.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system has no such sync
+        if wrong.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot sync a directory
             raise OSError(wrong.errno, wrong.strerror, str(folder)) from None
     finally:
         os.close(descriptor)
 
 
 def _remove(path: Path, by_way_of: Path | None = None) -> None:
-    """by_way_of: the name to use meanwhile, so that a part of a checkpoint does not look complete."""
+    """Removes a folder. by_way_of: the name to use meanwhile, so that a partly removed checkpoint does not look
+    complete."""
     try:
         if by_way_of is not None:
             path = path.rename(by_way_of)
@@ -165,5 +166,5 @@ def _remove(path: Path, by_way_of: Path | None = None) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    except OSError as wrong:  # the newer checkpoints are complete
+    except OSError as wrong:  # not an error: the newer checkpoints are complete
         _log.warning("an old checkpoint cannot be removed: %s", wrong)

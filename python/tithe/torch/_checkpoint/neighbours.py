@@ -17,7 +17,7 @@ Move = tuple[int, int, int]  # from a rank, to a rank, bytes
 
 
 def folders_of(folder: Path, group: dist.ProcessGroup) -> list[list[int]]:
-    """The ranks that share a folder, for each folder, in the order of their first ranks. Collective."""
+    """Returns the ranks that share a folder, for each folder, in the order of their first ranks. Collective."""
     there = os.stat(folder)
     mine = (_BOOT.read_text() if _BOOT.exists() else os.uname().nodename, there.st_dev, there.st_ino)
     of_ranks: list[object] = [None] * dist.get_world_size(group)
@@ -26,7 +26,7 @@ def folders_of(folder: Path, group: dist.ProcessGroup) -> list[list[int]]:
 
 
 def next_host(hosts: Sequence[Sequence[int]]) -> dict[int, int]:
-    """For each rank, the rank on the next host that stores a copy of its file; {} if there is one host."""
+    """Returns, for each rank, the rank on the next host that stores a copy of its file; {} if there is one host."""
     if len(hosts) < 2:
         return {}
     after = [*hosts[1:], hosts[0]]
@@ -38,9 +38,9 @@ def next_host(hosts: Sequence[Sequence[int]]) -> dict[int, int]:
 def send(
     moves: Iterable[Move], give: Mapping[int, Callable[[], bytes]], group: dist.ProcessGroup, seconds: float
 ) -> dict[int, bytes]:
-    """Sends bytes from rank to rank. Collective: all ranks give all moves, in one order.
+    """Sends bytes from rank to rank. Collective: all ranks pass all moves, in one order.
 
-    give: makes the bytes to send, by the number of the move. Returns the received bytes by the same number.
+    give: returns the bytes to send, by the number of the move. Returns the received bytes by the same number.
     """
     device, me, under_way, received = _device(group), dist.get_rank(group), [], {}
     for number, (source, target, size) in enumerate(moves):

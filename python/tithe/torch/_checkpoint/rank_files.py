@@ -12,7 +12,7 @@ from tithe.torch._checkpoint import files
 
 
 def write_state(state: Mapping[str, Any], path: Path) -> None:
-    """Writes the file. OSError names the file, and no part of it is left."""
+    """Writes the file. If that fails, OSError names the file, and no part of it remains."""
     stream = io.BytesIO()
     torch.save(state, stream)
     files.replace(path, stream.getbuffer())

@@ -21,7 +21,7 @@ Pairs = list[tuple[str, torch.nn.Parameter]]
 
 
 def refuse_outsider(group: Any) -> None:
-    """Raises ValueError if this rank is not in the group: dist.new_group() returned no group to it."""
+    """Raises ValueError if this rank is not in the group: dist.new_group() returned no group on this rank."""
     if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError(
             "this rank is none of that group's: give each rank a group that it is in, and leave the call out where it "
@@ -44,7 +44,7 @@ def check_group(group: Any) -> None:
 
 
 def check_pairs(parameters: Any) -> Pairs:
-    """The (name, parameter) pairs as a list. ValueError with the cure for other values."""
+    """Returns the (name, parameter) pairs as a list. ValueError with the cure for other values."""
     cure = "give (name, parameter) pairs: parameters=model.named_parameters()"
     if isinstance(parameters, torch.nn.Module):
         raise ValueError(f"parameters= is a model: {cure}")
@@ -71,7 +71,7 @@ def check_callable(loss_scale: Any) -> None:
 
 
 def scale_of(loss_scale: Any) -> float:
-    """The present loss scale, 1.0 without a function. ValueError if gradients cannot be divided by it."""
+    """Returns the present loss scale, 1.0 without a function. ValueError if gradients cannot be divided by it."""
     if loss_scale is None:
         return 1.0
     returned = loss_scale()
@@ -85,7 +85,8 @@ def scale_of(loss_scale: Any) -> float:
 
 
 def ddp_of(model: Any) -> DistributedDataParallel:
-    """The DDP model itself, without a wrapper of torch.compile(). ValueError names the type of any other model."""
+    """Returns the DDP model itself, without a wrapper of torch.compile(). ValueError names the type of any other
+    model."""
     inner = model
     while not isinstance(inner, DistributedDataParallel) and hasattr(inner, "_orig_mod"):
         inner = inner._orig_mod
@@ -95,7 +96,7 @@ def ddp_of(model: Any) -> DistributedDataParallel:
 
 
 def model_group(model: Any) -> dist.ProcessGroup | None:
-    """The group by which the other ranks learn of a refusal: the model's, else the default group, if there is one."""
+    """Returns the group through which the other ranks receive a refusal: the model's, or the default group, or None."""
     try:
         return ddp_of(model).process_group
     except ValueError:
@@ -103,7 +104,7 @@ def model_group(model: Any) -> dist.ProcessGroup | None:
 
 
 def usable_timeout(options: dict[str, Any]) -> float:
-    """The timeout for exchanges before the options are checked: the default if timeout= itself is wrong."""
+    """Returns the timeout for exchanges before the options are checked: the default if timeout= itself is wrong."""
     given = options.get("timeout")
     return float(given) if isinstance(given, int | float) and 0 < given <= 1e9 else _core.Options().timeout
 
@@ -160,9 +161,9 @@ def check_trained(of: torch.nn.Module) -> None:
 
 
 def models_of(state: Any) -> list[DistributedDataParallel]:
-    """The DDP models that registered a State, each module once.
+    """Returns the DDP models that registered a State, each module once.
 
-    DDP gives a hook neither its model nor the names, but stores hook and state in `_comm_hooks`. So this function asks
+    DDP passes a hook neither its model nor the names, but stores hook and state in `_comm_hooks`. So this function asks
     the garbage collector for all DDP models, once per State, at the State's first use.
     """
 
@@ -178,7 +179,7 @@ def models_of(state: Any) -> list[DistributedDataParallel]:
     models = look()
     if len(models) > 1:
         del models
-        gc.collect()  # models that nothing refers to do not count
+        gc.collect()  # collects models without references, which do not count
         models = look()
     return models
 
@@ -188,13 +189,13 @@ def _with_subclasses(kind: type) -> set[type]:
 
 
 def some(names: Sequence[str], mark: str = "'") -> str:
-    """The first names of a list, and the number of the others."""
+    """Returns the first names of a list, and the number of the others."""
     rest = len(names) - _MOST_NAMES
     return ", ".join(f"{mark}{name}{mark}" for name in names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _short(value: Any) -> str:
-    """A value or its type, on one line."""
+    """Returns a value or its type, on one line."""
     if value is None or isinstance(value, str | int | float | bool):
         return repr(value)
     return f"an object of type {type(value).__name__}"

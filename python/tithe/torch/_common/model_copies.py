@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a DDP model, made by copy.deepcopy() or torch.load(): PyTorch copies the list of hooks, but no hook.
+"""Copies of a DDP model, made by copy.deepcopy() or torch.load(). PyTorch copies the list of hooks, but not the hook.
 
 A copy has the residuals of its State, and trains without tithe until it is attached again.
 """
@@ -22,18 +22,18 @@ NO_HOOK = (
 
 
 def has_hook(model: DistributedDataParallel) -> bool:
-    """Whether DDP calls a hook. The list of hooks is no answer, since a copy has it too."""
+    """Returns True if DDP calls a hook. The list of hooks does not show this, since a copy has the list too."""
     return bool(model._get_ddp_logging_data().get("comm_hook"))
 
 
 def warn_if_model_copied(memo: Mapping[int, Any]) -> None:
-    """Called when a State is copied: logs one line if the State is part of a copied model."""
+    """Logs one line if the State is part of a copied model. Called when a State is copied."""
     if any(issubclass(type(made), DistributedDataParallel) for made in memo.values()):
         _log.warning("%s", NO_HOOK)
 
 
 def restore_copied_state(model: DistributedDataParallel, state: Any) -> None:
-    """Loads the residuals that came with a copied model into its new State. Before register_comm_hook()."""
+    """Loads the residuals of a copied model into the copy's new State. Called before register_comm_hook()."""
     for _, old in model.__dict__.get("_comm_hooks", ()):
         saved = getattr(old, "_saved", None) if isinstance(old, type(state)) else None
         if saved is None:
@@ -48,7 +48,7 @@ def restore_copied_state(model: DistributedDataParallel, state: Any) -> None:
 
 
 def _misfit(saved: Mapping[str, Any], state: Any, rank: int, world: int) -> str | None:
-    """The reason why a State cannot load the residuals; None if it can."""
+    """Returns the reason why a State cannot load the residuals; None if it can."""
     if (saved["rank"], saved["world"]) != (rank, world):
         return f"they are of rank {saved['rank']} of {saved['world']}, and this is rank {rank} of {world}"
     codec = _core.check_codec(state.codec)

@@ -17,11 +17,11 @@ from tithe.torch._common.state_fit import NAMES_CURE, SavedParameter, memory_ord
 NO_WALK = -1  # torch's number for "no backward pass"
 _SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values",
            "seed", "run", "checksum")  # fmt: skip
-_SAMPLE = 1024  # values of a parameter in its fingerprint
+_SAMPLE = 1024  # values of a parameter that its fingerprint covers
 
 
 def fingerprint(parameter: torch.Tensor) -> str:
-    """A hash of values spread over the parameter. It differs between the parameters of a trained model."""
+    """Returns a hash of values spread over the parameter. It differs between the parameters of a trained model."""
     flat = parameter.detach().reshape(-1)
     sample = flat[:: max(1, flat.numel() // _SAMPLE)].contiguous().cpu()
     return hashlib.blake2b(sample.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()
@@ -37,7 +37,7 @@ def describe(parameter: torch.Tensor) -> dict[str, Any]:
 
 
 def other_values(saved: Mapping[str, Any], model: torch.nn.Module) -> str | None:
-    """The first parameter of a saved state whose values differ in a DDP model; None if all are equal.
+    """Returns the first parameter of a saved state whose values differ in a DDP model; None if all are equal.
 
     A parameter that the model lacks does not count, unless the model lacks all of them.
     """
@@ -51,7 +51,7 @@ def other_values(saved: Mapping[str, Any], model: torch.nn.Module) -> str | None
 
 
 def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, tuple[str, torch.nn.Parameter]]:
-    """The pairs by the parameter's id. Names are those of the model without torch.compile()'s `_orig_mod.`."""
+    """Returns the pairs by the parameter's id. Names are those of the model without torch.compile()'s `_orig_mod.`."""
     names = {id(p): (name.replace("_orig_mod.", ""), p) for name, p in parameters}
     for name, count in Counter(name for name, _ in names.values()).items():
         if count > 1:
@@ -62,7 +62,8 @@ def by_name(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[int, t
 
 
 def shared_options(options: _core.Options) -> dict[str, Any]:
-    """The options that must be the same on all ranks. The codec is first, since others often follow from it."""
+    """Returns the options that must be the same on all ranks. The codec is first, because others often follow from
+    it."""
     codec = options.codec if _core.is_auto(options.codec) else _core.check_codec(options.codec)
     return {"codec": codec, **{name: getattr(options, name) for name in _SHARED}}
 
@@ -80,7 +81,8 @@ def check_alike(
     text = json.dumps([settings or {}, mine]).encode()
     if len(set(all_gather(hashlib.blake2b(text, digest_size=16).digest()))) == 1:
         return
-    of_ranks = [json.loads(blob) for blob in all_gather(text)]  # gathered only now, since the lists may be long
+    # Gathered only after a mismatch, since the lists may be long
+    of_ranks = [json.loads(blob) for blob in all_gather(text)]
     rank = next(r for r, theirs in enumerate(of_ranks) if theirs != of_ranks[0])
     (set_first, first), (set_theirs, theirs) = of_ranks[0], of_ranks[rank]
     if other := next((name for name, value in set_first.items() if set_theirs[name] != value), None):
@@ -110,7 +112,7 @@ def _entry(listed: Sequence[Any], at: int) -> str:
 
 
 def check_order(saved: Mapping[str, SavedParameter], names: Mapping[int, Any], may_be_named: bool = False) -> None:
-    """Raises ValueError if a State without names cannot tell two parameters of a saved state apart.
+    """Raises ValueError if a State without names cannot distinguish two parameters of a saved state.
 
     may_be_named: the State may still get names from the model that registers it. Then only a saved state without names
     is refused here.
@@ -135,14 +137,14 @@ class ParameterKeys:
         self.names = names  # by id
         self.saved = saved  # the parameters of the loaded state, by key; empty if no state was loaded
         self.known: dict[int, tuple[str, torch.nn.Parameter]] = {}  # by id, in the order of their first bucket
-        self.whole = False  # whether a step is over: then all parameters of the model are known
-        self.step: set[int] = set()  # ids of the open step's parameters so far
-        self.places: set[int] = set()  # numbers of the open step's buckets so far
+        self.whole = False  # whether a step is over; after that all parameters of the model are known
+        self.step: set[int] = set()  # ids of the parameters in the open step's buckets
+        self.places: set[int] = set()  # numbers of the open step's buckets
         self.walk = NO_WALK  # the backward pass of the last complete step
         self.orders = {number: memory_order(p) for number, (_, p) in names.items()}  # by id
 
     def begin(self, place: int, parameters: Sequence[torch.Tensor], walk: int) -> bool:
-        """Notes a bucket. Returns True if an earlier step was abandoned before its last bucket.
+        """Records a bucket. Returns True if an earlier step was abandoned before its last bucket.
 
         ValueError if two models share the State and their backward passes interleave.
         """
@@ -155,18 +157,18 @@ class ParameterKeys:
         return again
 
     def end(self, walk: int) -> None:
-        """Notes the end of a step. A backward pass has one step of a model: DDP waits for it at the pass's end."""
+        """Records the end of a step. A backward pass has one step of a model: DDP waits for it at the pass's end."""
         self.step, self.places = set(), set()
         self.walk = walk
         self.whole = True
 
     def unseen(self) -> list[str]:
-        """The keys of the trained parameters that have not come in the open step."""
+        """Returns the keys of the trained parameters that no bucket of the open step contained."""
         table = self.known if self.whole else self.known | self.names
         return [key for number, (key, p) in table.items() if number not in self.step and p.requires_grad]
 
     def of(self, parameter: torch.nn.Parameter) -> str:
-        """The key of a parameter in a bucket; a new parameter gets a key."""
+        """Returns the key of a parameter in a bucket; a new parameter gets a key."""
         if id(parameter) in self.known:
             return self.known[id(parameter)][0]
         if self.names:
@@ -194,14 +196,14 @@ class ParameterKeys:
                 )
 
     def find(self, parameter: torch.nn.Parameter) -> str:
-        """The key of a parameter that is known already."""
+        """Returns the key of a parameter that is known already."""
         for table in (self.known, self.names):
             if id(parameter) in table:
                 return table[id(parameter)][0]
         raise ValueError("this State has not seen the parameter: its first step is still to come, or it is another's")
 
     def _check_saved(self, key: str, parameter: torch.nn.Parameter) -> None:
-        """Identifies a parameter without a name by its values. check_parameters() has checked those with names."""
+        """Identifies a parameter without a name by its values. check_parameters() has checked the named parameters."""
         entry = self.saved.get(key)
         if entry is None or list(entry["shape"]) != list(parameter.shape):
             have = "no values" if entry is None else f"the shape {tuple(entry['shape'])}"
@@ -219,7 +221,7 @@ class ParameterKeys:
             raise ValueError(other_format(f"'{key}'"))
 
     def table(self) -> dict[str, dict[str, Any]]:
-        """For a state to be saved: the known parameters, and the loaded ones that do not train now."""
+        """Returns the table for a saved state: the known parameters, and the loaded ones that do not train now."""
         now = {key: describe(p) for key, p in self.known.values()}
         return now | {key: dict(e) for key, e in self.saved.items() if key not in now}
 

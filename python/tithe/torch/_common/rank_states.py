@@ -12,18 +12,19 @@ from tithe._exchange import gather_bytes
 
 
 def labelled(mine: Mapping[str, Any], rank: int | None = None, world: int | None = None) -> dict[str, Any]:
-    """A rank's state under a key that no other rank has. rank, world: of the job, if the state has those of a part.
+    """Returns a rank's state under a key that no other rank has. rank, world: of the job, if the state has those of a
+    part.
 
-    torch.distributed.checkpoint saves a key only once if several ranks have it. It looks into dicts and lists, and
-    loads a tensor only into a tensor of the same size, which is unknown before the first step. It saves and loads a
-    tuple unchanged, so the state is in a tuple.
+    torch.distributed.checkpoint saves a key only once if several ranks have it. It traverses dicts and lists, and loads
+    a tensor only into a tensor of the same size, which is unknown before the first step. It saves and loads a tuple
+    unchanged, so the state is in a tuple.
     """
     rank = mine["rank"] if rank is None else rank
     return {f"rank {rank} of {mine['world'] if world is None else world}": (dict(mine),)}
 
 
 def unlabelled(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The reverse of labelled(). Any other state is returned unchanged."""
+    """Reverses labelled(). Any other state is returned unchanged."""
     values = list(state.values())
     if len(values) == 1 and isinstance(values[0], tuple | list) and len(values[0]) == 1:
         return values[0][0]
@@ -33,7 +34,8 @@ def unlabelled(state: Mapping[str, Any]) -> Mapping[str, Any]:
 def gather_states(
     mine: Mapping[str, Any], group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None]
 ) -> dict[str, Any]:
-    """{"format", "world", "ranks"}: on rank 0 "ranks" has one state per rank, on the others none. Collective.
+    """Returns {"format", "world", "ranks"}: "ranks" has one state per rank on rank 0, and is empty elsewhere.
+    Collective.
 
     check: see _exchange.together().
     """
@@ -45,7 +47,7 @@ def gather_states(
 
 
 def own_state(gathered: Mapping[str, Any], rank: int, world: int) -> Mapping[str, Any]:
-    """This rank's part of a gathered state. ValueError if there is none."""
+    """Returns this rank's part of a gathered state. ValueError if there is none."""
     states = gathered["ranks"]
     if not states:
         raise ValueError("this gathered state holds no rank's: load what rank 0 saved, on all ranks")

@@ -11,16 +11,16 @@ from tithe.torch._common.checks import some
 
 _log = logging.getLogger("tithe.torch")
 
-SavedParameter = Mapping[str, Any]  # of a saved state: shape, dtype, print (fingerprint), order
+SavedParameter = Mapping[str, Any]  # an entry of a saved state: shape, dtype, print (fingerprint), order
 
 NAMES_CURE = "make the State with parameters=model.named_parameters(), as attach() does, when saving and when loading"
 
 
 def memory_order(parameter: torch.Tensor) -> list[int]:
-    """The dimensions by descending stride: [0, 1, 2, 3], or [0, 2, 3, 1] for channels_last.
+    """Returns the dimensions by descending stride: [0, 1, 2, 3], or [0, 2, 3, 1] for channels_last.
 
-    DDP lays out gradients in its buckets in this order, and the session its residuals. Dimensions of size 1 are left
-    out, since their position changes nothing. A parameter with gaps in memory is laid out row by row.
+    DDP lays out gradients in its buckets in this order, and the session its residuals. Dimensions of size 1 are
+    omitted, since their position changes nothing. A parameter with gaps in memory is laid out row by row.
     """
     rows = [d for d in range(parameter.dim()) if parameter.shape[d] > 1]
     order = sorted(rows, key=lambda d: -parameter.stride(d))
@@ -33,7 +33,8 @@ def memory_order(parameter: torch.Tensor) -> list[int]:
 
 
 def laid_out_like(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A float32 tensor of the parameter's shape on the host, and the same memory as flat values in bucket order."""
+    """Returns a float32 tensor of the parameter's shape on the host, and the same memory as flat values in bucket
+    order."""
     order = memory_order(parameter)
     order += [d for d in range(parameter.dim()) if d not in order]
     flat = torch.empty(parameter.numel(), dtype=torch.float32)
@@ -42,7 +43,7 @@ def laid_out_like(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def flat_of(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A float32 copy of a parameter-shaped tensor's values, in bucket order."""
+    """Returns a float32 copy of a parameter-shaped tensor's values, in bucket order."""
     shaped, flat = laid_out_like(parameter)
     shaped.copy_(tensor)
     return flat
@@ -65,7 +66,7 @@ def check_rank(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool) 
 def check_parameters(
     saved: Mapping[str, SavedParameter], names: Mapping[int, tuple[str, torch.nn.Parameter]]
 ) -> tuple[list[str], list[str]]:
-    """The names that a saved state lacks, and the names of the state that the model does not train.
+    """Returns the names that a saved state lacks, and the names of the state that the model does not train.
 
     names: by id. ValueError, by name, for other shapes, another memory format or another model.
     """
@@ -105,7 +106,7 @@ def log_differences(lacks: Sequence[str], keeps: Sequence[str]) -> None:
 
 
 def same_order(entry: SavedParameter, parameter: torch.Tensor) -> bool:
-    """Whether the memory format is the saved one. A state without the order fits every format."""
+    """Returns True if the memory format is the saved one. A state without the order fits every format."""
     now = memory_order(parameter)
     return list(entry.get("order", now)) == now
 

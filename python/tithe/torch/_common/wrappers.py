@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cures for models that attach() and the hook do not take: other wrappers for training on several devices."""
+"""The cure for each wrapper of multi-device training that attach() and the hook do not take."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _BY_HAND = (
 
 
 def instead_of(model: Any) -> str:
-    """The cure for a model that is not a DDP model, as the end of an error text; "" for an unknown type."""
+    """Returns the cure for a model that is not a DDP model, as the end of an error text; "" for an unknown type."""
     names = {kind.__name__ for kind in type(model).__mro__}
     modules = {kind.__module__ for kind in type(model).__mro__}
     if "torch.distributed._composable.replicate" in modules:
@@ -40,7 +40,7 @@ def instead_of(model: Any) -> str:
 
 
 def check_bucket(bucket: Any) -> None:
-    """Raises ValueError if FSDP calls the hook: it calls its hooks with tensors."""
+    """Raises ValueError if FSDP calls the hook. FSDP passes a tensor instead of a bucket."""
     if isinstance(bucket, torch.Tensor):
         raise ValueError(
             "tithe.torch.hook was called with a tensor, as FullyShardedDataParallel calls its communication hooks, "

@@ -6,14 +6,14 @@
     feeder thread       waits for that copy and hands the bucket to the session, in the order of the hook's calls.
     worker thread       queues the copy back on the copy stream as soon as the bucket's own exchange is over. If values
                         change in the commit or arrive with it, the copy follows the commit. Then it completes the
-                        future, which carries an event of the copy.
+                        future, which has an event of the copy.
     DDP                 waits for the future, so the stream of the optimizer waits for the event.
 
 The module uses torch.accelerator, torch.Stream and torch.Event, and so works for every device that has them.
 
 With device="on" a bucket on a CUDA GPU is not copied: the session receives its address and the stream that fills it
 (docs/inside/device.md). A bucket is still copied to the host if this rank reads or changes its values there: for an
-optimizer adapter, or for an exchange inside a host. A loss scale that is a power of two, such as GradScaler's, is
+optimizer adapter, or for an exchange inside a host. If the loss scale is a power of two, as GradScaler's is, it is
 divided out on the device, where the division is exact. Any other loss scale is divided out on the host, since an
 accelerator may round differently.
 """
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-_FIRST_TORCH = (2, 6)  # has torch.accelerator
+_FIRST_TORCH = (2, 6)  # the first version with torch.accelerator
 
 
 def check_device(device: torch.device) -> None:
@@ -42,17 +42,17 @@ def check_device(device: torch.device) -> None:
 
 
 def cuda_stream(device: torch.device) -> int | None:
-    """The cudaStream_t on which the calling thread works; None if the device has no CUDA streams."""
+    """Returns the cudaStream_t of the calling thread's current stream; None if the device has no CUDA streams."""
     current = getattr(torch.get_device_module(device), "current_stream", None)
     return None if current is None or torch.version.hip else getattr(current(device), "cuda_stream", None)
 
 
 class PinnedCopy:
-    """A bucket's copy in pinned host memory. It is used in all steps until the bucket's layout changes."""
+    """A bucket's copy in pinned host memory. All steps use the same copy until the bucket's layout changes."""
 
     def __init__(self, buffer: torch.Tensor, stream: torch.Stream, side: torch.Stream) -> None:
-        self.stream = stream  # of the copies
-        self._side = side  # of everything else that tithe's threads ask of the device
+        self.stream = stream  # for the copies
+        self._side = side  # for all other device work of tithe's threads
         try:
             self.host = torch.empty(buffer.numel(), dtype=buffer.dtype, pin_memory=True)
         except RuntimeError as why:
@@ -78,9 +78,9 @@ class PinnedCopy:
     def wait(self) -> torch.Tensor:
         """Waits for the copy to the host and returns it. Sets the stream of the calling thread, which is tithe's.
 
-        No other work waits in that stream. The loss scale may be on the device, where GradScaler.get_scale() reads it:
-        on backward's stream the read would wait for the rest of backward, on the copy stream for all other buckets.
-        The scale itself is complete, since the copied gradients were computed from it.
+        That stream has no other work. If the loss scale is on the device, GradScaler.get_scale() reads it there: on
+        backward's stream the read would wait for the rest of backward, on the copy stream for all other buckets. The
+        scale itself is complete, since the copied gradients were computed from it.
         """
         self._copied.synchronize()
         torch.accelerator.set_stream(self._side)
@@ -89,13 +89,13 @@ class PinnedCopy:
     def copy_back(self, buffer: torch.Tensor) -> None:
         """Queues the copy to the device; a user of the buffer must wait for the copy stream.
 
-        Sets the stream of the calling thread, which is tithe's, so that a future completed there takes the copy's
-        event.
+        Sets the stream of the calling thread, which is tithe's, so that a future completed on that thread records the
+        copy's event.
         """
         torch.accelerator.set_stream(self.stream)
         buffer.copy_(self.host, non_blocking=True)
         self._copied.record(self.stream)
-        buffer.record_stream(self.stream)  # the allocator keeps the memory even if nobody waits for the future
+        buffer.record_stream(self.stream)  # the allocator keeps the memory even if no code waits for the future
 
     def synchronize(self) -> None:
         """Waits until no copy uses the pinned memory."""
@@ -113,7 +113,7 @@ class PinnedPool:
         """Queues a bucket's copy to the host. Called in the order of the buckets' numbers."""
         stream, side = self._streams_of(buffer.device)
         if number in self._copies and not self._copies[number].fits(buffer, stream):
-            self._free(number)  # before the new copy takes the same amount again
+            self._free(number)  # before the new copy allocates the same amount again
         if number not in self._copies:
             self._copies[number] = PinnedCopy(buffer, stream, side)
         copy = self._copies[number]
@@ -139,7 +139,7 @@ class PinnedPool:
     def close(self) -> None:
         """Frees all pinned memory, once no thread uses it."""
         for number in list(self._copies):
-            with contextlib.suppress(RuntimeError):  # the device failed, which the step has reported
+            with contextlib.suppress(RuntimeError):  # the device failed, and the step has already reported that
                 self._free(number)
 
 
@@ -148,11 +148,12 @@ def _current(stream: torch.Stream) -> Iterator[None]:
     """Makes a stream and its device current in the calling thread.
 
     `with stream` is not safe here: torch stores the previous stream in the stream object, and two threads share this
-    one. tithe's own threads restore nothing: to return to device 0 would open device 0 in every process.
+    one. tithe's own threads do not restore the earlier stream, since setting device 0 would initialise device 0 in
+    every process.
     """
     own = torch.accelerator.current_stream()
     before = torch.accelerator.current_stream(stream.device)
-    torch.accelerator.set_stream(stream)  # and its device
+    torch.accelerator.set_stream(stream)  # sets the device too
     try:
         yield
     finally:
@@ -162,7 +163,7 @@ def _current(stream: torch.Stream) -> Iterator[None]:
 
 @contextlib.contextmanager
 def device_of(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Makes the accelerator of the first parameter that is on one the current device.
+    """Makes the accelerator of the first parameter that is on an accelerator the current device.
 
     A process group without a backend for the CPU exchanges on the current device, which may differ from the model's.
     """

@@ -2,7 +2,7 @@
 """The route of one bucket in one step: how its values reach the session, and how the result returns to DDP.
 
     BucketRoute   the bucket is in host memory
-    PinnedRoute   the bucket is on an accelerator, and its values travel through pinned host memory
+    PinnedRoute   the bucket is on an accelerator, and its values are copied through pinned host memory
     DeviceRoute   the bucket stays on a CUDA GPU, where the session reads and writes it
 
 A route may have an exchange inside the host, around the exchange between hosts.
@@ -26,28 +26,28 @@ LossScale = Callable[[], float] | None
 class HostExchange(Protocol):
     """An exchange among the ranks of a host, before and after the exchange between hosts."""
 
-    whole: torch.Tensor  # the result of both
+    whole: torch.Tensor  # the result of both exchanges
 
     def wait(self) -> None:
         """Returns when this rank's values may be handed to the session."""
 
     def gather(self) -> None:
-        """After the commit: fills `whole` with the values of all ranks of the host."""
+        """Fills `whole` with the values of all ranks of the host. Called after the commit."""
 
 
 class BucketRoute:
-    """A bucket in host memory. loss_scale: the function that State has; the session gets values without the scale."""
+    """A bucket in host memory. loss_scale: the function of the State. The session receives values without the scale."""
 
     def __init__(self, tensor: torch.Tensor, loss_scale: LossScale = None, inside: HostExchange | None = None) -> None:
         self.tensor = tensor
-        self.values = tensor  # those to exchange, on the host where it can be
+        self.values = tensor  # the values to exchange, in host memory if the route copies them
         self.inside = inside
-        self.devices: list[torch.device] = []  # of the future
+        self.devices: list[torch.device] = []  # the devices of the future
         self._loss_scale = loss_scale
         self._scale = 1.0
 
     def load(self) -> torch.Tensor:
-        """Waits for the values, takes the loss scale out of them, and returns them."""
+        """Waits for the values, divides them by the loss scale, and returns them."""
         self._scale = scale_of(self._loss_scale)
         return self._unscaled()
 
@@ -60,15 +60,15 @@ class BucketRoute:
         return session.sync_at(layout, self.values.detach())
 
     def return_early(self) -> bool:
-        """Starts the copy back before the commit, and says whether it did."""
+        """Starts the copy back before the commit, if the route can. Returns True if the copy was started."""
         return False
 
     def open_result(self) -> torch.Tensor:
-        """After the commit, on the thread that calls store(): the values that were exchanged."""
+        """Returns the exchanged values. Called after the commit, on the thread that calls store()."""
         return self.values
 
     def store(self) -> None:
-        """Applies the loss scale again, and completes the result."""
+        """Multiplies by the loss scale again, and completes the result."""
         if self._scale != 1.0:
             self.values.mul_(self._scale)
         self._copy_back()
@@ -76,11 +76,11 @@ class BucketRoute:
             self.inside.gather()
 
     def _copy_back(self) -> None:
-        """The values are in the bucket already."""
+        """Does nothing: the values are in the bucket already."""
 
 
 class PinnedRoute(BucketRoute):
-    """Through a pinned copy, which has been started."""
+    """A bucket that is copied through a pinned copy, which has been started."""
 
     def __init__(
         self, tensor: torch.Tensor, copy: PinnedCopy, loss_scale: LossScale, inside: HostExchange | None
@@ -105,7 +105,7 @@ class PinnedRoute(BucketRoute):
 
 
 class DeviceRoute(BucketRoute):
-    """Without a copy, unless a loss scale needs one.
+    """A bucket that is exchanged without a copy, unless a loss scale needs one.
 
     stream: the cudaStream_t that fills the bucket. side: a stream for the division by a loss scale.
     """
@@ -129,7 +129,7 @@ class DeviceRoute(BucketRoute):
         self._scale = scale_of(self._loss_scale)
         if math.frexp(self._scale)[0] == 0.5 and abs(math.log2(self._scale)) <= _MOST_EXPONENT:
             self._stream = cuda_stream(self.tensor.device)
-        else:  # the division rounds, and only the host rounds as other ranks do
+        else:  # the division rounds, and must round on the host as it does on other ranks
             self._stream, self.values = None, self.tensor.cpu()
         return self._unscaled()
 

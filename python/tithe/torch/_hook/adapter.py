@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OptimizerAdapter joins a State and an optimizer: it sees the gradients of a step before and after their exchange."""
+"""OptimizerAdapter connects a State and an optimizer: it reads the gradients of a step before and after their
+exchange."""
 
 from __future__ import annotations
 
@@ -23,16 +24,17 @@ class OptimizerAdapter:
     """The base class, which does nothing.
 
     Values are flat, on the host and in the order of the bucket, without the loss scale. If a rank exchanges a part of
-    each parameter, the values are of this part alone.
+    each parameter, the values are of this part only.
     """
 
     kind = ""  # its key in a saved state
-    suffix = ""  # of the keys of its side tensors; "" if it has none
-    codec = ""  # for the side tensors
+    suffix = ""  # the suffix of the keys of its side tensors; "" if it has none
+    codec = ""  # the codec for the side tensors
     local: Collection[int] = ()  # ids of parameters whose gradients are not exchanged in backward
 
     def __init__(self, optimizer: torch.optim.Optimizer, views: ParameterViews) -> None:
-        """views: of the model's parameters. The adapter serves those that the optimizer steps and that train."""
+        """views: of the model's parameters. The adapter serves the parameters that the optimizer steps and that
+        train."""
         self.optimizer = optimizer
         self.views = views
         self._mine: set[int] = set()
@@ -40,64 +42,65 @@ class OptimizerAdapter:
         self.refresh_parameters()
 
     def refresh_parameters(self) -> None:
-        """Before each step: the optimizer may have new parameter groups."""
+        """Called before each step: the optimizer may have new parameter groups."""
         mine = {id(p) for p in parameters_of(self.optimizer)}
         if mine != self._mine:
             self._mine = mine
             self.names = {n: (name, p) for n, (name, p) in self.views.names.items() if n in mine and p.requires_grad}
 
     def rules(self) -> dict[str, str]:
-        """Choices for the side tensors (docs/guide/choices.md)."""
+        """Returns choices for the side tensors (docs/guide/choices.md)."""
         return {f"*{self.suffix}": self.codec} if self.suffix else {}
 
     def side_views(self) -> list[tuple[str, torch.Tensor]]:
-        """The keys of the side tensors, each with a view of the same size."""
+        """Returns the keys of the side tensors, each with a view of the same size."""
         if not self.suffix:
             return []
         seen = [(name + self.suffix, self.views.view_of(number)) for number, (name, _) in self.names.items()]
         return [(key, view) for key, view in seen if view.numel() > 0]
 
     def opened(self, running: RunningSession) -> None:
-        """Called once the State has connected."""
+        """Called after the State has connected."""
 
     def side_tensors(self) -> SideTensors | None:
-        """At the first bucket of a round: tensors to average beside the gradients, in place. Must be identical on all
-        ranks.
+        """Returns tensors to average beside the gradients, in place. Called at the first bucket of a round. Must be
+        identical on all ranks.
 
         One optimizer step is one round; under FSDP2 it can be several.
         """
         return None
 
     def before_exchange(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
-        """Reads this rank's gradients of a bucket. The session sends the values that it leaves there."""
+        """Reads and may change this rank's gradients of a bucket. The session sends the changed values."""
 
     def end_hand_over(self, session: _core.Session) -> None:
-        """After the last bucket of a round was handed over: may hand over more tensors, the same on all ranks."""
+        """May hand over more tensors, the same on all ranks. Called after the last bucket of a round was handed
+        over."""
 
     def after_exchange(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
-        """Reads the mean over the ranks, after the commit."""
+        """Reads the mean over the ranks. Called after the commit."""
 
     def undo(self) -> None:
-        """The last round is taken back, before the optimizer has stepped."""
+        """Reverts the adapter's state by one round, before the optimizer has stepped."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The part of the state that only this rank has."""
+        """Returns the part of the state that only this rank has."""
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restores state_dict(), on the same rank."""
 
     def detach(self, average: Average) -> None:
-        """Makes the optimizer work as torch's again. Collective. average() replaces values by the mean over ranks."""
+        """Restores torch's behaviour of the optimizer. Collective. average() replaces values by the mean over ranks."""
 
     def own(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-        """The ids and values of the adapter's parameters in a bucket."""
+        """Yields the ids and values of the adapter's parameters in a bucket."""
         numbers = map(self.views.id_of, parameters)
         parts = values.detach().split([p.numel() for p in parameters])
         return ((number, part) for number, part in zip(numbers, parts, strict=True) if number in self.names)
 
     def pack_side_tensors(self, values: Sequence[torch.Tensor]) -> SideTensors:
-        """Side tensors from one value per value of the adapter's views, in their order."""
+        """Returns side tensors made of one value per value of the adapter's views, in their order."""
         whole = torch.cat([*values, torch.empty(0)])
         named = [(name + self.suffix, self.views.count(number)) for number, (name, _) in self.names.items()]
         sizes = [size for _, size in named if size]
@@ -110,10 +113,10 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
-    """The group of each parameter, by the parameter's id."""
+    """Returns the group of each parameter, by the parameter's id."""
     return {id(p): group for group in optimizer.param_groups for p in group["params"]}
 
 
 def steps_done(optimizer: torch.optim.Optimizer) -> int:
-    """The steps of an optimizer of Adam's kind, which counts them per parameter."""
+    """Returns the number of steps of an optimizer of Adam's kind, which counts them per parameter."""
     return max((int(state["step"]) for state in optimizer.state.values() if "step" in state), default=0)

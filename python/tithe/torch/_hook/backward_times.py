@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The begin and end of backward, for the trace: the exchange during backward costs the step no time."""
+"""The begin and end of backward, for the trace. The part of the exchange that runs during backward costs the step no
+time."""
 
 import time
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ class BackwardTimes:
             self._watched = None
 
     def bucket(self, last: bool) -> tuple[int, int] | None:
-        """Notes a bucket. Returns begin and end of backward with the last bucket, else None."""
+        """Records a bucket. Returns begin and end of backward with the last bucket, else None."""
         now = time.monotonic_ns()
         if self._began is None:
             self._began = now

@@ -16,33 +16,35 @@ class Figures:
     codec: str
 
     def stats(self) -> dict[str, Any]:
-        """The sums of this rank since the first use, and the norms of its residuals: see tithe.Session.stats().
+        """Returns the sums of this rank since the first use, and the norms of its residuals: see tithe.Session.stats().
 
         After close() and after an error it returns the last figures. The time of a step's exchange is hidden until
-        backward hands over its last bucket, and exposed after that. relative_error, of the compressed gradients alone,
-        tells whether a codec fits (docs/guide/diagnose.md). print(state) shows the main figures on a few lines.
+        backward hands over its last bucket, and exposed after that. relative_error, of the compressed gradients only,
+        shows whether a codec fits (docs/guide/diagnose.md). print(state) shows the main figures on a few lines.
         """
         return dict(self._figure(summed_up))
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By a parameter's name: values, codec, strategy, gradient_norm, residual_norm, relative_error, as in stats().
+        """Returns, by parameter name: values, codec, strategy, gradient_norm, residual_norm, relative_error, as in
+        stats().
 
         side: true for a tensor with a key of its own that an optimizer averages beside the gradients.
         """
         return dict(self._figure(by_tensor))
 
     def plan(self) -> str:
-        """The codec and strategy of each part of each bucket and of each parameter, and the reasons, as text."""
+        """Returns the codec and strategy of each part of each bucket and of each parameter, and the reasons, as
+        text."""
         return self._figure(plan_text)
 
     def __str__(self) -> str:
-        """The main figures, as a few lines of text."""
+        """Returns the main figures, as a few lines of text."""
         if self._running is None:
             return f"tithe.torch.State, not open yet: codec {self.codec}"
         return self._running.report.describe(self.stats(), self.tensor_stats())
 
     def trace(self, on: bool = True) -> None:
-        """Records the last 65,536 events while on, with the backward passes: docs/guide/trace.md."""
+        """Records the last 65,536 events, with the backward passes, while `on` is true: docs/guide/trace.md."""
         self._open_session().trace(on)
         self._watch_backward()
 

@@ -42,8 +42,8 @@ class Job:
         groups: RoundGroups | None = None,
         weight: RoundWeight | None = None,
     ) -> None:
-        """number: of the bucket. last: whether the bucket ends its step. adapters: they see the parameters' values
-        before and after the exchange. weight: of this rank in the round; the adapters see weighted values."""
+        """number: of the bucket. last: whether the bucket ends its step. adapters: read the parameters' values before
+        and after the exchange. weight: of this rank in the round; the adapters read weighted values."""
         self.number = number
         self.layout = layout
         self.route: BucketRoute | None = route
@@ -89,13 +89,13 @@ class Job:
                 self.ticket = self.route.sync(session, layout)
 
     def return_early(self) -> None:
-        """After the bucket's own exchange, before the commit: copies it back, if its values are complete."""
+        """Copies the bucket back before the commit, if its values are complete after the bucket's own exchange."""
         if not self.adapters and not isinstance(self.layout, Split):
             self.returned = self.route.return_early()
 
     def finish_round(self, dropped: bool, skipped: bool = False) -> None:
-        """After the commit: completes the result. dropped: the session has set the values to NaN. skipped: the round
-        was dropped because a rank skipped it, so the gradients are 0."""
+        """Completes the result after the commit. dropped: the session has set the values to NaN. skipped: the round was
+        dropped because a rank skipped it, so the gradients are 0."""
         if self.returned and not dropped:
             return
         values = self.route.open_result()
@@ -108,11 +108,12 @@ class Job:
     def end(self, error: BaseException | None) -> None:
         self.error = error
         try:
-            # On the thread of finish_round(): its stream is that of the copy back, and the future takes its event.
+            # Runs on the thread of finish_round(): its stream is that of the copy back, and the future records its
+            # event.
             self.future.set_result(self.result if error is None else None)
         except Exception as failed:
             self.error = failed
-        self.route = None  # a future that somebody keeps must not keep pinned memory
+        self.route = None  # a future that the caller still holds must not keep pinned memory allocated
         self.done.set()
 
     def wait(self) -> None:
@@ -130,17 +131,17 @@ class Job:
                 raise KeyboardInterrupt
 
     def value(self, _: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-        """For Future.then(): raises the job's error there, so that DDP receives it."""
+        """Returns the result, or raises the job's error. Called in Future.then(), so that DDP receives the error."""
         if self.error is not None:
             raise self.error
         return self.result
 
 
 def _main_thread_waits() -> bool:
-    """Whether the main thread waits in backward for this thread, so that Ctrl-C would be handled too late.
+    """Returns True if the main thread waits in backward for this thread, so that Ctrl-C would be handled too late.
 
     For an accelerator, PyTorch ends backward on a thread of its own. The main thread waits in C++, where Python runs no
-    signal handler. A program with a handler of its own for SIGINT is left alone.
+    signal handler. Always False if the program has a handler of its own for SIGINT.
     """
     main = threading.main_thread()
     if threading.current_thread() is main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

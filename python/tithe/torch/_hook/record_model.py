@@ -20,7 +20,8 @@ _DECIMALS = 3  # of milliseconds, as in models/
 
 
 class _Clock:
-    """The clock of one device. An accelerator works behind the program, so its events give the time."""
+    """The clock of one device. An accelerator executes work after the program has queued it, so its events give the
+    time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -45,7 +46,7 @@ class _Step:
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock
-        self.began: Any = None  # forward
+        self.began: Any = None  # the begin of forward
         self.backward: Any = None
         self.reached = False  # whether a gradient has reached the output
         self.ready: dict[int, Any] = {}  # by id of the parameter
@@ -55,7 +56,7 @@ class _Step:
             self.began = self._clock.now()
 
     def forward_over(self, module: torch.nn.Module, given: Any, out: Any) -> None:
-        if not torch.is_grad_enabled():  # an evaluation
+        if not torch.is_grad_enabled():  # no backward follows an evaluation
             return
         self.backward = self._clock.now()
         self.reached = False
@@ -71,7 +72,7 @@ class _Step:
         self.ready[id(parameter)] = self._clock.now()
 
     def times(self) -> tuple[float, dict[int, float]]:
-        """Milliseconds of forward, and of each gradient since backward began."""
+        """Returns the milliseconds of forward, and of each gradient since backward began."""
         self._clock.synchronize()
         return self._clock.ms(self.began, self.backward), {
             number: max(0.0, self._clock.ms(self.backward, at)) for number, at in self.ready.items()
@@ -92,10 +93,10 @@ def record_model(
 
     model: any module, with or without DistributedDataParallel and torch.compile(). step: a function that runs one
     training step, forward and backward at least. It is called `warmup` times, then `steps` times, and the file has the
-    medians. These steps change the model. path: ends in .json. The file is written whole or not at all, in a process
-    group by rank 0 alone. All hooks are removed from the model.
+    medians. These steps change the model. path: ends in .json. The file is written as a whole or not at all, in a
+    process group by rank 0 only. All hooks are removed from the model.
     forward_ms is the time from the beginning of forward until a gradient reaches the model's output; ready_ms counts
-    from there. If forward runs several times (accumulation), the last backward counts, and forward_ms has all the time
+    from then. If forward runs several times (accumulation), the last backward counts, and forward_ms has all the time
     before it. The optimizer's time is not in the file.
     Frozen parameters are not in the file. A parameter without a gradient in any step is in it only under
     DDP(find_unused_parameters=True), which sends it. Tied weights are listed once, with their last use. Returns the

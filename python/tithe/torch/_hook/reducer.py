@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads from DDP which buckets it leaves out of a step, and which parameters it does not reduce."""
+"""Reads from DDP's reducer the buckets that it leaves out of a step, and the parameters that it does not reduce."""
 
 import logging
 import sys
@@ -21,12 +21,12 @@ _CHECK = 256  # parameters of the list to check in one step
 
 
 def in_backward() -> bool:
-    """Whether the calling thread runs inside a backward pass."""
+    """Returns True if the calling thread runs inside a backward pass."""
     return torch._C._current_graph_task_id() != -1
 
 
 def backward_is_running() -> bool:
-    """Whether a thread of this process waits for a backward pass, which may run on another thread."""
+    """Returns True if a thread of this process waits for a backward pass, which may run on another thread."""
     code = torch.autograd.graph._engine_run_backward.__code__
     for top in sys._current_frames().values():
         frame = top
@@ -38,7 +38,7 @@ def backward_is_running() -> bool:
 
 
 class Reducer:
-    """The reducer of the State's DDP model, if known. The reference is weak: the model refers to the State."""
+    """The reducer of the State's DDP model, if known. The reference is weak, because the model refers to the State."""
 
     def __init__(self, keys: ParameterKeys) -> None:
         self._keys = keys
@@ -53,7 +53,7 @@ class Reducer:
         self._model, self._key_of = weakref.ref(model), key_of
 
     def has_all(self) -> bool:
-        """Whether DDP has all gradients of this backward pass although it did not hand over its last bucket.
+        """Returns True if DDP has all gradients of this backward pass although it did not hand over its last bucket.
 
         DDP(skip_all_reduce_unused_params=True) leaves out a bucket if all its parameters are unused. Before DDP waits
         for its futures, _check_reducer_finalized() always raises: with its own text if gradients are missing, and with
@@ -69,7 +69,7 @@ class Reducer:
         return False
 
     def missing_bucket(self, numbers: Sequence[int], seconds: float, over: bool) -> Exception:
-        """The error of a step whose next bucket did not come. over: whether this rank's backward has ended."""
+        """Returns the error of a step whose next bucket is missing. over: whether this rank's backward has ended."""
         model = self._model()
         finds = model is not None and (model.find_unused_parameters or model.static_graph)
         return missing_bucket(numbers, self._keys.unseen(), seconds, over, finds)
@@ -77,7 +77,7 @@ class Reducer:
     # ---- parameters without a bucket
 
     def check_unfrozen(self) -> None:
-        """After a step: warns once if the model trains parameters that DDP does not reduce."""
+        """Warns once, after a step, if the model trains parameters that DDP does not reduce."""
         model = self._model()
         if model is None or self._warned:
             return

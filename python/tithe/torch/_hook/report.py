@@ -14,7 +14,7 @@ from tithe._stats import all_reduce_bytes, by_tensor, is_compressed, summed_up
 
 _log = logging.getLogger("tithe.torch")
 
-_STEPS = 100  # the second line follows this step
+_STEPS = 100  # the second line is logged after this step
 
 
 class Report:
@@ -54,7 +54,7 @@ class Report:
         )
 
     def _cost(self, now: dict[str, Any]) -> str:
-        """The costs without those of the first step, which opens connections."""
+        """Returns the costs per step without the first step, which opens connections."""
         first = self._first or dict.fromkeys(now, 0)
         since = {name: now[name] - first[name] for name in _SUMS}
         return f"after {now['rounds']} steps: {_per_step(since)}; {_unsent(now)}"

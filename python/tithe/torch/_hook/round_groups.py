@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.State(groups="round"): tensors in groups are sent once per step, with the last bucket.
 
-A frame costs about as much as a few thousand values. Most of DDP's buckets hold some small tensors, which would make a
-few frames per bucket. With groups="round" each bucket holds its grouped tensors back, and the last bucket of the step
-hands all of them to the session as one bucket.
+A frame costs about as much as a few thousand values. Most of DDP's buckets contain some small tensors, so groups per
+bucket would need a few frames per bucket. With groups="round" each bucket holds its grouped tensors back, and with the
+last bucket of the step the session receives all of them as one bucket.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _CHOICES = ("bucket", "round")
 
 
 def over_round(options: Mapping[str, Any]) -> bool:
-    """Whether groups="round" is set. ValueError for a wrong value of groups=."""
+    """Returns True if groups="round" is set. ValueError for a wrong value of groups=."""
     groups = options.get("groups", "bucket")
     if groups not in _CHOICES:
         raise ValueError(f"groups={groups!r}: must be 'bucket' or 'round'")
@@ -27,9 +27,9 @@ def over_round(options: Mapping[str, Any]) -> bool:
 
 
 class Split:
-    """The layout of a bucket of which a part waits or is not exchanged.
+    """The layout of a bucket with tensors that wait or are not exchanged.
 
-    `rest` (or None) is handed over now, and `held` (or None) with the last bucket. Other values stay as they are.
+    `rest` (or None) is handed over at once, and `held` (or None) with the last bucket. Other values do not change.
     """
 
     __slots__ = ("held", "rest")
@@ -47,14 +47,14 @@ class RoundGroups:
         self._held: list[tuple[_core.Layout, torch.Tensor]] = []
 
     def in_groups(self, keys: list[str], sizes: list[int]) -> list[int]:
-        """The places of the tensors that wait for the last bucket."""
+        """Returns the positions of the tensors that wait for the last bucket."""
         return _core.in_groups(self._options, keys, sizes)
 
     def hold(self, layout: _core.Layout, values: torch.Tensor) -> None:
         self._held.append((layout, values))
 
     def sync(self, session: _core.Session) -> None:
-        """After the last bucket of a step: hands over the tensors that were held back. The commit waits for them."""
+        """Hands over the tensors that were held back, after the last bucket of a step. The commit waits for them."""
         held, self._held = self._held, []
         if held:
             session.sync_some(held)

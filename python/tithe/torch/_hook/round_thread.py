@@ -16,22 +16,22 @@ from tithe import _core
 class RoundThread:
     """Runs jobs one after the other, in the order of put(), so the rounds have one order on all ranks.
 
-    serve: takes the session, the queue of jobs, which ends with None, and `causes`. It refers to no object that should
-    end with this one: the thread stops when the last reference to this object goes, or at stop().
+    serve: receives the session, the queue of jobs, which ends with None, and `causes`. It must not refer to an object
+    that should end with this one: the thread stops when the last reference to this object is deleted, or at stop().
     """
 
     def __init__(
         self, session: _core.Session, serve: Callable[[_core.Session, queue.SimpleQueue[Any], list[Any]], None]
     ) -> None:
         self.session = session
-        self.causes: list[BaseException] = []  # why this process ended the session
+        self.causes: list[BaseException] = []  # the errors for which this process ended the session
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         thread = threading.Thread(target=serve, args=(session, self._jobs, self.causes), name="tithe", daemon=True)
         thread.start()
         self.stop = weakref.finalize(self, _stop, session, self._jobs, thread)
 
     def put(self, job: Any, closed: str) -> None:
-        """ValueError with the text `closed` after stop()."""
+        """Appends a job. ValueError with the text `closed` after stop()."""
         if not self.stop.alive:
             raise ValueError(closed)
         self._jobs.put(job)

@@ -27,7 +27,7 @@ from tithe.torch._hook.session_end import clear_frames, end_session, left
 from tithe.torch._hook.weights import RoundWeight, WeightJob
 from tithe.torch._hook.workers import BackwardEnded, Barrier, WorkerPool
 
-_GONE = ("peer_lost", "timeout", "cancelled")  # codes of errors after which the ranks do not meet again
+_GONE = ("peer_lost", "timeout", "cancelled")  # codes of errors after which the ranks do not connect again
 
 
 class RunningSession:
@@ -43,6 +43,7 @@ class RunningSession:
         over_round: bool = False,
         logs: bool = False,
     ) -> None:
+        """Takes over an open session, and starts its threads."""
         self.session = session
         self.on_gpu = options.device != "off"
         self.opened_choices = opened_choices
@@ -50,22 +51,23 @@ class RunningSession:
         self.evaluations = evaluations
         self.keys = keys
         self.over_round, self.options = over_round, options
-        self.groups: RoundGroups | None = None  # of the open step
-        self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout | Split]] = {}  # by bucket number
+        self.groups: RoundGroups | None = None  # the groups of the open step
+        # Layouts of buckets, by bucket number
+        self.layouts: dict[int, tuple[list[int], torch.dtype, int, _core.Layout | Split]] = {}
         self.reducer = Reducer(keys)
         self.report = Report(options, session, logs)
         waits = options.patience, options.timeout
         self.workers = WorkerPool(session, waits, self.reducer.missing_bucket, self.report.committed)
         self.walk = NO_WALK  # the last backward pass whose end is watched
-        self.last: dict[Callable[..., Any], Any] = {}  # the last figures, once the session is closed
-        self.open = False  # whether a step is open: its first bucket has come, and its backward has not ended
-        self.backward: BackwardTimes | None = None  # while something is traced
+        self.last: dict[Callable[..., Any], Any] = {}  # the last figures, set when the session is closed
+        self.open = False  # whether a step is open: from its first bucket to the end of its backward
+        self.backward: BackwardTimes | None = None  # set while the session traces
         self.adapters: Sequence[OptimizerAdapter] = ()
-        self.weigh: Callable[[], float] | None = None  # the weight of this rank's step, if steps have weights
+        self.weigh: Callable[[], float] | None = None  # returns the weight of this rank's step, if steps have weights
         self.weight: RoundWeight | None = None  # of the open or the last step
         self.skips = False  # whether this rank skips the step that begins now
         self.forward_begun = False  # whether a forward of the open step has begun
-        self.local: frozenset[int] = frozenset()  # ids of parameters whose gradients stay this rank's own
+        self.local: frozenset[int] = frozenset()  # ids of parameters whose gradients are not exchanged
         # Runs when the State is collected or the interpreter exits, whichever is first.
         self.stop = weakref.finalize(self, self.workers.stop, False)
 
@@ -83,7 +85,7 @@ class RunningSession:
         return self.session.last_round_dropped or (self.weight is not None and self.weight.dropped)
 
     def figure(self, of: Callable[[_core.Session], Any]) -> Any:
-        """summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
+        """Returns summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
         return self.last[of] if self.last else of(self.session)
 
     def device(self) -> contextlib.AbstractContextManager[None]:
@@ -101,10 +103,10 @@ class RunningSession:
 
     @contextlib.contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Around work between two steps. Waits for another thread's step, for `timeout` at most.
+        """Encloses work between two steps. Waits for another thread's step, for `timeout` at most.
 
-        If a step is open and no backward runs, the step was abandoned. It must not count, since nobody applies it, so
-        the session ends and the other ranks are told.
+        If a step is open and no backward runs, the step was abandoned. It must not count, since no optimizer applies
+        it, so the session ends, and the other ranks get an error.
         """
         if in_backward():
             raise ValueError("this call needs a moment between two steps, and it comes from inside a backward pass")
@@ -120,7 +122,7 @@ class RunningSession:
         return True
 
     def continue_with(self, reform: Callable[[], None]) -> None:
-        """After a failure or between two steps: `reform` connects the session to other ranks.
+        """Connects the session to other ranks by `reform`, after a failure or between two steps.
 
         Ends all jobs, and abandons an open step.
         """
@@ -133,12 +135,12 @@ class RunningSession:
         self.open = False
 
     def check(self) -> None:
-        """Raises the error that ended the session, on any rank. Names a rank that is gone without an error."""
+        """Raises the error that ended the session, on any rank. Names a rank that has ended without an error."""
         self.workers.check()
         self.session.present()
 
     def failed(self) -> bool:
-        """Whether the session has ended, or a step was left."""
+        """Returns True if the session has ended, or a step was abandoned."""
         try:
             self.check()
         except (ValueError, _core.Error):
@@ -146,29 +148,30 @@ class RunningSession:
         return self.open
 
     def check_ranks_present(self) -> None:
-        """Between steps: raises the error that ended the session if some rank will not come again."""
+        """Raises, between steps, the error that ended the session if some rank cannot take part again."""
         try:
             self.check()
         except _core.Error as verdict:
             if verdict.code in _GONE:
                 raise
-        except ValueError:  # closed; the state is still available
+        except ValueError:  # the session is closed, and the state is still available
             pass
 
     # ---- one step
 
     def start(self, bucket: dist.GradBucket, loss_scale: LossScale, inside: HostExchange | None = None) -> Job:
-        """Starts the exchange of a bucket. An error closes the session, so that the other ranks are told at once."""
+        """Starts the exchange of a bucket. An error closes the session, so that the other ranks get an error at
+        once."""
         try:
             return self.start_bucket(bucket, loss_scale, inside)
-        except BaseException as error:  # Ctrl-C among them
+        except BaseException as error:  # including Ctrl-C
             self.open = False
             self.close()
             clear_frames(error)
             raise
 
     def start_bucket(self, bucket: dist.GradBucket, loss_scale: LossScale, inside: HostExchange | None = None) -> Job:
-        """The same, for a caller that ends the session itself."""
+        """Does the same as start(), for a caller that ends the session itself."""
         self.workers.check()
         buffer = bucket.buffer()
         if buffer.layout != torch.strided:
@@ -220,7 +223,7 @@ class RunningSession:
         if self.weigh is not None:
             mine = 0.0 if self.skips else self.weigh()
             self.weight = RoundWeight(mine, self.options.average)
-            self.workers.start_feeder()  # the exchange of weights waits for all ranks, and backward does not
+            self.workers.start_feeder()  # the exchange of weights waits for all ranks, and must not block backward
             self.send(WeightJob(number, self.weight))
 
     def _mark_backward(self, last: bool) -> None:
@@ -235,7 +238,8 @@ class RunningSession:
     def finish(self, job: Job) -> None:
         """Returns when the step that ends with this job is over. Raises the job's error.
 
-        Ctrl-C on the main thread ends the wait and the session: the step must not count later, since nobody applies it.
+        Ctrl-C on the main thread ends the wait and the session: the step must not count later, since no optimizer
+        applies it.
         """
         with self.workers.waiting():
             job.wait()
@@ -246,7 +250,7 @@ class RunningSession:
         self.reducer.check_unfrozen()
 
     def expect_end(self, job: Job) -> None:
-        """After a bucket that is not the last: this rank's backward may end without another bucket.
+        """Prepares for a backward that ends without another bucket. Called after a bucket that is not the last.
 
         The autograd engine runs a callback at the end of the pass in which it was queued, and a pass may run inside
         another one (reentrant checkpoints). DDP's own callback, which waits for all futures, runs after this one, since
@@ -254,7 +258,8 @@ class RunningSession:
         """
         walk = torch._C._current_graph_task_id()
         if walk == NO_WALK or torch._C._current_autograd_node() is None:
-            # DDP hands over all buckets in a row (Join; the first step of a static graph), and then waits for them.
+            # DDP hands over all buckets without a break (Join; the first step of a static graph), and then waits for
+            # them.
             self.workers.put(BackwardEnded())
         elif walk != self.walk:
             self.walk = walk
@@ -262,7 +267,7 @@ class RunningSession:
             torch.autograd.Variable._execution_engine.queue_callback(ended)
 
     def _walk_ended(self, buffer: torch.Tensor) -> None:
-        if not self.open or not self.keys.places:  # the last bucket has come
+        if not self.open or not self.keys.places:  # the last bucket was handed over
             return
         if self.reducer.has_all():
             self.end(buffer)
@@ -270,7 +275,7 @@ class RunningSession:
             self.workers.put(BackwardEnded())
 
     def end(self, buffer: torch.Tensor) -> None:
-        """Ends a step without a last bucket: it consists of the buckets that came. buffer: of one of them."""
+        """Ends a step without a last bucket: it consists of the buckets so far. buffer: of one of them."""
         self._mark_backward(True)
         self.keys.end(NO_WALK)
         end = Job(
@@ -297,7 +302,7 @@ class RunningSession:
             raise job.error
 
     def keep_local(self, numbers: Iterable[int]) -> None:
-        """The gradients of these parameters, by id, are not exchanged. Between steps."""
+        """Excludes the gradients of these parameters, by id, from the exchange. Called between steps."""
         self.local = frozenset(numbers)
         self.layouts.clear()
 
@@ -306,7 +311,7 @@ class RunningSession:
     def layout(
         self, bucket: dist.GradBucket, parameters: list[torch.Tensor], buffer: torch.Tensor
     ) -> _core.Layout | Split | None:
-        """The keys and sizes of a bucket. DDP makes new buckets after the first step, which the cache detects."""
+        """Returns the keys and sizes of a bucket. DDP makes new buckets after the first step; the cache then misses."""
         walk = torch._C._current_graph_task_id()
         if self.keys.begin(bucket.index(), parameters, walk):
             raise left()

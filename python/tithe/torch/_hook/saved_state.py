@@ -32,8 +32,9 @@ class Saved(Figures):
     _adapters: Any
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's residuals and counters, as a uint8 tensor and plain values under a key of this rank. Save one per
-        rank, or give the State to torch.distributed.checkpoint, which saves the states of all ranks in one checkpoint.
+        """Returns this rank's residuals and counters, as a uint8 tensor and plain values under a key of this rank. Save
+        one per rank, or give the State to torch.distributed.checkpoint, which saves the states of all ranks in one
+        checkpoint.
 
         Call it between steps, on all ranks at the same step. After a failure, an interrupt or close() it returns the
         state of the last committed step.
@@ -64,9 +65,9 @@ class Saved(Figures):
         }
 
     def gathered_state_dict(self) -> dict[str, Any]:
-        """The states of all ranks on rank 0, and an empty collection on the others. Collective over the group.
+        """Returns the states of all ranks on rank 0, and an empty collection on the others. Collective over the group.
 
-        For checkpoints that rank 0 writes alone. load_state_dict() on each rank takes the rank's own part. The result
+        For checkpoints that rank 0 writes alone. load_state_dict() on each rank loads the rank's own part. The result
         takes 4 bytes per parameter and rank in rank 0's memory, or 8 with feedback=momentum.
         """
         group, doing = self._group(), "tithe.torch.State.gathered_state_dict()"
@@ -79,12 +80,13 @@ class Saved(Figures):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues bit-identically from this rank's state_dict(), with the same model and codec.
 
-        It also takes the result of gathered_state_dict() on rank 0, even that of another number of ranks: the residuals
-        of ranks that do not exist here are spread over all ranks (docs/guide/elastic.md). ValueError, before anything
-        has changed, for a single rank's state of another world size, rank, codec or choices, and for parameters of
-        another shape or memory format, by name. A parameter that the state lacks begins with an empty residual;
-        residuals of parameters that do not train are kept. A line in the log names both. Load before the first step. A
-        State without names refuses parameters that it cannot tell apart, here or in the first step.
+        It also accepts the result of gathered_state_dict() on rank 0, even that of another number of ranks: the
+        residuals of ranks that do not exist here are spread over all ranks (docs/guide/elastic.md). ValueError, before
+        anything has changed, for a single rank's state of another world size, rank, codec or choices, and for
+        parameters of another shape or memory format, by name. A parameter that the state lacks begins with an empty
+        residual; residuals of parameters that do not train are kept. A line in the log names both. Load before the
+        first step. A State without names refuses parameters that it cannot distinguish, in load_state_dict() or in the
+        first step.
         """
         if "ranks" in state:
             group = self._group()
@@ -118,7 +120,7 @@ class Saved(Figures):
                 log_differences(missing, unused)
 
     def _no_residuals(self, state: Mapping[str, Any]) -> bool:
-        """Whether both codecs are lossless, so that the state of any rank is equivalent."""
+        """Returns True if both codecs are lossless, so that the state of any rank is equivalent."""
         if state["proposed"]:
             return False
         saved = is_lossless(state["codec"], state["choices"])

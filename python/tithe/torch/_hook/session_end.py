@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors by which this process ends its session, and how it ends it."""
+"""Errors for which this process ends its session, and the function that ends it."""
 
 import contextlib
 import traceback
@@ -16,25 +16,26 @@ _NOW = (
 
 
 def clear_frames(error: BaseException) -> None:
-    """An error refers to the frames that raised it, and these to pinned memory: a stored error must not keep it."""
+    """Clears the frames of a traceback. An error refers to the frames that raised it, and these to pinned memory, so a
+    stored error would keep the memory allocated."""
     traceback.clear_frames(error.__traceback__)
 
 
 def end_session(session: _core.Session, causes: list[BaseException], cause: BaseException) -> None:
-    """Cancels the session, which tells the other ranks at once. Later calls raise the first of `causes`."""
+    """Cancels the session, so that the other ranks get an error at once. Later calls raise the first of `causes`."""
     causes.append(cause)
     with contextlib.suppress(ValueError):  # closed already
         session.cancel()
 
 
 def interrupted(by: BaseException) -> Exception:
-    """For calls after a wait that Ctrl-C, or an exception of another signal's handler, has ended."""
+    """Returns the error of calls after a wait that Ctrl-C, or an exception of another signal's handler, has ended."""
     what = "Ctrl-C" if isinstance(by, KeyboardInterrupt) else type(by).__name__
     return error("cancelled", None, f"{what} ended this rank's wait for the other ranks. {_NOW}")
 
 
 def left() -> Exception:
-    """For a step whose backward raised an exception, or was interrupted, after its first bucket was handed over."""
+    """Returns the error of a step whose backward raised, or was interrupted, after its first bucket was handed over."""
     return error(
         "cancelled",
         None,
@@ -44,10 +45,10 @@ def left() -> Exception:
 
 
 def missing_bucket(numbers: Sequence[int], names: Sequence[str], seconds: float, over: bool, finds: bool) -> Exception:
-    """For a step whose last bucket did not come.
+    """Returns the error of a step whose last bucket is missing.
 
-    numbers: of the buckets that came. names: the parameters of the others. over: whether this rank's backward has
-    ended. finds: whether DDP already looks for unused parameters.
+    numbers: of the buckets so far. names: the parameters of the other buckets. over: whether this rank's backward has
+    ended. finds: whether DDP already searches for unused parameters.
     """
     came = f"bucket{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
     ending = f"ended {seconds:g} s ago" if over else f"then nothing for {seconds:g} s"
@@ -69,7 +70,8 @@ def missing_bucket(numbers: Sequence[int], names: Sequence[str], seconds: float,
 
 
 def step_timeout(seconds: float) -> Exception:
-    """For a call between steps that waited in vain for another thread's step. The session continues."""
+    """Returns the error of a call between steps that timed out while another thread's step was open. The session
+    continues."""
     return error(
         "timeout",
         None,

@@ -2,8 +2,8 @@
 """Makes one rank skip a step of a DDP model: the rank takes part in all exchanges of the step with weight 0.
 
 If DDP's reducer is idle, this rank hands over zero buckets, as DDP does for a rank without data under Join. If a
-backward pass was left before its end, the reducer waits for the gradients that are missing. A backward pass over the
-missing parameters alone, with zero gradients, completes the step, and the reducer is ready for the next one.
+backward pass was abandoned before its end, the reducer waits for the missing gradients. A backward pass over the
+missing parameters only, with zero gradients, completes the step, and the reducer is ready for the next one.
 """
 
 import re
@@ -29,13 +29,13 @@ class SkippedSteps:
             if torch.is_grad_enabled() and (state := its_state()) is not None and state._running is not None:
                 state._current.forward_begun = True
 
-        if model.modules_buffers:  # a forward exchanges them
+        if model.modules_buffers:  # a forward exchanges the buffers
             model.register_forward_pre_hook(begin_forward)
 
     def skip(self, model: DistributedDataParallel, state: Any, running: RunningSession) -> None:
-        """Raises the error that ended the step, if it failed."""
+        """Skips the step. Raises the error that ended the step, if it failed."""
         missing = self._missing(model)
-        if missing is None and running.open:  # the left backward has handed over all its gradients
+        if missing is None and running.open:  # the abandoned backward has handed over all its gradients
             with running.between_steps():
                 running.check()  # raises: the session is over
         running.skips = True
@@ -50,7 +50,8 @@ class SkippedSteps:
             running.skips = False
 
     def _missing(self, model: DistributedDataParallel) -> list[torch.Tensor] | None:
-        """The parameters whose gradients the reducer still expects in a backward that was left; None if it is idle."""
+        """Returns the parameters whose gradients the reducer still expects in an abandoned backward; None if it is
+        idle."""
         try:
             model.reducer._check_reducer_finalized()
         except RuntimeError as waits:
@@ -59,7 +60,7 @@ class SkippedSteps:
         return None
 
     def _hand_over_zeros(self, model: DistributedDataParallel, state: Any, forward_begun: bool) -> None:
-        """The collectives of a forward and backward, in DDP's order, with zero gradients."""
+        """Runs the collectives of a forward and backward, in DDP's order, with zero gradients."""
         if not forward_begun:
             model.reducer._rebuild_buckets()
             if model._check_sync_bufs_pre_fwd():
@@ -77,7 +78,7 @@ class SkippedSteps:
                     _store(p, part)
 
     def _used(self, model: DistributedDataParallel) -> set[int] | None:
-        """The ids of the parameters that some rank has used; None if all have a gradient."""
+        """Returns the ids of the parameters that some rank has used; None if all have a gradient."""
         if not model.find_unused_parameters and not model.static_graph:
             return None
         used = model.reducer._get_local_used_map()

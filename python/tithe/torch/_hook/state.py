@@ -41,7 +41,7 @@ DEFAULT = _core.Options()  # the defaults of include/tithe/session.h
 
 
 class _Slots(Steps):
-    # Not in State.__slots__, which are the settings alone and compare equal after pickling.
+    # Not in State.__slots__, which lists only the settings, and compares equal after pickling.
     __slots__ = (
         "__weakref__", "_adapters", "_model", "_model_known", "_names", "_plain", "_plain_now", "_running", "_saved",
         "_skipped", "_unapplied", "_unused",
@@ -59,15 +59,14 @@ class State(_Slots):
     parameters: (name, parameter) pairs, such as model.named_parameters(), by which residuals get their names. Without
     them the State takes the names of the model that registers it.
     loss_scale: a function that returns the factor of the loss (GradScaler.get_scale).
-    weight: a function that returns how much this rank's gradient counts in the step whose first bucket is handed over,
-    such as the tokens of the batch. The result is then sum(weight x gradient) / sum(weight) over the ranks. 0 skips
-    the step. On all ranks or on none (docs/guide/steps.md).
-    choices: rules for single parameters (docs/guide/choices.md): a dict such as
-    {"*embedding*": "qtopk:ratio=0.03", "*.bias": "fp32"}, JSON text, or the path of a file with either. A rule with the
-    name of a parameter that the model does not have raises ValueError. A pattern that matches no parameter gives a
-    RuntimeWarning.
-    clip: the largest L2 norm of one parameter's gradient on one rank. A larger gradient is scaled down to it before
-    encoding (docs/guide/footguns.md, "Clipping"). 0: no limit. The same as clip= in the codec's text.
+    weight: a function that returns the weight of this rank's gradient in the step whose first bucket is handed over,
+    such as the tokens of the batch. The result is then sum(weight x gradient) / sum(weight) over the ranks. 0 skips the
+    step. On all ranks or on none (docs/guide/steps.md).
+    choices: rules for single parameters (docs/guide/choices.md): a dict such as {"*embedding*": "qtopk:ratio=0.03",
+    "*.bias": "fp32"}, JSON text, or the path of a file with either. A rule with the name of a parameter that the model
+    does not have raises ValueError. A pattern that matches no parameter gives a RuntimeWarning.
+    clip: the largest L2 norm of one parameter's gradient on one rank. A larger gradient is scaled down to this norm
+    before encoding (docs/guide/footguns.md, "Clipping"). 0: no limit. The same as clip= in the codec's text.
     schedule: how the codec's ratio changes between steps, e.g. "warmup:400+recover" (include/tithe/schedule.h).
     groups: "round" sends the tensors in groups once per step, with the last bucket, instead of with each bucket
     (docs/guide/choices.md, "Groups"). The same on all ranks.
@@ -75,12 +74,12 @@ class State(_Slots):
     force_reference, authenticate, checksum, pacer, device, trace, measure, transport (see tithe.Session).
 
     The first use connects the ranks, and is collective over the group. A wrong setting raises ValueError. A State that
-    is collected without ever having been used gives a RuntimeWarning.
+    is collected before its first use gives a RuntimeWarning.
     A pickle has the settings and this rank's residuals, without the process group.
     """
 
     __slots__ = ("codec", "loss_scale", "options", "process_group", "strategy", "weight")
-    __module__ = "tithe.torch"  # the public place, which a pickle names
+    __module__ = "tithe.torch"  # the public module, which a pickle names
 
     def __init__(
         self,
@@ -108,13 +107,13 @@ class State(_Slots):
         self._begin(by_name(check_pairs(parameters)), None)
 
     def _begin(self, names: dict[int, tuple[str, torch.nn.Parameter]], saved: Mapping[str, Any] | None) -> None:
-        """Sets the attributes of a State that was never used. saved: the state that it continues."""
+        """Sets the attributes of a State before its first use. saved: the state that it continues."""
         self._names = names
         self._saved = saved
         self._model_known = False
         self._running: RunningSession | None = None
         self._model: weakref.ref[DistributedDataParallel] | None = None
-        self._adapters: Any = None  # an OptimizerAdapters, see _optimizer/adapters.py
+        self._adapters: Any = None  # an OptimizerAdapters of _optimizer/adapters.py
         self._unapplied: UnappliedRounds | None = None
         self._skipped: SkippedSteps | None = None
         self._plain: tuple[RunningSession, str] | None = None
@@ -134,7 +133,7 @@ class State(_Slots):
     # ---- open and close
 
     def open(self) -> None:
-        """Connects to the other ranks, unless that is done. Collective over the group."""
+        """Connects to the other ranks, if not yet connected. Collective over the group."""
         if self._running is not None:
             return
         self._unused.detach()
@@ -196,9 +195,10 @@ class State(_Slots):
         self._watch_backward()
 
     def close(self) -> None:
-        """Closes the connections and ends the threads. Ranks that still synchronise see this rank leave.
+        """Closes the connections and ends the threads. Ranks that still synchronise detect that this rank has left.
 
-        state_dict() still returns the state of the last step; stats() and the like return the last figures.
+        state_dict() still returns the state of the last step; stats(), tensor_stats() and plan() return the last
+        figures.
         """
         self._unused.detach()
         if self._unapplied is not None:
@@ -209,9 +209,9 @@ class State(_Slots):
             self._running.close()
 
     def detach(self) -> None:
-        """Makes the optimizers that attach(optimizer=...) received work as torch's again. Between steps, collective.
+        """Restores torch's behaviour of the optimizers of attach(optimizer=...). Call it between steps; collective.
 
-        tithe.torch.optim.AdamW then steps as torch's. Gradients are still compressed.
+        tithe.torch.optim.AdamW then steps as torch's AdamW. Gradients are still compressed.
         """
         if self._adapters is None or self._running is None:
             return
@@ -231,7 +231,7 @@ class State(_Slots):
         return group
 
     def _find_model(self) -> None:
-        """Finds the model that registered this State, and takes its names if none were given."""
+        """Finds the model that registered this State, and takes its names if the State has none."""
         models = models_of(self)
         if len(models) > 1:
             raise ValueError(two_models(f"{len(models)} models have registered it"))
@@ -260,20 +260,20 @@ class State(_Slots):
         return self._future_of(running.start(bucket, self.loss_scale))
 
     def _future_of(self, job: Job) -> torch.futures.Future[torch.Tensor]:
-        """The future for which DDP waits."""
+        """Returns the future for which DDP waits."""
         running = self._current
         future = job.future.then(job.value)
         if job.last:
-            # finish() raises the error itself, with its type and `peer`; DDP would raise a text about a future. And
-            # Ctrl-C works while finish() waits. It must run after all buckets are handed over: a backward may run
-            # inside a backward (reentrant checkpoints), and the engine runs a callback at the end of the pass in which
-            # it was queued. DDP waits for all futures at the same point, after it handed over the last bucket.
+            # finish() raises the error itself, with its type and `peer`; DDP would raise a text about a future. Ctrl-C
+            # also works while finish() waits. It must run after all buckets are handed over: a backward may run inside
+            # a backward (reentrant checkpoints), and the engine runs a callback at the end of the pass in which it was
+            # queued. DDP waits for all futures at the same point, after it handed over the last bucket.
             finish = functools.partial(running.finish, job)
             if torch._C._current_graph_task_id() != -1 and torch._C._current_autograd_node() is not None:
                 torch.autograd.Variable._execution_engine.queue_callback(finish)
             else:
-                # DDP would wait next: it shadows a step of the others (Join), or hands over all buckets after backward
-                # (the first step of a static graph).
+                # DDP would wait next: this rank has no data and follows the steps of the others (Join), or DDP hands
+                # over all buckets after backward (the first step of a static graph).
                 finish()
         else:
             running.expect_end(job)
@@ -285,7 +285,8 @@ class State(_Slots):
             running.reducer.watch(model, self._key_of())
 
     def _key_of(self) -> Callable[[torch.Tensor], int | None]:
-        """The key of a parameter in ParameterKeys. Threads hold the function, so it must not refer to the State."""
+        """Returns a function from a parameter to its key in ParameterKeys. Threads hold it, so it must not refer to the
+        State."""
         return id
 
     # ---- schedules
@@ -293,13 +294,13 @@ class State(_Slots):
     def evaluated(
         self, *, loss: float | None = None, accuracy: float | None = None, learning_rate: float | None = None
     ) -> None:
-        """Tells the schedule of an evaluation: one call each, between steps, on all ranks. Collective over the group.
+        """Reports an evaluation to the schedule: one call each, between steps, on all ranks. Collective over the group.
 
-        loss or accuracy (0..1): of this rank's part of the evaluation data, or of all data. A rank that evaluated
-        nothing leaves both out. All ranks use the mean over the ranks that gave one.
-        learning_rate: of the next steps, the same on all ranks. A rank may leave it out if another gives it.
-        ValueError on all ranks if one value is wrong, or if the schedule follows a value that no rank gave. Values that
-        the schedule does not follow are ignored, so the call is harmless without a schedule.
+        loss or accuracy (0..1): of this rank's part of the evaluation data, or of all data. A rank without evaluation
+        data omits both. All ranks use the mean over the ranks that passed one.
+        learning_rate: of the next steps, the same on all ranks. A rank may omit it if another rank passes it.
+        ValueError on all ranks if one value is wrong, or if the schedule follows a value that no rank passed. The
+        schedule ignores values that it does not follow, so the call has no effect without a schedule.
         """
         self.open()
         running = self._running
@@ -325,7 +326,7 @@ class State(_Slots):
 
     def __getstate__(self) -> dict[str, Any]:
         _log.warning("Process group is not serializable and excluded from a saved state.")
-        self._unused.detach()  # the copy is going to be used
+        self._unused.detach()  # the copy will be used, so the original need not warn
         saved = self._saved if self._running is None else self._whole_state()
         settings = {name: getattr(self, name) for name in State.__slots__ if name != "process_group"}
         return {**settings, "_saved": saved}
@@ -342,19 +343,20 @@ class State(_Slots):
         self._begin({}, self._saved)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "State":
-        """A State with the same group, settings and residuals. It opens its own connections at its first use."""
+        """Returns a State with the same group, settings and residuals. It opens its own connections at its first
+        use."""
         twin = State.__new__(State)
         memo[id(self)] = twin
         for name in State.__slots__:
             setattr(twin, name, getattr(self, name))
         twin.options = copy.deepcopy(self.options, memo)
         twin._begin({}, self._saved if self._running is None else self._whole_state())
-        twin._unused.detach()  # most copies are never used
+        twin._unused.detach()  # most copies are never used, so the copy does not warn
         warn_if_model_copied(memo)
         return twin
 
     def _watch_backward(self) -> None:
-        """Records the times of backward once the session traces, from its beginning or after trace()."""
+        """Records the times of backward while the session traces, from its beginning or after trace()."""
         running = self._running
         if running.backward is not None or not running.session.tracing:
             return
@@ -364,7 +366,8 @@ class State(_Slots):
             running.backward.watch(models[0])
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """This rank's residual of a parameter: the part of its gradient that is not sent yet, float32, in its shape."""
+        """Returns this rank's residual of a parameter, float32, in the parameter's shape: the part of its gradient that
+        later steps will send."""
         session = self._open_session()
         self._running.drain()
         out, values = laid_out_like(parameter)

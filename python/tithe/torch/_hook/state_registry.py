@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warns of a State that was never used, since its model trains uncompressed. Lists the States in use."""
+"""Warns of a State that was never used, because its model trains uncompressed. Lists the States in use."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ _TEXT = (
     "tithe.torch.hook); Lightning registers hooks on CUDA only, there use tithe.lightning.TitheCallback"
 )
 
-opened: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()  # States that are connected, by id
+opened: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()  # connected States, by id
 
 
 def watch(state: Any) -> weakref.finalize:
@@ -25,6 +25,6 @@ def watch(state: Any) -> weakref.finalize:
 
 
 def _warn(file: str, line: int, process: int) -> None:
-    # Not in a forked child, and not in a program that ends by an exception: its traceback is more useful.
+    # No warning in a forked child, or in a program that ends by an exception: its traceback is more useful.
     if os.getpid() == process and getattr(sys, "last_type", None) is None:
         warnings.warn_explicit(_TEXT, RuntimeWarning, file, line)

@@ -19,16 +19,17 @@ from tithe.torch._hook.skipped_step import SkippedSteps
 from tithe.torch._hook.weights import RULES
 
 _FEEDBACK = ("feedback", "mu", "beta", "mask", "nesterov")  # settings of error feedback in a codec's text
-_ALONE = ("trace", "schedule", "undo")  # options of the State's own rounds
+_ALONE = ("trace", "schedule", "undo")  # options that apply to the State's own rounds only
 
 
 class Steps(Saved):
-    """The part of State that treats a step differently from others."""
+    """The part of State with methods for a single step."""
 
     __slots__ = ()
     weight: Callable[[], float] | None
     _model: weakref.ref[Any] | None
-    _plain: tuple[RunningSession, str] | None  # for rounds without residuals, with the choices that it follows
+    # The session for rounds without residuals, and the choices that it follows
+    _plain: tuple[RunningSession, str] | None
     _plain_now: bool
     _skipped: SkippedSteps | None
     _adapters: Any
@@ -36,20 +37,20 @@ class Steps(Saved):
 
     @property
     def _current(self) -> RunningSession:
-        """Runs the rounds that begin now."""
+        """Returns the session that runs the rounds that begin now."""
         return self._plain[0] if self._plain_now and self._plain is not None else self._running
 
     # ---- skip
 
     def skip(self) -> None:
-        """This rank contributes nothing to the present step, and the other ranks go on: docs/guide/steps.md.
+        """Leaves this rank's gradient out of the present step, and the other ranks continue: docs/guide/steps.md.
 
-        For attach(weight=...). In place of forward and backward, or after an exception in either: out of memory, a bad
-        sample, a loss that is not finite. Returns when the round is over. Then .grad holds the mean over the other
-        ranks, as it does on them: call optimizer.step() as they do.
+        For attach(weight=...). Call it in place of forward and backward, or after an exception in either: out of
+        memory, a bad sample, a loss that is not finite. Returns when the round is over. Then .grad holds the mean over
+        the other ranks, as it does on them: call optimizer.step() as they do.
         If backward had handed over a bucket before the exception, all ranks drop the round: gradients are 0 on all
-        ranks, and residuals stay.
-        ValueError without weight=, inside a backward, and where a rank cannot skip.
+        ranks, and residuals do not change.
+        ValueError without weight=, inside a backward, and for a State whose ranks cannot skip.
         """
         if self.weight is None:
             raise ValueError(
@@ -76,19 +77,20 @@ class Steps(Saved):
         self._skipped.skip(model, self, running)
 
     def _with_weights(self, choices: str) -> str:
-        """Choices by which the weights of the ranks are sent as they are. Without choices small tensors are."""
+        """Returns choices that send the weights of the ranks uncompressed. Without choices every small tensor is
+        uncompressed."""
         return choices if self.weight is None or next(iter(RULES)) in choices else add_rules(RULES, choices)
 
     # ---- without residuals
 
     @contextlib.contextmanager
     def without_residual(self) -> Iterator[None]:
-        """Rounds inside neither take from the residuals nor add to them: docs/guide/steps.md.
+        """Runs the rounds in the body without residuals: they neither use nor change them. See docs/guide/steps.md.
 
         For gradients that no step applies: SAM's first backward, probes. On all ranks, around whole backward passes.
-        Each gradient is encoded with feedback=none. The first use connects the ranks a second time. Rounds inside are
-        not part of stats(), of schedules, of the trace or of what undo() takes back, and attach(optimizer=) does not
-        see them. If an exception leaves a round inside unfinished, the second connection ends on all ranks.
+        Each gradient is encoded with feedback=none. The first use connects the ranks a second time. These rounds are
+        not part of stats(), of schedules, of the trace or of undo(), and attach(optimizer=) does not process them. If
+        an exception leaves such a round unfinished, the second connection ends on all ranks.
         """
         if self._adapters is not None and self._adapters.local():
             raise ValueError(
@@ -151,9 +153,9 @@ class Steps(Saved):
         """Proposes new choices for all ranks from step `round` on; 0: as soon as all ranks are ready
         (docs/guide/choices.md).
 
-        On rank 0 alone, at any time after the first step; the other ranks call nothing. choices: as in State(); None:
-        no rules. Residuals are kept, and saved states have the choices in force. ValueError for choices that a State
-        would refuse, for a step that has begun, on other ranks, and while another proposal is under way.
+        Call it on rank 0 only, at any time after the first step; the other ranks call nothing. choices: as in State();
+        None: no rules. Residuals are kept, and saved states have the choices in force. ValueError for choices that a
+        State would refuse, for a step that has begun, on other ranks, and while another proposal is under way.
         """
         text = choices_text(choices)
         if self._adapters is not None:
@@ -161,14 +163,14 @@ class Steps(Saved):
         self._open_session().propose(self._with_weights(text), round)
 
     def proposal(self) -> dict[str, Any]:
-        """The result of the last proposal: see tithe.Session.proposal()."""
+        """Returns the state of the last proposal: see tithe.Session.proposal()."""
         return self._open_session().proposal()
 
     def undo(self) -> None:
-        """Takes back the exchange of the last step, if the step is not to count: see tithe.Session.undo().
+        """Reverts the exchange of the last step, if the step must not count: see tithe.Session.undo().
 
-        On all ranks, between backward() and the next backward(), for a State with undo=True. The gradients stay as they
-        are: do not step with them.
+        Call it on all ranks, between backward() and the next backward(), for a State with undo=True. The gradients do
+        not change: do not step with them.
         """
         session = self._open_session()
         with self._running.between_steps():
@@ -180,14 +182,14 @@ class Steps(Saved):
 
 
 def plain_codec(codec: str) -> str:
-    """The codec with feedback=none."""
+    """Returns the codec with feedback=none."""
     name, _, settings = _core.check_codec(codec).partition(":")
     kept = [each for each in settings.split(",") if each and each.partition("=")[0] not in _FEEDBACK]
     return f"{name}:{','.join([*kept, 'feedback=none'])}"
 
 
 def plain_choices(choices: str) -> str:
-    """The choices of a session, with feedback=none for each codec."""
+    """Returns the choices of a session, with feedback=none for each codec."""
     if not choices:
         return ""
     given = json.loads(choices)

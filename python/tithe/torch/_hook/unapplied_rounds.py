@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warns once if a training loop discards the gradients of a round.
 
-A round delivers this step's gradients and what earlier rounds left in the residuals. If the loop then clears the
-gradients without optimizer.step(), that part of earlier steps is lost, unless State.undo() takes the round back.
+A round delivers this step's gradients and the residuals of earlier rounds. If the loop then clears the gradients
+without optimizer.step(), the share of earlier steps is lost, unless State.undo() reverts the round.
 """
 
 import contextlib
@@ -57,13 +57,13 @@ class UnappliedRounds:
         self.applied()
 
     def applied(self) -> None:
-        """Notes that all rounds so far were applied or taken back."""
+        """Records that all rounds so far were applied or reverted."""
         if self._running is not None:
             with contextlib.suppress(ValueError):  # an error has closed the session
                 self._applied = self._running.session.round()
 
     def check(self) -> None:
-        """At the beginning of backward: warns if the last round's gradients were cleared without a step."""
+        """Warns, at the beginning of backward, if the last round's gradients were cleared without a step."""
         if self._running is None or self._watched is None:
             return
         try:

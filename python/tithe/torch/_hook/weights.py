@@ -7,12 +7,12 @@ Each rank then multiplies its gradient by
     f_r = w_r N / sum(w)
 
 and the mean over the N ranks is sum(w_r g_r) / sum(w). The factors are known before the codec runs, so residuals have
-the unit of the weighted mean in every round, and nothing has to be corrected after the exchange. A rank that skips the
-step has the weight 0.
+the unit of the weighted mean in every round, and no correction follows the exchange. A rank that skips the step has the
+weight 0.
 
-A rank that skips in the middle of backward has sent a part of its gradient. It sends NaN in the other buckets, so that
-all ranks drop the round and no residual changes. After a dropped round the ranks exchange whether one of them skipped.
-If so, the gradients are 0 instead of NaN.
+A rank that skips in the middle of backward has already sent a part of its gradient. It sends NaN in the other buckets,
+so that all ranks drop the round and no residual changes. After a dropped round the ranks exchange whether one of them
+skipped. If so, the gradients are 0 instead of NaN.
 """
 
 import functools
@@ -26,14 +26,14 @@ from tithe import _core
 from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.job import Job
 
-RULES = {"* (step)": "fp32"}  # for the keys below
+RULES = {"* (step)": "fp32"}  # for the keys of the exchanged weights
 WEIGHTS = "weights (step)"
 _VOID = "void (step)"
 _LEAST, _MOST = 2.0**-64, 2.0**64  # float32 holds a sum of such weights without overflow or underflow
 
 
 def weight_of(weight: Callable[[], float] | None) -> float:
-    """The weight of this rank's step. ValueError for anything but 0 and numbers between 2**-64 and 2**64."""
+    """Returns the weight of this rank's step. ValueError except for 0 and numbers between 2**-64 and 2**64."""
     returned: Any = weight() if weight is not None else 1.0
     try:
         value = float(returned)
@@ -48,7 +48,7 @@ def weight_of(weight: Callable[[], float] | None) -> float:
 
 
 def check_weight(weight: Any, codec: str, options: Mapping[str, Any]) -> None:
-    """ValueError if weight= is no function, or has an option beside it with which it does not work."""
+    """ValueError if weight= is no function, or is combined with an option that does not work with it."""
     if weight is None:
         return
     if not callable(weight):
@@ -81,26 +81,27 @@ class RoundWeight:
         self._factor = math.nan
 
     def exchange(self, session: _core.Session) -> None:
-        """Computes the factor. Returns when all ranks have begun the round."""
+        """Computes the factor of this rank. Returns when all ranks have begun the round."""
         weights = torch.zeros(session.world)
         weights[session.rank] = self.mine
         session.wait(session.sync_at(_side(WEIGHTS, session.world), weights))
-        # All values come from the exchange, this rank's too: one rounding for all, so equal weights have factor 1.
+        # All values come from the exchange, this rank's too: they are rounded alike, so equal weights have factor 1.
         total = math.fsum(weights.tolist())
         mean = total / session.world if self._average else 1.0
         self._factor = weights[session.rank].item() / mean if self.mine else 0.0
 
     def apply(self, values: torch.Tensor) -> None:
-        """Multiplies a bucket of this rank's gradient."""
+        """Multiplies a bucket of this rank's gradient by the factor."""
         if self.void:
             values.fill_(math.nan)
         elif self._factor == 0.0:
-            values.zero_()  # the values may be NaN
+            values.zero_()  # not a multiplication by 0, because the values may be NaN
         elif self._factor != 1.0:
             values.mul_(self._factor)
 
     def skipped_by_a_rank(self, session: _core.Session) -> bool:
-        """After a dropped round: whether a rank dropped it by skip(). A round of its own, the same on all ranks."""
+        """Returns True if a rank dropped the round by skip(). A round of its own, the same on all ranks, after a
+        dropped round."""
         self.dropped = True
         void = torch.full((1,), float(self.void))
         session.wait(session.sync_at(_side(_VOID, 1), void))

@@ -27,12 +27,14 @@ Waits = tuple[float, float]
 MissingBucket = Callable[[list[int], float, bool], Exception]
 Report = Callable[[_core.Session, torch.device], None]
 
-_POLL_SECONDS = 0.1  # between two checks whether another thread has left its step
-_INFO, _TROUBLE = ("auto: ", "device: "), "auto: trouble: "  # how the session's messages begin: include/tithe/session.h
+_POLL_SECONDS = 0.1  # between two checks whether another thread has abandoned its step
+# Prefixes of the session's messages: include/tithe/session.h
+_INFO, _TROUBLE = ("auto: ", "device: "), "auto: trouble: "
 
 
 class BackwardEnded:
-    """Tells the worker that this rank's backward ended without the last bucket: it then waits for `timeout` at most."""
+    """Signals to the worker that this rank's backward ended without the last bucket. The worker then waits for
+    `timeout` at most."""
 
     def sync(self, session: _core.Session) -> None:
         """Hands over nothing."""
@@ -77,8 +79,8 @@ def _work(
     """The worker: completes the futures of a step together, in the order of their tickets, after the step's commit.
 
     The commit decides for all buckets at once whether the step counts, and values may change until then. causes: the
-    errors by which this process cancelled the session. waits: seconds to wait for the next bucket of a step, during
-    backward and after its end. missing_bucket: makes the error of a step whose next bucket did not come. report: is
+    errors for which this process cancelled the session. waits: seconds to wait for the next bucket of a step, during
+    backward and after its end. missing_bucket: makes the error of a step whose next bucket is missing. report: is
     called after each commit.
     """
     step: list[Job] = []
@@ -111,12 +113,12 @@ def _work(
                     raise causes[0]
             except Exception as failed:
                 clear_frames(failed)
-                if not causes and not isinstance(failed, _core.Error):  # a failure of this rank: no step counts
+                if not causes and not isinstance(failed, _core.Error):  # a failure of this rank only: no step may count
                     end_session(session, causes, failed)
                 _end(step, causes[0] if causes else failed)
         if isinstance(job, Barrier):
             job.reached.set()
-        del job  # it holds a bucket, and DDP may be about to replace the bucket
+        del job  # the job refers to a bucket that DDP may be about to replace
     _end(step, ValueError("the State was closed in the middle of a step"))
 
 
@@ -127,9 +129,9 @@ def _end(step: list[Job], error: BaseException | None) -> None:
 
 
 def _feed(session: _core.Session, incoming: Jobs, jobs: Jobs, causes: list[BaseException]) -> None:
-    """The feeder: hands buckets to the session once they are on the host, in the order of the hook's calls.
+    """The feeder: hands buckets to the session after their copy to the host, in the order of the hook's calls.
 
-    All ranks call the hook in the same order; copies may end in another one.
+    All ranks call the hook in the same order; copies may end in another order.
     """
     while (job := incoming.get()) is not None:
         try:
@@ -151,7 +153,7 @@ class WorkerPool:
         self.jobs: Jobs = queue.SimpleQueue()
         self.causes: list[BaseException] = []
         self.worker = self._start(_work, session, self.jobs, self.causes, waits, missing_bucket, report)
-        self.incoming: Jobs | None = None  # the feeder's queue, once there is a feeder
+        self.incoming: Jobs | None = None  # the feeder's queue, after start_feeder()
         self.feeder: threading.Thread | None = None
         self.pinned = PinnedPool()
         self._pid = os.getpid()
@@ -166,7 +168,7 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Around the start of a bucket: stop() waits until the body ends. ValueError after stop().
+        """Encloses the start of a bucket: stop() waits until the body ends. ValueError after stop().
 
         No thread would read a bucket that is started after stop(), and its pinned memory would stay allocated.
         """
@@ -192,7 +194,7 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around a wait that itself raises nothing: an exception in the body, such as Ctrl-C, ends the session."""
+        """Encloses a wait that itself raises nothing: an exception in the body, such as Ctrl-C, ends the session."""
         try:
             yield
         except BaseException as why:
@@ -200,12 +202,12 @@ class WorkerPool:
             raise
 
     def check(self) -> None:
-        """Raises the error by which this process ended the session, if it did."""
+        """Raises the error for which this process ended the session, if it did."""
         if self.causes:
             raise self.causes[0]
 
     def start_feeder(self) -> None:
-        """From now on all work passes through the feeder, so that no bucket overtakes one that is being copied."""
+        """Passes all further work through the feeder, so that no bucket overtakes one that is being copied."""
         if self.feeder is None:
             self.incoming = queue.SimpleQueue()
             self.feeder = self._start(_feed, self.session, self.incoming, self.jobs, self.causes)

@@ -29,7 +29,7 @@ _NOT_HERE = {
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A whole number; ValueError for anything else."""
+    """Returns a whole number; ValueError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}={value!r}: must be a whole number of at least {least}")
     return value
@@ -58,7 +58,8 @@ def check_windows(every: Any, fragments: Any, delay: Any) -> None:
 
 
 def ddp_in(model: Any) -> DistributedDataParallel | None:
-    """The DDP model, without a wrapper of torch.compile(); None for any other model. ValueError if it is no model."""
+    """Returns the DDP model, without a wrapper of torch.compile(); None for any other model. ValueError if it is no
+    model."""
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"the first argument of LocalSteps is the model, not {type(model).__name__}")
     inner = model
@@ -68,7 +69,7 @@ def ddp_in(model: Any) -> DistributedDataParallel | None:
 
 
 def unwrapped(given: Any) -> list[torch.optim.Optimizer]:
-    """The optimizers as a list, without Accelerate's wrappers."""
+    """Returns the optimizers as a list, without Accelerate's wrappers."""
     optimizers = list(given) if isinstance(given, list | tuple) else [given]
     for place, optimizer in enumerate(optimizers):
         if type(optimizer).__name__ == "AcceleratedOptimizer":
@@ -81,7 +82,7 @@ def unwrapped(given: Any) -> list[torch.optim.Optimizer]:
 
 
 def check_settings_alike(mine: Mapping[str, Any], all_gather: Callable[[bytes], list[bytes]]) -> None:
-    """Raises tithe.Error on all ranks if a rank has another setting than rank 0."""
+    """Raises tithe.Error on all ranks if a setting differs between a rank and rank 0."""
     of_ranks = [json.loads(blob) for blob in all_gather(json.dumps(dict(mine)).encode())]
     first = of_ranks[0]
     for rank, theirs in enumerate(of_ranks):
@@ -146,14 +147,14 @@ def check_options(codec: str, options: Mapping[str, Any], fragments: int) -> Non
 
 
 def rules_of(choices: Any) -> list[dict[str, Any]]:
-    """The rules of choices, in the long form."""
+    """Returns the rules of choices, in the long form."""
     text = choices_text(choices)
     if not text:
         return []
     try:
         given = json.loads(text)
     except ValueError:
-        return []  # the session refuses it
+        return []  # the session refuses these choices later
     if not isinstance(given, dict):
         return []
     if "rules" in given:
@@ -167,7 +168,7 @@ def rules_of(choices: Any) -> list[dict[str, Any]]:
 
 
 def with_ours(choices: Any) -> str:
-    """The choices, preceded by a rule that sends everything except parameters uncompressed."""
+    """Returns the choices, preceded by a rule that sends everything except parameters uncompressed."""
     text = choices_text(choices)
     ours = {"match": f"{BESIDE}*", "codec": "fp32", "why": "LocalSteps' own"}
     given = json.loads(text) if text else {}
@@ -176,7 +177,8 @@ def with_ours(choices: Any) -> str:
 
 
 def trained_parameters(model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> Named:
-    """The parameters that the optimizers step, by the model's names. ValueError for parameters that tithe refuses."""
+    """Returns the parameters that the optimizers step, by the model's names. ValueError for a parameter that tithe
+    refuses."""
     moved = {id(p): p for o in optimizers for group in o.param_groups for p in group["params"]}
     named = [(name.replace("_orig_mod.", ""), p) for name, p in model.named_parameters()]
     strangers = [p for number, p in moved.items() if number not in {id(p) for _, p in named}]

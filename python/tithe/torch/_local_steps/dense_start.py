@@ -46,7 +46,7 @@ class Averaging:
             entry.live.grad.copy_(entry.out)
 
     def before_step(self, arguments: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, Any] | None:
-        """For a step hook: averages now, or after the closure of step().
+        """A step hook: averages now, or after the closure of step().
 
         arguments: those of step(), after the optimizer.
         """

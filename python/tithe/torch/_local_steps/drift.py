@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-BESIDE = "tithe/"  # the prefix of keys that are not parameters, and are sent uncompressed
+BESIDE = "tithe/"  # the prefix of keys that are not parameters, which are sent uncompressed
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The values in float32 and row by row; the tensor's own memory if it has this form already."""
+    """Returns the values in float32 and row by row; the tensor's own memory if it has this form already."""
     return tensor.detach().to("cpu", torch.float32).contiguous()
 
 
@@ -37,7 +37,7 @@ class Entry:
         self.trained = trained
         self.outer = on_host(live).clone()
         self.out = torch.empty_like(self.outer)
-        self.base: torch.Tensor | None = None  # live when it was sent, if steps follow before the merge
+        self.base: torch.Tensor | None = None  # the value of live when it was sent, if steps follow before the merge
 
     def begin(self) -> None:
         """Copies live to outer."""
@@ -48,7 +48,7 @@ class Entry:
         return not torch.equal(self.anchor(), on_host(self.live))
 
     def anchor(self) -> torch.Tensor:
-        """Outer, rounded to the type of live."""
+        """Returns outer, rounded to the type of live."""
         return self.outer if self.live.dtype == torch.float32 else self.outer.to(self.live.dtype).to(torch.float32)
 
     def measure(self, weight: float) -> None:
@@ -58,7 +58,7 @@ class Entry:
             self.out.mul_(weight)
 
     def _difference(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """a - b, where equal infinities of a buffer, such as a mask, differ by 0."""
+        """Returns a - b. Equal infinities of a buffer, such as a mask, give 0 and not NaN."""
         return a - b if self.trained else (a - b).masked_fill_(a == b, 0.0)
 
     def merge(self) -> None:
@@ -76,14 +76,14 @@ class Entry:
 
 
 class Fragment:
-    """Entries that are exchanged together."""
+    """A set of entries that are exchanged together."""
 
     def __init__(self, number: int, entries: list[Entry], outer: Any) -> None:
         self.number = number
         self.entries = entries
-        self.outer = outer  # the outer optimizer of its parameters
-        self.steps = 0  # of the inner optimizer since the last exchange began
-        self.planned = 0  # iterations in the schedule since then
+        self.outer = outer  # the outer optimizer of the fragment's parameters
+        self.steps = 0  # steps of the inner optimizer since the last exchange began
+        self.planned = 0  # iterations in the schedule since the last exchange began
         self.late = False  # whether zeros are sent, and the drift is kept for the next exchange
 
     @property
@@ -111,16 +111,17 @@ class Fragment:
         self.late = keep
 
     def restore(self) -> None:
-        """Sets live to outer, and loses the drift that is not being sent."""
+        """Sets live to outer, and discards the drift that is not being sent."""
         for entry in self.entries:
             entry.put(entry.outer)
             if entry.base is not None:
                 entry.base = entry.anchor().clone()
 
     def step(self, divisor: float, closing: bool) -> None:
-        """The outer step along the mean that arrived. divisor: the mean weight of the ranks; 0 if no rank sent a drift.
+        """Makes the outer step along the mean of the exchange. divisor: the mean weight of the ranks; 0 if no rank sent
+        a drift.
 
-        closing: whether the exchange is at the end. Then the drift is averaged without the outer optimizer, whose
+        closing: whether this is the last exchange. Then the drift is averaged without the outer optimizer, whose
         momentum is of whole windows.
         """
         if divisor == 0.0:
@@ -148,7 +149,7 @@ def cut(entries: Sequence[Entry], fragments: int) -> list[list[Entry]]:
     runs: list[list[Entry]] = [[]]
     done = 0
     for place, entry in enumerate(entries):
-        left = len(entries) - place  # with this entry
+        left = len(entries) - place  # including this entry
         full = done + entry.outer.numel() / 2 > total * len(runs) / fragments
         if runs[-1] and len(runs) < fragments and (full or left <= fragments - len(runs)):
             runs.append([])
@@ -158,6 +159,6 @@ def cut(entries: Sequence[Entry], fragments: int) -> list[list[Entry]]:
 
 
 def digest(entries: Iterable[Entry]) -> int:
-    """A hash of the outer values in 24 bits, to compare between ranks."""
+    """Returns a hash of the outer values in 24 bits, to compare between ranks."""
     sums = [int(entry.outer.view(torch.int32).sum(dtype=torch.int64)) for entry in entries]
     return int.from_bytes(hashlib.blake2b(repr(sums).encode(), digest_size=3).digest(), "little")

@@ -2,7 +2,7 @@
 """One exchange of LocalSteps: a round of its session, which averages the drift of a fragment.
 
 With the drift each rank sends a row of numbers about itself. All other ranks have zeros in this row, so the sum has the
-rows of all ranks. The rows are sent uncompressed, and their numbers are small integers, so they arrive exactly.
+rows of all ranks. The rows are sent uncompressed, and their numbers are small integers, so the sum is exact.
 """
 
 import threading
@@ -13,7 +13,7 @@ from tithe._session import Session
 from tithe.torch._local_steps.drift import BESIDE, Fragment, digest
 
 _ROWS = f"{BESIDE}told"
-_HALF = 1 << 12  # half of a digest: times 4,096 ranks, float32 still holds it exactly
+_HALF = 1 << 12  # the base of the two halves of a digest: float32 holds its product with 4,096 ranks exactly
 WINDOW, CLOSING = 0, 1  # the kinds of an exchange: between windows, or at the end
 
 
@@ -32,11 +32,11 @@ class Exchange:
     def begin(
         cls, session: Session, fragment: Fragment, kind: int, number: int, weight: float, behind: bool
     ) -> "Exchange":
-        """Starts to average `out` of the fragment. behind: a thread of its own waits for the result."""
+        """Starts to average `out` of the fragment. behind: a separate thread waits for the result."""
         high, low = divmod(digest(fragment.entries), _HALF)
         rows = torch.zeros(session.world, 5, dtype=torch.float32)
         rows[session.rank] = torch.tensor([kind, number % _HALF, high, low, weight])
-        rows.mul_(session.world)  # the session divides by it
+        rows.mul_(session.world)  # cancels the session's division by world
         exchange = cls(fragment, rows)
         exchange._session = session
         exchange._ticket = session.sync({**{entry.key: entry.out for entry in fragment.entries}, _ROWS: rows})
@@ -68,6 +68,6 @@ class Exchange:
         return float(self.rows[0, 0]) == CLOSING
 
     def weight(self) -> float:
-        """The mean weight of the ranks."""
+        """Returns the mean weight of the ranks."""
         weights = self.rows[:, 4].tolist()
         return sum(weights) / len(weights)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.LocalSteps: many steps on each rank, then one exchange of the change of the parameters.
 
-windows.py has the schedule, drift.py the change of the parameters, exchange.py a round.
+windows.py implements the schedule, drift.py the change of the parameters, exchange.py one round.
 """
 
 import contextlib
@@ -53,16 +53,16 @@ class LocalSteps:
     until the context ends.
     optimizer: the optimizer of the model's parameters, or a list of several in the order in which they step.
     every: iterations between two exchanges of a parameter. An iteration is a step() of the (last) optimizer. With
-    scaler=, a GradScaler, it is an update() of the scaler, which may skip a step on one rank alone.
+    scaler=, a GradScaler, it is an update() of the scaler, which may skip a step on one rank only.
     codec: for the change of the parameters. Its error stays as residual.
-    outer: the outer optimizer, which takes the ranks' mean: "mean" applies it, "nesterov" is SGD with momentum 0.9
-    (DiLoCo). Or a function that makes an optimizer for a list of parameters. outer_rate: 1 with mean and 0.7 with
-    nesterov unless given.
+    outer: the outer optimizer, which receives the ranks' mean: "mean" applies it, "nesterov" is SGD with momentum 0.9
+    (DiLoCo). Or a function that makes an optimizer for a list of parameters. outer_rate: by default 1 with mean and 0.7
+    with nesterov.
     fragments: parts of the model that are exchanged in turn, each every `every` iterations, so that the link is used
     evenly. Must divide `every`.
     delay: the number of iterations that run during an exchange; less than every / fragments.
     merge: the treatment of these iterations' steps. "add" adds them to the new parameters and sends them with the next
-    window, so that every step counts once. "replace", as published, drops them.
+    window, so that every step counts once. "replace", as published for Streaming DiLoCo, drops them.
     start: the number of first iterations in which gradients are averaged in every step (the dense start), or a share of
     steps=, the iterations of the run. start_codec: for these gradients.
     buffers: "mean" exchanges floating-point buffers, such as running statistics, uncompressed with the last fragment.
@@ -107,6 +107,7 @@ class LocalSteps:
         process_group: dist.ProcessGroup | None = None,
         **options: Any,
     ) -> None:
+        """Checks the settings. open() compares them between the ranks."""
         self._ddp = ddp_in(model)
         self._model = model if self._ddp is None else self._ddp.module
         self._optimizers = unwrapped(optimizer)
@@ -122,7 +123,7 @@ class LocalSteps:
                 "start_codec= beside a DistributedDataParallel: its dense start is its own, so say there what its "
                 "gradients travel by, tithe.torch.attach(model, codec=...)"
             )
-        self._parameters()  # raises their errors here
+        self._parameters()  # raises the errors of wrong parameters before open()
         self._windows: Windows | None = None
         self._loaded: Mapping[str, Any] | None = None
         self._at_end: dict[str, Any] | None = None
@@ -143,7 +144,7 @@ class LocalSteps:
         self.close(exchange=kind is None)
 
     def open(self) -> None:
-        """Does the same as entering, for trainers without a place for a context. Collective."""
+        """Does the same as entering, for trainers that cannot use a context. Collective."""
         if self._windows is not None:
             raise ValueError("this LocalSteps has been entered before: make another one")
         try:
@@ -330,7 +331,7 @@ class LocalSteps:
 
     @contextlib.contextmanager
     def outer_parameters(self) -> Iterator[torch.nn.Module]:
-        """The model with the outer parameters and buffers, the same on all ranks: for evaluation, between steps.
+        """Yields the model with the outer parameters and buffers, the same on all ranks: for evaluation, between steps.
 
         This rank's own parameters are restored at the end. No step may be made inside.
         """
@@ -349,14 +350,14 @@ class LocalSteps:
             self._evaluating = False
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """This rank's residual of a parameter's weighted drift, float32, in the parameter's shape."""
+        """Returns this rank's residual of a parameter's weighted drift, float32, in the parameter's shape."""
         unsent = self._running().residual(parameter)
         if unsent is None:
             raise ValueError("the parameter is none of those that are exchanged")
         return unsent
 
     def stats(self) -> dict[str, Any]:
-        """tithe.Session.stats() of the exchanges, with norms of the drift; also after the end.
+        """Returns tithe.Session.stats() of the exchanges, with norms of the drift; also after the end.
 
         In addition: iterations, exchanges, steps, start_bytes_sent (of the dense start; 0 if DDP averages it),
         windows_late (ended by the deadline), windows_lost (not finite), steps_dropped (by late="drop", by
@@ -376,7 +377,7 @@ class LocalSteps:
         return {**sums, "iterations": windows.iterations, "exchanges": windows.exchanges}
 
     def plan(self) -> str:
-        """The codec and strategy of each part of the fragments so far, and the reasons, as text."""
+        """Returns the codec and strategy of each part of the fragments so far, and the reasons, as text."""
         windows = self._running()
         windows.wait()
         return windows.session.plan_text()
@@ -384,8 +385,8 @@ class LocalSteps:
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's state between two iterations: the outer parameters, the residuals and the exchange under way, for
-        which it waits. For torch.save(), under a key of this rank.
+        """Returns this rank's state between two iterations: the outer parameters, the residuals and the exchange under
+        way, for which it waits. For torch.save(), under a key of this rank.
 
         Save it on every rank, with that rank's own model and inner optimizer: within a window the ranks differ.
         """

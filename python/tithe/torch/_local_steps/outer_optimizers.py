@@ -32,7 +32,7 @@ class Mean:
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """This optimizer has no state."""
+        """Does nothing: this optimizer has no state."""
 
 
 class Nesterov:

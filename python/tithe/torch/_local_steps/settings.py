@@ -51,7 +51,7 @@ class Settings:
         self.codec, self.start_codec = _core.check_codec(self.codec), _core.check_codec(self.start_codec)
 
     def alike(self) -> dict[str, Any]:
-        """The settings that must be the same on all ranks, and in a run that continues."""
+        """Returns the settings that must be the same on all ranks, and in a run that continues."""
         rate = 0.0 if self.outer_rate is None else float(self.outer_rate)
         return {
             "every": self.every, "codec": self.codec, "outer": self.outer if isinstance(self.outer, str) else "factory",
@@ -60,7 +60,7 @@ class Settings:
         }  # fmt: skip
 
     def weight(self, steps: int, planned: int) -> float:
-        """The weight of a window in the mean."""
+        """Returns the weight of a window in the mean."""
         if callable(self.weights):
             weight = float(self.weights(steps))
             if not 0.0 <= weight < math.inf:
@@ -82,7 +82,7 @@ class Settings:
 
 
 def start_length(start: Any, steps: Any) -> int:
-    """The number of iterations of the dense start."""
+    """Returns the number of iterations of the dense start."""
     if steps is not None:
         whole("steps", steps, 1)
     if isinstance(start, bool) or not isinstance(start, int | float) or not 0 <= start < math.inf:

@@ -42,16 +42,17 @@ class Windows:
         self.settings = settings
         self.fragments = fragments
         self.session = session
-        self.averaging = averaging  # of the dense start; None if DDP averages it, or without one
-        self.iterations = 0  # of the loop, since the beginning of the run
-        self.exchanges = 0  # that were merged
+        # The averaging of the dense start; None if DDP averages it, or without a dense start
+        self.averaging = averaging
+        self.iterations = 0  # iterations of the loop since the beginning of the run
+        self.exchanges = 0  # exchanges that were merged
         self.booked = {"steps": 0, "steps_dropped": 0.0, "windows_lost": 0, "windows_late": 0, "start_bytes_sent": 0}
         self._parameters = parameters  # returns the parameters that are trained now
         self._known = {name: id(p) for name, p in parameters()}
         self._optimizers = list(optimizers)
         self._since = 0  # iterations since the last exchange began
         self._began = time.monotonic()  # the time when the window began
-        self._begun = 0  # exchanges that were sent
+        self._begun = 0  # exchanges that were started
         self._pending: Exchange | None = None
 
     @property
@@ -70,7 +71,7 @@ class Windows:
                 fragment.steps += 1
 
     def iterated(self) -> bool:
-        """Notes the end of an iteration. Returns True at the end of the dense start."""
+        """Counts the end of an iteration. Returns True at the end of the dense start."""
         self.iterations += 1
         if self.iterations <= self.settings.start_length:
             return not self.in_start
@@ -100,7 +101,7 @@ class Windows:
         """Exchanges the rest of all windows, so that all ranks end with the same parameters."""
         self.merge()
         if self._since > 0 or len(self.fragments) > 1 or self.settings.deadline is not None:
-            # One by one, as a rank that continues expects them: it then detects the rank that ends.
+            # One fragment at a time, in the order that a continuing rank expects: it then detects the rank that ends.
             for _ in self.fragments:
                 self._send(CLOSING)
                 self.merge()
@@ -155,7 +156,7 @@ class Windows:
         self.exchanges += 1
 
     def _lose(self, sending: Fragment) -> None:
-        """This rank's parameters are not finite: resets all fragments to the outer parameters."""
+        """Resets all fragments to the outer parameters, because this rank's parameters are not finite."""
         self.booked["windows_lost"] += 1
         for fragment in self.fragments:
             self._drop(fragment)
@@ -192,7 +193,7 @@ class Windows:
     # ---- checkpoints
 
     def state(self) -> dict[str, Any]:
-        """The state for load(): only tensors, numbers and strings."""
+        """Returns the state for load(): only tensors, numbers and strings."""
         self.wait()
         pending = self._pending
         session = torch.frombuffer(bytearray(self.session.state()), dtype=torch.uint8)

@@ -19,12 +19,12 @@ _VARIANCES = ("split", "sent")
 
 
 class AdamW(torch.optim.AdamW):
-    """torch.optim.AdamW for compressed gradients, once tithe.torch.attach(model, optimizer=...) has received it.
+    """torch.optim.AdamW for compressed gradients, after tithe.torch.attach(model, optimizer=...) has received it.
 
     Adam divides by the root of the mean squared gradient. The square of a compressed gradient contains the codec's
     error too, so the steps of small gradients beside large ones become too small. variance="split" removes the error:
-    each rank knows the error of its own gradient, and the part of the mean square without the error is exchanged as fp8
-    in steps 8, 16, 32, 64 and every hundredth step, 0.08 bits per value and step. The divisor keeps at least a
+    each rank can compute the error of its own gradient, and the part of the mean square without the error is exchanged
+    as fp8 in steps 8, 16, 32, 64 and every hundredth step, 0.08 bits per value and step. The divisor keeps at least a
     twentieth of the mean square. variance="sent" divides as torch does. The loop may rescale, clip or accumulate
     gradients before step().
 
@@ -37,10 +37,10 @@ class AdamW(torch.optim.AdamW):
     steps: the number of steps of the whole job, if exact is a part of it.
     warmup_codec: a spec; the default suits any optimizer.
     max_norm: the largest norm of all gradients of this optimizer, as in torch.nn.utils.clip_grad_norm_; 0: no limit.
-    step() clips the gradients, and the residuals by the same factor. clip_grad_norm_() before step() clips the
-    gradients alone: the rest of a spike then follows from the residuals, in clipped steps.
+    step() clips the gradients, and the residuals by the same factor. clip_grad_norm_() before step() clips only the
+    gradients: the residuals then deliver the rest of a spike, in clipped steps.
     The state has torch's keys and exp_avg_sq_part. The class loads a state of torch's AdamW, and works as torch's until
-    the first part arrives; torch's loads a state of this class. Each rank's own products are in the State's
+    the first part is exchanged; torch's loads a state of this class. Each rank's own products are in the State's
     state_dict(). They take 8 bytes per value on the host, and the parts 4 bytes beside the parameter.
     ValueError for a wrong number or word.
     """
@@ -69,14 +69,14 @@ class AdamW(torch.optim.AdamW):
         self._exact_part = self.exact / steps if isinstance(steps, int) and steps > 0 else 0.0  # 0: unknown
         self.warmup_codec = _core.check_codec(warmup_codec)
         self.max_norm = usable_norm(max_norm)
-        self._squares: Squares | None = None  # these three: while attached
+        self._squares: Squares | None = None  # the fields of this line are set while attached
         self._exact: Any = None
         self._clips: Any = None
         self._stepped = False
 
     @property
     def _attached(self) -> bool:
-        """Whether it is attached to a model."""
+        """Returns True if it is attached to a model."""
         return any(adapter is not None for adapter in (self._squares, self._exact, self._clips))
 
     def _clip(self) -> None:
@@ -90,7 +90,7 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """As torch's step(), after a backward whose gradients are averaged over all ranks."""
+        """Does torch's step(), after a backward whose gradients are averaged over all ranks."""
         loss = begin_step(self, closure)
         self._clip()
         if self._squares is None:
@@ -108,7 +108,7 @@ class AdamW(torch.optim.AdamW):
         return loss
 
     def _take(self, squares: Squares) -> None:
-        """Stores the parts that have arrived, and adds this step's products."""
+        """Stores the parts of the last exchange, and adds this step's products."""
         for number, part in squares.arrived().items():
             state = self.state[squares.names[number][1]]
             if "step" in state:
@@ -116,15 +116,15 @@ class AdamW(torch.optim.AdamW):
         squares.add()
 
     def _complete(self, squares: Squares) -> None:
-        """Sets each missing part to 1: until a part arrives, the whole square counts as the gradient's own. Parts exist
-        after the first step, since torch.distributed.checkpoint loads only keys that exist."""
+        """Sets each missing part to 1: until a part is exchanged, the whole square counts as the gradient's own. Parts
+        exist after the first step, since torch.distributed.checkpoint loads only keys that exist."""
         for _, p in squares.names.values():
             state = self.state.get(p, {})
             if "step" in state and PART not in state:
                 state[PART] = torch.ones_like(p)
 
     def _state_of(self, p: torch.Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        """The state of a parameter, made as torch makes it in the parameter's first step."""
+        """Returns the state of a parameter, made as torch makes it in the parameter's first step."""
         state = self.state[p]
         if "step" not in state:
             state["step"] = torch.tensor(
@@ -139,7 +139,7 @@ class AdamW(torch.optim.AdamW):
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy is attached to no model."""
+        """Restores a copy, which is attached to no model."""
         super().__setstate__(state)
         for name in ("_squares", "_exact", "_clips"):
             self.__dict__.setdefault(name, None)
@@ -147,7 +147,7 @@ class AdamW(torch.optim.AdamW):
 
 
 def exact_steps(exact: Any, steps: Any) -> int:
-    """The number of exact steps. ValueError for a wrong value."""
+    """Returns the number of exact steps. ValueError for a wrong value."""
     if isinstance(exact, bool) or not isinstance(exact, int | float) or not 0 <= exact < math.inf:
         raise ValueError(f"exact={exact!r}: how many first steps, or which part of steps=, 0 <= exact < 1")
     if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
@@ -164,14 +164,15 @@ def exact_steps(exact: Any, steps: Any) -> int:
 
 
 def usable_norm(max_norm: Any) -> float:
-    """Returns the norm; ValueError unless it is a number of at least 0."""
+    """Returns the norm. ValueError if it is not a number of at least 0."""
     if isinstance(max_norm, bool) or not isinstance(max_norm, int | float) or not 0 <= max_norm < math.inf:
         raise ValueError(f"max_norm={max_norm!r}: the largest norm of all gradients, or 0 for no clipping")
     return float(max_norm)
 
 
 def _step(p: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """torch's step for one parameter or shard, in torch's order of operations. The part is applied to `square`."""
+    """Makes torch's step for one parameter or shard, in torch's order of operations. The part is applied to
+    `square`."""
     grad = -local_of(p.grad) if group["maximize"] else local_of(p.grad)
     beta1, beta2 = group["betas"]
     state["step"] += 1

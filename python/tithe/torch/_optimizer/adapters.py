@@ -36,11 +36,12 @@ from tithe.torch._optimizer.squares import Squares
 _log = logging.getLogger("tithe.torch")
 
 _REFUSED = ("capturable", "differentiable", "fused")  # options of AdamW that step by other code than this class's
-_ENOUGH = 0.4  # of a job's steps exact, and 1 bit suits AdamW (docs/guide/optimizers.md, "A sixteenth of the bytes")
+# If this share of a job's steps is exact, 1 bit suits AdamW (docs/guide/optimizers.md, "A sixteenth of the bytes").
+_ENOUGH = 0.4
 
 
 def optimizers_of(given: Any, names: Names) -> list[torch.optim.Optimizer]:
-    """The optimizers of optimizer=: one or several, also wrapped ones (Accelerate's).
+    """Returns the optimizers of optimizer=: one or several, also wrapped ones (Accelerate's).
 
     ValueError for other objects, and for optimizers that cannot be used together.
     """
@@ -74,7 +75,8 @@ def adapt(
     warns: bool = True,
     codec_given: bool = True,
 ) -> None:
-    """Gives a State its optimizers, before it opens, and adds rules for side tensors and for matrices to its choices.
+    """Connects a State with its optimizers, before it opens, and adds rules for side tensors and for matrices to its
+    choices.
 
     warns: whether this rank may warn; of its group, rank 0 does. codec_given: whether the user named the codec.
     """
@@ -95,7 +97,7 @@ def adapt(
         state._session_options(choices=final)
         exact = {f">= {options.min_values}": adapters.exact.warmup_codec}
         first = state._with_weights(add_rules({**before, **after}, json.dumps(exact)))
-        adapters.all.insert(0, ExactSteps(adapters.exact, views, final))  # the others ask it whether a step is exact
+        adapters.all.insert(0, ExactSteps(adapters.exact, views, final))  # the other adapters call its is_exact()
     state.options = {**state.options, "choices": first}
     state._session_options()
     if adapters.all:
@@ -103,7 +105,7 @@ def adapt(
 
 
 class OptimizerAdapters:
-    """The adapters of a State. exact: the optimizer that has exact steps, if one has.
+    """The adapters of a State. exact: the optimizer that has exact steps, or None.
 
     before, after: rules before and after those of the user.
     """
@@ -111,7 +113,7 @@ class OptimizerAdapters:
     def __init__(
         self, optimizers: Sequence[torch.optim.Optimizer], views: ParameterViews, state: State, warns: bool
     ) -> None:
-        """state: before it opens. warns: whether this rank warns."""
+        """state: a State before open(). warns: whether this rank warns."""
         codec, choices = state.codec, state._choices()
         self.all: list[OptimizerAdapter] = []
         self.exact: AdamW | None = None
@@ -160,23 +162,23 @@ class OptimizerAdapters:
             self.exact = each
 
     def rules(self) -> dict[str, Any]:
-        """The rules for side tensors, which precede the State's choices."""
+        """Returns the rules for side tensors, which precede the State's choices."""
         return {match: codec for adapter in self.all for match, codec in adapter.rules().items()}
 
     def with_rules(self, choices: str) -> str:
-        """Choices of the user with the rules for side tensors and matrices."""
+        """Returns the choices of the user with the rules for side tensors and matrices."""
         return add_rules(self.before, choices, self.after)
 
     def local(self) -> set[int]:
-        """The ids of parameters whose gradients are not exchanged in backward."""
+        """Returns the ids of parameters whose gradients are not exchanged in backward."""
         return {number for adapter in self.all for number in adapter.local}
 
     def side_views(self) -> list[tuple[str, torch.Tensor]]:
-        """The side tensors, as (key, tensor) pairs."""
+        """Returns the side tensors, as (key, tensor) pairs."""
         return [pair for adapter in self.all for pair in adapter.side_views()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty if no adapter has a state."""
+        """Returns the states of all adapters. Empty if no adapter has a state."""
         states = {adapter.kind: adapter.state_dict() for adapter in self.all}
         return states if any(states.values()) else {}
 
@@ -194,21 +196,21 @@ def _has_momentum(optimizer: torch.optim.Optimizer) -> bool:
     return any(group.get("momentum", 0) != 0 or "betas" in group for group in optimizer.param_groups)
 
 
-# ---- which codec suits which optimizer
+# ---- suitable codecs of an optimizer
 
 
 def studied(codec: str) -> dict[str, str]:
-    """The results of a codec by optimizer: those of the spec, or those of its codec at the defaults."""
+    """Returns the results of a codec by optimizer: those of the spec, or those of its codec at the defaults."""
     spec = _core.check_codec(codec)
     return STUDIED.get(spec, STUDIED.get(spec.partition(":")[0], {}))
 
 
 def suitable(codec: str | None, optimizers: Sequence[torch.optim.Optimizer]) -> str:
-    """The codec to use. None: the common default of the optimizers, else the default of all sessions.
+    """Returns the codec to use. None: the common default of the optimizers, else the default of all sessions.
 
     "auto" may use every codec that the table of docs/start/choosing.md allows under each of the optimizers.
     """
-    columns = {_column(each)[0] for each in optimizers if not is_muon(each)}  # muon_rules() has those of matrices
+    columns = {_column(each)[0] for each in optimizers if not is_muon(each)}  # muon_rules() covers matrices
     if codec is None:
         named = {DEFAULTS.get(column) for column in columns}
         return named.pop() if len(named) == 1 and None not in named else _core.Options().codec
@@ -242,7 +244,7 @@ def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
 
 
 def _refusal(column: str | None, codec: str) -> str:
-    """The table's objection; for an optimizer that the table does not have, all objections."""
+    """Returns the table's objection; for an optimizer that the table does not have, all objections."""
     if column == MUON:
         return muon_objection(codec)
     found = studied(codec)
@@ -253,7 +255,7 @@ def _refusal(column: str | None, codec: str) -> str:
 
 
 def _codecs_in(choices: str) -> list[str]:
-    """The codecs of rules for gradients, in either form. Wrong choices are refused elsewhere."""
+    """Returns the codecs of rules for gradients, in either form. Wrong choices are refused elsewhere."""
     try:
         given = json.loads(choices) if choices else {}
         long = isinstance(given.get("rules"), list)
@@ -266,7 +268,7 @@ def _codecs_in(choices: str) -> list[str]:
 
 
 def _column(optimizer: torch.optim.Optimizer) -> tuple[str | None, str]:
-    """The optimizer's column in the table, and the cure for an unsuitable codec."""
+    """Returns the optimizer's column in the table, and the cure for an unsuitable codec."""
     column, better = None, ""
     if isinstance(optimizer, AdamW):
         column = OWN

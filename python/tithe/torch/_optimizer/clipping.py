@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clips gradients by the norm over all of them, and the residuals by the same factor.
 
-The norm is known once all gradients have arrived, when the codec has already kept a part of them as residuals. If only
-the gradients were scaled down, the rest of a spike would be sent in the following steps. So each rank scales its
+The norm is known after all gradients are exchanged, when the codec has already stored a part of them as residuals. If
+only the gradients were scaled down, the following steps would send the rest of a spike. So each rank scales its
 residuals by the same factor. All ranks know the factor, and a residual is reduced through the gradient of the next
-step: the gradient gets (factor - 1) times the residual.
+step: with factor f and residual r, the gradient g becomes g + (f - 1) r.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from tithe.torch._hook.running_session import RunningSession
 
 
 class Clipping(OptimizerAdapter):
-    """factors: by id, of residuals that are still to be scaled."""
+    """Scales residuals. factors: the pending factor of each residual, by id."""
 
     kind = "clips"
 
@@ -36,7 +36,7 @@ class Clipping(OptimizerAdapter):
         self.optimizer._clips = None
 
     def clipped(self, factor: float) -> None:
-        """Notes that the gradients of a step were scaled by the factor, the same on all ranks."""
+        """Records that the gradients of a step were scaled by the factor, the same on all ranks."""
         if 0 <= factor < 1:
             self.factors = dict.fromkeys(self.names, factor)
 
@@ -54,12 +54,12 @@ class Clipping(OptimizerAdapter):
                 part.add_(residual.to(part.dtype), alpha=factor - 1)
 
     def after_exchange(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
-        if self.factors and bool(values[:1].isfinite()):  # a dropped round leaves the residuals as they were
+        if self.factors and bool(values[:1].isfinite()):  # a dropped round does not change the residuals
             for number, _ in self.own(parameters, values):
                 self.factors.pop(number, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The factors by name."""
+        """Returns the pending factors by name."""
         return {self.names[number][0]: factor for number, factor in self.factors.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the gradients of the first steps by another codec (AdamW(exact=...)).
 
-The State opens with the warmup codec. Once the optimizer has done its exact steps, rank 0 proposes the choices that the
-user asked for, and all ranks switch at the same step (docs/guide/choices.md).
+The State opens with the warmup codec. When the optimizer has done its exact steps, rank 0 proposes the user's choices,
+and all ranks switch at the same step (docs/guide/choices.md).
 """
 
 import logging
@@ -17,7 +17,7 @@ _log = logging.getLogger("tithe.torch")
 
 
 class ExactSteps(OptimizerAdapter):
-    """final: the choices after the exact steps, as text."""
+    """Switches from the warmup codec to `final`, the choices after the exact steps, as text."""
 
     kind = "exact"
 
@@ -53,5 +53,6 @@ class ExactSteps(OptimizerAdapter):
         return steps_done(self.optimizer) < self.steps
 
     def is_exact(self) -> bool:
-        """Whether the open step is exact. The same on all ranks: of several sessions in a host, the last one counts."""
+        """Returns True if the open step is exact. The same on all ranks: of several sessions in a host, the last one
+        decides."""
         return self._now

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step of tithe.torch.optim.Muon, attached: each matrix has an owner, which computes its update.
+"""The step of an attached tithe.torch.optim.Muon: each matrix has an owner, which computes its update.
 
 In backward the matrices are left out of the exchange, so each rank keeps its own gradients of them. A step is one round
 of the State's session:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tithe.torch")
 
 _FINITE, _SCALES = "Muon (finite)", "Muon (scales)"  # the keys of two small tensors
-_PARTS = 4  # of a step's matrices
-_MOMENTUM = "momentum_buffer"  # torch's key
+_PARTS = 4  # the number of parts of a step's matrices
+_MOMENTUM = "momentum_buffer"  # torch's key in the optimizer's state
 
 
 class Matrix:
@@ -55,10 +55,11 @@ class Matrix:
         self.gradient = gradient.clone() if mine and gradient.is_cpu else gradient.cpu()
         # Newton-Schulz returns bfloat16.
         self.update = torch.empty(0 if mine else p.numel(), dtype=torch.bfloat16)
-        self.momentum: torch.Tensor | None = None  # the owner's, after the step
+        self.momentum: torch.Tensor | None = None  # on the owner, after the step
 
     def compute(self, state: dict[str, Any]) -> None:
-        """On the owner: the update from the mean gradient, as torch computes it. The momentum waits for the commit."""
+        """Computes the update from the mean gradient on the owner, as torch computes it. The momentum is stored after
+        the commit."""
         group, p = self.group, self.p
         gradient = self.gradient.view(p.shape).to(p.device)
         before = state.get(_MOMENTUM)
@@ -77,7 +78,7 @@ class Matrix:
 
 
 class MatrixOwners(OptimizerAdapter):
-    """Serves the optimizer's matrices that the model trains. Others step as torch's."""
+    """Steps the optimizer's matrices that the model trains. torch's step() handles all other parameters."""
 
     kind = "owners"
     optimizer: Muon
@@ -92,15 +93,15 @@ class MatrixOwners(OptimizerAdapter):
         self._rank, self._world = dist.get_rank(group), dist.get_world_size(group)
         self.owners = assign(self._costs(), self._world)
         self._running: RunningSession | None = None
-        self._samples: dict[int, torch.Tensor] = {}  # of the gradients after the last backward, by id
-        self._finite = True  # whether this rank's gradients of the open round are, so far
+        self._samples: dict[int, torch.Tensor] = {}  # samples of the gradients after the last backward, by id
+        self._finite = True  # whether this rank's gradients of the open round are finite, so far
         self._flag = torch.zeros(1)
         self._flag_layout = _core.Layout([_FINITE], [1], "float32", [1])
         self._flag_layout.side = True
         self._warned = False
 
     def _costs(self) -> dict[int, float]:
-        """Multiplications of Newton-Schulz by id."""
+        """Returns the multiplications of Newton-Schulz, by id."""
         steps = {id(p): group["ns_steps"] for group in self.optimizer.param_groups for p in group["params"]}
         costs = {}
         for number, (_, p) in self.names.items():
@@ -109,7 +110,7 @@ class MatrixOwners(OptimizerAdapter):
         return costs
 
     def refresh_parameters(self) -> None:
-        """The matrices are those of attach(): a later group's gradients are exchanged in backward."""
+        """Keeps the matrices of attach(): the gradients of a later parameter group are exchanged in backward."""
         if not self.names:
             super().refresh_parameters()
 
@@ -138,7 +139,8 @@ class MatrixOwners(OptimizerAdapter):
                 self._finite = self._finite and all(bool(most.isfinite()) for most in part.aminmax())
 
     def end_hand_over(self, session: _core.Session) -> None:
-        """A NaN in a round drops it on all ranks, so all ranks learn that a gradient of a matrix is not finite."""
+        """Hands over a flag tensor that is NaN if a matrix gradient is not finite. A NaN in a round drops it on all
+        ranks."""
         self._flag.fill_(0.0 if self._finite else torch.nan)
         self._finite = True
         session.sync_at(self._flag_layout, self._flag)
@@ -153,7 +155,8 @@ class MatrixOwners(OptimizerAdapter):
     # ---- step
 
     def step(self) -> None:
-        """Collective. An error of this rank alone ends the session, so that the other ranks are told at once."""
+        """Makes the step. Collective. An error of this rank only ends the session, so that the other ranks get an error
+        at once."""
         self._step_others()
         running = self._running
         with running.between_steps(), running.device():
@@ -169,13 +172,19 @@ class MatrixOwners(OptimizerAdapter):
             self._samples.clear()
 
     def _round(self, session: _core.Session) -> None:
+        """Exchanges the gradients of all matrices, computes the updates of this rank's matrices, and exchanges the
+        updates.
+
+        The parts are pipelined in one round: all gradients are started first, then for each part the owner computes and
+        starts the all-gather. Parameters and momentum change only after the commit, if the round was not dropped.
+        """
         matrices = [
             Matrix(self.names[id(p)][0], p, group, self.owners[id(p)], self.owners[id(p)] == self._rank)
             for group in self.optimizer.param_groups
             for p in group["params"]
             if id(p) in self.names and p.grad is not None
         ]
-        # All ranks have a state of all matrices, in torch's order: torch.distributed.checkpoint looks at its keys.
+        # All ranks have a state of all matrices, in torch's order: torch.distributed.checkpoint reads its keys.
         states = [self.optimizer.state[m.p] for m in matrices]
         rows = self._scales()
         parts = self._parts(matrices)
@@ -201,7 +210,7 @@ class MatrixOwners(OptimizerAdapter):
                 state[_MOMENTUM] = m.momentum
 
     def _scales(self) -> torch.Tensor:
-        """A row per rank, of which this rank's is filled (rank_scales.py)."""
+        """Returns one row per rank, of which only this rank's row is filled (rank_scales.py)."""
         known = self._running.keys.known
         others = [p.grad for n, (_, p) in known.items() if n not in self.names and p.grad is not None]
         row = [norm_of(others), norm_of(p for _, p in known.values())]
@@ -213,7 +222,7 @@ class MatrixOwners(OptimizerAdapter):
         return rows
 
     def _parts(self, matrices: Sequence[Matrix]) -> list[list[Matrix]]:
-        """Parts with about as many matrices of each owner. The same on all ranks."""
+        """Splits matrices into parts with about the same number per owner. The same on all ranks."""
         counts = [sum(m.owner == owner for m in matrices) for owner in range(self._world)]
         seen = [0] * self._world
         parts: list[list[Matrix]] = [[] for _ in range(min(_PARTS, max(counts, default=0)))]
@@ -230,7 +239,7 @@ class MatrixOwners(OptimizerAdapter):
         return {m.name + suffix: [0] * (m.owner + 1) + [m.p.numel()] * (self._world - m.owner) for m in part}
 
     def _step_others(self) -> None:
-        """torch's step for parameters that the model did not train when it was attached."""
+        """Makes torch's step for parameters that the model did not train when it was attached."""
         for group in self.optimizer.param_groups:
             rest: tuple[list[Any], ...] = ([], [], [])
             others = {**group, "params": [p for p in group["params"] if id(p) not in self.names]}
@@ -249,14 +258,14 @@ class MatrixOwners(OptimizerAdapter):
     # ---- momentum
 
     def keep_own(self) -> None:
-        """Drops the momentum of the other ranks' matrices."""
+        """Deletes the momentum of the other ranks' matrices."""
         for number, (_, p) in self.names.items():
             if self.owners[number] != self._rank and p in self.optimizer.state:
                 self.optimizer.state[p].pop(_MOMENTUM, None)
 
     @contextlib.contextmanager
     def whole_momentum(self) -> Iterator[None]:
-        """In the body the optimizer's state has the momentum of all matrices. Collective."""
+        """Adds the momentum of all matrices to the optimizer's state in the body. Collective."""
         state = self.optimizer.state
         gathered = self._gather_momentum()
         before = {p: state.get(p) for p in gathered}
@@ -272,7 +281,7 @@ class MatrixOwners(OptimizerAdapter):
                     state[p] = entry
 
     def _gather_momentum(self) -> dict[torch.nn.Parameter, torch.Tensor]:
-        """The momentum that each matrix has on its owner, by matrix."""
+        """Returns the owner's momentum of each matrix, by matrix."""
         state = self.optimizer.state
         doing = "tithe.torch.optim.Muon.state_dict(), which all ranks call"
         mine = {
@@ -302,7 +311,8 @@ _SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "ns_coefficients", "e
 
 
 def assign(costs: dict[int, float], world: int) -> dict[int, int]:
-    """Owners by id: the costliest matrix first, each to the rank with the least cost so far. The same on all ranks."""
+    """Returns owners by id: the costliest matrix first, each to the rank with the least cost so far. The same on all
+    ranks."""
     loads = [0.0] * world
     owners = {}
     for number in sorted(costs, key=lambda number: -costs[number]):  # stable: equal costs in the model's order

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tithe.torch.optim.Muon: torch's Muon, of which each rank computes the updates of some matrices."""
+"""tithe.torch.optim.Muon: torch's Muon, with the updates of the matrices divided among the ranks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 
 
 class Muon(torch.optim.Muon):
-    """torch.optim.Muon whose owner computes, once tithe.torch.attach(model, optimizer=[muon, ...]) has received it.
+    """torch.optim.Muon whose matrices are divided among the ranks, after tithe.torch.attach(model, optimizer=[muon,
+    ...]).
 
-    attach() gives each matrix to one rank, its owner, by the cost of Newton-Schulz. The gradients of the matrices stay
-    this rank's own until step(), which is collective: the owner receives the mean gradient of its matrices (4 bits per
-    value), keeps their momentum, and orthogonalises it; all ranks receive the update (2 bits per value) and apply it.
-    So Newton-Schulz and the momentum's memory are divided among the ranks. With codec="fp32" each step is
+    attach() assigns each matrix to one rank, its owner, by the cost of Newton-Schulz. The gradients of the matrices
+    stay this rank's own until step(), which is collective: the owner receives the mean gradient of its matrices (4 bits
+    per value), updates their momentum, and orthogonalises it; all ranks receive the update (2 bits per value) and apply
+    it. So Newton-Schulz and the momentum's memory are divided among the ranks. With codec="fp32" each step is
     torch.optim.Muon's under DistributedDataParallel.
 
-    Clip the parameters of the other optimizers alone: clip_grad_norm_() over the matrices has another norm on each
-    rank, and step() raises tithe.Error on all ranks. A scale that is the same on all ranks, such as GradScaler's, is
-    fine. If a gradient is not finite on some rank, all ranks have NaN gradients after backward, and step() changes
-    nothing on any rank.
+    Clip only the parameters of the other optimizers: clip_grad_norm_() over the matrices has another norm on each rank,
+    and step() raises tithe.Error on all ranks. A scale that is the same on all ranks, such as GradScaler's, is allowed.
+    If a gradient is not finite on some rank, all ranks have NaN gradients after backward, and step() changes nothing on
+    any rank.
 
     Arguments are those of torch.optim.Muon. Before attach() and with one rank it is torch.optim.Muon, bit for bit.
     """
@@ -37,7 +38,7 @@ class Muon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """As torch's step(). Once attached, all ranks call it; a rank that does not is named after the timeout."""
+        """Does torch's step(). When attached, all ranks call it; a rank that does not is named after the timeout."""
         loss = begin_step(self, closure)
         if self._owners is None:
             without_hooks(torch.optim.Muon.step)(self)
@@ -46,7 +47,8 @@ class Muon(torch.optim.Muon):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """torch.optim.Muon's state. Once attached it is collective: all ranks call it, also if one of them saves.
+        """Returns torch.optim.Muon's state. When attached it is collective: all ranks call it, even if only one of them
+        saves.
 
         The owners send their momentum to all ranks, which takes torch's memory until the state is freed.
         """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for the matrices of Muon, the settings that tithe.torch.optim.Muon refuses, and codecs that do not suit it."""
+"""Rules for the matrices of Muon, the settings that tithe.torch.optim.Muon refuses, and codecs that do not suit
+Muon."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,21 +16,21 @@ from tithe.torch._hook.parameter_views import ParameterViews
 MUON = "Muon"
 GRADIENTS = "eden:bits=4,scale=unbiased,feedback=none"
 UPDATES = "eden:bits=2,scale=unbiased,feedback=none"
-GRADIENT, UPDATE = " (gradient)", " (update)"  # after a matrix's name: the keys of its gradient and of its update
+GRADIENT, UPDATE = " (gradient)", " (update)"  # suffixes of a matrix's name: the keys of its gradient and of its update
 OTHERS = "Muon (*"  # the pattern of the keys of small tensors
-_EXACT = "bf16"  # for updates, which are bfloat16
+_EXACT = "bf16"  # loses nothing of updates, which are bfloat16
 _COARSE = ("onebit", "sign", "sign_majority", "tbq", "terngrad", "terngrad_shared", "minmax")
-_COARSE_EDEN = ("eden:bits=1", "eden:bits=2")  # also 1.6
+_COARSE_EDEN = ("eden:bits=1", "eden:bits=2")  # prefixes, so bits=1.6 matches too
 _SPARSE = ("topk", "qtopk", "dgc", "dragonn", "randomk", "threshold", "graddrop", "scalecom", "fft")
 
-_TORCHS: Any = getattr(torch.optim, "Muon", ())  # torch 2.9 has it
+_TORCHS: Any = getattr(torch.optim, "Muon", ())  # exists since torch 2.9
 
 if _TORCHS:
     from tithe.torch._optimizer.muon import Muon as OwnMuon
 else:
 
     class OwnMuon:  # type: ignore[no-redef]
-        """Without torch's Muon there is none of tithe."""
+        """Replaces tithe's Muon if torch has none."""
 
 
 def is_muon(optimizer: Any) -> bool:
@@ -44,10 +45,11 @@ def muon_rules(
     codec_given: bool,
     owned: bool,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Rules before and after the State's choices. owned: whether tithe.torch.optim.Muon divides its matrices.
+    """Returns the rules before and after the State's choices. owned: whether tithe.torch.optim.Muon divides its
+    matrices.
 
-    Gradients: a codec or a rule of the user goes first. Updates: a rule whose pattern has "(update)" goes first, and
-    rules for gradients do not apply to them. If the user named a codec without loss, updates lose nothing either.
+    Gradients: a codec or a rule of the user has priority. Updates: a rule whose pattern has "(update)" has priority,
+    and rules for gradients do not apply to them. If the user named a lossless codec, updates are sent without loss too.
     """
     before: dict[str, str] = {}
     after: dict[str, str] = {}
@@ -79,7 +81,7 @@ def check_settings(options: _core.Options, views: ParameterViews) -> None:
     wrong = {
         "device='on'": options.device != "off",
         f"servers={options.servers}": options.servers > 0,
-        f"schedule={options.schedule!r}": options.schedule != "none",  # follows rounds, of which a step has two
+        f"schedule={options.schedule!r}": options.schedule != "none",  # a schedule follows rounds, and a step has two
         f"stragglers={options.stragglers!r}": "without=" in options.stragglers,
     }
     for text, given in wrong.items():
@@ -96,7 +98,7 @@ def check_settings(options: _core.Options, views: ParameterViews) -> None:
 
 
 def muon_objection(codec: str) -> str:
-    """Why a codec of gradients does not suit Muon; "" if it does (bench/results/muon.md)."""
+    """Returns the reason why a codec of gradients does not suit Muon; "" if it does (bench/results/muon.md)."""
     spec = _core.check_codec(codec)
     name = spec.partition(":")[0]
     if name in _SPARSE:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects gradients that a training loop changed differently on each rank between backward and step().
 
-Muon's matrices have each rank's own gradients until step(). A loop that scales gradients by a function of all of them,
-as clip_grad_norm_() does, then scales by another factor on each rank: the gradients of the other parameters, which all
-ranks received alike, would differ, and the replicas would drift apart. So each rank reports a row of numbers:
+Muon's matrices have each rank's own gradients until step(). If a loop scales gradients by a function of all of them, as
+clip_grad_norm_() does, the factor differs between ranks. The gradients of the other parameters, which were equal on all
+ranks, would then differ, and the replicas would diverge. So each rank reports a row of numbers:
 
     the norm of samples of the other parameters' gradients
     the norm of samples of all weights
-    of each matrix the factor by which its gradient was scaled since backward
+    for each matrix, the factor by which its gradient was scaled since backward
 
-Each of them must agree. Other changes of a matrix's gradient, such as an addition, are each rank's own part of a mean,
-and are not compared.
+Each number must be equal on all ranks. Other changes of a matrix's gradient, such as an addition, are each rank's own
+part of a mean, and are not compared.
 """
 
 import math
@@ -20,10 +20,10 @@ import torch
 
 from tithe._error import error
 
-_SAMPLES = 64  # of a parameter
-_TOLERANCE = 1e-3  # relative; machines of other kinds round a norm differently
-_NONE, _NOT_FINITE = -1.0, -2.0  # in place of a norm
-_UNKNOWN = -(2.0**100)  # in place of a factor; exact in float32
+_SAMPLES = 64  # values of a parameter in its sample
+_TOLERANCE = 1e-3  # relative; different machines round a norm differently
+_NONE, _NOT_FINITE = -1.0, -2.0  # replace a norm
+_UNKNOWN = -(2.0**100)  # replaces a factor; exact in float32
 _CURE = (
     "clip_grad_norm_() over all parameters does this, since each rank has its own gradients of Muon's matrices until "
     "muon.step(). Cure: clip the other optimizers' parameters alone; Muon's step does not depend on the scale of a "
@@ -34,17 +34,17 @@ _DRIFTED = (
     "muon.step(), or by a step that some rank skipped. Cure: change weights in optimizers' steps alone, on all ranks, "
     "and go on from the last checkpoint"
 )
-FIRST = 2  # the place of the first matrix in a row
+FIRST = 2  # the index of the first matrix in a row
 
 
 def sampled(tensor: torch.Tensor) -> torch.Tensor:
-    """At most 64 evenly spaced values, as float32."""
+    """Returns at most 64 evenly spaced values, as float32."""
     flat = tensor.detach().reshape(-1)
     return flat[:: max(1, -(-flat.numel() // _SAMPLES))].float()
 
 
 def norm_of(tensors: Iterable[torch.Tensor]) -> float:
-    """Of samples of all tensors."""
+    """Returns the norm of the samples of all tensors."""
     samples = [sampled(tensor) for tensor in tensors]
     if not samples:
         return _NONE
@@ -54,7 +54,7 @@ def norm_of(tensors: Iterable[torch.Tensor]) -> float:
 
 
 def factor_of(before: torch.Tensor | None, now: torch.Tensor | None) -> float:
-    """The factor between two samples of a gradient. _UNKNOWN if the change was no scaling."""
+    """Returns the factor between two samples of a gradient, or _UNKNOWN if the change was not a scaling."""
     if before is None or now is None or before.shape != now.shape or not bool(now.isfinite().all()):
         return _UNKNOWN
     square = torch.dot(before, before).item()
@@ -66,7 +66,7 @@ def factor_of(before: torch.Tensor | None, now: torch.Tensor | None) -> float:
 
 
 def check_rows(rows: torch.Tensor, names: Sequence[str]) -> None:
-    """Raises tithe.Error, the same on all ranks, if they differ. rows: one per rank. names: of the matrices."""
+    """Raises tithe.Error, the same on all ranks, if the rows differ. rows: one per rank. names: of the matrices."""
     for place, column in enumerate(rows.t().tolist()):
         known = {rank: value for rank, value in enumerate(column) if place < FIRST or value != _UNKNOWN}
         first = next(iter(known), 0)

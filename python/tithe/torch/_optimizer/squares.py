@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates how much of Adam's mean square is the gradient's own, and how much is the error of the codec.
 
-Adam squares the gradient that it receives, and so the codec's error in it. Each rank knows its own error: e = M - g,
-where g is the rank's gradient and M the mean that every rank received. If the training loop rescales the gradient after
-the exchange or adds to it, the optimizer receives G = c M + d, and G - c e is the same gradient without the rank's
-error. The mean of (G - c e) G over steps and ranks contains the error once, with either sign, and not squared. Divided
-by Adam's mean of G^2 it is the gradient's own part, which is 1 for a lossless codec.
+Adam squares the gradient that it receives, and so the codec's error in it. Each rank can compute its own error: e = M -
+g, where g is the rank's gradient and M the mean that every rank received. If the training loop rescales the gradient
+after the exchange or adds to it, the optimizer receives G = c M + d, and G - c e is the same gradient without the
+rank's error. The mean of (G - c e) G over steps and ranks contains the error once, with either sign, and not squared.
+Divided by Adam's mean of G^2 it is the gradient's own part, which is 1 for a lossless codec.
 
 The optimizer's step compares G and M. So a scale that the loop applies cancels, and it may differ between steps and
 between parameters. In a few steps (is_due) the parts are exchanged as fp8, with the first bucket.
@@ -29,7 +29,7 @@ _SAMPLES = 4096  # values of a parameter from which the scale c is estimated
 
 
 def is_due(step: int) -> bool:
-    """Whether the parts are exchanged in this step: 8, 16, 32, 64, and then every hundredth step."""
+    """Returns True if the parts are exchanged in this step: 8, 16, 32, 64, and then every hundredth step."""
     return step % EVERY == 0 if step >= EVERY else step >= FIRST and step & (step - 1) == 0
 
 
@@ -41,11 +41,13 @@ class Squares(OptimizerAdapter):
 
     def __init__(self, optimizer: "AdamW", views: ParameterViews) -> None:
         self.means: dict[int, torch.Tensor] = {}  # by id, from a parameter's first step on
-        self._errors: dict[int, torch.Tensor] = {}  # e of the last round
+        self._errors: dict[int, torch.Tensor] = {}  # e of the last round, by id
         self._samples: dict[int, torch.Tensor] = {}  # evenly spaced values of M in that round
-        self._sent: tuple[list[int], torch.Tensor, Any] | None = None  # ids, values, and their gathering
-        self._step = 0  # in which they were sent
-        self._begun = False  # whether a round was begun, the same on all ranks; before the first there are no means
+        # The values under way: ids, values, and their gathering
+        self._sent: tuple[list[int], torch.Tensor, Any] | None = None
+        self._step = 0  # the step in which they were sent
+        # Whether a round was begun, the same on all ranks; there are no means before the first round
+        self._begun = False
         super().__init__(optimizer, views)
 
     def opened(self, running: Any) -> None:
@@ -72,11 +74,11 @@ class Squares(OptimizerAdapter):
         return side
 
     def _part(self, number: int, p: torch.Tensor) -> torch.Tensor:
-        """This rank's products divided by Adam's mean of squares; 1 where that mean is 0."""
+        """Returns this rank's products divided by Adam's mean of squares; 1 if that mean is 0."""
         if number not in self.means:
             return torch.ones(self.views.count(number))
         square = self.views.flat_values(number, self.optimizer.state[p]["exp_avg_sq"])
-        # A part is at most the number of ranks: if one rank alone has a gradient.
+        # A part is at most the number of ranks, if only one rank has a gradient.
         return torch.where(square > 0, self.means[number] / square, 1).nan_to_num_(1).clamp_(-1e4, 1e4)
 
     def before_exchange(self, parameters: Sequence[torch.Tensor], values: torch.Tensor) -> None:
@@ -98,7 +100,7 @@ class Squares(OptimizerAdapter):
     # ---- the optimizer's step
 
     def arrived(self) -> dict[int, torch.Tensor]:
-        """The averaged parts by id, shaped like the parameters and the same on all ranks.
+        """Returns the averaged parts by id, shaped like the parameters and the same on all ranks.
 
         Empty if no parts were exchanged, or if the round was dropped: then they are due again.
         """
@@ -127,7 +129,7 @@ class Squares(OptimizerAdapter):
             self.means[number].mul_(beta).addcmul_(own, gradient, value=1 - beta)
 
     def _without_error(self, number: int, gradient: torch.Tensor) -> torch.Tensor:
-        """G - c e, with the c that fits G = c M + d best. G itself if no round had the parameter."""
+        """Returns G - c e, with the least-squares c of G = c M + d; G itself if no round had the parameter."""
         error = self._errors.get(number)
         if error is None or error.numel() == 0:
             return gradient
@@ -139,7 +141,7 @@ class Squares(OptimizerAdapter):
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """The mean products by name."""
+        """Returns the mean products by name."""
         return {self.names[number][0]: mean.clone() for number, mean in self.means.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -148,5 +150,5 @@ class Squares(OptimizerAdapter):
 
 
 def _sampled(flat: torch.Tensor) -> torch.Tensor:
-    """About _SAMPLES values, evenly spaced."""
+    """Returns about _SAMPLES values, evenly spaced."""
     return flat[:: max(1, flat.numel() // _SAMPLES)]

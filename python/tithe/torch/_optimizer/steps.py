@@ -15,7 +15,7 @@ _log = logging.getLogger("tithe.torch")
 
 
 def without_hooks(step: Any) -> Any:
-    """The step without torch's wrapper: it calls the hooks, and is around a subclass's own step already."""
+    """Returns the step without torch's wrapper, which calls the hooks and already encloses a subclass's own step."""
     return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 

@@ -3,8 +3,8 @@
 
 Such a model has parameter groups. In backward each group has one flat tensor, this rank's shard of the group's
 gradients, to average over the ranks with the same shard. In a mesh with a replicate dimension FSDP2 averages it by an
-all-reduce on a process group, which is replaced by a group of tithe's. In a mesh without one FSDP2's all-reduce hook is
-used. groups.py has all uses of FSDP2's private parts.
+all-reduce on a process group, which tithe replaces by a process group of its own. In a mesh without one tithe uses
+FSDP2's all-reduce hook. groups.py has all uses of FSDP2's private parts.
 """
 
 import functools
@@ -43,7 +43,7 @@ class Gradients:
         return self._flat
 
     def is_last(self) -> bool:
-        """Unknown before the end of backward."""
+        """Returns False: the last tensor of a step is unknown before the end of backward."""
         return False
 
 
@@ -56,7 +56,7 @@ class ShardedState(PartState):
     __slots__ = ("_alone", "_error", "_groups", "_module", "_step", "_summed")
 
     def _take(self, module: torch.nn.Module, groups: Sequence[Group], replicas: dist.ProcessGroup | None) -> None:
-        """Makes the groups pass their gradients to this State. Before open()."""
+        """Makes the groups pass their gradients to this State. Called before open()."""
         self._model_known = True
         self._module = module
         self._groups = groups
@@ -71,8 +71,8 @@ class ShardedState(PartState):
         """Averages one group's gradients, in place.
 
         Starts the exchange, and returns at once if FSDP2 does not read the values before the end of backward. Errors
-        are raised at the end of backward: FSDP2 cannot recover from an error in between, and torch would replace the
-        type of one inside an all-reduce.
+        are raised at the end of backward: FSDP2 cannot recover from an error inside an all-reduce, and torch would
+        replace its type.
         """
         try:
             self.open()
@@ -106,12 +106,12 @@ class ShardedState(PartState):
             return
         self._current.end(step[-1].tensor)
         for job in step:
-            job.future.wait()  # on an accelerator the current stream waits
+            job.future.wait()  # on an accelerator only the current stream waits
         for flat in summed:
             flat.mul_(self._running.world)
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """This rank's residual of its shard of a parameter, float32, in the shard's shape."""
+        """Returns this rank's residual of its shard of a parameter, float32, in the shard's shape."""
         for group in self._groups:
             if (found := group.find(parameter)) is not None:
                 whole = super().residual(found)
@@ -141,7 +141,7 @@ def attach_sharded(
     replicas: dist.ProcessGroup | None,
     options: dict[str, Any],
 ) -> State:
-    """The State of an FSDP2 model, attached and open. Collective over the ranks with the same shard."""
+    """Returns the State of an FSDP2 model, attached and open. Collective over the ranks with the same shard."""
     check_version()
     patience = usable_timeout(options)
     known = over_replicas(module, replicas)
@@ -158,7 +158,7 @@ def attach_sharded(
         optimizers = optimizers_of(optimizer, by_name(module.named_parameters()))
         chosen = suitable(codec, optimizers)
         state = ShardedState(known, codec=chosen, strategy=strategy, parameters=named, **options)
-        state._unused.detach()  # errors from here on are exceptions
+        state._unused.detach()  # an error from here on raises, so no warning is needed
         scale_of(state.loss_scale)
         adapt(
             state,

@@ -19,13 +19,14 @@ _GATHERED = "all_gather"
 
 
 def gather_rules() -> dict[str, str]:
-    """Rules for all-gathers, which lose nothing. zip would have float16 as float32."""
+    """Returns rules that send all-gathers without loss. float16 has a codec of its own, because zip converts it to
+    float32."""
     codecs = {"float32": "zip", "bfloat16": "zip", "float16": "fp16"}
     return {f"{_GATHERED} {dtype} *": codec for dtype, codec in codecs.items()}
 
 
 class ShardJob(Job):
-    """One collective on its way. start: hands its tensor to a session. finish: brings the result to its place."""
+    """One collective. start: hands its tensor to a session. finish: copies the result to the output tensor."""
 
     __slots__ = ("_finish", "_hand_over")
 
@@ -43,7 +44,7 @@ class ShardJob(Job):
 
 
 def reduce_scatter(output: torch.Tensor, given: torch.Tensor, rank: int, world: int) -> ShardJob:
-    """The sum of all ranks' row `rank` of `given`, in `output`. `given` stays as it is."""
+    """Makes a job that writes the sum of all ranks' row `rank` of `given` to `output`. `given` does not change."""
     flat, place = given.detach().clone().view(-1), output.detach().view(-1)
     key, bounds = _key("reduce_scatter", flat), _bounds(flat, world)
 
@@ -54,7 +55,7 @@ def reduce_scatter(output: torch.Tensor, given: torch.Tensor, rank: int, world: 
 
 
 def all_gather(output: torch.Tensor, given: torch.Tensor, rank: int, world: int) -> ShardJob:
-    """All ranks' `given`, in the order of ranks, in `output`."""
+    """Makes a job that writes all ranks' `given`, in the order of ranks, to `output`."""
     flat, mine = output.detach().view(-1), given.detach().view(-1)
     key, bounds = _key(_GATHERED, flat), _bounds(flat, world)
     part = flat[bounds[rank] : bounds[rank + 1]]
@@ -64,12 +65,12 @@ def all_gather(output: torch.Tensor, given: torch.Tensor, rank: int, world: int)
 
 
 class ShardCollectives:
-    """The reduce-scatters and all-gathers of a process group, for its class to inherit."""
+    """The reduce-scatters and all-gathers of a process group, as a base class of the group."""
 
-    _below: Any  # the group that does what tithe does not
+    _below: Any  # Gloo's group, which does all other collectives
     _given: dict[str, Any] | None
     _takes: Callable[[torch.Tensor, Any], bool]
-    _put: Callable[[Job, torch.Tensor, bool], dist.Work]  # with whether the sum is to be an average
+    _put: Callable[[Job, torch.Tensor, bool], dist.Work]  # the flag: whether the sum is divided by world
 
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, options: Any = None) -> Any:
         if not self._shards(given, output, options):
@@ -82,7 +83,7 @@ class ShardCollectives:
             return self._below._allgather_base(output, given, *([] if options is None else [options]))
         return self._put(all_gather(output, given, self.rank(), self.size()), output, False)
 
-    # torch 2.13 calls these names, and its functional collectives the earlier ones.
+    # torch 2.13 calls these names; its functional collectives call the earlier ones.
     reduce_scatter_single, all_gather_single = _reduce_scatter_base, _allgather_base
 
     def reduce_scatter_single_coalesced(self, outputs: list[Any], inputs: list[Any], options: Any = None) -> Any:
@@ -95,7 +96,8 @@ class ShardCollectives:
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def _shards(self, whole: torch.Tensor, part: torch.Tensor, options: Any) -> bool:
-        """Whether tithe takes a reduce-scatter or an all-gather: no residual could belong to one of its tensors."""
+        """Returns True if tithe does this reduce-scatter or all-gather: the types and sizes fit, and the codec keeps no
+        residual."""
         return (
             self._takes(whole, options)
             and part.dtype == whole.dtype
@@ -106,7 +108,8 @@ class ShardCollectives:
 
     @staticmethod
     def _last(works: list[dist.Work]) -> dist.Work:
-        """The work that ends after all the others: those of tithe end in their order, and Gloo's are waited for."""
+        """Returns the work that ends last: works of tithe end in their order; if one is Gloo's, all but the last are
+        awaited."""
         if not all(type(work).__module__.startswith("tithe.") for work in works):
             for work in works[:-1]:
                 work.wait()

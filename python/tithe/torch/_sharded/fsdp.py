@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tithe.torch.attach() for models that fully_shard() shards over all ranks (ZeRO 2 and 3).
 
-Gradients go to their owners by reduce-scatters, compressed once by the sender and added in float32 by the owner.
-Weights come from their owners by all-gathers, without loss by default. Neither keeps a residual.
+Gradients are sent to their owners by reduce-scatters, compressed once by the sender and added in float32 by the owner.
+Weights are sent by their owners in all-gathers, without loss by default. Neither keeps a residual.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _FORMAT = "fully sharded 1"
 
 
 class FullyShardedState(Figures):
-    """What attach() returns for a model that fully_shard() shards over all ranks.
+    """The State that attach() returns for a model that fully_shard() shards over all ranks.
 
-    stats(), tensor_stats() and plan() say how gradients and weights travel. The model goes on through tithe without a
-    reference to this object.
+    stats(), tensor_stats() and plan() report the exchange of gradients and weights. The model uses tithe even if the
+    program keeps no reference to this object.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class FullyShardedState(Figures):
     # ---- life
 
     def detach(self) -> None:
-        """The model uses FSDP2's own collectives from now on. On all ranks, between steps."""
+        """Restores FSDP2's own collectives of the model. Call it on all ranks, between steps."""
         for undo in self._undo:
             undo()
         self._undo = []
 
     def skip(self) -> None:
-        """Refused: the other ranks need this rank's weights and gradients in every collective."""
+        """Raises ValueError: the other ranks need this rank's weights and gradients in every collective."""
         raise ValueError("skip() is for DistributedDataParallel: ranks that share a model's weights take every step")
 
     def without_residual(self) -> contextlib.AbstractContextManager[None]:
@@ -82,31 +82,32 @@ class FullyShardedState(Figures):
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """Lets go of the network and the thread. stats() and state_dict() still give the last ones.
+        """Closes the connections and ends the thread. stats() and state_dict() still return the last values.
 
-        A forward or backward after it raises ValueError, unless detach() came first.
+        A later forward or backward raises ValueError, unless detach() was called first.
         """
         self._running.close()
 
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """The counters from which the rounding of the next rounds follows, a few hundred bytes. Between steps.
+        """Returns the counters that determine the rounding of the next rounds, a few hundred bytes. Call it between
+        steps.
 
-        Save one per rank, or give the State to torch.distributed.checkpoint, beside model and optimizer. Nothing is
-        unsent: a checkpoint goes on without it as well, with other rounding.
+        Save one per rank, or give the State to torch.distributed.checkpoint, beside model and optimizer. There are no
+        residuals, so a job can also continue without this state, with other rounding.
         """
         return labelled(self._own_state())
 
     def gathered_state_dict(self) -> dict[str, Any]:
-        """The states of all ranks on rank 0, for checkpoints that rank 0 writes alone. Collective."""
+        """Returns the states of all ranks on rank 0, for checkpoints that only rank 0 writes. Collective."""
         return gather_states(self._own_state(), self._process_group, self._running.timeout, _SAVING, lambda: None)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues bit-identically from what state_dict() gave on this rank. On all ranks, before the first step.
+        """Continues bit-identically from this rank's state_dict(). Call it on all ranks, before the first step.
 
-        The state of another number of ranks is left alone, and one line in the log says so: nothing is unsent.
-        ValueError for another rank's state, another codec, other choices, and the state of another kind of State.
+        The state of another number of ranks is ignored, and one line in the log reports that: there are no residuals to
+        keep. ValueError for another rank's state, another codec, other choices, and the state of another kind of State.
         """
         if "ranks" in state and len(state["ranks"]) == self._running.world:
             state = state["ranks"][self._running.rank]
@@ -149,31 +150,34 @@ class FullyShardedState(Figures):
     # ---- figures
 
     def stats(self) -> dict[str, Any]:
-        """What this rank did since attach(), as tithe.Session.stats(), where a round is one collective. And beside it:
+        """Returns this rank's sums since attach(), as tithe.Session.stats() with one round per collective, and in
+        addition:
 
-        backward_passes that reduced gradients; of `reduce_scatter` and `all_gather` each rounds, bytes (handed over, in
-        the type of the values), bytes_sent and waited_ns (that forward or backward waited for a result). dense_bytes:
-        what the same collectives send without a codec. exposed_ns: all waiting. gradient_norm, residual_norm,
-        relative_error and measured_round are None: nothing is kept, and a round has the tensors of one module.
+        backward_passes that reduced gradients; for `reduce_scatter` and `all_gather` each: rounds, bytes (handed over,
+        in the type of the values), bytes_sent and waited_ns (forward or backward waited this long for results).
+        dense_bytes: the bytes of the same collectives without a codec. exposed_ns: all waiting. gradient_norm,
+        residual_norm, relative_error and measured_round are None: there are no residuals, and a round has the tensors
+        of one module.
         """
         return fsdp_figures.summed(self._running, self._backward.passes)
 
     def tensor_stats(self) -> dict[str, dict[str, Any]]:
-        """By parameter's name for gradients, and by weights.<type>/<module> for all-gathers, which have side: true."""
+        """Returns figures by a parameter's name for gradients, and by weights.<type>/<module> for all-gathers, which
+        have side: true."""
         return fsdp_figures.each(self._running)
 
     def __str__(self) -> str:
-        """The main figures, for people."""
+        """Returns the main figures, as a few lines of text."""
         return fsdp_figures.text(self.stats(), self.codec, self.weights)
 
     def _watch_backward(self) -> None:
-        """Backward passes are no events of their own here."""
+        """Does nothing: the trace of this State has no events of backward passes."""
 
 
 def attach_fully_sharded(
     module: torch.nn.Module, codec: str | None, strategy: str, optimizer: Any, options: dict[str, Any]
 ) -> FullyShardedState:
-    """The State of a model that is sharded over all ranks, attached and open. Collective over them."""
+    """Returns the State of a model that is sharded over all ranks, attached and open. Collective over them."""
     check_version()
     given = dict(options)
     weights = given.pop("weights", None) or "delta"
@@ -183,7 +187,7 @@ def attach_fully_sharded(
     user_choices = choices_text(given["choices"]) if "choices" in given else ""
 
     def prepare() -> tuple[list[ShardedGroup], str, _core.Options]:
-        given.pop("loss_scale", None)  # for residuals
+        given.pop("loss_scale", None)  # concerns residuals only
         refuse_unknown(given, "clip", "groups", "loss_scale", "parameters", "process_group", "weight", "weights")
         refuse_unfit(given, optimizer)
         check_gradients(chosen, user_choices)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FSDP2 calls in place of its own collectives: set_custom_reduce_scatter() and set_custom_all_gather().
+"""Replacements of FSDP2's collectives, for set_custom_reduce_scatter() and set_custom_all_gather().
 
 On the CPU FSDP2 calls both in the thread of forward and backward:
 
-    all-gather      returns a Work, which FSDP2 waits for before it copies the weights out: a module that was prefetched
-                    is gathered while others compute
-    reduce-scatter  FSDP2 waits for nothing, and goes on with the result: it casts, adds and calls hooks. Where none of
-                    this happens the call returns at once, and a callback at the end of backward waits. At most as many
-                    stay open as set_reduce_scatter_max_input_buffers() allows, as in FSDP2 itself
+    all-gather      returns a Work. FSDP2 waits for it before it copies the weights out, so a prefetched module is
+                    gathered while other modules compute
+    reduce-scatter  FSDP2 does not wait, and processes the result: it casts, adds and calls hooks. If it does none of
+                    these, the call returns at once, and a callback at the end of backward waits. As in FSDP2 itself,
+                    set_reduce_scatter_max_input_buffers() limits the number of open reduce-scatters
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tithe.torch._sharded.fsdp_rounds import AllGatherRound, ReduceScatterRound,
 class Gather(AllGather):
     """The all-gather of one parameter group.
 
-    FSDP2's own gathers what tithe does not: values that are no float32, bfloat16 or float16, and the copies that
+    FSDP2's own implementation gathers values that are neither float32, bfloat16 nor float16, and the copies that
     reshard_after_forward=<int> keeps within fewer ranks.
     """
 
     def __init__(self, group: ShardedGroup, rounds: Rounds, ranks: Sequence[int], deltas: bool) -> None:
-        """deltas: whether 16-bit weights travel as differences from the ones gathered before."""
+        """deltas: whether 16-bit weights are sent as differences from the previously gathered weights."""
         self._group, self._rounds, self._ranks = group, rounds, list(ranks)
         self._previous: Previous | None = {} if deltas else None
 
@@ -62,7 +62,7 @@ class Gather(AllGather):
 
 
 class Backward:
-    """The reduce-scatters of a backward that nobody has waited for."""
+    """The open reduce-scatters of a backward."""
 
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
@@ -77,7 +77,7 @@ class Backward:
             each.hold()
 
     def put(self, each: ReduceScatterRound, at_once: bool) -> None:
-        """at_once: the result is used as soon as this returns."""
+        """Issues a reduce-scatter. at_once: the caller uses the result as soon as this function returns."""
         self._rounds.issue(each)
         self._open.append(each)
         walk = torch._C._current_graph_task_id()
@@ -90,7 +90,7 @@ class Backward:
             self._wait()
 
     def finish(self) -> None:
-        """Returns when all gradients are there; raises what went wrong."""
+        """Returns when all gradients are reduced; raises the first error."""
         self._walk = NO_WALK
         self._wait()
 
@@ -107,13 +107,13 @@ class Scatter(ReduceScatter):
 
     def __init__(self, group: ShardedGroup, rounds: Rounds, backward: Backward) -> None:
         self._group, self._rounds, self._backward = group, rounds, backward
-        self._input: torch.Tensor | None = None  # allocated last, and not used
+        self._input: torch.Tensor | None = None  # the input, between the allocation of the input and that of the output
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """First for the input, then for the output.
+        """Allocates the input in the first call of each reduce-scatter, and the output in the second.
 
-        The output has the type of the parameters where FSDP2 would only convert it to that: then nothing reads the
-        output before the end of backward.
+        If FSDP2 would only convert the output to the type of the parameters, the output has this type from the start.
+        Then nothing reads the output before the end of backward.
         """
         if self._input is not None:
             return torch.empty(*size, dtype=self._group.output_dtype(dtype), device=device)
@@ -137,7 +137,7 @@ class Scatter(ReduceScatter):
 
 
 def _factors(op: Any, world: int) -> tuple[float, int]:
-    """What values are multiplied by before the sum, and divided by after it."""
+    """Returns the factor of the values before the sum, and the divisor after it."""
     if op == dist.ReduceOp.SUM:
         return 1.0, 1
     if op == dist.ReduceOp.AVG:

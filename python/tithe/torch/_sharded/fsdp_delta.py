@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-gathers that send the lossless difference from the weights gathered before.
+"""All-gathers that send the lossless difference from the previously gathered weights.
 
-Every rank keeps the 16-bit weights that the group gathered last, 2 bytes per parameter of the whole model. The owner
-of a part codes the difference of the new bits (src/codec/shared/delta/delta.h); its payload names the previous bits by
-a checksum. The first gather has no previous weights and sends whole ones.
+Every rank keeps the 16-bit weights of the group's last gather, 2 bytes per parameter of the whole model. The owner of a
+part encodes the difference of the new bits (src/codec/shared/delta/delta.h); its payload identifies the previous bits
+by a checksum. The first gather has no previous weights and sends the weights themselves.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tithe import _core
 from tithe.torch._common.checks import DTYPES
 from tithe.torch._sharded.fsdp_rounds import AllGatherRound, Rounds
 
-# Weights per rank from which on a difference is sent: the last block of zip takes up to 3.3 kB, whole weights of this
-# number take 8 kB.
+# With fewer weights per rank no difference is sent: the last block of zip takes up to 3.3 kB, this number of
+# uncompressed weights 8 kB.
 LEAST = 4096
 
-Previous = dict[torch.dtype, torch.Tensor]  # the bits that one group gathered last
+Previous = dict[torch.dtype, torch.Tensor]  # the bits of one group's last gather
 
 
 class DeltaRound(AllGatherRound):
@@ -30,7 +30,7 @@ class DeltaRound(AllGatherRound):
         super().__init__(rounds, key, output, world)
         self._delta_key, self._previous, self._rank, self._world = delta_key, previous, rounds.rank, world
         self._dtype = DTYPES[output.dtype]
-        self._words: torch.Tensor | None = None  # of all ranks: 24 bits of payload in each float32
+        self._words: torch.Tensor | None = None  # the words of all ranks: 24 bits of payload in each float32
 
     def start(self, session: _core.Session) -> int:
         before = self._previous.get(self._output.dtype)
@@ -65,7 +65,7 @@ class DeltaRound(AllGatherRound):
         bits = _array(part)
         try:
             _core.delta_decode(self._dtype, bits, words.numpy(), bits)
-        except _core.Error as why:  # the other ranks cannot know of it: no error of a session
+        except _core.Error as why:  # not a session error, so the other ranks have no notice of it
             raise RuntimeError(f"{self.describe()}: the weights of rank {rank} cannot be decoded: {why}") from why
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the State of a model that is sharded over all ranks says of it."""
+"""The figures of a FullyShardedState, as dicts and as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def summed(rounds: Rounds, passes: int) -> dict[str, Any]:
-    """The session's sums, with those that an all-reduce would mean replaced."""
+    """Returns the session's sums, with the figures of an all-reduce replaced by those of the two collectives."""
     told = dict(rounds.figure(summed_up))
     world = rounds.world
     told["backward_passes"] = passes
@@ -33,7 +33,7 @@ def summed(rounds: Rounds, passes: int) -> dict[str, Any]:
 
 
 def each(rounds: Rounds) -> dict[str, dict[str, Any]]:
-    """By key."""
+    """Returns the figures of each tensor, by key."""
     return {
         key: {**tensor, "side": key.startswith(f"{WEIGHTS}."), "relative_error": None}
         for key, tensor in rounds.figure(by_tensor).items()
@@ -59,7 +59,7 @@ def text(told: dict[str, Any], codec: str, weights: str) -> str:
 
 
 def beginning(groups: list[ShardedGroup], session: _core.Session, codec: str, weights: str) -> str:
-    """One line for the log."""
+    """Returns one line for the log."""
     values = sum(group.whole(name).numel() for group in groups for name, _ in group.named())
     fewer = sorted({group.path for group in groups if group.keeps_copies_within_fewer_ranks()})
     return (

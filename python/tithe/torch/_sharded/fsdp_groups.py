@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter groups that are sharded over all ranks: names, sizes, and what attach() refuses."""
+"""Parameter groups that are sharded over all ranks: names, sizes, and the models that attach() refuses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ShardedGroup(Group):
     def __init__(self, place: int, inner: Any, module: torch.nn.Module, names: dict[int, str], path: str) -> None:
         super().__init__(place, _private(inner, _OWN), module, names)
         self.path = path or "the whole model"
-        self._row: list[tuple[str, int]] = []  # of the running post_backward
+        self._row: list[tuple[str, int]] = []  # the row of the running post_backward
 
     @property
     def process_group(self) -> dist.ProcessGroup:
         return self._inner.mesh_info.shard_process_group
 
     def check_alone(self) -> None:
-        """ValueError for what cannot be synchronised, by name."""
+        """ValueError, by name, for a group that tithe cannot synchronise."""
         own = "this model is attached already: its State is the one that attach() gave"
         for comm, default, what in (
             (self._inner._all_gather_comm, DefaultAllGather, "all_gather"),
@@ -76,11 +76,11 @@ class ShardedGroup(Group):
             )
 
     def whole(self, name: str) -> torch.Tensor:
-        """A parameter by its name: a DTensor, whose shape is that of all ranks' shards together."""
+        """Returns a parameter by its name: a DTensor, whose shape is that of all ranks' shards together."""
         return next(s.sharded_param for s, (each, _) in zip(self._shards, self._seen, strict=True) if each == name)
 
     def keeps_copies_within_fewer_ranks(self) -> bool:
-        """Whether backward gathers weights from fewer ranks than forward (reshard_after_forward=<int>)."""
+        """Returns True if backward gathers weights from fewer ranks than forward (reshard_after_forward=<int>)."""
         after = self._inner.post_forward_mesh_info
         return after is not None and after.shard_mesh_size != self._inner.mesh_info.shard_mesh_size
 
@@ -93,10 +93,11 @@ class ShardedGroup(Group):
     # ---- the reduce-scatter of a backward
 
     def watch_rows(self) -> Callable[[], None]:
-        """From now on row() knows which parameters have a gradient. Returns what undoes it.
+        """Wraps post_backward(), so that row() has the parameters with a gradient. Returns a function that removes the
+        wrapper.
 
-        FSDP2 leaves parameters without a gradient out of the row and does not tell which: only post_backward() sees
-        them, before it takes the gradients away.
+        FSDP2 omits parameters without a gradient from the row, and does not list them. They can only be read at the
+        start of post_backward(), which then removes the gradients.
         """
         original = self._inner.post_backward
 
@@ -122,7 +123,7 @@ class ShardedGroup(Group):
         )
 
     def row(self, values: int) -> tuple[list[str], list[int]]:
-        """Names and sizes of the pieces that a row of the running reduce-scatter holds, in order."""
+        """Returns names and sizes of the pieces in a row of the running reduce-scatter, in order."""
         row = [(name, piece) for name, piece in self._row if piece > 0]
         if sum(piece for _, piece in row) != values:
             raise ValueError(
@@ -138,7 +139,7 @@ class ShardedGroup(Group):
         return self._inner._all_reduce_hook is not None
 
     def output_dtype(self, reduced: torch.dtype) -> torch.dtype:
-        """Of the memory for the result, where gradients are reduced as `reduced`."""
+        """Returns the type of the memory for the result, if gradients are reduced as `reduced`."""
         inner = self._inner
         if self._read_by_others() or inner.force_sum_reduction_for_comms or reduced == torch.float16:
             return reduced
@@ -156,7 +157,8 @@ class ShardedGroup(Group):
 
 
 def sharded_groups(model: torch.nn.Module) -> list[ShardedGroup]:
-    """The parameter groups of a model that is sharded over all ranks. ValueError says what is wrong with the model."""
+    """Returns the parameter groups of a model that is sharded over all ranks. ValueError describes the defect of the
+    model."""
     names = {id(p): name.replace("_orig_mod.", "") for name, p in model.named_parameters()}
     paths = {id(module): name.replace("_orig_mod.", "") for name, module in model.named_modules()}
     found = _inner_groups(model)

@@ -2,9 +2,9 @@
 """Collectives of a sharded model as rounds of one session, in the order in which FSDP2 issues them.
 
 Each collective is a round: a thread starts it, waits for its result and commits it before it starts the next one. A
-round keeps its tensors until the commit, so one round per collective needs the memory of one module, and not of the
-model. Reduce-scatters and all-gathers share the session, so ranks that issue different collectives meet in the same
-round and get a `mismatch` that names both, instead of waiting for each other.
+round keeps its tensors until the commit, so one round per collective needs the memory of one module, not of the model.
+Reduce-scatters and all-gathers share the session. If ranks issue different collectives, they take part in the same
+round and get a `mismatch` error that names both, instead of waiting for each other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tithe.torch._hook.session_end import clear_frames, end_session, interrupted
 
 _log = logging.getLogger("tithe.torch")
 
-_LOOK = 0.2  # seconds between looks for Ctrl-C
+_LOOK = 0.2  # seconds between two checks for Ctrl-C
 
 
 class Tally:
@@ -56,26 +56,26 @@ class Round(dist.Work):
         raise NotImplementedError
 
     def describe(self) -> str:
-        """For errors."""
+        """Returns the name of the collective, for errors."""
         return "a round"
 
     def received(self) -> None:
-        """After the exchange and before the commit."""
+        """Called after the exchange and before the commit."""
 
     def committed(self) -> None:
-        """After the commit."""
+        """Called after the commit."""
 
     def end(self, error: BaseException | None) -> None:
         self.error = self.error or error
         self._done.set()
 
     def hold(self, most: float = math.inf) -> None:
-        """Returns when the round is over, also when it failed, and after `most` seconds."""
+        """Returns when the round is over or has failed, or after `most` seconds."""
         begin = time.monotonic_ns()
         try:
             while not self._done.wait(_LOOK) and time.monotonic_ns() - begin < 1e9 * most:
                 pass
-        except BaseException as why:  # Ctrl-C
+        except BaseException as why:  # including Ctrl-C
             end_session(self._rounds.session, self._rounds.causes, interrupted(why))
             raise
         finally:
@@ -92,7 +92,7 @@ class Round(dist.Work):
 
 
 class AllGatherRound(Round):
-    """Fills `output`, of which this rank's part holds its values already. Values are valid before the commit."""
+    """Fills `output`, in which this rank's part is already set. Values are valid before the commit."""
 
     def __init__(self, rounds: Rounds, key: str, output: torch.Tensor, world: int) -> None:
         super().__init__(rounds, rounds.gathers, output.numel() * output.element_size())
@@ -113,8 +113,8 @@ class AllGatherRound(Round):
 class ReduceScatterRound(Round):
     """Sums the rows of `given`, a row per owner, into `output`, the row of this rank.
 
-    A row holds a piece of each parameter. The session gets one tensor per parameter, so that the rules of choices= and
-    the blocks of a codec are those of single parameters: the copy puts the pieces of a parameter side by side.
+    A row holds a piece of each parameter. The session receives one tensor per parameter, so that the rules of choices=
+    and the blocks of a codec are those of single parameters. A copy makes the pieces of a parameter contiguous.
     """
 
     def __init__(
@@ -165,22 +165,22 @@ class Rounds(RoundThread):
         self.timeout = timeout
         self.rank, self.world = session.rank, session.world
         self.scatters, self.gathers = Tally(), Tally()
-        self._last: dict[Any, Any] = {}  # figures and state, once the session is closed
+        self._last: dict[Any, Any] = {}  # figures and state, set when the session is closed
 
     def issue(self, each: Round) -> None:
         self.put(each, "this State is closed: attach() again, or detach() before close() for FSDP2's own")
 
     def figure(self, of: Any) -> Any:
-        """summed_up, by_tensor or plan_text, now or as it was when the session was closed."""
+        """Returns summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
         return self._last[of] if self._last else of(self.session)
 
     def state(self) -> bytes:
-        """Of the last commit, between steps."""
+        """Returns the session's state of the last commit, between steps."""
         self.drain()
         return self._last[_core.Session.state] if self._last else self.session.state()
 
     def drain(self, most: float = math.inf) -> None:
-        """Returns when the thread has nothing left to do, and after `most` seconds."""
+        """Returns when the thread has finished all rounds, or after `most` seconds."""
         if self.stop.alive:
             mark = _Mark(self, Tally(), 0)
             self.issue(mark)
@@ -188,14 +188,14 @@ class Rounds(RoundThread):
 
     def close(self) -> None:
         if self.stop.alive:
-            self.drain(self.timeout)  # the last commit, which others wait for as well
+            self.drain(self.timeout)  # includes the last commit, for which other ranks wait too
             last = (summed_up, by_tensor, plan_text, _core.Session.state)
             self._last = {of: of(self.session) for of in last}
             self.stop()
 
 
 class _Mark(Round):
-    """Ends when the rounds before it have ended."""
+    """Ends after the rounds before it."""
 
 
 def _serve(session: _core.Session, jobs: queue.SimpleQueue[Round | None], causes: list[BaseException]) -> None:
@@ -208,14 +208,15 @@ def _serve(session: _core.Session, jobs: queue.SimpleQueue[Round | None], causes
             job.end(None)
         except Exception as failed:
             clear_frames(failed)
-            if not causes and not isinstance(failed, _core.Error):  # the other ranks cannot know of it
+            if not causes and not isinstance(failed, _core.Error):  # the other ranks have no notice of this failure
                 end_session(session, causes, failed)
             job.end(causes[0] if causes else _explained(failed, job))
-        del job  # it holds tensors
+        del job  # the job refers to tensors
 
 
 def _explained(failed: Exception, job: Round) -> Exception:
-    """A mismatch with what this rank came with: FSDP2's order follows from the order in which modules are used."""
+    """Adds this rank's collective to a `mismatch` error: FSDP2's order follows from the order in which modules are
+    used."""
     if getattr(failed, "code", "") != "mismatch":
         return failed
     return error(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The private parts of PyTorch's FSDP2 that tithe uses: parameter groups, their meshes and their all-reduce.
 
-They were read in torch 2.13. Another torch is refused before anything is changed, since the same names may have another
-meaning there.
+tithe relies on them as they are in torch 2.13. Any other version is refused before anything is changed, since the same
+names may have another meaning there.
 """
 
 import copy
@@ -24,13 +24,13 @@ Reduce = Callable[[torch.Tensor, bool], None]
 
 
 def is_sharded(model: Any) -> bool:
-    """Whether fully_shard() or replicate() made the model or a part of it."""
+    """Returns True if fully_shard() or replicate() made the model or a part of it."""
     kind = getattr(getattr(dist, "fsdp", None), "FSDPModule", None)
     return kind is not None and isinstance(model, torch.nn.Module) and any(isinstance(m, kind) for m in model.modules())
 
 
 def check_version() -> None:
-    """Raises ValueError unless this is the torch that was read."""
+    """Raises ValueError unless this is the supported version of torch."""
     if not torch.__version__.startswith(f"{_READ_IN}."):
         raise ValueError(
             f"torch {torch.__version__}: attach() finds gradients of fully_shard() where torch {_READ_IN} keeps them. "
@@ -49,7 +49,7 @@ def _private(thing: Any, names: Sequence[str]) -> Any:
 
 
 class _Replicas(dist.ProcessGroup):
-    """Replaces FSDP2's process group of the ranks with the same shard. It does an all-reduce only."""
+    """Replaces FSDP2's process group of the ranks with the same shard. It implements the all-reduce only."""
 
     def __init__(self, native: dist.ProcessGroup, reduce: Reduce) -> None:
         super().__init__(native.rank(), native.size())
@@ -71,7 +71,7 @@ class Group:
     def __init__(self, place: int, inner: Any, module: torch.nn.Module, names: dict[int, str]) -> None:
         self.place = place
         self._inner = _private(inner, _GROUP)
-        self._module = module  # with FSDP2's methods for the group
+        self._module = module  # the module with FSDP2's methods for the group
         self._shards = [_private(p, _PARAMETER) for p in inner.fsdp_params]
         size, shard = (getattr(inner.mesh_info, f"shard_mesh_{what}", default) for what, default in _SHARD)
         self.shard = f"shard {shard} of {size}" if size > 1 else "all"
@@ -93,29 +93,30 @@ class Group:
         return data.detach().view(shard.padded_sharded_param_size)
 
     def named(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """(name, shard) of each parameter."""
+        """Returns (name, shard) of each parameter."""
         return self._seen
 
     def stepped(self) -> list[tuple[str, torch.nn.Parameter, torch.nn.Parameter]]:
-        """(name, the optimizer's parameter, the shard with padding as in the group's gradients) of each parameter."""
+        """Returns (name, the optimizer's parameter, the shard with padding as in the group's gradients) of each
+        parameter."""
         pairs = zip(self._shards, self._seen, strict=True)
         return [(name, shard.sharded_param, seen) for shard, (name, seen) in pairs]
 
     def refresh(self) -> None:
-        """Updates the shards: FSDP2 may have moved the values to other memory, as in its first forward."""
+        """Updates the shards: FSDP2 may have moved the values to other memory, for example in its first forward."""
         for shard, (_, seen) in zip(self._shards, self._seen, strict=True):
             seen.data = self._values(shard)
             seen.requires_grad_(shard.sharded_param.requires_grad)
 
     def find(self, parameter: torch.nn.Parameter) -> torch.nn.Parameter | None:
-        """The shard of one of the model's parameters."""
+        """Returns the shard of one of the model's parameters."""
         for shard, (_, seen) in zip(self._shards, self._seen, strict=True):
             if shard.sharded_param is parameter:
                 return seen
         return None
 
     def parameters(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """The shards in the order of their gradients. ValueError if a parameter has no gradient."""
+        """Returns the shards in the order of their gradients. ValueError if a parameter has no gradient."""
         pairs = zip(self._shards, self._seen, strict=True)
         trained = [(name, seen) for shard, (name, seen) in pairs if shard.sharded_param.requires_grad]
         values = sum(seen.numel() for _, seen in trained)
@@ -128,11 +129,11 @@ class Group:
         return [seen for _, seen in trained]
 
     def used_at_once(self, flat: torch.Tensor, sums: bool) -> bool:
-        """Whether FSDP2 reads, copies or changes the values before the end of backward."""
+        """Returns True if FSDP2 reads, copies or changes the values before the end of backward."""
         inner = self._inner
         return (
             self.divided(flat, sums)
-            or (self.native() is not None and inner._all_reduce_hook is not None)  # the user's, after ours
+            or (self.native() is not None and inner._all_reduce_hook is not None)  # a hook of the user, after tithe's
             or any(
                 p.offload_to_cpu
                 or p.sharded_param.dtype != flat.dtype
@@ -143,12 +144,12 @@ class Group:
         )
 
     def divided(self, flat: torch.Tensor, sums: bool) -> bool:
-        """Whether FSDP2 divides the values again afterwards."""
+        """Returns True if FSDP2 divides the values again after the exchange."""
         forced = self._inner.force_sum_reduction_for_comms
         return (sums or self.native() is None) and (forced or flat.dtype == torch.float16)
 
     def native(self) -> dist.ProcessGroup | None:
-        """The process group of the ranks with the same shard; None in a mesh without replicas."""
+        """Returns the process group of the ranks with the same shard; None in a mesh without replicas."""
         group = getattr(self._inner.mesh_info, "replicate_process_group", None)
         return group.native if isinstance(group, _Replicas) else group
 
@@ -172,7 +173,7 @@ class Group:
                 )
 
     def hand_over(self, reduce: Reduce, replicas: dist.ProcessGroup | None) -> None:
-        """Passes gradients to `reduce` from now on, with a flag for sums instead of means."""
+        """Passes gradients to `reduce` from now on, with a flag that requests sums instead of means."""
         if replicas is not None:
             self._module.set_all_reduce_hook(lambda flat: reduce(flat, False))
             return
@@ -183,7 +184,7 @@ class Group:
 
 
 def groups_of(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> list[Group]:
-    """The groups whose gradients are averaged between replicas. ValueError for a model that tithe refuses."""
+    """Returns the groups whose gradients are averaged between replicas. ValueError for a model that tithe refuses."""
     names = {id(p): name.replace("_orig_mod.", "") for name, p in model.named_parameters()}
     groups = [Group(at, inner, module, names) for at, (inner, module) in enumerate(_inner_groups(model))]
     if replicas is None:
@@ -200,12 +201,13 @@ def groups_of(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> lis
 
 
 def shards_over_all_ranks(model: torch.nn.Module) -> bool:
-    """Whether no two ranks hold the same shard: a mesh of one dimension, and no replicate()."""
+    """Returns True if no two ranks hold the same shard: a mesh of one dimension, and no replicate()."""
     return all(_replicas_of(inner) is None for inner, _ in _inner_groups(model))
 
 
 def over_replicas(model: torch.nn.Module, replicas: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """The ranks with the same shards as this one. ValueError, with the cure, for a model without replicas."""
+    """Returns the group of the ranks with the same shards as this one. ValueError, with the cure, for a model without
+    replicas."""
     if replicas is not None:
         return replicas
     group = next(group for inner, _ in _inner_groups(model) if (group := _replicas_of(inner)) is not None)
@@ -227,6 +229,7 @@ def _inner_groups(model: torch.nn.Module) -> list[tuple[Any, torch.nn.Module]]:
 
 
 def shard_text(shards: dict[str, str]) -> str:
-    """A short text that is the same on two ranks exactly if all their shards are."""
+    """Returns a short text that is equal on two ranks if and only if all their shards are equal (up to a 32-bit
+    hash)."""
     kinds = ", ".join(sorted(set(shards.values())))
     return f"{kinds} ({hashlib.blake2b(repr(sorted(shards.items())).encode(), digest_size=4).hexdigest()})"

@@ -16,7 +16,7 @@ from tithe.torch._sharded.inside import InsideState, gathered_inside
 
 
 class HostShare(ParameterViews):
-    """This rank's rows. names: of the model's parameters. state: knows how the parameters are split."""
+    """This rank's rows. names: of the model's parameters. state: has the split of the parameters."""
 
     part = "attach(inside=)"
 
@@ -58,7 +58,7 @@ class HostShare(ParameterViews):
         return bool(self.gather(torch.tensor([float(mine)])).any())
 
     def gather(self, values: torch.Tensor) -> torch.Tensor:
-        """The values of each rank of the host, back to back. Collective in the host; sizes must be the same."""
+        """Returns the values of each rank of the host, back to back. Collective in the host; sizes must be the same."""
         return gathered_inside(values.to(self._device), self.group, self.patience).cpu()
 
 
@@ -69,10 +69,10 @@ class ShareGathering:
         self.whole = values
         self._views, self._sizes = views, sizes
         self.rows: Sequence[torch.Tensor] = []  # the values of each rank of the host
-        self.shares: list[list[torch.Tensor]] = []  # of each parameter, in the order of ranks
+        self.shares: list[list[torch.Tensor]] = []  # the shares of each parameter, in the order of ranks
 
     def wait(self) -> None:
-        """The values are this rank's already."""
+        """Returns at once: the values are this rank's already."""
 
     def gather(self) -> None:
         ranks = self._views.group.size()

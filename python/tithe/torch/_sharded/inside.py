@@ -25,7 +25,7 @@ from tithe.torch._sharded.part_state import PartState
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
-# Torch 2.13 renamed them.
+# The names changed in torch 2.13.
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -43,7 +43,7 @@ class RowSplit:
         self.sizes = [(b - a) * self.width for a, b in zip(self.rows, self.rows[1:], strict=False)]
 
     def share(self, parameter: torch.nn.Parameter, rank: int) -> torch.nn.Parameter:
-        """The rows of a rank, in their order in memory; a view if the parameter has no gaps in memory."""
+        """Returns the rows of a rank, in their order in memory; a view if the parameter has no gaps in memory."""
         flat = parameter.detach()
         dense = torch.empty_like(flat).stride() == flat.stride()
         flat = flat.as_strided((flat.numel(),), (1,)) if dense else flat.reshape(-1)
@@ -72,17 +72,17 @@ class ShareExchange:
         runs = bucket.split([size for sizes in self._sizes for size in sizes])
         for j in range(ranks):
             torch.cat(runs[j::ranks], out=packed[j, : in_share[j]])
-        if bucket.dtype == torch.float16:  # a sum may exceed its range
+        if bucket.dtype == torch.float16:  # a float16 sum may overflow
             packed.div_(ranks)
         self._summed = bucket.new_empty(self._row)
         self._work = _reduce_scatter(self._summed, packed.view(-1), group=group, async_op=True)
         self._packed = packed  # the memory is in use until the reduce-scatter is done
         self.share = self._summed[: in_share[group.rank()]]
         if not bucket.is_cpu:
-            self.wait()  # only the stream waits: nothing blocks
+            self.wait()  # on an accelerator only the stream waits, and this call does not block
 
     def wait(self) -> None:
-        """Makes the share the mean of the host."""
+        """Makes the share the mean of the host's ranks."""
         if self._work is not None:
             _wait(self._work, self._group, self._seconds, self.whole.is_cpu)
             self._work = self._packed = None
@@ -90,7 +90,7 @@ class ShareExchange:
                 self.share.div_(self._group.size())
 
     def gather(self) -> None:
-        """Gives all shares to every rank of the host."""
+        """Copies all shares to every rank of the host."""
         ranks = self._group.size()
         shares = gathered_inside(self._summed, self._group, self._seconds)
         runs: list[Any] = [None] * (ranks * len(self._sizes))
@@ -109,7 +109,7 @@ def _wait(work: dist.Work, group: dist.ProcessGroup, seconds: float, on_host: bo
 
 
 def gathered_inside(mine: torch.Tensor, group: dist.ProcessGroup, seconds: float) -> torch.Tensor:
-    """The values of each rank of the host, back to back. Collective in the host; sizes must be the same."""
+    """Returns the values of each rank of the host, back to back. Collective in the host; sizes must be the same."""
     gathered = mine.new_empty(group.size() * mine.numel())
     _wait(_all_gather(gathered, mine, group=group, async_op=True), group, seconds, mine.is_cpu)
     return gathered
@@ -135,7 +135,7 @@ class InsideState(PartState):
     __slots__ = ("_inside", "_shares", "_splits")
 
     def _take(self, parameters: Sequence[tuple[str, torch.nn.Parameter]], inside: dist.ProcessGroup) -> None:
-        """Splits the model's parameters over the ranks of the host. Before open()."""
+        """Splits the model's parameters over the ranks of the host. Called before open()."""
         self._model_known = True
         self._inside = inside
         self._splits = {id(p): RowSplit(p, inside.size()) for _, p in parameters}
@@ -163,7 +163,7 @@ class InsideState(PartState):
         shares = self._shares
 
         def key_of(parameter: torch.Tensor) -> int | None:
-            if id(parameter) not in shares:  # the model did not have it when it was attached
+            if id(parameter) not in shares:  # the parameter was added to the model after attach()
                 return id(parameter)
             share = shares[id(parameter)][1]
             return id(share) if share.numel() > 0 else None
@@ -171,7 +171,7 @@ class InsideState(PartState):
         return key_of
 
     def residual(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """This rank's residual of its rows of a parameter, float32, in their order in memory."""
+        """Returns this rank's residual of its rows of a parameter, float32, in their order in memory."""
         if id(parameter) not in self._shares:
             raise ValueError("the parameter is none of the model's")
         return super().residual(self._shares[id(parameter)][1])
@@ -187,9 +187,9 @@ class InsideState(PartState):
 def groups_inside(
     inside: Any, hosts: str, whole: dist.ProcessGroup, patience: float, doing: str
 ) -> tuple[dist.ProcessGroup, dist.ProcessGroup] | None:
-    """The group of this host's ranks, and the group of the ranks with the same share; None if no host has two ranks.
+    """Returns the group of this host's ranks, and that of the ranks with the same share; None if no host has two ranks.
 
-    inside: "auto", or the group of this host's ranks. hosts: the option, if it says which ranks share a host.
+    inside: "auto", or the group of this host's ranks. hosts: the option that states which ranks share a host, or "".
     Collective over `whole`. ValueError, the same on all ranks, if the groups do not fit.
     """
     ranks = dist.get_process_group_ranks(whole)
@@ -219,7 +219,7 @@ def groups_inside(
         )
     if sizes == [1]:
         return None
-    # New groups: in the program's own groups other collectives would interleave in another order on each rank.
+    # New groups, because collectives of the program in its own groups would interleave in another order on each rank.
     of_host = by_host[mine.encode()]
     across = [members[of_host.index(dist.get_rank())] for members in by_host.values()]
     return tuple(dist.new_group(each, use_local_synchronization=True) for each in (of_host, across))

@@ -11,27 +11,28 @@ from tithe.torch._hook.state import State
 
 
 class PartState(State):
-    """`rank` and `world` in stats and states are those among the ranks that have the same part."""
+    """A State of parts. `rank` and `world` in stats and states are those among the ranks that have the same part."""
 
     __slots__ = ()
 
     def _parts(self) -> dict[str, str]:
-        """This rank's part of each parameter, as text, by name."""
+        """Returns this rank's part of each parameter, as text, by name."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's residuals and counters: save one per rank, or give the State to torch.distributed.checkpoint."""
+        """Returns this rank's residuals and counters: save one per rank, or give the State to
+        torch.distributed.checkpoint."""
         return labelled(self._whole_state(), dist.get_rank(), dist.get_world_size())
 
     def skip(self) -> None:
-        """Refused: other ranks average with this one outside tithe."""
+        """Raises ValueError: other ranks average with this rank outside tithe."""
         raise ValueError(
             "skip() is for a DistributedDataParallel without inside=: here the process group averages gradients with "
             "ranks of the same host or of other shards, which wait for this rank's backward"
         )
 
     def gathered_state_dict(self) -> dict[str, Any]:
-        """Refused: the ranks have different parts, and rank 0 would need memory for all of them."""
+        """Raises ValueError: the ranks have different parts, and rank 0 would need memory for all of them."""
         raise ValueError(
             "each rank's residuals are of its own part of the parameters: save state_dict() on each rank, or give the "
             "State to torch.distributed.checkpoint"
@@ -51,7 +52,7 @@ class PartState(State):
                 )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
-        """A State without residuals, as a State's copy is a plain State: the copied model begins with empty ones."""
+        """Returns a plain State without residuals: the copied model begins with empty residuals."""
         twin = super().__deepcopy__(memo)
         twin._saved = None
         return twin

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of attach() for models that are sharded over all ranks: defaults, rules, and what is refused."""
+"""Settings of attach() for models that are sharded over all ranks: defaults, rules, and refused options."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 from tithe import _core
 from tithe._choices import choices_text, is_lossless
 
-LOSSLESS = ("delta", "zip", "uncompressed")  # values of weights= that lose nothing
+LOSSLESS = ("delta", "zip", "uncompressed")  # values of weights= without loss
 WEIGHTS = "weights"  # keys of all-gathers: weights.<type>/<module>
 GRADIENTS = "eden:bits=4,scale=unbiased"
-_EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}  # by type: the values as they are
+# By type: the codec that sends the values unchanged
+_EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _TAKEN = {
     "authenticate", "checksum", "choices", "force_reference", "hosts", "lanes", "link", "loss_scale", "measure",
     "min_values", "pacer", "part_values", "patience", "run", "seed", "timeout", "trace", "transport",
@@ -28,11 +29,11 @@ _CURES = {
 
 
 def weights_rules(weights: str) -> dict[str, str]:
-    """Rules for all-gathers, by the type of the weights."""
+    """Returns rules for all-gathers, by the type of the weights."""
     if weights == "uncompressed":
         chosen = dict(_EXACT)
     elif weights in ("delta", "zip"):
-        chosen = {**dict.fromkeys(_EXACT, "zip"), "float16": "fp16"}  # zip has float16 as float32
+        chosen = {**dict.fromkeys(_EXACT, "zip"), "float16": "fp16"}  # zip converts float16 to float32
     else:
         _core.check_codec(weights)
         chosen = dict.fromkeys(_EXACT, weights)
@@ -43,7 +44,7 @@ def weights_rules(weights: str) -> dict[str, str]:
 
 
 def refuse_unfit(given: Mapping[str, Any], optimizer: Any) -> None:
-    """ValueError for options that mean nothing where a model is sharded over all ranks."""
+    """ValueError for options that have no meaning if a model is sharded over all ranks."""
     if optimizer is not None:
         raise ValueError(
             "optimizer= is for codecs with error feedback, and a model that is sharded over all ranks has none: leave "
@@ -56,7 +57,7 @@ def refuse_unfit(given: Mapping[str, Any], optimizer: Any) -> None:
 
 
 def check_gradients(codec: str, choices: str) -> None:
-    """ValueError where a codec is chosen by measurements, or would keep a residual."""
+    """ValueError if measurements choose the codec, or if the codec would keep a residual."""
     if _core.is_auto(codec):
         raise ValueError(
             f"codec={codec!r} plans all-reduces, and a model that is sharded over all ranks has none: name a codec, or "
@@ -73,17 +74,18 @@ def check_gradients(codec: str, choices: str) -> None:
 
 
 def any_residual(given: Mapping[str, Any]) -> bool:
-    """Whether the codec, or one of a rule, would keep a residual in a reduce-scatter."""
+    """Returns True if the codec, or one of a rule, would keep a residual in a reduce-scatter."""
     return _any_residual(given["codec"], choices_text(given.get("choices")))
 
 
-@functools.cache  # a process group asks for every collective
+@functools.cache  # a process group calls it for every collective
 def _any_residual(codec: str, choices: str) -> bool:
     return any(map(keeps_residual, (codec, *_codecs_of(choices))))
 
 
 def keeps_residual(spec: str) -> bool:
-    """Whether a reduce-scatter keeps what it did not send (docs/reference/sharded_rounds.md, Feedback)."""
+    """Returns True if a reduce-scatter has error feedback under this codec (docs/reference/sharded_rounds.md,
+    Feedback)."""
     settings = _core.check_codec(spec)
     name = settings.partition(":")[0]
     unbiased = {each["name"]: each["unbiased"] for each in _core.codecs()}
@@ -93,7 +95,7 @@ def keeps_residual(spec: str) -> bool:
 
 
 def _codecs_of(choices: str) -> Iterator[str]:
-    """Of all rules, in their short and their long form."""
+    """Yields the codecs of all rules, in their short and their long form."""
     given = json.loads(choices) if choices else {}
     rules = given.get("rules") if isinstance(given, dict) else None
     for rule in rules if isinstance(rules, list) else given.values() if isinstance(given, dict) else ():

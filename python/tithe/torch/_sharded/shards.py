@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter views of a model that fully_shard() made: an optimizer steps this rank's shards, and has their state."""
+"""Parameter views of a model that fully_shard() made: an optimizer steps this rank's shards, and stores their state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from tithe.torch._sharded.groups import Group
 
 
 class ShardViews(ParameterViews):
-    """Shards have padding in the gradients of their group, and none in the optimizer."""
+    """Views of shards. Shards have padding in the gradients of their group, and none in the optimizer."""
 
     part = "fully_shard()"
 

@@ -12,16 +12,12 @@
 
 #include "base/rng.h"
 #include "codec/shared/delta/delta_passes.h"
+#include "codec/shared/floats/bf16_format.h"
 
 namespace tithe::delta {
 namespace {
 
 using Values = std::vector<std::uint16_t>;
-
-std::uint16_t bf16(float v) {
-  const auto bits = std::bit_cast<std::uint32_t>(v);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 double uniform(std::uint64_t seed, std::uint64_t i) {
   return (static_cast<double>(mix64(seed ^ mix64(i)) >> 11) + 0.5) * 0x1p-53;
@@ -36,8 +32,8 @@ std::pair<Values, Values> step(std::size_t n, double rms, double update) {
   Values before(n), now(n);
   for (std::size_t i = 0; i < n; ++i) {
     const double w = rms * normal(1, i);
-    before[i] = bf16(static_cast<float>(w));
-    now[i] = bf16(static_cast<float>(w + update * normal(2, i)));
+    before[i] = bf16::Format::pack(static_cast<float>(w));
+    now[i] = bf16::Format::pack(static_cast<float>(w + update * normal(2, i)));
   }
   return {before, now};
 }
@@ -157,7 +153,8 @@ TEST(Delta, IsCheckedIfDamaged) {
     for (const int flip : {1, 0x80, 0xff}) {
       std::vector<std::uint8_t> damaged = payload;
       damaged[at] = static_cast<std::uint8_t>(damaged[at] ^ flip);
-      (void)decode(Format::kBf16, before, damaged, out);
+      const Code simd = decode_by(kSimd, Format::kBf16, before, damaged, out).code();
+      ASSERT_EQ(simd, decode_by(kReference, Format::kBf16, before, damaged, out).code()) << "byte " << at;
     }
   std::vector<std::uint8_t> longer = payload;
   longer.push_back(0);
