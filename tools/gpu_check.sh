@@ -109,8 +109,8 @@ tests() { # PART BINARY FILTER: what gtest says becomes the part's JSON
   within "$binaries/$2" --gtest_brief=1 --gtest_filter="$3" --gtest_output="json:build/gpu_$1.json"
 }
 
-run_device() { tests device device_tests '*Programs*:*FirstPhases*:*OneProgram*:GoldenFrames*'; }
-run_seam() { tests seam device_tests 'Seam.*:Nvrtc.*'; }
+run_device() { tests device device_tests '*Programs*:*FirstPhases*:*DeviceProgramSuite*:GoldenFrames*'; }
+run_seam() { tests seam device_tests 'DeviceSeam.*:Nvrtc.*'; }
 run_session() {
   tests session device_tests '*OnGpus*:*Codecs*' && tests session_laws conformance_tests 'Gpus/*'
 }
@@ -129,7 +129,7 @@ run_sanitizer() {
   : >"$said"
   for tool in memcheck racecheck initcheck synccheck; do
     within timeout 45 compute-sanitizer --tool "$tool" --error-exitcode 9 "$binaries/device_tests" --gtest_brief=1 \
-      --gtest_filter='*OneProgram*LanesShareIt*:*AreHeldToTheInterpreter/*_fp8_0:*AreHeldToTheInterpreter/*_topk_0' >>"$said" 2>&1 ||
+      --gtest_filter='*DeviceProgramSuite*LanesShareIt*:*MatchTheInterpreter/*_fp8_0:*MatchTheInterpreter/*_topk_0' >>"$said" 2>&1 ||
       { bad=1 && say "compute-sanitizer --tool $tool: $said"; }
   done
   printf '{"tools": "memcheck racecheck initcheck synccheck", "clean": %s}\n' "$([ $bad -eq 0 ] && echo true || echo false)" >build/gpu_sanitizer.json

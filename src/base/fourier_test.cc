@@ -10,7 +10,7 @@
 namespace tithe::fourier {
 namespace {
 
-TEST(Fourier, TurnsAreTheNearestFloats) {
+TEST(Fourier, TwiddleFactorsAreCorrectlyRounded) {
   for (int m = 1; m <= kMostLog; ++m) {
     const Tables& t = tables(m);
     ASSERT_EQ(t.turn.size(), t.length / 2);
@@ -23,7 +23,7 @@ TEST(Fourier, TurnsAreTheNearestFloats) {
   }
 }
 
-TEST(Fourier, IsTheSumThatDefinesIt) {
+TEST(Fourier, EqualsTheDefiningSum) {
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
   for (int m = 1; m <= 9; ++m) {

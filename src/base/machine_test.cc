@@ -16,13 +16,13 @@ std::string lower(std::string name) {
   return name;
 }
 
-TEST(Target, TheEnvironmentIsFollowed) {
+TEST(Target, FollowsTheEnvironment) {
   ASSERT_TRUE(check_environment().ok()) << check_environment().what();
   const char* asked = std::getenv("TITHE_TARGET");
   EXPECT_EQ(target(), asked != nullptr && *asked != '\0' ? lower(asked) : targets().front());
 }
 
-TEST(Target, AWrongNameIsRefusedWithTheListAndChangesNothing) {
+TEST(Target, UnknownNameIsRefusedWithTheList) {
   const std::string before = target();
   const Status refused = use_target("avx9");
   EXPECT_EQ(refused.code(), Code::kInvalid);
@@ -32,7 +32,7 @@ TEST(Target, AWrongNameIsRefusedWithTheListAndChangesNothing) {
 }
 
 // Highway then uses the best of the target and all lesser ones.
-TEST(Target, EachHoldsTheKernelsToIt) {
+TEST(Target, EachTargetLimitsTheKernels) {
   const std::string before = target();
   for (const std::string& name : targets()) {
     ASSERT_TRUE(use_target(name).ok());

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kKnown[] = {"ring", "server", "topk", "qtopk", "ucx"};
 
-TEST(Nearest, finds_what_was_meant) {
+TEST(Nearest, finds_the_nearest_name) {
   EXPECT_EQ(nearest_name("rong", kKnown), "ring");
   EXPECT_EQ(nearest_name("sever", kKnown), "server");
   EXPECT_EQ(nearest_name("topc", kKnown), "topk");
@@ -18,12 +18,12 @@ TEST(Nearest, finds_what_was_meant) {
   EXPECT_EQ(nearest_name("uxc", kKnown), "ucx");  // two letters swapped
 }
 
-TEST(Nearest, is_silent_where_nothing_is_near) {
+TEST(Nearest, is_empty_if_no_name_is_near) {
   for (const char* wrong : {"", "x", "carrier", "abcd"}) EXPECT_EQ(nearest_name(wrong, kKnown), "") << wrong;
   EXPECT_EQ(nearest_name("ring", {}), "");
 }
 
-TEST(Nearest, names_all_that_is_known) {
+TEST(Nearest, lists_all_known_names) {
   EXPECT_EQ(suggest("rong", kKnown), "did you mean 'ring'? known: ring, server, topk, qtopk, ucx");
   EXPECT_EQ(suggest("carrier", kKnown), "known: ring, server, topk, qtopk, ucx");
   constexpr std::string_view kWithComma[] = {"SGD 0.5, tuned rate", "AdamW"};

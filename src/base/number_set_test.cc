@@ -10,7 +10,7 @@
 namespace tithe {
 namespace {
 
-TEST(NumberSet, GivesTheLeastAsAnOrderedSetDoes) {
+TEST(NumberSet, MinimumEqualsThatOfAnOrderedSet) {
   for (const std::size_t bound : {1UL, 2UL, 63UL, 64UL, 65UL, 4096UL, 4097UL, 300'000UL}) {
     NumberSet set;
     set.resize(bound);
@@ -40,7 +40,7 @@ TEST(NumberSet, GivesTheLeastAsAnOrderedSetDoes) {
   }
 }
 
-TEST(NumberSet, OfNoNumbersIsEmpty) {
+TEST(NumberSet, NoNumbersIsEmpty) {
   NumberSet set;
   EXPECT_TRUE(set.empty());
   set.resize(0);

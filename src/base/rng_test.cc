@@ -79,7 +79,7 @@ TEST(DrawHalf, EqualShares) {
 }
 
 // A Weyl sequence is too even to be random, and the test detects it.
-TEST(DrawHigh, AWeakGeneratorFails) {
+TEST(DrawHigh, WeakGeneratorFails) {
   EXPECT_GT(std::fabs(stray(1024, [](std::uint32_t i) { return i * 0x9e3779b9U >> 22; })), 6);
 }
 

@@ -6,12 +6,12 @@
 namespace tithe {
 namespace {
 
-TEST(Printable, leaves_text_as_it_is) {
+TEST(Printable, keeps_valid_text) {
   for (const char* text : {"", "rank 3 is gone", "größer", "\u65e5\u672c", "\U0001f642"})
     EXPECT_EQ(printable(text, 100), text);
 }
 
-TEST(Printable, replaces_what_is_no_text) {
+TEST(Printable, replaces_invalid_bytes) {
   EXPECT_EQ(printable("a\tb\nc", 100), "a b c");
   EXPECT_EQ(printable("\x1b[31mred", 100), "?[31mred");
   EXPECT_EQ(printable(std::string("\0\x7f", 2), 100), "??");

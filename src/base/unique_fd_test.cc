@@ -60,7 +60,7 @@ TEST(UniqueFd, a_forked_child_has_none_and_its_parent_keeps_it) {
 }
 
 // A connection must end with its process, although a forked child is still alive.
-TEST(UniqueFd, a_connection_ends_with_its_process_though_a_child_lives) {
+TEST(UniqueFd, connection_ends_with_its_process_despite_a_living_child) {
   auto [mine, its] = pair();
   const pid_t child = fork();  // has copies of both ends until fork() returns
   if (child == 0) {
@@ -78,7 +78,7 @@ TEST(UniqueFd, a_connection_ends_with_its_process_though_a_child_lives) {
 
 // In the child, the number of a closed descriptor may belong to another file, which an inherited UniqueFd must not
 // touch.
-TEST(UniqueFd, what_a_child_inherited_leaves_later_files_of_that_number_alone) {
+TEST(UniqueFd, inherited_descriptor_does_not_close_a_reused_number) {
   UniqueFd one = UniqueFd::from([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); });
   const int fd = one.get();
   EXPECT_EQ(in_a_child([&] {

@@ -27,7 +27,7 @@ class Groups {
   const fs::path root_ = fs::temp_directory_path() / ("tithe_groups_" + std::to_string(getpid()));
 };
 
-TEST(Cores, a_group_grants_what_the_least_of_those_above_it_does) {
+TEST(Cores, cgroup_limit_is_the_minimum_of_its_ancestors) {
   const Groups groups;
   groups.write("job/cpu.max", "350000 100000\n");
   groups.write("job/rank/cpu.max", "max 100000\n");
@@ -39,7 +39,7 @@ TEST(Cores, a_group_grants_what_the_least_of_those_above_it_does) {
   EXPECT_EQ(groups.granted("0::/\n"), 0.5);
 }
 
-TEST(Cores, groups_of_version_1_are_read_as_well) {
+TEST(Cores, cgroup_version_1_is_read) {
   const Groups groups;
   groups.write("cpu,cpuacct/job/cpu.cfs_quota_us", "150000\n");
   groups.write("cpu,cpuacct/job/cpu.cfs_period_us", "50000\n");
@@ -52,7 +52,7 @@ TEST(Cores, groups_of_version_1_are_read_as_well) {
 }
 
 // A thread that is bound to one core has one usable core, and shares it with threads bound to the same core.
-TEST(Cores, count_where_the_thread_may_run) {
+TEST(Cores, affinity_limits_the_count) {
   const std::string here = which_cores();
   EXPECT_FALSE(here.empty());
   std::thread([&] {

@@ -27,7 +27,7 @@ using Frame = ::bench::Bytes;
   return c;
 }
 
-TEST(Card, DoesToFramesAndMutantsWhatTheModelDoes) {
+TEST(Card, MatchesTheModelOnFramesAndMutants) {
   ::bench::Random random(1);
   std::map<::bench::Event, int> to_wire, to_host;
   for (int round = 0; round < 400; ++round) {
@@ -51,7 +51,7 @@ TEST(Card, DoesToFramesAndMutantsWhatTheModelDoes) {
     EXPECT_GT(to_host[event], 20) << event;
 }
 
-TEST(Card, KeepsThePromisesOfDocsCard) {
+TEST(Card, KeepsTheDocumentedPromises) {
   Frame packed;
   const auto one = [](const ::bench::Promise& p, Direction direction) {
     Card card(::bench::twin_config(p.config), inceptionn::kSimd);
@@ -79,7 +79,7 @@ TEST(Card, KeepsThePromisesOfDocsCard) {
   for (const ::bench::Promise& p : ::bench::promises_to_host(packed)) one(p, Direction::kToHost);
 }
 
-TEST(Card, BringsAStreamAsItWasWhereverItIsCut) {
+TEST(Card, StreamIsUnchangedByAnySegmentation) {
   ::bench::Random random(7);
   const Frame stream = ::bench::kept_floats(50000);
   Frame arrived(stream.size(), 0xee);
@@ -101,7 +101,7 @@ TEST(Card, BringsAStreamAsItWasWhereverItIsCut) {
   EXPECT_EQ(there.counters(Direction::kToHost).dropped, 0U);
 }
 
-TEST(Card, SumsAsTheModelDoes) {
+TEST(Card, SumsLikeTheModel) {
   ::bench::Random random(3);
   for (std::size_t n = 0; n < 200; ++n) {
     Frame bytes(n);
@@ -110,7 +110,7 @@ TEST(Card, SumsAsTheModelDoes) {
   }
 }
 
-TEST(Capture, GivesBackWhatWasAdded) {
+TEST(Capture, ReturnsAddedPackets) {
   std::vector<std::uint8_t> file;
   begin_capture(file);
   EXPECT_TRUE(read_capture(file).ok());
@@ -138,7 +138,7 @@ TEST(Capture, ReadsBothByteOrdersAndMicroseconds) {
   EXPECT_EQ((*got)[0].frame.size(), 3U);
 }
 
-TEST(Capture, RefusesWhatIsNone) {
+TEST(Capture, RefusesOtherFiles) {
   std::vector<std::uint8_t> file;
   begin_capture(file);
   add_to_capture(file, 1, Frame(60, 7));

@@ -24,7 +24,7 @@ std::vector<float> some_values(std::size_t n) {
 
 // The meaning of "a network card keeps every bit of it": for all bounds and modes, what the card's codec decodes is
 // what was snapped, and snapping again changes nothing.
-TEST(Snap, KeepsWhatACardKeepsForAllBoundsAndModes) {
+TEST(Snap, MatchesTheCardForAllBoundsAndModes) {
   const std::vector<float> values = some_values(4000);
   for (const auto mode : {inceptionn::kStrict, inceptionn::kLiteral})
     for (int b = 1; b <= inceptionn::kMostB; ++b) {

@@ -42,7 +42,7 @@ class Loader : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(Loader, OnceTheSameContentIsOneCodecWhateverThePath) {
+TEST_F(Loader, EqualContentIsOneCodecForAnyPath) {
   const auto a = parse_spec(write("a.codec", "once")), b = parse_spec(write("b.codec", "once") + ":bits=3");
   ASSERT_TRUE(a.ok() && b.ok()) << a.status().what() << b.status().what();
   EXPECT_EQ(a->codec, b->codec);
@@ -87,7 +87,7 @@ TEST_F(Loader, InvalidFilesAreRefusedWithAReason) {
             std::string::npos);
 }
 
-TEST_F(Loader, AClaimMayDependOnSettings) {
+TEST_F(Loader, ClaimsCanDependOnSettings) {
   const std::string path = (folder_ / "claims.codec").string();
   std::ofstream(path) << "codec claims \"\"\nparam bits: int = 4 in 2 .. 8 \"bits\"\nparam loose: real = 0 "
                          "in 0 .. 1 \"more\"\n"
@@ -100,7 +100,7 @@ TEST_F(Loader, AClaimMayDependOnSettings) {
   }
 }
 
-TEST_F(Loader, ThreadsMayLoadAtATime) {
+TEST_F(Loader, ThreadsLoadConcurrently) {
   const std::string path = write("a.codec", "threads");
   std::vector<const Codec*> got(4);
   std::vector<std::thread> all;
@@ -110,7 +110,7 @@ TEST_F(Loader, ThreadsMayLoadAtATime) {
 }
 
 // A program is identified by the settings of a call, so any number of programs can coexist.
-TEST_F(Loader, HundredsOfProgramsEachSendTheirOwn) {
+TEST_F(Loader, HundredsOfProgramsHaveDistinctPayloads) {
   constexpr int kPrograms = 200;
   std::vector<std::unique_ptr<LoadedProgram>> all;
   for (int k = 0; k < kPrograms; ++k) {

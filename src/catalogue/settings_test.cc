@@ -19,7 +19,7 @@ std::vector<Settings> each_choice(const Codec& codec) {
   return all;
 }
 
-TEST(SettingsOf, ReadWhatEveryChoiceOfEveryCodecWrote) {
+TEST(SettingsOf, ReadTheSettingsOfEveryCodecAndChoice) {
   constexpr std::size_t kValues = 3000;
   const harness::Floats grad = harness::bell(kValues);
   for (const Codec* codec : all_codecs()) {
@@ -41,7 +41,7 @@ TEST(SettingsOf, ReadWhatEveryChoiceOfEveryCodecWrote) {
   }
 }
 
-TEST(SettingsOf, SayWhatIsWrongWithBytesThatNoSettingsTake) {
+TEST(SettingsOf, NameTheErrorInInvalidBytes) {
   const harness::Payload none(7, 0xff);
   const ByteView payloads[] = {ByteView(none)};
   for (const Codec* codec : all_codecs())

@@ -16,7 +16,7 @@
 namespace tithe {
 namespace {
 
-TEST(LargeDecode, WhatIsWrittenPastTheCachesEqualsTheReference) {
+TEST(LargeDecode, NonTemporalStoresEqualTheReference) {
   constexpr std::size_t kN = (std::size_t{1} << 22) + 37;  // 16 MiB and a little
   std::vector<float> grad(kN);
   for (std::size_t i = 0; i < kN; ++i)

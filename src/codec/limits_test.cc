@@ -34,7 +34,7 @@ std::vector<std::size_t> sizes_to_the_limit() {
   return all;
 }
 
-TEST(Limits, NoSizeOverflowsUpToTheMostValues) {
+TEST(Limits, SizesDoNotOverflowUpToTheMaximum) {
   const std::vector<std::size_t> sizes = sizes_to_the_limit();
   ASSERT_EQ(sizes.back(), kMostValues);
   for (const Codec* codec : all_codecs())

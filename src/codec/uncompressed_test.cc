@@ -25,7 +25,7 @@ Floats some_values(std::size_t n) {
   return v;
 }
 
-TEST(Uncompressed, PayloadIsTheMemoryOfTheValues) {
+TEST(Uncompressed, PayloadEqualsTheValuesMemory) {
   ASSERT_TRUE(fp32_codec.traits.uncompressed) << "on a machine that is little-endian";
   const Floats values = some_values(1003);
   for (const Impl& impl : fp32_codec.impls) {

@@ -15,7 +15,7 @@ constexpr const char* kText =
     "  const size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;\n"
     "  if (i < n) at[i] = at[i] * by + 1;\n}\n";
 
-TEST(Nvrtc, FusesNothing) {
+TEST(Nvrtc, DoesNotFuseOperations) {
   const Result<Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   const Result<std::string> ptx = compiler->ptx(kText, 80);
@@ -25,7 +25,7 @@ TEST(Nvrtc, FusesNothing) {
   EXPECT_EQ(ptx->find("fma"), std::string::npos);
 }
 
-TEST(Nvrtc, MakesCodeForEachGpu) {
+TEST(Nvrtc, CompilesForEachGpu) {
   const Result<Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   for (const int sm : {80, 90}) {
@@ -36,7 +36,7 @@ TEST(Nvrtc, MakesCodeForEachGpu) {
   EXPECT_FALSE(compiler->code(kText, 1).ok());
 }
 
-TEST(Nvrtc, SaysWhatIsWrongInALine) {
+TEST(Nvrtc, ErrorIsOneLine) {
   const Result<Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   const Result<std::string> none = compiler->code("this is no program", 80);

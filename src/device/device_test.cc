@@ -19,7 +19,7 @@ namespace {
 using testing::fake_gpu;
 using testing::there;
 
-class Seam : public testing::GpuTest {};
+class DeviceSeam : public testing::GpuTest {};
 
 // The smallest text with a kernel: adds `more` to each number.
 constexpr const char* kText = R"(
@@ -65,14 +65,14 @@ struct Numbers {
   Pinned pinned;
 };
 
-TEST_F(Seam, KnowsWhatItHasOpened) {
+TEST_F(DeviceSeam, DescribesTheOpenedDevice) {
   const Device device = open();
   EXPECT_FALSE(device.name().empty());
   EXPECT_GE(device.sm(), 70);
   EXPECT_TRUE(device.lost().ok());
 }
 
-TEST_F(Seam, RunsWhatAStreamIsGivenInItsOrder) {
+TEST_F(DeviceSeam, StreamRunsWorkInOrder) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const Module module = there(device.module(there(compiler().code(kText, device.sm()))));
@@ -89,7 +89,7 @@ TEST_F(Seam, RunsWhatAStreamIsGivenInItsOrder) {
   for (std::size_t i = 0; i < of.count; ++i) ASSERT_EQ(of.host()[i], 7 * i + 5);
 }
 
-TEST_F(Seam, FillsAndCopiesWithin) {
+TEST_F(DeviceSeam, FillsAndCopiesWithin) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const Numbers of(device, 64);
@@ -102,7 +102,7 @@ TEST_F(Seam, FillsAndCopiesWithin) {
 }
 
 // Two streams, with an event between them, and without one: the fake must show the difference.
-TEST_F(Seam, WaitsForEventsOfOtherStreams) {
+TEST_F(DeviceSeam, WaitsForEventsOfOtherStreams) {
   bool one_was_early = false;
   for (std::uint64_t seed = 1; seed <= 20; ++seed)
     for (const bool waits : {true, false}) {
@@ -126,7 +126,7 @@ TEST_F(Seam, WaitsForEventsOfOtherStreams) {
   EXPECT_TRUE(one_was_early || testing::on_real_gpu());
 }
 
-TEST_F(Seam, AnEventIsDoneSometime) {
+TEST_F(DeviceSeam, EventCompletes) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const Event done = there(device.event());
@@ -139,7 +139,7 @@ TEST_F(Seam, AnEventIsDoneSometime) {
   EXPECT_TRUE(asked > 0 || testing::on_real_gpu());
 }
 
-TEST_F(Seam, AnyThreadMayCall) {
+TEST_F(DeviceSeam, AnyThreadCanCall) {
   const Device device = open();
   const auto lane = [&](std::uint8_t own) {
     const Stream stream = there(device.stream());
@@ -159,7 +159,7 @@ TEST_F(Seam, AnyThreadMayCall) {
 
 // ---- Errors
 
-TEST_F(Seam, ALibraryThatIsNotThereIsSaid) {
+TEST_F(DeviceSeam, MissingLibraryIsReported) {
   const Result<Driver> none = load_driver("/nowhere/libcuda.so.1");
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), Code::kUnsupported);
@@ -173,7 +173,7 @@ TEST_F(Seam, ALibraryThatIsNotThereIsSaid) {
   EXPECT_EQ(other.status().what(), "the CUDA driver has no cuInit: install a newer driver");
 }
 
-TEST_F(Seam, AnOldDriverIsSaid) {
+TEST_F(DeviceSeam, OldDriverIsReported) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "its version cannot be set";
   fake_gpu().reset(1);
   fake_gpu().set_version(11080);
@@ -183,13 +183,13 @@ TEST_F(Seam, AnOldDriverIsSaid) {
   EXPECT_EQ(old.status().what(), "the CUDA driver has version 11.8; it must be 12.0 or newer");
 }
 
-TEST_F(Seam, AGpuThatIsNotThereIsSaid) {
+TEST_F(DeviceSeam, MissingGpuIsReported) {
   const Result<Device> none = Device::open(driver(), 99);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), Code::kUnsupported);
 }
 
-TEST_F(Seam, ShortMemoryNamesTheBytesAndTheCure) {
+TEST_F(DeviceSeam, ShortMemoryNamesTheBytesAndTheCure) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "its memory is not to be filled";
   fake_gpu().set_memory(1000);
   const Device device = open();
@@ -203,7 +203,7 @@ TEST_F(Seam, ShortMemoryNamesTheBytesAndTheCure) {
   EXPECT_TRUE(device.memory(600).ok());
 }
 
-TEST_F(Seam, ATextThatIsNoneIsRefusedWithWhy) {
+TEST_F(DeviceSeam, InvalidSourceIsRefusedWithTheReason) {
   const Result<std::string> none = compiler().code("this is no program", 90);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), Code::kUnsupported);
@@ -213,7 +213,7 @@ TEST_F(Seam, ATextThatIsNoneIsRefusedWithWhy) {
   EXPECT_EQ(none.status().what().find('\n'), std::string::npos);
 }
 
-TEST_F(Seam, WhatWasCompiledIsKept) {
+TEST_F(DeviceSeam, CompiledCodeIsCached) {
   const std::string text = std::string(kText) + "// kept\n";
   const std::string first = there(compiler().code(text, 90));
   EXPECT_EQ(there(compiler().code(text, 90)), first);
@@ -221,7 +221,7 @@ TEST_F(Seam, WhatWasCompiledIsKept) {
 }
 
 // Each call fails once: the Status names it, nothing leaks, and later calls succeed.
-TEST_F(Seam, ACallThatFailsIsNamed) {
+TEST_F(DeviceSeam, FailedCallIsNamed) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "failures cannot be injected into a real driver";
   const Device device = open();
   const Stream stream = there(device.stream());
@@ -262,7 +262,7 @@ TEST_F(Seam, ACallThatFailsIsNamed) {
   ASSERT_TRUE(device.wait(stream).ok());
 }
 
-TEST_F(Seam, ABrokenContextAnswersWithWhatBrokeIt) {
+TEST_F(DeviceSeam, BrokenContextReturnsItsFirstError) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "a context is not broken on purpose";
   expects_problem_ = true;  // objects of a corrupted context are not released
   const Device device = open();
@@ -283,7 +283,7 @@ TEST_F(Seam, ABrokenContextAnswersWithWhatBrokeIt) {
   EXPECT_EQ(fake_gpu().calls(), calls);
 }
 
-TEST_F(Seam, AChildLeavesTheDriverAlone) {
+TEST_F(DeviceSeam, ForkedChildDoesNotCallTheDriver) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const ::pid_t child = ::fork();
@@ -298,22 +298,22 @@ TEST_F(Seam, AChildLeavesTheDriverAlone) {
 
 // ---- Properties of the fake. On a real driver these operations are not allowed
 
-class Fake : public Seam {
+class FakeGpu : public DeviceSeam {
  protected:
   void SetUp() override {
     if (testing::on_real_gpu()) GTEST_SKIP() << "the fake's own";
-    Seam::SetUp();
+    DeviceSeam::SetUp();
     expects_problem_ = true;
   }
 };
 
-TEST_F(Fake, MemoryOfTheGpuKillsWhoTouchesIt) {
+TEST_F(FakeGpu, HostAccessToGpuMemoryEndsTheProcess) {
   const Device device = open();
   const Memory memory = there(device.memory(16));
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(memory.at()) = 1, "");
 }
 
-TEST_F(Fake, NothingIsDoneBeforeItMustBe) {
+TEST_F(FakeGpu, WorkIsDelayedUntilWaitedFor) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const Numbers of(device, 4);
@@ -332,7 +332,7 @@ TEST_F(Fake, NothingIsDoneBeforeItMustBe) {
   EXPECT_NE(got, before);
 }
 
-TEST_F(Fake, ArgumentsAreChecked) {
+TEST_F(FakeGpu, ArgumentsAreChecked) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const Numbers of(device, 4);
@@ -355,7 +355,7 @@ TEST_F(Fake, ArgumentsAreChecked) {
   EXPECT_STREQ(fake_gpu().problem(), "a copy up to where nothing is alive");
 }
 
-TEST_F(Fake, MemoryThatGoesTooEarlyIsSeen) {
+TEST_F(FakeGpu, EarlyFreeIsDetected) {
   const Device device = open();
   const Stream stream = there(device.stream());
   {
@@ -366,7 +366,7 @@ TEST_F(Fake, MemoryThatGoesTooEarlyIsSeen) {
 }
 
 // A kernel that writes past its numbers, by one or by a page.
-TEST_F(Fake, WritesPastTheEndAreSeen) {
+TEST_F(FakeGpu, WritesPastTheEndAreDetected) {
   const Device device = open();
   const Stream stream = there(device.stream());
   const Module module = there(device.module(there(compiler().code(kText, device.sm()))));

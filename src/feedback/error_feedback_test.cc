@@ -49,7 +49,7 @@ Floats floats(std::span<const float> v) { return {v.begin(), v.end()}; }
 constexpr std::size_t kSizes[] = {30, 0, 70}, kTurned[] = {70, 30, 0};
 constexpr ValueRange kA{0, 30}, kB{30, 70}, kTurnedA{70, 30}, kTurnedB{0, 70};
 
-TEST(ErrorFeedback, WhatATensorHasAloneChangesHandsAsItIs) {
+TEST(ErrorFeedback, ResidualOfOneTensorIsMovedWithoutACopy) {
   for (const int rounds : {0, 1}) {  // so that the two buffers differ in the committed copy
     ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1", 40));
     for (int k = 0; k < rounds; ++k) before.commit();
@@ -78,7 +78,7 @@ TEST(ErrorFeedback, WhatATensorHasAloneChangesHandsAsItIs) {
   }
 }
 
-TEST(ErrorFeedback, OnlyWhatMayBeLeftUnsentHasMemory) {
+TEST(ErrorFeedback, OnlyLossyPartsHaveResiduals) {
   Shape s = apart(kSizes, "topk:ratio=0.1");
   s.parts[0].spec = *parse_spec("fp32");
   ErrorFeedback mixed = make(s);
@@ -87,7 +87,7 @@ TEST(ErrorFeedback, OnlyWhatMayBeLeftUnsentHasMemory) {
   EXPECT_TRUE(mixed.velocity(kB).empty());
 }
 
-TEST(ErrorFeedback, WhatSharesAPartStaysWhereItIs) {
+TEST(ErrorFeedback, ResidualsInASharedPartStayInPlace) {
   ErrorFeedback before = make(together(kSizes, "topk:ratio=0.1")),
                 after = make(apart(kSizes, "topk:ratio=0.1"));
   fill(before.residual(kA), 1);
@@ -99,7 +99,7 @@ TEST(ErrorFeedback, WhatSharesAPartStaysWhereItIs) {
   EXPECT_EQ(before.residual(kA)[0], 1.0F);
 }
 
-TEST(ErrorFeedback, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
+TEST(ErrorFeedback, LosslessCodecReadsTheResidualUntilACommit) {
   ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1", 40)), after = make(apart(kSizes, "fp32", 50));
   before.commit();
   fill(before.residual(kB), 1);
@@ -127,7 +127,7 @@ TEST(ErrorFeedback, ALosslessCodecReadsWhatIsOwedUntilARoundIsCommitted) {
 }
 
 // The next codec comes before the residual was sent: it exists in one copy only.
-TEST(ErrorFeedback, WhatWasNotSentYetGoesOn) {
+TEST(ErrorFeedback, UnsentResidualIsKept) {
   ErrorFeedback first = make(apart(kSizes, "topk:ratio=0.1")), second = make(apart(kSizes, "fp32"));
   fill(first.residual(kB), 1);
   EXPECT_TRUE(second.take_over(kB, first, kB, true));
@@ -141,7 +141,7 @@ TEST(ErrorFeedback, WhatWasNotSentYetGoesOn) {
   EXPECT_EQ(third.residual(kB).size(), 70U);
 }
 
-TEST(ErrorFeedback, ACodecWithoutFeedbackKeepsAResidualOnceItIsOwed) {
+TEST(ErrorFeedback, CodecWithoutFeedbackKeepsAnAdoptedResidual) {
   ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1"));
   ErrorFeedback after = make(apart(kSizes, "topk:ratio=0.1,feedback=none"));
   EXPECT_TRUE(after.residual(kA).empty());
@@ -157,7 +157,7 @@ TEST(ErrorFeedback, ACodecWithoutFeedbackKeepsAResidualOnceItIsOwed) {
 }
 
 // The tensor's state is in another layout, so only the memory is moved, with undefined contents.
-TEST(ErrorFeedback, WhatDoesNotCountIsMemoryAlone) {
+TEST(ErrorFeedback, StateOutsideTheLedgerIsNotCounted) {
   ErrorFeedback before = make(apart(kSizes, "topk:ratio=0.1"));
   fill(before.residual(kB), 1);
   const StateKinds incoming[] = {{}, {}, before.transferable(kB)};
@@ -171,7 +171,7 @@ TEST(ErrorFeedback, WhatDoesNotCountIsMemoryAlone) {
   EXPECT_EQ(floats(needs.residual(kB)), Floats(70));
 }
 
-TEST(ErrorFeedback, VelocitiesChangeHandsToo) {
+TEST(ErrorFeedback, VelocitiesMoveWithTheirTensor) {
   ErrorFeedback before = make(apart(kSizes, "dgc:feedback=momentum"));
   fill(before.velocity(kB), 1);
   fill(before.residual(kB), 200);

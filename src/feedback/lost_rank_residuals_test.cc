@@ -14,7 +14,7 @@ TensorState with_residual(std::vector<float> residual, std::vector<float> veloci
   return k;
 }
 
-TEST(LostRankResiduals, IsWhole) {
+TEST(LostRankResiduals, SharesSumToTheResidual) {
   for (const std::size_t n : {0U, 1U, 5U, 64U, 1001U})
     for (const int world : {1, 2, 3, 7, 1500}) {
       std::vector<float> unsent(n), velocity(n);
@@ -38,7 +38,7 @@ TEST(LostRankResiduals, IsWhole) {
     }
 }
 
-TEST(LostRankResiduals, WhatWouldBeNoFloatIsBooked) {
+TEST(LostRankResiduals, NonFiniteSharesAreBooked) {
   ResidualStore::Map lost, mine;
   lost["w"] = with_residual({3e38F, 1.0F, -3e38F});
   mine["w"] = with_residual({3e38F, 2.0F, 3e38F});
@@ -49,7 +49,7 @@ TEST(LostRankResiduals, WhatWouldBeNoFloatIsBooked) {
   EXPECT_EQ(book["w"].sum, double{3e38F});
 }
 
-TEST(LostRankResiduals, WhatIsGivenUpIsBooked) {
+TEST(LostRankResiduals, DroppedResidualsAreBooked) {
   ResidualStore::Map lost;
   lost["a"] = with_residual({1.0F, 0.0F, -3.0F});
   lost["b"] = with_residual({0.0F});

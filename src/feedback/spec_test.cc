@@ -17,7 +17,7 @@ TEST(Spec, DefaultsRoundTripForEveryCodec) {
   }
 }
 
-TEST(Spec, RefusesWithTheCureInTheText) {
+TEST(Spec, RefusalsNameTheCure) {
   const auto why = [](std::string_view text) {
     auto spec = parse_spec(text);
     EXPECT_FALSE(spec.ok()) << text;
@@ -36,7 +36,7 @@ TEST(Spec, RefusesWithTheCureInTheText) {
 }
 
 // Without momentum there is no velocity to mask.
-TEST(Spec, AMaskWithoutMomentumIsRefused) {
+TEST(Spec, RefusesAMaskWithoutMomentum) {
   for (const char* text : {"topk:mask=on", "topk:mask=on,feedback=decay", "topk:mask=on,feedback=none"}) {
     const auto spec = parse_spec(text);
     ASSERT_FALSE(spec.ok()) << text;
@@ -46,7 +46,7 @@ TEST(Spec, AMaskWithoutMomentumIsRefused) {
 }
 
 // The residual of `qsgd:norm=l2` can grow by a factor of up to 1.8 per round, and training diverges.
-TEST(Spec, FeedbackThatGrowsWithoutLimitIsRefusedWithTheCures) {
+TEST(Spec, RefusesUnboundedFeedbackWithTheCures) {
   for (const char* text :
        {"qsgd:norm=l2", "qsgd:norm=l2,feedback=residual", "qsgd:norm=l2,feedback=momentum",
         "qsgd:norm=l2,feedback=decay", "qsgd:bits=2,norm=l2,bucket=64", "qsgd_shared:norm=l2",

@@ -11,7 +11,7 @@ namespace tithe {
 namespace {
 
 // XXH3 changes its algorithm at 16, 128 and 240 bytes, and processes blocks of 1024 bytes.
-TEST(Checksum, TheSameAsTheReferenceAtEverySizeAndPlace) {
+TEST(Checksum, EqualsTheReferenceAtEverySizeAndOffset) {
   std::vector<std::uint8_t> bytes(70'000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(mix64(i));
   const ByteView all(bytes);
@@ -25,7 +25,7 @@ TEST(Checksum, TheSameAsTheReferenceAtEverySizeAndPlace) {
           << n << " bytes from " << from;
 }
 
-TEST(Checksum, ABitOfHeaderOrPayloadChangesIt) {
+TEST(Checksum, EveryBitOfHeaderAndPayloadChangesIt) {
   std::vector<std::uint8_t> bytes(5000, 7);
   const ByteView all(bytes);
   const std::uint64_t before = checksum(all.first(56), all.subspan(64));

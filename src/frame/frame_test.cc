@@ -59,7 +59,7 @@ std::vector<std::uint8_t> concat_frame(const std::vector<std::size_t>& lengths, 
 // XXH3 changes its algorithm at 240.
 constexpr std::size_t kPayloadSizes[] = {0, 1, 7, 8, 185, 186, 200, 512, 4097};
 
-TEST(Frame, ReadsBackWhatWasSealed) {
+TEST(Frame, SealedFramesRoundTrip) {
   for (const std::size_t n : kPayloadSizes) {
     const FrameHeader header = some_header(n);
     const auto frame = sealed(header);
@@ -72,7 +72,7 @@ TEST(Frame, ReadsBackWhatWasSealed) {
   }
 }
 
-TEST(Frame, LayoutIsThatOfTheDocument) {
+TEST(Frame, LayoutMatchesTheDocument) {
   const auto f = sealed(some_header(8));
   EXPECT_EQ(f[0], 'T');
   EXPECT_EQ(f[3], 'H');
@@ -114,7 +114,7 @@ TEST(Frame, EverySingleBitFlipIsRefused) {
   }
 }
 
-TEST(Frame, AnotherVersionIsAMismatchThatNamesTheSource) {
+TEST(Frame, OtherVersionIsAMismatchThatNamesTheSource) {
   auto frame = sealed(some_header(4));
   frame[4] = kFrameVersion + 1;
   const Status s = parse_frame(frame).status();
@@ -122,7 +122,7 @@ TEST(Frame, AnotherVersionIsAMismatchThatNamesTheSource) {
   EXPECT_EQ(s.peer(), 3);
 }
 
-TEST(Frame, SealRefusesWhatParseWouldRefuse) {
+TEST(Frame, SealAndParseRefuseTheSameHeaders) {
   auto frame = unsealed(16);
   EXPECT_EQ(seal_frame(some_header(17), frame).code(), Code::kTooSmall);
   EXPECT_EQ(seal_frame(some_header(0), Bytes(frame).first(63)).code(), Code::kTooSmall);
@@ -167,7 +167,7 @@ TEST(Frame, CheckNamesTheFieldAndTheRankThatDiffers) {
   check([](FrameHeader& h) { h.payload_bytes++; }, Code::kCorrupt, "payload");
 }
 
-TEST(Frame, PartsComeBackInTheOrderInWhichTheyWereJoined) {
+TEST(Frame, PartsKeepTheirOrder) {
   FrameHeader header;
   const std::vector<std::size_t> lengths = {3, 0, 9, 1};
   auto frame = concat_frame(lengths, &header);
@@ -183,7 +183,7 @@ TEST(Frame, PartsComeBackInTheOrderInWhichTheyWereJoined) {
   EXPECT_EQ(split_parts(*parsed, std::span(parts).first(3)).code(), Code::kTooSmall);
 }
 
-TEST(Frame, LengthsThatDoNotAddUpAreCorrupt) {
+TEST(Frame, InconsistentLengthsAreCorrupt) {
   const auto code = [](std::uint64_t first, std::uint64_t second) {
     FrameHeader header;
     auto frame = concat_frame({3, 4}, &header);
@@ -203,7 +203,7 @@ TEST(Frame, LengthsThatDoNotAddUpAreCorrupt) {
   EXPECT_EQ(code(~std::uint64_t{0}, 8), Code::kCorrupt);  // overflows to 7
 }
 
-TEST(Frame, AFrameWithoutPayloadHasNoParts) {
+TEST(Frame, FrameWithoutPayloadHasNoParts) {
   FrameHeader header = some_header(0);
   header.flags = kFlagNonFinite;
   const auto frame = sealed(header);

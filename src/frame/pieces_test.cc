@@ -48,7 +48,7 @@ Tagger tagger_of(std::uint8_t seed) {
   return Tagger(key);
 }
 
-TEST(Checksum, IsTheSameHoweverBytesAreCut) {
+TEST(Checksum, DoesNotDependOnHowBytesAreSplit) {
   const Buffer bytes = some_bytes(100'000);
   const std::uint64_t whole = checksum(ByteView(bytes).first(56), ByteView(bytes).subspan(56));
   for (const std::size_t cut : {1U, 31U, 56U, 255U, 256U, 4096U, 16384U, 99'999U}) {
@@ -59,7 +59,7 @@ TEST(Checksum, IsTheSameHoweverBytesAreCut) {
   }
 }
 
-TEST(Pieces, alike) {
+TEST(Pieces, equal_in_any_split) {
   Tagger tagger = tagger_of(1);
   for (const std::size_t n : kSizes)
     for (Tagger* by : {static_cast<Tagger*>(nullptr), &tagger})
@@ -104,7 +104,7 @@ TEST(Pieces, in_order) {
       << "the first call cleared the payload";
 }
 
-TEST(Pieces, ChangedBytesAreRefusedAsElsewhere) {
+TEST(Pieces, ChangedBytesAreRefused) {
   Tagger tagger = tagger_of(1);
   const EachPiece each = [](std::size_t, std::size_t) {};
   const std::size_t n = 2 * kPieceBytes + 5;
@@ -146,7 +146,7 @@ TEST(HeaderAlone, payloads_may_change_and_headers_may_not) {
     }
 }
 
-TEST(HeaderAlone, who_does_not_ask_for_it_refuses_it_and_the_other_way_round) {
+TEST(HeaderAlone, both_ranks_must_enable_it) {
   Tagger tagger = tagger_of(1);
   const EachPiece touches = [](std::size_t, std::size_t) {
     FAIL() << "called before the checksum's cover was checked";
@@ -167,7 +167,7 @@ TEST(HeaderAlone, who_does_not_ask_for_it_refuses_it_and_the_other_way_round) {
       << "the default is a checksum over the whole frame";
 }
 
-TEST(HeaderAlone, is_of_plain_floats_alone_and_without_a_tag_over_them) {
+TEST(HeaderAlone, needs_uncompressed_floats_without_a_payload_tag) {
   Tagger tagger = tagger_of(1);
   const auto code = [&](auto change, Cover cover) {
     FrameHeader h = kHeader;

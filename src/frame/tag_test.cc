@@ -69,7 +69,7 @@ Tag readable_tag(const Secret& key, std::uint32_t source, std::uint64_t number, 
   return sum;
 }
 
-TEST(Tagger, equals_the_readable_one) {
+TEST(Tagger, equals_the_reference) {
   const Secret key = key_of(3);
   Tagger tagger(key);
   std::vector<std::uint8_t> message;
@@ -96,7 +96,7 @@ struct Sealed {
   }
 };
 
-TEST(TaggedFrame, comes_back) {
+TEST(TaggedFrame, round_trips) {
   Tagger tagger(key_of(1));
   for (const Cover cover : {Cover::kHeader, Cover::kFrame}) {
     const Sealed frame(tagger, cover, 41);
@@ -108,7 +108,7 @@ TEST(TaggedFrame, comes_back) {
   }
 }
 
-TEST(TaggedFrame, any_changed_bit_is_refused_and_nobody_is_blamed) {
+TEST(TaggedFrame, any_changed_bit_is_refused_without_naming_a_rank) {
   Tagger tagger(key_of(1));
   for (const Cover cover : {Cover::kHeader, Cover::kFrame}) {
     const Sealed frame(tagger, cover);
@@ -142,7 +142,7 @@ TEST(TaggedFrame, without_its_tag_it_is_refused) {
   EXPECT_EQ(parse_frame(frame.bytes).status().code(), Code::kMismatch);
 }
 
-TEST(TaggedFrame, a_tag_over_the_header_alone_is_refused_where_payloads_are_due) {
+TEST(TaggedFrame, header_tag_is_refused_if_payload_tags_are_required) {
   Tagger tagger(key_of(1));
   const Status s = parse_frame(Sealed(tagger, Cover::kHeader).bytes, tagger, Cover::kFrame).status();
   EXPECT_EQ(s.code(), Code::kMismatch);
@@ -150,14 +150,14 @@ TEST(TaggedFrame, a_tag_over_the_header_alone_is_refused_where_payloads_are_due)
   EXPECT_NE(s.what().find("authenticate="), std::string::npos) << s.what();
 }
 
-TEST(TaggedFrame, cut_ones_are_refused) {
+TEST(TaggedFrame, truncated_frames_are_refused) {
   Tagger tagger(key_of(1));
   const Sealed frame(tagger, Cover::kFrame);
   for (std::size_t n = 0; n < frame.bytes.size(); ++n)
     EXPECT_FALSE(parse_frame(ByteView(frame.bytes).first(n), tagger, Cover::kHeader).ok()) << n;
 }
 
-TEST(Tags, no_number_is_given_out_twice) {
+TEST(Tags, nonces_are_unique) {
   Tags tags(key_of(1), 2);
   EXPECT_NE(tags.next(), tags.next());
   EXPECT_NE(tags.next_control(), tags.next_control());

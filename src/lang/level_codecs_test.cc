@@ -30,7 +30,7 @@ TEST(Natural, TheWindowFollowsLargeValues) {
   EXPECT_EQ(sent.values, grad);
 }
 
-TEST(Natural, AQuarterOfTheWayGoesUpAQuarterOfTheTime) {
+TEST(Natural, RoundsUpInProportionToTheFraction) {
   constexpr std::size_t kValues = 65'536;
   const EncodeOutput sent = send("natural", std::vector<float>(kValues, 1.25F));
   double ups = 0;
@@ -41,13 +41,13 @@ TEST(Natural, AQuarterOfTheWayGoesUpAQuarterOfTheTime) {
   EXPECT_NEAR(ups, kValues / 4.0, 6 * std::sqrt(kValues * 3 / 16.0));
 }
 
-TEST(Natural, BeyondTheLargestPowerIsHeld) {
+TEST(Natural, ValuesBeyondTheLargestPowerAreClamped) {
   const EncodeOutput sent = send("natural", {3e38F, -3e38F});
   EXPECT_EQ(sent.values, (std::vector<float>{0x1p127F, -0x1p127F}));
   EXPECT_EQ(sent.residual_out, (std::vector<float>{3e38F - 0x1p127F, 0x1p127F - 3e38F}));
 }
 
-TEST(Natural, TheLedgerIsExact) {
+TEST(Natural, LedgerIsExact) {
   for (const float scale : {1.0F, 1e-3F, 1e-39F, 1e36F}) {
     const std::vector<float> grad = harness::bell(5000, scale);
     const EncodeOutput sent = send("natural", grad);
@@ -57,12 +57,12 @@ TEST(Natural, TheLedgerIsExact) {
 }
 
 // The variance of the paper: at most an eighth of the value's square, in the mean.
-TEST(Natural, LosesAnEighthAtMost) {
+TEST(Natural, ErrorIsAtMostAnEighth) {
   const std::vector<float> grad = harness::bell(65'536);
   EXPECT_LT(harness::squares(send("natural", grad).residual_out), harness::squares(grad) / 8);
 }
 
-TEST(Natural, CheckRefusesBasesThatNoBlockHas) {
+TEST(Natural, CheckRefusesInvalidBases) {
   const Spec spec = harness::spec_of("natural");
   EXPECT_TRUE(spec.codec->reference().check({.settings = spec.settings}, 1, Payload{127, 255}).ok());
   EXPECT_EQ(spec.codec->reference().check({.settings = spec.settings}, 1, Payload{128, 1}).code(),
@@ -71,7 +71,7 @@ TEST(Natural, CheckRefusesBasesThatNoBlockHas) {
             Code::kCorrupt);
 }
 
-TEST(Terngrad, MinusOneZeroOrOneTimesTheLargest) {
+TEST(Terngrad, ValuesAreTernaryMultiplesOfTheLargest) {
   const std::vector<float> grad = harness::bell(kBlock);
   float largest = 0;
   for (const float v : grad) largest = std::max(largest, std::fabs(v));
@@ -86,7 +86,7 @@ TEST(Terngrad, MinusOneZeroOrOneTimesTheLargest) {
   }
 }
 
-TEST(Terngrad, EqualMagnitudesAreSentExactlyWhateverTheDraws) {
+TEST(Terngrad, EqualMagnitudesAreExactForAnyDraws) {
   for (const float size : {0.3F, 1.0F, 0.1F, 3e38F, 1e-39F, 7.0F / 3}) {
     std::vector<float> grad(kBlock);
     for (std::size_t i = 0; i < grad.size(); ++i) grad[i] = i % 3 == 0 ? -size : size;
@@ -95,7 +95,7 @@ TEST(Terngrad, EqualMagnitudesAreSentExactlyWhateverTheDraws) {
   }
 }
 
-TEST(Terngrad, AQuarterOfTheScaleGoesAQuarterOfTheTime) {
+TEST(Terngrad, RoundsUpInProportionToTheScale) {
   constexpr std::size_t kBlocks = 64;
   std::vector<float> grad(kBlocks * kBlock, 0.25F);
   for (std::size_t k = 0; k < kBlocks; ++k) grad[k * kBlock] = 1;
@@ -106,7 +106,7 @@ TEST(Terngrad, AQuarterOfTheScaleGoesAQuarterOfTheTime) {
   EXPECT_NEAR(gone - kBlocks, tries / 4, 6 * std::sqrt(tries * 3 / 16));
 }
 
-TEST(Terngrad, CutHoldsTheScale) {
+TEST(Terngrad, ClippingLimitsTheScale) {
   const std::vector<float> grad = harness::bell(kBlock);
   const EncodeOutput sent = send("terngrad:cut=2.5", grad);
   const float scale = wire::get<float>(sent.payload.data());
@@ -133,7 +133,7 @@ TEST(Nuqsgd, LevelsArePowersOfTwo) {
   EXPECT_EQ(wire::get<std::uint16_t>(&sent.payload[6]), 0x4073);
 }
 
-TEST(Nuqsgd, ValuesGoToTheNeighboursInProportion) {
+TEST(Nuqsgd, RoundsToTheNeighboursInProportion) {
   constexpr std::size_t kValues = 65'536;
   struct {
     float value, low, high, share;
@@ -153,7 +153,7 @@ TEST(Nuqsgd, ValuesGoToTheNeighboursInProportion) {
   }
 }
 
-TEST(Nuqsgd, EqualMagnitudesAreSentExactlyWhateverTheDraws) {
+TEST(Nuqsgd, EqualMagnitudesAreExactForAnyDraws) {
   for (const char* bits : {"2", "3", "4", "8"})
     for (const float size : {0.3F, 1.0F, 3e38F, 1e-39F}) {
       std::vector<float> grad(1024, size);
@@ -170,7 +170,7 @@ TEST(Nuqsgd, FastEqualsReferenceOnAnyFloats) {
 }
 
 // Shares on both sides of where each draw tips over, found from the draws themselves.
-TEST(Nuqsgd, FastEqualsReferenceWhereDrawsTipOver) {
+TEST(Nuqsgd, FastEqualsReferenceAtRoundingThresholds) {
   constexpr std::size_t kValues = 4096;
   Call call;
   call.seed = 5;

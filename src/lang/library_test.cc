@@ -31,7 +31,7 @@ bool has_objects(Level level) {
   return false;
 }
 
-TEST(LibraryPrograms, EverySettingIsCompiledAndDoesWhatTheInterpreterDoes) {
+TEST(LibraryPrograms, EverySettingIsCompiledAndEqualsTheInterpreter) {
   for (const ProgramText& text : program_texts()) {
     SCOPED_TRACE(text.name);
     const LoadedProgram& program = *find_codec(text.name)->program;
@@ -55,7 +55,7 @@ TEST(LibraryPrograms, EverySettingIsCompiledAndDoesWhatTheInterpreterDoes) {
 }
 
 // There is no log line about a codec that runs as intended.
-TEST(LibraryPrograms, SayNothingOfHowTheyRun) {
+TEST(LibraryPrograms, DescriptionsOmitTheImplementation) {
   for (const ProgramText& text : program_texts()) {
     const Result<Spec> spec = parse_spec(text.name);
     ASSERT_TRUE(spec.ok()) << spec.status().what();

@@ -34,7 +34,7 @@ TEST(Dgc, SendsAboutTheRatioAndNeverMoreThanTheCap) {
   EXPECT_NEAR(sum / kRounds, 4000, 0.1 * 4000);
 }
 
-TEST(Dgc, SampleIsDrawnAnewEachRoundAndOnEachRank) {
+TEST(Dgc, SampleDiffersByRoundAndRank) {
   const std::vector<float> grad = draws::bell(100'000, 1, 3);
   Call call = call_of("dgc:cap=2");
   const auto indices = [&] { return encode_all(dgc(), call, grad).index; };
@@ -47,7 +47,7 @@ TEST(Dgc, SampleIsDrawnAnewEachRoundAndOnEachRank) {
   EXPECT_NE(indices(), second);
 }
 
-TEST(Dgc, BeyondTheCapTheLargestAreSent) {
+TEST(Dgc, CapKeepsTheLargest) {
   // All equal: every value reaches the threshold, the first k are sent.
   const SparseOutput equal =
       encode_all(dgc(), call_of("dgc:ratio=0.01"), std::vector<float>(50'000, 2), std::vector<float>(50'000));
@@ -79,7 +79,7 @@ TEST(Graddrop, SendsAboutTheRatioAndNeverMore) {
 }
 
 // No residual value is larger than a sent value, with any threshold.
-TEST(Graddrop, WhatIsSentIsTheLargest) {
+TEST(Graddrop, LargestValuesAreSent) {
   const std::vector<float> grad = draws::bell(150'000, 1, 5);
   for (std::uint32_t round = 0; round < 4; ++round) {
     Call call = call_of("graddrop:ratio=0.02");
@@ -100,7 +100,7 @@ TEST(Graddrop, EqualValuesAreSentLowestIndexFirst) {
   EXPECT_EQ(sent.index.back(), 499U);
 }
 
-TEST(Threshold, ConstantsAreSentFromTauOnAndNotBelow) {
+TEST(Threshold, ConstantsAreSentFromTau) {
   constexpr std::size_t n = 70'000;
   const float tau = 0.25F;
   const std::vector<float> none(n);
@@ -116,7 +116,7 @@ TEST(Threshold, ConstantsAreSentFromTauOnAndNotBelow) {
   }
 }
 
-TEST(Threshold, WhatIsHeldBackGrowsUntilItIsSent) {
+TEST(Threshold, ResidualGrowsUntilItIsSent) {
   const Call call = call_of("threshold:tau=1");
   std::vector<float> residual_out(3);
   for (int round = 1; round <= 4; ++round) {
@@ -127,7 +127,7 @@ TEST(Threshold, WhatIsHeldBackGrowsUntilItIsSent) {
   EXPECT_EQ(residual_out, std::vector<float>(3));
 }
 
-TEST(Threshold, SendsExactlyWhatReachesTau) {
+TEST(Threshold, SendsExactlyTheValuesFromTau) {
   std::mt19937 rng(3);
   std::normal_distribution<float> normal;
   std::vector<float> grad(200'000), none(grad.size());
@@ -157,7 +157,7 @@ TEST(Threshold, ErrorIsTauUnlessValuesAreRounded) {
   EXPECT_EQ(error("threshold:tau=0.1,values=bf16"), std::numeric_limits<double>::infinity());
 }
 
-TEST(Dgc, StatesNoBoundThatItDoesNotClaim) {
+TEST(Dgc, StatesOnlyClaimedBounds) {
   EXPECT_EQ(dgc().traits.contraction, nullptr);
   EXPECT_EQ(dgc().traits.error, nullptr);
 }
@@ -169,7 +169,7 @@ TEST(Threshold, ScratchIsOneCopyOfTheValues) {
 }
 
 // With a sample of 3200 values, 32 of which reach the threshold, the 32 largest of n are sent.
-TEST(Graddrop, ContractionIsThatOfTheSampledValues) {
+TEST(Graddrop, ContractionFollowsTheSampledValues) {
   constexpr std::size_t n = 1'000'000;
   const auto contraction = [](const std::string& spec) {
     return graddrop().traits.contraction(call_of(spec).settings, n);

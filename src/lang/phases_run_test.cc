@@ -174,7 +174,7 @@ const std::string kPlaces =
     "decode\n  f32(level) * scale\n";
 
 // A leader's payload is read unchanged, also with variable sizes.
-TEST(LangPhases, ALeaderSendsPlaces) {
+TEST(LangPhases, LeaderSendsIndices) {
   const auto program = program_of(kPlaces);
   for (const std::size_t n : {0, 1, 50, 1333}) {
     Ranks ranks{program->codec, program->codec.reference()};
@@ -206,7 +206,7 @@ TEST(LangPhases, RanksAreCounted) {
 }
 
 // The earlier phases are checked before anything is written.
-TEST(LangPhases, AContextThatIsNoneIsRefused) {
+TEST(LangPhases, RefusesAnInvalidContext) {
   const auto program = program_of(kThree);
   Ranks ranks{program->codec, program->codec.reference()};
   const std::vector<Floats> all = {some(100, 1), some(100, 2)};
@@ -274,7 +274,7 @@ const std::string kRows =
     kHead +
     "block 48\nphase a by sum\nsend\n  level: int[] = i32(clamp(x * 5, -120, 120))\ndecode\n  f32(level)\n";
 
-TEST(LangPhases, CompiledAsInterpreted) {
+TEST(LangPhases, CompiledEqualsInterpreted) {
   for (const std::string* text : {&kThree, &kMaxima, &kPlaces, &kSumAlone, &kOnce, &kRows}) {
     const auto program = compiled_program_of(*text);
     for (const std::size_t n : {1, 15, 16, 17, 50, 1023, 1024, 1025, 2049, 5003})
@@ -301,7 +301,7 @@ std::string outcome_of(const Ranks& who, const Floats& x, const Payload& context
 }
 
 // The Status for damaged payloads and contexts, phase by phase; and for values that violate a `where`.
-TEST(LangPhases, CompiledRefusesWhatTheInterpreterRefuses) {
+TEST(LangPhases, CompiledAndInterpreterRefuseTheSameBytes) {
   constexpr std::size_t kN = 70;
   for (const std::string* text : {&kThree, &kMaxima, &kPlaces, &kOnce}) {
     const auto program = compiled_program_of(*text);
@@ -332,7 +332,7 @@ TEST(LangPhases, CompiledRefusesWhatTheInterpreterRefuses) {
   }
 }
 
-TEST(LangPhases, CompiledSaysWhatDoesNotHoldOfWhatIsSentOnce) {
+TEST(LangPhases, CompiledReportsUnsupportedSinglePhaseClaims) {
   const auto program = compiled_program_of(kOnce);
   for (const Impl& impl : program->codec.impls) {
     Ranks ranks{program->codec, impl};
@@ -378,7 +378,7 @@ TEST(LangPhases, TheSelfCheckCoversContextsAndSums) {
 }
 
 // An object for each phase that can be compiled; how_it_runs() lists the phases if they run differently.
-TEST(LangPhases, EachPhaseSaysWhatRunsIt) {
+TEST(LangPhases, EachPhaseNamesItsImplementation) {
   if (!find_compiler().ok() || !this_machine().simd) GTEST_SKIP() << "no C++ compiler found";
   const auto program = compiled_program_of(kPlaces);
   const std::string how = how_it_runs(*program, defaults(program->codec));

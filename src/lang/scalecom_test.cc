@@ -35,7 +35,7 @@ Payload send(const Call& call, const Floats& x, Floats* residual_out) {
   return out;
 }
 
-TEST(Scalecom, WhatEveryAdditionRoundsOffStaysInTheLedger) {
+TEST(Scalecom, RoundingOfAdditionsStaysInTheLedger) {
   constexpr std::size_t kCount = 5000, kRanks = 5;
   for (const std::string values : kValues)
     for (const std::string indices : kIndices) {
@@ -69,7 +69,7 @@ TEST(Scalecom, WhatEveryAdditionRoundsOffStaysInTheLedger) {
     }
 }
 
-TEST(Scalecom, FormsOfIndicesAndValuesAreAsShortAsTheySay) {
+TEST(Scalecom, IndexAndValueFormsHaveTheStatedSize) {
   const Floats x = draws::bell(100'000);
   const auto bytes = [&](const std::string& how) {
     Call call{.settings = parse_spec("scalecom:ratio=0.01" + how)->settings};
@@ -84,7 +84,7 @@ TEST(Scalecom, FormsOfIndicesAndValuesAreAsShortAsTheySay) {
   EXPECT_LT(bytes(",values=8bit,indices=auto"), 2150U);
 }
 
-TEST(Scalecom, ArraysOfAnotherFormThanTheIndicesNameAreRefused) {
+TEST(Scalecom, RefusesArraysOfAnotherForm) {
   const Floats x = draws::bell(1000);
   const Settings plain = parse_spec("scalecom")->settings,
                  half = parse_spec("scalecom:values=bf16")->settings;

@@ -35,7 +35,7 @@ unsigned numbers_at(const Round& round, std::size_t i) {
 }
 
 // s = 3: levels 3 and 1 are sent as 6 and 4, -2 as 1; with two ranks a field has 4 bits.
-TEST(SharedLevels, AddAsWholeNumbers) {
+TEST(SharedLevels, AddAsIntegers) {
   const Round round = round_of("qsgd_shared:bits=3", {{3, -2, 1, 0}, {3, 1, -1, -0.0F}});
   EXPECT_EQ(int_fields::head_of(round.sum).bits, 4U);
   EXPECT_EQ(int_fields::head_of(round.sum).added, 2U);
@@ -56,7 +56,7 @@ TEST(SharedLevels, FieldsOfTerngradAreAsWideAsRanksNeed) {
 }
 
 // With a single rank, the norms are those of qsgd, and values are rounded to the adjacent levels.
-TEST(SharedLevels, AloneTheyAreQsgd) {
+TEST(SharedLevels, OneRankEqualsQsgd) {
   constexpr std::size_t kBucket = 1024;  // of both, by default
   const Floats x = harness::bell(3000);
   for (const auto& [more, bits] : {std::pair("", 4), {":bits=8", 8}, {":bits=2,norm=l2,feedback=none", 2}}) {
@@ -76,7 +76,7 @@ TEST(SharedLevels, AloneTheyAreQsgd) {
   }
 }
 
-TEST(SharedLevels, TheLedgerIsWhole) {
+TEST(SharedLevels, LedgerIsExact) {
   for (const char* spec : kSpecs) {
     const std::vector<Floats> x = draw(5, 5000);
     const Round round = round_of(spec, x);
@@ -88,7 +88,7 @@ TEST(SharedLevels, TheLedgerIsWhole) {
   }
 }
 
-TEST(SharedLevels, EverySettingIsEqualToTheReference) {
+TEST(SharedLevels, EverySettingEqualsTheReference) {
   for (const char* spec : kSpecs) {
     SCOPED_TRACE(spec);
     round_of(spec, draw(3, 4999));

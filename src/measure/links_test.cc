@@ -93,7 +93,7 @@ TEST(Links, EachPairIsMeasuredInBothDirections) {
   }
 }
 
-TEST(Links, MessagesAreLongEnoughForARateAndShortEnoughToCome) {
+TEST(Links, MessageSizesFitTheLink) {
   EXPECT_EQ(options_for(125e6).bulk_bytes, std::size_t{1} << 22);  // 1 Gbit/s
   EXPECT_EQ(options_for(125e6).bulk_messages, 29);
   EXPECT_EQ(options_for(12.5e9).bulk_messages, 60);
@@ -108,9 +108,9 @@ TEST(Links, OneRankHasNone) {
   EXPECT_FALSE(found.links[0].failed());
 }
 
-class LinksThatFail : public ::testing::TestWithParam<bool> {};
+class FailingLinks : public ::testing::TestWithParam<bool> {};
 
-TEST_P(LinksThatFail, AreToldWithTheReasonAndTheOthersKept) {
+TEST_P(FailingLinks, AreReportedAndOtherLinksKept) {
   const bool refuses = GetParam();
   auto ranks = open_loop(4);
   ranks[1] = std::make_unique<Broken>(std::move(ranks[1]), 2, refuses);
@@ -130,7 +130,7 @@ TEST_P(LinksThatFail, AreToldWithTheReasonAndTheOthersKept) {
   EXPECT_GT(found.together[3].rate, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, LinksThatFail, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Ways, FailingLinks, ::testing::Bool());
 
 }  // namespace
 }  // namespace tithe::bench

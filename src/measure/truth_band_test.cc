@@ -8,7 +8,7 @@
 namespace tithe::bench {
 namespace {
 
-TEST(TruthBand, HoldsTheMiddleEightOfTen) {
+TEST(TruthBand, ContainsTheMiddleEightyPercent) {
   std::vector<TruthCase> cases;
   for (int k = 0; k <= 10; ++k) cases.push_back({90.0 + 2 * k, 100});  // 0.90 to 1.10 times the prediction
   const TruthBand band = truth_band(cases);

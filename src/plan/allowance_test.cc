@@ -6,7 +6,7 @@
 namespace tithe {
 namespace {
 
-TEST(Auto, TextGivesTheSame) {
+TEST(Auto, TextRoundTrips) {
   for (const char* text : {"auto", "auto:allow=onebit", "auto:allow=onebit+*.bias: fp32",
                            "auto:allow=dgc:ratio=0.01+fp8+embedding.*: qtopk:ratio=0.03,feedback=none"}) {
     ASSERT_TRUE(is_auto(text));
@@ -18,7 +18,7 @@ TEST(Auto, TextGivesTheSame) {
   for (const char* text : {"automatic", "fp8", "", "aut"}) EXPECT_FALSE(is_auto(text)) << text;
 }
 
-TEST(Auto, WhatIsWrongIsNamedWithTheCure) {
+TEST(Auto, ErrorsNameTheCure) {
   const auto why = [](const char* text) { return parse_auto(text).status().what(); };
   EXPECT_NE(why("auto:alow=fp8").find("auto has one parameter, allow"), std::string::npos)
       << why("auto:alow=fp8");
@@ -29,7 +29,7 @@ TEST(Auto, WhatIsWrongIsNamedWithTheCure) {
             std::string::npos);
 }
 
-TEST(Auto, BeginsWithWhatNobodyNeedsToAllow) {
+TEST(Auto, StartsWithUnconditionalCodecs) {
   const AutoSpec spec = *parse_auto("auto:allow=onebit+*.bias: fp8+*.bias: fp32+head: fp32");
   const std::vector<Rule> rules = first_rules(spec);
   ASSERT_EQ(rules.size(), 2U);

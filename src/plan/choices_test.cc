@@ -31,7 +31,7 @@ std::string codec_for(const Choices& choices, std::string_view key, std::size_t 
   return to_string(choices.choice(key, n).spec);
 }
 
-TEST(Choices, PatternsTakeKeys) {
+TEST(Choices, PatternsMatchKeys) {
   struct Case {
     std::string_view match, key;
     bool takes;
@@ -85,7 +85,7 @@ TEST(Choices, total) {
   EXPECT_EQ(c.text(), "");
 }
 
-TEST(Choices, SizesAreOfValuesOrBytes) {
+TEST(Choices, SizesCountValuesOrBytes) {
   struct Case {
     std::string_view size;
     std::size_t least, most;
@@ -132,7 +132,7 @@ TEST(Choices, text) {
   EXPECT_TRUE(parse_rules(to_json({}))->empty());
 }
 
-TEST(Choices, AreAsEqualAsTheirTexts) {
+TEST(Choices, EqualTextsAreEqualChoices) {
   const auto of = [](std::string_view json) { return *Choices::make(*parse_rules(json), usual()); };
   EXPECT_EQ(of(R"({"*.bias": "fp32"})"),
             of(R"({"version": 1, "rules": [{"match": "*.bias", "codec": "fp32"}]})"));
@@ -157,7 +157,7 @@ TEST(Choices, momentum) {
   EXPECT_TRUE(Choices::make(*parse_rules(R"({"*": "dgc:feedback=momentum"})"), usual("topk")).ok());
 }
 
-TEST(Choices, ClippingOfTheSessionsCodecHoldsForAllTensorsThatSayNothingElse) {
+TEST(Choices, SessionClippingAppliesUnlessARuleOverridesIt) {
   const Choices c =
       *Choices::make(*parse_rules(R"({"*.bias": "fp32", "*.w": "dgc:ratio=0.1", "*.v": "fp8:clip=3"})"),
                      usual("topk:clip=0.5"));
@@ -168,7 +168,7 @@ TEST(Choices, ClippingOfTheSessionsCodecHoldsForAllTensorsThatSayNothingElse) {
   EXPECT_EQ(c.choice("a.bias", 5), c.choice("other", 5)) << "uncompressed with the other small tensors";
 }
 
-TEST(Choices, WhatIsWrongIsNamedWithItsRuleAndTheCure) {
+TEST(Choices, ErrorsNameTheRuleAndTheCure) {
   struct Case {
     std::string_view json, rule, says;
   };
@@ -210,7 +210,7 @@ TEST(Choices, WhatIsWrongIsNamedWithItsRuleAndTheCure) {
   }
 }
 
-TEST(Choices, ACodecWithAMemoryServesNoGroup) {
+TEST(Choices, StatefulCodecsRefuseGroups) {
   Codec remembers = *find_codec("fp16");
   remembers.memory = [](const Settings&, std::size_t n) { return n; };
   const Rule rule{

@@ -18,7 +18,7 @@ using plan::least_worth;
 using plan::seconds;
 using plan::seconds_among_others;
 
-TEST(CodecCost, BestPartsAreTheBestOfAll) {
+TEST(CodecCost, BestPartSizeIsOptimal) {
   for (const double compute : {0.1e-9, 1e-9, 30e-9})
     for (const double wire : {0.02e-9, 1e-9, 80e-9})
       for (const double frames : {5e-6, 100e-6, 2e-3})
@@ -31,7 +31,7 @@ TEST(CodecCost, BestPartsAreTheBestOfAll) {
         }
 }
 
-TEST(CodecCost, ACodecPaysFromWhereItsFramesAreWorthTheirTime) {
+TEST(CodecCost, CodecsPayAboveABreakEvenSize) {
   const CodecCost uncompressed{.compute = 0.3e-9, .wire = 8e-9, .frames = 40e-6},
       codec{.compute = 1e-9, .wire = 0.3e-9, .frames = 40e-6};
   const auto least = [](const CodecCost& alone, const CodecCost& together, bool same) {
@@ -63,7 +63,7 @@ TEST(CodecCost, TheMostLoadedResourceDecides) {
       << "the frames of many parts dominate";
 }
 
-TEST(CodecCost, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {
+TEST(CodecCost, FlowsOfOneHostDoNotReduceTheRateAndLocalTrafficCosts) {
   const Hosts two = *Hosts::parse("2x2", 4), four = *Hosts::parse("4x2", 8);
   const Spec uncompressed = *parse_spec("fp32");
   const Link link{1e9, 1e-5};
@@ -78,7 +78,7 @@ TEST(CodecCost, FlowsOfOneHostAreNoCrowdAndWhatStaysInsideCosts) {
   EXPECT_EQ(codec_cost_of(uncompressed, server, {.world = 4}, link).inside, 0);
 }
 
-TEST(CodecCost, EveryCodecHasOne) {
+TEST(CodecCost, EveryCodecHasACost) {
   for (const Codec* codec : all_codecs())
     for (const Strategy* strategy : all_strategies()) {
       const Spec spec = *parse_spec(codec->name);
@@ -108,7 +108,7 @@ TEST(CodecCost, Links) {
   }
 }
 
-TEST(CodecCost, ALinkMayNameTheOneInsideHosts) {
+TEST(CodecCost, LinkOptionCanNameTheLocalLink) {
   const Link link = *parse_link("25Gb/s+30us, inside 10GB/s+9us");
   EXPECT_DOUBLE_EQ(link.bytes_per_second, 3.125e9);
   EXPECT_DOUBLE_EQ(link.seconds_per_frame, 30e-6);
@@ -120,7 +120,7 @@ TEST(CodecCost, ALinkMayNameTheOneInsideHosts) {
     EXPECT_FALSE(parse_link(wrong).ok()) << wrong;
 }
 
-TEST(CodecCost, ASlowLinkInsideHostsCostsWhatItCarries) {
+TEST(CodecCost, SlowLocalLinkCostsItsTraffic) {
   const Hosts hosts = *Hosts::parse("4x8", 32);
   const Place at{.world = 32, .hosts = &hosts};
   const Spec fp8 = *parse_spec("fp8");
@@ -136,7 +136,7 @@ TEST(CodecCost, ASlowLinkInsideHostsCostsWhatItCarries) {
   EXPECT_EQ(small.wire, uncompressed.wire);
 }
 
-TEST(CodecCost, ALinkMayBeWrittenAsTheReadmeAndTcWriteIt) {
+TEST(CodecCost, LinkOptionAcceptsTcSyntax) {
   for (const char* text :
        {"1Gb/s", "1gb/s", "1gbit", "1Gbit", "1Gbit/s", "1000mbit", "1000Mb/s", "1000000kbit", "125MB/s"}) {
     const Result<Link> link = parse_link(text);
@@ -153,7 +153,7 @@ std::size_t largest_part(const Choices& choices, std::size_t n) {
   return most;
 }
 
-TEST(CodecCost, APlanFollowsTheLink) {
+TEST(CodecCost, PlanDependsOnTheLink) {
   const auto with = [](std::string_view link, std::string_view rules = "{}", Usual usual = {}) {
     usual.spec = *parse_spec("fp8");
     usual.strategy = find_strategy("server");

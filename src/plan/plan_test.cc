@@ -145,7 +145,7 @@ TEST(Plan, hosts) {
   EXPECT_NE(on("2x2").hash(4, *Hosts::parse("2x2", 4)), on("2x2").hash(4, *Hosts::parse("3+1", 4)));
 }
 
-TEST(Plan, small_tensors_that_a_rule_sends_raw_travel_with_the_others) {
+TEST(Plan, uncompressed_small_tensors_share_parts_with_the_others) {
   const PlanTensor bucket[] = {{"a.bias", 20}, {"b", 30}, {"c.bias", 120}, {"d.bias", 40}};
   EXPECT_EQ(lines(bucket, R"({"*.bias": "fp32"})"),
             (std::vector<std::string>{"120 fp32 server: rule 1 ('*.bias')",
@@ -154,7 +154,7 @@ TEST(Plan, small_tensors_that_a_rule_sends_raw_travel_with_the_others) {
       << "a rule with a strategy keeps its tensors separate";
 }
 
-TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
+TEST(Plan, EqualInputsGiveEqualPlans) {
   const std::size_t sizes[] = {5000, 10};
   const Plan a = plan_of(sizes, "topk"), b = plan_of(sizes, "topk");
   EXPECT_EQ(a, b);
@@ -166,7 +166,7 @@ TEST(Plan, IsTheSameValueWhereItIsMadeFromTheSame) {
 // A default part has a payload of about 1 MiB. If it is one chunk, as with gather, it has at most 2^20 values,
 // because its first byte leaves when the whole part is encoded. Chunks have at least 64 KiB, and parts at most 2^22
 // values. A configured size stays unchanged.
-TEST(Plan, UsualPartsAreSmallerWhereTheySendMuch) {
+TEST(Plan, DefaultPartsAreSmallerForLargePayloads) {
   const auto parts = [](std::string_view strategy, int world, std::size_t part_values,
                         std::string_view codec = "fp8") {
     const PlanTensor bucket[] = {{.key = "t", .n = 6'000'000}};
@@ -191,7 +191,7 @@ TEST(Plan, UsualPartsAreSmallerWhereTheySendMuch) {
 }
 
 // Parts are not cut by part_values. Without bounds, the ranges are those of equal_bounds().
-TEST(Plan, sharded_tensors_are_parts_of_their_own_and_chunks_are_the_owners_ranges) {
+TEST(Plan, sharded_tensors_have_own_parts_and_chunks_equal_the_owners_ranges) {
   const std::size_t given[] = {0, 3, 3, 2'000'000};
   const PlanTensor bucket[] = {{.key = "a", .n = 2'000'000, .bounds = given},
                                {.key = "b", .n = 10, .bounds = {}}};

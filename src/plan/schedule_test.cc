@@ -20,7 +20,7 @@ Result<Schedule> parse(std::string_view text, std::string_view codec = "topk") {
 
 Schedule made(std::string_view text, std::string_view codec = "topk") { return *parse(text, codec); }
 
-TEST(Schedule, NoneKeepsTheCodecsRatioAndFitsAnyCodec) {
+TEST(Schedule, NoneKeepsTheRatioOfAnyCodec) {
   for (const char* text : {"", "none"}) {
     EXPECT_FALSE(made(text, "onebit").active());
     EXPECT_TRUE(made(text).ratios().empty());
@@ -29,7 +29,7 @@ TEST(Schedule, NoneKeepsTheCodecsRatioAndFitsAnyCodec) {
 }
 
 // Lin et al. 2018: sparsity 75, 93.75, 98.4375, 99.6 and 99.9 %.
-TEST(Schedule, WarmupSendsWhatDgcsPaperSends) {
+TEST(Schedule, WarmupMatchesTheDgcPaper) {
   const Schedule s = made("warmup:8", "dgc:ratio=0.001");
   const double paper[] = {0.25, 0.0625, 0.015625, 0.004};
   for (std::uint64_t round = 0; round < 8; ++round)
@@ -63,14 +63,14 @@ TEST(Schedule, ThetaFollowsTheLearningRate) {
   EXPECT_EQ(last, 1);
 }
 
-TEST(Schedule, LearningRatesThatAreNoneAreRefused) {
+TEST(Schedule, RefusesInvalidLearningRates) {
   Schedule s = made("theta:2");
   for (const double bad : {0.0, -1.0, kInf, std::nan("")})
     EXPECT_EQ(s.learning_rate(bad).code(), Code::kInvalid);
   EXPECT_EQ(s.told(), Schedule::Told{});
 }
 
-TEST(Schedule, RecoverSendsMoreWhileTheLossSagsAndGoesBack) {
+TEST(Schedule, RecoverRaisesTheRatioWhileTheLossIsWorse) {
   Schedule s = made("recover:0.1", "topk:ratio=0.01");
   const std::pair<double, double> steps[] = {
       {1.0, 0.01}, {0.8, 0.01},  {0.87, 0.01}, {0.9, 0.04}, {0.95, 0.16}, {0.89, 0.64}, {0.9, 1},
@@ -81,7 +81,7 @@ TEST(Schedule, RecoverSendsMoreWhileTheLossSagsAndGoesBack) {
   }
 }
 
-TEST(Schedule, ALossThatIsNoNumberSags) {
+TEST(Schedule, NanLossCountsAsWorse) {
   Schedule s = made("recover");
   s.evaluated(std::nan(""));
   EXPECT_DOUBLE_EQ(s.ratio(0), 0.04);
@@ -93,7 +93,7 @@ TEST(Schedule, ALossThatIsNoNumberSags) {
   EXPECT_DOUBLE_EQ(s.ratio(0), 0.01);
 }
 
-TEST(Schedule, NegativeLossesSagUpwardsToo) {
+TEST(Schedule, NegativeLossesCountAsWorseWhenTheyRise) {
   Schedule s = made("recover:0.1");
   s.evaluated(-10.0);
   s.evaluated(-9.5);
@@ -102,14 +102,14 @@ TEST(Schedule, NegativeLossesSagUpwardsToo) {
   EXPECT_EQ(s.told().steps, 1U);
 }
 
-TEST(Schedule, OneThatDoesNotRecoverIgnoresLosses) {
+TEST(Schedule, WithoutRecoverLossesAreIgnored) {
   Schedule s = made("warmup:4");
   s.evaluated(1.0);
   s.evaluated(100.0);
   EXPECT_EQ(s.told(), Schedule::Told{});
 }
 
-TEST(Schedule, ListsEveryRatioThatItGives) {
+TEST(Schedule, RatiosListsEveryRatio) {
   for (const char* codec : {"topk:ratio=0.01", "qtopk:ratio=0.000001", "dgc:ratio=0.3", "blocks"})
     for (const char* text : {"warmup:5", "theta:0.7", "recover", "warmup:5+theta:0.7+recover:0.2"}) {
       Schedule s = made(text, codec);
@@ -126,7 +126,7 @@ TEST(Schedule, ListsEveryRatioThatItGives) {
     }
 }
 
-TEST(Schedule, WhatWasToldCanBeRestored) {
+TEST(Schedule, ReportedRatesAndLossesCanBeRestored) {
   Schedule a = made("warmup:5+theta:0.7+recover");
   a.evaluated(1.0);
   a.evaluated(2.0);
@@ -139,13 +139,13 @@ TEST(Schedule, WhatWasToldCanBeRestored) {
   EXPECT_EQ(a.told(), b.told());
 }
 
-TEST(Schedule, TextsParseToThemselves) {
+TEST(Schedule, TextsRoundTrip) {
   for (const char* text : {"warmup:400", "theta:0.5", "recover:0.05", "warmup:400+theta:2+recover:0.1"})
     EXPECT_EQ(made(text).text(), text);
   EXPECT_EQ(made("recover+warmup:3").text(), "warmup:3+recover:0.05");
 }
 
-TEST(Schedule, WrongTextsAreRefusedWithTheReason) {
+TEST(Schedule, InvalidTextsAreRefusedWithTheReason) {
   const std::pair<const char*, const char*> wrong[] = {
       {"warm:4", "warmup:ROUNDS"},       {"warmup", "warmup:ROUNDS"},     {"warmup:", "number"},
       {"warmup:0", "more than 0"},       {"warmup:2.5", "whole"},         {"warmup:4x", "number"},

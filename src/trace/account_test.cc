@@ -38,7 +38,7 @@ RankTrace made(std::uint32_t rounds, bool marked) {
   return t;
 }
 
-TEST(Account, TellsWhereAStepWent) {
+TEST(Account, AttributesStepTimeToStages) {
   const RankTrace trace = made(6, true);
   const std::vector<Round> rounds = rounds_of(trace);
   const Account a = account(trace, rounds);
@@ -69,7 +69,7 @@ TEST(Account, warm) {
   EXPECT_EQ(five[0].begin, 2900) << "the end of the previous commit";
 }
 
-TEST(Account, OfNothingIsNothing) {
+TEST(Account, EmptyTraceGivesAnEmptyAccount) {
   const RankTrace empty;
   EXPECT_TRUE(rounds_of(empty).empty());
   EXPECT_EQ(account(empty, {}).rounds, 0U);

@@ -39,7 +39,7 @@ struct MadeSteps {
   }
 };
 
-TEST(Advice, OneBucketThatHoldsAllIsTooLarge) {
+TEST(Advice, SingleBucketIsTooLarge) {
   const MadeSteps steps{.cap_mb = 100, .first_mb = 100};
   const std::optional<Advice> a = advise(steps.rounds(), 50'000);
   ASSERT_TRUE(a.has_value());
@@ -49,7 +49,7 @@ TEST(Advice, OneBucketThatHoldsAllIsTooLarge) {
   EXPECT_EQ(a->bucket_ns, 100'000) << "the round trip of the fastest frame";
 }
 
-TEST(Advice, ManyBucketsThatEachCostAsMuchAreTooSmall) {
+TEST(Advice, ManyEquallyExpensiveBucketsAreTooSmall) {
   const MadeSteps steps{
       .cap_mb = 1, .bucket_ns = 2 * kMs, .ns_per_mb = kMs / 10};  // 200 ms for 100 ms of backward
   const std::optional<Advice> a = advise(steps.rounds(), 1.0 * kMs);
@@ -58,7 +58,7 @@ TEST(Advice, ManyBucketsThatEachCostAsMuchAreTooSmall) {
   EXPECT_NEAR(a->bucket_ns, 2 * kMs, 1000);
 }
 
-TEST(Advice, SaysNothingWhereNothingIsPlain) {
+TEST(Advice, IsEmptyWithoutAClearCause) {
   EXPECT_FALSE(advise(MadeSteps{.cap_mb = 5}.rounds(), 50'000).has_value());
   // Other buckets do not help if the link needs longer than the whole step.
   EXPECT_FALSE(advise(MadeSteps{.cap_mb = 5, .ns_per_mb = 20 * kMs}.rounds(), 50'000).has_value());
@@ -69,7 +69,7 @@ TEST(Advice, SaysNothingWhereNothingIsPlain) {
 }
 
 // The costs come from a line through buckets of different sizes.
-TEST(Advice, FindsWhatABucketCosts) {
+TEST(Advice, FindsTheCostOfABucket) {
   const MadeSteps steps{.cap_mb = 50, .first_mb = 1, .bucket_ns = 3 * kMs, .ns_per_mb = kMs};
   const std::optional<Advice> a = advise(steps.rounds(), 0);
   ASSERT_TRUE(a.has_value());

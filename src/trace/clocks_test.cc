@@ -51,7 +51,7 @@ TEST(Clocks, bounded) {
     }
 }
 
-TEST(Clocks, OfTwoRanksAreHalfTheDifferenceOfTheLeastTransitTimes) {
+TEST(Clocks, OffsetIsHalfTheDifferenceOfTheLeastTransitTimes) {
   // Equal transit times in both directions leave no error.
   const MadeJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};
   const std::vector<Clock> clocks = aligned(job.traces());
@@ -97,7 +97,7 @@ TEST(Clocks, drift) {
   expect_causal(traces, clocks, 100'000);
 }
 
-TEST(Clocks, NeedFramesBothWays) {
+TEST(Clocks, NeedFramesInBothDirections) {
   std::vector<RankTrace> traces = MadeJob{}.traces();
   for (RankTrace& t : traces)
     std::erase_if(t.events, [&](const TraceEvent& e) {
@@ -118,7 +118,7 @@ void expect_refused(const std::vector<RankTrace>& traces, std::string_view why) 
   EXPECT_NE(s.what().find("ive "), std::string::npos) << "no cure: " << s.what();
 }
 
-TEST(Clocks, RefuseWhatIsNotOneJob) {
+TEST(Clocks, RefuseTracesOfSeveralJobs) {
   expect_refused({}, "no trace: give");
   std::vector<RankTrace> traces = MadeJob{.world = 3}.traces();
   traces[2].origin.rank = 1;
@@ -146,7 +146,7 @@ TEST(Clocks, RefuseWhatIsNotOneJob) {
 }
 
 // A failed job, or a full trace: sends and receives of the last round may be unmatched.
-TEST(Clocks, RoundsThatDidNotEndMayHaveLooseEnds) {
+TEST(Clocks, UnfinishedRoundsCanHaveUnmatchedFrames) {
   std::vector<RankTrace> traces = MadeJob{}.traces();
   std::erase_if(traces[1].events,
                 [](const TraceEvent& e) { return e.round == 7 && (e.op == "recv" || e.op == "commit"); });
@@ -158,7 +158,7 @@ TEST(Clocks, RoundsThatDidNotEndMayHaveLooseEnds) {
 }
 
 // After restore() a session counts rounds from the restored state.
-TEST(Clocks, FramesThatAreAlikeAreMatchedInTheirOrder) {
+TEST(Clocks, EqualFramesAreMatchedInOrder) {
   std::vector<RankTrace> traces = MadeJob{.ahead = {0, 1'000'000}}.traces();
   for (RankTrace& t : traces)
     for (TraceEvent& e : t.events) e.round /= 2;

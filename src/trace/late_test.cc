@@ -30,7 +30,7 @@ Told told(const testing::MadeJob& job, int rank, std::int64_t later, std::uint32
   return out;
 }
 
-TEST(Late, TheRankThatTheOthersWaitForIsFoundWhateverItsClockSays) {
+TEST(Late, FindsTheLateRankDespiteItsClock) {
   const testing::MadeJob job{.world = 4, .ahead = {0, 9'000'000'000, -4'000'000'000, 17}, .rounds = 12};
   const Told of = told(job, 2, 3'000'000);
   for (std::size_t r = 0; r < 4; ++r) {
@@ -45,7 +45,7 @@ TEST(Late, TheRankThatTheOthersWaitForIsFoundWhateverItsClockSays) {
   EXPECT_NEAR(of.late[2].share(), of.late[2].cost_ns / 10'000'000, 0.01);
 }
 
-TEST(Late, ItCostsWhatItCostsInTheRoundsInWhichItDoes) {
+TEST(Late, CostCountsOnlyLateRounds) {
   const Told of = told({.world = 3, .rounds = 12}, 1, 3'000'000, 2);
   EXPECT_EQ(of.late[1].last_in, 5U);
   EXPECT_LE(of.late[1].cost_ns, 1'500'000);
@@ -53,7 +53,7 @@ TEST(Late, ItCostsWhatItCostsInTheRoundsInWhichItDoes) {
 }
 
 // No rank is late by a difference below the clocks' error.
-TEST(Late, NobodyIsLateByLessThanTheClocksAreWrong) {
+TEST(Late, LatenessBelowTheClockErrorIsIgnored) {
   for (const Late& one : told({.world = 3, .rounds = 12, .least_ns = 500'000}, 1, 100'000).late) {
     EXPECT_EQ(one.last_in, 0U);
     EXPECT_EQ(one.share(), 0);

@@ -125,7 +125,7 @@ TEST(Merge, transfer) {
   EXPECT_EQ(seen, 8);
 }
 
-TEST(Merge, IsSoundWhereClocksDrift) {
+TEST(Merge, IsCausalUnderClockDrift) {
   const testing::MadeJob job{
       .world = 3, .ahead = {0, 1, -77}, .drift = {0, 30e-6, -90e-6}, .rounds = 300, .round_ns = 100'000'000};
   expect_sound(merged(job.traces()));

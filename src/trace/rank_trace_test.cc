@@ -65,7 +65,7 @@ TEST(RankTrace, same) {
   expect_same(nothing, *empty);
 }
 
-TEST(RankTrace, IsJsonAsChromeTracingReadsIt) {
+TEST(RankTrace, IsChromeTracingJson) {
   const RankTrace trace = made();
   const nlohmann::json json = nlohmann::json::parse(written(trace));
   std::size_t shown = 0;
@@ -94,7 +94,7 @@ TEST(RankTrace, whole) {
   EXPECT_EQ(read_text(shorter).status().code(), Code::kCorrupt);
 }
 
-TEST(RankTrace, RefusesWhatNoSessionWrites) {
+TEST(RankTrace, RefusesInvalidTraces) {
   for (const char* text :
        {"", "\n", "{}", "[]\n", "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n]}\n", "GIF89a"}) {
     const Status s = read_text(text).status();

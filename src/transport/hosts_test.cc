@@ -44,7 +44,7 @@ TEST(Hosts, text) {
   EXPECT_EQ(*Hosts::parse("4", 4), of({0, 0, 0, 0}));
 }
 
-TEST(Hosts, refuses_what_names_other_ranks) {
+TEST(Hosts, refuses_texts_with_other_ranks) {
   for (const char* text : {"2x2", "3+3", "0,0,1", "x", "2x", "2x2x1", "3+", "+3", "3+0", "a", "-1+5", " 4x1",
                            "4x1 ", "0,0,1,", "99999999999", "4294967295x4294967295", "0x5", "5x0"}) {
     const Status s = Hosts::parse(text, 5).status();
@@ -54,7 +54,7 @@ TEST(Hosts, refuses_what_names_other_ranks) {
   }
 }
 
-TEST(Hosts, loop_can_be_told) {
+TEST(Hosts, loop_accepts_hosts) {
   for (const auto& t : open_loop(4, {}, *Hosts::parse("2x2", 4))) EXPECT_EQ(t->hosts().text(4), "2x2");
   for (const auto& t : open_loop(4)) EXPECT_TRUE(t->hosts().alone());
 }

@@ -52,7 +52,7 @@ TEST_F(LinkRate, device) {
   EXPECT_EQ(interface_rate("ring", sys_), 0U) << "a cycle of interfaces terminates";
 }
 
-TEST_F(LinkRate, what_is_down_or_silent_is_not_known) {
+TEST_F(LinkRate, links_that_are_down_or_give_no_rate_are_unknown) {
   interface("down", "-1", true);
   interface("old", "4294967295", true);
   interface("strange", "fast", true);
@@ -62,7 +62,7 @@ TEST_F(LinkRate, what_is_down_or_silent_is_not_known) {
   EXPECT_EQ(interface_rate("lo"), 0U) << "the loopback has no rate";
 }
 
-TEST_F(LinkRate, the_fastest_of_ucx_ways) {
+TEST_F(LinkRate, the_fastest_ucx_device_counts) {
   interface("eth0", "1000", true);
   port("mlx5_0", "100 Gb/sec (4X EDR)");
   port("mlx4_0", "2.5 Gb/sec (1X SDR)");

@@ -22,7 +22,7 @@ void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
   std::copy(tag.begin(), tag.end(), blob.begin() + static_cast<std::ptrdiff_t>(body + 8));
 }
 
-TEST(PeerInfo, comes_back) {
+TEST(PeerInfo, round_trips) {
   const auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
   const auto heard = read_peer_info(blob, 2, 4, kToken, kTransportVersion);
   ASSERT_TRUE(heard.ok()) << heard.status().what();
@@ -55,7 +55,7 @@ TEST(PeerInfo, names_the_rank_that_differs) {
   }
 }
 
-TEST(PeerInfo, cut_ones_are_refused) {
+TEST(PeerInfo, truncated_blobs_are_refused) {
   const auto blob = write_peer_info(kRank2, kToken, kTransportVersion);
   for (std::size_t n = 0; n <= blob.size() - kRank2.address.size(); ++n)
     EXPECT_FALSE(read_peer_info(std::span(blob).first(n), 2, 4, kToken, kTransportVersion).ok()) << n;
@@ -81,7 +81,7 @@ TEST(PeerInfo, a_hostile_address_never_reaches_ucx) {
   EXPECT_NE(s.what().find("TITHE_TOKEN"), std::string::npos) << s.what();
 }
 
-TEST(PeerInfo, a_text_of_a_peer_is_made_printable) {
+TEST(PeerInfo, peer_texts_are_made_printable) {
   auto blob = write_peer_info({.rank = 1, .world = 2, .trouble = {Code::kIo, "abcdefgh"}, .address = {}},
                               kToken, kTransportVersion);
   const std::string odd = "\x1b[2J\xff\n x";
@@ -90,7 +90,7 @@ TEST(PeerInfo, a_text_of_a_peer_is_made_printable) {
   EXPECT_EQ(read_peer_info(blob, 1, 2, kToken, kTransportVersion).status().what(), "rank 1: ?[2J?  x");
 }
 
-TEST(PeerInfo, the_key_of_a_job_is_of_this_job) {
+TEST(PeerInfo, a_job_key_is_unique_to_the_job) {
   const auto heard = [](std::uint8_t a, std::uint8_t b) {
     std::vector<ReceivedPeerInfo> all(2);
     all[0].nonce.fill(a);
@@ -102,7 +102,7 @@ TEST(PeerInfo, the_key_of_a_job_is_of_this_job) {
   EXPECT_NE(session_key(kToken, heard(1, 2)), session_key(Token(32, 8), heard(1, 2)));
 }
 
-TEST(PeerInfo, carries_trouble) {
+TEST(PeerInfo, includes_the_peers_error) {
   const Status s =
       read_peer_info(
           write_peer_info({.rank = 1, .world = 2, .trouble = {Code::kIo, "no such device"}, .address = {}},

@@ -6,7 +6,7 @@
 namespace tithe {
 namespace {
 
-TEST(SpinGuard, turns_become_few_and_a_line_says_so_once) {
+TEST(SpinGuard, idle_polls_become_rare_and_are_reported_once) {
   SpinGuard guard(100);
   for (int k = 0; k < SpinGuard::kMost; ++k) guard.woken_for_nothing();
   const auto begin = std::chrono::steady_clock::now();
@@ -29,7 +29,7 @@ TEST(SpinGuard, a_pause_that_ends_is_not_reported) {
 }
 
 // A loop with occasional work is not delayed.
-TEST(SpinGuard, movement_ends_the_pauses) {
+TEST(SpinGuard, progress_ends_the_pauses) {
   SpinGuard guard;
   for (int k = 0; k < 100 * SpinGuard::kMost; ++k) {
     if (k % SpinGuard::kMost == 0) guard.moved();

@@ -25,7 +25,7 @@ std::string refusal(std::string_view text) {
   return s.what();
 }
 
-TEST(Transports, each_line_is_a_whole_transport) {
+TEST(Transports, each_line_defines_a_complete_transport) {
   std::set<std::string_view> names;
   for (const TransportKind* kind : all_transports()) {
     EXPECT_TRUE(names.insert(kind->name).second) << kind->name << " is duplicated";
@@ -44,7 +44,7 @@ TEST(Transports, each_line_is_a_whole_transport) {
 }
 
 // If rank 0 fails to connect, the other ranks must get its reason and not "closed in good order".
-TEST(Transports, who_cannot_connect_says_why) {
+TEST(Transports, failed_connect_gives_the_reason) {
   for (const TransportKind* kind : all_transports()) {
     if (kind->open == nullptr || !kind->usable().ok()) continue;
     testing::ThreadGather gather(3);
@@ -70,7 +70,7 @@ TEST(Transports, who_cannot_connect_says_why) {
 }
 
 // If a rank fails to open its transport, the others get its error.
-TEST(Transports, who_cannot_open_says_why) {
+TEST(Transports, failed_open_gives_the_reason) {
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
   for (const Rank odd : {0, 2}) {
     testing::ThreadGather gather(3);
@@ -92,7 +92,7 @@ TEST(Transports, who_cannot_open_says_why) {
   }
 }
 
-TEST(Transports, options_stand_behind_a_colon) {
+TEST(Transports, options_follow_a_colon) {
   EXPECT_EQ(chosen("tcp"), (std::vector<std::string>{"1", "0", "", ""}));
   EXPECT_EQ(chosen("tcp:trust=10.0.0.0/8,fd00::/8,streams=4"),
             (std::vector<std::string>{"4", "0", "10.0.0.0/8,fd00::/8", ""}));
@@ -105,7 +105,7 @@ TEST(Transports, options_stand_behind_a_colon) {
   EXPECT_EQ(chosen("ucx:transports="), (std::vector<std::string>{"", ""}));
 }
 
-TEST(Transports, a_wrong_text_says_what_was_meant) {
+TEST(Transports, a_wrong_text_suggests_the_nearest) {
   EXPECT_NE(refusal("uxc").find("did you mean 'ucx'?"), std::string::npos);
   EXPECT_NE(refusal("ucxx").find("did you mean 'ucx'?"), std::string::npos);
   EXPECT_NE(refusal("carrier").find("known: auto, loop, ucx"), std::string::npos);
@@ -116,7 +116,7 @@ TEST(Transports, a_wrong_text_says_what_was_meant) {
   EXPECT_NE(refusal("loop:devices=a").find("takes no options"), std::string::npos);
 }
 
-TEST(Transports, auto_is_the_first_between_processes_and_says_so) {
+TEST(Transports, auto_reports_the_first_usable_transport) {
   for (const char* text : {"", "auto"}) {
     const Result<TransportChoice> choice = choose_transport(text);
     ASSERT_TRUE(choice.ok()) << choice.status().what();
@@ -126,11 +126,11 @@ TEST(Transports, auto_is_the_first_between_processes_and_says_so) {
   }
 }
 
-TEST(Transports, threads_alone_are_refused_between_processes) {
+TEST(Transports, loop_is_refused_between_processes) {
   EXPECT_EQ(open_transport("loop", {}).status().code(), Code::kInvalid);
 }
 
-TEST(Transports, an_impossible_place_is_refused_before_anything_is_exchanged) {
+TEST(Transports, an_invalid_endpoint_is_refused_before_any_exchange) {
   ConnectOptions o{.world = 2, .all_gather = [](ByteView) -> Result<Blobs> {
                      ADD_FAILURE() << "there must be no exchange";
                      return Status(Code::kInvalid, "");

@@ -95,7 +95,7 @@ constexpr int kBlocks = 40;
 class Seeds : public ::testing::TestWithParam<int> {};
 
 // TITHE_CHAOS_SEEDS of them from TITHE_CHAOS_FIRST on, in blocks so that shards share them. TITHE_TEST_FULL=1: 2,000.
-TEST_P(Seeds, HoldLawsAndBlame) {
+TEST_P(Seeds, KeepTheLawsAndNameTheRightRank) {
   const std::uint64_t seeds = number("TITHE_CHAOS_SEEDS", harness::full_products() ? 2000 : 600);
   const std::uint64_t first = number("TITHE_CHAOS_FIRST", 1);
   for (std::uint64_t s = static_cast<std::uint64_t>(GetParam()); s < seeds; s += kBlocks) {
@@ -112,7 +112,7 @@ TEST(Chaos, OneSeed) {
 }
 
 // A plot is a function of the seed, and a run without lanes is a function of the plot.
-TEST(Chaos, SameSeedSameRun) {
+TEST(Chaos, SameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const Plot plot = draw(seed);
     EXPECT_EQ(account(plot), account(draw(seed)));

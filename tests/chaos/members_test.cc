@@ -31,7 +31,7 @@ void hold(std::uint64_t seed) {
 
 class MemberSeeds : public ::testing::TestWithParam<int> {};
 
-TEST_P(MemberSeeds, GoOnAndLoseNothing) {
+TEST_P(MemberSeeds, ContinueWithoutLoss) {
   const std::uint64_t first = number("TITHE_CHAOS_FIRST", 1);
   for (auto s = static_cast<std::uint64_t>(GetParam()); s < number("TITHE_CHAOS_SEEDS", kSeeds); s += kBlocks)
     hold(first + s);
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Members, MemberSeeds, ::testing::Range(0, kBlocks));
 
 TEST(Members, OneSeed) { hold(number("TITHE_CHAOS_SEED", 1)); }
 
-TEST(Members, SameSeedSameStory) {
+TEST(Members, SameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Job job = draw_job(seed);
     EXPECT_EQ(account(job), account(draw_job(seed)));

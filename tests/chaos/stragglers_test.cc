@@ -219,7 +219,7 @@ std::uint64_t hold_late(std::uint64_t seed) {
   return missed;
 }
 
-TEST(Stragglers, SeedsGoOnWithoutThemAndLoseNothing) {
+TEST(Stragglers, RoundsContinueWithoutLateRanksAndWithoutLoss) {
   const std::uint64_t first = seed_from("TITHE_CHAOS_FIRST", 1),
                       seeds = seed_from("TITHE_CHAOS_SEEDS", kLateSeeds);
   std::uint64_t missed = 0;
@@ -230,7 +230,7 @@ TEST(Stragglers, SeedsGoOnWithoutThemAndLoseNothing) {
 TEST(Stragglers, OneSeed) { hold_late(seed_from("TITHE_CHAOS_SEED", 1)); }
 
 // Rank 2 takes 90 ms for a round, the others 50: on the network's clock, on which work takes no time.
-TEST(Stragglers, OneThatIsLateForGoodIsNamedByAll) {
+TEST(Stragglers, AllRanksNameAPermanentlyLateRank) {
   LateJob job;
   job.may_stand_in = false;
   Plot& p = job.plot;

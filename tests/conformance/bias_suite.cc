@@ -81,18 +81,18 @@ std::vector<ErrorCase> claimed() {
 const auto kName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Codecs, BiasSuite, testing::ValuesIn(claimed()), kName);
 
-TEST(BiasSuiteItself, FindsTheBiasOfTopk) {
+TEST(BiasSuiteSelfTest, FindsTheBiasOfTopk) {
   const Codec& topk = *find_codec("topk");
   EXPECT_GT(most_bias(by(topk, defaults(topk))), 6);
 }
 
 // The negative controls: each unbiased codec with an added bias.
-class SpoiltBias : public BiasSuite {
+class InjectedBias : public BiasSuite {
  protected:
   const Sends honest = by(*GetParam().codec, GetParam().settings);
 };
 
-TEST_P(SpoiltBias, OnePercentOfTheErrorIsFound) {
+TEST_P(InjectedBias, OnePercentOfTheErrorIsFound) {
   const Floats x = draws::of(Shape::kLaplace, kN);
   const Floats once = honest(x, 99);
   double squares = 0;
@@ -107,14 +107,14 @@ TEST_P(SpoiltBias, OnePercentOfTheErrorIsFound) {
             6);
 }
 
-TEST_P(SpoiltBias, DrawsThatIgnoreTheSeedAreFound) {
+TEST_P(InjectedBias, DrawsThatIgnoreTheSeedAreFound) {
   EXPECT_GT(
       bias_on(draws::of(Shape::kLaplace, kN), [&](const Floats& v, std::uint64_t) { return honest(v, 1); }),
       6);
 }
 
 // A bias away from 0 in one octave and towards 0 in the next, without a bias in total.
-TEST_P(SpoiltBias, AShareOfTheErrorOfSomeMagnitudesIsFound) {
+TEST_P(InjectedBias, ErrorsLimitedToSomeMagnitudesAreFound) {
   EXPECT_GT(bias_on(draws::of(Shape::kLaplace, kN),
                     [&](const Floats& v, std::uint64_t seed) {
                       Floats sent = honest(v, seed);
@@ -129,7 +129,7 @@ TEST_P(SpoiltBias, AShareOfTheErrorOfSomeMagnitudesIsFound) {
             6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, SpoiltBias, testing::ValuesIn(claimed()), kName);
+INSTANTIATE_TEST_SUITE_P(Codecs, InjectedBias, testing::ValuesIn(claimed()), kName);
 
 }  // namespace
 }  // namespace tithe::conformance

@@ -108,7 +108,7 @@ void run(std::vector<std::unique_ptr<Transport>> transports, const SessionOption
   EXPECT_LT(std::chrono::steady_clock::now() - began, 30s) << "before any clock of the session runs out";
 }
 
-TEST(BucketOrder, AnotherBucketOnOneRankIsNamedAtOnce) {
+TEST(BucketOrder, DifferingBucketNamesTheRank) {
   for (const Case& c : cases())
     for (const int lanes : {0, 1}) {
       SCOPED_TRACE(std::string(c.name) + ", lanes " + std::to_string(lanes));
@@ -125,7 +125,7 @@ TEST(BucketOrder, UnderEveryStrategy) {
 }
 
 // If most ranks deviate from the usual order, the minority rank is named.
-TEST(BucketOrder, TheFewerAreNamed) {
+TEST(BucketOrder, MinorityIsNamed) {
   for (const Case& c : cases()) {
     if (std::string_view(c.name) == "new_on_all_but_different") continue;
     SCOPED_TRACE(c.name);
@@ -201,7 +201,7 @@ TEST(BucketOrder, RestoreOnOneRankNamesIt) {
 }
 
 // Restoring a state of the present round changes nothing, on one rank or on all.
-TEST(BucketOrder, RestoreOfTheSameRoundGoesOn) {
+TEST(BucketOrder, RestoreOfTheSameRoundContinues) {
   for (const bool all : {false, true}) {
     Ranks ranks(open_loop(3), options("auto", 1));
     ranks.each([&](Rank r) {
@@ -219,7 +219,7 @@ TEST(BucketOrder, RestoreOfTheSameRoundGoesOn) {
 
 class BucketOrderOver : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(BucketOrderOver, AnotherBucketIsNamedAtOnce) {
+TEST_P(BucketOrderOver, DifferingBucketNamesTheRank) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     auto transports = testing::open_world(GetParam(), 3);

@@ -112,7 +112,7 @@ TEST(BucketSuite, ClippingDoesNotDependOnTheBucket) {
 }
 
 // A sum does not depend on the adding rank: strategies that add on one rank add in the order of ranks.
-TEST(BucketSuite, SumsAreInTheOrderOfRanksWhoeverAdds) {
+TEST(BucketSuite, SumsAreInRankOrderForEveryOwner) {
   for (const int world : {3, 5, 8}) {
     const testing::LawCase fp32{"fp32", *parse_spec("fp32")};
     const std::vector<Values> gathered = run({fp32, find_strategy("gather"), "loop", world}, {kApart});

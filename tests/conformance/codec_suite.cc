@@ -221,7 +221,7 @@ TEST_P(CodecSuite, HonestAboutPadding) {
         << "bit " << bit << " of the last byte was legal " << legal[bit] << " times without changing a value";
 }
 
-TEST_P(CodecSuite, HonestOneBadPayloadStopsAll) {
+TEST_P(CodecSuite, HonestOneInvalidPayloadRefusesAll) {
   const Payload good = encode(Data::kGaussian).payload;
   Payload bad = good;
   bad.push_back(0);
@@ -230,7 +230,7 @@ TEST_P(CodecSuite, HonestOneBadPayloadStopsAll) {
   EXPECT_EQ(out, Floats(n, 99.0F));
 }
 
-TEST_P(CodecSuite, FiniteSaysSoOfFiniteValues) {
+TEST_P(CodecSuite, FiniteAcceptsFiniteValues) {
   for (const Data data : data_for(n))
     for (const Keep keep : kKeeps) EXPECT_TRUE(encode(data, 1, keep).finite) << name(data);
 }

@@ -16,7 +16,7 @@ class CombineSuite : public CodecSuite {
 
 // combine(a, b) is the encoding of a + b, with the rounding error in residual_out. If payloads are added in another
 // domain, the result decodes to a + b within the rounding error that the trait allows.
-TEST_P(CombineSuite, CombineAddsAsOneEncodeWould) {
+TEST_P(CombineSuite, CombineEqualsOneEncodeOfTheSum) {
   for (const Data data : data_for(n)) {
     SCOPED_TRACE(name(data));
     const Payload a = encode(data, 1).payload, b = encode(data, 2).payload;

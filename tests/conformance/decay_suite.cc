@@ -63,7 +63,7 @@ std::vector<Account> run(const Combination& c, Feedback kind, double beta) {
 
 class DecaySuite : public ::testing::TestWithParam<Combination> {};
 
-TEST_P(DecaySuite, WhatIsForgottenBalancesTheLedger) {
+TEST_P(DecaySuite, DecayedResidualBalancesTheLedger) {
   const Combination& c = GetParam();
   if (c.between_processes) GTEST_SKIP() << "the same frames";
   if (c.law.spec.codec->traits.lossless || !c.law.rules.empty())
@@ -80,7 +80,7 @@ TEST_P(DecaySuite, WhatIsForgottenBalancesTheLedger) {
   EXPECT_EQ(forgotten > 0, has_unsent);
 }
 
-TEST_P(DecaySuite, ABetaOfOneForgetsNothing) {
+TEST_P(DecaySuite, BetaOfOneKeepsTheResidual) {
   const Combination& c = GetParam();
   if (c.between_processes) GTEST_SKIP() << "the same frames";
   if (c.law.spec.codec->traits.lossless || !c.law.rules.empty())

@@ -81,7 +81,7 @@ double sum_of(const Values& v) {
 // next rounds are correct.
 class Elastic : public ::testing::TestWithParam<int> {};
 
-TEST_P(Elastic, EightGoOnAsOthersWithTheLedgerExact) {
+TEST_P(Elastic, EightRanksContinueInAnotherWorldWithAnExactLedger) {
   for (const testing::LawCase& law : testing::law_cases())
     for (const Strategy* strategy : all_strategies()) {
       SessionOptions o = with(law.spec, strategy->name);
@@ -130,7 +130,7 @@ SessionOptions named(std::vector<std::string> names, const char* codec = "topk:r
   return o;
 }
 
-TEST(SessionElastic, ASurvivorKeepsWhatItOwesWhateverItsNumberIs) {
+TEST(SessionElastic, SurvivorKeepsItsResidualUnderANewRank) {
   Ranks before(open_loop(3), named({"ann", "bob", "cay"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });
   const std::vector<State> saved = states(before);
@@ -144,7 +144,7 @@ TEST(SessionElastic, ASurvivorKeepsWhatItOwesWhateverItsNumberIs) {
 }
 
 // A survivor restores its own state, a new rank any state; the residuals of lost ranks are booked.
-TEST(SessionElastic, WhatNobodyKnowsIsBooked) {
+TEST(SessionElastic, UnknownResidualsAreBooked) {
   Ranks before(open_loop(4), named({"a", "b", "c", "d"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });
   const std::vector<State> saved = states(before);
@@ -160,7 +160,7 @@ TEST(SessionElastic, WhatNobodyKnowsIsBooked) {
   EXPECT_TRUE(has(said[0], "which are unknown: 'b', 'c'")) << said[0];
 }
 
-TEST(SessionElastic, WhatIsGivenUpIsBookedByTensor) {
+TEST(SessionElastic, DroppedResidualsAreBookedByTensor) {
   Ranks before(open_loop(4), named({"a", "b", "c", "d"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });
   const std::vector<State> saved = states(before);
@@ -185,7 +185,7 @@ TEST(SessionElastic, WhatIsGivenUpIsBookedByTensor) {
   EXPECT_TRUE(has(after[0].messages().front(), "discarded: 'c'"));
 }
 
-TEST(SessionElastic, RefusesWhatDoesNotFit) {
+TEST(SessionElastic, RefusesMismatchedStates) {
   Ranks before(open_loop(3), named({"a", "b", "c"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });
   const std::vector<State> saved = states(before);
@@ -232,7 +232,7 @@ TEST(SessionElastic, RefusesWhatDoesNotFit) {
 }
 
 // A rank that continues from other states than its peers is named before any payload is sent.
-TEST(SessionElastic, RanksThatGoOnFromOtherStatesAreNamed) {
+TEST(SessionElastic, RanksWithDifferingStatesAreNamed) {
   Ranks before(open_loop(4), named({"a", "b", "c", "d"}));
   before.each([&](Rank r) { rounds(before[r], r, 0, 2); });
   const std::vector<State> saved = states(before);

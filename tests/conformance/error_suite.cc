@@ -42,7 +42,7 @@ class ErrorSuite : public testing::TestWithParam<ErrorCase> {
 };
 
 // Six deviations of the mean over seeds; for a codec without random numbers those are none.
-TEST_P(ErrorSuite, LosesAtMostWhatItStates) {
+TEST_P(ErrorSuite, ErrorIsAtMostTheStatedBound) {
   for (const std::size_t n : kErrorSizes)
     for (const Shape shape : draws::kShapes) {
       SCOPED_TRACE(testing::Message() << draws::name(shape) << ", " << n << " values");
@@ -64,7 +64,7 @@ TEST_P(ErrorSuite, LosesAtMostWhatItStates) {
 }
 
 // The stated bound is not vacuous: some input loses at least 1/64 of it (worst cases are rare inputs).
-TEST_P(ErrorSuite, LosesSomeOfWhatItStates) {
+TEST_P(ErrorSuite, ErrorIsNearTheStatedBound) {
   if (!codec.traits.contraction) GTEST_SKIP() << "no stated bound";
   double most = 0;
   bool nothing = true;
@@ -102,7 +102,7 @@ double worst(const Codec& codec, const Settings& settings, const Floats& x, std:
   return most;
 }
 
-TEST_P(ErrorSuite, NoValueErrsByMoreThanStated) {
+TEST_P(ErrorSuite, ErrorPerValueIsAtMostTheStatedBound) {
   if (!codec.traits.error) GTEST_SKIP() << "no stated bound";
   double most = 0;
   bool bounded = false;
@@ -119,7 +119,7 @@ TEST_P(ErrorSuite, NoValueErrsByMoreThanStated) {
   EXPECT_TRUE(!bounded || most >= 0.25) << "the statement is " << 1 / most << " times the observed error";
 }
 
-TEST_P(ErrorSuite, ConstantsArriveWholeWhereClaimed) {
+TEST_P(ErrorSuite, ConstantsAreExactIfClaimed) {
   if (!codec.traits.exact_constants || !codec.traits.exact_constants(settings)) GTEST_SKIP() << "no claim";
   for (const std::size_t n : {1U, 33U, 2049U, 65'536U})
     for (const float v : {-0.375F, 0.1F, 3e-5F, -1e30F, 1.1754944e-38F, 3.3e38F})
@@ -133,7 +133,7 @@ const auto kName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Codecs, ErrorSuite, testing::ValuesIn(error_cases()), kName);
 
 // A stated bound that is slightly too low is detected: on a constant, topk loses exactly the unsent share.
-TEST(ErrorSuiteItself, FindsALossThatIsNotStated) {
+TEST(ErrorSuiteSelfTest, DetectsAnUnstatedLoss) {
   const Codec& topk = *find_codec("topk");
   const Settings settings = defaults(topk);
   const Floats x = draws::of(Shape::kConstant, 65'536);
@@ -142,7 +142,7 @@ TEST(ErrorSuiteItself, FindsALossThatIsNotStated) {
   EXPECT_LE(lost, topk.traits.contraction(settings, x.size()) * (1 + 1e-5));
 }
 
-TEST(ErrorSuiteItself, FindsAnErrorThatIsNotStated) {
+TEST(ErrorSuiteSelfTest, DetectsAnUnstatedError) {
   Codec halved = *find_codec("bf16");
   halved.traits.error = [](const Settings& s, double value, double largest) {
     return 0.9 * find_codec("bf16")->traits.error(s, value, largest);
@@ -150,7 +150,7 @@ TEST(ErrorSuiteItself, FindsAnErrorThatIsNotStated) {
   EXPECT_GT(worst(halved, defaults(halved), draws::of(Shape::kGaussian, 65'536), 0), 1);
 }
 
-TEST(ErrorSuiteItself, FindsThatOnebitDoesNotSendEveryConstantWhole) {
+TEST(ErrorSuiteSelfTest, DetectsThatOnebitIsInexactForConstants) {
   const Codec& onebit = *find_codec("onebit");
   const Floats x(2049, 0.1F);
   EXPECT_FALSE(same_bits(arrives(onebit, defaults(onebit), x, 0), x));

@@ -254,7 +254,7 @@ TEST_P(FailureSuite, ForgedPayloadIsNamed) {
 }
 
 // A rank that leaves during a round is named, even if other ranks leave as a consequence.
-TEST_P(FailureSuite, LeaverIsNamed) {
+TEST_P(FailureSuite, LeavingRankIsNamed) {
   const Rank leaver = 0;
   Ranks all(open_loop(world()), options());
   all.each([&](Rank r) {

@@ -67,7 +67,7 @@ bool all_nan(const Floats& v) {
 
 // session.h, "together": a dropped round keeps the residuals of all its buckets. An optimizer that applied the
 // round's finite buckets would count their residuals twice.
-TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
+TEST(SessionFeedback, ANaNInOneBucketDropsAllBucketsOfTheRound) {
   for (const char* codec : {"topk:ratio=0.1", "bf16", "fp32"}) {
     Ranks ranks(open_loop(3), {.codec = codec, .min_values = 100});
     ranks.each([&](Rank r) {
@@ -92,7 +92,7 @@ TEST(SessionCarry, ANaNInOneBucketDropsAllBucketsOfTheRound) {
 }
 
 // A tensor's residual is sent even if its new bucket is sent uncompressed and has no residual array.
-TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
+TEST(SessionFeedback, ResidualMovesIntoAUnitWithoutResiduals) {
   constexpr std::size_t kN = 200;
   const SessionOptions compressed{.codec = "topk:ratio=0.05", .min_values = 0};
   SessionOptions raw = compressed;
@@ -125,7 +125,7 @@ TEST(SessionCarry, WhatIsOwedMovesIntoAUnitWithoutResiduals) {
 }
 
 // A round that is dropped, or fails, sends nothing of the adopted residuals.
-TEST(SessionCarry, WhatWasAdoptedStaysUntilARoundIsKept) {
+TEST(SessionFeedback, AdoptedResidualStaysUntilACommit) {
   constexpr std::size_t kN = 64;
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.05", .min_values = 0});
   Ranks again(open_loop(2), {.codec = "topk:ratio=0.05"});
@@ -144,7 +144,7 @@ TEST(SessionCarry, WhatWasAdoptedStaysUntilARoundIsKept) {
 }
 
 // A memory of equal size but another cut is not adopted.
-TEST(SessionCarry, AMemoryOfAnotherKindIsNotTakenOver) {
+TEST(SessionFeedback, StateOfAnotherKindIsNotAdopted) {
   const auto unit = [](std::size_t cut) {
     Plan plan;
     for (const auto& [first, n] : {std::pair{std::size_t{0}, cut}, std::pair{cut, 30 - cut}})
@@ -173,7 +173,7 @@ TEST(SessionCarry, AMemoryOfAnotherKindIsNotTakenOver) {
 }
 
 // A part has its own ratio unless it follows the schedule.
-TEST(SessionCarry, AScheduleLeavesThePartsThatDoNotFollowIt) {
+TEST(SessionFeedback, ScheduleAffectsOnlyItsParts) {
   Plan plan;
   for (const bool scheduled : {true, false})
     plan.parts.push_back({.first = scheduled ? 0U : 100U,
@@ -197,7 +197,7 @@ TEST(SessionCarry, AScheduleLeavesThePartsThatDoNotFollowIt) {
 }
 
 // docs/reference/errors.md: a state that is saved after a failure continues from the last commit.
-TEST(SessionCarry, AStateIsGivenAfterAFailure) {
+TEST(SessionFeedback, StateIsSavedAfterAFailure) {
   auto transports = open_loop(3);
   transports[2] = std::make_unique<Shaken>(std::move(transports[2]), 1, false, nullptr, 30);
   const SessionOptions options{.codec = "topk:ratio=0.1", .min_values = 0};
@@ -220,7 +220,7 @@ TEST(SessionCarry, AStateIsGivenAfterAFailure) {
   });
 }
 
-TEST(SessionCarry, AStateIsGivenAfterCancel) {
+TEST(SessionFeedback, StateIsSavedAfterCancel) {
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1", .min_values = 0});
   ranks.each([&](Rank r) {
     ASSERT_TRUE(round_of(ranks[r], {{"w", wave(300, r, 0)}}).ok());
@@ -232,7 +232,7 @@ TEST(SessionCarry, AStateIsGivenAfterCancel) {
   });
 }
 
-TEST(SessionCarry, AStateThatHoldsNaNIsRefused) {
+TEST(SessionFeedback, StateWithNanIsRefused) {
   for (const float bad : {kNaN, std::numeric_limits<float>::infinity()})
     for (const bool velocity : {false, true}) {
       feedback::ResidualStore store;

@@ -155,7 +155,7 @@ class PhaseRun {
 // Codecs whose last phase is a dense array of floats: the session checks the result before storing it.
 const std::set<std::string, std::less<>> kDenseAtLast = {"powersgd", "led_indices"};
 
-TEST(FiniteSuite, WhatADamagedPhaseLeadsToIsFiniteOrReported) {
+TEST(FiniteSuite, DamagedPhaseGivesFiniteValuesOrAStatus) {
   for (const Spec& spec : of_several_phases())
     for (const Impl& impl : spec.codec->impls) {
       SCOPED_TRACE(to_string(spec) + " by " + std::string(impl.name));
@@ -230,7 +230,7 @@ std::vector<SeveralPhases> several_phases() {
 
 class FinitePhases : public ::testing::TestWithParam<SeveralPhases> {};
 
-TEST_P(FinitePhases, RanksDecideAlikeAndKeepWhatIsFinite) {
+TEST_P(FinitePhases, RanksAgreeAndStateStaysFinite) {
   const auto& [spec, strategy, world] = GetParam();
   testing::Ranks all(open_loop(world), {.strategy = std::string(strategy->name),
                                         .hosts = testing::hosts_of(world),

@@ -80,7 +80,7 @@ std::vector<Status> run(const Combination& c, Rank forger, Forgery what) {
 class ForgedFramesSuite : public ::testing::TestWithParam<Combination> {};
 
 // Modified bytes may be valid by chance, and NaN may drop the round; a rejected payload is attributed to its creator.
-TEST_P(ForgedFramesSuite, APayloadThatIsRefusedNamesItsMaker) {
+TEST_P(ForgedFramesSuite, RefusedPayloadNamesItsSource) {
   for (Rank forger = 0; forger < GetParam().world; ++forger) {
     const std::vector<Status> said = run(GetParam(), forger, Forgery::kPayload);
     for (Rank r = 0; r < GetParam().world; ++r) {
@@ -92,7 +92,7 @@ TEST_P(ForgedFramesSuite, APayloadThatIsRefusedNamesItsMaker) {
   }
 }
 
-TEST_P(ForgedFramesSuite, AFrameInAnothersNameNamesItsSender) {
+TEST_P(ForgedFramesSuite, FrameWithAFalseSourceNamesItsSender) {
   const std::vector<Status> said = run(GetParam(), 1, Forgery::kSource);
   for (const Rank r : {0, 2}) {
     EXPECT_EQ(said[static_cast<std::size_t>(r)].code(), Code::kCorrupt);
@@ -104,7 +104,7 @@ TEST_P(ForgedFramesSuite, AFrameInAnothersNameNamesItsSender) {
 // must not mistake its remaining frames for the withdrawn ones and accuse it.
 class ForgedOverTransports : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ForgedOverTransports, NobodyAccusesWhoGaveUp) {
+TEST_P(ForgedOverTransports, RanksThatGaveUpAreNotBlamed) {
   for (const Strategy* strategy : all_strategies()) {
     if (strategy->between == nullptr) continue;
     for (Rank forger = 0; forger < 4; ++forger) {

@@ -169,7 +169,7 @@ TEST_P(ForgedSuite, CombineRefusesOrReportsNanAndInf) {
 }
 
 // If payloads are floats, a NaN in one or both of them is never in the result.
-TEST_P(ForgedSuite, CombineOfTwoNansIsReportedAlike) {
+TEST_P(ForgedSuite, CombineOfTwoNansIsReportedByAllImplementations) {
   const bool dense = codec.name == "fp32" || codec.name == "bf16" || codec.name == "fp16";
   if (!dense) GTEST_SKIP() << "no array of floats";
   Stage stage = stages()[0];
@@ -229,7 +229,7 @@ TEST_P(ForgedSuite, CombineRefusesMoreRanksThanTakePart) {
 
 // Three ranks with values at the limits of the float range: all paths report the round alike, or residual_out is
 // finite and taken == sent + residual_out. At the lower limit nothing may be reported.
-TEST_P(ForgedSuite, ThreeRanksAtTheEndsOfTheFloats) {
+TEST_P(ForgedSuite, ThreeRanksWithExtremeFloats) {
   for (const Extreme kind : kExtremes) {
     SCOPED_TRACE(name(kind));
     std::vector<Floats> x;

@@ -135,7 +135,7 @@ TEST_P(KernelSourceSuite, SameBytesResidualsAndValues) {
 
 // At the limits of the float range the two may differ in the values they report, but not in the results for other
 // values.
-TEST_P(KernelSourceSuite, SameAtTheEndsOfTheFloats) {
+TEST_P(KernelSourceSuite, SameForExtremeFloats) {
   for (const std::size_t n : {1, 33, 2049})
     for (const Extreme kind : kExtremes) {
       SCOPED_TRACE(testing::Message() << n << " " << harness::name(kind));
@@ -151,7 +151,7 @@ TEST_P(KernelSourceSuite, SameAtTheEndsOfTheFloats) {
     }
 }
 
-TEST_P(KernelSourceSuite, SameVerdictOnBytesThatMayBeWrong) {
+TEST_P(KernelSourceSuite, SameStatusForDamagedBytes) {
   std::size_t refused = 0;
   for (const std::size_t n : {0, 1, 9, 1025}) same_verdict(n, refused);
   EXPECT_GT(refused, 100U);  // some inputs have no invalid encodings

@@ -190,7 +190,7 @@ bool kept_or_let_go(const Values& before, const Values& after) {
 // Finite values at the limits of the float range do no damage: a round whose sums overflow is dropped by all ranks,
 // and leaves the residuals unchanged or discards them (spike_suite.cc); a committed round is complete, with finite
 // residuals.
-TEST_P(LawSuite, ExtremesAreKeptWholeOrDroppedByAll) {
+TEST_P(LawSuite, ExtremesAreExactOrDroppedByAllRanks) {
   if (GetParam().between_processes) GTEST_SKIP() << "the same frames";
   const Traits traits = GetParam().law.traits();
   Ranks all = ranks(options());

@@ -47,7 +47,7 @@ struct World {
 };
 
 // 4 MB by gather over a slow link take longer than the timeout, but bytes arrive continuously.
-TEST(Liveness, BytesThatFlowAreProgress) {
+TEST(Liveness, ReceivedBytesCountAsProgress) {
   World w(3, {.codec = "fp32", .strategy = "gather", .timeout = 500ms});
   w.net->slow(1, 100e3);  // 200 KB: two seconds
   w.ranks->each([&](Rank r) {
@@ -57,7 +57,7 @@ TEST(Liveness, BytesThatFlowAreProgress) {
 }
 
 // Session::present, between rounds: a dead rank is reported, a rank that sent a farewell is not.
-TEST(Liveness, WhoGoesWithoutAWordIsMissedThoughNobodyWaits) {
+TEST(Liveness, SilentLossIsDetectedWithoutAWaitingRank) {
   for (const bool dies : {true, false}) {
     World w(3, {.codec = "fp32", .strategy = "gather"});
     w.ranks->each([&](Rank r) {
@@ -80,7 +80,7 @@ TEST(Liveness, WhoGoesWithoutAWordIsMissedThoughNobodyWaits) {
 }
 
 // If bytes are in flight and do not move, no rank is named, and the text has the speed of the link.
-TEST(Liveness, AStuckLinkIsNobodysFault) {
+TEST(Liveness, StalledLinkNamesNoRank) {
   World w(2, {.codec = "fp32", .strategy = "gather", .timeout = 400ms});
   w.net->slow(1, 100e3);
   w.net->stick(1, 40'000);  // bytes; smaller messages still arrive
@@ -95,7 +95,7 @@ TEST(Liveness, AStuckLinkIsNobodysFault) {
 }
 
 // A rank that evaluates a model for many timeouts is not reported as dead.
-TEST(Liveness, ARankThatEvaluatesAnswers) {
+TEST(Liveness, RankInEvaluationAnswers) {
   World w(3, {.codec = "fp32", .strategy = "ring", .timeout = 500ms});
   w.ranks->each([&](Rank r) {
     EXPECT_TRUE(w.round(r).ok());
@@ -106,7 +106,7 @@ TEST(Liveness, ARankThatEvaluatesAnswers) {
 }
 
 // But not without limit.
-TEST(Liveness, PatienceEndsWithTheRankThatGivesNothing) {
+TEST(Liveness, TimeoutNamesTheRankWithoutContribution) {
   World w(4, {.codec = "fp32", .strategy = "ring", .timeout = 300ms, .patience = 900ms});
   w.ranks->each([&](Rank r) {
     EXPECT_TRUE(w.round(r).ok());
@@ -119,7 +119,7 @@ TEST(Liveness, PatienceEndsWithTheRankThatGivesNothing) {
 }
 
 // Detection takes 1.1 times the timeout. The machine may be busy, so the best of a few attempts counts.
-TEST(Liveness, AFrozenRankIsNoticedWithinTheTimeoutAndATenth) {
+TEST(Liveness, FrozenRankIsDetectedWithin110PercentOfTheTimeout) {
   constexpr auto kTimeout = 1000ms;
   auto best = Clock::duration::max();
   for (int tries = 0; tries < 5 && best > kTimeout * 11 / 10 + 5ms; ++tries) {
@@ -171,7 +171,7 @@ struct Stranger {
 constexpr engine::ControlIdentity kPeer{.me = 1, .world = 2};
 
 // Unsolicited messages must not reset the timeout: a peer that sent some now and then kept wait() from timing out.
-TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
+TEST(Liveness, UnrequestedMessagesDoNotResetTheTimeout) {
   std::atomic<bool> over{false};
   Stranger s({.codec = "fp32", .timeout = 600ms});
   const auto begin = Clock::now();
@@ -190,7 +190,7 @@ TEST(Liveness, WhatNobodyAskedForStopsNoClock) {
 }
 
 // An unlimited number of cards would use unlimited memory: 193,000 of them took 284 MB.
-TEST(Liveness, CardsAreAsManyAsARoundMayHave) {
+TEST(Liveness, RoundStatusesAreBounded) {
   Stranger s({.codec = "fp32", .timeout = 20s}, false);
   for (std::uint32_t k = 0; k <= engine::kMostCardsAhead; ++k)
     s.say(engine::write_card({.number = k, .world = 2, .codec = "x", .strategy = "y"}, kPeer, s.frame));
@@ -201,7 +201,7 @@ TEST(Liveness, CardsAreAsManyAsARoundMayHave) {
   EXPECT_NE(end.what().find("descriptions of more than"), std::string::npos) << text(end);
 }
 
-TEST(Liveness, WhatAPeerMayNotSayIsRefusedAndItIsNamed) {
+TEST(Liveness, InvalidControlMessageNamesItsSender) {
   using engine::ControlKind;
   const std::vector<std::function<std::size_t(std::vector<std::uint8_t>&)>> frames = {
       [](auto& f) {
@@ -224,7 +224,7 @@ TEST(Liveness, WhatAPeerMayNotSayIsRefusedAndItIsNamed) {
   }
 }
 
-TEST(Liveness, AFarewellThatBlamesARankOfNoJobIsRefusedAndItsSenderNamed) {
+TEST(Liveness, FarewellThatBlamesAnUnknownRankNamesItsSender) {
   Stranger s({.codec = "fp32", .timeout = 20s});
   s.say(engine::write_farewell({.code = Code::kCorrupt, .blamed = 1'000'000, .round = 0, .what = "so"}, kPeer,
                                s.frame));
@@ -272,7 +272,7 @@ Clock::duration until_withdrawn(int lanes, bool in_commit, bool by_cancel) {
 }
 
 // Every waiting call ends within a second. The machine may be busy, so the best of a few attempts counts.
-TEST(Liveness, WithdrawingEndsEveryCallWithinASecond) {
+TEST(Liveness, CancelEndsEveryCallWithinASecond) {
   for (const int lanes : {0, 1})
     for (const bool in_commit : {false, true})
       for (const bool by_cancel : {false, true}) {

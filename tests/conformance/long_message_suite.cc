@@ -14,7 +14,7 @@ namespace tithe::testing {
 namespace {
 
 // A large buffer that is too small for messages that arrived long before, and one for a small message in between.
-TEST_P(TransportSuite, whole_too_small_for_what_waits) {
+TEST_P(TransportSuite, whole_too_small_for_a_buffered_message) {
   open(2);
   const auto large = content(1'000'003, 1), small = content(24, 2);
   ASSERT_TRUE(at(0).send(1, 1, large, 1).ok());

@@ -55,7 +55,7 @@ float farthest(const std::vector<float>& a, const std::vector<float>& b, float t
   return most;
 }
 
-TEST(Memory, TheNextRoundUsesIt) {
+TEST(Memory, NextRoundUsesIt) {
   Ranks ranks(open_loop(2), options());
   ranks.each([&](Rank r) {
     EXPECT_GT(farthest(round_of(ranks[r], small())[0], small()[0], 2), 0.5F) << "a step of 1";
@@ -64,7 +64,7 @@ TEST(Memory, TheNextRoundUsesIt) {
   });
 }
 
-TEST(Memory, ADroppedRoundLeavesItAsItWas) {
+TEST(Memory, DroppedRoundKeepsIt) {
   const auto last = [](bool dropped) {
     Ranks ranks(open_loop(2), options());
     std::vector<Pair> got(2);
@@ -107,7 +107,7 @@ TEST(Memory, IsSavedAndRestored) {
 }
 
 // With other slices the memories of the state do not fit, so the step starts at 1.
-TEST(Memory, BeginsAnewWhereTensorsAreCutInAnotherWay) {
+TEST(Memory, RestartsIfPartsChange) {
   Ranks first(open_loop(2), options("ring"));
   Ranks second(open_loop(2), options("gather"));
   first.each([&](Rank r) { round_of(first[r], {wave(700, 0.0F), wave(500, 900.0F)}); });
@@ -157,7 +157,7 @@ class MemorySuite : public ::testing::TestWithParam<conformance::CodecCase> {
   }
 };
 
-TEST_P(MemorySuite, EveryImplRemembersAlike) {
+TEST_P(MemorySuite, StateIsEqualInEveryImplementation) {
   const harness::OnlyTarget only(GetParam().target);
   std::vector<std::uint8_t> memory;  // empty: the initial memory
   for (std::uint32_t number = 0; number < 4; ++number) {

@@ -15,7 +15,7 @@ namespace {
 
 using harness::Row;
 
-TEST(Pairs, EveryTwoEntriesOfEveryTwoListsMeet) {
+TEST(Pairs, EveryPairOfEntriesOccurs) {
   const std::vector<std::size_t> several[] = {{1, 1, 1},    {2, 2, 2},      {3, 4, 5},          {41, 4, 9},
                                               {5, 3, 3, 5}, {9, 41, 4, 12}, {2, 7, 2, 7, 2, 3}, {4, 4}};
   for (const auto& sizes : several) {
@@ -41,7 +41,7 @@ TEST(Pairs, RowsAreFew) {
   EXPECT_LE(harness::cover_pairs({5, 3, 3, 5}).size(), 30U);
 }
 
-TEST(Pairs, ThePlaceOfAnEntryIsInItsOwnList) {
+TEST(Pairs, IndicesAreWithinTheirLists) {
   EXPECT_EQ(harness::product({2, 1, 3}).size(), 6U);
   EXPECT_EQ(harness::product({2, 1, 3})[4], (Row{1, 0, 1}));
   EXPECT_TRUE(harness::cover_pairs({3, 0, 2}).empty());
@@ -53,7 +53,7 @@ std::string place_of(const testing::Combination& c) { return c.transport + std::
 
 // The law cases contain every pair of codec, strategy, world and transport, and every pair of strategy, world and
 // transport on which the strategy can run.
-TEST(Pairs, LawsMeetEveryPair) {
+TEST(Pairs, LawCasesContainEveryPair) {
   const auto pairs_of = [](const std::vector<testing::Combination>& all) {
     std::set<Pair> met;
     for (const testing::Combination& c : all) {
@@ -74,7 +74,7 @@ TEST(Pairs, LawsMeetEveryPair) {
 
 // The codec cases contain every codec in each of its settings with every size, every path with every size, all small
 // sizes on every path, and all but the largest on the default dispatch.
-TEST(Pairs, CodecsMeetEverySizeAndEveryPath) {
+TEST(Pairs, CodecCasesContainEverySizeAndPath) {
   using conformance::CodecCase;
   const auto config = [](const CodecCase& c) { return std::string(c.codec->name) + c.settings_name; };
   const auto path = [](const CodecCase& c) {

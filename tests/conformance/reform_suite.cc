@@ -42,7 +42,7 @@ Status step(Session& session, Rank rank, int round, Values* result = nullptr) {
 }
 
 // A rank dies in a round; the survivors repeat the round in a new world, with all their residuals.
-TEST(SessionReform, SurvivorsGoOnFromTheLastCommit) {
+TEST(SessionReform, SurvivorsContinueFromTheLastCommit) {
   for (const testing::LawCase& law : testing::law_cases())
     for (const int lanes : {0, 1}) {
       SCOPED_TRACE(law.label + ", lanes=" + std::to_string(lanes));
@@ -86,7 +86,7 @@ TEST(SessionReform, SurvivorsGoOnFromTheLastCommit) {
 
 // Between two rounds, without a failure: a new rank gets the replicated state and continues bit for bit with the
 // others.
-TEST(SessionReform, WhoIsNewGoesOnWithTheOthers) {
+TEST(SessionReform, NewRankContinuesWithTheOthers) {
   for (const char* codec : {"topk:ratio=0.05", "powersgd", "dgc:ratio=0.1,feedback=momentum", "fp8"}) {
     SCOPED_TRACE(codec);
     Ranks ranks(open_loop(2), named({"a", "b"}, *parse_spec(codec)));
@@ -127,7 +127,7 @@ TEST(SessionReform, WhoIsNewGoesOnWithTheOthers) {
   }
 }
 
-TEST(SessionReform, RefusesWhatIsWrongAndStaysAsItIs) {
+TEST(SessionReform, RefusalsLeaveTheSessionUnchanged) {
   Ranks ranks(open_loop(2), named({"a", "b"}, *parse_spec("topk")));
   ranks.each([&](Rank r) {
     ASSERT_TRUE(step(ranks[r], r, 0).ok());
@@ -148,7 +148,7 @@ TEST(SessionReform, RefusesWhatIsWrongAndStaysAsItIs) {
   });
 }
 
-TEST(SessionReform, RanksOfAnotherEpochAreNamed) {
+TEST(SessionReform, RanksWithAnotherEpochAreNamed) {
   Ranks ranks(open_loop(3), named({"a", "b", "c"}, *parse_spec("topk")));
   ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
   auto transports = open_loop(3);
@@ -161,7 +161,7 @@ TEST(SessionReform, RanksOfAnotherEpochAreNamed) {
 }
 
 // A rank at another round is named, and is never accepted.
-TEST(SessionReform, RanksOfAnotherRoundAreNamed) {
+TEST(SessionReform, RanksInAnotherRoundAreNamed) {
   SessionOptions o = named({"a", "b", "c"}, *parse_spec("topk"));
   o.undo = true;
   Ranks ranks(open_loop(3), o);
@@ -178,7 +178,7 @@ TEST(SessionReform, RanksOfAnotherRoundAreNamed) {
 }
 
 // A second rank is lost during a reform: the state stays available, and the reform can be repeated.
-TEST(SessionReform, MayBeCalledAgain) {
+TEST(SessionReform, CanBeCalledAgain) {
   SessionOptions o = named({"a", "b", "c", "d"}, *parse_spec("topk"));
   o.hosts = "2x2";
   Ranks ranks(open_loop(4), o);
@@ -197,7 +197,7 @@ TEST(SessionReform, MayBeCalledAgain) {
 }
 
 // A new rank with other options is named by all; the others continue without it and keep their residuals.
-TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
+TEST(SessionReform, NewRankWithOtherOptionsIsNamed) {
   Ranks ranks(open_loop(2), named({"a", "b"}, *parse_spec("topk:ratio=0.05")));
   ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
   const auto common = *ranks[0].common_state();
@@ -229,7 +229,7 @@ TEST(SessionReform, ANewcomerWithOtherOptionsIsNamed) {
 }
 
 // A proposal that is pending when the world ends is dropped: no rank applies it, and new proposals are possible.
-TEST(SessionReform, AProposalUnderWayEndsWithItsWorld) {
+TEST(SessionReform, PendingProposalEndsWithItsWorld) {
   for (const bool agreed : {false, true}) {
     Ranks ranks(open_loop(3), named({"a", "b", "c"}, *parse_spec("topk:ratio=0.05")));
     ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
@@ -260,7 +260,7 @@ TEST(SessionReform, AProposalUnderWayEndsWithItsWorld) {
 }
 
 // States saved before and after a change of members do not form a checkpoint.
-TEST(SessionReform, StatesOfTwoEpochsAreNoCheckpoint) {
+TEST(SessionReform, StatesOfTwoEpochsAreRefused) {
   Ranks ranks(open_loop(3), named({"a", "b", "c"}, *parse_spec("topk:ratio=0.05")));
   ranks.each([&](Rank r) { ASSERT_TRUE(step(ranks[r], r, 0).ok()); });
   const auto early = *ranks[0].state();

@@ -62,9 +62,9 @@ std::vector<Values> run(const Combination& c, const char* pacer, int lanes) {
   return all;
 }
 
-class PacerSuite : public ::testing::TestWithParam<Combination> {};
+class SendWindowSuite : public ::testing::TestWithParam<Combination> {};
 
-TEST_P(PacerSuite, WindowsChangeNoBit) {
+TEST_P(SendWindowSuite, WindowsChangeNoBit) {
   const std::vector<Values> free = run(GetParam(), "off", 1);
   std::size_t turn = GetParam().law.label.size() + GetParam().strategy->name.size();
   for (const char* pacer : kWindows) {
@@ -86,10 +86,10 @@ std::vector<Combination> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Laws, PacerSuite, ::testing::ValuesIn(cases()), testing::label);
+INSTANTIATE_TEST_SUITE_P(Laws, SendWindowSuite, ::testing::ValuesIn(cases()), testing::label);
 
 // Send windows are full between the fault and the failure report: the dead rank is named, and no rank waits for ever.
-TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
+TEST(SendWindow, FullSendWindowNamesTheDepartedPeer) {
   constexpr int kWorld = 4;
   constexpr Rank kVictim = 2;
   constexpr std::size_t kSizes[] = {9, 20'000, 30'000};
@@ -120,7 +120,7 @@ TEST(SendWindow, WhoGoesWithAFullWindowIsNamed) {
 }
 
 // cancel() ends a wait whose frames are blocked by a window, and releases the tensors of all operations.
-TEST(SendWindow, CancelReturnsAll) {
+TEST(SendWindow, CancelCompletesAllOperations) {
   for (const char* pacer : kWindows) {
     Ranks ranks(open_loop(3), {.codec = "fp32", .strategy = "gather", .pacer = pacer});
     std::vector<float> v(50'000, 1.0F);
@@ -132,7 +132,7 @@ TEST(SendWindow, CancelReturnsAll) {
   }
 }
 
-TEST(SendWindow, NonsenseIsRefused) {
+TEST(SendWindow, InvalidWindowIsRefused) {
   auto transports = open_loop(1);
   const auto opened = Session::open(std::move(transports[0]), {.pacer = "window=64k"});
   ASSERT_FALSE(opened.ok());

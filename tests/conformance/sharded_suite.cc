@@ -202,7 +202,7 @@ class ShardedStrategySuite : public ::testing::TestWithParam<std::tuple<const St
   Hosts hosts_ = *Hosts::parse(testing::hosts_of(world()), world());
 };
 
-TEST_P(ShardedStrategySuite, OwnersStoreAndCostsAreThoseOfTheGraph) {
+TEST_P(ShardedStrategySuite, OwnersStoreAndCostsMatchTheGraph) {
   const bool scatters = strategy().kind == RoundKind::kReduceScatter;
   const StrategyCost cost = strategy().cost(place(0));
   EXPECT_EQ(strategy().chunks(place(0)), world());

@@ -150,7 +150,7 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
 
 class SpikeSuite : public ::testing::TestWithParam<Combination> {};
 
-TEST_P(SpikeSuite, ASpikeCostsItsRoundAndFewMore) {
+TEST_P(SpikeSuite, SpikeAffectsFewRounds) {
   const Combination& c = GetParam();
   if (c.between_processes) GTEST_SKIP() << "the same frames";
   for (const Spike& spike : kSpikes) {
@@ -170,7 +170,7 @@ TEST_P(SpikeSuite, ASpikeCostsItsRoundAndFewMore) {
 INSTANTIATE_TEST_SUITE_P(All, SpikeSuite, ::testing::ValuesIn(testing::combinations()), testing::label);
 
 // A spike in the velocity has the same effect as one in the residual.
-TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
+TEST(SpikeFeedback, EveryKindOfFeedbackRecovers) {
   for (const char* codec :
        {"topk:ratio=0.01,feedback=momentum", "dgc:ratio=0.01", "dgc:ratio=0.01,mask=off",
         "onebit:feedback=decay", "topk:ratio=0.01,feedback=decay", "sign:feedback=momentum"}) {
@@ -189,7 +189,7 @@ TEST(SpikeFeedback, EveryKindOfFeedbackLetsGo) {
 }
 
 // The result depends on the state's content only: a resumed job continues with the same bits from any saved round.
-TEST(SpikeFeedback, AStateSavedAtTheSpikeGoesOnAlike) {
+TEST(SpikeFeedback, StateSavedAtTheSpikeContinuesEqually) {
   for (const char* codec : {"onebit", "fft", "topk:ratio=0.01"}) {
     const SessionOptions options{
         .codec = codec, .strategy = "gather", .lanes = 0, .min_values = 0, .seed = 7};

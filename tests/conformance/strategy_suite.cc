@@ -252,7 +252,7 @@ TEST_P(StrategySuite, MaxAndLeader) {
 }
 
 // If each rank has a host of its own, the hierarchical strategy equals the strategy between hosts.
-TEST(Strategies, HostsOfOneRankAreAsIfThereWereNone) {
+TEST(Strategies, OneRankPerHostEqualsNoHosts) {
   for (const Strategy* s : all_strategies()) {
     if (s->between == nullptr) continue;
     for (int world = 1; world <= 5; ++world)

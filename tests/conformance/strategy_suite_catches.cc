@@ -30,7 +30,7 @@ Graph wrong_ring(const Place& p) {
   return g;
 }
 
-TEST(StrategySuiteCatches, RingThatSharesTheWrongChunk) {  // the indices as printed in the paper
+TEST(StrategySuiteCatches, RingThatSendsTheWrongChunk) {  // the indices as printed in the paper
   EXPECT_TRUE(spell(wrong_ring<1, true>, 4, 0).sums);
   EXPECT_FALSE(spell(wrong_ring<2, true>, 4, 0).sums);
 }
@@ -49,7 +49,7 @@ Graph crossed(const Place& p) {  // rank 0 sends chunk 0 then 1, rank 1 expects 
   return g;
 }
 
-TEST(StrategySuiteCatches, CrossedMail) { EXPECT_FALSE(spell(crossed, 2, 0).outcome.matched); }
+TEST(StrategySuiteCatches, SwappedMessages) { EXPECT_FALSE(spell(crossed, 2, 0).outcome.matched); }
 
 Graph waiting(const Place& p) {  // each waits for the other's frame before it encodes
   Graph g(1);

@@ -275,7 +275,7 @@ TEST_P(TransportSuite, wake_ends_a_poll) {
   EXPECT_EQ(at(0).poll({&none, 1}, 0ns), 0U);
 }
 
-TEST_P(TransportSuite, refuses_who_is_no_peer) {
+TEST_P(TransportSuite, refuses_invalid_peers) {
   open(2);
   std::vector<std::uint8_t> b(1);
   for (const Rank r : {-1, 0, 2}) {

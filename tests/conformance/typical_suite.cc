@@ -38,7 +38,7 @@ double mean_payload(const Codec& codec, std::size_t n) {
   return bytes;
 }
 
-TEST_P(Typical, IsWithinATenthOfWhatEncodeMakes) {
+TEST_P(Typical, IsWithinATenthOfEncodedSizes) {
   const Codec& codec = *GetParam();
   for (const std::size_t n : {std::size_t{10'000}, std::size_t{200'000}}) {
     SCOPED_TRACE(testing::Message() << codec.name << ", " << n << " values");
@@ -54,7 +54,7 @@ std::vector<const Codec*> first_phases() { return {all_codecs().begin(), all_cod
 INSTANTIATE_TEST_SUITE_P(Codecs, Typical, ::testing::ValuesIn(first_phases()),
                          [](const auto& of) { return std::string(of.param->name); });
 
-TEST(TypicalSizes, AreKnownOfFixedOnes) {
+TEST(TypicalSizes, AreExactForFixedSizes) {
   EXPECT_FALSE(codec::size_varies(*find_codec("bf16")));
   EXPECT_TRUE(codec::size_varies(*find_codec("dragonn")));
   const Settings s = defaults(*find_codec("bf16"));

@@ -59,7 +59,7 @@ void take_back(Session& session) {
   ASSERT_TRUE(s.ok()) << text(s);
 }
 
-TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
+TEST(SessionUndo, RestoresTheStateBeforeTheRound) {
   for (const testing::LawCase& law : testing::law_cases())
     for (const std::string_view strategy : {"server", "gather"}) {
       SCOPED_TRACE(law.label + " by " + std::string(strategy));
@@ -99,7 +99,7 @@ TEST(SessionUndo, IsAsIfTheRoundHadNotBeen) {
 }
 
 // After undo, a residual that a lossless codec had sent is a residual again.
-TEST(SessionUndo, WhatWasAdoptedIsOwedAgain) {
+TEST(SessionUndo, RestoresAdoptedResiduals) {
   Ranks undone(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1"))),
       plain(open_loop(kWorld), with(*parse_spec("topk:ratio=0.1")));
   constexpr int kSwitch = 8;
@@ -123,7 +123,7 @@ TEST(SessionUndo, WhatWasAdoptedIsOwedAgain) {
   });
 }
 
-TEST(SessionUndo, RefusesWhatCannotBeTakenBack) {
+TEST(SessionUndo, RefusesWithoutACommittedRound) {
   SessionOptions o = with(*parse_spec("topk"));
   o.undo = false;
   Ranks off(open_loop(kWorld), o);
@@ -154,7 +154,7 @@ TEST(SessionUndo, RefusesWhatCannotBeTakenBack) {
 }
 
 // All ranks undo the same round, or the next round fails: no round runs with residuals of different rounds.
-TEST(SessionUndo, OfOneRankAloneEndsTheNextRound) {
+TEST(SessionUndo, UndoOnOneRankFailsTheNextRound) {
   Ranks ranks(open_loop(kWorld), with(*parse_spec("topk")));
   ranks.each([&](Rank r) {
     (void)step(ranks[r], r, 0);

@@ -170,7 +170,7 @@ TEST(FuzzCorpus, EveryFolderBelongsToATarget) {
     EXPECT_NE(find_target(entry.path().filename().string()), nullptr) << entry.path();
 }
 
-TEST(FuzzDeathTest, ABrokenPromiseEndsTheRun) { EXPECT_DEATH(fail("planted"), "fuzz: planted"); }
+TEST(FuzzDeathTest, BrokenPromiseEndsTheRun) { EXPECT_DEATH(fail("planted"), "fuzz: planted"); }
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzTarget, testing::ValuesIn([] {
                            std::vector<std::string> names;

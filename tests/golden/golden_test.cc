@@ -204,7 +204,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                        store)}};
 }
 
-TEST(Golden, TheEngineWritesAndReadsItsOwn) {
+TEST(Golden, EngineWritesAndReadsThem) {
   for (const auto& [name, bytes] : engine_files()) {
     if (rewriting()) write(folder() / name, bytes_as_string(bytes));
     EXPECT_EQ(bytes, read(folder() / name)) << name;
@@ -248,7 +248,7 @@ TEST(Golden, TheEngineWritesAndReadsItsOwn) {
   EXPECT_EQ(kept.at("layer.weight").loose_memory_kind, 0x1122334455667788U);
 }
 
-TEST(Golden, EveryTruncationAndBitFlipOfAStateGivesAStatus) {
+TEST(Golden, TruncatedOrFlippedStatesGiveAStatus) {
   auto state = read(folder() / "state.state");
   const auto loads = [](ByteView bytes) {
     engine::SavedHead head;
@@ -288,7 +288,7 @@ TEST(Golden, EncodersWriteThemByteForByte) {
 
 // The checksum covers the header only: a network card has modified the payload, and only readers that expect this
 // accept the frame. It is not among the .bin files, which all readers read.
-TEST(Golden, AFrameWhosePayloadHasNoChecksum) {
+TEST(Golden, FrameWithoutPayloadChecksum) {
   FrameHeader header = header_of({"", find_codec("fp32"), 3, 1});
   header.checksum = Cover::kHeader;
   header.payload_bytes = 12;
@@ -335,7 +335,7 @@ TEST(Golden, DecodersReadThem) {
 }
 
 // A value that changes by a bit, or that is missing, changes its line of the list, and is found.
-TEST(Golden, AValueThatDiffersIsNamed) {
+TEST(Golden, DifferingValueIsNamed) {
   const std::vector<float> want = stream(0, 33);
   std::vector<float> got = want;
   got[20] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(got[20]) ^ 1U);
@@ -345,7 +345,7 @@ TEST(Golden, AValueThatDiffersIsNamed) {
   EXPECT_NE(how_they_differ(want, want).find("TITHE_GOLDEN_VALUES"), std::string::npos);
 }
 
-TEST(Golden, EveryTruncationAndBitFlipGivesAStatus) {
+TEST(Golden, TruncatedOrFlippedFramesGiveAStatus) {
   for (const auto& entry : fs::directory_iterator(folder())) {
     if (entry.path().extension() != ".bin") continue;
     auto frame = read(entry.path());
@@ -377,7 +377,7 @@ TEST(Golden, EveryTruncatedPayloadIsRefusedByItsCodec) {
   }
 }
 
-TEST(Golden, TheFolderHoldsTheListedFramesAndNoOthers) {
+TEST(Golden, FolderContainsExactlyTheListedFrames) {
   std::set<std::string> listed;
   for (const Case& c : cases()) {
     listed.insert(c.name + ".bin");
@@ -394,7 +394,7 @@ TEST(Golden, TheFolderHoldsTheListedFramesAndNoOthers) {
   }
 }
 
-TEST(Golden, TheDocumentsDescribeEveryCodec) {
+TEST(Golden, DocumentsDescribeEveryCodec) {
   std::string headings;  // of docs/reference/format.md and the pages beside it; equal payloads share one
   for (const auto& entry : fs::directory_iterator(fs::path(TITHE_SOURCE_DIR) / "docs/reference")) {
     if (!entry.path().filename().string().starts_with("format")) continue;

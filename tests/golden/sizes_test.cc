@@ -55,7 +55,7 @@ std::string table() {
   return text.str();
 }
 
-TEST(Sizes, AsInTheTable) {
+TEST(Sizes, MatchTheTable) {
   const std::string path = std::string(TITHE_SOURCE_DIR) + "/tests/golden/sizes.csv";
   const std::string now = table();
   const char* rewrite = std::getenv("TITHE_REWRITE_GOLDEN");

@@ -200,7 +200,7 @@ TEST_P(Fault, leaving_rank_is_named) {
 
 // Within one machine, UCX's own choice is shared memory (where a process may read another one's memory, as the
 // kernel's answer to a read of our own shows); "tcp" is TCP and nothing else.
-TEST_P(Fault, transports_are_those_asked_for) {
+TEST_P(Fault, requested_transports_are_used) {
   if (!GetParam().transport.starts_with("ucx")) GTEST_SKIP() << "of UCX alone";
   char from = 'x', to = 0;
   const iovec local{.iov_base = &to, .iov_len = 1}, remote{.iov_base = &from, .iov_len = 1};

@@ -124,9 +124,9 @@ class ForkedChildren : public ::testing::TestWithParam<Case> {
   const Scratch scratch_;
 };
 
-TEST_P(ForkedChildren, OfARankThatIsKilled) { ends_well(true, {}, {true}); }
-TEST_P(ForkedChildren, OfASurvivor) { ends_well(true, {true, true, false}, {}); }
-TEST_P(ForkedChildren, OfARankThatCloses) { ends_well(false, {}, {true, true}); }
+TEST_P(ForkedChildren, DoNotHideAKilledRank) { ends_well(true, {}, {true}); }
+TEST_P(ForkedChildren, DoNotDisturbASurvivor) { ends_well(true, {true, true, false}, {}); }
+TEST_P(ForkedChildren, DoNotHideAClosedRank) { ends_well(false, {}, {true, true}); }
 TEST_P(ForkedChildren, OfTheRankThatStays) { ends_well(false, {true, false}, {true}); }
 
 std::string title(const ::testing::TestParamInfo<Case>& one) {

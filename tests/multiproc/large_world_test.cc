@@ -140,10 +140,10 @@ class LargeWorld : public ::testing::TestWithParam<std::string> {
 
 TEST_P(LargeWorld, OpensAndKeepsTheLawsOnARing) { laws_hold("fp32", "ring"); }
 
-TEST_P(LargeWorld, OpensAndKeepsTheLawsWhereAllTalkToAll) { laws_hold("topk:ratio=0.05", "server"); }
+TEST_P(LargeWorld, OpensAndKeepsTheLawsUnderAllToAll) { laws_hold("topk:ratio=0.05", "server"); }
 
 // On a ring a rank has messages of one neighbour alone.
-TEST_P(LargeWorld, AllLearnWhoWasKilled) {
+TEST_P(LargeWorld, AllRanksNameTheKilledRank) {
   constexpr Rank kVictim = 17;
   Processes ranks(kWorld, [&](Rank me, const Reporter& parent) {
     Result<std::unique_ptr<Session>> session = join(me, "fp32", "ring");

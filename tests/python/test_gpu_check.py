@@ -104,7 +104,7 @@ def test_a_gpu_without_a_driver_is_one_clear_line():
     if not binary.exists():
         pytest.skip("the tests in C++ are not built")
     done = subprocess.run(
-        [binary, "--gtest_filter=Seam.KnowsWhatItHasOpened"], capture_output=True, text=True, timeout=60, check=False,
+        [binary, "--gtest_filter=DeviceSeam.DescribesTheOpenedDevice"], capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, "TITHE_TEST_GPU": "real", "TITHE_CUDA": "/nowhere/libcuda.so.1"})  # fmt: skip
     assert done.returncode == 1
     assert "there is no CUDA driver: /nowhere/libcuda.so.1" in done.stdout

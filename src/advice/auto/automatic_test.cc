@@ -79,7 +79,7 @@ std::string steps_until(Ranks& ranks, const std::function<bool(const std::string
 
 SessionOptions with(std::string codec, int lanes = 1) { return {.codec = std::move(codec), .lanes = lanes}; }
 
-TEST(SessionAuto, CompressesOnASlowLinkOnAllRanksAlike) {
+TEST(SessionAuto, CompressesOnASlowLinkOnAllRanks) {
   for (const int lanes : {0, 1}) {
     SCOPED_TRACE(lanes);
     const std::atomic<double> rate{30e6};
@@ -117,7 +117,7 @@ TEST(SessionAuto, CompressesOnASlowLinkOnAllRanksAlike) {
   }
 }
 
-TEST(SessionAuto, WithoutAWordNothingMoreIsLost) {
+TEST(SessionAuto, WithoutPermissionNoLossyCodecIsChosen) {
   const std::atomic<double> rate{30e6};
   Ranks ranks(slow(2, rate), with("auto"));
   std::vector<Gradients> last(2);
@@ -128,7 +128,7 @@ TEST(SessionAuto, WithoutAWordNothingMoreIsLost) {
   EXPECT_TRUE(has(ranks[0].plan_text(), "bf16"));
 }
 
-TEST(SessionAuto, StaysWithBf16WhereLinksAreFastAndSaysSo) {
+TEST(SessionAuto, KeepsAndReportsBf16OnFastLinks) {
   Ranks ranks(open_loop(2), with("auto:allow=onebit"));
   std::vector<Gradients> last(2);
   const auto step_of_mostly_computing = [&] {
@@ -145,7 +145,7 @@ TEST(SessionAuto, StaysWithBf16WhereLinksAreFastAndSaysSo) {
   EXPECT_TRUE(has(said, "auto: ")) << said;
 }
 
-TEST(SessionAuto, ARankWithAnotherConstraintIsNamed) {
+TEST(SessionAuto, DifferingConstraintNamesTheRank) {
   Ranks ranks(open_loop(3), with("auto:allow=onebit"), [](Rank r, SessionOptions& o) {
     if (r == 2) o.codec = "auto";
   });
@@ -159,7 +159,7 @@ TEST(SessionAuto, ARankWithAnotherConstraintIsNamed) {
   EXPECT_TRUE(has(status[0].what(), "codec auto instead of auto:allow=onebit")) << status[0].what();
 }
 
-TEST(SessionAuto, RefusesWhatItWouldDecide) {
+TEST(SessionAuto, RefusesOptionsThatAutoChooses) {
   const auto why = [](const SessionOptions& options) {
     return Session::open(std::move(open_loop(1)[0]), options).status();
   };
@@ -171,7 +171,7 @@ TEST(SessionAuto, RefusesWhatItWouldDecide) {
   EXPECT_TRUE(has(s.what(), "makes its own proposals")) << text(s);
 }
 
-TEST(SessionAuto, AConstraintThatNothingMeetsIsToldAndTheJobGoesOn) {
+TEST(SessionAuto, UnsatisfiableConstraintIsReportedAndTrainingContinues) {
   const std::atomic<double> rate{30e6};
   Ranks ranks(slow(2, rate), with("auto:allow=onebit+embedding*: fp32"));
   std::vector<Gradients> last(2);
@@ -181,7 +181,7 @@ TEST(SessionAuto, AConstraintThatNothingMeetsIsToldAndTheJobGoesOn) {
   EXPECT_FALSE(has(ranks[0].plan_text(), "onebit"));
 }
 
-TEST(SessionAuto, OtherHostsMeasureAgainAndSaySo) {
+TEST(SessionAuto, ChangedHostsAreMeasuredAndReportedAgain) {
   engine::AdvisorContext context{
       .usual = {.spec = *parse_spec("bf16"), .strategy = find_strategy("server"), .world = 2},
       .run_in_background = [](const std::function<void()>&) {},
@@ -198,7 +198,7 @@ TEST(SessionAuto, OtherHostsMeasureAgainAndSaySo) {
   }
 }
 
-TEST(SessionAuto, TheDecisionIsInTheTrace) {
+TEST(SessionAuto, TraceContainsTheDecision) {
   const std::atomic<double> rate{30e6};
   Ranks ranks(slow(2, rate), with("auto:allow=onebit"));
   ranks[0].trace(true);

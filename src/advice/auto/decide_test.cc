@@ -46,7 +46,7 @@ AutoDecision answer(AutoQuery& a, double rate) {
   return *out;
 }
 
-TEST(Decide, FindsTheRateThatNobodyTold) {
+TEST(Decide, FindsTheUnknownLinkRate) {
   for (const double rate : {12.5e6, 125e6, 300e6}) {
     AutoQuery a = auto_query({"onebit"});
     const AutoDecision found = answer(a, rate);
@@ -57,7 +57,7 @@ TEST(Decide, FindsTheRateThatNobodyTold) {
   }
 }
 
-TEST(Decide, TheRateIsFoundUnderAPlanAsWell) {
+TEST(Decide, FindsTheLinkRateUnderAPlan) {
   AutoQuery a = auto_query({"onebit"});
   const AutoDecision at_first = answer(a, 125e6);
   a.rules = a.in_full = at_first.rules;
@@ -65,7 +65,7 @@ TEST(Decide, TheRateIsFoundUnderAPlanAsWell) {
   EXPECT_NEAR(slower.bytes_per_second, 12.5e6, 0.05 * 12.5e6);
 }
 
-TEST(Decide, APlanThatIsFoundAgainIsKept) {
+TEST(Decide, KeepsAnEqualPlan) {
   AutoQuery a = auto_query({"onebit"});
   a.rules = a.in_full = answer(a, 60e6).rules;
   const AutoDecision again = answer(a, 60e6);
@@ -75,14 +75,14 @@ TEST(Decide, APlanThatIsFoundAgainIsKept) {
   EXPECT_TRUE(loses(again.rules));
 }
 
-TEST(Decide, WithoutAWordNothingIsLost) {
+TEST(Decide, WithoutPermissionNoLossyCodecIsChosen) {
   AutoQuery a = auto_query({});
   const AutoDecision found = answer(a, 12.5e6);
   EXPECT_FALSE(loses(found.rules)) << found.verdict;
   for (const Rule& r : found.rules) EXPECT_TRUE(always_allowed(*r.codec));
 }
 
-TEST(Decide, StaysWhereNothingIsGained) {
+TEST(Decide, KeepsThePlanIfNothingIsGained) {
   AutoQuery a = auto_query({"onebit"});
   const AutoDecision fast = answer(a, 50e9);
   EXPECT_TRUE(fast.stays);
@@ -98,14 +98,14 @@ TEST(Decide, StaysWhereNothingIsGained) {
   EXPECT_FALSE(loses(found.rules)) << found.verdict;
 }
 
-TEST(Decide, WhatIsHiddenNeedsNoCompression) {
+TEST(Decide, HiddenCommunicationNeedsNoCompression) {
   AutoQuery a = auto_query({"onebit"}, {all("onebit")});
   const AutoDecision found = answer(a, 50e9);
   EXPECT_FALSE(found.stays);
   EXPECT_EQ(found.rules, a.first);
 }
 
-TEST(Decide, HostsOfSeveralRanks) {
+TEST(Decide, HostsWithSeveralRanks) {
   AutoQuery a = auto_query({"onebit"});
   a.hosts = *Hosts::parse("2x2", 4);
   const Result<sim::Cluster> two = cluster_at(a, 125e6);
@@ -118,7 +118,7 @@ TEST(Decide, HostsOfSeveralRanks) {
   EXPECT_EQ(cluster_at(a, 125e6)->machine_cores().size(), 1U);
 }
 
-TEST(Decide, AConstraintThatNothingMeetsIsNamed) {
+TEST(Decide, UnsatisfiableConstraintIsNamed) {
   AutoQuery a = auto_query({"onebit", "embedding*: fp32"});
   a.step = 0.1;
   const Result<AutoDecision> none = decide(a);
@@ -128,7 +128,7 @@ TEST(Decide, AConstraintThatNothingMeetsIsNamed) {
       << none.status().what();
 }
 
-TEST(Decide, TheSameNumbersHaveTheSameAnswer) {
+TEST(Decide, SameMeasurementsGiveTheSameDecision) {
   AutoQuery a = auto_query({"onebit", "fp8"});
   const AutoDecision one = answer(a, 60e6), two = answer(a, 60e6);
   EXPECT_EQ(one.rules, two.rules);

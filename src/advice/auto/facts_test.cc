@@ -23,7 +23,7 @@ void rounds(Facts& facts, int n, std::int64_t& now) {
   }
 }
 
-TEST(Facts, AreMediansOfStepsAlike) {
+TEST(Facts, AreMediansOverEqualSteps) {
   Facts facts;
   std::int64_t now = 5000 * kMs;
   rounds(facts, 1, now);
@@ -41,7 +41,7 @@ TEST(Facts, AreMediansOfStepsAlike) {
   EXPECT_EQ(job.bucket_ends, (std::vector<std::size_t>{2, 3}));
 }
 
-TEST(Facts, OtherBucketsAreCountedAnew) {
+TEST(Facts, ChangedBucketsRestartTheMeasurement) {
   Facts facts;
   std::int64_t now = 0;
   rounds(facts, 10, now);

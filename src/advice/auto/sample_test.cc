@@ -15,7 +15,7 @@
 namespace tithe::automatic {
 namespace {
 
-TEST(AutoSample, HasItsPartOfEveryTensor) {
+TEST(AutoSample, ContainsAShareOfEveryTensor) {
   std::vector<float> large(3 * Sample::kMost), small(2 * Sample::kBlock + 5);
   std::iota(large.begin(), large.end(), 1.0F);
   std::iota(small.begin(), small.end(), -1e6F);
@@ -36,7 +36,7 @@ TEST(AutoSample, HasItsPartOfEveryTensor) {
   EXPECT_EQ(values.back(), static_cast<float>(values.size() - Sample::kBlock));
 }
 
-TEST(AutoSample, LeavesOutRoundsThatAreNotFiniteAndOtherTypes) {
+TEST(AutoSample, SkipsNonFiniteRoundsAndOtherTypes) {
   std::vector<float> x(100, 1.0F);
   std::vector<double> wide(100);
   const Tensor bucket[] = {{.key = "x", .data = x.data(), .n = x.size()},
@@ -59,7 +59,7 @@ TEST(AutoSample, LeavesOutRoundsThatAreNotFiniteAndOtherTypes) {
 
 // Gradients with bf16 values: zip reduces them to less than half of its result for typical ones, and the measured cost
 // must show this.
-TEST(AutoSample, SizesAreThoseOfTheJob) {
+TEST(AutoSample, SizesEqualTheJobs) {
   planner::Job job;
   job.tensors.push_back({"x", 1 << 16, 1 << 16, 0});
   const Spec zip[] = {*parse_spec("zip")};

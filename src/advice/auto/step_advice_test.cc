@@ -27,7 +27,7 @@ AutoQuery auto_query(std::initializer_list<const char*> allowed) {
   return a;
 }
 
-TEST(Advice, OfASlowLinkTheShortestStepComesWithWhatIsAllowed) {
+TEST(Advice, SlowLinkNamesTheShortestStepAndItsAllowances) {
   for (const bool onebit : {false, true}) {
     AutoQuery a = onebit ? auto_query({"onebit"}) : auto_query({});
     a.step = 2;
@@ -45,7 +45,7 @@ TEST(Advice, OfASlowLinkTheShortestStepComesWithWhatIsAllowed) {
   }
 }
 
-TEST(Advice, WhereCommunicationIsHiddenNothingIsToChange) {
+TEST(Advice, HiddenCommunicationNeedsNoChange) {
   AutoQuery a = auto_query({"onebit"});
   a.step = 1.01 * a.job.compute;
   const Result<Advice> found = advise(a);
@@ -56,7 +56,7 @@ TEST(Advice, WhereCommunicationIsHiddenNothingIsToChange) {
   EXPECT_NE(to_json(*found, a).find("Keep the current settings"), std::string::npos);
 }
 
-TEST(Advice, WhatIsAllowedAlreadyIsNoHint) {
+TEST(Advice, ExistingAllowanceIsNoHint) {
   AutoQuery a = auto_query({"fp8"});
   a.step = 2;
   const Result<Advice> found = advise(a);
@@ -64,7 +64,7 @@ TEST(Advice, WhatIsAllowedAlreadyIsNoHint) {
   EXPECT_EQ(found->hinted, 0);
 }
 
-TEST(Advice, AnAllowanceThatTakesNoTensorIsRefused) {
+TEST(Advice, RefusesAnAllowanceThatMatchesNoTensor) {
   AutoQuery a = auto_query({"nothing.*: onebit"});
   a.step = 2;
   EXPECT_EQ(advise(a).status().code(), Code::kInvalid);

@@ -58,7 +58,7 @@ TEST(Watch, FirstStepsDoNotCount) {
   EXPECT_DOUBLE_EQ(watch.measured(), 0.1);
 }
 
-TEST(Watch, ARuleSetThatIsPlannedAgainStays) {
+TEST(Watch, KeepsAnEqualRuleSet) {
   Job job{.steps = {{"raw", 0.1}}, .predicted = {}, .plan = "raw"};
   job.run(1000);
   EXPECT_EQ(job.plans, 1);
@@ -66,7 +66,7 @@ TEST(Watch, ARuleSetThatIsPlannedAgainStays) {
   EXPECT_EQ(job.watch.state(), State::kWatching);
 }
 
-TEST(Watch, ALinkThatChangesIsAnswered) {
+TEST(Watch, ChangedLinkStartsAPlan) {
   Job job{.steps = {{"raw", 0.1}, {"plan", 0.05}, {"other", 0.2}}, .predicted = {}};
   job.run(200);
   ASSERT_EQ(job.watch.rules(), "plan");
@@ -85,7 +85,7 @@ TEST(Watch, ALinkThatChangesIsAnswered) {
   EXPECT_EQ(job.watch.rules(), "plan");
 }
 
-TEST(Watch, StepsThatWanderAreNoChange) {
+TEST(Watch, NoisyStepsAreNoChange) {
   Job job{.steps = {{"raw", 0.1}, {"plan", 0.05}}, .predicted = {}};
   job.run(200);
   for (int k = 0; k < 500; ++k) {  // every second step takes two thirds longer
@@ -97,7 +97,7 @@ TEST(Watch, StepsThatWanderAreNoChange) {
   EXPECT_EQ(job.plans, 1);
 }
 
-TEST(Watch, APlanThatIsSlowerThanWhatWasBeforeGivesWay) {
+TEST(Watch, SlowerPlanIsReplacedByThePreviousOne) {
   Job job{.steps = {{"raw", 0.1}, {"plan", 0.103}}, .predicted = {{"plan", 0.09}}};
   job.run(kFirst + kSettle + kSkipNew);
   EXPECT_EQ(job.watch.rules(), "raw");
@@ -107,14 +107,14 @@ TEST(Watch, APlanThatIsSlowerThanWhatWasBeforeGivesWay) {
   EXPECT_EQ(job.watch.state(), State::kWatching);
 }
 
-TEST(Watch, APredictionThatIsFarOffIsPlannedAgainOnce) {
+TEST(Watch, WrongPredictionIsPlannedAgainOnce) {
   Job job{.steps = {{"raw", 0.1}, {"plan", 0.08}}, .predicted = {{"plan", 0.03}}};
   job.run(1000);
   EXPECT_EQ(job.plans, 2);
   EXPECT_EQ(job.watch.rules(), "plan");
 }
 
-TEST(Watch, EndsWhateverThePlannerSays) {
+TEST(Watch, EndsForEveryPlannerResult) {
   Job job{.steps = {{"raw", 0.1}}, .predicted = {}};
   for (int k = 0; k < 50; ++k) job.steps["plan" + std::to_string(k)] = 0.1 - 0.001 * (k % 10);
   for (int k = 0; k < 3000; ++k) {
@@ -125,7 +125,7 @@ TEST(Watch, EndsWhateverThePlannerSays) {
   EXPECT_EQ(job.watch.state(), State::kWatching);
 }
 
-TEST(Watch, OtherBucketsAreMeasuredAnew) {
+TEST(Watch, ChangedBucketsRestartTheMeasurement) {
   Watch watch("raw");
   for (std::size_t k = 0; k + 1 < kFirst; ++k) EXPECT_EQ(watch.step(0.1, true), Next::kNothing);
   EXPECT_EQ(watch.step(0.1, false), Next::kNothing);
@@ -137,14 +137,14 @@ TEST(Watch, OtherBucketsAreMeasuredAnew) {
   EXPECT_EQ(watch.state(), State::kMeasuring);
 }
 
-TEST(Watch, BucketsThatAreNeverAlikeAreToldOnce) {
+TEST(Watch, ChangingBucketsAreReportedOnce) {
   Watch watch("raw");
   int told = 0;
   for (int k = 0; k < 2000; ++k) told += watch.step(0.1, k % 2 == 0) == Next::kUnlike ? 1 : 0;
   EXPECT_EQ(told, 1);
 }
 
-TEST(Watch, WhatIsRefusedIsNotProposedForEver) {
+TEST(Watch, RefusedProposalsEnd) {
   Watch watch("raw");
   int plans = 0, proposals = 0;
   for (int k = 0; k < 1000; ++k) {
@@ -166,7 +166,7 @@ TEST(Watch, WhatIsRefusedIsNotProposedForEver) {
   EXPECT_EQ(other.state(), State::kWatching);
 }
 
-TEST(Watch, GoesOnFromAState) {
+TEST(Watch, ContinuesFromASavedState) {
   Watch watch("raw");
   watch.resume("plan", 0.05);
   int plans = 0;

@@ -110,7 +110,7 @@ double share_within(const std::vector<double>& sorted, double bound) {
          static_cast<double>(sorted.size());
 }
 
-TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
+TEST(AutoStrategy, Fp8RingsEndAtTheDocumentedLoss) {
   const auto rings = [](std::string_view codec, int world) {
     const Usual usual{.spec = *parse_spec(codec), .world = world};
     return std::ranges::any_of(plan::strategy_options_of(usual.spec, {}, usual),
@@ -123,7 +123,7 @@ TEST(AutoStrategy, RingsOfFp8EndWhereTheyLoseMoreThanTheDocumentSays) {
 }
 
 // In a tree of four to seven ranks, sums are rounded three times; `server` rounds twice, `gather` once.
-TEST(AutoStrategy, NoTreeRoundsSumsOfFewBitsThreeTimes) {
+TEST(AutoStrategy, NoTreeRoundsLowBitSumsThreeTimes) {
   for (const char* codec : {"onebit", "eden:bits=2", "topk:ratio=0.01"})
     for (const int world : {4, 5, 6, 7}) {
       const Usual usual{.spec = *parse_spec(codec), .world = world};
@@ -136,7 +136,7 @@ TEST(AutoStrategy, NoTreeRoundsSumsOfFewBitsThreeTimes) {
                           [](const StrategyOption& option) { return option.strategy->name == "tree"; }));
 }
 
-TEST(AutoStrategy, OfWaysThatTakeAsLongOneThatAddsInTheOrderOfRanksIsTaken) {
+TEST(AutoStrategy, EqualTimesPreferSummationInRankOrder) {
   const CodecCost cost{.wire = 1e-9, .frames = 10e-6, .delay = 100e-6},
       deeper{.wire = 1e-9, .frames = 10e-6, .delay = 150e-6};
   const std::vector<StrategyOption> options{
@@ -147,18 +147,18 @@ TEST(AutoStrategy, OfWaysThatTakeAsLongOneThatAddsInTheOrderOfRanksIsTaken) {
 }
 
 // Part sizes must suit the strategy that is chosen: a tree has few frames per part, `server` many.
-TEST(AutoStrategy, TensorsHaveFramesOfTheirOwnWhereTheWayThatIsTakenIsWorthThem) {
+TEST(AutoStrategy, TensorsHaveOwnFramesIfTheStrategyPaysForThem) {
   const Choices choices = Choices::of({.spec = *parse_spec("fp32"), .world = 16, .link = {3.125e9, 50e-6}});
   EXPECT_GT(choices.min_values(), 100'000U);
 }
 
-TEST(AutoStrategy, IsNearTheBestWhereTheLinkIsSaid) {
+TEST(AutoStrategy, IsNearTheBestOnStatedLinks) {
   EXPECT_LE(ratios(nets({0.1, 1, 10, 25}), true).back(), 1.1);
 }
 
 // The number of lanes is not given, so one lane is assumed, as in a session without the option. With fp32 inside hosts
 // of eight ranks, `hosts` would take twice as long as a ring of fp8 over all ranks.
-TEST(AutoStrategy, TakesACodecInsideHostsWhereTheLinkThereIsSlow) {
+TEST(AutoStrategy, CompressesInsideHostsOnSlowLocalLinks) {
   const auto inside = [](std::string_view codec, std::string_view link) {
     const Choices choices = Choices::of({.spec = *parse_spec(codec),
                                          .world = 32,
@@ -178,13 +178,13 @@ TEST(AutoStrategy, TakesACodecInsideHostsWhereTheLinkThereIsSlow) {
   EXPECT_EQ(inside("fp8", kFast), "fp32") << "no loss without a gain";
 }
 
-TEST(AutoStrategy, IsNearTheBestWithMoreLanesThanItKnowsOf) {
+TEST(AutoStrategy, IsNearTheBestWithUnknownExtraLanes) {
   const std::vector<double> all = ratios(nets({0.1, 1, 10, 25}), true, 2);
   EXPECT_LE(all.back(), 1.15);
   EXPECT_GE(share_within(all, 1.1), 0.99);
 }
 
-TEST(AutoStrategy, IsNearTheBestOverLongWays) {
+TEST(AutoStrategy, IsNearTheBestOnHighLatencyLinks) {
   const Net far[] = {{2, 1, 1, 5e-3},  {2, 2, 1, 5e-3},   {4, 1, 1, 5e-3},  {16, 1, 1, 5e-3},
                      {4, 8, 1, 5e-3},  {2, 1, 1, 40e-3},  {4, 1, 1, 40e-3}, {16, 1, 1, 40e-3},
                      {4, 1, 10, 1e-3}, {16, 1, 10, 1e-3}, {4, 8, 10, 1e-3}};
@@ -194,7 +194,7 @@ TEST(AutoStrategy, IsNearTheBestOverLongWays) {
 }
 
 // The link is unknown: links of 1 Gbit/s and of a tenth of it are assumed.
-TEST(AutoStrategy, IsNearTheBestOnSlowLinksWhereNothingIsSaid) {
+TEST(AutoStrategy, IsNearTheBestOnUnstatedSlowLinks) {
   const std::vector<double> slow = ratios(nets({0.1, 0.3, 1}), false);
   EXPECT_LE(slow.back(), 1.2);
   EXPECT_GE(share_within(slow, 1.1), 0.99);

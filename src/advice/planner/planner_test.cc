@@ -39,7 +39,7 @@ TEST(Planner, EveryPolicyIsTested) {
     EXPECT_NE(std::find(names.begin(), names.end(), p->name), names.end()) << p->name;
 }
 
-TEST(Planner, NoPolicyTakesWhatWasNotAllowed) {
+TEST(Planner, PoliciesUseOnlyAllowedCodecs) {
   for (const char* policy : kPolicies) {
     SCOPED_TRACE(policy);
     PlanQuery q = query(1e8);
@@ -64,7 +64,7 @@ TEST(Planner, NoPolicyTakesWhatWasNotAllowed) {
   }
 }
 
-TEST(Planner, RulesSayForEveryTensorWhatWasDecided) {
+TEST(Planner, RulesStateTheDecisionForEveryTensor) {
   PlanQuery q = query(1e8);
   q.job.tensors[3].key = "odd*key?";
   q.job.tensors[4].key = "=first";
@@ -89,7 +89,7 @@ TEST(Planner, RulesSayForEveryTensorWhatWasDecided) {
   }
 }
 
-TEST(Planner, TheSameQuestionHasTheSamePlan) {
+TEST(Planner, SameQueryGivesTheSamePlan) {
   PlanQuery q = query(1e9);
   allow(q, {"onebit", "fp8"});
   const Planned a = *plan(q, "timeline"), b = *plan(q, "timeline");
@@ -98,7 +98,7 @@ TEST(Planner, TheSameQuestionHasTheSamePlan) {
   EXPECT_EQ(a.outcome.step, b.outcome.step);
 }
 
-TEST(Planner, NoOtherPolicyIsShorterThanTimeline) {
+TEST(Planner, NoPolicyBeatsTimeline) {
   for (const double rate : {1e8, 1e9, 1e10})
     for (const int hosts : {2, 4, 8}) {
       PlanQuery q = query(rate, hosts);
@@ -112,7 +112,7 @@ TEST(Planner, NoOtherPolicyIsShorterThanTimeline) {
 
 // Hosts with several ranks: large worlds are represented by a few ranks, and two-level strategies are among the
 // options.
-TEST(Planner, HostsWithSeveralRanksAreServed) {
+TEST(Planner, HostsWithSeveralRanksArePlanned) {
   for (const int hosts : {2, 6}) {
     PlanQuery q = query(1e9);
     const std::string text =
@@ -130,7 +130,7 @@ TEST(Planner, HostsWithSeveralRanksAreServed) {
 }
 
 // If the links inside a host are slow, bf16 is used there; a tensor that must stay fp32 stays fp32 there too.
-TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
+TEST(Planner, SlowLocalLinksUseBf16) {
   for (const bool exception : {false, true}) {
     PlanQuery q = query(1e9);
     Result<sim::Cluster> cluster = sim::Cluster::parse(
@@ -150,7 +150,7 @@ TEST(Planner, SlowWaysInsideOfHostsCarryBf16) {
 }
 
 // judge() with a limit may return a lower bound above the limit, and must be exact below it.
-TEST(Planner, ALimitHidesHowLongALongerStepIsAndNothingElse) {
+TEST(Planner, TimeLimitHidesOnlyTheLengthOfLongerSteps) {
   PlanQuery q = query(1e8, 8);
   allow(q, {"onebit"});
   Result<PlanSearch> search = PlanSearch::make(q);
@@ -186,7 +186,7 @@ TEST(Planner, VeryManyTensorsAreEstimated) {
   EXPECT_EQ(p.rules, plan(q, "timeline")->rules);
 }
 
-TEST(Planner, WhereALinkIsFastNothingIsCompressed) {
+TEST(Planner, FastLinksUseNoCompression) {
   PlanQuery q = query(1e12);
   allow(q, {"onebit", "dgc:ratio=0.01"});
   const Planned p = *plan(q, "timeline");
@@ -194,7 +194,7 @@ TEST(Planner, WhereALinkIsFastNothingIsCompressed) {
   EXPECT_GT(p.outcome.step, 0.95 * p.bf16.step) << p.verdict;
 }
 
-TEST(Planner, WhereALinkIsSlowWhatIsAllowedIsUsed) {
+TEST(Planner, SlowLinksUseAllowedCodecs) {
   PlanQuery q = query(1e8);
   allow(q, {"onebit"});
   const Planned p = *plan(q, "timeline");
@@ -205,7 +205,7 @@ TEST(Planner, WhereALinkIsSlowWhatIsAllowedIsUsed) {
 
 // A first bucket whose exchange ends long before the last one begins gains nothing from compression, and stays
 // uncompressed.
-TEST(Planner, WhatIsHiddenIsNotCompressed) {
+TEST(Planner, HiddenCommunicationIsNotCompressed) {
   PlanQuery q = query(1e9, 4, 500e-3);
   allow(q, {"onebit"});
   for (JobTensor& t : q.job.tensors)
@@ -217,7 +217,7 @@ TEST(Planner, WhatIsHiddenIsNotCompressed) {
   EXPECT_EQ(choices.choice("layer8.weight", 4'000'000).spec.codec->name, "onebit");
 }
 
-TEST(Planner, ThresholdCompressesFromItsBytesOn) {
+TEST(Planner, ThresholdCompressesTensorsOfItsSizeAndAbove) {
   PlanQuery q = query(1e9);
   allow(q, {"onebit"});
   const Planned p = *plan(q, "threshold:4MB");
@@ -243,7 +243,7 @@ TEST(Planner, DragonnComparesTwoOverKWithThePayload) {
   }
 }
 
-TEST(Planner, WhatBoundsTheStepIsWhatHelps) {
+TEST(Planner, ImprovingTheBottleneckShortensTheStep) {
   const PlanQuery slow = query(1e8);
   EXPECT_EQ(bounds_of(slow, *plan(slow, "raw"))->by, "uplink");
   const PlanQuery hidden = query(1e11, 4, 5.0);
@@ -252,7 +252,7 @@ TEST(Planner, WhatBoundsTheStepIsWhatHelps) {
 
 // An alternative is the plan with one change, simulated as if a file had its rules. No alternative may be much shorter
 // than the plan.
-TEST(Planner, ReasonsAreSimulatedInTheWhole) {
+TEST(Planner, ReasonsComeFromFullSimulations) {
   for (const double rate : {1e8, 1e9, 1e10}) {
     PlanQuery q = query(rate);
     allow(q, {"onebit"});
@@ -285,7 +285,7 @@ TEST(Planner, ReasonsAreSimulatedInTheWhole) {
   }
 }
 
-TEST(Planner, TensorsThatAreAlikeAreOneReason) {
+TEST(Planner, EqualTensorsShareAReason) {
   PlanQuery q = query(1e9);
   for (JobTensor& t : q.job.tensors)
     if (t.n > 5000) t.n = t.row = 1'000'000;
@@ -321,7 +321,7 @@ Seconds least_of(const PlanQuery& q, const std::string& codec) {
   return least;
 }
 
-TEST(Planner, BaselinesAreTheBestOverAllStrategies) {
+TEST(Planner, BaselinesUseTheBestStrategy) {
   for (const char* hosts : {"[[hosts]]\ncount = 4\nrate = \"1Gb/s\"\nlatency = \"50us\"\n",
                             "[[hosts]]\ncount = 9\nrate = \"100Gb/s\"\nlatency = \"1ms\"\n",
                             "[[hosts]]\ncount = 4\nranks = 4\ncores = 16\nrate = \"10Gb/s\"\nlatency = "
@@ -354,7 +354,7 @@ TEST(Planner, BaselinesAreTheBestOverAllStrategies) {
 }
 
 // Without permission for loss, the plan must not claim a gain over itself.
-TEST(Planner, WithoutAWordAPlanIsNotFasterThanItself) {
+TEST(Planner, LosslessPlanHasNoSpeedupOverItself) {
   for (const double rate : {1e8, 1e9, 1e10}) {
     const Planned p = *plan(query(rate), "timeline");
     EXPECT_FALSE(p.compresses);
@@ -364,7 +364,7 @@ TEST(Planner, WithoutAWordAPlanIsNotFasterThanItself) {
   }
 }
 
-TEST(Planner, WhatBringsLessThanFivePercentIsNotWorthALoss) {
+TEST(Planner, GainsBelowFivePercentDoNotJustifyLoss) {
   bool hidden = false, some = false;
   for (double rate = 1e8; rate < 1e12; rate *= 1.5) {
     PlanQuery q = query(rate);
@@ -384,7 +384,7 @@ void refused(const Result<Planned>& result, std::string_view word) {
   EXPECT_NE(result.status().what().find(word), std::string::npos) << result.status().what();
 }
 
-TEST(Planner, RefusesWhatNoPlanCanAnswer) {
+TEST(Planner, RefusesUnanswerableQueries) {
   PlanQuery q = query(1e9);
   refused(plan(q, "timelime"), "timeline");
   refused(plan(q, "threshold"), "bytes");

@@ -23,24 +23,24 @@ int simulated(const Cluster& cluster, std::initializer_list<const char*> names) 
   return Classes::of(cluster, strategies).simulated();
 }
 
-TEST(Classes, OneRankStandsForAllWhereEachHasAHost) {
+TEST(Classes, OneRankRepresentsAllIfEachHasAHost) {
   for (const char* strategy : {"ring", "server", "gather", "hosts", "hosts_gather", "hosts_ring"})
     EXPECT_EQ(simulated(hosts_of(16, 1), {strategy}), 1) << strategy;
   EXPECT_EQ(simulated(hosts_of(16, 1), {"ring", "server", "gather"}), 1);
 }
 
-TEST(Classes, OneRankStandsForAllWhereHostsAreTreatedApart) {
+TEST(Classes, OneRankRepresentsAllUnderHostStrategies) {
   for (const char* strategy : {"server", "gather", "hosts", "hosts_gather", "hosts_ring"})
     EXPECT_EQ(simulated(hosts_of(16, 4), {strategy}), 1) << strategy;
 }
 
 // Only the last rank of a host sends to the next host.
-TEST(Classes, TheRanksOfOneHostStandForAllOfARing) {
+TEST(Classes, RanksOfOneHostRepresentARing) {
   EXPECT_EQ(simulated(hosts_of(16, 4), {"ring"}), 4);
   EXPECT_EQ(simulated(hosts_of(16, 4), {"server", "ring"}), 4);
 }
 
-TEST(Classes, NobodyStandsForWhoIsNotAlike) {
+TEST(Classes, DifferingRanksAreNotMerged) {
   for (const char* strategy : {"aggregator", "tree"})
     EXPECT_EQ(simulated(hosts_of(8, 1), {strategy}), 8) << strategy;
   EXPECT_EQ(simulated(hosts_of(4, 2), {"server", "tree"}), 8);
@@ -54,7 +54,7 @@ TEST(Classes, NobodyStandsForWhoIsNotAlike) {
 }
 
 // Each message to a simulated rank mirrors a message of a simulated rank.
-TEST(Classes, WhatComesIsLikeWhatLeaves) {
+TEST(Classes, ReceivedMessagesMatchSentMessages) {
   const Cluster cluster = hosts_of(4, 2);
   const Strategy &server = *find_strategy("server"), &hosts = *find_strategy("hosts"),
                  &ring = *find_strategy("ring");

@@ -14,7 +14,7 @@ Result<Cluster> with(std::string_view text) {
   return Cluster::parse(std::string(text) + std::string(kHosts), "my.toml");
 }
 
-TEST(ClusterCosts, StandInPlaceOfThoseThatAreAssumed) {
+TEST(ClusterCosts, MeasuredCostsReplaceAssumedCosts) {
   const Result<Cluster> c = with(R"(
 [compute]
 vgg19 = "155ms"
@@ -54,14 +54,14 @@ typical = 0.5
   EXPECT_DOUBLE_EQ(topk.typical, 0.5);
 }
 
-TEST(ClusterCosts, WithoutThemNothingChanges) {
+TEST(ClusterCosts, WithoutMeasuredCostsNothingChanges) {
   const Result<Cluster> c = with("");
   ASSERT_TRUE(c.ok());
   EXPECT_FALSE(c->states_costs());
   EXPECT_EQ(c->costs(assumed_costs()), assumed_costs());
 }
 
-TEST(ClusterCosts, WhatIsWrongIsRefusedWithFileLineAndCure) {
+TEST(ClusterCosts, RefusesInvalidCostsWithFileLineAndCure) {
   const auto said = [](std::string_view text) {
     const Result<Cluster> c = with(text);
     return c.ok() ? std::string("taken") : c.status().what();

@@ -34,7 +34,7 @@ at = "south"
 rate = "1Gb/s"
 )";
 
-TEST(Cluster, WayGoesUpAndDown) {
+TEST(Cluster, PathGoesUpAndDown) {
   const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
   ASSERT_TRUE(c.ok()) << c.status().what();
   EXPECT_EQ(c->world(), 7);
@@ -54,7 +54,7 @@ TEST(Cluster, WayGoesUpAndDown) {
   EXPECT_DOUBLE_EQ(c->rates()[static_cast<std::size_t>(links[1])], 100e6 / 8);
 }
 
-TEST(Cluster, LanesAreThoseOfASessionThatIsNotTold) {
+TEST(Cluster, LanesDefaultToASessionsDefault) {
   const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
   ASSERT_TRUE(c.ok());
   EXPECT_EQ(c->lanes(0), 3);  // 8 cores, 2 ranks
@@ -71,7 +71,7 @@ TEST(Cluster, LanesAreThoseOfASessionThatIsNotTold) {
   EXPECT_EQ(testbed->lanes(0), 1) << "the file states codec costs, so codecs run on devices";
 }
 
-TEST(Cluster, SizedTakesTheFirstOrAsManyAgain) {
+TEST(Cluster, SizedTruncatesOrRepeatsHosts) {
   const Result<Cluster> c = Cluster::parse(kTwoOffices, "f");
   ASSERT_TRUE(c.ok());
   const Result<Cluster> five = c->sized(5);
@@ -91,7 +91,7 @@ struct Wrong {
 
 class ClusterRefuses : public testing::TestWithParam<Wrong> {};
 
-TEST_P(ClusterRefuses, WithFileLineAndCure) {
+TEST_P(ClusterRefuses, NamesFileLineAndCure) {
   const Result<Cluster> c = Cluster::parse(GetParam().text, "my.toml");
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.status().code(), Code::kInvalid);
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
               "\"1Gb/s\"\n[[hosts]]\nrate = \"1Gb/s\"",
               "`at` is missing"}));
 
-TEST(Cluster, SaysWhatASessionIsToldOfItsLink) {
+TEST(Cluster, GivesTheSessionsLinkOption) {
   Costs costs;
   costs.post = costs.complete = costs.turn = costs.wake = 5e-6;
   const Result<Link> link = parse_link(Cluster::flat(4, 1.25e9, 30e-6, 8).link_text(costs));

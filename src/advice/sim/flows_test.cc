@@ -12,7 +12,7 @@ using Tags = std::vector<std::uint64_t>;
 
 Tags tags(std::span<const std::uint64_t> ended) { return {ended.begin(), ended.end()}; }
 
-TEST(Flows, OneFlowTakesBytesOverRate) {
+TEST(Flows, OneFlowTakesBytesDividedByRate) {
   Flows flows({100.0});
   const int link[] = {0};
   flows.start(flows.route(link), 250, 7, 1.0);
@@ -22,7 +22,7 @@ TEST(Flows, OneFlowTakesBytesOverRate) {
   EXPECT_NEAR(flows.carried(0), 250, 1e-6);
 }
 
-TEST(Flows, OfTwoOnALinkEachGetsHalfUntilOneEnds) {
+TEST(Flows, TwoFlowsShareALinkUntilOneEnds) {
   Flows flows({100.0});
   const int link[] = {0};
   flows.start(flows.route(link), 100, 1, 0);
@@ -33,7 +33,7 @@ TEST(Flows, OfTwoOnALinkEachGetsHalfUntilOneEnds) {
 }
 
 // Links A (100) and B (30): the flow over both gets B's share, and the flow over A alone gets the rest of A.
-TEST(Flows, FairIsMaxMin) {
+TEST(Flows, SharesAreMaxMinFair) {
   Flows flows({100.0, 30.0});
   const int both[] = {0, 1}, b[] = {1}, a[] = {0};
   flows.start(flows.route(both), 15, 1, 0);
@@ -43,7 +43,7 @@ TEST(Flows, FairIsMaxMin) {
   EXPECT_EQ(tags(flows.advance(1.0)), (Tags{1, 2, 3}));
 }
 
-TEST(Flows, NothingToSendAndNoLinkEndAtOnce) {
+TEST(Flows, EmptyAndLinklessFlowsEndAtOnce) {
   Flows flows({1.0});
   const int link[] = {0};
   flows.start(flows.route(link), 0, 1, 5.0);
@@ -52,7 +52,7 @@ TEST(Flows, NothingToSendAndNoLinkEndAtOnce) {
   EXPECT_EQ(tags(flows.advance(5.0)), (Tags{1, 2}));
 }
 
-TEST(Flows, FlowsOfOneRouteShareAsThoseOfTwo) {
+TEST(Flows, FlowsOfOneRouteShareLikeFlowsOfTwoRoutes) {
   Flows one({100.0}), two({100.0});
   const int link[] = {0};
   const int shared = one.route(link);
@@ -67,7 +67,7 @@ TEST(Flows, FlowsOfOneRouteShareAsThoseOfTwo) {
   EXPECT_EQ(one.active(), 0U);
 }
 
-TEST(Flows, ConservedOverManyChanges) {
+TEST(Flows, BytesAreConservedOverManyChanges) {
   Flows flows({10.0, 20.0, 5.0});
   double sent = 0;
   Seconds now = 0;
@@ -85,7 +85,7 @@ TEST(Flows, ConservedOverManyChanges) {
 }
 
 // Two hosts that send to each other get a smaller rate than a single sender.
-TEST(Flows, WhatGoesBothWaysGetsItsShare) {
+TEST(Flows, DuplexFlowsGetTheirShare) {
   Flows flows({100, 100, 100, 100}, 0.75);
   const int there[] = {0, 3}, back[] = {2, 1};
   const int a = flows.route(there), b = flows.route(back);
@@ -96,7 +96,7 @@ TEST(Flows, WhatGoesBothWaysGetsItsShare) {
   EXPECT_DOUBLE_EQ(flows.next_end(), 1.0);
 }
 
-TEST(Cores, MoreWorkThanCoresSharesThem) {
+TEST(Cores, ExcessThreadsShareTheCores) {
   Cores cores(2);
   cores.start(1.0, 1, 0);
   cores.start(1.0, 2, 0);
@@ -110,7 +110,7 @@ TEST(Cores, MoreWorkThanCoresSharesThem) {
 }
 
 // Two threads on one core alternate. A woken thread waits for the end of the slice and then runs first.
-TEST(Cores, WhoWakesWaitsForTheEndOfASlice) {
+TEST(Cores, WokenThreadsWaitForTheEndOfASlice) {
   Cores cores(1, 1, 0.25);
   const auto step = [&] {
     const Seconds end = cores.next_end();
@@ -133,7 +133,7 @@ TEST(Cores, WhoWakesWaitsForTheEndOfASlice) {
 }
 
 // Work that waits for a busy core moves to a free core, but only after a wait.
-TEST(Cores, AFreeCoreTakesWhoHasWaited) {
+TEST(Cores, FreeCoreRunsTheWaitingThread) {
   Cores cores(2, 1, 1.0, 0.5);
   cores.start(0.25, 1, 0);
   cores.start(2.0, 2, 0);
@@ -152,7 +152,7 @@ TEST(Cores, AFreeCoreTakesWhoHasWaited) {
 }
 
 // Work that a thread starts when its previous work ends continues the same slice.
-TEST(Cores, TheSameThreadGoesOn) {
+TEST(Cores, SameThreadContinues) {
   Cores cores(1, 1, 1.0);
   cores.start(0.25, 1, 0);
   cores.start(0.25, 2, 0);
@@ -164,7 +164,7 @@ TEST(Cores, TheSameThreadGoesOn) {
   EXPECT_EQ(cores.advance(1.0)[0], 2U);
 }
 
-TEST(Cores, AloneASliceChangesNothing) {
+TEST(Cores, SlicesDoNotSlowASingleThread) {
   Cores cores(2, 1, 0.01);
   cores.start(1.0, 1, 0);
   cores.start(2.0, 2, 0);
@@ -173,14 +173,14 @@ TEST(Cores, AloneASliceChangesNothing) {
   EXPECT_DOUBLE_EQ(cores.next_end(), 2.0);
 }
 
-TEST(Cores, WorkOfNothingEndsAtOnce) {
+TEST(Cores, ZeroWorkEndsAtOnce) {
   Cores cores(1);
   cores.start(0, 9, 2.5);
   EXPECT_DOUBLE_EQ(cores.next_end(), 2.5);
   ASSERT_EQ(cores.advance(2.5).size(), 1U);
 }
 
-TEST(Flows, OnlySeveralSendersCrowdALink) {
+TEST(Flows, OnlySeveralSendersReduceALinkRate) {
   // Two uplinks lead to one downlink with a crowding share.
   const auto seconds = [](std::initializer_list<int> from, bool any) {
     Flows flows({1e9, 1e9, 1e9});

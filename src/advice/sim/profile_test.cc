@@ -49,13 +49,13 @@ Profile some() {
   return p;
 }
 
-TEST(Profile, WholeThroughItsText) {
+TEST(Profile, RoundTripsThroughText) {
   const Result<Profile> read = parse_profile(to_json(some()), "p.json");
   ASSERT_TRUE(read.ok()) << read.status().what();
   EXPECT_EQ(*read, some());
 }
 
-TEST(Profile, WholeThroughAFile) {
+TEST(Profile, RoundTripsThroughAFile) {
   const std::string path = testing::TempDir() + "tithe_profile_test.json";
   std::ofstream(path) << to_json(some());
   const Result<Profile> read = read_profile(path);
@@ -66,7 +66,7 @@ TEST(Profile, WholeThroughAFile) {
 }
 
 // A file truncated at any length is refused.
-TEST(Profile, TornIsRefused) {
+TEST(Profile, RefusesATruncatedProfile) {
   const std::string text = to_json(some());
   for (std::size_t n = 0; n + 2 < text.size(); n += 37) {
     const Result<Profile> read = parse_profile(text.substr(0, n), "p.json");
@@ -75,7 +75,7 @@ TEST(Profile, TornIsRefused) {
   }
 }
 
-TEST(Profile, WhatIsNoProfileIsRefusedWithTheField) {
+TEST(Profile, RefusesAnInvalidProfileWithTheField) {
   const auto said = [](std::string text, std::string_view from, std::string_view to) {
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
@@ -97,7 +97,7 @@ TEST(Profile, WhatIsNoProfileIsRefusedWithTheField) {
   EXPECT_NE(said(good, "\"eager_bytes\"\n", "7\n").find("'assumed'"), std::string::npos);
 }
 
-TEST(Profile, WhatIsWrongIsSaidWithItsLine) {
+TEST(Profile, ErrorsNameTheLine) {
   const auto expect_line = [](std::string_view from, std::string_view to, std::string_view at) {
     std::string text = to_json(some());
     const std::size_t found = text.find(from, text.find(at));
@@ -115,7 +115,7 @@ TEST(Profile, WhatIsWrongIsSaidWithItsLine) {
   expect_line("\"latency_s\": 0.0", "\"latency_s\": \"x\"", "\"to\": 2");  // the second link
 }
 
-TEST(Profile, LinksAreBetweenItsRanks) {
+TEST(Profile, LinksConnectRanksOfTheProfile) {
   Profile p = some();
   p.links.push_back({.from = 1, .to = 3, .latency = 30e-6, .bytes_per_second = 1e8});
   EXPECT_NE(parse_profile(to_json(p), "p.json").status().what().find("from rank 1 to rank 3, of 3 ranks"),
@@ -133,7 +133,7 @@ TEST(Profile, EachPhaseHasItsOwnCosts) {
   EXPECT_EQ(&one.of_phase(1), &one) << "later phases default to the first one";
 }
 
-TEST(Profile, OfAnotherMachineOrVersionIsNotTakenForThisOne) {
+TEST(Profile, RefusesAProfileOfAnotherMachineOrVersion) {
   Profile p = some();
   EXPECT_NE(belongs_here(p, "p.json").what().find("version '9.9.9'"), std::string::npos);
   p.tithe = "0.1.0";
@@ -145,7 +145,7 @@ TEST(Profile, OfAnotherMachineOrVersionIsNotTakenForThisOne) {
   EXPECT_TRUE(belongs_here(p, "p.json").ok());
 }
 
-TEST(Profile, ClusterOfWhatWasMeasured) {
+TEST(Profile, ClusterFromMeasurements) {
   const Result<Cluster> cluster = cluster_of(some());
   ASSERT_TRUE(cluster.ok());
   EXPECT_EQ(cluster->world(), 3);
@@ -156,7 +156,7 @@ TEST(Profile, ClusterOfWhatWasMeasured) {
   EXPECT_FALSE(cluster_of(none).ok());
 }
 
-TEST(Profile, ClusterFileOfWhatWasMeasuredIsTheSameCluster) {
+TEST(Profile, ClusterFileOfMeasurementsIsTheSameCluster) {
   Profile p = some();
   p.ranks = 4;
   p.links.push_back({.from = 2, .to = 3, .latency = 20e-6, .bytes_per_second = 2e8});
@@ -189,7 +189,7 @@ TEST(Profile, ClusterFileOfWhatWasMeasuredIsTheSameCluster) {
   EXPECT_EQ(cluster_text(p, "none").status().code(), Code::kInvalid);
 }
 
-TEST(Curve, LinearBetweenPointsAndInProportionOutside) {
+TEST(Curve, InterpolatesLinearlyAndExtrapolatesProportionally) {
   const Curve curve{{{100, 10.0}, {200, 30.0}}};
   EXPECT_DOUBLE_EQ(curve.at(150), 20.0);
   EXPECT_DOUBLE_EQ(curve.at(50), 5.0);

@@ -94,7 +94,7 @@ std::uint64_t seeds(std::uint64_t usual) {
   return more != nullptr && *more == '1' ? 20 * usual : usual;
 }
 
-TEST(RandomWorlds, StepsAreFiniteAndNoShorterThanComputing) {
+TEST(RandomWorlds, StepsAreFiniteAndAtLeastAsLongAsCompute) {
   for (std::uint64_t seed = 0; seed < seeds(150); ++seed) {
     const RandomWorld w = draw(seed, false);
     SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << w.text);
@@ -109,7 +109,7 @@ TEST(RandomWorlds, StepsAreFiniteAndNoShorterThanComputing) {
 }
 
 // The simulation stops early only if the step certainly exceeds the limit (advice/sim/forecast.h).
-TEST(RandomWorlds, ALimitChangesNothingButWhetherAStepIsFollowed) {
+TEST(RandomWorlds, TimeLimitOnlyEndsTheSimulationEarly) {
   for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
     const RandomWorld w = draw(seed, seed % 2 == 0);
     SCOPED_TRACE(testing::Message() << "seed " << seed << "\n" << w.text);
@@ -144,16 +144,16 @@ Cluster half_latency(const Cluster& c) { return c.with_latency(0.5); }
 Cluster twice_cores(const Cluster& c) { return c.with_cores(2); }
 
 // With one part there is no choice of order, so a better cluster is never slower.
-TEST(RandomWorlds, WhereThereIsNoChoiceHalfTheLatencyIsNoLonger) {
+TEST(RandomWorlds, WithoutSchedulingChoicesHalfTheLatencyIsNotSlower) {
   EXPECT_GT(worst(true, seeds(60), half_latency), 0);
   EXPECT_GT(worst(true, seeds(60), twice_cores), 0);
 }
 
 // With several parts, a lane takes the first ready step, and half the latency may change which one that is. So a step
-// may get longer, as in any list schedule (Graham 1969; example: ListSchedule.HalfTheDelayMayTakeLonger). It is rare,
+// may get longer, as in any list schedule (Graham 1969; example: ListSchedule.HalfTheDelayCanTakeLonger). It is rare,
 // and the increase is small.
-TEST(RandomWorlds, HalfTheLatencyIsSeldomLongerAndLittle) { worst(false, seeds(60), half_latency); }
-TEST(RandomWorlds, TwiceTheRateOrTheCoresIsSeldomLongerAndLittle) {
+TEST(RandomWorlds, HalfTheLatencyIsRarelyAndSlightlySlower) { worst(false, seeds(60), half_latency); }
+TEST(RandomWorlds, DoubleRateOrCoresIsRarelyAndSlightlySlower) {
   worst(false, seeds(60), [](const Cluster& c) { return c.with_rate(2 * c.rates()[0]); });
   worst(false, seeds(60), twice_cores);
 }

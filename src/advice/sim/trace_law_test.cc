@@ -200,7 +200,7 @@ bool share_a_law(const char* codec, const char* strategy) {
   return engine::choose_laws(*parse_spec(codec), *find_strategy(strategy)).ok();
 }
 
-TEST(TraceLaw, OfFlatStrategiesOnSeveralRanks) {
+TEST(TraceLaw, FlatStrategiesOnSeveralRanks) {
   for (const char* strategy : {"ring", "server", "gather", "tree", "aggregator"})
     for (const char* codec : kCodecs)
       for (const int world : {2, 3, 4}) {
@@ -210,7 +210,7 @@ TEST(TraceLaw, OfFlatStrategiesOnSeveralRanks) {
       }
 }
 
-TEST(TraceLaw, OfStrategiesThatTreatHostsApart) {
+TEST(TraceLaw, HostStrategies) {
   for (const char* strategy : {"hosts", "hosts_gather", "hosts_ring"})
     for (const char* codec : kCodecs) {
       if (!share_a_law(codec, strategy)) continue;
@@ -220,7 +220,7 @@ TEST(TraceLaw, OfStrategiesThatTreatHostsApart) {
     }
 }
 
-TEST(TraceLaw, WhereValuesAreCopied) {
+TEST(TraceLaw, CopiedValues) {
   for (const char* strategy : {"ring", "server", "gather"})
     expect_same(options_of("bf16", strategy), hosts_of(3, 1), DType::kBF16);
 }

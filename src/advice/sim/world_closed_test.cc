@@ -100,14 +100,14 @@ TEST_P(ClosedForms, HostsFrom2To1024Ranks) {
 INSTANTIATE_TEST_SUITE_P(Sizes, ClosedForms, ::testing::Values(1 << 14, 1 << 20, 1 << 24));
 
 // Over TCP no transport uses a rendezvous protocol, so long messages must not cost two more latencies per hop.
-TEST(LongMessages, ARingOverALongWayPaysALatencyPerHop) {
+TEST(LongMessages, RingPaysALatencyPerHop) {
   const Seconds hand = by_hand("ring", 8, 4 << 20);
   EXPECT_NEAR(step(Cluster::flat(8, kRate, kFar, 1), "ring", 1 << 20), hand, kWithin * hand);
   EXPECT_EQ(assumed_costs().long_messages.leave, Leaves::kAtOnce);
 }
 
 // Two ranks send to each other at once: one latency; with a grant first, two; with question, answer and message, three.
-TEST(LongMessages, LeaveByTheTransportsRule) {
+TEST(LongMessages, FollowTheTransportsSendWindow) {
   const Cluster two = Cluster::flat(2, 1e12, kFar, 1);
   const auto ways = [&](Leaves leave, std::size_t above) {
     // Without the message that ends the round.
@@ -121,7 +121,7 @@ TEST(LongMessages, LeaveByTheTransportsRule) {
 }
 
 // In a ring with many hops, receives are posted early and grants arrive early, so the grant costs one latency in total.
-TEST(LongMessages, AWordThatCameBeforeCostsNothing) {
+TEST(LongMessages, EarlyControlMessagesCostNothing) {
   const Cluster cluster = Cluster::flat(8, kRate, kFar, 1);
   const Seconds at_once = step(cluster, "ring", 1 << 20);
   EXPECT_NEAR(step(cluster, "ring", 1 << 20, {Leaves::kPosted, 4096}), at_once + kFar, 0.1 * kFar);
@@ -129,7 +129,7 @@ TEST(LongMessages, AWordThatCameBeforeCostsNothing) {
 }
 
 // If several ranks send to one, its link has a lower rate; a single sender gets the full rate.
-TEST(ManyToOne, SeveralSendersGetLessOfALinkAndOneDoesNot) {
+TEST(ManyToOne, SeveralSendersReduceTheLinkRate) {
   constexpr double kShare = 0.8;
   constexpr std::size_t kValues = 1 << 22;
   const auto longer = [&](const char* strategy, int world, Extent extent) {
@@ -146,7 +146,7 @@ TEST(ManyToOne, SeveralSendersGetLessOfALinkAndOneDoesNot) {
 }
 
 // The CPU cost of a byte is measured between hosts. Behind a slow link it is far more than inside a host.
-TEST(InsideOfAHost, NoEndSpendsLongerOnAByteThanTheByteTakes) {
+TEST(IntraHost, CpuTimePerByteIsAtMostTheTransferTime) {
   const auto seconds = [](const Cluster& cluster, double of_byte) {
     const Choices choices = Choices::of({.spec = *parse_spec("fp32"),
                                          .strategy = find_strategy("gather"),

@@ -41,12 +41,12 @@ Seconds step(const Cluster& cluster, std::initializer_list<Seconds> ready, Exten
   return out->step;
 }
 
-TEST(WorldDevices, ABucketTravelsToTheHostAndBack) {
+TEST(WorldDevices, BucketIsCopiedToTheHostAndBack) {
   const Seconds without = step(hosts(""), {0}), with = step(hosts(kDevice), {0});
   EXPECT_NEAR(with - without, 2 * (kLatency + kCopy), 1e-9);
 }
 
-TEST(WorldDevices, CopiesOfADeviceTakeTurns) {
+TEST(WorldDevices, CopiesOfADeviceAreSequential) {
   const Seconds one = step(hosts(kDevice), {0});
   // The link is fast, so the stream of four copies determines the step.
   EXPECT_NEAR(step(hosts(kDevice), {0, 0}), one + 2 * (kLatency + kCopy), 0.1 * one);
@@ -54,13 +54,13 @@ TEST(WorldDevices, CopiesOfADeviceTakeTurns) {
   EXPECT_NEAR(step(hosts(kDevice), {0, 1.0}), 1.0 + one, 1e-9);
 }
 
-TEST(WorldDevices, EachRankHasItsOwnAndFewStandForAll) {
+TEST(WorldDevices, EachRankHasADeviceAndFewRepresentAll) {
   const Cluster shared = hosts(kDevice, 2);
   EXPECT_NEAR(step(shared, {0, 0}, Extent::kFew), step(shared, {0, 0}, Extent::kAll),
               0.02 * step(shared, {0, 0}, Extent::kAll));
 }
 
-TEST(WorldDevices, ANetworkLibraryLeavesThemThere) {
+TEST(WorldDevices, NetworkLibraryAvoidsHostCopies) {
   const Cluster with = hosts("device = \"1GB/s\"\ndevice_inside = \"100GB/s\"\n", 2);
   EXPECT_TRUE(with.has_devices());
   const Cluster on = with.on_devices();
@@ -71,7 +71,7 @@ TEST(WorldDevices, ANetworkLibraryLeavesThemThere) {
   EXPECT_EQ(hosts("").on_devices().rates()[2], hosts("").rates()[2]);
 }
 
-TEST(WorldDevices, HalfADescriptionIsRefused) {
+TEST(WorldDevices, RefusesAPartialDescription) {
   const Status s =
       Cluster::parse("name = \"t\"\n[[hosts]]\nrate = \"1GB/s\"\ndevice_inside = \"1GB/s\"\n", "t.toml")
           .status();

@@ -8,7 +8,7 @@
 namespace tithe::sim {
 namespace {
 
-TEST(WorldServers, AServersLinkCarriesEverybodysValuesInAndOut) {
+TEST(WorldServers, ServerLinkCarriesAllTrafficInBothDirections) {
   constexpr int kWorkers = 4;
   constexpr std::size_t kValues = 1'000'000;
   constexpr double kRate = 1e9;

@@ -31,7 +31,7 @@ Costs free() {
 }
 
 // If only the link costs time, the step follows from the strategy's cost: shares of a payload over the rate.
-TEST(World, AWireAloneTakesTheSharesOfTheStrategy) {
+TEST(World, WireTimeFollowsTheStrategysShares) {
   constexpr double kRate = 1e8;
   for (const char* strategy : {"ring", "server", "gather", "aggregator"})
     for (const int world : {2, 3, 4, 8}) {
@@ -66,7 +66,7 @@ TEST(World, LatencyIsPaidOncePerStepOfTheChain) {
   }
 }
 
-TEST(World, WhatIsHiddenUnderComputeCostsNothing) {
+TEST(World, CommunicationHiddenByComputeCostsNothing) {
   const Cluster cluster = Cluster::flat(2, 1e9, 0, 1);
   Workload work;
   work.compute = 1.0;
@@ -78,7 +78,7 @@ TEST(World, WhatIsHiddenUnderComputeCostsNothing) {
 }
 
 // Every step runs once, and none before its predecessors.
-TEST(World, EveryStepOnceAndInTheOrderOfTheProgram) {
+TEST(World, EachStepRunsOnceInProgramOrder) {
   for (const char* codec : {"fp32", "onebit", "topk:ratio=0.01", "qsgd_shared"})
     for (const char* strategy : {"ring", "server", "gather"}) {
       SCOPED_TRACE(testing::Message() << codec << " " << strategy);
@@ -151,14 +151,14 @@ void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec
   EXPECT_NEAR(few->bytes[0], all->bytes[0], 0.01 * all->bytes[0]);
 }
 
-TEST(World, OneForAllIsAsAll) {
+TEST(World, OneRepresentativeEqualsAllRanks) {
   for (const int world : {2, 8, 16})
     for (const char* strategy : {"ring", "server", "gather"})
       for (const char* codec : {"fp32", "onebit", "topk:ratio=0.01"})
         expect_as_all(world, 1, strategy, codec, 1, 70'000);
 }
 
-TEST(World, FewForAllAreAsAllWhereHostsAreShared) {
+TEST(World, RepresentativesEqualAllRanksOnSharedHosts) {
   for (const auto& [hosts, ranks] : {std::pair{4, 2}, std::pair{2, 4}, std::pair{4, 4}, std::pair{2, 8}})
     for (const char* codec : {"fp32", "onebit"}) {
       for (const char* strategy : {"server", "gather", "hosts", "hosts_ring"})
@@ -167,7 +167,7 @@ TEST(World, FewForAllAreAsAllWhereHostsAreShared) {
     }
 }
 
-TEST(World, FewForAllAreAsAllOf64) {
+TEST(World, RepresentativesEqualAll64Ranks) {
   for (const char* strategy : {"server", "gather", "ring"})
     expect_as_all(64, 1, strategy, "onebit", 1, 1 << 20);
   for (const auto& [hosts, ranks] : {std::pair{16, 4}, std::pair{8, 8}}) {
@@ -177,7 +177,7 @@ TEST(World, FewForAllAreAsAllOf64) {
   }
 }
 
-TEST(World, RanksThatAreNotAlikeAreAllSimulated) {
+TEST(World, DifferingRanksAreAllSimulated) {
   for (const char* strategy : {"aggregator", "tree"}) {
     Workload work;
     work.buckets.push_back({.plan = plan_for("fp32", strategy, 1000)});
@@ -187,7 +187,7 @@ TEST(World, RanksThatAreNotAlikeAreAllSimulated) {
   }
 }
 
-TEST(World, ExpectedPayloadsAreTheBoundTimesTypical) {
+TEST(World, ExpectedPayloadIsTheBoundTimesTheTypicalFraction) {
   const Cluster cluster = Cluster::flat(2, 1e8, 0, 1);
   Workload work;
   work.buckets.push_back({.plan = plan_for("fp32", "gather", 1'000'000)});
@@ -213,7 +213,7 @@ TEST(World, LanesShareTheCoresOfTheirMachine) {
 }
 
 // The ranks of each host have the default number of lanes for its cores, so the slowest host determines the step.
-TEST(World, LanesThatNobodyNamesAreThoseOfTheHostsCores) {
+TEST(World, LanesDefaultToTheHostsCores) {
   const auto step = [](int cores, int lanes) {
     const Cluster cluster = Cluster::flat(2, 1e12, 0, cores);
     Workload work;
@@ -225,7 +225,7 @@ TEST(World, LanesThatNobodyNamesAreThoseOfTheHostsCores) {
   EXPECT_LT(step(5, 0), step(5, 1));
 }
 
-TEST(World, ABucketTakesItsTimeToBegin) {
+TEST(World, BucketStartCostIsCharged) {
   const Cluster cluster = Cluster::flat(2, 1e12, 0, 1);
   Workload work;
   work.buckets.push_back({.plan = plan_for("fp32", "gather", 1)});
@@ -237,7 +237,7 @@ TEST(World, ABucketTakesItsTimeToBegin) {
 }
 
 // Alone and with one lane, timing decides nothing: the queue decides the order, here and in the engine.
-TEST(World, StepsAreThoseOfTheEnginesTraceInItsOrder) {
+TEST(World, StepsMatchTheEnginesTraceInOrder) {
   constexpr std::size_t kValues = 100'000, kPart = 30'000;
   std::vector<std::string> traced, simulated;
   auto ranks = open_loop(1);
@@ -268,7 +268,7 @@ TEST(World, StepsAreThoseOfTheEnginesTraceInItsOrder) {
   EXPECT_EQ(simulated, traced);
 }
 
-TEST(World, SameInputSameTimes) {
+TEST(World, SameInputGivesTheSameTimes) {
   const Cluster cluster = Cluster::flat(3, 1e8, 1e-5, 2);
   Workload work;
   work.buckets.push_back({.plan = plan_for("bf16", "ring", 100'000, 10'000)});
@@ -281,7 +281,7 @@ TEST(World, SameInputSameTimes) {
 }
 
 // A world that reuses cached timelines takes the same time, whether one rank or the ranks of a host represent all.
-TEST(World, WhatWorldsLeaveEachOtherChangesNoTime) {
+TEST(World, CachesSharedBetweenWorldsChangeNoTime) {
   const Cluster cluster = Cluster::flat(5, {.ranks = 4}, 1e8, 1e-5, 4);
   TimelineCache library;
   for (int time = 0; time < 2; ++time)
@@ -298,7 +298,7 @@ TEST(World, WhatWorldsLeaveEachOtherChangesNoTime) {
       }
 }
 
-TEST(World, ACodecThatNobodyMeasuredIsRefusedByName) {
+TEST(World, UnmeasuredCodecIsRefusedByName) {
   const Cluster cluster = Cluster::flat(2, 1e8, 0, 1);
   Workload work;
   work.buckets.push_back({.plan = plan_for("bf16", "ring", 100)});

@@ -9,7 +9,7 @@ namespace tithe::sim {
 namespace {
 
 // If computation is nearly free, a part ends with a send; its end lets the next parts begin.
-TEST(WorldWindow, PartsBeginAfterTheLastSendOfOthers) {
+TEST(WorldWindow, PartsStartAfterTheLastSendOfEarlierParts) {
   constexpr std::size_t kValues = std::size_t{1} << 26, kPart = std::size_t{1} << 22;
   const PlanTensor tensor{"w", kValues, kValues};
   for (const char* strategy : {"ring", "server", "gather"}) {

@@ -11,7 +11,7 @@ namespace {
 using harness::EncodeOutput;
 using harness::send;
 
-TEST(Blocks, SendsOnlyBlocksThatHoldSomething) {
+TEST(Blocks, SendsOnlyNonZeroBlocks) {
   std::vector<float> x(5 * 256);
   x[256] = 1.0F;
   x[4 * 256 + 255] = -2.0F;
@@ -22,7 +22,7 @@ TEST(Blocks, SendsOnlyBlocksThatHoldSomething) {
   EXPECT_EQ(sent.residual_out, std::vector<float>(x.size(), 0.0F));
 }
 
-TEST(Blocks, WithARatioTheLargestNormsGoAndTheRestWaits) {
+TEST(Blocks, RatioSendsTheBlocksOfLargestNorm) {
   std::vector<float> x(4 * 256, 0.5F);
   for (std::size_t i = 2 * 256; i < 3 * 256; ++i) x[i] = -0.75F;
   const EncodeOutput sent = send("blocks:ratio=0.5", x);
@@ -34,11 +34,11 @@ TEST(Blocks, WithARatioTheLargestNormsGoAndTheRestWaits) {
   }
 }
 
-TEST(Blocks, NothingIsOneBitPerBlock) {
+TEST(Blocks, ZerosCostOneBitPerBlock) {
   EXPECT_EQ(send("blocks", std::vector<float>(256 * 16)).payload, (std::vector<std::uint8_t>{0, 0, 0}));
 }
 
-TEST(Blocks, InAnotherFormWhatIsRoundedOffWaits) {
+TEST(Blocks, RoundingErrorsStayInTheResidual) {
   std::vector<float> x(3 * 256 + 100);
   for (std::size_t i = 256; i < x.size(); ++i) x[i] = 1.0F / static_cast<float>(i);
   for (const auto& [form, bytes] : {std::pair{"bf16", 2 * 612U},

@@ -11,7 +11,7 @@
 namespace tithe::sparse {
 namespace {
 
-TEST(Dragonn, IndexZeroCanBeSent) {
+TEST(Dragonn, SendsIndexZero) {
   std::vector<float> grad(1000);
   grad[0] = 3;
   const SparseOutput sent = encode_all(dragonn_codec, call_of("dragonn"), grad, std::vector<float>(1000));
@@ -22,7 +22,7 @@ TEST(Dragonn, IndexZeroCanBeSent) {
 
 // c candidates thrown into m slots: m (1 - (1 - 1/m)^c) win on average. All values are equal, so that all are
 // candidates; each round hashes with a new key.
-TEST(Dragonn, KeptFractionIsThatOfBallsInSlots) {
+TEST(Dragonn, KeptFractionMatchesBallsInBins) {
   constexpr std::size_t n = 2000;
   constexpr int kRounds = 200;
   for (const double slots : {0.5, 1.0, 1.5, 2.0, 4.0, 8.0}) {
@@ -44,7 +44,7 @@ TEST(Dragonn, KeptFractionIsThatOfBallsInSlots) {
   }
 }
 
-TEST(Dragonn, LosersStayAndWinLater) {
+TEST(Dragonn, CollidingValuesStayInTheResidualAndAreSentLater) {
   constexpr std::size_t n = 5000;
   Call call = call_of("dragonn:ratio=1,slots=1");
   std::vector<float> residual(n, 1);
@@ -59,7 +59,7 @@ TEST(Dragonn, LosersStayAndWinLater) {
   EXPECT_EQ(residual, std::vector<float>(n, 0));
 }
 
-TEST(Dragonn, SlotsBoundThePayloadWhateverTheThreshold) {
+TEST(Dragonn, SlotsBoundThePayloadAtAnyThreshold) {
   constexpr std::size_t n = 200'000;  // four blocks, the last one short
   const Call call = call_of("dragonn:ratio=0.001,slots=2");
   const SparseOutput sent = encode_all(dragonn_codec, call, std::vector<float>(n, 1), std::vector<float>(n));

@@ -52,7 +52,7 @@ double stated(const Levels& levels) {
 // ---- The stated loss
 
 // All energy of such a block is in one rotated value of 32 standard deviations.
-TEST(Eden, ABlockThatRotatesIntoOneValueHasTheReferencesBytes) {
+TEST(Eden, BlockThatRotatesIntoOneValueMatchesTheReference) {
   Floats x(kBlock);
   for (std::size_t i = 0; i < kBlock; ++i) x[i] = rotation::turned(1.0F, 5, i);
   const EncodeInput in = {x.data(), nullptr, nullptr, kBlock};
@@ -68,7 +68,7 @@ TEST(Eden, ABlockThatRotatesIntoOneValueHasTheReferencesBytes) {
   }
 }
 
-TEST(Eden, NoRotatedValueIsFurtherOffThanItsMajorantSays) {
+TEST(Eden, RotatedValuesStayWithinTheirMajorant) {
   for (std::size_t which = 1; which < kLevels.size(); ++which) {
     const Levels& levels = kLevels[which];
     const Majorant& m = kMajorants[which - 1];
@@ -84,7 +84,7 @@ TEST(Eden, NoRotatedValueIsFurtherOffThanItsMajorantSays) {
 }
 
 // By quadrature of the normal density. The least error of 2, 3, 4, 8 and 16 levels is Max's (1960).
-TEST(Eden, LevelsAreWithinOnePercentOfTheBestForNormalValues) {
+TEST(Eden, LevelsAreWithinOnePercentOfOptimalForNormalValues) {
   constexpr double kLeast[] = {0.3634, 0.1902, 0.1175, 0.03454, 0.009497};
   for (std::size_t which = 0; which < kLevels.size(); ++which) {
     const Levels& levels = kLevels[which];
@@ -101,7 +101,7 @@ TEST(Eden, LevelsAreWithinOnePercentOfTheBestForNormalValues) {
   }
 }
 
-TEST(Eden, NormalValuesLoseWhatIsSaid) {
+TEST(Eden, NormalValuesHaveTheStatedError) {
   constexpr double kSaid[] = {0.364, 0.190, 0.118, 0.0347, 0.0097};
   const Floats x = bell(16 * kBlock, 0.01F);
   for (std::size_t which = 0; which < kLevels.size(); ++which) {
@@ -113,7 +113,7 @@ TEST(Eden, NormalValuesLoseWhatIsSaid) {
 
 // The inputs with the largest loss that a search by steps has found: a few nonzero values, whose rotated values have
 // few magnitudes, exactly at the borders of levels. Their loss is close to the stated bound and below it.
-TEST(Eden, TheWorstInputsKnownLoseLessThanStated) {
+TEST(Eden, WorstKnownInputsStayBelowTheStatedError) {
   const struct {
     unsigned bits;
     std::vector<float> few;
@@ -133,7 +133,7 @@ TEST(Eden, TheWorstInputsKnownLoseLessThanStated) {
 }
 
 // A single nonzero value is sent exactly up to the 8 bits of the scale, and a constant has the loss of normal values.
-TEST(Eden, OneValueAloneIsSentAndAConstantIsOrdinary) {
+TEST(Eden, SingleValueIsSentAndConstantsAreOrdinary) {
   Floats one(kBlock);
   one[700] = -3.7F;
   for (const Levels& levels : kLevels) {
@@ -144,7 +144,7 @@ TEST(Eden, OneValueAloneIsSentAndAConstantIsOrdinary) {
 }
 
 // Two equal values alone lose half in each round of one bit; with feedback all of it arrives in time.
-TEST(Eden, FeedbackSendsAllInTime) {
+TEST(Eden, FeedbackSendsEverythingEventually) {
   for (const unsigned bits : {1U, kThree, 2U, 4U}) {
     Floats x(kBlock), residual(kBlock), total(kBlock);
     x[5] = x[42] = 1;
@@ -162,7 +162,7 @@ TEST(Eden, FeedbackSendsAllInTime) {
 }
 
 // No draw of the signs makes 1 bit send the lesser of two, as docs/reference/codecs_each.md warns.
-TEST(Eden, TheLesserOfTwoValuesAloneNeedsFeedback) {
+TEST(Eden, OnlyTheSmallerOfTwoValuesNeedsFeedback) {
   Floats x(kBlock);
   x[5] = 1;
   x[900] = -0.75F;
@@ -176,7 +176,7 @@ TEST(Eden, TheLesserOfTwoValuesAloneNeedsFeedback) {
 // ---- The scale
 
 // With the unbiased scale the mean over rounds is the value; with the fitted scale it is smaller by the loss.
-TEST(Eden, TheUnbiasedScaleHasTheRightMean) {
+TEST(Eden, UnbiasedScaleHasTheRightMean) {
   const Floats x = bell(16 * kBlock, 0.01F);
   constexpr std::uint32_t kRounds = 48;
   for (const Levels& levels : kLevels)
@@ -194,7 +194,7 @@ TEST(Eden, TheUnbiasedScaleHasTheRightMean) {
 }
 
 // The residual of the fitted scale is orthogonal to the sent block: no other scale has a smaller residual.
-TEST(Eden, TheFittedScaleLeavesLeast) {
+TEST(Eden, FittedScaleLeavesTheSmallestResidual) {
   const Floats x = bell(kBlock);
   for (const Levels& levels : kLevels) {
     const harness::EncodeOutput sent = send(spec(levels), x);
@@ -207,7 +207,7 @@ TEST(Eden, TheFittedScaleLeavesLeast) {
 // ---- Payloads
 
 // All sums of a single payload are exact in float: the transform in doubles gives the same values.
-TEST(Eden, ALonePayloadIsExact) {
+TEST(Eden, SinglePayloadIsExact) {
   for (const Levels& levels : kLevels) {
     const harness::EncodeOutput sent = send(spec(levels), bell(kBlock, 1e-3F));
     const std::uint8_t* at = &sent.payload[kHead];
@@ -220,7 +220,7 @@ TEST(Eden, ALonePayloadIsExact) {
   }
 }
 
-TEST(Eden, EveryBitOfACodeHasItsOwnBit) {
+TEST(Eden, CodeBitsDoNotOverlap) {
   for (const Levels& levels : kLevels)
     for (std::size_t width = kLeastWidth; width <= kBlock; width *= 2) {
       Payload codes(levels.bytes(width));
@@ -287,7 +287,7 @@ TEST(Eden, PayloadsAddBeforeTheyAreRotatedBack) {
   }
 }
 
-TEST(Eden, RanksMustDrawTheSameSigns) {
+TEST(Eden, RanksDrawTheSameSigns) {
   Call call = harness::call_of("eden");
   const Payload a = harness::encode(eden_codec, eden_codec.reference(), call, bell(100)).payload;
   call.shared_seed += 1;
@@ -298,7 +298,7 @@ TEST(Eden, RanksMustDrawTheSameSigns) {
               Code::kCorrupt);
 }
 
-TEST(Eden, CheckRefusesWhatEncodeCannotWrite) {
+TEST(Eden, CheckRefusesInvalidPayloads) {
   const Call call = harness::call_of("eden:bits=2");
   const std::size_t n = kBlock + 3;  // a block, and values sent uncompressed
   const Payload good = harness::encode(eden_codec, eden_codec.reference(), call, bell(n)).payload;
@@ -323,7 +323,7 @@ TEST(Eden, CheckRefusesWhatEncodeCannotWrite) {
 }
 
 // A byte holds five digits, and the last byte of a block four.
-TEST(Eden, CheckRefusesWhatAreNoDigits) {
+TEST(Eden, CheckRefusesInvalidDigits) {
   const Call call = harness::call_of("eden:bits=1.6");
   const Payload good = harness::encode(eden_codec, eden_codec.reference(), call, bell(kBlock)).payload;
   ASSERT_EQ(good.size(), kHead + kScaleBytes + 205);
@@ -342,7 +342,7 @@ TEST(Eden, CheckRefusesWhatAreNoDigits) {
 }
 
 // The largest scale for its codes: still finite values. A lone value of the rotated block may have it, all may not.
-TEST(Eden, WhatCheckTakesIsFinite) {
+TEST(Eden, CheckedPayloadsDecodeToFiniteValues) {
   for (const Levels& levels : kLevels) {
     const unsigned top = levels.bits == kThree ? 1 : (1U << (levels.bits - 1)) - 1;
     const Call call = harness::call_of(spec(levels));
@@ -369,7 +369,7 @@ TEST(Eden, WhatCheckTakesIsFinite) {
 
 // ---- Odd values
 
-TEST(Eden, NothingIsSentOfZerosAndDust) {
+TEST(Eden, ZerosAndTinyValuesAreNotSent) {
   for (const float scale : {0.0F, 1e-39F, 1e-32F}) {
     const Floats x = bell(kBlock + 32, scale);
     const harness::EncodeOutput sent = send("eden", x);
@@ -379,7 +379,7 @@ TEST(Eden, NothingIsSentOfZerosAndDust) {
 }
 
 // Values far from 1, whose squares would overflow or underflow, have the usual loss.
-TEST(Eden, ScaleOfTheValuesDoesNotMatter) {
+TEST(Eden, IsScaleInvariant) {
   const Floats x = bell(kBlock + 64);
   const double ordinary = mean_lost(of_bits(4), x, 4);
   for (const float scale : {1e-28F, 1e-15F, 1e-3F, 1e15F, 1e25F}) {
@@ -398,7 +398,7 @@ TEST(Eden, ScaleOfTheValuesDoesNotMatter) {
 }
 
 // Too large for sums of several: nearly all of it stays in the residual, and the ledger holds.
-TEST(Eden, HugeValuesAreHeldBack) {
+TEST(Eden, HugeValuesStayInTheResidual) {
   Floats x = bell(kBlock, 1e37F);
   x[3] = std::numeric_limits<float>::max();
   const harness::EncodeOutput sent = send("eden", x);
@@ -412,7 +412,7 @@ TEST(Eden, HugeValuesAreHeldBack) {
 
 // ---- All impls
 
-TEST(Eden, EveryBitsOnEveryTarget) {
+TEST(Eden, EveryBitWidthOnEveryTarget) {
   for (const Levels& levels : kLevels)
     for (const char* scale : {"fit", "unbiased"})
       for (const std::size_t n : {3U, 33U, 800U, 1024U, 2600U})

@@ -45,7 +45,7 @@ double energy_of(const Floats& v) {
 }
 
 // The paper's packing: for [1, 0, 1, 0, 1, 0, 0] one bit each, and the three nonzero values without gaps.
-TEST(Fft, BinsThatAreSentHaveABitAndStandInARow) {
+TEST(Fft, SentBinsAreMarkedAndContiguous) {
   constexpr std::size_t n = 64;
   Floats v(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -63,7 +63,7 @@ TEST(Fft, BinsThatAreSentHaveABitAndStandInARow) {
 }
 
 // theta = 0.85 and N = 10: with a bit for each bin, 2 bits a value are 1/16 of fp32 (the paper counts no bitmap: 21.3).
-TEST(Fft, SizeOfThePapersSetting) {
+TEST(Fft, PayloadSizeOfThePapersSetting) {
   const Spec spec = *parse_spec("fft:ratio=0.15,bits=10");
   const std::size_t n = 1 << 24;
   const double bits = 8.0 * static_cast<double>(fft_codec.phases[0].bound(spec.settings, n)) / n;
@@ -72,7 +72,7 @@ TEST(Fft, SizeOfThePapersSetting) {
 
 // White noise has 43.5 % of its energy in 15 % of the frequencies: less than in 15 % of the values, 55.7 %. For
 // signals with correlated adjacent values the opposite holds.
-TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
+TEST(Fft, KeepsTheExpectedEnergyOfNoiseAndWaves) {
   Floats v = draws::bell(1 << 17, 1, 3);
   const EncodeOutput white = send("fft:ratio=0.15,bits=12", v);
   EXPECT_NEAR(1 - energy_of(white.residual_out) / energy_of(v), 0.435, 0.005);
@@ -83,14 +83,14 @@ TEST(Fft, KeepsWhatItShouldOfNoiseAndOfWaves) {
 }
 
 // An impulse has the same energy in every bin.
-TEST(Fft, AmongEqualsTheLowerBins) {
+TEST(Fft, EqualBinsGoToTheLowerIndex) {
   Floats v(128);
   v[0] = 1;
   const EncodeOutput t = send("fft:block=128,ratio=0.25", v);
   EXPECT_EQ(wire::get<std::uint64_t>(&t.payload[kHead + kBlockHead]), 0xFFFFU);
 }
 
-TEST(Fft, SpectraAreAddedBeforeOneInverse) {
+TEST(Fft, SpectraAreAddedBeforeASingleInverse) {
   const std::size_t n = 3 * 4096 + 700;
   const Floats v = draws::bell(n, 1, 5);
   Floats minus = v;
@@ -106,7 +106,7 @@ TEST(Fft, SpectraAreAddedBeforeOneInverse) {
   }
 }
 
-TEST(Fft, EveryImplTheSameInEverySetting) {
+TEST(Fft, ImplementationsAgreeInEverySetting) {
   const Floats v = draws::bell(70'003, 1, 7);
   for (const char* spec :
        {"fft:block=16", "fft:block=32,ratio=1", "fft:block=64,ratio=0.0001", "fft:block=128,bits=4",
@@ -125,7 +125,7 @@ TEST(Fft, AllBinsAndManyBitsAreNearlyLossless) {
   EXPECT_LE(fft_codec.traits.contraction(parse_spec(text)->settings, 5000), 1e-5);
 }
 
-TEST(Fft, AShorterBlockIsPaddedToItsPowerOfTwo) {
+TEST(Fft, ShortBlockIsPaddedToAPowerOfTwo) {
   for (const auto& [n, bins] : {std::pair{1, 8}, {16, 8}, {17, 16}, {700, 512}, {4095, 2048}}) {
     const EncodeOutput t = send("fft", draws::bell(static_cast<std::size_t>(n)));
     const auto kept = static_cast<std::size_t>((308 * bins + 2047) / 2048);
@@ -133,7 +133,7 @@ TEST(Fft, AShorterBlockIsPaddedToItsPowerOfTwo) {
   }
 }
 
-TEST(Fft, NextToTheLargestFloatsNothingOverflows) {
+TEST(Fft, ValuesNearTheLargestFloatDoNotOverflow) {
   constexpr float kMost = std::numeric_limits<float>::max();
   for (const float most : {kMost, 0x1p123F}) {
     Floats v(4096 + 100, most);
@@ -145,7 +145,7 @@ TEST(Fft, NextToTheLargestFloatsNothingOverflows) {
   }
 }
 
-TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
+TEST(Fft, NonFiniteBlockIsNotSent) {
   Floats v = draws::bell(3 * 4096, 1, 2);
   v[5000] = std::numeric_limits<float>::infinity();
   const std::size_t n = v.size();
@@ -163,7 +163,7 @@ TEST(Fft, ABlockThatIsNotFiniteSendsNothing) {
   }
 }
 
-TEST(Fft, CheckRefusesWhatEncodeCannotWrite) {
+TEST(Fft, CheckRefusesInvalidPayloads) {
   const std::string text = "fft:block=64,bits=5";
   const Call call{.settings = parse_spec(text)->settings};
   // 5 bins: 10 codes of 5 bits, 6 bits are left.

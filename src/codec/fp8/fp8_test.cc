@@ -28,7 +28,7 @@ class Fp8Format : public testing::Test {};
 using Formats = testing::Types<E4M3, E5M2>;
 TYPED_TEST_SUITE(Fp8Format, Formats);
 
-TYPED_TEST(Fp8Format, EveryValueComesBack) {
+TYPED_TEST(Fp8Format, EveryValueRoundTrips) {
   for (std::uint32_t code = 0; code <= TypeParam::kLargest; ++code) {
     const auto plus = static_cast<std::uint8_t>(code);
     const auto minus = static_cast<std::uint8_t>(code | 0x80);
@@ -92,7 +92,7 @@ TEST(Fp8, ErrorsStayWithinTheirBound) {
     }
 }
 
-TEST(Fp8, TheLargestFloatsSaturateAndKeepTheRest) {
+TEST(Fp8, LargestFloatsSaturateAndLeaveAResidual) {
   const float most = std::numeric_limits<float>::max();
   for (const char* spec : {"fp8", "fp8:format=e5m2"}) {
     const EncodeOutput t = send(spec, {most, -most, 1.0F});
@@ -112,7 +112,7 @@ TEST(Fp8, EachBlockHasItsOwnScale) {
   EXPECT_EQ(t.values, v);
 }
 
-TEST(Fp8, CheckRefusesWhatEncodeCannotWrite) {
+TEST(Fp8, CheckRefusesInvalidPayloads) {
   const auto check = fp8_codec.reference().check;
   Bytes p = send("fp8", {1.0F, 2.0F}).payload;
   EXPECT_TRUE(check({}, 2, p).ok());

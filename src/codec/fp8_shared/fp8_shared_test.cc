@@ -34,7 +34,7 @@ TEST(Fp8Shared, TheScaleLeavesRoomForAllRanks) {
   }
 }
 
-TEST(Fp8Shared, TheLargestRankSetsTheScale) {
+TEST(Fp8Shared, LargestRankSetsTheScale) {
   const Round round = round_of("fp8_shared", {Floats(33, 1.0F), Floats(33, 224.0F)});
   EXPECT_EQ(scale_at(round, 0), 127);  // 224 fits below 448 / 2
   EXPECT_EQ(scale_at(round, 1), 127);
@@ -44,7 +44,7 @@ TEST(Fp8Shared, TheLargestRankSetsTheScale) {
 }
 
 // The ranks' residuals and the rounding errors of additions sum to the error of the result.
-TEST(Fp8Shared, TheLedgerIsWhole) {
+TEST(Fp8Shared, LedgerIsExact) {
   for (const char* spec : {"fp8_shared", "fp8_shared:format=e5m2"}) {
     std::vector<Floats> x;
     for (unsigned w = 0; w < 7; ++w) x.push_back(harness::bell(1000, 0.1F, w));
@@ -57,7 +57,7 @@ TEST(Fp8Shared, TheLedgerIsWhole) {
   }
 }
 
-TEST(Fp8Shared, CodesThatAreNoNumbersAreRefused) {
+TEST(Fp8Shared, RefusesNanCodes) {
   const Round round = round_of("fp8_shared", {Floats(5, 1.0F)});
   const Call call{.settings = {}, .phase = 1};
   std::vector<std::uint8_t> bad = round.sum;

@@ -30,7 +30,7 @@ unsigned tag_of(const std::string& spec, float v) {
 }
 
 // Table of the paper's section on the codec: where each class begins.
-TEST(Inceptionn, ClassEdgesAreThePapers) {
+TEST(Inceptionn, ClassEdgesMatchThePaper) {
   const struct {
     const char* bound;
     int b;
@@ -55,7 +55,7 @@ TEST(Inceptionn, ClassEdgesAreThePapers) {
     }
 }
 
-TEST(Inceptionn, AnyBoundIsThePowerOfTwoAtOrBelowIt) {
+TEST(Inceptionn, BoundsRoundDownToAPowerOfTwo) {
   EXPECT_EQ(send("inceptionn:bound=0.001", {1.0F}).payload[2], 10);
   EXPECT_EQ(send("inceptionn:bound=0.0009765625", {1.0F}).payload[2], 10);
   EXPECT_EQ(send("inceptionn:bound=0.0009", {1.0F}).payload[2], 11);
@@ -78,13 +78,13 @@ TEST(Inceptionn, BytesOfBothLayouts) {
 }
 
 // Algorithms 2 and 3 as printed: 7 and 15 bits of fixed point, for any bound.
-TEST(Inceptionn, LiteralIsThePapers) {
+TEST(Inceptionn, LiteralMatchesThePaper) {
   const EncodeOutput t = send("inceptionn:mode=literal", {0.03F, -0.03F, 0.001F, 0.04F, 0.3F});
   EXPECT_EQ(t.values, (Floats{3 * 0x1p-7F, -3 * 0x1p-7F, 0.0F, 1310 * 0x1p-15F, 9830 * 0x1p-15F}));
   EXPECT_EQ(t.payload, (Bytes{1, 0, 10, 0, 0b00111, 0b11000, 3, 0x83, 0, 0x1E, 0x05, 0x66, 0x26}));
 }
 
-TEST(Inceptionn, LiteralBreaksItsBoundAndStrictDoesNot) {
+TEST(Inceptionn, OnlyStrictKeepsItsBound) {
   const float v = std::nextafter(0x1p-7F, 0.0F);  // the smallest value with q = 1 is 2^-7
   EXPECT_EQ(send("inceptionn:mode=literal", {v}).values[0], 0.0F);
   EXPECT_LE(v - send("inceptionn", {v}).values[0], 0x1p-10F);
@@ -107,7 +107,7 @@ TEST(Inceptionn, StrictKeepsEveryBoundOnEveryKindOfData) {
 }
 
 // send compares the impls.
-TEST(Inceptionn, LiteralIsTheSameByEveryImpl) {
+TEST(Inceptionn, LiteralIsEqualInEveryImplementation) {
   for (const Shape kind : draws::kShapes)
     for (const int b : {1, 6, 7, 8, 10, 14, 20, 100})
       for (const char* layout : {"split", "burst"}) {
@@ -121,7 +121,7 @@ TEST(Inceptionn, LiteralIsTheSameByEveryImpl) {
 }
 
 // With scratch, the check of a burst payload stores block positions for decode.
-TEST(Inceptionn, ABurstPayloadIsReadAlikeWithoutScratch) {
+TEST(Inceptionn, BurstPayloadDecodesWithoutScratch) {
   for (const Shape kind : draws::kShapes)
     for (const std::size_t n : {0U, 15U, 4096U, 9000U, 20'000U}) {
       const EncodeOutput lent = send("inceptionn:layout=burst", draws::of(kind, n));
@@ -150,7 +150,7 @@ TEST(Inceptionn, ManyPayloadsAddUpInOrder) {
   }
 }
 
-TEST(Inceptionn, CheckRefusesWhatEncodeCannotWrite) {
+TEST(Inceptionn, CheckRefusesInvalidPayloads) {
   const auto check = inceptionn_codec.reference().check;
   for (const char* spec : {"inceptionn", "inceptionn:layout=burst"}) {
     const Bytes good = send(spec, {0.1F, -0.01F, 3.0F}).payload;

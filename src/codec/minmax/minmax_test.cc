@@ -12,7 +12,7 @@ using harness::EncodeOutput;
 using harness::send;
 
 // HiPress' layout: bits, tail, min, max, codes from the lowest bit up.
-TEST(Minmax, TheBytesOfHiPress) {
+TEST(Minmax, BytesMatchHiPress) {
   const std::vector<float> grad = {-3, -2, -1, 0, -3};
   const EncodeOutput sent = send("minmax", grad);
   EXPECT_EQ(sent.values, grad);
@@ -26,7 +26,7 @@ TEST(Minmax, TheBytesOfHiPress) {
 }
 
 // Figure 5 of HiPress: gap = (max - min) / ((1 << bits) - 1), tail = size % (1 << bits).
-TEST(Minmax, LiteralIsAsPrinted) {
+TEST(Minmax, LiteralMatchesThePaper) {
   const std::vector<float> grad = {-3, -2, -1, 0, -3, -1, 0};
   const EncodeOutput sent = send("minmax:mode=literal", grad);
   EXPECT_EQ(sent.values, grad);
@@ -44,7 +44,7 @@ TEST(Minmax, LiteralIsAsPrinted) {
   EXPECT_EQ(nearest.values, (std::vector<float>{0.1F, 0.1F + 15 * gap, 0.1F + 4 * gap}));
 }
 
-TEST(Minmax, NearestIsNearest) {
+TEST(Minmax, NearestRoundsToTheNearestLevel) {
   const EncodeOutput sent = send("minmax:bits=1,round=nearest", {0, 0.375F, 0.625F, 1});
   EXPECT_EQ(sent.values, (std::vector<float>{0, 0, 1, 1}));
   EXPECT_EQ(sent.payload[1], 4);
@@ -56,7 +56,7 @@ TEST(Minmax, ConstantsAreSentExactly) {
     EXPECT_EQ(send(spec, std::vector<float>(100, -0.3F)).values, std::vector<float>(100, -0.3F));
 }
 
-TEST(Minmax, NothingIsMoreThanAGapAway) {
+TEST(Minmax, ErrorsAreAtMostAGap) {
   const std::vector<float> grad = harness::bell(5000);
   const auto [low, high] = std::minmax_element(grad.begin(), grad.end());
   for (const int bits : {1, 2, 4, 8}) {
@@ -90,7 +90,7 @@ TEST(Minmax, FastEqualsReferenceOnAnyFloats) {
 }
 
 // The end is the first of several zeros, including its sign, on every path.
-TEST(Minmax, TheFirstZeroIsTheEnd) {
+TEST(Minmax, FirstZeroEndsTheList) {
   for (const float sign : {1.0F, -1.0F})
     for (const std::size_t at : {0, 1, 40, 63, 65, 99})
       for (const float zero : {0.0F, -0.0F}) {
@@ -102,7 +102,7 @@ TEST(Minmax, TheFirstZeroIsTheEnd) {
 }
 
 // Values so close to the border of a level, and ranges of such width, that fp32 arithmetic would give another level.
-TEST(Minmax, FastCodesAreThoseOfBinary64) {
+TEST(Minmax, FastCodesEqualBinary64) {
   for (const float range : {1.0F, 0.3F, 3e38F, 1e-30F, 1e-37F, 1e-44F})
     for (const std::string bits : {"1", "2", "4", "8"}) {
       const auto levels = static_cast<float>((1 << std::stoi(bits)) - 1);
@@ -117,7 +117,7 @@ TEST(Minmax, FastCodesAreThoseOfBinary64) {
     }
 }
 
-TEST(Minmax, CheckRefusesWhatEncodeCannotWrite) {
+TEST(Minmax, CheckRefusesInvalidPayloads) {
   const Spec spec = harness::spec_of("minmax");
   const std::vector<std::uint8_t> good = send("minmax", {-3, -2, -1, 0, -3}).payload;
   const auto with = [&](std::size_t at, std::uint8_t byte) {

@@ -118,7 +118,7 @@ Floats with_spectrum(const std::vector<double>& s) {
   return m;
 }
 
-TEST(PowerSgd, AMatrixOfLowRankArrivesWhole) {
+TEST(PowerSgd, LowRankMatrixIsExact) {
   for (const double rank : {3.0, 4.0, 7.0})
     for (const Impl& impl : powersgd_codec.impls) {
       Workers one(rank, kSide, impl);
@@ -131,7 +131,7 @@ TEST(PowerSgd, AMatrixOfLowRankArrivesWhole) {
 }
 
 // The minimum loss of rank r is the energy of the other singular values (Eckart and Young 1936).
-TEST(PowerSgd, RoundsOfTheSameMatrixComeToItsBestApproximation) {
+TEST(PowerSgd, RepeatedRoundsConvergeToTheBestApproximation) {
   std::vector<double> s;
   double all = 0, rest = 0;
   for (std::size_t k = 0; k < kSide; ++k) {
@@ -153,7 +153,7 @@ TEST(PowerSgd, RoundsOfTheSameMatrixComeToItsBestApproximation) {
 }
 
 // The warm start makes one iteration per round sufficient: without the memory no round is better than the first.
-TEST(PowerSgd, WithoutAMemoryEveryRoundBegins) {
+TEST(PowerSgd, WithoutStateEveryRoundRestarts) {
   const Floats m = draws::bell(kSide * kSide, 1, 5);
   Workers warm(2, kSide);
   double least = 1, last = 0;
@@ -166,7 +166,7 @@ TEST(PowerSgd, WithoutAMemoryEveryRoundBegins) {
 }
 
 // With feedback the whole matrix is sent over time, for any rank: the sums of results and the residual add up to it.
-TEST(PowerSgd, FeedbackGetsEverythingThrough) {
+TEST(PowerSgd, FeedbackSendsEverythingEventually) {
   const Floats m = draws::bell(48 * 40);
   Workers two(2, 40);
   Floats got(m.size());
@@ -179,7 +179,7 @@ TEST(PowerSgd, FeedbackGetsEverythingThrough) {
 }
 
 // The factors of a sum are the sums of factors: two workers get the result of one worker with the sum.
-TEST(PowerSgd, WorkersAreAsOneWithTheirSum) {
+TEST(PowerSgd, WorkersEqualOneWorkerWithTheSum) {
   const Floats a = draws::bell(50 * 30), b = draws::bell(50 * 30, 1, 2);
   Floats sum(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + b[i];
@@ -187,7 +187,7 @@ TEST(PowerSgd, WorkersAreAsOneWithTheirSum) {
   for (int round = 0; round < 3; ++round) EXPECT_LT(loss(one.round({sum}), two.round({a, b})), 1e-9);
 }
 
-TEST(PowerSgd, SmallTensorsAndVectorsArriveAsTheyAre) {
+TEST(PowerSgd, SmallTensorsAndVectorsAreExact) {
   for (const auto& [n, cols] : {std::pair{0U, 0.0}, std::pair{1U, 0.0}, std::pair{64U, 0.0},
                                 std::pair{1000U, 1000.0}, std::pair{1000U, 5000.0}, std::pair{1000U, 3.0}}) {
     Workers one(4, cols);
@@ -216,7 +216,7 @@ TEST(PowerSgd, PayloadsAreTheFactors) {
   }
 }
 
-TEST(PowerSgd, AColumnThatWasZeroIsDrawnAnew) {
+TEST(PowerSgd, ZeroColumnIsDrawnAgain) {
   Workers one(2, 40);
   const Floats zeros(40 * 40);
   EXPECT_EQ(one.round({zeros}), zeros);
@@ -236,7 +236,7 @@ TEST(PowerSgd, AColumnThatWasZeroIsDrawnAnew) {
   }
 }
 
-TEST(PowerSgd, ValuesNearOverflowSendALittle) {
+TEST(PowerSgd, ValuesNearOverflowAreSentInParts) {
   Floats m = draws::bell(40 * 40);
   for (float& v : m) v = std::copysign(3e38F, v);
   Workers one(2, 40);
@@ -248,7 +248,7 @@ TEST(PowerSgd, ValuesNearOverflowSendALittle) {
   EXPECT_FALSE(one.finite());
 }
 
-TEST(PowerSgd, RefusesToAddWhatWasMadeWithAnotherFactor) {
+TEST(PowerSgd, RefusesPayloadsOfAnotherFactor) {
   const Floats m = draws::bell(kSide * kSide);
   Workers first(4, kSide), second(4, kSide);
   first.round({m});
@@ -267,7 +267,7 @@ TEST(PowerSgd, RefusesToAddWhatWasMadeWithAnotherFactor) {
 
 // ---- The columns
 
-TEST(PowerSgd, ColumnsBecomeOrthonormalAndSpanTheSame) {
+TEST(PowerSgd, OrthonormalColumnsKeepTheirSpan) {
   for (const std::size_t rank : {1U, 2U, 5U, 32U}) {
     constexpr std::size_t kRows = 131;
     Floats p = draws::bell(kRows * rank, 1, 9);
@@ -291,7 +291,7 @@ TEST(PowerSgd, ColumnsBecomeOrthonormalAndSpanTheSame) {
   }
 }
 
-TEST(PowerSgd, ColumnsInTheSpanOfOthersBecomeZero) {
+TEST(PowerSgd, DependentColumnsBecomeZero) {
   constexpr std::size_t kRows = 40, kRank = 5;
   const Floats a = draws::bell(kRows), b = draws::bell(kRows, 1, 2);
   Floats p(kRows * kRank);

@@ -15,7 +15,7 @@ namespace {
 using harness::EncodeOutput;
 using harness::send;
 
-TEST(Qtopk, RoundsToThreeBitsOfFractionAndLeavesTheRestExactly) {
+TEST(Qtopk, RoundsToThreeFractionBitsWithAnExactResidual) {
   const EncodeOutput sent = send("qtopk:ratio=1", {1.0F, -1.06F, 1.07F, 0.3F, 1.97F});
   EXPECT_EQ(sent.values, (std::vector<float>{1.0F, -1.0F, 1.125F, 0.3125F, 2.0F}));
   EXPECT_EQ(sent.residual_out,
@@ -23,7 +23,7 @@ TEST(Qtopk, RoundsToThreeBitsOfFractionAndLeavesTheRestExactly) {
   EXPECT_EQ(sent.payload.size(), 6U + 1 + 2 * 5);
 }
 
-TEST(Qtopk, WhatIsSixteenOctavesBelowTheTopWaits) {
+TEST(Qtopk, ValuesSixteenOctavesBelowTheMaximumStayInTheResidual) {
   const float low = std::ldexp(1.125F, -16);  // 127 levels below 1
   const EncodeOutput sent = send("qtopk:ratio=1", {1.0F, low, low / 1.125F, 0.0F});
   EXPECT_EQ(sent.values, (std::vector<float>{1.0F, low, 0.0F, 0.0F}));
@@ -37,7 +37,7 @@ TEST(Qtopk, TheLargestFloatsStayFinite) {
   EXPECT_EQ(sent.values[0] + sent.residual_out[0], most);
 }
 
-TEST(Qtopk, ABlockMayBeSentWhole) {
+TEST(Qtopk, WholeBlockCanBeSent) {
   std::vector<float> grad(600, 0.0F);
   for (std::size_t i = 255; i < 510; ++i) grad[i] = 1.0F + static_cast<float>(i % 8) / 8;
   const EncodeOutput sent = send("qtopk:ratio=1", grad);
@@ -46,12 +46,12 @@ TEST(Qtopk, ABlockMayBeSentWhole) {
   EXPECT_EQ(sent.payload[7], 255);
 }
 
-TEST(Qtopk, NothingIsSentOfZeros) {
+TEST(Qtopk, ZerosAreNotSent) {
   const EncodeOutput sent = send("qtopk", std::vector<float>(300, 0.0F));
   EXPECT_EQ(sent.payload, std::vector<std::uint8_t>(6 + 2));
 }
 
-TEST(Qtopk, MorePayloadsThanOnePassTakesAddUpInOrder) {
+TEST(Qtopk, ManyPayloadsAddInOrder) {
   const EncodeOutput sent = send("qtopk:ratio=1", {1.0F, 0.0F, 3.0F});
   const std::vector<ByteView> many(150, sent.payload);
   Call call;

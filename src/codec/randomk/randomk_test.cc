@@ -91,7 +91,7 @@ TEST(Randomk, ContractsInExpectation) {
   }
 }
 
-TEST(Randomk, RanksShareTheirIndicesAndRoundsDoNot) {
+TEST(Randomk, IndicesAreEqualOverRanksAndDifferByRound) {
   const Values x(5000, 1.0F);
   Call call = call_of("randomk:ratio=0.02");
   const EncodeOutput first = send(call, x);
@@ -102,7 +102,7 @@ TEST(Randomk, RanksShareTheirIndicesAndRoundsDoNot) {
 }
 
 // In every form and at every index: the decoded sum of three payloads and the rounding error give the exact sum.
-TEST(Randomk, PayloadsAddUpAndRoundingStays) {
+TEST(Randomk, PayloadsAddAndRoundingStaysInTheResidual) {
   const auto combine = randomk_codec.best(this_machine()).combine;
   for (const char* text :
        {"randomk:ratio=0.3", "randomk:ratio=0.3,values=bf16", "randomk:ratio=0.3,values=fp16",

@@ -65,7 +65,7 @@ TEST(Rangefloat, RoundsToNearestDownToHalfOfEps) {
     EXPECT_EQ(codes.pack(codes.unpack(code)), code);
 }
 
-TEST(Rangefloat, AGivenRangeHoldsWhatIsBeyond) {
+TEST(Rangefloat, GivenRangeClampsLargerValues) {
   const EncodeOutput t = send("rangefloat:range=1,mantissa=4", {3.0F, -1.5F, 0.5F, 1.0F});
   EXPECT_EQ(t.values, (Floats{1.0F, -1.0F, 0.5F, 1.0F}));
   EXPECT_EQ(t.residual_out, (Floats{2.0F, -0.5F, 0.0F, 0.0F}));
@@ -83,7 +83,7 @@ TEST(Rangefloat, EachBlockHasItsOwnRange) {
   EXPECT_EQ(t.values[kBlock + 2], 0.0F);
 }
 
-TEST(Rangefloat, AnyNumberOfBitsIsPacked) {
+TEST(Rangefloat, PacksAnyNumberOfBits) {
   std::mt19937 rng(3);
   std::normal_distribution<float> normal;
   Floats v(kBlock + 77);
@@ -121,7 +121,7 @@ TEST(Rangefloat, ErrorsStayWithinTheirBound) {
     }
 }
 
-TEST(Rangefloat, TheChosenMantissaIsTheBestOnTheSample) {
+TEST(Rangefloat, ChosenMantissaIsTheBestOnTheSample) {
   for (const Shape kind : draws::kShapes) {
     const Floats v = draws::of(kind, 256);  // all of it is the sample
     const auto error = [&](const std::string& spec) {
@@ -145,7 +145,7 @@ TEST(Rangefloat, TheLargestFloatsStayFinite) {
   }
 }
 
-TEST(Rangefloat, CheckRefusesWhatEncodeCannotWrite) {
+TEST(Rangefloat, CheckRefusesInvalidPayloads) {
   const auto check = rangefloat_codec.reference().check;
   const Bytes good = send("rangefloat:bits=5", {0.1F, -0.01F, 3.0F}).payload;
   EXPECT_TRUE(check({}, 3, good).ok());

@@ -13,21 +13,21 @@ using harness::Round;
 using harness::round_of;
 
 // The published rule: the outcome does not depend on how large a minority's values are; here 0 for a tie.
-TEST(SignMajority, MostVotersDecide) {
+TEST(SignMajority, MajorityDecides) {
   const Round three = round_of("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}, {-1, 5, 1}});
   EXPECT_EQ(three.result, (Floats{-3, -3, 3}));
   const Round two = round_of("sign_majority:scale=1,feedback=none", {{9, -1, -1}, {-1, -1, 1}});
   EXPECT_EQ(two.result, (Floats{0, -2, 0}));
 }
 
-TEST(SignMajority, CountsAreOfTheBitsThatVotersTake) {
+TEST(SignMajority, CountsHaveEnoughBitsForAllVoters) {
   EXPECT_EQ(
       round_of("sign_majority:voters=3", {{1, -1, -1, 1, -1}, {1, 1, -1, 1, -1}, {1, 1, -1, -1, 1}}).agreed,
       (Payload{2, 3, 0b01'11'01'00, 0b10}));
   EXPECT_EQ(round_of("sign_majority:voters=1", {{1, -1, -1, 1, 0}}).agreed, (Payload{1, 1, 0b00110}));
 }
 
-TEST(SignMajority, AloneItIsSign) {
+TEST(SignMajority, OneVoterEqualsSign) {
   const Floats grad = harness::bell(5000);
   const Round alone = round_of("sign_majority", {grad});
   const Floats want = harness::send("sign", grad).values;
@@ -35,7 +35,7 @@ TEST(SignMajority, AloneItIsSign) {
 }
 
 // The error of the result is in the residuals, and no rank's residual is larger than its values.
-TEST(SignMajority, TheLedgerHoldsAndNobodyGrows) {
+TEST(SignMajority, LedgerIsExactAndResidualsStayBounded) {
   std::vector<Floats> ranks;
   for (unsigned r = 0; r < 5; ++r) ranks.push_back(harness::bell(3000, 1, 1 + r));
   const Round outcome = round_of("sign_majority", ranks);
@@ -58,7 +58,7 @@ TEST(SignMajority, FastEqualsReferenceOnAnyFloats) {
 }
 
 // Votes that differ: all majorities, ties among them, at every width.
-TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
+TEST(SignMajority, FastEqualsReferenceForAnyVotes) {
   constexpr std::size_t kValues = 5003;
   const Floats grad = harness::bell(kValues), onto = harness::bell(kValues, 1, 2);
   for (int k = 0; k < 8; ++k) {
@@ -95,7 +95,7 @@ TEST(SignMajority, FastEqualsReferenceWhateverTheVotes) {
 }
 
 // Counts that use all their bits, without gaps: no carry into the next count, nor across words.
-TEST(SignMajority, CountsAddAsOneLongNumber) {
+TEST(SignMajority, CountsAddWithCarry) {
   constexpr std::size_t kValues = 301;
   for (unsigned bits = 2; bits <= 8; ++bits) {
     const unsigned most = (1U << bits) - 1;
@@ -140,7 +140,7 @@ TEST(SignMajority, OneRankDoesNotOutvoteTwoWithForgedCounts) {
 }
 
 // Counts up to 2^k - 1 are checked by their bits: across word boundaries, at every index and width.
-TEST(SignMajority, NoCountIsAboveItsVoters) {
+TEST(SignMajority, RefusesCountsAboveTheVoters) {
   for (unsigned bits = 1; bits <= 8; ++bits)
     for (unsigned voters = 1; voters < 1U << bits; ++voters) {
       const Spec spec = harness::spec_of("sign_majority:voters=" + std::to_string((1U << bits) - 1));
@@ -166,7 +166,7 @@ TEST(SignMajority, NoCountIsAboveItsVoters) {
     }
 }
 
-TEST(SignMajority, CheckRefusesWhatNoVotesAddUpTo) {
+TEST(SignMajority, CheckRefusesImpossibleCounts) {
   const Spec spec = harness::spec_of("sign_majority:voters=3");
   const auto code = [&](std::uint8_t phase, const Payload& p) {
     return spec.codec->reference().check({.settings = spec.settings, .phase = phase}, 2, p).code();

@@ -25,7 +25,7 @@ Payload encode(const Call& call, const Floats& x) {
 }
 
 // Li et al., the table for 4 bits, granularity 30 and one value in 32 outside: 8 ranks fit into 8 bits.
-TEST(Thc, TheTableIsThePublishedOne) {
+TEST(Thc, TableIsThePublishedOne) {
   const std::array<std::uint8_t, 16> published = {0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30};
   EXPECT_EQ(kTable, published);
   const Quantizer quantizer(parse_spec("thc:mode=literal")->settings);
@@ -66,7 +66,7 @@ TEST(Thc, RoundingHasTheRightMean) {
 }
 
 // Two values by hand: steps 15 and 4 of 15 are +15 and -7 half steps, which H maps to 8 and 22.
-TEST(Thc, TwoValuesByHand) {
+TEST(Thc, TwoValuesMatchAManualComputation) {
   const Quantizer quantizer(parse_spec("thc")->settings);
   const Grid grid(quantizer, 3, 0, 2, 15.0F * std::sqrt(2.0F));
   Levels sums{};
@@ -114,7 +114,7 @@ TEST(Thc, MoreRanksThanStatedAreRefused) {
             Code::kUnsupported);
 }
 
-TEST(Thc, RanksMustDrawTheSameSigns) {
+TEST(Thc, RanksDrawTheSameSigns) {
   const Floats x = bell(100);
   Call call = harness::call_of("thc", 0);
   Payload acc = encode(call, x);
@@ -138,7 +138,7 @@ TEST(Thc, EachBlockHasItsOwnRange) {
   }
 }
 
-TEST(Thc, NothingIsSentOfZerosAndDust) {
+TEST(Thc, ZerosAndTinyValuesAreNotSent) {
   for (const float scale : {0.0F, 1e-39F}) {
     const Floats x = bell(1500, scale);
     const Round round = round_of("thc", {x});

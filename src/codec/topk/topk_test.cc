@@ -61,7 +61,7 @@ TEST(Topk, BlocksOfZerosAndLongBlocks) {
   EXPECT_EQ(count("topk:ratio=0.01"), 3U);
 }
 
-TEST(Topk, NotANumberIsReported) {
+TEST(Topk, NanIsReported) {
   std::vector<float> grad(100, 1);
   grad[37] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(encode_all(topk_codec, call_of("topk"), grad, std::vector<float>(100)).finite);

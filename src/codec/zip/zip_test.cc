@@ -58,7 +58,7 @@ Payload there_and_back(const Floats& x) {
 
 // ---- Losslessness
 
-TEST(Zip, AllBf16PatternsComeBack) {
+TEST(Zip, AllBf16PatternsRoundTrip) {
   std::vector<std::uint32_t> bits(65'536);
   for (std::uint32_t i = 0; i < bits.size(); ++i) bits[i] = i << 16;
   EXPECT_LT(there_and_back(from_bits(bits)).size(), 2 * bits.size());
@@ -67,7 +67,7 @@ TEST(Zip, AllBf16PatternsComeBack) {
   EXPECT_LE(there_and_back(from_bits(bits)).size(), 2 * bits.size() + kHead * blocks_of(bits.size()));
 }
 
-TEST(Zip, AnyBitsComeBack) {
+TEST(Zip, AnyBitsRoundTrip) {
   std::mt19937 rng(2);
   for (const std::size_t n : {1, 7, 8, 9, 1023, 1024, 1025, 5000}) {
     std::vector<std::uint32_t> bits(n);
@@ -81,7 +81,7 @@ TEST(Zip, AnyBitsComeBack) {
 }
 
 // A window must not wrap from the last exponent to the first.
-TEST(Zip, TheLargestFloatsAmongZerosComeBack) {
+TEST(Zip, LargestFloatsAmongZerosRoundTrip) {
   for (const std::size_t n : {std::size_t{40}, kBlock}) {
     Floats x(n);
     for (std::size_t i = 0; i < n; i += 3)
@@ -98,7 +98,7 @@ TEST(Zip, BlocksOfZerosHaveNoBody) {
 }
 
 // A NaN or an infinity is reported, and restored too.
-TEST(Zip, WhatIsNotFiniteIsReported) {
+TEST(Zip, NonFiniteValuesAreReported) {
   for (const std::uint32_t bad : {0x7f800000U, 0xff800000U, 0x7f800001U, 0xffc12345U})
     for (const std::size_t at : {std::size_t{0}, kBlock - 1, kBlock + 2}) {
       Floats x = bell(kBlock + 3);
@@ -132,7 +132,7 @@ std::size_t least_size(const Floats& x) {
   return kHead + least + 3 * kBlock;
 }
 
-TEST(Zip, WindowsAreTheBestOnesButForFewBytes) {
+TEST(Zip, WindowsAreNearlyOptimal) {
   std::mt19937 rng(3);
   std::normal_distribution<float> normal;
   for (const float spread : {0.0F, 1.0F, 2.0F})    // of the scales of values
@@ -147,7 +147,7 @@ TEST(Zip, WindowsAreTheBestOnesButForFewBytes) {
     }
 }
 
-TEST(Zip, OneOutlierOfManyOctavesCostsNoMoreThanTheValuesAsTheyAre) {
+TEST(Zip, OutlierCostsAtMostTheUncompressedSize) {
   Floats x = bell(kBlock, 1e-3F);
   x[3] = 1e30F;
   EXPECT_LE(there_and_back(x).size(), kHead + 4 * kBlock);
@@ -155,7 +155,7 @@ TEST(Zip, OneOutlierOfManyOctavesCostsNoMoreThanTheValuesAsTheyAre) {
 
 // ---- Damage
 
-TEST(Zip, CheckRefusesWhatNoBlockHas) {
+TEST(Zip, CheckRefusesInvalidBlocks) {
   const std::size_t n = kBlock + 13;
   Floats x = bell(n);
   x[2] = 1e-20F;  // an escape at least

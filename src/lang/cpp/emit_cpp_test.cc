@@ -247,7 +247,7 @@ void expect_same(const char* text, const std::vector<double>& first) {
   }
 }
 
-TEST(CompiledPrograms, QuotientsToTheirLastBits) { expect_same(kQuotients, {0}); }
+TEST(CompiledPrograms, QuotientsAreExact) { expect_same(kQuotients, {0}); }
 TEST(CompiledPrograms, TablesOfFewCodes) {
   expect_same(kTables, {0, 1, 2, 3, 4});
   expect_same(kFlags, {0});
@@ -258,7 +258,7 @@ TEST(CompiledPrograms, Trits) {
   expect_same(kTritsOfBlocks, {0, 1, 2});
   expect_same(kTritsLookedUp, {0});
 }
-TEST(CompiledPrograms, WholeNumbersByWayOfFloats) {
+TEST(CompiledPrograms, IntegersThroughFloats) {
   expect_same(kFloors, {0});
   const Source source{"test.codec", kFloors};
   Problems problems;
@@ -271,7 +271,7 @@ TEST(CompiledPrograms, WholeNumbersByWayOfFloats) {
   EXPECT_EQ(found, 4U) << text;
 }
 // Equal expressions become one node; zeros of different signs and sent items are not merged.
-TEST(CompiledPrograms, WhatIsSaidTwiceIsComputedOnce) {
+TEST(CompiledPrograms, CommonSubexpressionsAreComputedOnce) {
   constexpr const char* kTwice =
       "codec twice \"for a test\"\n"
       "block 64\n"
@@ -320,7 +320,7 @@ TEST(CompiledPrograms, Halves) {
 }
 // An integer of the plan with one possible value is a constant, so shifts use immediates; a branch that is never
 // taken is left out. Integers below 2^31 are compared as signed ones, others are not.
-TEST(CompiledPrograms, WhatAPlanKnows) {
+TEST(CompiledPrograms, ConstantsOfThePlan) {
   constexpr const char* kKnown =
       "codec known \"for a test\"\n"
       "param wide: one of no, yes \"for a test\"\n"
@@ -351,7 +351,7 @@ TEST(CompiledPrograms, WhatAPlanKnows) {
   EXPECT_EQ(text.find("= select("), std::string::npos);
 }
 // Items that are not sent in some settings are not computed there either.
-TEST(CompiledPrograms, WhatTheSettingsLeaveOut) {
+TEST(CompiledPrograms, SettingsRemoveDeadCode) {
   constexpr const char* kSome =
       "codec some \"for a test\"\n"
       "param mode: one of scaled, bare \"for a test\"\n"

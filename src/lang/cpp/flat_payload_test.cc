@@ -35,7 +35,7 @@ Codes codes_of(std::size_t n, std::uint32_t rare, std::uint64_t seed) {
   return codes;
 }
 
-TEST(Flat, TritsAreTheInterpretersBytes) {
+TEST(Flat, TritsEqualTheInterpretersBytes) {
   const Checked program = program_of_trits();
   for (std::size_t n = 0; n < 420; ++n)
     for (const std::uint32_t rare : {1U, 2U, 7U, 40U, 1000U}) {
@@ -54,7 +54,7 @@ TEST(Flat, TritsAreTheInterpretersBytes) {
 }
 
 // Arbitrary bytes: rejected by both, or read as the same codes.
-TEST(Flat, OtherBytesGetTheInterpretersVerdict) {
+TEST(Flat, InvalidBytesGetTheInterpretersStatus) {
   const Checked program = program_of_trits();
   std::size_t read = 0, refused = 0;
   for (std::uint32_t turn = 0; turn < 20000; ++turn) {

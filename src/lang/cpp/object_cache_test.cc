@@ -163,7 +163,7 @@ TEST_F(ObjectCache, CompiledOnceThenFromTheCache) {
   EXPECT_EQ(fresh.how.find("from the cache"), std::string::npos) << fresh.how;
 }
 
-TEST_F(ObjectCache, WhatWasUsedLastIsKept) {
+TEST_F(ObjectCache, KeepsTheMostRecentlyUsedObjects) {
   fs::create_directories(folder_);
   const auto now = fs::file_time_type::clock::now();
   const auto write = [&](const std::string& name, int hours) {
@@ -182,7 +182,7 @@ TEST_F(ObjectCache, WhatWasUsedLastIsKept) {
   trim_cache(folder_ / "none", 3);  // no such folder
 }
 
-TEST_F(ObjectCache, WhatTheInterpreterDoesNotDoIsRefused) {
+TEST_F(ObjectCache, RefusesObjectsThatDifferFromTheInterpreter) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   agrees_ = false;
   const Found found = find();
@@ -191,7 +191,7 @@ TEST_F(ObjectCache, WhatTheInterpreterDoesNotDoIsRefused) {
   EXPECT_TRUE(objects().empty());
 }
 
-TEST_F(ObjectCache, AFolderThatOthersCanWriteToIsRefusedWithTheCure) {
+TEST_F(ObjectCache, WorldWritableFolderIsRefusedWithTheCure) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   fs::create_directories(folder_);
   fs::permissions(folder_, fs::perms::all);
@@ -200,7 +200,7 @@ TEST_F(ObjectCache, AFolderThatOthersCanWriteToIsRefusedWithTheCure) {
   EXPECT_NE(found.how.find("chmod go-w " + folder_.string()), std::string::npos) << found.how;
 }
 
-TEST_F(ObjectCache, AFolderThatIsALinkIsRefused) {
+TEST_F(ObjectCache, LinkedFolderIsRefused) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   const fs::path other = folder_.string() + "_elsewhere";
   fs::create_directories(other);
@@ -211,7 +211,7 @@ TEST_F(ObjectCache, AFolderThatIsALinkIsRefused) {
 }
 
 // An object that others could have written, or that another version wrote, is not used: both are compiled anew.
-TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
+TEST_F(ObjectCache, ObjectOfAnotherUserIsCompiledAgain) {
   const Result<Compiler> compiler = find_compiler();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   ASSERT_NE(find().object, nullptr);
@@ -246,7 +246,7 @@ TEST_F(ObjectCache, AnObjectThatIsNotOursIsMadeAnew) {
 }
 
 // A truncated or damaged object would crash the process that loads it: it is detected before, and compiled anew.
-TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
+TEST_F(ObjectCache, DamagedObjectIsCompiledAgainAndReportedOnce) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   compile_by_copying();
   const fs::path object = objects()[0];
@@ -288,7 +288,7 @@ TEST_F(ObjectCache, ADamagedObjectIsMadeAnewAndSaidOnce) {
 }
 
 // In a read-only cache an intact object is used; otherwise the interpreter runs.
-TEST_F(ObjectCache, AReadOnlyFolderIsReadAndNeverTrustedWithDamage) {
+TEST_F(ObjectCache, ReadOnlyFolderIsReadAndChecked) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   compile_by_copying();
   const fs::path object = objects()[0];
@@ -312,7 +312,7 @@ TEST_F(ObjectCache, AReadOnlyFolderIsReadAndNeverTrustedWithDamage) {
 }
 
 // No file may grow here, as on a disk without room.
-TEST_F(ObjectCache, AFullDiskLeavesNothingBehind) {
+TEST_F(ObjectCache, FullDiskLeavesNoFiles) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -343,7 +343,7 @@ TEST_F(ObjectCache, AFullDiskLeavesNothingBehind) {
 }
 
 // Ranks that compile the same text concurrently, on a file system without locks: each writes its own file.
-TEST_F(ObjectCache, RanksThatCompileAtOnceLeaveOneWholeObject) {
+TEST_F(ObjectCache, ConcurrentCompilationsLeaveOneObject) {
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   compile_by_copying();
   const fs::path object = objects()[0];
@@ -364,7 +364,7 @@ TEST_F(ObjectCache, RanksThatCompileAtOnceLeaveOneWholeObject) {
   EXPECT_NE(find().how.find("from the cache"), std::string::npos);
 }
 
-TEST_F(ObjectCache, WithoutACompilerTheInterpreterRunsAndSaysWhy) {
+TEST_F(ObjectCache, WithoutACompilerTheInterpreterRunsAndGivesTheReason) {
   ::setenv("TITHE_CXX", "none", 1);
   EXPECT_EQ(find().how, "interpreted: TITHE_CXX=none");
   ::setenv("TITHE_CXX", "no-such-compiler", 1);
@@ -376,14 +376,14 @@ TEST_F(ObjectCache, WithoutACompilerTheInterpreterRunsAndSaysWhy) {
   EXPECT_TRUE(objects().empty());
 }
 
-TEST_F(ObjectCache, TheTextIsTheSameWhereverItIsMade) {
+TEST_F(ObjectCache, GeneratedTextIsDeterministic) {
   const CppBody again = emit_cpp(of().program, of().schedule);
   EXPECT_EQ(again.text, body_.text);
   EXPECT_EQ(again.key, body_.key);
 }
 
 // The verification detects a wrong byte, a wrong residual and a wrong value.
-TEST_F(ObjectCache, TheSelfCheckIsOneThatCanFail) {
+TEST_F(ObjectCache, SelfCheckDetectsAWrongObject) {
   static const Object* right = nullptr;
   if (!find_compiler().ok()) GTEST_SKIP() << find_compiler().status().what();
   right = find().object;

@@ -41,7 +41,7 @@ class CodeCache : public testing::GpuTest {
   const std::string text_ = "extern \"C\" int nothing() { return 0; }\n";
 };
 
-TEST_F(CodeCache, KeepsWhatWasCompiledByTextAndGpu) {
+TEST_F(CodeCache, IsKeyedByTextAndGpu) {
   const device::Compiler compiler = fresh();
   const Result<std::string> made = cached_code(compiler, text_, fake::kFakeSm);
   ASSERT_TRUE(made.ok()) << made.status().what();
@@ -56,7 +56,7 @@ TEST_F(CodeCache, KeepsWhatWasCompiledByTextAndGpu) {
   EXPECT_EQ(files().size(), 3U);
 }
 
-TEST_F(CodeCache, MakesAnewWhatIsDamagedOrOpenToOthers) {
+TEST_F(CodeCache, DamagedOrWorldWritableEntriesAreCompiledAgain) {
   const Result<std::string> made = cached_code(fresh(), text_, fake::kFakeSm);
   ASSERT_TRUE(made.ok()) << made.status().what();
   const fs::path file = files()[0];
@@ -78,7 +78,7 @@ TEST_F(CodeCache, WithoutAFolderItCompilesEachTime) {
   EXPECT_TRUE(cached_code(fresh(), text_, fake::kFakeSm).ok());
 }
 
-TEST_F(CodeCache, ARefusalIsNotKept) {
+TEST_F(CodeCache, RefusalsAreNotCached) {
   const Result<std::string> made = cached_code(fresh(), "this is no text of kernels", fake::kFakeSm);
   EXPECT_EQ(made.status().code(), Code::kUnsupported);
   EXPECT_TRUE(files().empty());

@@ -44,13 +44,13 @@ std::vector<Spec> specs_with_kernels() {
 class CodecKernels : public testing::GpuTest, public ::testing::WithParamInterface<Spec> {};
 
 // The verification on a user's GPU: payloads, residuals, sums of five payloads, for many sizes and kinds of values.
-TEST_P(CodecKernels, AreHeldToTheReference) {
+TEST_P(CodecKernels, MatchTheReference) {
   const device::Device device = open();
   const OnDevice got = on_device(device, compiler(), *GetParam().codec, GetParam().settings);
   EXPECT_EQ(got.how, fmt::format("on a GPU, {}, verified against the reference", device.name()));
 }
 
-TEST_P(CodecKernels, RefuseValuesThatAreNotFinite) {
+TEST_P(CodecKernels, RefuseNonFiniteValues) {
   const device::Device device = open();
   const Codec& codec = *GetParam().codec;
   const Call call = {.settings = GetParam().settings};
@@ -88,8 +88,8 @@ INSTANTIATE_TEST_SUITE_P(All, CodecKernels, ::testing::ValuesIn(specs_with_kerne
                          });
 
 // A compiler that makes something else of a text.
-class SpoiltKernels : public testing::GpuTest {};
-TEST_F(SpoiltKernels, AreLeftToTheHost) {
+class BrokenKernels : public testing::GpuTest {};
+TEST_F(BrokenKernels, FallBackToTheHost) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "errors cannot be injected into a real compiler";
   const device::Device device = open();
   const Codec& eden = *find_codec("eden");

@@ -57,7 +57,7 @@ class GoldenFrames : public testing::GpuTest {
   }
 };
 
-TEST_F(GoldenFrames, AreWrittenAndReadThere) {
+TEST_F(GoldenFrames, AreWrittenAndReadOnTheGpu) {
   const device::Device device = open();
   DeviceLane lane = there(DeviceLane::open(device));
   const auto listed = golden::listed_values();

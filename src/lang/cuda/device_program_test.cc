@@ -53,7 +53,7 @@ class Programs : public testing::GpuTest, public ::testing::WithParamInterface<P
 class FirstPhases : public Programs {};
 
 // The verification that also runs on a user's GPU.
-TEST_P(Programs, AreHeldToTheInterpreter) {
+TEST_P(Programs, MatchTheInterpreter) {
   const device::Device device = open();
   const Made made(GetParam());
   const OnDevice got =
@@ -135,8 +135,8 @@ TEST_P(FirstPhases, WriteTheBytesOfTheInterpreter) {
 
 // NVIDIA's compiler, if installed, accepts the text, and no operation is compiled with other rounding. Programs
 // alternate between sm_80 and sm_90, with `make test-full` both: the text does not depend on it.
-class ForGpus : public ::testing::TestWithParam<Program> {};
-TEST_P(ForGpus, AreAcceptedByNvrtc) {
+class ProgramsForGpus : public ::testing::TestWithParam<Program> {};
+TEST_P(ProgramsForGpus, AreAcceptedByNvrtc) {
   const Result<device::Compiler>& compiler = testing::nvrtc_here();
   if (!compiler.ok()) GTEST_SKIP() << compiler.status().what();
   const Made made(GetParam());
@@ -176,11 +176,11 @@ std::string name_of(const ::testing::TestParamInfo<Program>& of) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Programs, ::testing::ValuesIn(programs()), name_of);
 INSTANTIATE_TEST_SUITE_P(All, FirstPhases, ::testing::ValuesIn(first_phases()), name_of);
-INSTANTIATE_TEST_SUITE_P(All, ForGpus, ::testing::ValuesIn(programs()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, ProgramsForGpus, ::testing::ValuesIn(programs()), name_of);
 
 // ---- Errors
 
-class OneProgram : public testing::GpuTest {
+class DeviceProgramSuite : public testing::GpuTest {
  protected:
   void SetUp() override {
     if (testing::on_real_gpu()) GTEST_SKIP() << "failures cannot be injected into a real driver";
@@ -189,7 +189,7 @@ class OneProgram : public testing::GpuTest {
   static constexpr Program kOnebit = {"onebit", ""};
 };
 
-TEST_F(OneProgram, AnotherCompilersCodeStaysOnTheHost) {
+TEST_F(DeviceProgramSuite, CodeOfAnotherCompilerFallsBackToTheHost) {
   const device::Device device = open();
   const Made made(kOnebit);
   // A compiler that replaces a subtraction by an addition.
@@ -203,7 +203,7 @@ TEST_F(OneProgram, AnotherCompilersCodeStaysOnTheHost) {
   EXPECT_EQ(got.how, "on the host: the results of a fake GPU differ from the interpreter's");
 }
 
-TEST_F(OneProgram, WhatIsMissingIsSaidInALine) {
+TEST_F(DeviceProgramSuite, MissingPartsAreNamedInOneLine) {
   const Made made(kOnebit);
   const Combination& of = made.program->of(made.settings);
   const device::Device device = open();
@@ -219,7 +219,7 @@ TEST_F(OneProgram, WhatIsMissingIsSaidInALine) {
 }
 
 // A driver that fails at one call: encode and decode report it, release everything, and work afterwards.
-TEST_F(OneProgram, AFailureAnywhereIsToldAndPasses) {
+TEST_F(DeviceProgramSuite, FailuresAreReportedAndFallBackToTheHost) {
   const Floats grad = harness::values(Data::kHeavy, 5000, 1);
   const std::size_t n = grad.size();
   std::optional<Payload> first;
@@ -257,7 +257,7 @@ TEST_F(OneProgram, AFailureAnywhereIsToldAndPasses) {
   fake_gpu().reset(1);
 }
 
-TEST_F(OneProgram, AFailureInTheCheckLeavesItToTheHost) {
+TEST_F(DeviceProgramSuite, FailedSelfCheckFallsBackToTheHost) {
   const Made made(kOnebit);
   const Combination& of = made.program->of(made.settings);
   for (const char* call :
@@ -272,7 +272,7 @@ TEST_F(OneProgram, AFailureInTheCheckLeavesItToTheHost) {
   }
 }
 
-TEST_F(OneProgram, ShortMemoryLeavesItToTheHost) {
+TEST_F(DeviceProgramSuite, ShortMemoryFallsBackToTheHost) {
   const Made made(kOnebit);
   const device::Device device = open();
   fake_gpu().set_memory(10000);
@@ -282,7 +282,7 @@ TEST_F(OneProgram, ShortMemoryLeavesItToTheHost) {
 }
 
 // Lanes of several threads share a program.
-TEST_F(OneProgram, LanesShareIt) {
+TEST_F(DeviceProgramSuite, LanesShareIt) {
   const Floats grad = harness::values(Data::kHeavy, 5000, 1);
   const device::Device device = open();
   Running r(device, compiler(), kOnebit);

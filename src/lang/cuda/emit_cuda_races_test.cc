@@ -92,7 +92,7 @@ bool has_thread_sanitizer() {
 }
 
 class Races : public ::testing::TestWithParam<Program> {};
-TEST_P(Races, AreNone) {
+TEST_P(Races, KernelsHaveNone) {
   if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
   std::string said;
   ASSERT_EQ(run(GetParam(), "", said), 0) << said;
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(All, Races, ::testing::ValuesIn(some()), [](const auto&
 });
 
 // A codec's own kernels.
-TEST(RacesOf, EdensKernelsAreNone) {
+TEST(RaceChecks, EdenKernelsHaveNone) {
   if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
   const Codec& eden = *find_codec("eden");
   const std::string text =
@@ -127,7 +127,7 @@ TEST(RacesOf, EdensKernelsAreNone) {
 }
 
 // The same text without its barriers.
-TEST(RacesOf, WhatHasNoBarrierAreFound) {
+TEST(RaceChecks, MissingBarriersAreDetected) {
   if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
   std::string said;
   EXPECT_EQ(run({"fp8", ""}, "-DTITHE_NO_BARRIERS", said), 66) << said;

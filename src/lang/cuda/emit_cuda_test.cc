@@ -323,14 +323,14 @@ unsigned last(unsigned order) {
 }
 }  // namespace race
 
-TEST(KernelsOf, ARaceIsSeen) {
+TEST(KernelChecks, RacesAreDetected) {
   EXPECT_EQ(race::last(0), 7U);
   EXPECT_EQ(race::last(1), 0U);
   EXPECT_NE(race::last(2), 7U);
 }
 
 // A program without kernels has a one-line reason.
-TEST(KernelsOf, WhatIsNotMadeIsSaid) {
+TEST(KernelChecks, UnsupportedProgramsAreReported) {
   for (const Program& program :
        {Program{"topk", "indices=delta"}, Program{"dgc", "values=8bit"}, Program{"threshold", "values=4bit"},
         Program{"examples/top_signs", ""}, Program{"examples/median", ""}, Program{"examples/octaves", ""},

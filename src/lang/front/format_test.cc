@@ -40,7 +40,7 @@ TEST(Format, Phases) {
             "  w     = 1\n\nsend\n");
 }
 
-TEST(Format, TheSameTokensAndWhatWasFormattedStays) {
+TEST(Format, KeepsTokensAndIsIdempotent) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(TITHE_SOURCE_DIR "/codecs")) {
     if (entry.path().extension() != ".codec") continue;
     const std::string text = read(entry.path()), once = formatted(text);
@@ -51,7 +51,7 @@ TEST(Format, TheSameTokensAndWhatWasFormattedStays) {
 }
 
 // Any bytes are answered, and formatting twice is formatting once.
-TEST(Format, TakesAnyText) {
+TEST(Format, AcceptsAnyText) {
   const std::string text = read(TITHE_SOURCE_DIR "/codecs/qsgd.codec");
   std::uint32_t state = 1;
   for (int turn = 0; turn < 300; ++turn) {

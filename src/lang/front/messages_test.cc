@@ -162,11 +162,11 @@ const Mistake kMistakes[] = {
 
 class Messages : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(Messages, SayWhatIsWrongAndWhere) { testing::expect_said(kGood, GetParam()); }
+TEST_P(Messages, NameTheErrorAndItsPosition) { testing::expect_said(kGood, GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(All, Messages, ::testing::ValuesIn(kMistakes), testing::name_of);
 
-TEST(LangMessages, AGoodProgramHasNone) { EXPECT_EQ(problems_of(kGood), ""); }
+TEST(LangMessages, ValidProgramHasNone) { EXPECT_EQ(problems_of(kGood), ""); }
 
 TEST(LangMessages, ShowTheLineACaretAndACure) {
   EXPECT_EQ(problems_of(kHead + "send\n  v: f32[] = x\ndecode\n  x\n"),
@@ -176,7 +176,7 @@ TEST(LangMessages, ShowTheLineACaretAndACure) {
             "      = send it, or compute it from sent items\n");
 }
 
-TEST(LangMessages, InAFunctionSayWhoCalledIt) {
+TEST(LangMessages, InAFunctionNameTheCaller) {
   EXPECT_EQ(problems_of(kHead + "fn half(v) = v / 2 + len\nsend\n  v: f32[] = half(x)\ndecode\n  v\n"),
             "my.codec:2:22: a function can use only its arguments, not 'len'\n"
             "    2 | fn half(v) = v / 2 + len\n"
@@ -185,7 +185,7 @@ TEST(LangMessages, InAFunctionSayWhoCalledIt) {
             "      = called from 4:14: half(x)\n");
 }
 
-TEST(LangMessages, SeveralAreToldAtOnceInTheOrderOfTheText) {
+TEST(LangMessages, SeveralAreReportedInTextOrder) {
   const std::string got = problems_of(kHead + "encode\n  a = b + \n  c = (x\nsend\n  d: q8\n  e f32\n");
   for (const char* line : {"my.codec:3:11: ", "my.codec:4:9: ", "my.codec:6:6: ", "my.codec:7:5: "})
     EXPECT_NE(got.find(line), std::string::npos) << got;
@@ -206,7 +206,7 @@ TEST(LangMessages, DeepNestingIsRefused) {
   EXPECT_NE(problems_of(kHead + "plan k = " + minus + "1\n").find("too deep"), std::string::npos);
 }
 
-TEST(LangMessages, FunctionsThatGrowWithoutEndAreRefused) {
+TEST(LangMessages, UnboundedInliningIsRefused) {
   std::string text = kHead + "fn f0(v) = v + v\n";
   for (int k = 1; k < 40; ++k)
     text += "fn f" + std::to_string(k) + "(v) = f" + std::to_string(k - 1) + "(v) + f" +

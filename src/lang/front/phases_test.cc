@@ -85,11 +85,11 @@ const Mistake kMistakes[] = {
 
 class PhaseMessages : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(PhaseMessages, SayWhatIsWrongAndWhere) { testing::expect_said(kGood, GetParam()); }
+TEST_P(PhaseMessages, NameTheErrorAndItsPosition) { testing::expect_said(kGood, GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(All, PhaseMessages, ::testing::ValuesIn(kMistakes), testing::name_of);
 
-TEST(LangPhases, AGoodProgramHasNoProblems) { EXPECT_EQ(problems_of(kGood), ""); }
+TEST(LangPhases, ValidProgramHasNoProblems) { EXPECT_EQ(problems_of(kGood), ""); }
 
 const std::string kHead = "codec my \"a doc\"\n";
 
@@ -111,7 +111,7 @@ TEST(LangPhases, MessagesOfLists) {
 }
 
 // A payload is checked by itself.
-TEST(LangPhases, MessagesOfWhatAPayloadAloneDoesNotSay) {
+TEST(LangPhases, MessagesOfMissingPhaseInformation) {
   const std::string text =
       kHead +
       "block 64\nphase a by leader\nsend\n  wide: u4 = u32(clamp(largest(abs(x)), 0, 15))\n"

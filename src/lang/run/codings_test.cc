@@ -47,7 +47,7 @@ bool reads(const Item& item, const Payload& bytes, std::size_t len, const Codes&
   return got && *got == bytes.size();
 }
 
-TEST(Codings, TritsAreFiveToAByte) {
+TEST(Codings, FiveTritsPerByte) {
   const Item trits = item_of(Coding::kTrits, 2);
   EXPECT_EQ(written(trits, {2, 0, 1, 2, 0}), Payload{2 * 81 + 0 + 9 + 2 * 3 + 0});
   EXPECT_EQ(written(trits, {2, 0}), Payload{2 * 81 + 9 + 3 + 1});  // filled with ones
@@ -66,7 +66,7 @@ TEST(Codings, RunsOfOnesAreShortened) {
   EXPECT_EQ(written(trits, Codes(69, 1)), Payload{255});
 }
 
-TEST(Codings, TritsAreReadInOneFormOnly) {
+TEST(Codings, TritsHaveOneValidForm) {
   const Item trits = item_of(Coding::kTrits, 2);
   EXPECT_TRUE(reads(trits, {255, 121}, 75));
   EXPECT_FALSE(reads(trits, {121, 121}, 10));  // is 243
@@ -79,7 +79,7 @@ TEST(Codings, TritsAreReadInOneFormOnly) {
   EXPECT_TRUE(reads(trits, {1}, 4));
 }
 
-TEST(Codings, PlacesAreACountAndIndices) {
+TEST(Codings, IndexListsAreACountAndIndices) {
   const Item places = item_of(Coding::kPlaces, 1, 64);  // 6 bits each
   Codes codes(64, 0);
   codes[1] = codes[2] = codes[63] = 1;
@@ -108,7 +108,7 @@ TEST(Codings, EachCodeHasItsWidth) {
   EXPECT_FALSE(reads(item, {8}, 2, {1, 2}));  // a bit past the last code
 }
 
-TEST(Codings, AFullBlockEndsInZeros) {
+TEST(Codings, PartialBlocksEndInZeros) {
   const Item item = item_of(Coding::kCodes, 2, 8);
   EXPECT_EQ(written(item, {3, 0, 1}), (Payload{0x13, 0}));
   EXPECT_TRUE(reads(item, {0x13, 0}, 3));
@@ -116,7 +116,7 @@ TEST(Codings, AFullBlockEndsInZeros) {
   EXPECT_FALSE(reads(item, {0x53, 0}, 3));
 }
 
-TEST(Codings, WhatIsWrittenIsRead) {
+TEST(Codings, WrittenCodesRoundTrip) {
   std::mt19937 random(3);
   for (const std::size_t len : {0, 1, 4, 5, 6, 64, 71, 500})
     for (unsigned part = 1; part <= 64; part *= 8) {
@@ -134,7 +134,7 @@ TEST(Codings, WhatIsWrittenIsRead) {
     }
 }
 
-TEST(Codings, AnyBytesAreAnswered) {
+TEST(Codings, AnyBytesGiveAStatus) {
   std::mt19937 random(4);
   std::size_t taken = 0;
   for (int turn = 0; turn < 20'000; ++turn) {

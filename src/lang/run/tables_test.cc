@@ -181,7 +181,7 @@ TEST(LangTables, FarthestByReduce) {
 
 // Cases not covered by the examples: blocks of many pieces, every type, conditions, and a function that is neither
 // associative nor starts with its neutral element. All implementations use the same order of operations.
-TEST(LangTables, CompiledAsInterpreted) {
+TEST(LangTables, CompiledEqualsInterpreted) {
   const char* const kOdd =
       "codec odd \"for a test\"\n"
       "param first: real = 0.75 in 0 .. 1 \"where a reduction begins\"\n"
@@ -233,7 +233,7 @@ TEST(LangTables, CompiledAsInterpreted) {
 }
 
 // Short blocks are encoded several at a time; an error in one of them is attributed to that block.
-TEST(LangTables, ShortBlocksAreTold) {
+TEST(LangTables, ShortBlocksAreReported) {
   const Source source{"test.codec",
                       "codec picky \"for a test\"\nblock 8\nencode\n  peak = largest(abs(x))\n"
                       "send\n  peak: f32 where peak <= 1\n"

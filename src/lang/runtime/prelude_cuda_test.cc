@@ -56,7 +56,7 @@ namespace {
 
 #define SAME_PLACE(member) EXPECT_EQ(offsetof(KernelCall, member), offsetof(text::Call, member))
 
-TEST(PreludeCuda, HasTheCallOfItsTests) {
+TEST(PreludeCuda, HasTheTestLauncher) {
   EXPECT_EQ(sizeof(KernelCall), sizeof(text::Call));
   EXPECT_EQ(offsetof(KernelCall, within), offsetof(text::Call, found));
   SAME_PLACE(settings);

@@ -45,7 +45,7 @@ namespace text {
 namespace tithe::lang {
 namespace {
 
-TEST(Prelude, IsTheFilesThatTheListNames) {
+TEST(Prelude, ContainsTheListedFiles) {
   struct Text {
     std::string file;
     const char* embedded;

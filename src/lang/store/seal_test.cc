@@ -31,7 +31,7 @@ class Seal : public testing::Test {
   const fs::path path_ = fs::temp_directory_path() / ("tithe_seal_" + std::to_string(::getpid()));
 };
 
-TEST_F(Seal, HoldsOfWhatWasSealedAndChangesNothingInFrontOfIt) {
+TEST_F(Seal, VerifiesAndKeepsTheSealedContent) {
   for (const std::size_t bytes : {0, 1, 47, 48, 49, 5000}) {
     const std::string body(bytes, 'x');
     write(body);
@@ -43,7 +43,7 @@ TEST_F(Seal, HoldsOfWhatWasSealedAndChangesNothingInFrontOfIt) {
   }
 }
 
-TEST_F(Seal, SeesEveryCutAndEveryFlippedBit) {
+TEST_F(Seal, DetectsEveryTruncationAndBitFlip) {
   std::string body;
   for (int k = 0; k < 300; ++k) body += static_cast<char>(k * k);
   write(body);
@@ -68,7 +68,7 @@ TEST_F(Seal, SeesEveryCutAndEveryFlippedBit) {
   EXPECT_TRUE(look().ok());
 }
 
-TEST_F(Seal, SaysWhatTheSystemDoesNotAllow) {
+TEST_F(Seal, ReportsSystemErrors) {
   EXPECT_EQ(seal("/no/such/file").code(), Code::kIo);
   EXPECT_EQ(seal("/").code(), Code::kIo);
   EXPECT_EQ(check_seal(-1).code(), Code::kIo);

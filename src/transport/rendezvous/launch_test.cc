@@ -37,7 +37,7 @@ Variables operator+(Variables a, const Variables& b) {
 
 const Variables kMaster{{"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29500"}};
 
-TEST(Launch, every_launcher_is_understood) {
+TEST(Launch, every_launcher_is_recognised) {
   for (const auto& [rank, world] : {std::pair{"RANK", "WORLD_SIZE"},
                                     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                     {"PMI_RANK", "PMI_SIZE"},
@@ -67,7 +67,7 @@ TEST(Launch, a_file_instead_of_a_host) {
   EXPECT_EQ(launch->host, "");
 }
 
-TEST(Launch, one_rank_needs_no_place) {
+TEST(Launch, one_rank_needs_no_endpoint) {
   EXPECT_TRUE(launch_under({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).ok());
 }
 

@@ -55,7 +55,7 @@ RejoinOptions of(const Board& board, std::string me, const Names& before, std::u
           .timeout = 60s};
 }
 
-TEST(Rejoin, AllOfTheFirstEpochMeet) {
+TEST(Rejoin, AllRanksOfTheFirstEpochJoin) {
   Shared s;
   const Names all = {"a", "b", "c"};
   const auto met =
@@ -69,7 +69,7 @@ TEST(Rejoin, AllOfTheFirstEpochMeet) {
 }
 
 // Also if the first member is lost, and ranks do not know which members are lost.
-TEST(Rejoin, SurvivorsGoOnInTheirOrder) {
+TEST(Rejoin, SurvivorsKeepTheirOrder) {
   Shared s;
   const Names before = {"a", "b", "c", "d", "e"};
   const auto met =
@@ -90,7 +90,7 @@ TEST(Rejoin, SurvivorsGoOnInTheirOrder) {
   for (const auto& g : got) EXPECT_EQ(g, (std::vector<std::vector<std::uint8_t>>{{0}, {1}, {2}}));
 }
 
-TEST(Rejoin, WhoIsNewComesBehindThem) {
+TEST(Rejoin, NewMembersFollowSurvivors) {
   Shared s;
   const Names before = {"a", "b", "c"};
   (void)s.board().put_first("0.members", {});  // epoch 0 is decided
@@ -108,7 +108,7 @@ TEST(Rejoin, WhoIsNewComesBehindThem) {
 }
 
 // Two halves without a connection: at most one of them continues.
-TEST(Rejoin, OfTwoHalvesOneGoesOn) {
+TEST(Rejoin, OneOfTwoHalvesContinues) {
   for (const std::size_t ranks : {2U, 3U, 4U, 5U})
     for (unsigned halves = 0; halves < 1U << ranks; ++halves) {
       Names before;
@@ -142,7 +142,7 @@ TEST(Rejoin, OfTwoHalvesOneGoesOn) {
 }
 
 // A rank that is computing has not registered yet and is waited for; a rank that was reported lost is not.
-TEST(Rejoin, WhomNobodyMissesIsWaitedFor) {
+TEST(Rejoin, MembersNotReportedLostAreAwaited) {
   Shared s;
   const Names before = {"a", "b", "c", "d"};
   std::vector<RejoinOptions> all = {of(s.board(), "a", before), of(s.board(), "b", before),
@@ -163,7 +163,7 @@ TEST(Rejoin, WhomNobodyMissesIsWaitedFor) {
 }
 
 // No rank was reported lost at registration; the loss is reported later.
-TEST(Rejoin, WhoIsLostMeanwhileIsNotWaitedFor) {
+TEST(Rejoin, MembersLostDuringRejoinAreNotAwaited) {
   Shared s;
   const Names before = {"a", "b", "c", "d", "e"};
   std::vector<RejoinOptions> all = {of(s.board(), "a", before), of(s.board(), "b", before),
@@ -198,7 +198,7 @@ TEST(Rejoin, WhoIsLostMeanwhileIsNotWaitedFor) {
 
 // One member has been missing for long when another one is reported lost. That one only failed to connect, and
 // registers a moment later.
-TEST(Rejoin, WhoIsMissedLastHasAWholeWindow) {
+TEST(Rejoin, TheLastLossRestartsTheWindow) {
   Shared s;
   const Board board = s.board();
   const Names before = {"a", "b", "c", "d"};
@@ -220,7 +220,7 @@ TEST(Rejoin, WhoIsMissedLastHasAWholeWindow) {
   EXPECT_EQ(met->members, (Names{"a", "b", "c"}));
 }
 
-TEST(Rejoin, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
+TEST(Rejoin, WaitsForMinWorldAndExcludesBeyondMaxWorld) {
   Shared s;
   const Names before = {"a", "b", "c"};
   std::vector<RejoinOptions> two = {of(s.board(), "a", before), of(s.board(), "b", before)};
@@ -245,7 +245,7 @@ TEST(Rejoin, WaitsForMinWorldAndLeavesOutBeyondMaxWorld) {
 }
 
 // A restarted process whose old instance has not been reported lost: it joins one epoch later.
-TEST(Rejoin, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
+TEST(Rejoin, ReusedNameWaitsUntilItsMemberIsRemoved) {
   Shared s;
   const Names before = {"a", "b", "c"};
   const std::uint8_t b[] = {'b'}, x[] = {'x'};
@@ -262,7 +262,7 @@ TEST(Rejoin, WhoHasAMembersNameWaitsUntilThatOneIsOut) {
     EXPECT_EQ(m->members, (Names{"a", "c", "b"}));
 }
 
-TEST(Rejoin, WhoComesTooLateIsTold) {
+TEST(Rejoin, LateMembersGetAnError) {
   Shared s;
   const Names before = {"a", "b", "c"};
   (void)rejoin_all({of(s.board(), "a", before), of(s.board(), "b", before)});
@@ -271,7 +271,7 @@ TEST(Rejoin, WhoComesTooLateIsTold) {
   EXPECT_NE(late.status().what().find("continued without this rank as epoch 1: 'a', 'b'"), std::string::npos);
 }
 
-TEST(Rejoin, ABoardWhoseMembersAreNoneIsSaid) {
+TEST(Rejoin, BoardWithInvalidMembersIsReported) {
   for (const std::string wrong : {"", "a", "1x\na", "-1\na", "3\na\nb", "2\na\na"}) {
     Shared s;
     s.texts["1.members"] = {wrong.begin(), wrong.end()};
@@ -289,7 +289,7 @@ TEST(Rejoin, RefusesWrongNames) {
   EXPECT_EQ(rejoin(of({}, "a", {"a"})).status().code(), Code::kInvalid);
 }
 
-TEST(Rejoin, AFolderIsABoard) {
+TEST(Rejoin, FolderServesAsBoard) {
   std::string folder = ::testing::TempDir() + "tithe_board_XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const Board board = board_in(folder);

@@ -36,7 +36,7 @@ int free_port() {
 }
 
 // The parameter is true for files.
-class Meet : public ::testing::TestWithParam<bool> {
+class Rendezvous : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     std::string path = (std::filesystem::temp_directory_path() / "tithe-meet-XXXXXX").string();
@@ -90,12 +90,12 @@ class Meet : public ::testing::TestWithParam<bool> {
   int port_ = 0;
 };
 
-TEST_P(Meet, everyone_gets_all_blobs) {
+TEST_P(Rendezvous, everyone_gets_all_blobs) {
   for (const int world : {1, 2, 3, 8}) expect_all(gather(world));
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-TEST_P(Meet, names_who_did_not_come) {
+TEST_P(Rendezvous, names_absent_ranks) {
   const auto got = gather(4, {1, 3}, 500ms);
   for (const Rank r : {0, 2}) {
     const Status s = got[static_cast<std::size_t>(r)]->status();
@@ -106,7 +106,7 @@ TEST_P(Meet, names_who_did_not_come) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-TEST_P(Meet, names_who_has_another_world) {
+TEST_P(Rendezvous, names_ranks_with_another_world) {
   Gathered odd = Status(Code::kInvalid, "not run");
   std::thread other([&] { odd = open_rendezvous(launch(1, 3, 1s))({}); });
   const Gathered got = open_rendezvous(launch(0, 2, 1s))({});
@@ -117,13 +117,13 @@ TEST_P(Meet, names_who_has_another_world) {
   EXPECT_FALSE(odd.ok());
 }
 
-TEST_P(Meet, refuses_a_blob_without_measure) {
+TEST_P(Rendezvous, refuses_an_oversized_blob) {
   const std::vector<std::uint8_t> huge(2U << 20);
   EXPECT_EQ(open_rendezvous(launch(0, 2))(huge).status().code(), Code::kInvalid);
 }
 
 // Ctrl-C while peers are missing must end the wait before the timeout, and not the process.
-TEST_P(Meet, can_be_withdrawn) {
+TEST_P(Rendezvous, can_be_cancelled) {
   for (const Rank me : {0, 1}) {
     std::atomic<bool> withdrawn = false;
     std::thread later([&] {
@@ -140,7 +140,7 @@ TEST_P(Meet, can_be_withdrawn) {
 }
 
 // If rank 0 withdraws, the others must get its name before their own timeout.
-TEST_P(Meet, a_withdrawn_rank_0_is_named) {
+TEST_P(Rendezvous, a_cancelled_rank_0_is_named) {
   if (GetParam()) GTEST_SKIP() << "over files a withdrawn rank is not reported";
   std::atomic<bool> came = false;
   Gathered seen = Status(Code::kInvalid, "");
@@ -158,14 +158,14 @@ TEST_P(Meet, a_withdrawn_rank_0_is_named) {
   EXPECT_EQ(seen.status().peer(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(ways, Meet, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(ways, Rendezvous, ::testing::Bool(),
                          [](const auto& way) { return way.param ? "files" : "tcp"; });
 
-using MeetTcp = Meet;
-INSTANTIATE_TEST_SUITE_P(tcp, MeetTcp, ::testing::Values(false));
+using RendezvousTcp = Rendezvous;
+INSTANTIATE_TEST_SUITE_P(tcp, RendezvousTcp, ::testing::Values(false));
 
 // Visitors whose own timeout ends first must not be reported as missing.
-TEST_P(MeetTcp, a_rank_0_that_comes_later_names_the_same_ranks_as_its_visitors) {
+TEST_P(RendezvousTcp, late_rank_0_and_its_clients_name_the_same_ranks) {
   std::vector<Gathered> got(4, Status(Code::kInvalid, "not run"));
   std::vector<std::thread> ranks;
   for (const Rank r : {1, 3, 0}) {
@@ -182,7 +182,7 @@ TEST_P(MeetTcp, a_rank_0_that_comes_later_names_the_same_ranks_as_its_visitors) 
   }
 }
 
-TEST_P(MeetTcp, a_visitor_that_came_and_left_did_come) {
+TEST_P(RendezvousTcp, a_client_that_disconnected_counts_as_present) {
   std::atomic<bool> leaves = false;
   Launch passing = launch(1, 3, 30s);
   passing.interrupted = [&] { return leaves.load(); };
@@ -206,7 +206,7 @@ TEST_P(MeetTcp, a_visitor_that_came_and_left_did_come) {
 
 // A flipped bit, anywhere in the messages, causes another conversation. Without checks, some bits would make one side
 // wait for bytes that never come, until its timeout.
-TEST_P(MeetTcp, a_flipped_bit_costs_another_conversation) {
+TEST_P(RendezvousTcp, a_flipped_bit_costs_a_retry) {
   std::map<testing::Relay::Place, std::uint64_t> passed{{{0, 0, false}, 1}};
   int struck = 0;
   for (std::uint64_t byte = 0; byte < std::max(passed.begin()->second, passed.rbegin()->second); byte += 13)
@@ -230,7 +230,7 @@ TEST_P(MeetTcp, a_flipped_bit_costs_another_conversation) {
 }
 
 // Port scanners and lost clients: garbage, a huge length, silence, a closed connection.
-TEST_P(MeetTcp, strangers_do_not_break_it) {
+TEST_P(RendezvousTcp, foreign_connections_do_not_break_it) {
   std::vector<std::optional<Gathered>> got(3);
   std::vector<std::thread> ranks;
   ranks.emplace_back([&] { got[0] = open_rendezvous(launch(0, 3))(blob_of(0)); });
@@ -256,7 +256,7 @@ TEST_P(MeetTcp, strangers_do_not_break_it) {
 }
 
 // As before a port: without brackets, an IPv6 address and a port are ambiguous.
-TEST_P(MeetTcp, an_address_may_stand_in_brackets) {
+TEST_P(RendezvousTcp, an_address_can_be_in_brackets) {
   std::vector<std::optional<Gathered>> out(2);
   const auto at = [&](const std::string& host) {
     std::vector<std::thread> ranks;
@@ -274,7 +274,7 @@ TEST_P(MeetTcp, an_address_may_stand_in_brackets) {
   for (const auto& all : out) EXPECT_FALSE((*all).ok());
 }
 
-TEST_P(MeetTcp, says_when_the_port_is_taken) {
+TEST_P(RendezvousTcp, reports_a_port_in_use) {
   int why = 0;
   const auto holder = rendezvous::listen_on(port_, &why);
   ASSERT_TRUE(holder.ok());
@@ -283,7 +283,7 @@ TEST_P(MeetTcp, says_when_the_port_is_taken) {
   EXPECT_NE(s.what().find("torchrun"), std::string::npos) << s.what();
 }
 
-TEST_P(MeetTcp, says_when_someone_else_answers) {
+TEST_P(RendezvousTcp, reports_a_foreign_server) {
   int why = 0;
   const auto holder = rendezvous::listen_on(port_, &why);
   ASSERT_TRUE(holder.ok());
@@ -307,11 +307,11 @@ TEST_P(MeetTcp, says_when_someone_else_answers) {
   EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
 }
 
-using MeetFiles = Meet;
-INSTANTIATE_TEST_SUITE_P(files, MeetFiles, ::testing::Values(true));
+using RendezvousFiles = Rendezvous;
+INSTANTIATE_TEST_SUITE_P(files, RendezvousFiles, ::testing::Values(true));
 
 // Files left by a killed job: the same ranks, other addresses.
-TEST_P(MeetFiles, leftovers_fool_nobody) {
+TEST_P(RendezvousFiles, stale_files_are_ignored) {
   std::set<Rank> kept;
   {
     // Copies of the files of a first rendezvous simulate those of a killed job. The copies are taken in the
@@ -345,7 +345,7 @@ TEST_P(MeetFiles, leftovers_fool_nobody) {
   expect_all(gather(2));
 }
 
-TEST_P(MeetFiles, a_folder_will_do) {
+TEST_P(RendezvousFiles, a_folder_is_accepted) {
   std::vector<std::optional<Gathered>> got(2);
   std::vector<std::thread> ranks;
   for (const Rank r : {0, 1})
@@ -358,7 +358,7 @@ TEST_P(MeetFiles, a_folder_will_do) {
   expect_all(got);
 }
 
-TEST_P(MeetFiles, says_where_it_cannot_write) {
+TEST_P(RendezvousFiles, reports_an_unwritable_path) {
   Launch l = launch(0, 2);
   l.file = (folder_ / "no" / "such" / "place").string();
   const Status s = open_rendezvous(l)({}).status();

@@ -90,7 +90,7 @@ void meet_beside(const std::function<void(int port)>& stranger, std::chrono::mil
 }
 
 // A visitor without a proof must not get any rank's address.
-TEST(MeetStrangers, a_visitor_with_the_old_header_learns_nothing) {
+TEST(RendezvousStrangers, client_with_an_old_header_gets_no_data) {
   Blob heard;
   meet_beside([&](int port) {
     const Socket s = visit(port);
@@ -103,7 +103,7 @@ TEST(MeetStrangers, a_visitor_with_the_old_header_learns_nothing) {
   EXPECT_TRUE(heard.empty());
 }
 
-TEST(MeetStrangers, who_does_not_prove_the_token_learns_nothing) {
+TEST(RendezvousStrangers, client_without_the_token_gets_no_data) {
   Blob heard;
   meet_beside([&](int port) {
     const Socket s = visit(port);
@@ -118,7 +118,7 @@ TEST(MeetStrangers, who_does_not_prove_the_token_learns_nothing) {
   EXPECT_TRUE(heard.empty());
 }
 
-TEST(MeetStrangers, addresses_do_not_travel_in_the_clear) {
+TEST(RendezvousStrangers, addresses_are_encrypted) {
   Handshake shake{.token = kToken, .visitor = {1}, .host = {2}};
   const std::vector<Blob> all{kAddress0, kAddress1};
   for (const Blob& message : {write_claim(shake, 2, 1, kAddress1), write_answer(shake, {}, all)})
@@ -126,7 +126,7 @@ TEST(MeetStrangers, addresses_do_not_travel_in_the_clear) {
               message.end());
 }
 
-TEST(MeetStrangers, two_hundred_idle_visitors_do_not_keep_ranks_from_meeting) {
+TEST(RendezvousStrangers, two_hundred_idle_clients_do_not_block_the_rendezvous) {
   std::vector<Socket> idle;
   std::atomic<bool> stop{false};
   std::thread more;
@@ -144,7 +144,7 @@ TEST(MeetStrangers, two_hundred_idle_visitors_do_not_keep_ranks_from_meeting) {
   more.join();
 }
 
-TEST(MeetStrangers, a_visitor_that_says_a_byte_a_second_is_dropped) {
+TEST(RendezvousStrangers, a_client_that_sends_a_byte_per_second_is_dropped) {
   meet_beside([&](int port) {
     const Socket s = visit(port);
     const Blob request = write_request({});
@@ -157,7 +157,7 @@ TEST(MeetStrangers, a_visitor_that_says_a_byte_a_second_is_dropped) {
   });
 }
 
-TEST(MeetStrangers, a_rank_with_another_token_is_told_so_at_once) {
+TEST(RendezvousStrangers, a_rank_with_another_token_fails_at_once) {
   const int port = free_port();
   Gathered zero = Status(Code::kIo, "not run");
   std::thread host([&] { zero = open_rendezvous(launch(0, 2, port, 3s))(kAddress0); });
@@ -172,7 +172,7 @@ TEST(MeetStrangers, a_rank_with_another_token_is_told_so_at_once) {
 }
 
 // A visitor that leaves before rank 0 reads its request still counts, so that rank 0's error mentions tokens.
-TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
+TEST(RendezvousStrangers, clients_that_disconnect_are_counted) {
   const int port = free_port();
   Gathered zero = Status(Code::kIo, "not run");
   std::thread host([&] { zero = open_rendezvous(launch(0, 2, port, 3s))(kAddress0); });
@@ -185,7 +185,7 @@ TEST(MeetStrangers, who_knocks_and_goes_is_counted) {
 }
 
 // Another program listens at rank 0's address: detected without waiting for the timeout.
-TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
+TEST(RendezvousStrangers, silent_or_closing_servers_are_not_rank_0) {
   for (const bool silent : {false, true}) {
     const int port = free_port();
     int why = 0;
@@ -210,7 +210,7 @@ TEST(MeetStrangers, who_hangs_up_or_says_nothing_is_not_rank_0) {
   }
 }
 
-TEST(MeetStrangers, without_a_token_only_this_machine_may_come) {
+TEST(RendezvousStrangers, without_a_token_only_local_clients_are_accepted) {
   Launch l = launch(0, 2, free_port(), 300ms);
   l.token.clear();
   l.host = "192.0.2.1";  // a documentation address (RFC 5737)
@@ -228,7 +228,7 @@ TEST(MeetStrangers, without_a_token_only_this_machine_may_come) {
   EXPECT_EQ(open_rendezvous(l)(kAddress0).status().code(), Code::kTimeout);
 }
 
-TEST(MeetStrangers, rank_0_listens_where_it_was_told_to) {
+TEST(RendezvousStrangers, rank_0_listens_on_the_given_address) {
   const int port = free_port();
   int why = 0;
   const auto at = listen_at("127.0.0.1", port, true, &why);
@@ -245,7 +245,7 @@ TEST(MeetStrangers, rank_0_listens_where_it_was_told_to) {
 
 // ---- Files
 
-class MeetFileStrangers : public ::testing::Test {
+class RendezvousFileStrangers : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string path = (std::filesystem::temp_directory_path() / "tithe-strangers-XXXXXX").string();
@@ -263,7 +263,7 @@ class MeetFileStrangers : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(MeetFileStrangers, nobody_else_can_read_a_rank_s_file) {
+TEST_F(RendezvousFileStrangers, rank_files_are_private) {
   std::optional<Gathered> got;
   std::thread rank([&] { got = open_rendezvous(launch_here(0, 1s))(kAddress0); });
   struct stat s {};
@@ -274,7 +274,7 @@ TEST_F(MeetFileStrangers, nobody_else_can_read_a_rank_s_file) {
   rank.join();
 }
 
-TEST_F(MeetFileStrangers, a_file_that_others_can_write_is_refused) {
+TEST_F(RendezvousFileStrangers, a_file_that_others_can_write_is_refused) {
   const auto theirs = folder_ / "meeting.1";
   std::ofstream(theirs) << "anything";
   std::filesystem::permissions(theirs, std::filesystem::perms(0666));
@@ -285,12 +285,12 @@ TEST_F(MeetFileStrangers, a_file_that_others_can_write_is_refused) {
 
 // ---- Origin of the token
 
-class TokenFrom : public MeetFileStrangers {
+class TokenFrom : public RendezvousFileStrangers {
  protected:
   void TearDown() override {
     unsetenv("TITHE_TOKEN");
     unsetenv("TITHE_TOKEN_FILE");
-    MeetFileStrangers::TearDown();
+    RendezvousFileStrangers::TearDown();
   }
   static Result<TokenGiven> given(const char* token, const std::string& file = {}) {
     unsetenv("TITHE_TOKEN");

@@ -33,7 +33,7 @@ std::size_t under_way_after(Congestion& congestion, Congestion::Time begin, doub
   return under_way;
 }
 
-TEST(TcpPace, a_slow_link_has_a_short_queue) {
+TEST(TcpCongestion, a_slow_link_has_a_short_queue) {
   Congestion congestion;
   const std::size_t under_way = under_way_after(congestion, Congestion::Time{} + 1h, 125'000, 1ms);
   EXPECT_GE(under_way, 16'384U);            // the link is never idle
@@ -41,7 +41,7 @@ TEST(TcpPace, a_slow_link_has_a_short_queue) {
 }
 
 // Enough bytes are in flight to fill the link at any distance.
-TEST(TcpPace, a_fast_link_is_not_held_back) {
+TEST(TcpCongestion, a_fast_link_is_not_held_back) {
   for (const auto delay : {1ms, 80ms, 200ms}) {
     Congestion congestion;
     const double rate = 125e6;
@@ -53,7 +53,7 @@ TEST(TcpPace, a_fast_link_is_not_held_back) {
 
 // Without the memory of a pause, each round after a computation would start with 16 KiB, and take 2.0 to 2.4 times as
 // long over a round trip of 40 ms.
-TEST(TcpPace, a_pause_leaves_what_the_link_took) {
+TEST(TcpCongestion, a_short_pause_keeps_the_link_estimate) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 125e6, 40ms);
@@ -67,7 +67,7 @@ TEST(TcpPace, a_pause_leaves_what_the_link_took) {
 }
 
 // Bytes acknowledged during a pause must not count as delivered at its end.
-TEST(TcpPace, a_long_pause_forgets_what_the_link_took) {
+TEST(TcpCongestion, a_long_pause_resets_the_link_estimate) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 125e6, 1ms);
@@ -76,7 +76,7 @@ TEST(TcpPace, a_long_pause_forgets_what_the_link_took) {
             Congestion::kAlways);
 }
 
-TEST(TcpPace, a_link_that_has_become_slow_has_a_short_queue) {
+TEST(TcpCongestion, a_link_that_has_become_slow_has_a_short_queue) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 1ms);
@@ -89,7 +89,7 @@ TEST(TcpPace, a_link_that_has_become_slow_has_a_short_queue) {
 }
 
 // Three ranks that send to a fourth behind a queue of 64 KB would lose packets in every round.
-TEST(TcpPace, losses_from_a_queue_leave_less_under_way) {
+TEST(TcpCongestion, losses_from_a_queue_shrink_the_window) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 1ms);
@@ -99,7 +99,7 @@ TEST(TcpPace, losses_from_a_queue_leave_less_under_way) {
 }
 
 // If the link runs dry, the limit doubles again, but not soon after losses.
-TEST(TcpPace, a_link_that_runs_dry_has_more_once_the_losses_are_long_ago) {
+TEST(TcpCongestion, an_idle_link_gets_a_larger_window_after_old_losses) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 1ms);
@@ -116,7 +116,7 @@ TEST(TcpPace, a_link_that_runs_dry_has_more_once_the_losses_are_long_ago) {
 }
 
 // TCP also retransmits to probe for lost acknowledgements, and a path may lose some packets without any queue.
-TEST(TcpPace, few_losses_and_those_without_a_queue_change_nothing) {
+TEST(TcpCongestion, few_losses_and_those_without_a_queue_change_nothing) {
   const auto begin = Congestion::Time{} + 1h;
   for (const Congestion::Look& look :
        {Congestion::Look{.trip = 6ms, .sent_again = 31}, Congestion::Look{.trip = 1ms, .sent_again = 999}}) {
@@ -126,7 +126,7 @@ TEST(TcpPace, few_losses_and_those_without_a_queue_change_nothing) {
   }
 }
 
-TEST(TcpPace, a_long_way_stays_full_after_losses) {
+TEST(TcpCongestion, a_high_latency_link_stays_full_after_losses) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 80ms);
@@ -135,7 +135,7 @@ TEST(TcpPace, a_long_way_stays_full_after_losses) {
 }
 
 // The wait must not exceed the time at which the link has room again, or the link would be idle.
-TEST(TcpPace, it_asks_again_once_the_link_has_made_room) {
+TEST(TcpCongestion, it_probes_again_once_the_queue_drains) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 4e6, 1ms);
@@ -146,7 +146,7 @@ TEST(TcpPace, it_asks_again_once_the_link_has_made_room) {
 }
 
 // The engine's window is refilled once a quarter of it is free.
-TEST(TcpPace, a_limit_holds) {
+TEST(TcpCongestion, a_limit_is_kept) {
   Congestion congestion;
   const auto begin = Congestion::Time{} + 1h;
   under_way_after(congestion, begin, 12.5e6, 1ms);

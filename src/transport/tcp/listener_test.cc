@@ -13,7 +13,7 @@ const Job kHost{.rank = 0, .world = 3, .key = {1}};
 const Job kCaller{.rank = 1, .world = 3, .key = {1}};
 constexpr ConnectRequest kKnock{.purpose = Purpose::kControl, .from = 1, .to = 0};
 
-class TcpDoor : public ::testing::Test {
+class TcpListener : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(listener_.listen(at_).ok());
@@ -67,7 +67,7 @@ class TcpDoor : public ::testing::Test {
   std::vector<std::shared_ptr<Wire>> let_in_;
 };
 
-TEST_F(TcpDoor, a_rank_of_the_job_comes_in) {
+TEST_F(TcpListener, a_rank_of_the_job_is_accepted) {
   const auto [status, wire] = call(kCaller, kKnock);
   ASSERT_TRUE(status.ok()) << status.what();
   ASSERT_EQ(let_in_.size(), 1U);
@@ -79,7 +79,7 @@ TEST_F(TcpDoor, a_rank_of_the_job_comes_in) {
   EXPECT_EQ(got[2], 3);
 }
 
-TEST_F(TcpDoor, both_sides_refuse_another_key) {
+TEST_F(TcpListener, both_sides_refuse_another_key) {
   Job other = kCaller;
   other.key = {2};
   const Status s = call(other, kKnock).first;
@@ -88,7 +88,7 @@ TEST_F(TcpDoor, both_sides_refuse_another_key) {
   EXPECT_TRUE(let_in_.empty());
 }
 
-TEST_F(TcpDoor, who_is_not_meant_is_not_let_in) {
+TEST_F(TcpListener, unexpected_ranks_are_refused) {
   for (const ConnectRequest& wrong : {ConnectRequest{.from = 1, .to = 2}, ConnectRequest{.from = 0, .to = 0},
                                       ConnectRequest{.from = 3, .to = 0}}) {
     EXPECT_FALSE(call(kCaller, wrong).first.ok());
@@ -96,7 +96,7 @@ TEST_F(TcpDoor, who_is_not_meant_is_not_let_in) {
   EXPECT_TRUE(let_in_.empty());
 }
 
-TEST_F(TcpDoor, a_stranger_learns_nothing_but_a_challenge) {
+TEST_F(TcpListener, an_unauthenticated_client_gets_only_a_challenge) {
   const auto wire = visit();
   const auto request = write_request(kKnock);
   EXPECT_EQ(wire->write(request), static_cast<std::ptrdiff_t>(kConnectRequestBytes));
@@ -115,7 +115,7 @@ TEST_F(TcpDoor, a_stranger_learns_nothing_but_a_challenge) {
 }
 
 // A recorded request and its claim do not match the new challenge.
-TEST_F(TcpDoor, what_was_recorded_is_worth_nothing) {
+TEST_F(TcpListener, replayed_handshakes_are_refused) {
   const auto request = write_request(kKnock);
   std::vector<std::uint8_t> claimed;
   for (int k = 0; k < 2; ++k) {
@@ -135,7 +135,7 @@ TEST_F(TcpDoor, what_was_recorded_is_worth_nothing) {
 }
 
 // Hundreds of callers that send nothing, or an incomplete message: slots are limited, and a real rank still connects.
-TEST_F(TcpDoor, a_crowd_holds_no_memory_and_no_place) {
+TEST_F(TcpListener, idle_connections_hold_no_memory_or_slot) {
   std::vector<std::shared_ptr<Wire>> crowd;
   for (int i = 0; i < 300; ++i) {
     Result<UniqueFd> socket = connect_to(at_[0], 0);

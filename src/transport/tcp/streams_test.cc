@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Pieces of a message overtake each other on their connections, and are reassembled correctly.
-TEST(TcpStreams, messages_are_whole_over_a_long_way) {
+TEST(TcpStreams, messages_arrive_whole_over_a_high_latency_link) {
   testing::FarRanks far({.streams = 4}, 5ms, 100'000);
   ASSERT_TRUE(far.opened().ok()) << far.opened().what();
   const std::size_t sizes[] = {5'000, 1'000'003, 4096, 2'500'000, 40};
@@ -32,7 +32,7 @@ TEST(TcpStreams, messages_are_whole_over_a_long_way) {
 }
 
 // The message still arrives on a data connection, before other messages; the next receive takes it.
-TEST(TcpStreams, a_granted_receive_that_is_withdrawn_stops_nobody) {
+TEST(TcpStreams, a_cancelled_granted_receive_blocks_no_other_operation) {
   testing::FarRanks far({}, 1ms, 4 << 20);
   ASSERT_TRUE(far.opened().ok()) << far.opened().what();
   const std::vector<std::uint8_t> first(300'000, 1), second(300'000, 2);
@@ -98,7 +98,7 @@ void arrives_by_itself(const std::string& how, std::size_t bytes) {
   EXPECT_EQ(here, done) << how << ", of " << bytes << " bytes";
 }
 
-TEST(TcpStreams, what_was_sent_arrives_though_its_sender_does_nothing_more) {
+TEST(TcpStreams, sent_messages_arrive_without_further_polls_of_the_sender) {
   arrives_by_itself("tcp:tls=KEYS", 4096);  // only the control connection
   arrives_by_itself("tcp:streams=2,tls=KEYS", 100'000);
 }

@@ -22,7 +22,7 @@ std::vector<std::uint8_t> content(std::size_t bytes) {
   return out;
 }
 
-class ByHand : public ::testing::Test {
+class TcpProtocol : public ::testing::Test {
  protected:
   void open(const Options& options) {
     rank0_ = std::make_unique<TcpTransport>(0, 2, options, 30s);
@@ -106,7 +106,7 @@ class ByHand : public ::testing::Test {
 };
 
 // A body, which a network card may change, consists of floats only, in whole groups of 8.
-TEST_F(ByHand, payloads_travel_apart_from_headers) {
+TEST_F(TcpProtocol, payloads_and_headers_use_separate_streams) {
   open({.streams = 3, .tos = 0x28});
   std::uint64_t granted = 0;
   for (const std::size_t floats : {2000U, 2003U, 300'000U}) {
@@ -154,9 +154,9 @@ TEST_F(ByHand, payloads_travel_apart_from_headers) {
 
 // Sequences of records after which the peer is distrusted: the last record of each is invalid at its place.
 using Records = std::vector<Record>;
-class ByHandWrongly : public ByHand, public ::testing::WithParamInterface<Records> {};
+class TcpMalformed : public TcpProtocol, public ::testing::WithParamInterface<Records> {};
 
-TEST_P(ByHandWrongly, is_not_heard_any_more_and_is_named) {
+TEST_P(TcpMalformed, malformed_peer_is_disconnected_and_named) {
   open({});
   for (const Record& record : GetParam()) say(record);
   run([&] { return !rank0_->peer_status(1).ok(); });
@@ -164,7 +164,7 @@ TEST_P(ByHandWrongly, is_not_heard_any_more_and_is_named) {
   EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt) << rank0_->peer_status(1).what();
 }
 
-INSTANTIATE_TEST_SUITE_P(records, ByHandWrongly,
+INSTANTIATE_TEST_SUITE_P(records, TcpMalformed,
                          ::testing::Values(Records{{.kind = static_cast<Kind>(99)}},
                                            Records{{.kind = Kind::kPiece, .about = 0, .n = 32}},
                                            Records{{.kind = Kind::kEnd, .about = 7}},
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(records, ByHandWrongly,
 
 // Every bit of a record and of the bytes after it. Without checks, some flipped bits would move a message to a channel
 // without a receive, or make a rank wait for bytes that never come.
-TEST_F(ByHand, a_bit_that_changes_on_the_control_connection_is_noticed_at_once) {
+TEST_F(TcpProtocol, a_flipped_bit_on_the_control_connection_fails_at_once) {
   const auto message = content(40);
   std::vector<std::uint8_t> whole;
   Check last = first_check(kKey, 1, 0);
@@ -198,7 +198,7 @@ TEST_F(ByHand, a_bit_that_changes_on_the_control_connection_is_noticed_at_once) 
 }
 
 // A piece that exceeds its message is not written anywhere.
-TEST_F(ByHand, a_piece_past_the_end_of_its_message_is_refused) {
+TEST_F(TcpProtocol, a_piece_past_the_end_of_its_message_is_refused) {
   open({});
   std::vector<std::uint8_t> in(6000, 0xAA);
   ASSERT_TRUE(rank0_->recv(1, 2, Bytes(in).first(5000), 1).ok());
@@ -212,7 +212,7 @@ TEST_F(ByHand, a_piece_past_the_end_of_its_message_is_refused) {
 }
 
 // Messages without a receive are stored, up to a limit.
-TEST_F(ByHand, who_sends_without_measure_what_nobody_receives_is_named) {
+TEST_F(TcpProtocol, excess_unreceived_messages_name_the_sender) {
   open({});
   const std::vector<std::uint8_t> bytes(kWholeBytes, 7);
   std::vector<std::uint8_t> message;
@@ -237,7 +237,7 @@ TEST_F(ByHand, who_sends_without_measure_what_nobody_receives_is_named) {
   EXPECT_GT(said, kMostUnread / 2) << "a valid amount of messages is stored";
 }
 
-TEST_F(ByHand, a_body_that_nobody_granted_is_not_kept_without_measure) {
+TEST_F(TcpProtocol, ungranted_payloads_are_bounded) {
   open({});
   const std::size_t bytes = 2 * kMostUnread;
   say({.kind = Kind::kLong, .about = 2, .n = bytes}, std::vector<std::uint8_t>(bytes - body_bytes(bytes), 1));
@@ -251,7 +251,7 @@ TEST_F(ByHand, a_body_that_nobody_granted_is_not_kept_without_measure) {
 }
 
 // The end of a killed process is detected at once, whatever the timeout.
-TEST_F(ByHand, a_connection_that_ends_is_noticed_at_once) {
+TEST_F(TcpProtocol, a_closed_connection_is_reported_at_once) {
   open({});
   std::vector<std::uint8_t> in(10);
   ASSERT_TRUE(rank0_->recv(1, 2, in, 1).ok());

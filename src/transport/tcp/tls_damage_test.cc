@@ -57,7 +57,7 @@ TEST(Tls, a_certificate_for_one_side_alone_is_refused_with_the_reason) {
 }
 
 // Damage must not be reported as a mismatch, whose cure is to give all ranks the same options.
-TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
+TEST(Tls, a_damaged_record_header_is_corruption_not_mismatch) {
   const std::string job = folder().job("header");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   int damaged = 0;
@@ -79,7 +79,7 @@ TEST(Tls, a_damaged_record_header_is_damage_and_no_mismatch) {
 }
 
 // Likewise for the caller's last message of a handshake, and for the whole handshake if the other end is known already.
-TEST(Tls, damage_in_a_handshake_with_a_known_rank_is_no_mismatch) {
+TEST(Tls, damage_in_a_handshake_is_not_a_mismatch) {
   const std::string job = folder().job("greeting");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   for (const std::size_t at : {0U, 1U, 5U}) {

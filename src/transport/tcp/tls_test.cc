@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using namespace tls_ends;
 namespace fs = std::filesystem;
 
-TEST(Tls, what_travels_cannot_be_read) {
+TEST(Tls, traffic_cannot_be_read) {
   const std::string job = folder().job("read");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   Connection c(*one, *zero, 0);
@@ -48,7 +48,7 @@ TEST(Tls, what_travels_cannot_be_read) {
   EXPECT_EQ(std::search(wire.begin(), wire.end(), said.begin(), said.begin() + 8), wire.end());
 }
 
-TEST(Tls, what_travels_cannot_be_changed) {
+TEST(Tls, traffic_cannot_be_changed) {
   const std::string job = folder().job("changed");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   for (const std::size_t at : {std::size_t{0}, std::size_t{7}, std::size_t{900}}) {
@@ -64,7 +64,7 @@ TEST(Tls, what_travels_cannot_be_changed) {
 }
 
 // An incomplete record returns no bytes and is not lost.
-TEST(Tls, records_that_come_in_parts_are_read_when_they_are_whole) {
+TEST(Tls, partial_records_are_read_once_complete) {
   const std::string job = folder().job("parts");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   Connection c(*one, *zero, 0);
@@ -83,7 +83,7 @@ TEST(Tls, records_that_come_in_parts_are_read_when_they_are_whole) {
   EXPECT_EQ(in, text(1000));
 }
 
-TEST(Tls, who_shows_nothing_is_refused) {
+TEST(Tls, clients_without_a_certificate_are_refused) {
   const auto zero = credentials(folder().job("nothing"), 0);
   SSL_CTX* const any = SSL_CTX_new(TLS_client_method());
   SSL* const ssl = SSL_new(any);
@@ -131,7 +131,7 @@ TEST(Tls, older_versions_are_refused) {
   SSL_CTX_free(old);
 }
 
-TEST(Tls, files_that_do_not_fit_are_named) {
+TEST(Tls, mismatched_files_are_named) {
   const std::string job = folder().job("files");
   const auto says = [](const std::string& of, Rank rank, std::string_view words) {
     const Status s = Credentials::load(of, rank).status();
@@ -162,7 +162,7 @@ TEST(Tls, files_that_do_not_fit_are_named) {
 
 // ---- Certificates at a listener
 
-class TlsDoor : public ::testing::Test {
+class TlsListener : public ::testing::Test {
  protected:
   // Rank `from` connects to rank 0; both have the given credentials. Returns the caller's status.
   Status call(const std::string& caller, const std::string& host, Rank from = 1, Rank shown = 1) {
@@ -210,14 +210,14 @@ TEST(Tls, a_full_disk_is_named_and_keeps_no_keys) {
   EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
-TEST_F(TlsDoor, a_rank_with_a_certificate_comes_in) {
+TEST_F(TlsListener, a_rank_with_a_certificate_is_accepted) {
   const std::string job = folder().job("door");
   const Status s = call(job, job);
   EXPECT_TRUE(s.ok()) << s.what() << host_says_;
   EXPECT_EQ(let_in_, 1);
 }
 
-TEST_F(TlsDoor, who_has_a_wrong_certificate_is_refused_with_the_reason) {
+TEST_F(TlsListener, a_wrong_certificate_is_refused_with_the_reason) {
   const std::string job = folder().job("right"), other = folder().job("other");
   const std::string expired = folder().job("expired", -60s);
   const auto host_refuses = [&](const Status& s, std::string_view host, std::string_view caller) {
@@ -240,7 +240,7 @@ TEST_F(TlsDoor, who_has_a_wrong_certificate_is_refused_with_the_reason) {
   EXPECT_EQ(let_in_, 0);
 }
 
-TEST_F(TlsDoor, an_expired_caller_is_refused_with_the_reason) {
+TEST_F(TlsListener, an_expired_certificate_is_refused_with_the_reason) {
   const std::string job = folder().job("in time"), late = folder().job("late", -60s);
   // make_keys() cannot create both certificates under one authority, so the host trusts the late one's authority.
   const std::string host = folder().copy(job, "believes");

@@ -26,7 +26,7 @@ void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
 }
 
 // A rank that fails to open UCX takes part in the exchange, so that the others get the reason at once.
-TEST(OpenUcx, shares_what_went_wrong) {
+TEST(OpenUcx, shares_the_error_with_all_ranks) {
   std::vector<std::uint8_t> shown;
   const AllGather exchange = [&](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     shown.assign(mine.begin(), mine.end());
@@ -76,7 +76,7 @@ TEST(OpenUcx, one_timeout_governs_connecting) {
 }
 
 // Withdrawing ends the wait for a missing rank before the timeout.
-TEST(OpenUcx, connecting_can_be_withdrawn) {
+TEST(OpenUcx, connecting_can_be_cancelled) {
   const AllGather exchange = [&](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     std::vector<std::vector<std::uint8_t>> all(2, {mine.begin(), mine.end()});
     wire::put(&all[1][12], std::uint32_t{1});
@@ -101,7 +101,7 @@ TEST(OpenUcx, connecting_can_be_withdrawn) {
 }
 
 // MPI for Python brings its own UCX, for which UCX itself reports only "Invalid parameter".
-TEST(CausesOfUcx, name_another_ucx_of_this_process_and_the_cure) {
+TEST(UcxFailureCauses, name_another_ucx_of_this_process_and_the_cure) {
   EXPECT_EQ(another_ucx(), "");
   const std::string said = another_ucx(UCP_API_MAJOR, UCP_API_MINOR + 1);
   EXPECT_NE(said.find(fmt::format("UCX {}.{}", UCP_API_MAJOR, UCP_API_MINOR + 1)), std::string::npos) << said;
@@ -109,7 +109,7 @@ TEST(CausesOfUcx, name_another_ucx_of_this_process_and_the_cure) {
 }
 
 // A pod's 64 MiB are too small for eight ranks, but each rank may see free space after the others have failed.
-TEST(CausesOfUcx, count_shared_memory_for_all_ranks) {
+TEST(UcxFailureCauses, count_shared_memory_for_all_ranks) {
   struct statvfs shm {};
   ASSERT_EQ(statvfs("/dev/shm", &shm), 0);
   const double all = static_cast<double>(shm.f_blocks) * static_cast<double>(shm.f_frsize);

@@ -37,7 +37,7 @@ bool is_readable(int fd) {
 
 // A closed descriptor leaves an epoll set only when no process has a copy. Without EPOLL_CTL_DEL, the set would report
 // the first process again and again while the child lives.
-TEST(Watch, reports_each_process_once_though_a_child_has_copies) {
+TEST(Watch, reports_each_process_once_despite_forked_children) {
   const pid_t first = sleeper(), second = sleeper();
   Watch watch;
   watch.add(1, static_cast<std::uint32_t>(first));
@@ -59,7 +59,7 @@ TEST(Watch, reports_each_process_once_though_a_child_has_copies) {
 }
 
 // A source that stays ready gives the loop some 1000 turns, and then at most one per millisecond.
-TEST(Worker, does_not_spin_beside_a_source_that_is_ready_for_ever) {
+TEST(Worker, does_not_spin_on_a_permanently_ready_source) {
   Result<std::unique_ptr<Worker>> worker = Worker::open({.transports = "tcp", .devices = ""}, 30s, 2);
   ASSERT_TRUE(worker.ok()) << worker.status().what();
   int ends[2];

@@ -117,7 +117,7 @@ TEST(Delta, ReciprocalsDivideExactly) {
   }
 }
 
-TEST(Delta, TakesAboutTheConditionalEntropy) {
+TEST(Delta, SizeIsNearTheConditionalEntropy) {
   for (const double update : {2e-5, 6e-5, 2e-4, 4e-4}) {
     const auto [before, now] = step(1'000'000, 0.02, update);
     const double bits = 8.0 * static_cast<double>(encoded(Format::kBf16, before, now).size()) / 1e6;
@@ -127,7 +127,7 @@ TEST(Delta, TakesAboutTheConditionalEntropy) {
   }
 }
 
-TEST(Delta, IsBoundedIfNothingShrinks) {
+TEST(Delta, SizeIsBoundedForIncompressibleData) {
   const Values before = random(100'000, 1), now = random(100'000, 2);
   EXPECT_LE(encoded(Format::kBf16, before, now).size(), 202'000U);
 }
@@ -143,7 +143,7 @@ TEST(Delta, NeedsTheSameCopyOfPreviousValues) {
 }
 
 // Every byte changed, every length: an error or the same values, never a crash.
-TEST(Delta, IsCheckedIfDamaged) {
+TEST(Delta, DamagedPayloadsAreChecked) {
   const auto [before, now] = step(2'000, 0.02, 2e-4);
   const std::vector<std::uint8_t> payload = encoded(Format::kBf16, before, now);
   Values out(now.size());
@@ -161,7 +161,7 @@ TEST(Delta, IsCheckedIfDamaged) {
   EXPECT_EQ(decode(Format::kBf16, before, longer, out).code(), Code::kCorrupt);
 }
 
-TEST(Delta, WordsCarryAnyBytes) {
+TEST(Delta, WordsRoundTripAnyBytes) {
   for (const std::size_t bytes : {0U, 1U, 2U, 3U, 4U, 1000U}) {
     std::vector<std::uint8_t> payload(bytes), room(bytes + 10);
     for (std::size_t i = 0; i < bytes; ++i) payload[i] = static_cast<std::uint8_t>(mix64(i));

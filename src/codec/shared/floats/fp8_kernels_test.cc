@@ -37,7 +37,7 @@ void expect_equal_sums(std::uint8_t format, const Payload& scales, const Payload
 }
 
 // All 65536 pairs except those with a NaN or Inf in `in`; with finite codes in acc, and with all codes.
-TEST(Fp8Kernels, AllSumsOfTwoCodesAreThoseOfTheReference) {
+TEST(Fp8Kernels, SumsOfTwoCodesEqualTheReference) {
   for (const std::uint8_t format : kFormats)
     for (const bool numbers : {true, false}) {
       SCOPED_TRACE(std::to_string(format) + (numbers ? " numbers" : " all codes"));
@@ -112,13 +112,13 @@ void expect_equal_codes() {
   }
 }
 
-TEST(Fp8Kernels, ValuesAroundCodesBecomeThoseOfTheReference) {
+TEST(Fp8Kernels, RoundingEqualsTheReference) {
   expect_equal_codes<E4M3>();
   expect_equal_codes<E5M2>();
 }
 
 // Blocks with scales from the smallest to the largest, next to blocks with non-finite values.
-TEST(Fp8Kernels, BlocksOfAnySizeAreThoseOfTheReference) {
+TEST(Fp8Kernels, BlocksOfAnySizeEqualTheReference) {
   Floats v = harness::odd(4096, true, 1);
   for (std::size_t i = 0; i < v.size(); ++i)
     v[i] = std::ldexp(0.3F + static_cast<float>(i % 31) / 16, static_cast<int>(i / kBlock) * 2 - 128);
@@ -144,7 +144,7 @@ TEST(Fp8Kernels, BlocksOfAnySizeAreThoseOfTheReference) {
 }
 
 // The values after the last group of 512, with and without residuals, finite or not.
-TEST(Fp8Kernels, EveryEndIsThatOfTheReference) {
+TEST(Fp8Kernels, TailsEqualTheReference) {
   const Floats grad = harness::odd(1100, true, 1), residual = harness::odd(1100, true, 2);
   for (const std::size_t n :
        {0, 1, 31, 32, 33, 63, 64, 65, 300, 480, 511, 512, 513, 545, 1000, 1023, 1056, 1100})
@@ -177,7 +177,7 @@ TEST(Fp8Kernels, EveryEndIsThatOfTheReference) {
         }
 }
 
-TEST(Fp8Kernels, EveryCodeIsWorthWhatItIsToTheReference) {
+TEST(Fp8Kernels, DecodedCodesEqualTheReference) {
   for (const std::uint8_t format : kFormats) {
     const std::size_t n = 256 * 4 + 5;
     Payload p(bytes(n));

@@ -56,7 +56,7 @@ TYPED_TEST(HalfFormat, KnownValues) {
   EXPECT_TRUE(std::isnan(TypeParam::unpack(F::kInf + 1)));
 }
 
-TYPED_TEST(HalfFormat, EveryValueComesBack) {
+TYPED_TEST(HalfFormat, EveryValueRoundTrips) {
   for (std::uint32_t h = 0; h < Facts<TypeParam>::kInf; ++h) {
     ASSERT_EQ(this->pack(TypeParam::unpack(static_cast<std::uint16_t>(h))), h);
     ASSERT_EQ(this->pack(TypeParam::unpack(static_cast<std::uint16_t>(h | 0x8000))), h | 0x8000);
@@ -76,7 +76,7 @@ TYPED_TEST(HalfFormat, RoundsToNearestEven) {
   }
 }
 
-TYPED_TEST(HalfFormat, HoldsAtTheLargest) {
+TYPED_TEST(HalfFormat, SaturatesAtTheLargestValue) {
   const std::uint16_t largest = Facts<TypeParam>::kInf - 1;
   const float top = TypeParam::unpack(largest);
   for (const float v : {top, std::nextafter(top, std::numeric_limits<float>::infinity()),
@@ -88,7 +88,7 @@ TYPED_TEST(HalfFormat, HoldsAtTheLargest) {
 
 // The sum of two largest values overflows the format. If it is a finite float, the sum saturates and the rest goes to
 // the residual; otherwise it is reported.
-TYPED_TEST(HalfFormat, CombineKeepsOrReportsWhatOverflows) {
+TYPED_TEST(HalfFormat, CombineSaturatesOrReportsOverflow) {
   const std::uint16_t largest = Facts<TypeParam>::kInf - 1;
   std::vector<std::uint8_t> acc(2), in(2);
   wire::put(acc.data(), largest);

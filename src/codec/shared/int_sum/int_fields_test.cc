@@ -36,7 +36,7 @@ std::vector<std::uint32_t> draw(std::size_t n, std::uint32_t top, unsigned seed)
 }
 
 // Six fields of 5 bits in a word: integer 16 is the second field of word 0, integer 96 starts the next group.
-TEST(IntFields, StandInGroups) {
+TEST(IntFields, FieldsFormGroups) {
   std::vector<std::uint32_t> numbers(98);
   numbers[0] = 3;
   numbers[16] = 5;
@@ -51,7 +51,7 @@ TEST(IntFields, StandInGroups) {
   EXPECT_EQ(wire::get<std::uint32_t>(&p[4 + 4 * 17]), 9U);
 }
 
-TEST(IntFields, NumbersComeBack) {
+TEST(IntFields, NumbersRoundTrip) {
   for (unsigned bits = 1; bits <= 16; ++bits)
     for (const std::size_t n : kSizes) {
       const auto numbers = draw(n, (1U << bits) - 1, bits);
@@ -80,7 +80,7 @@ TEST(IntFields, SumsStayInTheirFields) {
       }
 }
 
-TEST(IntFields, MoreThanWereCountedAreRefused) {
+TEST(IntFields, RefusesMoreRanksThanCounted) {
   const Form form = {"test", 40, 15, 16};
   const Payload one = payload_of(draw(40, 15, 1), 1, bits_for(15, 2));
   for (const Kernels* with : kBoth) {
@@ -108,7 +108,7 @@ TEST(IntFields, MoreThanWereCountedAreRefused) {
   EXPECT_EQ(count(form, {.settings = {}, .ranks = 16}, mine, other).code(), Code::kCorrupt);
 }
 
-TEST(IntFields, CheckRefusesWhatNobodyWrites) {
+TEST(IntFields, CheckRefusesInvalidPayloads) {
   const Form form = {"test", 98, 15, 2};
   const Payload good = payload_of(draw(98, 15, 1), 1, 5);
   for (const Kernels* with : kBoth) {
@@ -131,7 +131,7 @@ TEST(IntFields, CheckRefusesWhatNobodyWrites) {
   }
 }
 
-TEST(IntFields, BothFindTheLargest) {
+TEST(IntFields, BothImplementationsFindTheLargest) {
   for (unsigned bits = 1; bits <= 16; ++bits)
     for (const std::size_t n : kSizes) {
       const Payload p = payload_of(draw(n, (1U << bits) - 1, bits + 7), 1, bits);

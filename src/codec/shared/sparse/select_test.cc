@@ -125,7 +125,7 @@ TEST_P(FastEqualsReference, OnEveryKindOfData) {
     }
 }
 
-TEST_P(FastEqualsReference, ReportsWhatIsNotFiniteWhereverItStands) {
+TEST_P(FastEqualsReference, ReportsNonFiniteValuesAnywhere) {
   Result<Spec> spec = parse_spec(GetParam());
   ASSERT_TRUE(spec.ok()) << spec.status().what();
   const Codec& codec = *spec->codec;
@@ -143,7 +143,7 @@ TEST_P(FastEqualsReference, ReportsWhatIsNotFiniteWhereverItStands) {
 
 INSTANTIATE_TEST_SUITE_P(Specs, FastEqualsReference, testing::ValuesIn(kSpecs));
 
-TEST(Select, KthLargestIsThatOfTheSortedMagnitudes) {
+TEST(Select, KthLargestEqualsSortedMagnitudes) {
   std::mt19937 rng(3);
   for (const Data& data : kData)
     for (const std::size_t n : {1U, 2U, 100U, 257U, 5000U, 40'000U}) {
@@ -163,7 +163,7 @@ TEST(Select, KthLargestIsThatOfTheSortedMagnitudes) {
     }
 }
 
-TEST(Sample, LinesLieInTheirStrataAndDifferByKey) {
+TEST(Sample, LinesAreStratifiedAndDifferByKey) {
   const select::Sample sample = select::plan_sample(1'000'003, 0.01, 0.01);
   ASSERT_FALSE(sample.whole());
   EXPECT_NEAR(static_cast<double>(sample.count()), 10'000, 16);

@@ -35,7 +35,7 @@ std::vector<std::uint8_t> packed(const Form& form, std::size_t n, const std::vec
 }
 
 // All subsets of a few indices; then random subsets of many indices at every density; then all indices at one end.
-TEST(SparsePacked, IndicesComeBackWithinTheBound) {
+TEST(SparsePacked, IndicesRoundTripWithinTheBound) {
   std::mt19937 rng(7);
   const auto round_trip = [&](std::size_t n, const std::vector<std::uint32_t>& index) {
     std::vector<float> value;
@@ -101,7 +101,7 @@ TEST(SparsePacked, IndicesComeBackWithinTheBound) {
     }
 }
 
-TEST(SparsePacked, AutoTakesTheShortest) {
+TEST(SparsePacked, AutoChoosesTheShortest) {
   std::mt19937 rng(2);
   for (const double density : {0.0, 1e-4, 0.01, 0.2, 0.26, 0.4, 0.9, 1.0})
     for (const ValueForm values : {ValueForm::kF32, ValueForm::k4Bit})
@@ -143,7 +143,7 @@ TEST(SparsePacked, AutoBeatsPlainByTwoAndAHalfAtOnePercent) {
   }
 }
 
-TEST(SparsePacked, EveryCutAndFlipIsAnswered) {
+TEST(SparsePacked, TruncationsAndBitFlipsGiveAStatus) {
   const std::vector<std::uint32_t> index = {0, 3, 4, 90, 91, 200, 299};
   const std::vector<float> value = {1, -2, 3, -4, 5, -6, 7};
   for (const Form& form : forms()) {
@@ -171,7 +171,7 @@ class PackedCodecs : public testing::TestWithParam<std::string> {};
 
 // Through the codec interface: all impls agree, sent + residual == value bit for bit, plain and packed payloads
 // merge.
-TEST_P(PackedCodecs, LedgerHoldsAndImplsAgree) {
+TEST_P(PackedCodecs, LedgerIsExactAndImplementationsAgree) {
   for (const std::string form : {"values=bf16", "indices=delta", "values=bf16,indices=delta", "values=fp16",
                                  "values=8bit,indices=auto", "values=4bit,indices=bitmap", "indices=auto"}) {
     const auto spec =

@@ -29,7 +29,7 @@ TEST(Sparse, CountOfIsAtLeastOneAndAtMostAll) {
   EXPECT_EQ(count_of(1, 77), 77U);
 }
 
-TEST(Sparse, CheckRefusesWhatNoEncoderWrites) {
+TEST(Sparse, CheckRefusesInvalidPayloads) {
   EXPECT_TRUE(check("t", 8, 2, payload({0, 7}, {1, 2})).ok());
   EXPECT_TRUE(check("t", 8, 2, payload({}, {})).ok());
   EXPECT_TRUE(check("t", 0, 0, payload({}, {})).ok());
@@ -45,7 +45,7 @@ TEST(Sparse, CheckRefusesWhatNoEncoderWrites) {
   EXPECT_TRUE(refused(8, 9, {0, 0, 0})) << "no count";
 }
 
-TEST(Sparse, DuplicatesBetweenWorkersAddUpInOrder) {
+TEST(Sparse, DuplicatesBetweenWorkersAddInOrder) {
   const auto a = payload({1, 3}, {1e8F, 2});
   const auto b = payload({1}, {1});
   const auto c = payload({0, 1}, {5, -1e8F});
@@ -91,7 +91,7 @@ void expect_the_bits_of_the_reference(std::size_t n, std::size_t peers, const Fo
     }
 }
 
-TEST(Sparse, BlocksOfTheOutputGiveTheBitsOfPayloadAfterPayload) {
+TEST(Sparse, BlockwiseOutputEqualsPayloadByPayload) {
   std::mt19937 rng(5);
   for (const std::size_t n : {0U, 1U, 5U, 8191U, 8192U, 8193U, 40'000U})
     for (const std::size_t peers : {0U, 1U, 2U, 5U, 256U, 257U})
@@ -103,7 +103,7 @@ TEST(Sparse, BlocksOfTheOutputGiveTheBitsOfPayloadAfterPayload) {
 }
 
 // Covers the prefetches ahead of the additions.
-TEST(Sparse, BlocksOfMoreThanTheCachesHoldDoToo) {
+TEST(Sparse, BlocksLargerThanTheCachesAreEqual) {
   std::mt19937 rng(6);
   constexpr std::size_t kMany = (std::size_t{1} << 22) + 4097;
   expect_the_bits_of_the_reference(kMany, 3, {}, std::array{1.0F, 3.0F}, rng);
@@ -111,7 +111,7 @@ TEST(Sparse, BlocksOfMoreThanTheCachesHoldDoToo) {
 }
 
 // A value that is sent as 0, as packed forms may, has not been sent.
-TEST(Sparse, ClearSentClearsTheIndicesOfOtherValuesThanZero) {
+TEST(Sparse, ClearSentClearsIndicesOfNonZeroValues) {
   for (const auto clear : {clear_sent_ref, clear_sent_simd}) {
     std::vector<float> values(10, 1.0F), want = values;
     clear(payload({2, 5, 9}, {1, 0, -1}), values.data());

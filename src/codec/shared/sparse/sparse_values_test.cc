@@ -36,7 +36,7 @@ std::vector<float> read(ValueForm form, const std::vector<float>& values) {
   return back;
 }
 
-TEST(SparseValues, BytesAreThoseOfTheLayout) {
+TEST(SparseValues, BytesFollowTheLayout) {
   EXPECT_EQ(value_bytes(ValueForm::kF32, 129), 516U);
   EXPECT_EQ(value_bytes(ValueForm::kBF16, 129), 258U);
   EXPECT_EQ(value_bytes(ValueForm::kF16, 129), 2 + 256U + 2 + 2);
@@ -47,7 +47,7 @@ TEST(SparseValues, BytesAreThoseOfTheLayout) {
 }
 
 // For any finite floats in one block, sent value + residual equals the value bit for bit.
-TEST(SparseValues, ValueIsSentPlusRest) {
+TEST(SparseValues, ValueEqualsSentPlusResidual) {
   std::mt19937 rng(4);
   for (const ValueForm form : kAll)
     for (const int spread : {0, 1, 3, 30, 254}) {
@@ -84,21 +84,21 @@ TEST(SparseValues, RoundsAsStated) {
 }
 
 // The mean of the five is 2.5: 1, 1.5 and 2 fall below it, with the mean 1.5.
-TEST(SparseValues, TwoBitsAreASignAndOneOfTwoMeans) {
+TEST(SparseValues, TwoBitsHoldASignAndAMean) {
   EXPECT_EQ(read(ValueForm::k2Bit, {1, -2, 5, -3, 1.5F}), (std::vector<float>{1.5F, -1.5F, 4, -4, 1.5F}));
   EXPECT_EQ(read(ValueForm::k2Bit, {3, -3, 3}), (std::vector<float>{3, -3, 3})) << "equal magnitudes";
   EXPECT_EQ(array_of(ValueForm::k2Bit, {1, -2, 5, -3, 1.5F}),
             (std::vector<std::uint8_t>{0xc0, 0x3f, 0x80, 0x40, 0b11'01'10'00, 0b00}));
 }
 
-TEST(SparseValues, TwoBitsSendNoValueAsMoreThanTwiceItself) {
+TEST(SparseValues, TwoBitsAtMostDoubleAValue) {
   EXPECT_EQ(read(ValueForm::k2Bit, {0.25F, 1, 1, 1, 9}), (std::vector<float>{0.5F, 0.5F, 0.5F, 0.5F, 9}));
   EXPECT_EQ(read(ValueForm::k2Bit, {0, 1, 1, 1, -9}), (std::vector<float>{0, 0, 0, 0, -9})) << "only zeros";
 }
 
 // Values of a top-k selection from a Gaussian or heavier tail have similar magnitudes: the error is a small part of
 // the values.
-TEST(SparseValues, TwoBitsOfASelectionKeepMostOfIt) {
+TEST(SparseValues, TwoBitsKeepMostOfASelection) {
   std::mt19937 rng(3);
   std::exponential_distribution<float> tail(1);
   std::vector<float> values;
@@ -112,7 +112,7 @@ TEST(SparseValues, TwoBitsOfASelectionKeepMostOfIt) {
   EXPECT_LT(lost, 0.02 * all);
 }
 
-TEST(SparseValues, FarBelowTheLargestIsZeroAndOnlyInItsBlock) {
+TEST(SparseValues, SmallValuesBecomeZeroOnlyWithinTheirBlock) {
   std::vector<float> values(kValueBlock + 1, 1.0F);
   values[0] = 256.0F;
   EXPECT_EQ(read(ValueForm::k4Bit, values)[1], 0.0F);
@@ -125,13 +125,13 @@ TEST(SparseValues, FarBelowTheLargestIsZeroAndOnlyInItsBlock) {
 
 // 0.75, largest of its block, is 2^-1 * 1.5: values over 2^0. In units of 2^-15, 0.75 is 24576 and 0.3 is 9830; in
 // units of 2^-12, -0.01 is 40.
-TEST(SparseValues, InceptionnsBytes) {
+TEST(SparseValues, InceptionnBytes) {
   EXPECT_EQ(array_of(ValueForm::kInceptionn, {0.75F, -0.01F, 0.0005F, 0.3F, 0.0F}),
             (std::vector<std::uint8_t>{126, 0b10000110, 0, 0x00, 0x60, 0x80 | 40, 0x66, 0x26, 12, 0, 0, 0}));
   EXPECT_EQ(array_of(ValueForm::kInceptionn, {}).size(), 0U);
 }
 
-TEST(SparseValues, InceptionnIsWithinItsBoundOfTheLargestAtAnyMagnitude) {
+TEST(SparseValues, InceptionnErrorIsBoundedByTheLargestValue) {
   std::mt19937 rng(9);
   for (const int exponent : {-140, -126, -100, -20, 0, 60, 126}) {
     std::vector<float> values;
@@ -151,7 +151,7 @@ TEST(SparseValues, InceptionnIsWithinItsBoundOfTheLargestAtAnyMagnitude) {
   }
 }
 
-TEST(SparseValues, RefusesCodesThatMeanNothing) {
+TEST(SparseValues, RefusesInvalidCodes) {
   const auto holds = [](ValueForm form, std::vector<std::uint8_t> array, std::size_t count) {
     return values_hold(form, array, count);
   };
