@@ -57,6 +57,6 @@ with job.open() as session:
         step += 1
         if step % 20 == 0:
             print(f"{me}: step {step}", flush=True)
-        if job.somebody_waits():
+        if job.new_ranks_waiting():
             go_on()
     print(f"{me}: {step} steps, weights {weights.astype(np.float64).sum():.9f}", flush=True)

@@ -108,7 +108,7 @@ def one_rank(folder: Path, name: str, members: list[str], seed: int, steps: int,
                 go_on()
                 continue
             trainer.update()
-            if trainer.step < steps and job.somebody_waits():
+            if trainer.step < steps and job.new_ranks_waiting():
                 go_on()
         told = {
             "accuracy": trainer.task.score(trainer.model),

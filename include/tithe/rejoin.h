@@ -69,7 +69,7 @@ struct RejoinResult {
 Result<RejoinResult> rejoin(const RejoinOptions& options);
 
 // True if a new rank that these members would accept waits for the next epoch.
-Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch,
-                            const std::vector<std::string>& members, int max_world = 1 << 16);
+Result<bool> new_ranks_waiting(const Board& board, std::uint64_t next_epoch,
+                               const std::vector<std::string>& members, int max_world = 1 << 16);
 
 }  // namespace tithe

@@ -158,9 +158,9 @@ void bind_rejoin(nb::module_& m) {
       "board_of", [](const nb::object& board) { return board_of(board); }, nb::arg("board"),
       nb::keep_alive<0, 1>(), "A board from an object with put_first and get.");
   m.def(
-      "somebody_waits",
+      "new_ranks_waiting",
       [](const PyBoard& b, std::uint64_t next_epoch, const std::vector<std::string>& members, int max_world) {
-        return unwrap(somebody_waits(b.board, next_epoch, members, max_world));
+        return unwrap(new_ranks_waiting(b.board, next_epoch, members, max_world));
       },
       nb::arg("board"), nb::arg("next_epoch"), nb::arg("members"), nb::arg("max_world"));
   m.def("rejoin", &rejoin_over, nb::arg("board"), nb::arg("me"), nb::arg("epoch"), nb::arg("before"),

@@ -119,7 +119,7 @@ class Membership:
             session.restore([self._await("state")])
         return session
 
-    def somebody_waits(self) -> bool:
+    def new_ranks_waiting(self) -> bool:
         """Returns True if a new rank waits for reform(). Call it between two rounds, on any rank.
 
         Always False on a rank that lacks the results of some rounds (stragglers= of the session).
@@ -127,7 +127,7 @@ class Membership:
         with contextlib.suppress(ValueError):  # the session is closed
             if self._session is not None and self._session._core.stats()["rounds_behind"]:
                 return False
-        return _core.somebody_waits(self._board, self.epoch + 1, self.members, self._limits[1])
+        return _core.new_ranks_waiting(self._board, self.epoch + 1, self.members, self._limits[1])
 
     def reform(self, session: Session, *, give: Callable[[], bytes] | None = None) -> None:
         """Continues the session with the surviving ranks and the waiting ones, from the last commit.

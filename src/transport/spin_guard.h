@@ -19,16 +19,16 @@ class SpinGuard {
 
   explicit SpinGuard(int pauses_before_line = 10'000) : pauses_before_line_(pauses_before_line) {}
 
-  void moved() { turns_ = 0; }
+  void moved() { idle_polls_ = 0; }
   // Call after a wait that returned early although nothing moved.
-  void woken_for_nothing() {
-    if (++turns_ <= kMost) return;
+  void idle_wakeup() {
+    if (++idle_polls_ <= kMost) return;
     std::this_thread::sleep_for(kPause);
-    if (turns_ - kMost >= pauses_before_line_) spins_.store(true, std::memory_order_relaxed);
+    if (idle_polls_ - kMost >= pauses_before_line_) spinning_.store(true, std::memory_order_relaxed);
   }
   // The log line, once. Any thread may call it.
   std::vector<std::string> messages() {
-    if (!spins_.load(std::memory_order_relaxed) || said_.exchange(true)) return {};
+    if (!spinning_.load(std::memory_order_relaxed) || reported_.exchange(true)) return {};
     return {
         "the transport wakes repeatedly without an event, and now pauses 1 ms between two polls: an event "
         "source of this process stays ready (please report it)"};
@@ -36,8 +36,8 @@ class SpinGuard {
 
  private:
   const int pauses_before_line_;
-  int turns_ = 0;
-  std::atomic<bool> spins_{false}, said_{false};
+  int idle_polls_ = 0;
+  std::atomic<bool> spinning_{false}, reported_{false};
 };
 
 }  // namespace tithe

@@ -8,12 +8,12 @@ namespace {
 
 TEST(SpinGuard, idle_polls_become_rare_and_are_reported_once) {
   SpinGuard guard(100);
-  for (int k = 0; k < SpinGuard::kMost; ++k) guard.woken_for_nothing();
+  for (int k = 0; k < SpinGuard::kMost; ++k) guard.idle_wakeup();
   const auto begin = std::chrono::steady_clock::now();
-  for (int k = 1; k < 100; ++k) guard.woken_for_nothing();
+  for (int k = 1; k < 100; ++k) guard.idle_wakeup();
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 99 * SpinGuard::kPause);
   EXPECT_TRUE(guard.messages().empty());
-  guard.woken_for_nothing();
+  guard.idle_wakeup();
   EXPECT_EQ(guard.messages().size(), 1U);
   EXPECT_TRUE(guard.messages().empty());
 }
@@ -22,7 +22,7 @@ TEST(SpinGuard, idle_polls_become_rare_and_are_reported_once) {
 TEST(SpinGuard, a_pause_that_ends_is_not_reported) {
   SpinGuard guard(100);
   for (int round = 0; round < 3; ++round) {
-    for (int k = 0; k < SpinGuard::kMost + 60; ++k) guard.woken_for_nothing();
+    for (int k = 0; k < SpinGuard::kMost + 60; ++k) guard.idle_wakeup();
     guard.moved();
   }
   EXPECT_TRUE(guard.messages().empty());
@@ -33,7 +33,7 @@ TEST(SpinGuard, progress_ends_the_pauses) {
   SpinGuard guard;
   for (int k = 0; k < 100 * SpinGuard::kMost; ++k) {
     if (k % SpinGuard::kMost == 0) guard.moved();
-    guard.woken_for_nothing();
+    guard.idle_wakeup();
   }
   EXPECT_TRUE(guard.messages().empty());
 }

@@ -255,7 +255,7 @@ class Member {
       if (closed_) return {Code::kCancelled, "it left on purpose"};
       tries = s.ok() ? 0 : tries + 1;
       if (s.ok() && step_ < job_.plot.rounds) {
-        const auto waits = somebody_waits(seen(), epoch_ + 1, members_, job_.max_world);
+        const auto waits = new_ranks_waiting(seen(), epoch_ + 1, members_, job_.max_world);
         if (waits.ok() && !*waits) continue;
         s = waits.ok() ? Status(Code::kCancelled, "somebody waits") : waits.status();
       }

@@ -84,7 +84,7 @@ Target tls_target() {
         return static_cast<std::ptrdiff_t>(n);
       },
       nothing);
-  first.shake();
+  first.handshake();
   return {"tls",
           [host](ByteView bytes) {
             std::size_t answered = 0;
@@ -103,7 +103,7 @@ Target tls_target() {
                   return static_cast<std::ptrdiff_t>(n);
                 });
             std::uint8_t in[64];
-            if (end.shake() == 1 || end.read(in) > 0) fail("a stranger passes");
+            if (end.handshake() == 1 || end.read(in) > 0) fail("a stranger passes");
             if (answered > 16'384) fail("a stranger is answered without measure");
           },
           {hello}};

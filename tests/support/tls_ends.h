@@ -86,11 +86,11 @@ struct Connection {
   Connection(const Credentials& of_caller, const Credentials& of_host, Rank calls)
       : caller(of_caller, calls, there.give(), back.take()), host(of_host, -1, back.give(), there.take()) {}
   // Exchanges data until both sides are idle.
-  std::pair<std::ptrdiff_t, std::ptrdiff_t> shake() {
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> handshake() {
     std::ptrdiff_t a = 0, b = 0;
     for (int k = 0; k < 10; ++k) {
-      a = caller.shake();
-      b = host.shake();
+      a = caller.handshake();
+      b = host.handshake();
     }
     return {a, b};
   }

@@ -112,7 +112,7 @@ Status who_differs(const Launch& launch, const std::vector<std::uint32_t>& world
               r, worlds[r], launch.world, paths[r].string()),
           static_cast<int>(r)};
   }
-  if (!missing.empty()) return nobody_from(missing, launch);
+  if (!missing.empty()) return missing_ranks_error(missing, launch);
   return {Code::kTimeout, fmt::format("all ranks reached {}, but did not agree on their addresses in time: "
                                       "check that the file system is not slow",
                                       launch.file)};
@@ -168,7 +168,7 @@ Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine) {
     const bool withdrawn = launch.interrupted && launch.interrupted();
     if (withdrawn || Clock::now() >= deadline) {
       fs::remove(paths[me], ignored);
-      if (withdrawn) return given_up();
+      if (withdrawn) return cancelled_error();
       return who_differs(launch, worlds, paths);
     }
   }

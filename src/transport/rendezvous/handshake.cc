@@ -41,12 +41,12 @@ bool begins_right(ByteView bytes, std::size_t size) {
 }
 
 Secret secret(const Handshake& shake, std::string_view purpose, ByteView what = {}) {
-  return derive(shake.token, purpose, {shake.visitor, shake.host, what});
+  return derive(shake.token, purpose, {shake.client, shake.host, what});
 }
 
 constexpr std::string_view kHostProof = "tithe meeting: rank 0", kAnswerProof = "tithe meeting: answer",
-                           kVisitorProof = "tithe meeting: visitor", kToHost = "tithe meeting: box to rank 0",
-                           kToVisitor = "tithe meeting: box to visitor";
+                           kClientProof = "tithe meeting: visitor", kToHost = "tithe meeting: box to rank 0",
+                           kToClient = "tithe meeting: box to visitor";
 
 struct FreeContext {
   void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
@@ -54,15 +54,15 @@ struct FreeContext {
 using Context = std::unique_ptr<EVP_CIPHER_CTX, FreeContext>;
 constexpr std::uint8_t kNonce[12] = {};  // constant, since each key encrypts one box
 
-Blob seal_box(const Secret& key, ByteView plain) {
+Blob seal_box(const Secret& key, ByteView plaintext) {
   const Context context(EVP_CIPHER_CTX_new());
-  Blob box(plain.size() + kBoxTagBytes);
+  Blob box(plaintext.size() + kBoxTagBytes);
   int n = 0;
-  std::uint8_t* tag = box.data() + plain.size();
+  std::uint8_t* tag = box.data() + plaintext.size();
   bool done = EVP_EncryptInit_ex2(context.get(), EVP_aes_256_gcm(), key.data(), kNonce, nullptr) == 1;
-  if (!plain.empty())
-    done = done && EVP_EncryptUpdate(context.get(), box.data(), &n, plain.data(),
-                                     static_cast<int>(plain.size())) == 1;
+  if (!plaintext.empty())
+    done = done && EVP_EncryptUpdate(context.get(), box.data(), &n, plaintext.data(),
+                                     static_cast<int>(plaintext.size())) == 1;
   done = done && EVP_EncryptFinal_ex(context.get(), tag, &n) == 1 &&
          EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_GET_TAG, kBoxTagBytes, tag) == 1;
   TITHE_ASSERT(done);
@@ -75,22 +75,22 @@ std::optional<Blob> open_box(const Secret& key, ByteView box) {
   const ByteView sealed = box.first(box.size() - kBoxTagBytes);
   std::uint8_t tag[kBoxTagBytes];
   std::memcpy(tag, box.data() + sealed.size(), sizeof tag);
-  Blob plain(sealed.size());
+  Blob plaintext(sealed.size());
   int n = 0;
   std::uint8_t none = 0;
   bool done = EVP_DecryptInit_ex2(context.get(), EVP_aes_256_gcm(), key.data(), kNonce, nullptr) == 1;
   if (!sealed.empty())
-    done = done && EVP_DecryptUpdate(context.get(), plain.data(), &n, sealed.data(),
+    done = done && EVP_DecryptUpdate(context.get(), plaintext.data(), &n, sealed.data(),
                                      static_cast<int>(sealed.size())) == 1;
   done = done && EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_SET_TAG, kBoxTagBytes, tag) == 1 &&
          EVP_DecryptFinal_ex(context.get(), &none, &n) == 1;
   if (!done) return {};
-  return plain;
+  return plaintext;
 }
 
 }  // namespace
 
-bool begins_as_ours(ByteView bytes) { return bytes.size() >= 4 && number(bytes, 0) == kHandshakeMagic; }
+bool has_magic(ByteView bytes) { return bytes.size() >= 4 && number(bytes, 0) == kHandshakeMagic; }
 
 Blob write_request(const Secret& nonce) {
   Blob out = begin_message();
@@ -137,14 +137,14 @@ Blob write_claim(const Handshake& shake, std::uint32_t world, Rank rank, ByteVie
   append(out, world);
   append(out, static_cast<std::uint32_t>(rank));
   append(out, static_cast<std::uint32_t>(blob.size() + kBoxTagBytes));
-  append(out, secret(shake, kVisitorProof, Blob(out)));
+  append(out, secret(shake, kClientProof, Blob(out)));
   append(out, seal_box(secret(shake, kToHost), blob));
   return out;
 }
 
 std::optional<Claim> read_claim(ByteView bytes, const Handshake& shake) {
   if (!begins_right(bytes, kClaimBytes)) return {};
-  if (!equal_secrets(secret(shake, kVisitorProof, bytes.first(20)), bytes.last(kSecretBytes))) return {};
+  if (!equal_secrets(secret(shake, kClientProof, bytes.first(20)), bytes.last(kSecretBytes))) return {};
   const Claim claim{number(bytes, 2), number(bytes, 3), number(bytes, 4)};
   if (claim.bytes < kBoxTagBytes || claim.bytes > kMaxBlobBytes + kBoxTagBytes || claim.rank >= 1U << 31)
     return {};
@@ -155,20 +155,20 @@ std::optional<Blob> open_claim(ByteView box, const Handshake& shake) {
   return open_box(secret(shake, kToHost), box);
 }
 
-Blob seal_for_visitor(const Handshake& shake, ByteView plain) {
-  return seal_box(secret(shake, kToVisitor), plain);
+Blob seal_for_client(const Handshake& shake, ByteView plaintext) {
+  return seal_box(secret(shake, kToClient), plaintext);
 }
 
 Blob write_answer(const Handshake& shake, const Status& status, std::span<const Blob> items) {
-  Blob plain;
-  append(plain, static_cast<std::uint32_t>(status.code()));
-  append(plain, static_cast<std::uint32_t>(status.peer() + 1));
-  append(plain, static_cast<std::uint32_t>(items.size()));
+  Blob plaintext;
+  append(plaintext, static_cast<std::uint32_t>(status.code()));
+  append(plaintext, static_cast<std::uint32_t>(status.peer() + 1));
+  append(plaintext, static_cast<std::uint32_t>(items.size()));
   for (const Blob& item : items) {
-    append(plain, static_cast<std::uint32_t>(item.size()));
-    append(plain, item);
+    append(plaintext, static_cast<std::uint32_t>(item.size()));
+    append(plaintext, item);
   }
-  const Blob box = seal_for_visitor(shake, plain);
+  const Blob box = seal_for_client(shake, plaintext);
   Blob out = begin_message();
   append(out, static_cast<std::uint32_t>(box.size()));
   append(out, secret(shake, kAnswerProof, Blob(out)));
@@ -187,16 +187,16 @@ std::optional<std::size_t> read_answer(ByteView bytes, const Handshake& shake, i
 
 Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int world, bool* whole) {
   const Status strange(Code::kCorrupt, "the answer of rank 0 was changed in transit", 0);
-  const std::optional<Blob> plain = open_box(secret(shake, kToVisitor), box);
-  if (!plain || plain->size() < 12) return strange;
+  const std::optional<Blob> plaintext = open_box(secret(shake, kToClient), box);
+  if (!plaintext || plaintext->size() < 12) return strange;
   if (whole != nullptr) *whole = true;
-  const std::uint32_t code = number(*plain, 0);
-  const auto peer = static_cast<std::int64_t>(number(*plain, 1)) - 1;
+  const std::uint32_t code = number(*plaintext, 0);
+  const auto peer = static_cast<std::int64_t>(number(*plaintext, 1)) - 1;
   const std::size_t items = code == 0 ? static_cast<std::size_t>(world) : 1;
-  if (code > static_cast<std::uint32_t>(Code::kCancelled) || peer >= world || number(*plain, 2) != items)
+  if (code > static_cast<std::uint32_t>(Code::kCancelled) || peer >= world || number(*plaintext, 2) != items)
     return strange;
   std::vector<Blob> out;
-  ByteView rest = ByteView(*plain).subspan(12);
+  ByteView rest = ByteView(*plaintext).subspan(12);
   for (std::size_t i = 0; i < items; ++i) {
     if (rest.size() < 4) return strange;
     const std::size_t bytes = number(rest, 0);

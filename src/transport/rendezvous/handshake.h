@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The messages by which rank 0 and a visitor (any other rank) authenticate each other over TCP, as functions between
+// The messages by which rank 0 and a client (any other rank) authenticate each other over TCP, as functions between
 // bytes and values. Little-endian:
 //
-//   request     visitor:  u32 magic | u32 version | nonce, 32 bytes
+//   request     client:  u32 magic | u32 version | nonce, 32 bytes
 //   challenge   rank 0:   u32 magic | u32 version | u32 milliseconds for which rank 0 will still wait |
 //                         nonce, 32 bytes | proof, 32 bytes: rank 0 has the token
-//   claim       visitor:  u32 magic | u32 version | u32 world | u32 rank | u32 bytes | proof, 32 bytes: the visitor has
-//               the token, then a box of `bytes` bytes: the visitor's blob
+//   claim       client:  u32 magic | u32 version | u32 world | u32 rank | u32 bytes | proof, 32 bytes: the client has
+//               the token, then a box of `bytes` bytes: the client's blob
 //   answer      rank 0:   u32 magic | u32 version | u32 bytes | proof, 32 bytes: the answer is rank 0's,
 //               then a box of `bytes` bytes: u32 status code | u32 peer + 1 | u32 items | items x (u32 bytes, item)
 //               status ok: the blobs in rank order; else one item, the text of the error
-//   thanks      visitor:  one byte of any value: the answer arrived complete. A visitor without an answer returns
+//   thanks      client:  one byte of any value: the answer arrived complete. A client without an answer returns
 // Proofs are HMAC-SHA256 by the token over both nonces and the numbers before them. A box is sealed with AES-256-GCM
 // under a key from the token, the nonces and its direction, used once; its last 16 bytes are the tag.
 #include <chrono>
@@ -31,7 +31,7 @@ inline constexpr std::size_t kBoxTagBytes = 16;
 // The state of a handshake after both nonces are exchanged.
 struct Handshake {
   Token token;
-  Secret visitor = {};
+  Secret client = {};
   Secret host = {};
   std::chrono::milliseconds left = {};  // time for which rank 0 still waits, counted from its challenge
 };
@@ -46,7 +46,7 @@ Blob write_request(const Secret& nonce);
 std::optional<Secret> read_request(ByteView bytes);
 
 // True if the first four bytes of an answer are tithe's magic number.
-bool begins_as_ours(ByteView bytes);
+bool has_magic(ByteView bytes);
 
 Blob write_challenge(const Handshake& shake);
 // Stores rank 0's nonce and its remaining time in `shake`. kMismatch if the bytes are not tithe's, for another version,
@@ -54,13 +54,13 @@ Blob write_challenge(const Handshake& shake);
 Status read_challenge(ByteView bytes, Handshake& shake);
 
 Blob write_claim(const Handshake& shake, std::uint32_t world, Rank rank, ByteView blob);
-// Empty if the visitor does not have the token, or claims more bytes than a blob may have.
+// Empty if the client does not have the token, or claims more bytes than a blob may have.
 std::optional<Claim> read_claim(ByteView bytes, const Handshake& shake);
 std::optional<Blob> open_claim(ByteView box, const Handshake& shake);
 
 Blob write_answer(const Handshake& shake, const Status& status, std::span<const Blob> items);
-// Encrypts any bytes for the visitor, as rank 0 does.
-Blob seal_for_visitor(const Handshake& shake, ByteView plain);
+// Encrypts any bytes for the client, as rank 0 does.
+Blob seal_for_client(const Handshake& shake, ByteView plaintext);
 // The size of the box that follows. Empty if the answer is not rank 0's, or too long for `world` ranks.
 std::optional<std::size_t> read_answer(ByteView bytes, const Handshake& shake, int world);
 // Sets *whole, if not null, once the box is verified as rank 0's, even if its content is invalid.

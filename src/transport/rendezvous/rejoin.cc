@@ -25,11 +25,11 @@ using Clock = std::chrono::steady_clock;
 using Text = Board::Text;
 using Names = std::vector<std::string>;
 
-constexpr std::chrono::milliseconds kLookPause{5};
+constexpr std::chrono::milliseconds kPollInterval{5};
 // A member of a later epoch writes its address at once; if it does not within this time, it was lost.
-constexpr std::chrono::milliseconds kMostGathering{5'000};
+constexpr std::chrono::milliseconds kGatherTimeout{5'000};
 constexpr std::size_t kMostNameBytes = 200;
-constexpr std::size_t kMostNewcomers = 1 << 16;
+constexpr std::size_t kMaxNewRanks = 1 << 16;
 
 std::string key_of(std::uint64_t epoch, std::string_view what) { return fmt::format("{}.{}", epoch, what); }
 Text bytes_of(std::string_view s) { return {s.begin(), s.end()}; }
@@ -45,9 +45,9 @@ Clock::time_point now(const RejoinOptions& r) { return r.now ? r.now() : Clock::
 
 void pause(const RejoinOptions& r) {
   if (r.sleep)
-    r.sleep(kLookPause);
+    r.sleep(kPollInterval);
   else
-    std::this_thread::sleep_for(kLookPause);
+    std::this_thread::sleep_for(kPollInterval);
 }
 
 Names lines_of(const std::string& text) {
@@ -79,9 +79,9 @@ bool contains(const Names& names, const std::string& name) {
 }
 
 // More than half of the previous members, or exactly half of them with the first one.
-bool is_quorum(const Names& came, const Names& before) {
-  if (2 * came.size() != before.size()) return 2 * came.size() > before.size();
-  return contains(came, before.front());
+bool is_quorum(const Names& registered, const Names& before) {
+  if (2 * registered.size() != before.size()) return 2 * registered.size() > before.size();
+  return contains(registered, before.front());
 }
 
 Status check(const RejoinOptions& r) {
@@ -113,16 +113,17 @@ class RejoinProtocol {
   explicit RejoinProtocol(const RejoinOptions& r) : r_(r), deadline_(now(r) + r.timeout), epoch_(r.epoch) {}
 
   Result<RejoinResult> run() {
-    TITHE_TRY(r_.before.empty() ? find_epoch() : come());
+    TITHE_TRY(r_.before.empty() ? find_epoch() : register_self());
     for (;; pause(r_)) {
-      if (r_.interrupted && r_.interrupted()) return rendezvous::given_up();
+      if (r_.interrupted && r_.interrupted()) return rendezvous::cancelled_error();
       Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
       if (!decided.ok()) return decided.status();
       if (!*decided && !r_.before.empty()) {
-        TITHE_TRY(look());
-        if (may_decide()) {
-          Result<Text> stored = r_.board.put_first(
-              key_of(epoch_, "members"), bytes_of(fmt::format("{}\n{}", came_.size(), joined(members_))));
+        TITHE_TRY(read_board());
+        if (can_decide()) {
+          Result<Text> stored =
+              r_.board.put_first(key_of(epoch_, "members"),
+                                 bytes_of(fmt::format("{}\n{}", registered_.size(), joined(members_))));
           if (!stored.ok()) return stored.status();
           *decided = std::move(*stored);
         }
@@ -131,7 +132,7 @@ class RejoinProtocol {
         Names members = lines_of(text_of(**decided));
         const std::optional<std::size_t> stay = number_in(members.front());
         members.erase(members.begin());
-        if (!stay || *stay > members.size()) return no_members(members);
+        if (!stay || *stay > members.size()) return invalid_members(members);
         // A new rank may have the name of a member that stays. Their positions in the list tell them apart.
         const auto new_ones = members.begin() + static_cast<std::ptrdiff_t>(*stay);
         const auto mine = r_.before.empty() ? std::find(new_ones, members.end(), r_.me)
@@ -142,9 +143,9 @@ class RejoinProtocol {
                                                      "{}: {}; this rank may rejoin as a new rank",
                                                      epoch_, shown(members)));
         ++epoch_;
-        TITHE_TRY(come());
+        TITHE_TRY(register_self());
       }
-      if (now(r_) >= deadline_) return nobody();
+      if (now(r_) >= deadline_) return timeout_error();
     }
   }
 
@@ -154,14 +155,14 @@ class RejoinProtocol {
     for (;; ++epoch_) {
       const Result<std::optional<Text>> decided = r_.board.get(key_of(epoch_, "members"));
       if (!decided.ok()) return decided.status();
-      if (!*decided) return come();
+      if (!*decided) return register_self();
     }
   }
 
-  Status come() {
+  Status register_self() {
     if (!r_.before.empty())
       return r_.board.put_first(key_of(epoch_, "come." + r_.me), bytes_of(joined(r_.missed))).status();
-    for (std::size_t k = 0; k < kMostNewcomers; ++k) {
+    for (std::size_t k = 0; k < kMaxNewRanks; ++k) {
       const Result<Text> stored =
           r_.board.put_first(key_of(epoch_, fmt::format("new.{}", k)), bytes_of(r_.me));
       if (!stored.ok()) return stored.status();
@@ -171,22 +172,22 @@ class RejoinProtocol {
   }
 
   // Reads the members that have registered, and the new ranks.
-  Status look() {
-    came_.clear();
-    missed_ = gone(r_);  // before reading the members: a member may register and then be lost
+  Status read_board() {
+    registered_.clear();
+    missed_ = lost_members(r_);  // before reading the members: a member may register and then be lost
     for (const std::string& name : r_.before) {
-      const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, "come." + name));
-      if (!there.ok()) return there.status();
-      if (!*there) continue;
-      came_.push_back(name);
-      for (std::string& lost : lines_of(text_of(**there))) missed_.insert(std::move(lost));
+      const Result<std::optional<Text>> value = r_.board.get(key_of(epoch_, "come." + name));
+      if (!value.ok()) return value.status();
+      if (!*value) continue;
+      registered_.push_back(name);
+      for (std::string& lost : lines_of(text_of(**value))) missed_.insert(std::move(lost));
     }
-    members_ = came_;
+    members_ = registered_;
     for (std::size_t k = 0; members_.size() < static_cast<std::size_t>(r_.max_world); ++k) {
-      const Result<std::optional<Text>> there = r_.board.get(key_of(epoch_, fmt::format("new.{}", k)));
-      if (!there.ok()) return there.status();
-      if (!*there) break;
-      const std::string name = text_of(**there);
+      const Result<std::optional<Text>> value = r_.board.get(key_of(epoch_, fmt::format("new.{}", k)));
+      if (!value.ok()) return value.status();
+      if (!*value) break;
+      const std::string name = text_of(**value);
       if (!contains(members_, name) && !contains(r_.before, name) && !contains(r_.taken, name))
         members_.push_back(name);
     }
@@ -194,35 +195,35 @@ class RejoinProtocol {
   }
 
   // The first registered member decides. If it dies, the next one decides, one window later.
-  bool may_decide() {
+  bool can_decide() {
     const auto moment = now(r_);
-    if (!is_quorum(came_, r_.before) || members_.size() < static_cast<std::size_t>(r_.min_world)) {
-      enough_.reset();
+    if (!is_quorum(registered_, r_.before) || members_.size() < static_cast<std::size_t>(r_.min_world)) {
+      quorum_at_.reset();
       return false;
     }
-    if (!enough_) enough_ = moment;
-    if (std::exchange(known_missed_, missed_) != missed_) missed_at_ = moment;
-    const bool all = came_.size() == r_.before.size();
+    if (!quorum_at_) quorum_at_ = moment;
+    if (std::exchange(previously_missed_, missed_) != missed_) missed_at_ = moment;
+    const bool all = registered_.size() == r_.before.size();
     if (!all && epoch_ == 0) return false;
-    if (all && !all_) all_ = moment;
-    const bool known = std::ranges::all_of(
-        r_.before, [&](const auto& n) { return contains(came_, n) || missed_.contains(n); });
+    if (all && !complete_at_) complete_at_ = moment;
+    const bool all_accounted = std::ranges::all_of(
+        r_.before, [&](const auto& n) { return contains(registered_, n) || missed_.contains(n); });
     // If every missing member was reported lost, the one reported last still has a whole window to register.
-    const auto ready = all     ? *all_
-                       : known ? std::max(*enough_, missed_at_) + r_.window
-                               : *enough_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
-    const auto turn = std::ranges::find(came_, r_.me) - came_.begin();
-    return moment >= ready + turn * r_.window;
+    const auto ready = all             ? *complete_at_
+                       : all_accounted ? std::max(*quorum_at_, missed_at_) + r_.window
+                                       : *quorum_at_ + std::max<Clock::duration>(r_.window, r_.timeout / 2);
+    const auto position = std::ranges::find(registered_, r_.me) - registered_.begin();
+    return moment >= ready + position * r_.window;
   }
 
-  Status no_members(const Names& members) const {
+  Status invalid_members(const Names& members) const {
     return {Code::kCorrupt,
             fmt::format("the board's list of members of epoch {} is invalid: {}", epoch_, shown(members))};
   }
 
   Result<RejoinResult> outcome(const Names& members) const {
     if (std::set<std::string>(members.begin(), members.end()).size() != members.size())
-      return no_members(members);
+      return invalid_members(members);
     const auto rank = static_cast<Rank>(std::ranges::find(members, r_.me) - members.begin());
     return RejoinResult{
         .epoch = epoch_,
@@ -235,7 +236,7 @@ class RejoinProtocol {
   }
 
   // Members of the previous epoch that were lost since. Another process may reuse the name of an older epoch's member.
-  static std::set<std::string> gone(const RejoinOptions& r) {
+  static std::set<std::string> lost_members(const RejoinOptions& r) {
     std::set<std::string> out;
     if (r.lost)
       for (std::string& name : r.lost())
@@ -249,22 +250,22 @@ class RejoinProtocol {
     const Result<Text> stored = options.board.put_first(key(static_cast<std::size_t>(rank)), mine);
     if (!stored.ok()) return stored.status();
     const auto deadline =
-        now(options) + (epoch == 0 ? options.timeout : std::min(options.timeout, kMostGathering));
+        now(options) + (epoch == 0 ? options.timeout : std::min(options.timeout, kGatherTimeout));
     std::vector<Text> all(members.size());
     for (std::size_t r = 0; r < members.size();) {
       // The loss is read before the address, because a member that goes on closes its old session. A member that was
       // reported lost and still registered was only suspected.
-      const bool left = gone(options).contains(members[r]) && !contains(options.missed, members[r]);
-      Result<std::optional<Text>> there = options.board.get(key(r));
-      if (!there.ok()) return there.status();
-      if (*there) {
-        if ((*there)->size() > rendezvous::kMaxBlobBytes)
+      const bool left = lost_members(options).contains(members[r]) && !contains(options.missed, members[r]);
+      Result<std::optional<Text>> value = options.board.get(key(r));
+      if (!value.ok()) return value.status();
+      if (*value) {
+        if ((*value)->size() > rendezvous::kMaxBlobBytes)
           return Status(Code::kCorrupt, fmt::format("the address of rank {} is too long", r),
                         static_cast<Rank>(r));
-        all[r++] = std::move(**there);
+        all[r++] = std::move(**value);
         continue;
       }
-      if (options.interrupted && options.interrupted()) return rendezvous::given_up();
+      if (options.interrupted && options.interrupted()) return rendezvous::cancelled_error();
       if (left || now(options) >= deadline)
         return Status(left ? Code::kPeerLost : Code::kTimeout,
                       fmt::format("rank {} ({}) is a member of epoch {} and did not join it", r,
@@ -275,30 +276,30 @@ class RejoinProtocol {
     return all;
   }
 
-  Status nobody() const {
+  Status timeout_error() const {
     if (r_.before.empty())
       return {Code::kTimeout, fmt::format("no group of ranks admitted {}, which waits for epoch {}; if the "
                                           "other ranks reform later, raise timeout",
                                           shown({r_.me}), epoch_)};
     Names missing;
     for (const std::string& n : r_.before)
-      if (!contains(came_, n)) missing.push_back(n);
+      if (!contains(registered_, n)) missing.push_back(n);
     return {Code::kTimeout,
             fmt::format("epoch {} cannot begin: {} of the {} previous members joined, a quorum is more than "
                         "half of them, or half including {}; {} ranks are present, min_world is {}; missing: "
                         "{}; if the missing ranks are only late, raise timeout",
-                        epoch_, came_.size(), r_.before.size(), shown({r_.before.front()}), members_.size(),
-                        r_.min_world, missing.empty() ? "none" : shown(missing))};
+                        epoch_, registered_.size(), r_.before.size(), shown({r_.before.front()}),
+                        members_.size(), r_.min_world, missing.empty() ? "none" : shown(missing))};
   }
 
   const RejoinOptions& r_;
   const Clock::time_point deadline_;
   std::uint64_t epoch_;
-  Names came_, members_;  // registered previous members; with the new ranks
+  Names registered_, members_;  // registered previous members; with the new ranks
   std::set<std::string> missed_;
-  std::set<std::string> known_missed_;  // as of the previous look()
-  Clock::time_point missed_at_;         // time of the last change of known_missed_
-  std::optional<Clock::time_point> enough_, all_;
+  std::set<std::string> previously_missed_;  // as of the previous read_board()
+  Clock::time_point missed_at_;              // time of the last change of previously_missed_
+  std::optional<Clock::time_point> quorum_at_, complete_at_;
 };
 
 }  // namespace
@@ -308,14 +309,14 @@ Result<RejoinResult> rejoin(const RejoinOptions& options) {
   return RejoinProtocol(options).run();
 }
 
-Result<bool> somebody_waits(const Board& board, std::uint64_t next_epoch, const Names& members,
-                            int max_world) {
+Result<bool> new_ranks_waiting(const Board& board, std::uint64_t next_epoch, const Names& members,
+                               int max_world) {
   if (members.size() >= static_cast<std::size_t>(max_world)) return false;
-  for (std::size_t k = 0; k < kMostNewcomers; ++k) {
-    const Result<std::optional<Text>> there = board.get(key_of(next_epoch, fmt::format("new.{}", k)));
-    if (!there.ok()) return there.status();
-    if (!*there) return false;
-    if (!contains(members, text_of(**there))) return true;
+  for (std::size_t k = 0; k < kMaxNewRanks; ++k) {
+    const Result<std::optional<Text>> value = board.get(key_of(next_epoch, fmt::format("new.{}", k)));
+    if (!value.ok()) return value.status();
+    if (!*value) return false;
+    if (!contains(members, text_of(**value))) return true;
   }
   return false;
 }

@@ -95,16 +95,16 @@ TEST(Rejoin, NewMembersFollowSurvivors) {
   const Names before = {"a", "b", "c"};
   (void)s.board().put_first("0.members", {});  // epoch 0 is decided
   std::vector<Result<RejoinResult>> met;
-  std::thread visitor([&] { met.push_back(rejoin(of(s.board(), "new", {}, 0))); });
-  while (!*somebody_waits(s.board(), 1, before)) std::this_thread::sleep_for(1ms);
+  std::thread client([&] { met.push_back(rejoin(of(s.board(), "new", {}, 0))); });
+  while (!*new_ranks_waiting(s.board(), 1, before)) std::this_thread::sleep_for(1ms);
   const auto old = rejoin_all({of(s.board(), "a", before), of(s.board(), "c", before)});
-  visitor.join();
+  client.join();
   for (const auto& m : {old[0], old[1], met[0]}) {
     ASSERT_TRUE(m.ok()) << text(m.status());
     EXPECT_EQ(m->members, (Names{"a", "c", "new"}));
   }
   EXPECT_TRUE(old[0]->joined);
-  EXPECT_FALSE(*somebody_waits(s.board(), 2, old[0]->members));
+  EXPECT_FALSE(*new_ranks_waiting(s.board(), 2, old[0]->members));
 }
 
 // Two halves without a connection: at most one of them continues.
@@ -250,11 +250,11 @@ TEST(Rejoin, ReusedNameWaitsUntilItsMemberIsRemoved) {
   const Names before = {"a", "b", "c"};
   const std::uint8_t b[] = {'b'}, x[] = {'x'};
   (void)s.board().put_first("1.new.0", b);
-  EXPECT_FALSE(*somebody_waits(s.board(), 1, before));
-  EXPECT_TRUE(*somebody_waits(s.board(), 1, {"a", "c"}));
+  EXPECT_FALSE(*new_ranks_waiting(s.board(), 1, before));
+  EXPECT_TRUE(*new_ranks_waiting(s.board(), 1, {"a", "c"}));
   (void)s.board().put_first("1.new.1", x);
-  EXPECT_TRUE(*somebody_waits(s.board(), 1, before));
-  EXPECT_FALSE(*somebody_waits(s.board(), 1, before, 3)) << "the world is full";
+  EXPECT_TRUE(*new_ranks_waiting(s.board(), 1, before));
+  EXPECT_FALSE(*new_ranks_waiting(s.board(), 1, before, 3)) << "the world is full";
   for (const auto& m : rejoin_all({of(s.board(), "a", before), of(s.board(), "c", before)}))
     EXPECT_EQ(m->members, (Names{"a", "c", "x"}));
   (void)s.board().put_first("2.new.0", b);

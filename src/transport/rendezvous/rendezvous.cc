@@ -18,7 +18,7 @@ std::string name_ranks(const std::vector<Rank>& ranks) {
   return out;
 }
 
-Status nobody_from(const std::vector<Rank>& missing, const Launch& launch) {
+Status missing_ranks_error(const std::vector<Rank>& missing, const Launch& launch) {
   const auto seconds = std::chrono::duration<double>(launch.timeout).count();
   const std::string place =
       launch.file.empty() ? fmt::format("{}:{}", launch.host, launch.port) : launch.file;

@@ -18,13 +18,13 @@ inline constexpr std::size_t kMaxBlobBytes = 1U << 20;
 std::string name_ranks(const std::vector<Rank>& ranks);
 
 // kTimeout that names the missing ranks; its peer is the first of them.
-Status nobody_from(const std::vector<Rank>& missing, const Launch& launch);
+Status missing_ranks_error(const std::vector<Rank>& missing, const Launch& launch);
 
 // True if the job has a token, or runs without one on purpose.
 inline bool is_guarded(const Launch& launch) { return !launch.token.empty() || launch.unguarded; }
 
 // The status after Launch::interrupted returned true.
-inline Status given_up() { return {Code::kCancelled, "the rendezvous was cancelled"}; }
+inline Status cancelled_error() { return {Code::kCancelled, "the rendezvous was cancelled"}; }
 
 Result<std::vector<Blob>> over_tcp(const Launch& launch, ByteView mine);
 Result<std::vector<Blob>> over_files(const Launch& launch, ByteView mine);

@@ -146,13 +146,13 @@ TEST_P(Rendezvous, a_cancelled_rank_0_is_named) {
   Gathered seen = Status(Code::kInvalid, "");
   Launch mine = launch(0, 3, 10min);
   mine.interrupted = [&] { return came.load(); };
-  std::thread visitor([&] { seen = open_rendezvous(launch(1, 3, 10min))(blob_of(1)); });
+  std::thread client([&] { seen = open_rendezvous(launch(1, 3, 10min))(blob_of(1)); });
   std::thread later([&] {
     std::this_thread::sleep_for(1s);
     came = true;
   });
   EXPECT_EQ(open_rendezvous(mine)(blob_of(0)).status().code(), Code::kCancelled);
-  visitor.join();
+  client.join();
   later.join();
   EXPECT_EQ(seen.status().code(), Code::kPeerLost) << seen.status().what();
   EXPECT_EQ(seen.status().peer(), 0);
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(ways, Rendezvous, ::testing::Bool(),
 using RendezvousTcp = Rendezvous;
 INSTANTIATE_TEST_SUITE_P(tcp, RendezvousTcp, ::testing::Values(false));
 
-// Visitors whose own timeout ends first must not be reported as missing.
+// Clients whose own timeout ends first must not be reported as missing.
 TEST_P(RendezvousTcp, late_rank_0_and_its_clients_name_the_same_ranks) {
   std::vector<Gathered> got(4, Status(Code::kInvalid, "not run"));
   std::vector<std::thread> ranks;
@@ -187,7 +187,7 @@ TEST_P(RendezvousTcp, a_client_that_disconnected_counts_as_present) {
   Launch passing = launch(1, 3, 30s);
   passing.interrupted = [&] { return leaves.load(); };
   Gathered seen = Status(Code::kInvalid, "not run");
-  std::thread visitor([&] { seen = open_rendezvous(passing)(blob_of(1)); });
+  std::thread client([&] { seen = open_rendezvous(passing)(blob_of(1)); });
   std::thread later([&] {
     std::this_thread::sleep_for(800ms);
     leaves = true;
@@ -197,7 +197,7 @@ TEST_P(RendezvousTcp, a_client_that_disconnected_counts_as_present) {
     (void)open_rendezvous(launch(2, 3, 30s))(blob_of(2));
   });
   const Status s = open_rendezvous(launch(0, 3, 2s))(blob_of(0)).status();
-  for (std::thread* t : {&visitor, &later, &stays}) t->join();
+  for (std::thread* t : {&client, &later, &stays}) t->join();
   EXPECT_EQ(seen.status().code(), Code::kCancelled) << seen.status().what();
   EXPECT_EQ(s.code(), Code::kPeerLost) << s.what();
   EXPECT_EQ(s.peer(), 1);
@@ -212,13 +212,13 @@ TEST_P(RendezvousTcp, a_flipped_bit_costs_a_retry) {
   for (std::uint64_t byte = 0; byte < std::max(passed.begin()->second, passed.rbegin()->second); byte += 13)
     for (const bool back : {false, true}) {
       testing::Relay relay;
-      Launch visitor = launch(1, 2);
-      visitor.port = relay.link(0, port_);
+      Launch client = launch(1, 2);
+      client.port = relay.link(0, port_);
       relay.flip({0, 0, back}, byte, static_cast<int>(byte / 13 % 8));
       Gathered zero = Status(Code::kInvalid, "not run");
       std::thread host([&] { zero = open_rendezvous(launch(0, 2))(blob_of(0)); });
       std::this_thread::sleep_for(2ms);
-      const Gathered one = open_rendezvous(visitor)(blob_of(1));
+      const Gathered one = open_rendezvous(client)(blob_of(1));
       host.join();
       passed = relay.passed();
       struck += relay.flipped();

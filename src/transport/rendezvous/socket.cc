@@ -56,7 +56,7 @@ bool is_loopback(const sockaddr* a) {
 Status ready(const Socket& socket, bool to_write, Deadline deadline) {
   pollfd p{.fd = socket.get(), .events = static_cast<short>(to_write ? POLLOUT : POLLIN), .revents = 0};
   for (;;) {
-    if (deadline.withdrawn()) return {Code::kCancelled, "given up"};
+    if (deadline.cancelled()) return {Code::kCancelled, "given up"};
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline.at - std::chrono::steady_clock::now());
     if (left.count() <= 0) return {Code::kTimeout, to_write ? "sending" : "receiving"};

@@ -20,7 +20,7 @@ struct Deadline {
   // NOLINTNEXTLINE(google-explicit-constructor): a point in time converts to a deadline without withdrawal
   Deadline(Time when, const std::function<bool()>* asked = nullptr) : at(when), interrupted(asked) {}
   Deadline at_most(Time sooner) const { return {std::min(at, sooner), interrupted}; }
-  bool withdrawn() const { return interrupted != nullptr && *interrupted && (*interrupted)(); }
+  bool cancelled() const { return interrupted != nullptr && *interrupted && (*interrupted)(); }
   Time at;
   const std::function<bool()>* interrupted;
 };

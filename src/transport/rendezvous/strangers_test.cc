@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Visitors that do not belong to the job.
+// Clients that do not belong to the job.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -89,7 +89,7 @@ void meet_beside(const std::function<void(int port)>& stranger, std::chrono::mil
   }
 }
 
-// A visitor without a proof must not get any rank's address.
+// A client without a proof must not get any rank's address.
 TEST(RendezvousStrangers, client_with_an_old_header_gets_no_data) {
   Blob heard;
   meet_beside([&](int port) {
@@ -108,7 +108,7 @@ TEST(RendezvousStrangers, client_without_the_token_gets_no_data) {
   meet_beside([&](int port) {
     const Socket s = visit(port);
     Handshake shake{.token = Token(32, 6)};
-    EXPECT_TRUE(send_all(s, write_request(shake.visitor), Clock::now() + 5s).ok());
+    EXPECT_TRUE(send_all(s, write_request(shake.client), Clock::now() + 5s).ok());
     Blob challenge(kChallengeBytes);
     ASSERT_TRUE(recv_all(s, challenge, Clock::now() + 5s).ok());
     EXPECT_FALSE(read_challenge(challenge, shake).ok());  // rank 0 has another token
@@ -119,7 +119,7 @@ TEST(RendezvousStrangers, client_without_the_token_gets_no_data) {
 }
 
 TEST(RendezvousStrangers, addresses_are_encrypted) {
-  Handshake shake{.token = kToken, .visitor = {1}, .host = {2}};
+  Handshake shake{.token = kToken, .client = {1}, .host = {2}};
   const std::vector<Blob> all{kAddress0, kAddress1};
   for (const Blob& message : {write_claim(shake, 2, 1, kAddress1), write_answer(shake, {}, all)})
     EXPECT_EQ(std::search(message.begin(), message.end(), kAddress1.begin(), kAddress1.begin() + 16),
@@ -171,7 +171,7 @@ TEST(RendezvousStrangers, a_rank_with_another_token_fails_at_once) {
   EXPECT_NE(zero.status().what().find("TITHE_TOKEN"), std::string::npos) << zero.status().what();
 }
 
-// A visitor that leaves before rank 0 reads its request still counts, so that rank 0's error mentions tokens.
+// A client that leaves before rank 0 reads its request still counts, so that rank 0's error mentions tokens.
 TEST(RendezvousStrangers, clients_that_disconnect_are_counted) {
   const int port = free_port();
   Gathered zero = Status(Code::kIo, "not run");

@@ -16,7 +16,7 @@ constexpr std::size_t kInBytes = 64 * 1024;
 // Upper bound of the memory that an unread message costs in addition to its bytes.
 constexpr std::size_t kUnreadCost = 256;
 
-Status as_no_rank(std::string_view what) {
+Status invalid_message(std::string_view what) {
   return {Code::kCorrupt, fmt::format("its control connection sent an invalid message ({})", what)};
 }
 
@@ -24,7 +24,7 @@ Status damaged() { return {Code::kCorrupt, "data on its control connection was d
 
 }  // namespace
 
-void TcpTransport::say(Peer& p, const Record& record, ByteView first, ByteView second) {
+void TcpTransport::send_record(Peer& p, const Record& record, ByteView first, ByteView second) {
   if (p.broken) return;
   append_record(record, first, second, p.out_check, p.out);
 }
@@ -37,16 +37,17 @@ void TcpTransport::flush(Peer& p) {
     } else if (n == 0) {
       p.full = true;
       p.control->await_writable();
-    } else if (p.left) {
+    } else if (p.departed) {
       p.control->close();  // the peer has closed and reads nothing more
       p.out_sent = p.out.size();
     } else {
       p.full = true;
-      hear(p);  // reads records that came before the connection closed, such as a farewell
-      if (p.gone.ok()) break_off(p, p.control->why());
+      read_control(p);  // reads records that came before the connection closed, such as a farewell
+      if (p.error.ok()) break_off(p, p.control->error());
     }
   }
-  const bool waits = p.control && p.control->waits() > 0;  // a send is complete once the kernel has its bytes
+  const bool waits =
+      p.control && p.control->unsent() > 0;  // a send is complete once the kernel has its bytes
   if (waits && !p.broken) {
     p.full = true;
     p.control->await_writable();
@@ -62,8 +63,8 @@ void TcpTransport::flush(Peer& p) {
   }
 }
 
-void TcpTransport::hear(Peer& p) {
-  if (std::exchange(p.hears, true)) return;
+void TcpTransport::read_control(Peer& p) {
+  if (std::exchange(p.reading, true)) return;
   p.in.resize(kInBytes);
   while (p.control && p.control->open() && !p.broken) {
     const std::ptrdiff_t n = p.control->read(Bytes(p.in).subspan(p.in_have));
@@ -72,24 +73,24 @@ void TcpTransport::hear(Peer& p) {
       break;
     }
     if (n < 0) {
-      if (p.left) {
+      if (p.departed) {
         p.control->close();
       } else {
-        break_off(p, p.control->why());
+        break_off(p, p.control->error());
       }
       break;
     }
     if (p.distrusted) continue;
     p.in_have += static_cast<std::size_t>(n);
-    if (const Status s = understand(p); !s.ok()) distrust(p, s);
+    if (const Status s = parse_records(p); !s.ok()) distrust(p, s);
   }
-  p.hears = false;
+  p.reading = false;
   pump(p);
   flush(p);
 }
 
 // Acts on all complete records in `in`, and moves the incomplete rest to the front.
-Status TcpTransport::understand(Peer& p) {
+Status TcpTransport::parse_records(Peer& p) {
   constexpr std::size_t kHead = kRecordBytes + kCheckBytes;
   while (p.in_have - p.in_read >= kHead && !p.broken && !p.distrusted) {
     const ByteView rest = ByteView(p.in).first(p.in_have).subspan(p.in_read);
@@ -101,7 +102,7 @@ Status TcpTransport::understand(Peer& p) {
     std::optional<Check> seen = check(p.in_check, rest.first(kRecordBytes));
     if (!seen) return damaged();
     const std::optional<Record> record = read_record(rest.first(kRecordBytes));
-    if (!record) return as_no_rank("a record");
+    if (!record) return invalid_message("a record");
     const std::size_t behind = bytes_behind(*record);
     const std::size_t tail = behind == 0 ? 0 : behind + kCheckBytes;
     if (rest.size() < kHead + tail) break;
@@ -109,7 +110,7 @@ Status TcpTransport::understand(Peer& p) {
     if (behind > 0 && !(seen = check(*seen, bytes))) return damaged();
     p.in_check = *seen;
     p.in_read += kHead + tail;
-    TITHE_TRY(take(p, *record, bytes));
+    TITHE_TRY(handle_record(p, *record, bytes));
   }
   if (p.in_read > 0) {
     std::copy(p.in.begin() + static_cast<std::ptrdiff_t>(p.in_read),
@@ -121,14 +122,14 @@ Status TcpTransport::understand(Peer& p) {
 }
 
 // Acts on one record, whose check has been verified. Not ok: a correct rank does not send such a record now.
-Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
-  if (p.left && record.kind != Kind::kAnswer) return as_no_rank("data after its shutdown message");
+Status TcpTransport::handle_record(Peer& p, const Record& record, ByteView behind) {
+  if (p.departed && record.kind != Kind::kAnswer) return invalid_message("data after its shutdown message");
   switch (record.kind) {
     case Kind::kWhole: {
       Lane& lane = p.lanes[record.about];
       ++lane.arrived;
       if (!lane.receives.empty() && lane.waiting.empty())
-        take_whole(p, lane.receives.pop(), behind);
+        deliver(p, lane.receives.pop(), behind);
       else
         lane.waiting.push({.whole = {behind.begin(), behind.end()}});
       return lane.waiting.empty() ? Status() : count_unread(p, behind.size());
@@ -138,7 +139,7 @@ Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
       const std::uint32_t number = p.numbers_in++;
       Incoming& incoming = p.incoming[number];
       incoming.number = number;
-      incoming.turn = lane.arrived++;
+      incoming.sequence = lane.arrived++;
       incoming.bytes = record.n;
       incoming.body = body_bytes(record.n);
       std::copy(behind.begin(), behind.end(), incoming.edge.begin());
@@ -149,30 +150,31 @@ Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
     }
     case Kind::kPiece: {
       const auto it = p.incoming.find(record.about);
-      if (it == p.incoming.end() || it->second.ended || record.n > it->second.body - it->second.given)
-        return as_no_rank("a piece");
+      if (it == p.incoming.end() || it->second.ended || record.n > it->second.body - it->second.announced)
+        return invalid_message("a piece");
       Incoming& incoming = it->second;
       Inflow& flow = inflow(p, record.stream);
-      flow.pieces.push({.incoming = &incoming, .offset = incoming.given, .left = record.n});
-      incoming.given += record.n;
+      flow.pieces.push({.incoming = &incoming, .offset = incoming.announced, .left = record.n});
+      incoming.announced += record.n;
       if (flow.pieces.size() == 1) pull(p, flow);
       return {};
     }
     case Kind::kGrant: {
       Lane& lane = p.lanes[record.about];
-      lane.may = record.n;
-      while (!lane.held.empty() && lane.held.front()->turn < lane.may) p.ready.push(lane.held.pop());
+      lane.send_limit = record.n;
+      while (!lane.awaiting_grant.empty() && lane.awaiting_grant.front()->sequence < lane.send_limit)
+        p.ready.push(lane.awaiting_grant.pop());
       return {};
     }
     case Kind::kEnd: {
       const auto it = p.incoming.find(record.about);
-      if (it == p.incoming.end() || it->second.ended) return as_no_rank("an end");
+      if (it == p.incoming.end() || it->second.ended) return invalid_message("an end");
       it->second.ended = true;
-      conclude(p, it->second);
+      complete_if_done(p, it->second);
       return {};
     }
     case Kind::kFarewell:
-      farewell_heard(p, behind);
+      on_farewell(p, behind);
       return {};
     case Kind::kAnswer:
       p.answered = true;
@@ -181,33 +183,34 @@ Status TcpTransport::take(Peer& p, const Record& record, ByteView behind) {
   return {};
 }
 
-void TcpTransport::farewell_heard(Peer& p, ByteView why) {
-  p.left = p.answered = must_tend_ = true;
-  const std::string text = printable({reinterpret_cast<const char*>(why.data()), why.size()}, kMostLastWords);
-  if (p.gone.ok() && text.empty()) p.gone = {Code::kPeerLost, "it closed in good order", p.rank};
+void TcpTransport::on_farewell(Peer& p, ByteView why) {
+  p.departed = p.answered = maintenance_due_ = true;
+  const std::string text = printable({reinterpret_cast<const char*>(why.data()), why.size()}, kMaxErrorText);
+  if (p.error.ok() && text.empty()) p.error = {Code::kPeerLost, "it closed in good order", p.rank};
   p.failed = !text.empty();
-  if (p.gone.ok()) p.gone = {Code::kPeerLost, fmt::format("it could not connect: {}", text), p.rank};
-  say(p, {.kind = Kind::kAnswer});
+  if (p.error.ok()) p.error = {Code::kPeerLost, fmt::format("it could not connect: {}", text), p.rank};
+  send_record(p, {.kind = Kind::kAnswer});
   flush(p);
 }
 
 // Grants are sent with the next poll, or before the next record: callers post many receives at a time, which one grant
 // covers.
-void TcpTransport::owe_grant(Peer& p, Channel channel, Lane& lane) {
-  if (std::exchange(lane.owes_grant, true)) return;
+void TcpTransport::queue_grant(Peer& p, Channel channel, Lane& lane) {
+  if (std::exchange(lane.grant_queued, true)) return;
   p.to_grant.push_back(&lane);
-  p.owed_channels.push_back(channel);
+  p.granted_channels.push_back(channel);
 }
 
-void TcpTransport::say_grants(Peer& p) {
+void TcpTransport::send_grants(Peer& p) {
   for (std::size_t i = 0; i < p.to_grant.size(); ++i) {
     Lane& lane = *p.to_grant[i];
-    lane.owes_grant = false;
+    lane.grant_queued = false;
     lane.granted = lane.posted;
-    if (p.gone.ok()) say(p, {.kind = Kind::kGrant, .about = p.owed_channels[i], .n = lane.granted});
+    if (p.error.ok())
+      send_record(p, {.kind = Kind::kGrant, .about = p.granted_channels[i], .n = lane.granted});
   }
   p.to_grant.clear();
-  p.owed_channels.clear();
+  p.granted_channels.clear();
   flush(p);
 }
 
@@ -226,7 +229,7 @@ Status TcpTransport::too_small(const Op& op, std::size_t bytes) {
           op.peer};
 }
 
-void TcpTransport::take_whole(Peer& p, Op* op, ByteView bytes) {
+void TcpTransport::deliver(Peer& p, Op* op, ByteView bytes) {
   if (bytes.size() > op->size) return finish(op, 0, too_small(*op, bytes.size()));
   if (!bytes.empty()) std::memcpy(op->data, bytes.data(), bytes.size());
   p.bytes_received += bytes.size();
@@ -241,7 +244,7 @@ void TcpTransport::match(Peer& p, Channel channel, Lane& lane) {
     const Waiting message = lane.waiting.pop();
     p.unread -= (message.incoming == nullptr ? message.whole.size() : sizeof(Incoming)) + kUnreadCost;
     if (message.incoming == nullptr) {
-      take_whole(p, op, message.whole);
+      deliver(p, op, message.whole);
       continue;
     }
     Incoming& incoming = *message.incoming;
@@ -254,15 +257,15 @@ void TcpTransport::match(Peer& p, Channel channel, Lane& lane) {
       std::memcpy(op->data + kFrameHeaderBytes + incoming.body, edge + kFrameHeaderBytes,
                   incoming.bytes - incoming.body - kFrameHeaderBytes);
       p.bytes_received += incoming.bytes - incoming.body;
-      if (!incoming.kept.empty()) {
-        std::memcpy(op->data + kFrameHeaderBytes, incoming.kept.data(), incoming.body);
+      if (!incoming.stored.empty()) {
+        std::memcpy(op->data + kFrameHeaderBytes, incoming.stored.data(), incoming.body);
         p.bytes_received += incoming.arrived;
       }
     }
-    p.unread_room += incoming.kept.size();
-    std::vector<std::uint8_t>().swap(incoming.kept);
-    if (incoming.turn >= lane.granted) owe_grant(p, channel, lane);
-    conclude(p, incoming);
+    p.unread_room += incoming.stored.size();
+    std::vector<std::uint8_t>().swap(incoming.stored);
+    if (incoming.sequence >= lane.granted) queue_grant(p, channel, lane);
+    complete_if_done(p, incoming);
     resume(p);
   }
 }

@@ -39,7 +39,7 @@ class Listener {
   // Listens at each endpoint and stores the port that the system chose in it.
   Status listen(std::vector<Endpoint>& at);
   void open(OnAccept welcome);  // accepts connections from now on
-  void tend(Clock::time_point now);
+  void maintain(Clock::time_point now);
   bool busy() const { return !pending_.empty() || full_; }
   std::size_t pending() const { return pending_.size(); }
   // The reason for the last refusal because of an invalid certificate; empty: none was refused.
@@ -57,8 +57,8 @@ class Listener {
   using PendingConnections = std::list<PendingConnection>;
 
   void accept(Wire& listener);
-  void hear(PendingConnections::iterator pending);
-  bool take(PendingConnection& pending);  // false: close the connection
+  void read_pending(PendingConnections::iterator pending);
+  bool handle_pending(PendingConnection& pending);  // false: close the connection
   void remove(PendingConnections::iterator pending);
 
   asio::io_context& context_;
@@ -85,12 +85,12 @@ class Connector {
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
   void begin();
-  void tend(Clock::time_point now);
+  void maintain(Clock::time_point now);
 
  private:
   void connect();
-  void greet();
-  void hear();
+  void send_request();
+  void read_reply();
   void next(Status why);
   void close();
 
@@ -101,8 +101,8 @@ class Connector {
   Done done_;
   std::size_t next_ = 0;
   int tries_ = 1;
-  std::array<std::uint8_t, kConnectRequestBytes> said_ = {};
-  std::array<std::uint8_t, kChallengeBytes + kWelcomeBytes> heard_ = {};
+  std::array<std::uint8_t, kConnectRequestBytes> request_bytes_ = {};
+  std::array<std::uint8_t, kChallengeBytes + kWelcomeBytes> reply_ = {};
   std::size_t have_ = 0;
   Secret nonce_ = {};
   std::shared_ptr<Wire> wire_;

@@ -35,7 +35,7 @@ class TcpListener : public ::testing::Test {
   std::shared_ptr<Wire> visit() {
     Result<UniqueFd> socket = connect_to(at_[0], 0);
     EXPECT_TRUE(socket.ok()) << socket.status().what();
-    std::shared_ptr<Wire> wire = Wire::take(context_, std::move(*socket));
+    std::shared_ptr<Wire> wire = Wire::adopt(context_, std::move(*socket));
     end_operations();
     return wire;
   }
@@ -140,7 +140,7 @@ TEST_F(TcpListener, idle_connections_hold_no_memory_or_slot) {
   for (int i = 0; i < 300; ++i) {
     Result<UniqueFd> socket = connect_to(at_[0], 0);
     ASSERT_TRUE(socket.ok());
-    crowd.push_back(Wire::take(context_, std::move(*socket)));
+    crowd.push_back(Wire::adopt(context_, std::move(*socket)));
     if (i % 2 == 0) (void)crowd.back()->write(ByteView(write_request(kKnock)).first(20));
     context_.poll();
     EXPECT_LE(listener_.pending(), 64U);
@@ -148,7 +148,7 @@ TEST_F(TcpListener, idle_connections_hold_no_memory_or_slot) {
   end_operations();
   EXPECT_EQ(listener_.pending(), 64U);
   EXPECT_TRUE(call(kCaller, kKnock).first.ok());
-  listener_.tend(Clock::now() + 6s);
+  listener_.maintain(Clock::now() + 6s);
   EXPECT_EQ(listener_.pending(), 0U);
 }
 

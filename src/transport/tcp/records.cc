@@ -28,7 +28,7 @@ bool makes_sense(const Record& r) {
     case Kind::kEnd:
       return r.n == 0;
     case Kind::kFarewell:
-      return r.n <= kMostLastWords && r.about == 0;
+      return r.n <= kMaxErrorText && r.about == 0;
     case Kind::kAnswer:
       return r.n == 0 && r.about == 0;
   }

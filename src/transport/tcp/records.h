@@ -48,7 +48,7 @@ inline constexpr std::size_t kRecordBytes = 16;
 inline constexpr std::size_t kCheckBytes = 8;
 inline constexpr std::size_t kWholeBytes = 4096;  // longer messages have a body
 inline constexpr std::size_t kBodyUnit = 32;
-inline constexpr std::size_t kMostLastWords = 300;
+inline constexpr std::size_t kMaxErrorText = 300;
 inline constexpr std::size_t kMostEdgeBytes = kFrameHeaderBytes + kFrameTrailerBytes + kBodyUnit - 1;
 
 // The size of the body of a message of more than kWholeBytes.

@@ -12,10 +12,10 @@ namespace {
 // Large enough that the overhead of a piece is small, and small enough that several connections share a message.
 constexpr int kPieceBytes = 256 * 1024;
 // pull() reads at most this many bytes from one connection before the event loop serves the others.
-constexpr std::size_t kTurnBytes = 4 * 1024 * 1024;
-constexpr std::size_t kNowhereBytes = 64 * 1024;
+constexpr std::size_t kReadQuota = 4 * 1024 * 1024;
+constexpr std::size_t kDiscardBytes = 64 * 1024;
 // The kernel's statistics of a connection are read at most this often, because reading them locks the connection.
-constexpr std::chrono::milliseconds kLook{10};
+constexpr std::chrono::milliseconds kSampleInterval{10};
 
 }  // namespace
 
@@ -24,9 +24,9 @@ void TcpTransport::open_streams(Peer& p) {
   p.outflows.resize(static_cast<std::size_t>(options_.streams));
   for (int k = 0; k < options_.streams && !p.broken; ++k) {
     Outflow& flow = p.outflows[static_cast<std::size_t>(k)];
-    flow.call = std::make_unique<Connector>(
+    flow.connector = std::make_unique<Connector>(
         context_, job_, ConnectRequest{.purpose = Purpose::kData, .stream = k, .from = rank(), .to = p.rank},
-        p.ways, [this, &p, &flow](const Status& s, std::shared_ptr<Wire> wire) {
+        p.endpoints, [this, &p, &flow](const Status& s, std::shared_ptr<Wire> wire) {
           if (!s.ok()) return distrust(p, {s.code(), fmt::format("no data connection: {}", s.what())});
           keep_alive(wire->socket(), silence_);
           flow.wire = std::move(wire);
@@ -35,11 +35,11 @@ void TcpTransport::open_streams(Peer& p) {
             pump(p);
           };
           flow.pause = std::make_unique<asio::steady_timer>(context_);
-          if (options_.streams > 1) hold_back(flow.wire->socket(), kPieceBytes);
-          flow.call.reset();
+          if (options_.streams > 1) limit_send_buffer(flow.wire->socket(), kPieceBytes);
+          flow.connector.reset();
           pump(p);
         });
-    flow.call->begin();
+    flow.connector->begin();
   }
 }
 
@@ -60,13 +60,13 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
     pause(p, flow);
     return false;
   }
-  if (flow.left == 0) give_piece(p, flow);
+  if (flow.left == 0) assign_piece(p, flow);
   const std::size_t most = std::min(free, flow.left);
   const std::ptrdiff_t n = flow.wire->write({flow.at, most});
   if (n < 0) {
     flow.full = true;
-    hear(p);  // reads records that came before the connection closed, such as a farewell
-    if (p.gone.ok()) break_off(p, flow.wire->why());
+    read_control(p);  // reads records that came before the connection closed, such as a farewell
+    if (p.error.ok()) break_off(p, flow.wire->error());
     return false;
   }
   const auto written = static_cast<std::size_t>(n);
@@ -84,7 +84,7 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
 // A send is complete when the kernel has taken all of its body: from then on the bytes arrive even if no thread polls
 // this transport. Returns false while TLS records wait to be written.
 bool TcpTransport::count(Outflow& flow) {
-  if (flow.wire->waits() > 0) {
+  if (flow.wire->unsent() > 0) {
     flow.full = true;
     flow.wire->await_writable();
     return false;
@@ -101,14 +101,14 @@ bool TcpTransport::count(Outflow& flow) {
 // so that a write is more than a packet.
 std::size_t TcpTransport::room(Outflow& flow) {
   const auto now = Clock::now();
-  if (now - flow.looked > kLook) {
-    flow.look = look_at(flow.wire->socket());
-    flow.looked = now;
+  if (now - flow.sampled_at > kSampleInterval) {
+    flow.link = read_link_state(flow.wire->socket());
+    flow.sampled_at = now;
   }
-  flow.look.under_way = under_way(flow.wire->socket());
-  flow.look.dry = flow.congestion.fears() && is_idle();
+  flow.link.bytes_in_flight = bytes_in_flight(flow.wire->socket());
+  flow.link.idle = flow.congestion.limited_by_losses() && is_idle();
   const auto streams = static_cast<std::size_t>(options_.streams);
-  return flow.congestion.room(now, flow.look,
+  return flow.congestion.room(now, flow.link,
                               window_ == 0 ? SIZE_MAX : std::max(Congestion::kAlways, window_ / streams));
 }
 
@@ -116,7 +116,7 @@ std::size_t TcpTransport::room(Outflow& flow) {
 bool TcpTransport::is_idle() const {
   for (const Peer& p : peers_)
     for (const Outflow& flow : p.outflows)
-      if (flow.wire && under_way(flow.wire->socket()) > 0) return false;
+      if (flow.wire && bytes_in_flight(flow.wire->socket()) > 0) return false;
   return true;
 }
 
@@ -131,22 +131,22 @@ void TcpTransport::pause(Peer& p, Outflow& flow) {
 }
 
 // Announces the next piece of the first ready message, and assigns the piece to this connection.
-void TcpTransport::give_piece(Peer& p, Outflow& flow) {
+void TcpTransport::assign_piece(Peer& p, Outflow& flow) {
   Op* op = p.ready.front();
   flow.op = op;
-  flow.at = op->data + kFrameHeaderBytes + op->given;
-  flow.left = std::min<std::size_t>(kPieceBytes, op->body - op->given);
-  op->given += flow.left;
-  if (op->given == op->body) p.ready.pop();
-  say(p, {.kind = Kind::kPiece,
-          .stream = static_cast<int>(&flow - p.outflows.data()),
-          .about = op->number,
-          .n = flow.left});
+  flow.at = op->data + kFrameHeaderBytes + op->assigned;
+  flow.left = std::min<std::size_t>(kPieceBytes, op->body - op->assigned);
+  op->assigned += flow.left;
+  if (op->assigned == op->body) p.ready.pop();
+  send_record(p, {.kind = Kind::kPiece,
+                  .stream = static_cast<int>(&flow - p.outflows.data()),
+                  .about = op->number,
+                  .n = flow.left});
   flush(p);  // before the piece itself: the receiver reads no bytes before it has the record
 }
 
 // Removes a cancelled send. A piece that was announced must still be sent, so its bytes are copied.
-void TcpTransport::forget(Peer& p, Op* op) {
+void TcpTransport::drop_send(Peer& p, Op* op) {
   for (Peer::Mark& mark : p.marks)
     if (mark.op == op) {
       mark.op = nullptr;
@@ -157,14 +157,14 @@ void TcpTransport::forget(Peer& p, Op* op) {
       if (list[i] == op) return list.erase(i);
   };
   drop(p.ready);
-  drop(p.lanes[op->channel].held);
+  drop(p.lanes[op->channel].awaiting_grant);
   for (Outflow& flow : p.outflows) {
     if (flow.op != op) continue;
     flow.copy.assign(flow.at, flow.at + flow.left);  // the piece was announced
     flow.at = flow.copy.data();
     flow.op = nullptr;
   }
-  say(p, {.kind = Kind::kEnd, .about = op->number});
+  send_record(p, {.kind = Kind::kEnd, .about = op->number});
   flush(p);
 }
 
@@ -178,22 +178,22 @@ TcpTransport::Inflow& TcpTransport::inflow(Peer& p, int stream) {
 void TcpTransport::pull(Peer& p, Inflow& flow) {
   std::size_t taken = 0;
   while (flow.wire && !p.broken && !p.distrusted && !flow.pieces.empty()) {
-    if (taken >= kTurnBytes) return flow.wire->await_readable();
+    if (taken >= kReadQuota) return flow.wire->await_readable();
     Piece& piece = flow.pieces.front();
     Incoming& incoming = *piece.incoming;
-    if (!incoming.matched && !keep(p, incoming)) return;
+    if (!incoming.matched && !store_body(p, incoming)) return;
     Bytes into;
     if (!incoming.matched) {
-      into = Bytes(incoming.kept).subspan(piece.offset, piece.left);
+      into = Bytes(incoming.stored).subspan(piece.offset, piece.left);
     } else if (!incoming.drains) {
       into = Bytes(incoming.op->data + kFrameHeaderBytes + piece.offset, piece.left);
     } else {
-      nowhere_.resize(kNowhereBytes);
-      into = Bytes(nowhere_).first(std::min(piece.left, kNowhereBytes));
+      discard_buffer_.resize(kDiscardBytes);
+      into = Bytes(discard_buffer_).first(std::min(piece.left, kDiscardBytes));
     }
     const std::ptrdiff_t n = flow.wire->read(into);
     if (n == 0) return flow.wire->await_readable();
-    if (n < 0) return distrust(p, flow.wire->why());
+    if (n < 0) return distrust(p, flow.wire->error());
     const auto read = static_cast<std::size_t>(n);
     taken += read;
     piece.offset += read;
@@ -202,19 +202,19 @@ void TcpTransport::pull(Peer& p, Inflow& flow) {
     if (incoming.matched && !incoming.drains) p.bytes_received += read;
     if (piece.left > 0) continue;
     flow.pieces.pop();
-    conclude(p, incoming);
+    complete_if_done(p, incoming);
   }
 }
 
 // Allocates memory for a body whose receive was granted and then withdrawn before the message arrived.
-bool TcpTransport::keep(Peer& p, Incoming& incoming) {
-  if (!incoming.kept.empty()) return true;
+bool TcpTransport::store_body(Peer& p, Incoming& incoming) {
+  if (!incoming.stored.empty()) return true;
   if (incoming.body > p.unread_room) {
     distrust(p, {Code::kCorrupt, "it sent long messages that this rank had not granted"});
     return false;
   }
   p.unread_room -= incoming.body;
-  incoming.kept.resize(incoming.body);
+  incoming.stored.resize(incoming.body);
   return true;
 }
 
@@ -223,16 +223,16 @@ void TcpTransport::resume(Peer& p) {
 }
 
 // Completes the message if it is whole, or if no further piece of it follows.
-void TcpTransport::conclude(Peer& p, Incoming& incoming) {
+void TcpTransport::complete_if_done(Peer& p, Incoming& incoming) {
   const bool whole = incoming.arrived == incoming.body;
-  if (!incoming.matched || (!whole && (!incoming.ended || incoming.arrived < incoming.given))) return;
+  if (!incoming.matched || (!whole && (!incoming.ended || incoming.arrived < incoming.announced))) return;
   if (Op* op = incoming.op; op != nullptr) {
     if (incoming.drains)
       finish(op, 0, too_small(*op, incoming.bytes));
     else if (whole)
       finish(op, incoming.bytes, {});
     else
-      finish(op, 0, p.left ? p.gone : Status(Code::kCancelled, "it withdrew its message", p.rank));
+      finish(op, 0, p.departed ? p.error : Status(Code::kCancelled, "it withdrew its message", p.rank));
   }
   p.incoming.erase(incoming.number);
 }

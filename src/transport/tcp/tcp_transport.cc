@@ -2,7 +2,7 @@
 // Operations and the life cycle of peers; control.cc has the control connection, streams.cc the data connections.
 //
 // A peer passes through these states: connected; left (its farewell has arrived) or distrusted (its bytes were
-// damaged); broken (connections closed). `gone` has the reason from the second state on. Each operation completes
+// damaged); broken (connections closed). `error` has the reason from the second state on. Each operation completes
 // exactly once, by finish().
 #include "transport/tcp/tcp_transport.h"
 
@@ -52,18 +52,18 @@ Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint
   });
   for (Peer& p : peers_) {
     if (p.rank == rank()) continue;
-    p.ways = std::move(ways[static_cast<std::size_t>(p.rank)]);
+    p.endpoints = std::move(ways[static_cast<std::size_t>(p.rank)]);
     if (p.rank < rank()) continue;
-    p.call = std::make_unique<Connector>(
-        context_, job_, ConnectRequest{.purpose = Purpose::kControl, .from = rank(), .to = p.rank}, p.ways,
-        [this, &p](const Status& s, std::shared_ptr<Wire> wire) {
+    p.connector = std::make_unique<Connector>(
+        context_, job_, ConnectRequest{.purpose = Purpose::kControl, .from = rank(), .to = p.rank},
+        p.endpoints, [this, &p](const Status& s, std::shared_ptr<Wire> wire) {
           if (wire) attach_control(p, std::move(wire));
           if (!s.ok()) distrust(p, s);
         });
-    p.call->begin();
+    p.connector->begin();
   }
   const Status status = connect_all(timeout, interrupted);
-  last_words_ = printable(status.what(), kMostLastWords);
+  connect_error_ = printable(status.what(), kMaxErrorText);
   return status;
 }
 
@@ -74,7 +74,7 @@ Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
     while (p.rank != rank() && !p.control) {
       // A peer that only closed may have connected successfully before this rank did; a peer that failed ends the wait.
       for (const Peer& other : peers_)
-        if (!other.gone.ok() && (other.failed || other.rank == p.rank)) return other.gone;
+        if (!other.error.ok() && (other.failed || other.rank == p.rank)) return other.error;
       if (Clock::now() >= deadline) {
         std::string text = fmt::format("rank {} did not connect within {:.3g} s", p.rank,
                                        std::chrono::duration<double>(timeout).count());
@@ -92,7 +92,7 @@ Status TcpTransport::connect_all(std::chrono::milliseconds timeout,
 
 bool TcpTransport::welcome(const ConnectRequest& request, const std::shared_ptr<Wire>& wire) {
   Peer& p = at(request.from);
-  if (!p.gone.ok()) return false;
+  if (!p.error.ok()) return false;
   if (request.purpose == Purpose::kControl) {
     if (p.control || request.from > rank()) return false;
     attach_control(p, wire);
@@ -110,42 +110,42 @@ bool TcpTransport::welcome(const ConnectRequest& request, const std::shared_ptr<
 void TcpTransport::attach_control(Peer& p, std::shared_ptr<Wire> wire) {
   keep_alive(wire->socket(), silence_);
   p.control = std::move(wire);
-  p.control->on_readable = [this, &p] { hear(p); };
+  p.control->on_readable = [this, &p] { read_control(p); };
   p.control->on_writable = [this, &p] {
     p.full = false;
     flush(p);
   };
   p.control->await_readable();
-  p.call.reset();
+  p.connector.reset();
 }
 
-// A small message goes out whole on the control connection. A long one sends its edge there; its body waits in `held`
+// A small message goes out whole on the control connection. A long one sends its edge there; its body waits in `awaiting_grant`
 // until the peer has granted the message's turn. A distrusted peer still gets small messages, so that it receives the
 // reason.
 Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("send: no peer {} of {} ranks", peer, world())};
   Peer& p = at(peer);
-  Op* op = take_op(peer, channel, id, false);
-  if (!p.gone.ok() && !(p.distrusted && !p.broken && bytes.size() <= kWholeBytes)) {
-    finish(op, 0, p.gone);
+  Op* op = new_op(peer, channel, id, false);
+  if (!p.error.ok() && !(p.distrusted && !p.broken && bytes.size() <= kWholeBytes)) {
+    finish(op, 0, p.error);
     return {};
   }
   bytes_sent_ += bytes.size();
   op->data = const_cast<std::uint8_t*>(bytes.data());  // NOLINT(*-const-cast): one field for both ways
   op->size = bytes.size();
   Lane& lane = p.lanes[channel];
-  op->turn = lane.sent++;
+  op->sequence = lane.sent++;
   if (bytes.size() <= kWholeBytes) {
-    say(p, {.kind = Kind::kWhole, .about = channel, .n = bytes.size()}, bytes);
+    send_record(p, {.kind = Kind::kWhole, .about = channel, .n = bytes.size()}, bytes);
     p.marks.push_back({p.out_begin + p.out.size(), op});
     flush(p);
     return {};
   }
   op->number = p.numbers_out++;
   op->body = body_bytes(bytes.size());
-  say(p, {.kind = Kind::kLong, .about = channel, .n = bytes.size()}, bytes.first(kFrameHeaderBytes),
-      bytes.subspan(kFrameHeaderBytes + op->body));
-  (op->turn < lane.may ? p.ready : lane.held).push(op);
+  send_record(p, {.kind = Kind::kLong, .about = channel, .n = bytes.size()}, bytes.first(kFrameHeaderBytes),
+              bytes.subspan(kFrameHeaderBytes + op->body));
+  (op->sequence < lane.send_limit ? p.ready : lane.awaiting_grant).push(op);
   open_streams(p);
   pump(p);
   flush(p);
@@ -155,9 +155,9 @@ Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
 Status TcpTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("recv: no peer {} of {} ranks", peer, world())};
   Peer& p = at(peer);
-  Op* op = take_op(peer, channel, id, true);
-  if (!p.gone.ok() && !p.left) {
-    finish(op, 0, p.gone);
+  Op* op = new_op(peer, channel, id, true);
+  if (!p.error.ok() && !p.departed) {
+    finish(op, 0, p.error);
     return {};
   }
   op->data = into.data();
@@ -165,9 +165,9 @@ Status TcpTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   Lane& lane = p.lanes[channel];
   ++lane.posted;
   lane.receives.push(op);
-  if (op->size > kWholeBytes) owe_grant(p, channel, lane);
+  if (op->size > kWholeBytes) queue_grant(p, channel, lane);
   match(p, channel, lane);
-  if (p.left) must_tend_ = true;  // only messages that have begun to arrive can complete
+  if (p.departed) maintenance_due_ = true;  // only messages that have begun to arrive can complete
   return {};
 }
 
@@ -179,7 +179,7 @@ void TcpTransport::cancel(OpId id) {
   Op* op = *it;
   Peer& p = at(op->peer);
   if (!op->is_recv) {
-    forget(p, op);
+    drop_send(p, op);
   } else {
     Lane& lane = p.lanes[op->channel];
     bool waits = false;
@@ -190,7 +190,7 @@ void TcpTransport::cancel(OpId id) {
       }
     if (waits && --lane.posted < lane.granted) {
       p.unread_room += op->size;
-      owe_grant(p, op->channel, lane);
+      queue_grant(p, op->channel, lane);
     }
     for (auto& [number, incoming] : p.incoming)
       if (incoming.op == op) {
@@ -201,7 +201,7 @@ void TcpTransport::cancel(OpId id) {
   finish(op, 0, {Code::kCancelled, "withdrawn", op->peer});
 }
 
-TcpTransport::Op* TcpTransport::take_op(Rank peer, Channel channel, OpId id, bool is_recv) {
+TcpTransport::Op* TcpTransport::new_op(Rank peer, Channel channel, OpId id, bool is_recv) {
   if (free_.empty()) {
     ops_.emplace_back();
     free_.push_back(&ops_.back());
@@ -230,7 +230,7 @@ std::size_t TcpTransport::poll(std::span<Completion> out, std::chrono::nanosecon
     if (!done_.empty() || out.empty() || !patient || woken_.exchange(false)) break;
     const auto now = Clock::now();
     if (now >= deadline) break;
-    listen_for_silence(now);
+    check_silence(now);
     run_for(std::min<std::chrono::nanoseconds>(deadline - now, kLongestNap));
   }
   std::size_t n = 0;
@@ -245,7 +245,7 @@ void TcpTransport::wake() {
 Status TcpTransport::peer_status(Rank peer) const {
   if (peer < 0 || peer >= world())
     return {Code::kInvalid, fmt::format("rank {} does not exist in a world of {}", peer, world())};
-  return peers_[static_cast<std::size_t>(peer)].gone;
+  return peers_[static_cast<std::size_t>(peer)].error;
 }
 
 std::uint64_t TcpTransport::bytes_received(Rank peer) const {
@@ -258,29 +258,29 @@ std::uint64_t TcpTransport::bytes_received(Rank peer) const {
 void TcpTransport::progress() {
   const auto grant = [this] {
     for (Peer& p : peers_)
-      if (!p.to_grant.empty()) say_grants(p);
+      if (!p.to_grant.empty()) send_grants(p);
   };
   grant();
   // Bounded, so that a fast sender cannot keep the caller here forever.
   for (int i = 0; i < 256 && context_.poll_one() > 0; ++i) {
   }
   grant();  // for receives matched by the events above
-  tend();
+  maintain();
 }
 
 void TcpTransport::run_for(std::chrono::nanoseconds most) {
   const std::uint64_t before = moved();
   const bool early = context_.run_one_for(most) > 0;
   if (early && moved() == before && done_.empty() && !woken_)
-    guard_.woken_for_nothing();
+    guard_.idle_wakeup();
   else
     guard_.moved();
 }
 
 void TcpTransport::break_off(Peer& p, const Status& why) {
   if (p.broken) return;
-  p.broken = must_tend_ = true;
-  if (p.gone.ok()) p.gone = {why.code(), why.what(), p.rank};
+  p.broken = maintenance_due_ = true;
+  if (p.error.ok()) p.error = {why.code(), why.what(), p.rank};
   if (p.control) p.control->close();
   for (Outflow& flow : p.outflows)
     if (flow.wire) flow.wire->close();
@@ -291,22 +291,23 @@ void TcpTransport::break_off(Peer& p, const Status& why) {
 // Stops using the bytes of a peer after damage. The control connection stays open for this rank's small messages, so
 // that the peer receives the reason; without one the connection is closed.
 void TcpTransport::distrust(Peer& p, const Status& why) {
-  if (why.code() != Code::kCorrupt || !p.control || !p.control->open() || p.left) return break_off(p, why);
-  p.distrusted = must_tend_ = true;
+  if (why.code() != Code::kCorrupt || !p.control || !p.control->open() || p.departed)
+    return break_off(p, why);
+  p.distrusted = maintenance_due_ = true;
   p.in_have = p.in_read = 0;
-  if (p.gone.ok()) p.gone = {why.code(), why.what(), p.rank};
+  if (p.error.ok()) p.error = {why.code(), why.what(), p.rank};
 }
 
-void TcpTransport::tend() {
-  if (listener_.busy()) listener_.tend(Clock::now());
+void TcpTransport::maintain() {
+  if (listener_.busy()) listener_.maintain(Clock::now());
   for (Peer& p : peers_) {
-    if (p.call) p.call->tend(Clock::now());
+    if (p.connector) p.connector->maintain(Clock::now());
     for (Outflow& flow : p.outflows)
-      if (flow.call) flow.call->tend(Clock::now());
+      if (flow.connector) flow.connector->maintain(Clock::now());
   }
-  while (std::exchange(must_tend_, false))
+  while (std::exchange(maintenance_due_, false))
     for (Peer& p : peers_)
-      if (!p.gone.ok()) end_operations(p);
+      if (!p.error.ok()) end_operations(p);
 }
 
 // Completes the operations that can no longer succeed.
@@ -315,7 +316,7 @@ void TcpTransport::end_operations(Peer& p) {
   const auto end = [&](auto hopeless) {
     const std::vector<Op*> now(active_);
     for (Op* op : now)
-      if (op->peer == p.rank && hopeless(op)) finish(op, 0, p.gone);
+      if (op->peer == p.rank && hopeless(op)) finish(op, 0, p.error);
   };
   if (p.broken) {
     p.marks.clear();
@@ -323,7 +324,7 @@ void TcpTransport::end_operations(Peer& p) {
     p.incoming.clear();
     p.lanes.clear();
     p.to_grant.clear();
-    p.call.reset();
+    p.connector.reset();
     p.outflows.clear();
     p.inflows.clear();
     end([](const Op*) { return true; });
@@ -344,7 +345,7 @@ void TcpTransport::end_operations(Peer& p) {
   // The peer closed in good order: only receives whose message has begun to arrive can complete.
   for (auto& [channel, lane] : p.lanes) {
     lane.receives.clear();
-    lane.held.clear();
+    lane.awaiting_grant.clear();
   }
   p.marks.clear();
   p.ready.clear();
@@ -358,11 +359,11 @@ void TcpTransport::end_operations(Peer& p) {
   end([&](const Op* op) { return !arrives(op); });
 }
 
-void TcpTransport::listen_for_silence(Clock::time_point now) {
-  if (now < looked_ + kLongestNap) return;
-  looked_ = now;
+void TcpTransport::check_silence(Clock::time_point now) {
+  if (now < silence_checked_at_ + kLongestNap) return;
+  silence_checked_at_ = now;
   for (Peer& p : peers_)
-    if (p.control && p.gone.ok() && unheard(p.control->socket()) > silence_)
+    if (p.control && p.error.ok() && unheard(p.control->socket()) > silence_)
       break_off(p, {Code::kTimeout, fmt::format("its machine sent nothing for {:.3g} s",
                                                 std::chrono::duration<double>(silence_).count())});
 }
@@ -372,15 +373,15 @@ void TcpTransport::close_now() {
   const std::vector<Op*> now(active_);
   for (Op* op : now) cancel(op->id);
   for (Peer& p : peers_) {
-    if (!p.control || !(p.gone.ok() || p.distrusted)) continue;
-    say(p, {.kind = Kind::kFarewell, .n = last_words_.size()},
-        {reinterpret_cast<const std::uint8_t*>(last_words_.data()), last_words_.size()});
+    if (!p.control || !(p.error.ok() || p.distrusted)) continue;
+    send_record(p, {.kind = Kind::kFarewell, .n = connect_error_.size()},
+                {reinterpret_cast<const std::uint8_t*>(connect_error_.data()), connect_error_.size()});
     flush(p);
   }
   const auto deadline = Clock::now() + kFarewellTime;
   // A distrusted peer has read everything once it closes the connection, and its answers are discarded.
   const auto waits = [](const Peer& p) {
-    return p.control && !p.broken && (p.distrusted || (p.gone.ok() && !p.answered));
+    return p.control && !p.broken && (p.distrusted || (p.error.ok() && !p.answered));
   };
   while (std::any_of(peers_.begin(), peers_.end(), waits) && Clock::now() < deadline) {
     run_for(20ms);

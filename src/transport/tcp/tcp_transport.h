@@ -97,25 +97,25 @@ class TcpTransport final : public Transport {
     std::size_t place = 0;  // index in active_
     // Only for a long message to be sent:
     std::uint32_t number = 0;
-    std::uint64_t turn = 0;   // its index among the messages of its channel
-    std::size_t body = 0;     // size of its body
-    std::size_t given = 0;    // bytes of the body assigned to streams
-    std::size_t written = 0;  // bytes of the body that the kernel has taken
+    std::uint64_t sequence = 0;  // its index among the messages of its channel
+    std::size_t body = 0;        // size of its body
+    std::size_t assigned = 0;    // bytes of the body assigned to streams
+    std::size_t written = 0;     // bytes of the body that the kernel has taken
   };
 
   // A long message whose edge has arrived.
   struct Incoming {
     std::uint32_t number = 0;
-    std::uint64_t turn = 0;
+    std::uint64_t sequence = 0;
     std::size_t bytes = 0, body = 0;
     std::array<std::uint8_t, kMostEdgeBytes> edge = {};
-    std::size_t given = 0;                // bytes of the body in pieces announced so far
-    std::size_t arrived = 0;              // bytes of the body read so far
-    bool matched = false;                 // a receive has taken it
-    Op* op = nullptr;                     // that receive; nullptr: it was withdrawn
-    bool drains = false;                  // its bytes are read and discarded
-    bool ended = false;                   // no further piece follows
-    std::vector<std::uint8_t> kept = {};  // the body, if pieces arrived before a receive took the message
+    std::size_t announced = 0;              // bytes of the body in pieces announced so far
+    std::size_t arrived = 0;                // bytes of the body read so far
+    bool matched = false;                   // a receive has taken it
+    Op* op = nullptr;                       // that receive; nullptr: it was withdrawn
+    bool drains = false;                    // its bytes are read and discarded
+    bool ended = false;                     // no further piece follows
+    std::vector<std::uint8_t> stored = {};  // the body, if pieces arrived before a receive took the message
   };
 
   // A message that no receive has taken.
@@ -131,20 +131,20 @@ class TcpTransport final : public Transport {
     std::uint64_t posted = 0;   // receives, without those cancelled before a message arrived
     std::uint64_t arrived = 0;  // messages
     std::uint64_t granted = 0;  // the last `posted` that was sent to the peer
-    bool owes_grant = false;
-    std::uint64_t sent = 0;  // messages
-    std::uint64_t may = 0;   // messages that the peer has granted
-    Fifo<Op*> held = {};     // long messages that wait for a grant
+    bool grant_queued = false;
+    std::uint64_t sent = 0;         // messages
+    std::uint64_t send_limit = 0;   // messages that the peer has granted
+    Fifo<Op*> awaiting_grant = {};  // long messages that wait for a grant
   };
 
   // A data connection from this rank.
   struct Outflow {
-    std::unique_ptr<Connector> call;
+    std::unique_ptr<Connector> connector;
     std::shared_ptr<Wire> wire;
     bool full = false;  // the socket accepts nothing now
     Congestion congestion = {};
-    Congestion::Look look = {};
-    Clock::time_point looked = {};
+    Congestion::LinkState link = {};
+    Clock::time_point sampled_at = {};
     std::unique_ptr<asio::steady_timer> pause = {};
     bool pauses = false;               // the connection waits for `pause` because its link has enough bytes
     Op* op = nullptr;                  // the operation of the current piece; nullptr: it was cancelled
@@ -167,12 +167,12 @@ class TcpTransport final : public Transport {
 
   struct Peer {
     Rank rank = 0;
-    std::vector<Endpoint> ways;
-    std::unique_ptr<Connector> call;
+    std::vector<Endpoint> endpoints;
+    std::unique_ptr<Connector> connector;
     std::shared_ptr<Wire> control;
     bool full = false;        // the control connection accepts nothing now
-    bool hears = false;       // hear() is running for this peer
-    bool left = false;        // its farewell has arrived
+    bool reading = false;     // read_control() is running for this peer
+    bool departed = false;    // its farewell has arrived
     bool failed = false;      // its farewell reports that it failed to connect
     bool answered = false;    // it has answered our farewell
     bool broken = false;      // nothing more can be exchanged
@@ -182,7 +182,7 @@ class TcpTransport final : public Transport {
     std::size_t unread = 0;  // memory of messages that wait for a receive
     // Room for bodies that no receive takes; grows with each withdrawn receive.
     std::size_t unread_room = kMostUnread;
-    Status gone = {};
+    Status error = {};
 
     std::vector<std::uint8_t> out;  // control: from out_sent on, not written yet
     std::size_t out_sent = 0;
@@ -198,7 +198,7 @@ class TcpTransport final : public Transport {
 
     std::unordered_map<Channel, Lane> lanes;
     std::vector<Lane*> to_grant;  // lanes whose grant has not been sent
-    std::vector<Channel> owed_channels;
+    std::vector<Channel> granted_channels;
     std::uint32_t numbers_out = 0, numbers_in = 0;
     std::map<std::uint32_t, Incoming> incoming;
     Fifo<Op*> ready;  // granted long messages with bytes that no stream has yet
@@ -207,7 +207,7 @@ class TcpTransport final : public Transport {
   };
 
   // tcp_transport.cc
-  Op* take_op(Rank peer, Channel channel, OpId id, bool is_recv);
+  Op* new_op(Rank peer, Channel channel, OpId id, bool is_recv);
   void finish(Op* op, std::size_t bytes, Status status);
   bool welcome(const ConnectRequest& request, const std::shared_ptr<Wire>& wire);
   void attach_control(Peer& peer, std::shared_ptr<Wire> wire);
@@ -216,26 +216,26 @@ class TcpTransport final : public Transport {
   void progress();
   void run_for(std::chrono::nanoseconds most);
   Status connect_all(std::chrono::milliseconds timeout, const std::function<bool()>& interrupted);
-  void tend();
+  void maintain();
   void end_operations(Peer& peer);
-  void listen_for_silence(Clock::time_point now);
+  void check_silence(Clock::time_point now);
   void close_now();
   bool valid(Rank peer) const { return peer >= 0 && peer < world() && peer != rank(); }
   Peer& at(Rank peer) { return peers_[static_cast<std::size_t>(peer)]; }
 
   // control.cc
-  void say(Peer& peer, const Record& record, ByteView first = {}, ByteView second = {});
+  void send_record(Peer& peer, const Record& record, ByteView first = {}, ByteView second = {});
   void flush(Peer& peer);
-  void hear(Peer& peer);
-  Status understand(Peer& peer);
-  Status take(Peer& peer, const Record& record, ByteView behind);
-  void owe_grant(Peer& peer, Channel channel, Lane& lane);
-  void say_grants(Peer& peer);
+  void read_control(Peer& peer);
+  Status parse_records(Peer& peer);
+  Status handle_record(Peer& peer, const Record& record, ByteView behind);
+  void queue_grant(Peer& peer, Channel channel, Lane& lane);
+  void send_grants(Peer& peer);
   void match(Peer& peer, Channel channel, Lane& lane);
   static Status too_small(const Op& op, std::size_t bytes);
   Status count_unread(Peer& peer, std::size_t bytes);
-  void take_whole(Peer& peer, Op* op, ByteView bytes);
-  void farewell_heard(Peer& peer, ByteView why);
+  void deliver(Peer& peer, Op* op, ByteView bytes);
+  void on_farewell(Peer& peer, ByteView why);
 
   // streams.cc
   void open_streams(Peer& peer);
@@ -245,15 +245,15 @@ class TcpTransport final : public Transport {
   std::size_t room(Outflow& flow);
   bool is_idle() const;
   void pause(Peer& peer, Outflow& flow);
-  void give_piece(Peer& peer, Outflow& flow);
-  void forget(Peer& peer, Op* op);  // for a send that is cancelled
+  void assign_piece(Peer& peer, Outflow& flow);
+  void drop_send(Peer& peer, Op* op);  // for a send that is cancelled
   Inflow& inflow(Peer& peer, int stream);
   void pull(Peer& peer, Inflow& flow);
   // Stores a body that no receive takes; false: the peer exceeded its bound.
-  bool keep(Peer& peer, Incoming& incoming);
+  bool store_body(Peer& peer, Incoming& incoming);
   // Continues the streams that waited for a receive.
   void resume(Peer& peer);
-  void conclude(Peer& peer, Incoming& incoming);
+  void complete_if_done(Peer& peer, Incoming& incoming);
 
   const unsigned forks_ = forks::count();
   Job job_;
@@ -270,12 +270,12 @@ class TcpTransport final : public Transport {
   std::vector<Op*> free_;
   std::vector<Op*> active_;
   Fifo<Completion> done_;
-  std::vector<std::uint8_t> nowhere_;  // destination of discarded bytes
+  std::vector<std::uint8_t> discard_buffer_;  // destination of discarded bytes
   std::atomic<bool> woken_{false};
-  bool must_tend_ = false;
+  bool maintenance_due_ = false;
   SpinGuard guard_;
-  std::string last_words_;         // why this rank failed to connect
-  Clock::time_point looked_ = {};  // time of the last check for silence
+  std::string connect_error_;                  // why this rank failed to connect
+  Clock::time_point silence_checked_at_ = {};  // time of the last check for silence
   std::uint64_t bytes_sent_ = 0;
   std::size_t window_ = 0;  // limit on bytes in flight to one peer; 0: only Congestion limits them
 };

@@ -19,7 +19,7 @@
 
 namespace tithe::tcp {
 
-// The network side of OpenSSL: written records go to out_, and reads call take_.
+// The network side of OpenSSL: written records go to out_, and reads call receive_.
 struct Network {
   static TlsEnd* of(BIO* bio) { return static_cast<TlsEnd*>(BIO_get_data(bio)); }
 
@@ -33,7 +33,7 @@ struct Network {
   static int read(BIO* bio, char* into, std::size_t room, std::size_t* done) {
     TlsEnd& end = *of(bio);
     BIO_clear_retry_flags(bio);
-    const std::ptrdiff_t n = end.take_(reinterpret_cast<std::uint8_t*>(into), room);
+    const std::ptrdiff_t n = end.receive_(reinterpret_cast<std::uint8_t*>(into), room);
     if (n > 0) {
       *done = static_cast<std::size_t>(n);
       return 1;
@@ -70,8 +70,8 @@ constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_N
 // Classifies an error after which the connection is unusable. A missing or wrong certificate is a mistake in how the
 // ranks were started; every other error means that bytes changed in transit. Before the first message of the other end
 // was understood, invalid bytes may also come from a process that is not a rank.
-enum class Blame : std::uint8_t { kStarted, kCameDamaged, kWentDamaged };
-Blame blame(unsigned long error, bool understood) {
+enum class ErrorCause : std::uint8_t { kConfiguration, kReceivedDamaged, kSentDamaged };
+ErrorCause cause_of(unsigned long error, bool understood) {
   const int reason = ERR_GET_REASON(error);
   switch (understood && reason != SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE ? 0 : reason) {
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
@@ -79,7 +79,7 @@ Blame blame(unsigned long error, bool understood) {
     case SSL_R_UNSUPPORTED_PROTOCOL:
     case SSL_R_HTTP_REQUEST:
     case SSL_R_NO_SHARED_CIPHER:
-      return Blame::kStarted;
+      return ErrorCause::kConfiguration;
     default:
       break;
   }
@@ -92,22 +92,22 @@ Blame blame(unsigned long error, bool understood) {
     case SSL_AD_UNKNOWN_CA:
     case SSL_AD_ACCESS_DENIED:
     case SSL_AD_CERTIFICATE_REQUIRED:
-      return Blame::kStarted;
+      return ErrorCause::kConfiguration;
     case SSL_AD_BAD_RECORD_MAC:
     case SSL_AD_RECORD_OVERFLOW:
     case SSL_AD_DECODE_ERROR:
     case SSL_AD_DECRYPT_ERROR:
     case SSL_AD_ILLEGAL_PARAMETER:
     case SSL_AD_UNEXPECTED_MESSAGE:
-      return Blame::kWentDamaged;
+      return ErrorCause::kSentDamaged;
     default:
-      if (alert <= 0) return Blame::kCameDamaged;
-      return understood ? Blame::kWentDamaged : Blame::kStarted;
+      if (alert <= 0) return ErrorCause::kReceivedDamaged;
+      return understood ? ErrorCause::kSentDamaged : ErrorCause::kConfiguration;
   }
 }
 
 // The text of OpenSSL's last error. Clears the error queue.
-std::string last_words() {
+std::string openssl_error() {
   const unsigned long error = ERR_peek_last_error();
   ERR_clear_error();
   const char* reason = ERR_reason_error_string(error);
@@ -169,7 +169,7 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& 
   auto credentials = std::make_shared<Credentials>();
   credentials->context_.reset(SSL_CTX_new(TLS_method()));
   SSL_CTX* const c = credentials->context();
-  if (c == nullptr) return Status(Code::kIo, "tls: " + last_words());
+  if (c == nullptr) return Status(Code::kIo, "tls: " + openssl_error());
   SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION);
   SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_num_tickets(c, 0);
@@ -182,7 +182,7 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& 
   SSL_CTX_set_default_read_buffer_len(c, kReadBytes);
   SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
   const auto refuse = [](const File& file) {
-    return wrong(fmt::format("tls: {}: {}", file.name, last_words()));
+    return wrong(fmt::format("tls: {}: {}", file.name, openssl_error()));
   };
   if (SSL_CTX_load_verify_file(c, authority.path().c_str()) != 1) return refuse(authority);
   if (SSL_CTX_use_certificate_chain_file(c, certificate.path().c_str()) != 1) return refuse(certificate);
@@ -195,8 +195,11 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& 
   return std::shared_ptr<const Credentials>(std::move(credentials));
 }
 
-TlsEnd::TlsEnd(const Credentials& credentials, Rank calls, Move give, Move take, bool met)
-    : give_(std::move(give)), take_(std::move(take)), ssl_(SSL_new(credentials.context())), met_(met) {
+TlsEnd::TlsEnd(const Credentials& credentials, Rank calls, Move send, Move receive, bool authenticated)
+    : send_(std::move(send)),
+      receive_(std::move(receive)),
+      ssl_(SSL_new(credentials.context())),
+      authenticated_(authenticated) {
   TITHE_ASSERT(ssl_ != nullptr);
   BIO* const bio = BIO_new(Network::method());
   BIO_set_data(bio, this);
@@ -220,23 +223,23 @@ bool TlsEnd::is_rank(Rank rank) const {
 }
 
 bool TlsEnd::flush() {
-  while (gone_ < out_.size()) {
-    const std::ptrdiff_t n = give_(&out_[gone_], out_.size() - gone_);
+  while (out_sent_ < out_.size()) {
+    const std::ptrdiff_t n = send_(&out_[out_sent_], out_.size() - out_sent_);
     if (n < 0) return errno == EAGAIN;
-    gone_ += static_cast<std::size_t>(n);
+    out_sent_ += static_cast<std::size_t>(n);
   }
   out_.clear();
-  gone_ = 0;
+  out_sent_ = 0;
   return true;
 }
 
 Status TlsEnd::failed() const {
   const OSSL_HANDSHAKE_STATE state = SSL_get_state(ssl_);
   const bool first = state == TLS_ST_BEFORE || state == TLS_ST_CW_CLNT_HELLO;
-  const Blame whose = blame(ERR_peek_last_error(), met_ || !first);
-  const std::string words = last_words();
-  if (whose == Blame::kStarted) return {Code::kMismatch, fmt::format("TLS failed: {}", words)};
-  if (whose == Blame::kWentDamaged)
+  const ErrorCause cause = cause_of(ERR_peek_last_error(), authenticated_ || !first);
+  const std::string words = openssl_error();
+  if (cause == ErrorCause::kConfiguration) return {Code::kMismatch, fmt::format("TLS failed: {}", words)};
+  if (cause == ErrorCause::kSentDamaged)
     return {
         Code::kPeerLost,
         fmt::format("it closed the connection because data from this rank was damaged in transit (TLS: {})",
@@ -244,44 +247,44 @@ Status TlsEnd::failed() const {
   return {Code::kCorrupt, fmt::format("data from it was damaged in transit (TLS: {})", words)};
 }
 
-// The result of an OpenSSL call that moved no bytes: 0 to wait for the network, -1 with why_ set.
-std::ptrdiff_t TlsEnd::told(int result) {
+// The result of an OpenSSL call that moved no bytes: 0 to wait for the network, -1 with error_ set.
+std::ptrdiff_t TlsEnd::wait_or_fail(int result) {
   const int error = SSL_get_error(ssl_, result);
   const bool left = flush();  // sends handshake messages, or the alert for a refusal
-  if (!why_.ok()) return -1;
+  if (!error_.ok()) return -1;
   if (error == SSL_ERROR_WANT_READ && !ended_ && left) {
     drained_ = true;
     return 0;
   }
   const long verdict = SSL_get_verify_result(ssl_);
   if (error == SSL_ERROR_SSL && verdict != X509_V_OK)
-    why_ = {Code::kMismatch,
-            fmt::format("its certificate is refused: {}", X509_verify_cert_error_string(verdict))};
+    error_ = {Code::kMismatch,
+              fmt::format("its certificate is refused: {}", X509_verify_cert_error_string(verdict))};
   else if (error == SSL_ERROR_SSL && !ended_)
-    why_ = failed();
+    error_ = failed();
   else
-    why_ = {Code::kPeerLost, "its connection was closed"};
+    error_ = {Code::kPeerLost, "its connection was closed"};
   ERR_clear_error();
   return -1;
 }
 
-std::ptrdiff_t TlsEnd::shake() {
-  if (!why_.ok()) return -1;
+std::ptrdiff_t TlsEnd::handshake() {
+  if (!error_.ok()) return -1;
   ERR_clear_error();
   const int done = SSL_do_handshake(ssl_);
-  if (done != 1) return told(done);
-  return flush() ? 1 : told(-1);
+  if (done != 1) return wait_or_fail(done);
+  return flush() ? 1 : wait_or_fail(-1);
 }
 
 std::ptrdiff_t TlsEnd::read(Bytes into) {
-  if (!why_.ok()) return -1;
+  if (!error_.ok()) return -1;
   std::size_t all = 0;
   while (all < into.size()) {  // SSL_read_ex() returns one record at a time
     ERR_clear_error();
     std::size_t n = 0;
     const int done = SSL_read_ex(ssl_, &into[all], into.size() - all, &n);
     if (done != 1) {
-      const std::ptrdiff_t end = told(done);
+      const std::ptrdiff_t end = wait_or_fail(done);
       return all > 0 ? static_cast<std::ptrdiff_t>(all) : end;
     }
     all += n;
@@ -291,22 +294,22 @@ std::ptrdiff_t TlsEnd::read(Bytes into) {
 }
 
 std::ptrdiff_t TlsEnd::write(ByteView from) {
-  if (!why_.ok()) return -1;
+  if (!error_.ok()) return -1;
   std::size_t all = 0;
   for (;;) {
     if (!flush()) {
       std::uint8_t nothing = 0;
       read({&nothing, 1});  // reads the alert that the other end may have sent before it closed
-      if (why_.ok()) why_ = {Code::kPeerLost, "its connection was closed"};
+      if (error_.ok()) error_ = {Code::kPeerLost, "its connection was closed"};
       return -1;
     }
-    if (waits() > 0 || all == from.size()) return static_cast<std::ptrdiff_t>(all);
-    while (all < from.size() && waits() < kWriteBytes) {
+    if (unsent() > 0 || all == from.size()) return static_cast<std::ptrdiff_t>(all);
+    while (all < from.size() && unsent() < kWriteBytes) {
       ERR_clear_error();
       std::size_t n = 0;
       const int done = SSL_write_ex(ssl_, &from[all], from.size() - all, &n);
       if (done != 1) {
-        const std::ptrdiff_t end = told(done);
+        const std::ptrdiff_t end = wait_or_fail(done);
         return all > 0 ? static_cast<std::ptrdiff_t>(all) : end;
       }
       all += n;

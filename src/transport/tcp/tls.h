@@ -50,35 +50,35 @@ class TlsEnd {
 
   // A client passes the rank that it connects to. A server passes -1 and calls is_rank() after the client has named its
   // rank. `met`: the other end was verified on another connection, so even its first invalid bytes count as damage.
-  TlsEnd(const Credentials& credentials, Rank calls, Move give, Move take, bool met = false);
+  TlsEnd(const Credentials& credentials, Rank calls, Move send, Move receive, bool authenticated = false);
   ~TlsEnd();
   TlsEnd(const TlsEnd&) = delete;
   TlsEnd& operator=(const TlsEnd&) = delete;
 
-  std::ptrdiff_t shake();  // 1: the handshake is complete, as far as this end can tell
+  std::ptrdiff_t handshake();  // 1: the handshake is complete, as far as this end can tell
   std::ptrdiff_t read(Bytes into);
   std::ptrdiff_t write(ByteView from);
   // Bytes that write() accepted and the network has not.
-  std::size_t waits() const { return out_.size() - gone_; }
+  std::size_t unsent() const { return out_.size() - out_sent_; }
   bool flush();  // false: the network can take nothing more
   // True if read() can return bytes without any new bytes from the network.
-  bool may_have_more() const { return !drained_; }
+  bool can_read_more() const { return !drained_; }
   bool is_rank(Rank rank) const;
-  const Status& why() const { return why_; }
+  const Status\& error() const { return error_; }
 
  private:
   friend struct Network;
-  std::ptrdiff_t told(int result);
+  std::ptrdiff_t wait_or_fail(int result);
   Status failed() const;
 
-  Move give_, take_;
+  Move send_, receive_;
   ssl_st* ssl_ = nullptr;
-  std::vector<std::uint8_t> out_;  // from gone_ on: not given to the network yet
-  std::size_t gone_ = 0;
-  const bool met_;
+  std::vector<std::uint8_t> out_;  // from out_sent_ on: not given to the network yet
+  std::size_t out_sent_ = 0;
+  const bool authenticated_;
   bool drained_ = false;
   bool ended_ = false;  // the network reported the end of the connection
-  Status why_ = {};
+  Status error_ = {};
 };
 
 }  // namespace tithe::tcp

@@ -64,16 +64,17 @@ TEST(Tls, a_damaged_record_header_is_corruption_not_mismatch) {
   for (const std::size_t at : {0U, 1U, 2U, 3U, 4U, 5U, 20U})
     for (const int flip : {0x01, 0x04, 0x40, 0x80, 0xff}) {
       Connection c(*one, *zero, 0);
-      ASSERT_EQ(c.shake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1}));
+      ASSERT_EQ(c.handshake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1}));
       ASSERT_EQ(c.caller.write(text(1000)), 1000);
       c.there.bytes[at] ^= static_cast<std::uint8_t>(flip);
       std::vector<std::uint8_t> in(2000);
       if (c.host.read(in) == 0) continue;  // the length has grown: the record is incomplete
       ++damaged;
-      EXPECT_EQ(c.host.why().code(), Code::kCorrupt) << at << "^" << flip << ": " << c.host.why().what();
+      EXPECT_EQ(c.host.error().code(), Code::kCorrupt) << at << "^" << flip << ": " << c.host.error().what();
       EXPECT_EQ(c.caller.read(in), -1);
-      EXPECT_EQ(c.caller.why().code(), Code::kPeerLost) << at << "^" << flip << ": " << c.caller.why().what();
-      EXPECT_NE(c.caller.why().what().find("damaged"), std::string::npos) << c.caller.why().what();
+      EXPECT_EQ(c.caller.error().code(), Code::kPeerLost)
+          << at << "^" << flip << ": " << c.caller.error().what();
+      EXPECT_NE(c.caller.error().what().find("damaged"), std::string::npos) << c.caller.error().what();
     }
   EXPECT_GT(damaged, 25);
 }
@@ -84,30 +85,30 @@ TEST(Tls, damage_in_a_handshake_is_not_a_mismatch) {
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   for (const std::size_t at : {0U, 1U, 5U}) {
     Connection late(*one, *zero, 0);
-    late.caller.shake();
-    late.host.shake();
-    ASSERT_EQ(late.caller.shake(), 1);
+    late.caller.handshake();
+    late.host.handshake();
+    ASSERT_EQ(late.caller.handshake(), 1);
     late.there.bytes[at] ^= 0x40;
-    EXPECT_EQ(late.host.shake(), -1);
-    EXPECT_EQ(late.host.why().code(), Code::kCorrupt) << at << ": " << late.host.why().what();
+    EXPECT_EQ(late.host.handshake(), -1);
+    EXPECT_EQ(late.host.error().code(), Code::kCorrupt) << at << ": " << late.host.error().what();
 
     RelayedBytes there, back;
     TlsEnd caller(*one, 0, there.give(), back.take(), true);
     TlsEnd host(*zero, -1, back.give(), there.take());
-    caller.shake();
-    host.shake();
+    caller.handshake();
+    host.handshake();
     back.bytes[at] ^= 0x40;
-    EXPECT_EQ(caller.shake(), -1);
-    EXPECT_EQ(caller.why().code(), Code::kCorrupt) << at << ": " << caller.why().what();
+    EXPECT_EQ(caller.handshake(), -1);
+    EXPECT_EQ(caller.error().code(), Code::kCorrupt) << at << ": " << caller.error().what();
   }
   RelayedBytes there, back;
   TlsEnd caller(*one, 0, there.give(), back.take(), true);
   TlsEnd host(*zero, -1, back.give(), there.take());
-  caller.shake();
+  caller.handshake();
   there.bytes[1] ^= 0x40;
-  EXPECT_EQ(host.shake(), -1);
-  EXPECT_EQ(host.why().code(), Code::kMismatch)
-      << "the caller has not been verified yet: " << host.why().what();
+  EXPECT_EQ(host.handshake(), -1);
+  EXPECT_EQ(host.error().code(), Code::kMismatch)
+      << "the caller has not been verified yet: " << host.error().what();
 }
 
 }  // namespace

@@ -27,18 +27,18 @@ TEST(Tls, traffic_cannot_be_read) {
   const std::string job = folder().job("read");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   Connection c(*one, *zero, 0);
-  ASSERT_EQ(c.shake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1})) << c.caller.why().what();
+  ASSERT_EQ(c.handshake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1})) << c.caller.error().what();
   EXPECT_TRUE(c.host.is_rank(1));
   EXPECT_FALSE(c.host.is_rank(2));
   const auto said = text(300'000);
   std::vector<std::uint8_t> heard;
   for (std::size_t sent = 0; heard.size() < said.size();) {
     const std::ptrdiff_t n = c.caller.write(ByteView(said).subspan(sent));
-    ASSERT_GE(n, 0) << c.caller.why().what();
+    ASSERT_GE(n, 0) << c.caller.error().what();
     sent += static_cast<std::size_t>(n);
     std::uint8_t some[10'000];
     const std::ptrdiff_t m = c.host.read(some);
-    ASSERT_GE(m, 0) << c.host.why().what();
+    ASSERT_GE(m, 0) << c.host.error().what();
     heard.insert(heard.end(), some, some + m);
   }
   EXPECT_EQ(heard, said);
@@ -53,12 +53,12 @@ TEST(Tls, traffic_cannot_be_changed) {
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   for (const std::size_t at : {std::size_t{0}, std::size_t{7}, std::size_t{900}}) {
     Connection c(*one, *zero, 0);
-    ASSERT_EQ(c.shake().second, 1);
+    ASSERT_EQ(c.handshake().second, 1);
     ASSERT_EQ(c.caller.write(text(1000)), 1000);
     c.there.bytes[at] ^= 1;
     std::vector<std::uint8_t> in(1000);
     EXPECT_EQ(c.host.read(in), -1) << at;
-    EXPECT_FALSE(c.host.why().ok());
+    EXPECT_FALSE(c.host.error().ok());
     EXPECT_EQ(std::count(in.begin(), in.end(), 0), 1000) << "no byte of the damaged record is returned";
   }
 }
@@ -68,17 +68,17 @@ TEST(Tls, partial_records_are_read_once_complete) {
   const std::string job = folder().job("parts");
   const auto one = credentials(job, 1), zero = credentials(job, 0);
   Connection c(*one, *zero, 0);
-  ASSERT_EQ(c.shake().second, 1);
+  ASSERT_EQ(c.handshake().second, 1);
   ASSERT_EQ(c.caller.write(text(1000)), 1000);
   std::deque<std::uint8_t> whole;
   whole.swap(c.there.bytes);
   std::vector<std::uint8_t> in(1000);
   c.there.bytes.assign(whole.begin(), whole.begin() + 500);
   EXPECT_EQ(c.host.read(in), 0);
-  EXPECT_FALSE(c.host.may_have_more()) << "more bytes must come from the network first";
+  EXPECT_FALSE(c.host.can_read_more()) << "more bytes must come from the network first";
   c.there.bytes.assign(whole.begin() + 500, whole.end());
   EXPECT_EQ(c.host.read(Bytes(in).first(10)), 10);
-  EXPECT_TRUE(c.host.may_have_more());
+  EXPECT_TRUE(c.host.can_read_more());
   EXPECT_EQ(c.host.read(Bytes(in).subspan(10)), 990);
   EXPECT_EQ(in, text(1000));
 }
@@ -100,14 +100,15 @@ TEST(Tls, clients_without_a_certificate_are_refused) {
   std::ptrdiff_t end = 0;
   for (int k = 0; k < 5 && end == 0; ++k) {
     SSL_do_handshake(ssl);
-    end = host.shake();
+    end = host.handshake();
     const std::vector<std::uint8_t> said(back.bytes.begin(), back.bytes.end());
     back.bytes.clear();
     BIO_write(in, said.data(), static_cast<int>(said.size()));
   }
   EXPECT_EQ(end, -1);
-  EXPECT_EQ(host.why().code(), Code::kMismatch);
-  EXPECT_NE(host.why().what().find("did not return a certificate"), std::string::npos) << host.why().what();
+  EXPECT_EQ(host.error().code(), Code::kMismatch);
+  EXPECT_NE(host.error().what().find("did not return a certificate"), std::string::npos)
+      << host.error().what();
   SSL_free(ssl);
   SSL_CTX_free(any);
 }
@@ -125,8 +126,8 @@ TEST(Tls, older_versions_are_refused) {
   TlsEnd host(*zero, -1, back.give(), [&](std::uint8_t* into, std::size_t n) -> std::ptrdiff_t {
     return BIO_read(out, into, static_cast<int>(n));
   });
-  EXPECT_EQ(host.shake(), -1);
-  EXPECT_NE(host.why().what().find("unsupported protocol"), std::string::npos) << host.why().what();
+  EXPECT_EQ(host.handshake(), -1);
+  EXPECT_NE(host.error().what().find("unsupported protocol"), std::string::npos) << host.error().what();
   SSL_free(ssl);
   SSL_CTX_free(old);
 }

@@ -52,8 +52,8 @@ Status failed(std::string_view doing, const Endpoint& where, int why) {
 
 }  // namespace
 
-std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, const Credentials* credentials,
-                                 Rank calls, bool met) {
+std::shared_ptr<Wire> Wire::adopt(asio::io_context& context, UniqueFd socket, const Credentials* credentials,
+                                  Rank calls, bool authenticated) {
   std::shared_ptr<Wire> wire(new Wire(context, std::move(socket)));
   asio::error_code error;
   wire->descriptor_.assign(wire->socket(), error);
@@ -63,7 +63,7 @@ std::shared_ptr<Wire> Wire::take(asio::io_context& context, UniqueFd socket, con
     const UniqueFd& to = wire->socket_;
     wire->tls_ = std::make_unique<TlsEnd>(
         *credentials, calls, [&to](std::uint8_t* bytes, std::size_t n) { return give(to.get(), bytes, n); },
-        [&to](std::uint8_t* bytes, std::size_t n) { return receive(to.get(), bytes, n); }, met);
+        [&to](std::uint8_t* bytes, std::size_t n) { return receive(to.get(), bytes, n); }, authenticated);
   }
   return wire;
 }
@@ -79,7 +79,7 @@ void Wire::await_readable() {
   if (awaits_readable_ || !open()) return;
   awaits_readable_ = true;
   // OpenSSL may hold decrypted bytes, for which epoll reports nothing.
-  if (tls_ != nullptr && tls_->may_have_more())
+  if (tls_ != nullptr && tls_->can_read_more())
     return asio::post(descriptor_.get_executor(), [self = shared_from_this()] { self->readable(); });
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read,
                          [self = shared_from_this()](const asio::error_code& error) {
@@ -102,7 +102,7 @@ void Wire::wait_for_room() {
                            self->awaits_writable_ = false;
                            if (error || !self->open()) return;
                            // If flush() fails, the owner gets the error from its next read or write.
-                           if (self->tls_ != nullptr && self->tls_->flush() && self->tls_->waits() > 0)
+                           if (self->tls_ != nullptr && self->tls_->flush() && self->tls_->unsent() > 0)
                              return self->wait_for_room();
                            if (!std::exchange(self->wants_writable_, false)) return;
                            const auto act = self->on_writable;
@@ -111,15 +111,15 @@ void Wire::wait_for_room() {
 }
 
 std::ptrdiff_t Wire::by_tls(std::ptrdiff_t result) {
-  if (tls_->waits() > 0) wait_for_room();
+  if (tls_->unsent() > 0) wait_for_room();
   if (result >= 0) return result;
-  why_ = tls_->why();
-  return kGone;
+  error_ = tls_->error();
+  return kClosed;
 }
 
-std::ptrdiff_t Wire::shake() {
-  if (!open()) return kGone;
-  return tls_ == nullptr ? 1 : by_tls(tls_->shake());
+std::ptrdiff_t Wire::handshake() {
+  if (!open()) return kClosed;
+  return tls_ == nullptr ? 1 : by_tls(tls_->handshake());
 }
 
 bool Wire::is_rank(Rank rank) const { return tls_ == nullptr || tls_->is_rank(rank); }
@@ -127,12 +127,12 @@ bool Wire::is_rank(Rank rank) const { return tls_ == nullptr || tls_->is_rank(ra
 std::ptrdiff_t Wire::ended(std::ptrdiff_t result) {
   if (result > 0) return result;
   if (result < 0 && errno == EAGAIN) return 0;
-  why_ = result == 0 ? Status(Code::kPeerLost, "its connection was closed") : how_it_ended(errno);
-  return kGone;
+  error_ = result == 0 ? Status(Code::kPeerLost, "its connection was closed") : connection_error(errno);
+  return kClosed;
 }
 
 std::ptrdiff_t Wire::read(Bytes into) {
-  if (!open()) return kGone;
+  if (!open()) return kClosed;
   if (tls_ != nullptr) return by_tls(tls_->read(into));
   ssize_t n = -1;
   do n = receive(socket(), into.data(), into.size());
@@ -141,7 +141,7 @@ std::ptrdiff_t Wire::read(Bytes into) {
 }
 
 std::ptrdiff_t Wire::write(ByteView from) {
-  if (!open()) return kGone;
+  if (!open()) return kClosed;
   if (tls_ != nullptr) return by_tls(tls_->write(from));
   ssize_t n = -1;
   do n = give(socket(), from.data(), from.size());
@@ -158,7 +158,7 @@ void Wire::close() {
 
 std::uint64_t moved() { return times_moved; }
 
-Status how_it_ended(int error) {
+Status connection_error(int error) {
   if (error == ETIMEDOUT) return {Code::kTimeout, "its connection reached a timeout"};
   return {Code::kPeerLost, fmt::format("its connection broke: {}", std::strerror(error))};
 }
@@ -191,7 +191,7 @@ Status connected(int socket) {
   int why = 0;
   socklen_t size = sizeof why;
   getsockopt(socket, SOL_SOCKET, SO_ERROR, &why, &size);
-  return why == 0 ? Status() : how_it_ended(why);
+  return why == 0 ? Status() : connection_error(why);
 }
 
 void keep_alive(int socket, std::chrono::milliseconds silence) {
@@ -215,12 +215,12 @@ std::chrono::milliseconds unheard(int socket) {
   return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
 }
 
-std::size_t under_way(int socket) {
+std::size_t bytes_in_flight(int socket) {
   int bytes = 0;
   return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
-Congestion::Look look_at(int socket) {
+Congestion::Look read_link_state(int socket) {
   const tcp_info info = info_of(socket);
   return {.trip = std::chrono::microseconds(info.tcpi_rtt), .sent_again = info.tcpi_total_retrans};
 }

@@ -21,14 +21,14 @@ using Endpoint = asio::ip::tcp::endpoint;
 
 class Wire : public std::enable_shared_from_this<Wire> {
  public:
-  static constexpr std::ptrdiff_t kGone = -1;
+  static constexpr std::ptrdiff_t kClosed = -1;
 
   // Takes over a non-blocking socket. Null if the system refuses to watch one more socket. `calls`: the rank expected
   // at the other end; -1: the caller checks with is_rank() later. `met`: that rank's certificate was verified on
   // another connection.
-  static std::shared_ptr<Wire> take(asio::io_context& context, UniqueFd socket,
-                                    const Credentials* credentials = nullptr, Rank calls = -1,
-                                    bool met = false);
+  static std::shared_ptr<Wire> adopt(asio::io_context& context, UniqueFd socket,
+                                     const Credentials* credentials = nullptr, Rank calls = -1,
+                                     bool authenticated = false);
   ~Wire() { close(); }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
@@ -38,14 +38,14 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void await_readable();
   void await_writable();
 
-  // The number of bytes moved; 0: none now; kGone: no more at all, with the reason in why().
+  // The number of bytes moved; 0: none now; kClosed: no more at all, with the reason in why().
   std::ptrdiff_t read(Bytes into);
   std::ptrdiff_t write(ByteView from);
-  const Status& why() const { return why_; }
+  const Status\& error() const { return error_; }
   // Bytes that write() accepted and the kernel has not. They are sent while the context runs.
-  std::size_t waits() const { return tls_ == nullptr ? 0 : tls_->waits(); }
+  std::size_t unsent() const { return tls_ == nullptr ? 0 : tls_->unsent(); }
 
-  std::ptrdiff_t shake();         // returns like write(); after a 1 the caller's bytes may be sent
+  std::ptrdiff_t handshake();     // returns like write(); after a 1 the caller's bytes may be sent
   bool is_rank(Rank rank) const;  // checks the certificate; true without credentials
 
   int socket() const { return socket_.get(); }
@@ -65,14 +65,14 @@ class Wire : public std::enable_shared_from_this<Wire> {
   // The owner has called await_writable(); if false, the wire itself waits to send TLS records.
   bool wants_writable_ = false;
   std::unique_ptr<TlsEnd> tls_ = {};
-  Status why_ = {};
+  Status error_ = {};
 };
 
 // The number of times a socket on this thread sent or received bytes.
 std::uint64_t moved();
 
 // kTimeout if the kernel gave up waiting for the other side, else kPeerLost.
-Status how_it_ended(int error);
+Status connection_error(int error);
 
 // A listening socket at an address of this machine. The system chooses the port, which is stored in `at`.
 Result<UniqueFd> listen_at(Endpoint& at);
@@ -87,10 +87,10 @@ void set_tos(int socket, int tos);
 // The time since the last byte or acknowledgement from the other end's kernel.
 std::chrono::milliseconds unheard(int socket);
 // Bytes in flight: sent and not acknowledged.
-std::size_t under_way(int socket);
-// The round trip time and the retransmissions; `under_way` and `dry` are not set.
-Congestion::Look look_at(int socket);
+std::size_t bytes_in_flight(int socket);
+// The round trip time and the retransmissions; `bytes_in_flight` and `idle` are not set.
+Congestion::LinkState read_link_state(int socket);
 // Limits the unsent bytes that the kernel buffers, so that the choice of the connection for each piece is made late.
-void hold_back(int socket, int bytes);
+void limit_send_buffer(int socket, int bytes);
 
 }  // namespace tithe::tcp

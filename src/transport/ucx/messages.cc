@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // If UCX still uses the buffer of a cancelled operation after this time, the connection is closed.
-constexpr auto kLetGoTime = 1s;
+constexpr auto kCancelTime = 1s;
 // Longer messages travel in pieces. Over a network a piece takes half a second on a link of 1 Mbit/s; only complete
 // pieces show that the link makes progress. If peers may share memory, pieces are larger: messages of 1 MB took up to
 // 10 % longer in pieces of 256 KiB than in one.
@@ -62,9 +62,9 @@ bool UcxTransport::acknowledged(std::size_t bytes) const { return window_ > 0 &&
 Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("send: no peer {} of {} ranks", peer, world())};
   Peer& p = peers_[static_cast<std::size_t>(peer)];
-  Op* op = take_op(peer, id, false);
-  if (!p.gone.ok()) {
-    answer(op, 0, p.gone);
+  Op* op = new_op(peer, id, false);
+  if (!p.error.ok()) {
+    complete(op, 0, p.error);
     release(op);
     return {};
   }
@@ -89,9 +89,9 @@ Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
 Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("recv: no peer {} of {} ranks", peer, world())};
   const Peer& p = peers_[static_cast<std::size_t>(peer)];
-  Op* op = take_op(peer, id, true);
-  if (!p.gone.ok() && !p.left) {
-    answer(op, 0, p.gone);
+  Op* op = new_op(peer, id, true);
+  if (!p.error.ok() && !p.left) {
+    complete(op, 0, p.error);
     release(op);
     return {};
   }
@@ -111,20 +111,21 @@ Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
   if (!op->in_pieces) op->request = r;
   if (p.left) {  // nothing of a peer that has left is still in flight
     cancel_requests(op);
-    must_tend_ = true;
+    maintenance_due_ = true;
   }
   return {};
 }
 
 void UcxTransport::cancel(OpId id) {
-  const auto it = std::find_if(active_.begin(), active_.end(),
-                               [&](const Op* op) { return op->id == id && !op->answered && !op->withdrawn; });
+  const auto it = std::find_if(active_.begin(), active_.end(), [&](const Op* op) {
+    return op->id == id && !op->completed && !op->withdrawn;
+  });
   if (it != active_.end()) withdraw(*it);
 }
 
 void UcxTransport::withdraw(Op* op) {
   op->withdrawn = true;
-  op->let_go = Clock::now() + kLetGoTime;
+  op->cancel_deadline = Clock::now() + kCancelTime;
   ++withdrawn_;
   op->drains = op->is_recv;
   if (op->is_recv || !op->in_pieces) cancel_requests(op);  // UCX cannot cancel a piece that was sent
@@ -132,7 +133,7 @@ void UcxTransport::withdraw(Op* op) {
 
 // Cancels the UCX requests of an operation. Their callbacks run during the call or later.
 void UcxTransport::cancel_requests(Op* op) {
-  if (is_over_) return;
+  if (closed_) return;
   if (!op->in_pieces) {
     if (op->request != nullptr) ucp_request_cancel(worker_->handle(), op->request);
     return;
@@ -142,10 +143,10 @@ void UcxTransport::cancel_requests(Op* op) {
     if (pieces_[i].op == op && pieces_[i].request != nullptr)
       ucp_request_cancel(worker_->handle(), pieces_[i].request);
   op->busy = was_busy;
-  feed(op);
+  post_pieces(op);
 }
 
-UcxTransport::Op* UcxTransport::take_op(Rank peer, OpId id, bool is_recv) {
+UcxTransport::Op* UcxTransport::new_op(Rank peer, OpId id, bool is_recv) {
   if (free_.empty()) {
     ops_.emplace_back();
     free_.push_back(&ops_.back());
@@ -166,17 +167,17 @@ void UcxTransport::release(Op* op) {
   free_.push_back(op);
 }
 
-void UcxTransport::answer(Op* op, std::size_t bytes, Status status) {
-  if (op->answered) return;
-  op->answered = true;
+void UcxTransport::complete(Op* op, std::size_t bytes, Status status) {
+  if (op->completed) return;
+  op->completed = true;
   done_.push_back({.op = op->id, .bytes = bytes, .status = std::move(status)});
 }
 
-Status UcxTransport::why_not(const Op& op) const {
+Status UcxTransport::failure_of(const Op& op) const {
   if (op.withdrawn) return {Code::kCancelled, "withdrawn", op.peer};
-  if (!op.trouble.ok()) return op.trouble;
+  if (!op.error.ok()) return op.error;
   const Peer& p = peers_[static_cast<std::size_t>(op.peer)];
-  return p.gone.ok() ? Status(Code::kCancelled, "this transport was closed", op.peer) : p.gone;
+  return p.error.ok() ? Status(Code::kCancelled, "this transport was closed", op.peer) : p.error;
 }
 
 // UCX has completed a message that travelled as one.
@@ -184,14 +185,14 @@ void UcxTransport::finish(Op* op, std::size_t bytes, ucs_status_t status) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   if (status == UCS_OK) {
     if (op->is_recv) p.bytes_received += bytes;
-    answer(op, bytes, {});
+    complete(op, bytes, {});
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
-    answer(op, 0,
-           {Code::kTooSmall, fmt::format("its message is larger than the {} bytes posted for it", op->room),
-            p.rank});
+    complete(op, 0,
+             {Code::kTooSmall, fmt::format("its message is larger than the {} bytes posted for it", op->room),
+              p.rank});
   } else {
-    if (p.gone.ok() && !op->withdrawn) break_off(p, how_it_ended(status));
-    answer(op, 0, why_not(*op));
+    if (p.error.ok() && !op->withdrawn) break_off(p, connection_error(status));
+    complete(op, 0, failure_of(*op));
   }
   release(op);
 }
@@ -208,7 +209,7 @@ void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag
   std::size_t bytes = status == UCS_OK ? info->length : 0;
   const bool small = op->room < kAnnouncementBytes;
   if (bytes == kAnnouncementBytes) {
-    op->self->announced(op, small ? op->announcement.data() : op->data);
+    op->self->on_announcement(op, small ? op->announcement.data() : op->data);
   } else {
     if (bytes > op->room) {
       status = UCS_ERR_MESSAGE_TRUNCATED;
@@ -237,21 +238,21 @@ void UcxTransport::send_long(Peer& p, Channel channel, Op* op) {
   ucs_status_ptr_t r =
       ucp_tag_send_nbx(p.ep, op->announcement.data(), kAnnouncementBytes, tag_of(channel, rank_), &param);
   if (UCS_PTR_IS_PTR(r)) ++op->in_flight;
-  if (UCS_PTR_IS_ERR(r)) break_off(p, how_it_ended(UCS_PTR_STATUS(r)));
-  feed(op);
+  if (UCS_PTR_IS_ERR(r)) break_off(p, connection_error(UCS_PTR_STATUS(r)));
+  post_pieces(op);
 }
 
 void UcxTransport::on_announced(void* request, ucs_status_t status, void* arg) {
   auto* op = static_cast<Op*>(arg);
   Peer& p = op->self->peers_[static_cast<std::size_t>(op->peer)];
   --op->in_flight;
-  if (status != UCS_OK && p.gone.ok()) op->self->break_off(p, how_it_ended(status));
-  op->self->feed(op);
+  if (status != UCS_OK && p.error.ok()) op->self->break_off(p, connection_error(status));
+  op->self->post_pieces(op);
   ucp_request_free(request);
 }
 
 // `announcement` belongs to the message that this receive has matched.
-void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
+void UcxTransport::on_announcement(Op* op, const std::uint8_t* announcement) {
   const auto total = wire::get<std::uint64_t>(announcement + 8);
   op->in_pieces = true;
   op->request = nullptr;
@@ -262,31 +263,31 @@ void UcxTransport::announced(Op* op, const std::uint8_t* announcement) {
   if (known) op->left = total / op->piece + (total % op->piece != 0);
   if (wire::get<std::uint64_t>(announcement) != kMark || total == 0 || !known) {
     op->stopped = true;
-    op->trouble = {Code::kCorrupt, "it sent an invalid announcement of a message", op->peer};
+    op->error = {Code::kCorrupt, "it sent an invalid announcement of a message", op->peer};
   } else if (total > op->room) {
     op->drains = true;
-    op->trouble = {
+    op->error = {
         Code::kTooSmall,
         fmt::format("its message of {} bytes is larger than the {} bytes posted for it", total, op->room),
         op->peer};
   }
-  feed(op);
+  post_pieces(op);
 }
 
 // Posts pieces up to the window, and ends the message when none is in flight. `busy` guards against recursion: a piece
 // that has already arrived completes inside post_piece().
-void UcxTransport::feed(Op* op) {
+void UcxTransport::post_pieces(Op* op) {
   if (op->busy || op->ended) return;
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   op->busy = true;  // pieces that have already arrived complete while they are posted
   const std::size_t most = op->is_recv || window_ == 0 ? kMostUnderWay : std::max(window_, op->piece);
-  while (op->left > 0 && op->in_flight * op->piece < most && !is_over_ && !op->stopped) {
-    if (op->is_recv ? !p.gone.ok() && !p.left : !p.gone.ok() || op->withdrawn) break;
-    must_tend_ = must_tend_ || p.left;  // nothing of a peer that has left is still in flight
+  while (op->left > 0 && op->in_flight * op->piece < most && !closed_ && !op->stopped) {
+    if (op->is_recv ? !p.error.ok() && !p.left : !p.error.ok() || op->withdrawn) break;
+    maintenance_due_ = maintenance_due_ || p.left;  // nothing of a peer that has left is still in flight
     if (!post_piece(op)) break;
   }
   op->busy = false;
-  if (op->withdrawn && op->is_recv && op->in_use == 0) answer(op, 0, why_not(*op));
+  if (op->withdrawn && op->is_recv && op->in_use == 0) complete(op, 0, failure_of(*op));
   if (op->in_flight == 0) end_long(op);
 }
 
@@ -348,7 +349,7 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   const auto stop = [&](Status why) {
     op->stopped = true;
-    if (op->trouble.ok()) op->trouble = std::move(why);
+    if (op->error.ok()) op->error = std::move(why);
   };
   piece->ended = true;
   free_pieces_.push_back(piece);
@@ -363,36 +364,36 @@ void UcxTransport::piece_ended(Piece* piece, ucs_status_t status, std::size_t by
     // intended: the bytes are discarded
   } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
     stop({Code::kCorrupt, "a piece of its message has an invalid size", p.rank});
-  } else if (status == UCS_ERR_CANCELED && op->drains && p.gone.ok() && !is_over_) {
+  } else if (status == UCS_ERR_CANCELED && op->drains && p.error.ok() && !closed_) {
     ++op->left;  // post it again, without a buffer
     op->again.push_back(piece->number);
   } else {
-    if (p.gone.ok() && !op->stopped) break_off(p, how_it_ended(status));
-    stop(p.gone);
+    if (p.error.ok() && !op->stopped) break_off(p, connection_error(status));
+    stop(p.error);
   }
   if (op->stopped && !was_stopped && op->is_recv) cancel_requests(op);  // no piece will match them
-  feed(op);
+  post_pieces(op);
 }
 
 // Sends an empty piece, which tells the receiver that no further piece follows.
 void UcxTransport::end_early(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   ucp_request_param_t param = request_of(&p);
-  param.cb.send = on_said;
+  param.cb.send = on_control_sent;
   ucs_status_ptr_t r = ucp_tag_send_nbx(p.ep, nullptr, 0, piece_tag(op->number, rank_), &param);
-  if (UCS_PTR_IS_PTR(r)) ++p.words_in_flight;
-  if (UCS_PTR_IS_ERR(r)) break_off(p, how_it_ended(UCS_PTR_STATUS(r)));
+  if (UCS_PTR_IS_PTR(r)) ++p.control_in_flight;
+  if (UCS_PTR_IS_ERR(r)) break_off(p, connection_error(UCS_PTR_STATUS(r)));
 }
 
 // UCX has completed a message that travelled in pieces.
 void UcxTransport::end_long(Op* op) {
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   const bool whole = op->left == 0 && !op->stopped;
-  if (!whole && op->withdrawn && !op->is_recv && p.gone.ok()) end_early(op);
-  if (whole && op->trouble.ok() && !op->drains)
-    answer(op, op->is_recv ? op->total : 0, {});
+  if (!whole && op->withdrawn && !op->is_recv && p.error.ok()) end_early(op);
+  if (whole && op->error.ok() && !op->drains)
+    complete(op, op->is_recv ? op->total : 0, {});
   else
-    answer(op, 0, why_not(*op));
+    complete(op, 0, failure_of(*op));
   release(op);
 }
 

@@ -33,9 +33,9 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
     if (address.ok())
       mine.address = std::move(*address);
     else
-      mine.trouble = address.status();
+      mine.error = address.status();
   } else {
-    mine.trouble = worker.status();
+    mine.error = worker.status();
   }
   const Result<PeerTable> all = exchange_peer_info(connect, std::move(mine), version());
   if (!all.ok()) return all.status();

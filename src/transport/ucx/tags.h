@@ -8,7 +8,7 @@
 
 namespace tithe::ucx {
 
-constexpr ucp_tag_t kWordBit = ucp_tag_t{1} << 31;
+constexpr ucp_tag_t kControlBit = ucp_tag_t{1} << 31;
 constexpr ucp_tag_t kPieceBit = ucp_tag_t{1} << 30;
 constexpr ucp_tag_t kSourceBits = kPieceBit - 1;
 constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};  // mask of a receive: all bits must match

@@ -24,7 +24,7 @@
 #include "base/secret.h"
 #include "tithe/seam/transport.h"
 #include "transport/peer_info.h"
-#include "transport/ucx/watch.h"
+#include "transport/ucx/process_monitor.h"
 #include "transport/ucx/worker.h"
 
 namespace tithe::ucx {
@@ -66,31 +66,31 @@ class UcxTransport final : public Transport {
   using Clock = std::chrono::steady_clock;
 
   // Control words between transports: a proof; kFailed adds a text after its proof.
-  enum class Word : std::uint32_t { kHello, kFarewell, kAnswer, kFailed };
-  static constexpr int kWords = 3;  // the words that consist of a proof only
-  static constexpr std::size_t kMostLastWords = 300;
+  enum class ControlMessage : std::uint32_t { kHello, kFarewell, kAnswer, kFailed };
+  static constexpr int kProofMessages = 3;  // the words that consist of a proof only
+  static constexpr std::size_t kMaxErrorText = 300;
 
   struct Peer {
     UcxTransport* self = nullptr;
     Rank rank = 0;
     ucp_ep_h ep = nullptr;
-    bool greeted = false;           // its kHello has arrived
-    bool left = false;              // its kFarewell has arrived
-    bool failed = false;            // its kFailed has arrived instead of kFarewell
-    bool waits_for_answer = false;  // its kFarewell has not been answered yet
-    bool answered = false;          // its kAnswer, or its own kFarewell, has arrived
-    bool broken = false;            // its connection failed
-    bool closed = false;            // our endpoint is closed or being closed
-    bool closing = false;           // UCX is still closing it
-    int words_in_flight = 0;
+    bool greeted = false;         // its kHello has arrived
+    bool left = false;            // its kFarewell has arrived
+    bool failed = false;          // its kFailed has arrived instead of kFarewell
+    bool answer_pending = false;  // its kFarewell has not been answered yet
+    bool answered = false;        // its kAnswer, or its own kFarewell, has arrived
+    bool broken = false;          // its connection failed
+    bool closed = false;          // our endpoint is closed or being closed
+    bool closing = false;         // UCX is still closing it
+    int control_in_flight = 0;
     bool same_host = false;
     bool shares_memory = false;  // it is on this machine, and UCX may use its memory
     std::uint32_t pieces = 0;    // the number of the next piece to it
     std::uint64_t bytes_received = 0;
-    std::array<Secret, kWords> says = {};   // the proofs of this rank's words to it
-    std::array<Secret, kWords> shall = {};  // the expected proofs of its words
-    std::vector<std::uint8_t> why = {};     // the kFailed message, while it is being sent
-    Status gone = {};                       // not ok: the reason why nothing more can be exchanged
+    std::array<Secret, kProofMessages> own_proofs = {};       // the proofs of this rank's words to it
+    std::array<Secret, kProofMessages> expected_proofs = {};  // the expected proofs of its words
+    std::vector<std::uint8_t> failure_text = {};              // the kFailed message, while it is being sent
+    Status error = {};  // not ok: the reason why nothing more can be exchanged
   };
 
   // The announcement precedes the pieces of a long message. Little-endian, like all messages.
@@ -106,15 +106,16 @@ class UcxTransport final : public Transport {
     bool ended = false;      // UCX no longer uses the request
     void* request = nullptr;
     std::size_t place = 0;  // index in active_
-    Clock::time_point let_go = {};
+    Clock::time_point cancel_deadline = {};
     std::uint8_t* data = nullptr;  // the caller's bytes; a send only reads them
     std::size_t room = 0;          // size of data
 
     // A long message, after its announcement.
     bool in_pieces = false;
-    bool busy = false;     // feed() or cancel_requests() is running: nested calls of feed() return at once
-    bool drains = false;   // pieces are received without a buffer
-    bool stopped = false;  // no further piece is posted
+    bool busy =
+        false;  // post_pieces() or cancel_requests() is running: nested calls of post_pieces() return at once
+    bool drains = false;                    // pieces are received without a buffer
+    bool stopped = false;                   // no further piece is posted
     std::uint32_t number = 0;               // of the next piece
     std::vector<std::uint32_t> again = {};  // pieces whose cancelled receive must be posted again
     std::size_t total = 0;                  // size of the message
@@ -123,7 +124,7 @@ class UcxTransport final : public Transport {
     std::size_t left = 0;                   // pieces not yet posted
     std::size_t in_flight = 0;              // requests that UCX holds
     std::size_t in_use = 0;                 // of these, requests on the caller's bytes
-    Status trouble = {};                    // why it cannot succeed
+    Status error = {};                      // why it cannot succeed
     std::array<std::uint8_t, kAnnouncementBytes> announcement = {};
   };
 
@@ -139,34 +140,35 @@ class UcxTransport final : public Transport {
   // The size of the pieces of messages to this peer.
   std::size_t piece_bytes(const Peer& peer) const;
   bool acknowledged(std::size_t bytes) const;  // whether a send of this size must be acknowledged
-  Op* take_op(Rank peer, OpId id, bool is_recv);
+  Op* new_op(Rank peer, OpId id, bool is_recv);
   void release(Op* op);
   void finish(Op* op, std::size_t bytes, ucs_status_t status);
-  void answer(Op* op, std::size_t bytes, Status status);
+  void complete(Op* op, std::size_t bytes, Status status);
   void withdraw(Op* op);
-  Status why_not(const Op& op) const;  // the error of an operation that did not succeed
+  Status failure_of(const Op& op) const;  // the error of an operation that did not succeed
   void cancel_requests(Op* op);
 
   void send_long(Peer& peer, Channel channel, Op* op);
-  void announced(Op* op, const std::uint8_t* announcement);
-  void feed(Op* op);  // posts pieces up to the window; ends the message after the last one
+  void on_announcement(Op* op, const std::uint8_t* announcement);
+  void post_pieces(Op* op);  // posts pieces up to the window; ends the message after the last one
   bool post_piece(Op* op);
   void piece_ended(Piece* piece, ucs_status_t status, std::size_t bytes);
   void end_long(Op* op);
   void end_early(Op* op);
 
-  void say(Peer& peer, Word word);
-  void listen();
-  void hear(ucp_tag_t tag, std::size_t bytes);
+  void send_control(Peer& peer, ControlMessage word);
+  void post_control_receive();
+  void handle_control(ucp_tag_t tag, std::size_t bytes);
   Status connect_all(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                      const std::function<bool()>& interrupted);
-  void hear_why(Peer& peer, ByteView said);
-  Secret proof(Word word, Rank from, Rank to, ByteView text = {}) const;  // proves the sender's rank
+  void handle_failure(Peer& peer, ByteView said);
+  Secret proof(ControlMessage word, Rank from, Rank to,
+               ByteView text = {}) const;  // proves the sender's rank
   void break_off(Peer& peer, const Status& why);
-  void give_up_receives(Peer& peer);
-  bool nap(std::chrono::nanoseconds most);  // true if woken
-  void tend();                              // acts on the flags that callbacks set
-  void tend(Peer& peer);
+  void cancel_receives(Peer& peer);
+  bool wait_for_event(std::chrono::nanoseconds most);  // true if woken
+  void maintain();                                     // acts on the flags that callbacks set
+  void maintain(Peer& peer);
   void close_now();  // sends farewells, then closes all endpoints
   bool valid(Rank peer) const { return peer >= 0 && peer < world() && peer != rank_; }
 
@@ -176,8 +178,9 @@ class UcxTransport final : public Transport {
   static void on_piece_sent(void* request, ucs_status_t status, void* arg);
   static void on_piece_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                                 void* arg);
-  static void on_said(void* request, ucs_status_t status, void* arg);
-  static void on_heard(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* arg);
+  static void on_control_sent(void* request, ucs_status_t status, void* arg);
+  static void on_control_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                                  void* arg);
   static void on_closed(void* request, ucs_status_t status, void* arg);
   static void on_error(void* arg, ucp_ep_h ep, ucs_status_t status);
 
@@ -188,7 +191,7 @@ class UcxTransport final : public Transport {
   CoresHere cores_;
   std::uint64_t link_rate_ = 0;
   std::unique_ptr<Worker> worker_;
-  Watch watch_;
+  ProcessMonitor process_monitor_;
   std::vector<Peer> peers_;
   std::deque<Op> ops_;  // storage; addresses are stable
   std::vector<Op*> free_;
@@ -197,12 +200,12 @@ class UcxTransport final : public Transport {
   std::vector<Piece*> free_pieces_;
   std::vector<Completion> done_;  // from next_ on: not returned yet
   std::size_t next_ = 0;
-  bool listening_ = false;  // the receive for control words is posted
-  void* word_ = nullptr;    // its request
-  std::array<std::uint8_t, kSecretBytes + kMostLastWords> heard_ = {};  // its buffer
-  std::string last_words_;                                              // why this rank failed to connect
-  bool must_tend_ = false;
-  bool is_over_ = false;  // no further operation is posted
+  bool listening_ = false;           // the receive for control words is posted
+  void* control_request_ = nullptr;  // its request
+  std::array<std::uint8_t, kSecretBytes + kMaxErrorText> control_buffer_ = {};  // its buffer
+  std::string connect_error_;  // why this rank failed to connect
+  bool maintenance_due_ = false;
+  bool closed_ = false;  // no further operation is posted
   std::size_t withdrawn_ = 0;
   std::uint64_t bytes_sent_ = 0;
   std::size_t window_ = 0;  // limit on bytes in flight to one peer; 0: kMostUnderWay per message

@@ -94,7 +94,7 @@ std::string value_of(const ucp_config_t* config, std::string_view variable) {
 }
 
 // "tcp/eth0" from "#  resource 2  :  md 1  dev 2  flags -- tcp/eth0".
-std::vector<std::string> ways_of(ucp_context_h context) {
+std::vector<std::string> devices_of(ucp_context_h context) {
   std::vector<std::string> ways;
   for (const std::string& line : lines_of([&](FILE* stream) { ucp_context_print_info(context, stream); })) {
     const std::size_t flags = line.find(" flags ");
@@ -121,15 +121,17 @@ constexpr ucp_params_t kParams = [] {
 
 // The transports and devices that UCX finds without any restriction, to choose from.
 std::string ways_here() {
-  ucp_config_t* raw = nullptr;
-  if (ucp_config_read(nullptr, nullptr, &raw) != UCS_OK) return {};
-  const Config config(raw, ucp_config_release);
+  ucp_config_t* handle = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &handle) != UCS_OK) return {};
+  const Config config(handle, ucp_config_release);
   ucp_context_h context = nullptr;
-  if (ucp_config_modify(raw, "TLS", "all") != UCS_OK ||
-      ucp_config_modify(raw, "NET_DEVICES", "all") != UCS_OK || ucp_init(&kParams, raw, &context) != UCS_OK)
+  if (ucp_config_modify(handle, "TLS", "all") != UCS_OK ||
+      ucp_config_modify(handle, "NET_DEVICES", "all") != UCS_OK ||
+      ucp_init(&kParams, handle, &context) != UCS_OK)
     return {};
   std::string text;
-  for (const std::string& way : ways_of(context)) text += fmt::format("{}{}", text.empty() ? "" : ", ", way);
+  for (const std::string& way : devices_of(context))
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", way);
   ucp_cleanup(context);
   return text;
 }
@@ -159,7 +161,7 @@ Status modify(ucp_config_t* config, const char* key, const std::string& value) {
 
 }  // namespace
 
-Status how_it_ended(ucs_status_t status) {
+Status connection_error(ucs_status_t status) {
   switch (status) {
     case UCS_ERR_ENDPOINT_TIMEOUT:  // also after a reset: UCX over TCP does not distinguish them
       return {Code::kTimeout, "its connection broke or reached a timeout"};
@@ -189,57 +191,58 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   const std::lock_guard lock(init_mutex());
   TITHE_TRY(check_descriptors(world));
   quieten();
-  ucp_config_t* raw = nullptr;
-  if (const ucs_status_t s = ucp_config_read(nullptr, nullptr, &raw); s != UCS_OK)
+  ucp_config_t* handle = nullptr;
+  if (const ucs_status_t s = ucp_config_read(nullptr, nullptr, &handle); s != UCS_OK)
     return ucx_error("reading its configuration", s);
-  const Config config(raw, ucp_config_release);
-  if (!options.transports.empty()) TITHE_TRY(modify(raw, "TLS", options.transports));
-  if (!options.devices.empty()) TITHE_TRY(modify(raw, "NET_DEVICES", options.devices));
+  const Config config(handle, ucp_config_release);
+  if (!options.transports.empty()) TITHE_TRY(modify(handle, "TLS", options.transports));
+  if (!options.devices.empty()) TITHE_TRY(modify(handle, "NET_DEVICES", options.devices));
   // The interval of UCX's keep-alive messages; the default is 20 s. Over TCP a failed keep-alive is reported only after
   // the kernel has retransmitted it for a quarter of an hour, so the session itself must detect a cut link.
-  TITHE_TRY(modify(raw, "KEEPALIVE_INTERVAL", "1s"));
+  TITHE_TRY(modify(handle, "KEEPALIVE_INTERVAL", "1s"));
   // A rank that does not poll sends no keep-alive message. For it the kernel probes the connection about every second.
   // UCX would make the kernel give up after 28 s, whatever `silence` is.
   const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
   const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
   // UCX 1.13 retries a connection with a blocking call, which takes two minutes on a cut link.
-  TITHE_TRY(modify(raw, "MAX_CONN_RETRIES", "1"));
-  TITHE_TRY(modify(raw, "KEEPIDLE", "1s"));
+  TITHE_TRY(modify(handle, "MAX_CONN_RETRIES", "1"));
+  TITHE_TRY(modify(handle, "KEEPIDLE", "1s"));
   // UCX drops the part below a second.
-  TITHE_TRY(modify(raw, "KEEPINTVL", fmt::format("{}500ms", interval)));
+  TITHE_TRY(modify(handle, "KEEPINTVL", fmt::format("{}500ms", interval)));
   const KeepAlive keep_alive{.idle = 1,
                              .interval = static_cast<int>(interval),
                              .probes = static_cast<int>((probes + interval - 1) / interval)};
-  TITHE_TRY(modify(raw, "KEEPCNT", fmt::format("{}", keep_alive.probes)));
+  TITHE_TRY(modify(handle, "KEEPCNT", fmt::format("{}", keep_alive.probes)));
   // With error handling enabled, UCX 1.13 uses shared memory only if MM_ERROR_HANDLING is set. Shared memory pays off
   // only together with CMA, by which the receiver copies straight from the sender's memory. Without CMA, large messages
   // move in pieces of 8 KiB, several times slower than TCP between processes that sleep while they wait.
-  shares_memory_ = can_read_other_processes() && value_of(raw, "UCX_TLS") != "tcp";
+  shares_memory_ = can_read_other_processes() && value_of(handle, "UCX_TLS") != "tcp";
   if (can_read_other_processes()) {
-    TITHE_TRY(modify(raw, "MM_ERROR_HANDLING", "y"));
-    TITHE_TRY(modify(raw, "MEMORY_INVALIDATE", "y"));
+    TITHE_TRY(modify(handle, "MM_ERROR_HANDLING", "y"));
+    TITHE_TRY(modify(handle, "MEMORY_INVALIDATE", "y"));
     // A full queue makes its senders spin; UCX's default is 64.
-    TITHE_TRY(modify(raw, "MM_FIFO_SIZE", "512"));
+    TITHE_TRY(modify(handle, "MM_FIFO_SIZE", "512"));
     // System V shared memory segments outlive a killed process, so that transport is excluded.
-    if (options.transports.empty() && value_of(raw, "UCX_TLS") == "all")
-      TITHE_TRY(modify(raw, "TLS", "^sysv"));
+    if (options.transports.empty() && value_of(handle, "UCX_TLS") == "all")
+      TITHE_TRY(modify(handle, "TLS", "^sysv"));
   }
 
   // The rendezvous protocol of UCX asks the receiver before a long message. Over TCP the question and the answer queue
   // behind the traffic in the other direction, so two ranks that send to each other alternate, which takes 1.1 to 1.4
   // times as long on links of 1 Gbit/s and saves nothing. Over shared memory the protocol saves a copy. With 95 %, UCX
   // chooses it only where it is 20 times as fast, which is the case only over shared memory. RDMA keeps UCX's own rule.
-  const std::string percent = value_of(raw, "UCX_RNDV_PERF_DIFF");
-  const bool said = std::strtod(percent.c_str(), nullptr) != 1 || value_of(raw, "UCX_RNDV_THRESH") != "auto";
-  if (!said) TITHE_TRY(modify(raw, "RNDV_PERF_DIFF", "95.0"));
-  ucs_status_t s = ucp_init(&kParams, raw, &context_);
-  if (s == UCS_OK && !said && has_rdma(ways_of(context_))) {
+  const std::string percent = value_of(handle, "UCX_RNDV_PERF_DIFF");
+  const bool said =
+      std::strtod(percent.c_str(), nullptr) != 1 || value_of(handle, "UCX_RNDV_THRESH") != "auto";
+  if (!said) TITHE_TRY(modify(handle, "RNDV_PERF_DIFF", "95.0"));
+  ucs_status_t s = ucp_init(&kParams, handle, &context_);
+  if (s == UCS_OK && !said && has_rdma(devices_of(context_))) {
     ucp_cleanup(context_);
     context_ = nullptr;
-    TITHE_TRY(modify(raw, "RNDV_PERF_DIFF", percent));
-    s = ucp_init(&kParams, raw, &context_);
+    TITHE_TRY(modify(handle, "RNDV_PERF_DIFF", percent));
+    s = ucp_init(&kParams, handle, &context_);
   }
-  if (s != UCS_OK) return no_context(raw, options, s);
+  if (s != UCS_OK) return no_context(handle, options, s);
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -276,7 +279,7 @@ Result<std::vector<std::uint8_t>> Worker::address() const {
   return out;
 }
 
-std::vector<std::string> Worker::ways() const { return ways_of(context_); }
+std::vector<std::string> Worker::ways() const { return devices_of(context_); }
 
 bool Worker::progress() {
   bool any = false;
@@ -286,15 +289,15 @@ bool Worker::progress() {
   return any;
 }
 
-bool Worker::take_wake() {
+bool Worker::consume_wake() {
   std::uint64_t count = 0;
   return read(wake_.get(), &count, sizeof count) > 0;
 }
 
 bool Worker::wait(std::chrono::nanoseconds most, int also) {
-  if (take_wake()) return true;
+  if (consume_wake()) return true;
   if (ucp_worker_arm(worker_) != UCS_OK) {  // busy: events are pending
-    guard_.woken_for_nothing();
+    guard_.idle_wakeup();
     return false;
   }
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(most);
@@ -304,9 +307,9 @@ bool Worker::wait(std::chrono::nanoseconds most, int also) {
                   {.fd = also, .events = POLLIN, .revents = 0}};
   // An interrupted wait counts as one that found nothing.
   const bool early = ppoll(fds, 3, &limit, nullptr) > 0;
-  if (take_wake()) return true;
+  if (consume_wake()) return true;
   if (early)
-    guard_.woken_for_nothing();
+    guard_.idle_wakeup();
   else
     guard_.moved();
   return false;

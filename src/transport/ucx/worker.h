@@ -46,7 +46,7 @@ class Worker {
  private:
   Worker() = default;
   Status start(const Options& options, std::chrono::milliseconds silence, int world);
-  bool take_wake();
+  bool consume_wake();
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
@@ -58,7 +58,7 @@ class Worker {
 };
 
 // Why a connection ended: kTimeout if UCX reports a timeout, else kPeerLost.
-Status how_it_ended(ucs_status_t status);
+Status connection_error(ucs_status_t status);
 Status ucx_error(std::string_view doing, ucs_status_t status, std::string_view more = {});  // kIo
 
 }  // namespace tithe::ucx

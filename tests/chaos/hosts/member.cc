@@ -91,7 +91,7 @@ class Member {
     while (step_ < task_.rounds) {
       Status s = round();
       if (s.ok() && step_ < task_.rounds) {
-        const Result<bool> waits = somebody_waits(board_, epoch_ + 1, members_);
+        const Result<bool> waits = new_ranks_waiting(board_, epoch_ + 1, members_);
         if (!waits.ok()) return waits.status();
         if (!*waits) continue;
         s = Status(Code::kCancelled, "somebody waits");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ucx/watch.h"
+#include "transport/ucx/process_monitor.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -37,9 +37,9 @@ bool is_readable(int fd) {
 
 // A closed descriptor leaves an epoll set only when no process has a copy. Without EPOLL_CTL_DEL, the set would report
 // the first process again and again while the child lives.
-TEST(Watch, reports_each_process_once_despite_forked_children) {
+TEST(ProcessMonitor, reports_each_process_once_despite_forked_children) {
   const pid_t first = sleeper(), second = sleeper();
-  Watch watch;
+  ProcessMonitor watch;
   watch.add(1, static_cast<std::uint32_t>(first));
   watch.add(2, static_cast<std::uint32_t>(second));
   EXPECT_EQ(watch.ended(), -1);

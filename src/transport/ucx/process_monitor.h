@@ -8,9 +8,9 @@
 
 namespace tithe::ucx {
 
-class Watch {
+class ProcessMonitor {
  public:
-  Watch() { renew(); }
+  ProcessMonitor() { renew(); }
 
   // If the kernel refuses (before Linux 5.3, or by policy), only UCX's own checks watch the rank.
   void add(Rank rank, std::uint32_t process);
