@@ -80,10 +80,10 @@ struct TransportOption {
 };
 
 // A transport's findings on this machine, with the environment as it is.
-struct TransportLook {
+struct TransportProbe {
   std::string version = {};             // of the library underneath; empty: none
-  std::vector<std::string> ways = {};   // by which it can reach other ranks: "tcp/eth0"
-  std::vector<std::string> lacks = {};  // what many jobs need and it has not here, with the cure
+  std::vector<std::string> devices = {};   // by which it can reach other ranks: "tcp/eth0"
+  std::vector<std::string> problems = {};  // what many jobs need and it has not here, with the cure
 };
 
 // One line of transports.def: a constant `<name>_transport` in src/transport/<name>/.
@@ -94,7 +94,7 @@ struct TransportKind {
   std::span<const std::string_view>
       examples;        // texts for open_transport that differ in kind; the suites run each
   Status (*usable)();  // not ok: why this build or machine cannot have it, and the cure
-  TransportLook (*look)();
+  TransportProbe (*probe)();
   // Between processes, collective; `values` stand in the order of `options`. nullptr: it has ranks as threads alone.
   Result<std::unique_ptr<Transport>> (*open)(const ConnectOptions&, std::span<const std::string> values);
   // Ranks as threads of this process, one transport each. nullptr: `open` is for threads too.

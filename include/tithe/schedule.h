@@ -31,11 +31,11 @@ namespace tithe {
 class Schedule {
  public:
   // The learning rate and losses so far; saved with a session's state.
-  struct Told {
+  struct State {
     double learning_rate = 0;  // 0: none yet
     double least_loss = std::numeric_limits<double>::infinity();
     std::uint32_t steps = 0;  // steps of recover: the ratio is multiplied by 4^steps
-    friend bool operator==(const Told&, const Told&) = default;
+    friend bool operator==(const State&, const State&) = default;
   };
 
   Schedule() = default;  // none
@@ -56,8 +56,8 @@ class Schedule {
   // A loss above (1 + SAG) times the least so far counts as a sag, and so does NaN.
   void evaluated(double loss);
 
-  const Told& told() const { return told_; }
-  void restore(const Told& told) { told_ = told; }
+  const State& state() const { return state_; }
+  void restore(const State& state) { state_ = state; }
 
  private:
   double stage(std::uint64_t number) const;
@@ -67,7 +67,7 @@ class Schedule {
   double warmup_ = 0;  // rounds
   double theta_ = 0;   // L
   double sag_ = 0;
-  Told told_;
+  State state_;
 };
 
 // The codec's settings with another ratio; unchanged if the codec has no ratio.

@@ -23,7 +23,7 @@ void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::siz
 #endif
 }
 
-void lend([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
+void mark_discardable([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef MADV_FREE
   constexpr std::uintptr_t kHuge = std::uintptr_t{2} << 20;
   const auto first = reinterpret_cast<std::uintptr_t>(memory);

@@ -14,7 +14,7 @@ void ask_for_huge_pages(void* memory, std::size_t bytes);
 // For memory whose content is not read before it is written again. Until then the system may take its pages under
 // memory pressure, instead of swapping or killing a process. It takes whole huge pages, so that none is split. A hint
 // as well; it costs microseconds, and nothing later if no page was taken.
-void lend(void* memory, std::size_t bytes);
+void mark_discardable(void* memory, std::size_t bytes);
 
 template <typename T>
 struct LargeAllocator {

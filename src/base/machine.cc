@@ -96,17 +96,17 @@ Status check_environment() { return environment().trouble; }
 
 namespace {
 
-std::string said(const char* variable) {
+std::string environment_value(const char* variable) {
   const char* text = std::getenv(variable);
   return text == nullptr ? "" : text;
 }
 
 }  // namespace
 
-std::string trace_asked() { return said("TITHE_TRACE"); }
-std::string advice_asked() { return said("TITHE_ADVISE"); }
-std::string advice_allows() { return said("TITHE_ADVISE_ALLOW"); }
-std::string cuda_asked() { return said("TITHE_CUDA"); }
-std::string nvrtc_asked() { return said("TITHE_NVRTC"); }
+std::string trace_option() { return environment_value("TITHE_TRACE"); }
+std::string advice_option() { return environment_value("TITHE_ADVISE"); }
+std::string advice_allowances() { return environment_value("TITHE_ADVISE_ALLOW"); }
+std::string cuda_library() { return environment_value("TITHE_CUDA"); }
+std::string nvrtc_library() { return environment_value("TITHE_NVRTC"); }
 
 }  // namespace tithe

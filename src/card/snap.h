@@ -32,11 +32,11 @@ inline float kept(const Classes& c, float v) {
 inline bool encode_from(std::size_t first, const Classes& c, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
     const float sent = kept(c, v);
     wire::put(&out[4 * i], sent);
-    in.leave(i, sent);
+    in.store_residual(i, sent);
   }
   return finite;
 }

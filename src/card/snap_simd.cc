@@ -43,17 +43,17 @@ struct Snap {
 
 template <std::size_t kVectors, bool kResidual, bool kResidualOut>
 HWY_INLINE void encode_vectors(const Snap& snap, const EncodeInput& in, std::size_t i,
-                               std::uint8_t* HWY_RESTRICT out, bool past_caches, Peak& peak) {
+                               std::uint8_t* HWY_RESTRICT out, bool non_temporal, Peak& peak) {
   VF v[kVectors], sent[kVectors];
   for (std::size_t k = 0; k < kVectors; ++k) {
-    v[k] = take<kResidual>(in, i + k * lanes());
+    v[k] = load_value<kResidual>(in, i + k * lanes());
     const VW mag = magnitude(v[k]);
     peak.see(mag);
     sent[k] = snap(v[k], mag);
   }
   for (std::size_t k = 0; k < kVectors; ++k) {
     const std::size_t at = i + k * lanes();
-    store(sent[k], reinterpret_cast<float*>(out) + at, past_caches);
+    store(sent[k], reinterpret_cast<float*>(out) + at, non_temporal);
     if (kResidualOut) hn::StoreU(hn::Sub(v[k], sent[k]), Floats(), in.residual_out + at);
   }
 }
@@ -63,14 +63,14 @@ template <bool kResidual, bool kResidualOut>
 bool encode_as(const Classes& c, const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   constexpr std::size_t kAtOnce = 4;
   const Snap snap(c);
-  const bool past_caches = goes_past_caches({}, {reinterpret_cast<float*>(out), in.n});
+  const bool non_temporal = uses_non_temporal_stores({}, {reinterpret_cast<float*>(out), in.n});
   Peak peak;
   std::size_t i = 0;
   for (; i + kAtOnce * lanes() <= whole(in.n); i += kAtOnce * lanes())
-    encode_vectors<kAtOnce, kResidual, kResidualOut>(snap, in, i, out, past_caches, peak);
+    encode_vectors<kAtOnce, kResidual, kResidualOut>(snap, in, i, out, non_temporal, peak);
   for (; i < whole(in.n); i += lanes())
-    encode_vectors<1, kResidual, kResidualOut>(snap, in, i, out, past_caches, peak);
-  if (past_caches) hwy::FlushStream();
+    encode_vectors<1, kResidual, kResidualOut>(snap, in, i, out, non_temporal, peak);
+  if (non_temporal) hwy::FlushStream();
   return encode_from(i, c, in, out) && peak.finite();
 }
 

@@ -113,7 +113,7 @@ class Context {
   mutable std::optional<Status> lost_;
 };
 
-void give_back(const Context& in, Kind kind, std::uint64_t handle) {
+void release(const Context& in, Kind kind, std::uint64_t handle) {
   const Driver& d = in.driver;
   in.drop([&] {
     switch (kind) {
@@ -155,7 +155,7 @@ Result<Memory> Device::memory(std::size_t bytes) const {
   std::size_t free = 0, total = 0;
   int code = 0;
   const Status status = in_->ask("cuMemAlloc", [&] {
-    code = in_->driver.memory_take(&at, std::max<std::size_t>(bytes, 1));
+    code = in_->driver.memory_allocate(&at, std::max<std::size_t>(bytes, 1));
     if (code == kOutOfMemory) in_->driver.memory_info(&free, &total);
     return code;
   });
@@ -172,7 +172,7 @@ Result<Memory> Device::memory(std::size_t bytes) const {
 Result<Pinned> Device::pinned(std::size_t bytes) const {
   void* at = nullptr;
   TITHE_TRY(in_->ask("cuMemHostAlloc", [&] {
-    return in_->driver.pinned_take(&at, std::max<std::size_t>(bytes, 1), kPortable);
+    return in_->driver.pinned_allocate(&at, std::max<std::size_t>(bytes, 1), kPortable);
   }));
   return Pinned(in_, reinterpret_cast<std::uint64_t>(at), bytes);
 }

@@ -31,7 +31,7 @@ using Address = std::uint64_t;  // a device address; 0: none. Host code must not
 class Context;
 
 enum class Kind : std::uint8_t { kMemory, kPinned, kStream, kEvent, kModule };
-void give_back(const Context& in, Kind kind, std::uint64_t handle);
+void release(const Context& in, Kind kind, std::uint64_t handle);
 
 // Owns a driver object.
 template <Kind kKind>
@@ -41,7 +41,7 @@ class Held {
   Held(std::shared_ptr<const Context> in, std::uint64_t handle, std::size_t bytes = 0)
       : in_(std::move(in)), handle_(handle), bytes_(bytes) {}
   ~Held() {
-    if (in_ != nullptr) give_back(*in_, kKind, handle_);
+    if (in_ != nullptr) release(*in_, kKind, handle_);
   }
   Held(Held&& other) noexcept
       : in_(std::move(other.in_)),

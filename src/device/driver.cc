@@ -31,12 +31,12 @@ Result<Driver> load_driver(const std::string& library) {
 }
 
 std::string Driver::error(int code) const {
-  const char* said = nullptr;
-  return error_name(code, &said) == 0 && said != nullptr ? said : fmt::format("CUDA error {}", code);
+  const char* text = nullptr;
+  return error_name(code, &text) == 0 && text != nullptr ? text : fmt::format("CUDA error {}", code);
 }
 
 const Result<Driver>& this_driver() {
-  static const Result<Driver> kDriver = load_driver(cuda_asked().empty() ? "libcuda.so.1" : cuda_asked());
+  static const Result<Driver> kDriver = load_driver(cuda_library().empty() ? "libcuda.so.1" : cuda_library());
   return kDriver;
 }
 

@@ -27,8 +27,8 @@ Status DeviceResidual::to_host(DoubleBuffer& here, std::size_t n) {
   Status status;
   for (std::size_t k = 0; k < 2; ++k) {
     here[k].assign(n, 0.0F);
-    const Status came = by_->down(here[k].data(), copies_[k].at(), sizeof(float) * n);
-    if (status.ok()) status = came;
+    const Status copied = by_->down(here[k].data(), copies_[k].at(), sizeof(float) * n);
+    if (status.ok()) status = copied;
   }
   return status;
 }

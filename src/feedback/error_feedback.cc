@@ -41,7 +41,7 @@ ErrorFeedback::ErrorFeedback(std::vector<ValueRange> tensors, std::vector<Feedba
         memory += bytes(p.spec.settings, p.starts[c + 1] - p.starts[c]);
     }
     s.memory.push_back(memory);
-    if (p.spec.feedback.kind == Feedback::kDecay) s.forgotten.resize(p.starts.size() - 1);
+    if (p.spec.feedback.kind == Feedback::kDecay) s.decayed.resize(p.starts.size() - 1);
     parts_.push_back(std::move(s));
   }
   for (std::vector<std::uint8_t>& m : memory_) m.assign(memory, 0);
@@ -61,9 +61,9 @@ ErrorFeedback::ErrorFeedback(std::vector<ValueRange> tensors, std::vector<Feedba
 std::size_t ErrorFeedback::bytes(std::span<const FeedbackPart> parts) {
   std::size_t sum = 0;
   for (const FeedbackPart& p : parts) {
-    const std::size_t kept = (keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside)) ? 1U : 0U) +
+    const std::size_t buffers = (keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside)) ? 1U : 0U) +
                              (keeps_velocity(p.spec) ? 1U : 0U);
-    sum += 2 * kept * sizeof(float) * p.values.n;
+    sum += 2 * buffers * sizeof(float) * p.values.n;
     if (const auto memory = p.spec.codec->memory)
       for (std::size_t c = 0; c + 1 < p.starts.size(); ++c)
         sum += 2 * memory(p.spec.settings, p.starts[c + 1] - p.starts[c]);
@@ -113,7 +113,7 @@ void ErrorFeedback::update_residual(int part, int chunk, const Impl& impl, ByteV
   const FeedbackPolicy& policy = feedback_part(part).spec.feedback;
   const ValueRange c = chunk_of(part, chunk);
   if (policy.kind == Feedback::kDecay && state(part).has_residual)
-    state(part).forgotten[static_cast<std::size_t>(chunk)] = decay(policy, {residual_out(part, chunk), c.n});
+    state(part).decayed[static_cast<std::size_t>(chunk)] = decay(policy, {residual_out(part, chunk), c.n});
   else if (policy.mask && state(part).keeps_velocity)
     mask_velocity(impl, payload, at(&StateBuffer::velocity, 1 - now_, part, c.first));
 }
@@ -132,11 +132,11 @@ Bytes ErrorFeedback::next_memory(int part, int chunk) {
 
 double ErrorFeedback::commit(bool for_good) {
   now_ = 1 - now_;
-  double forgotten = 0;
+  double decayed = 0;
   for (PartState& p : parts_)
-    for (double& sum : p.forgotten) forgotten += std::exchange(sum, 0);
+    for (double& sum : p.decayed) decayed += std::exchange(sum, 0);
   if (for_good) spend();
-  return forgotten;
+  return decayed;
 }
 
 void ErrorFeedback::spend() {
@@ -168,8 +168,8 @@ Status ErrorFeedback::to_host() {
 }
 
 void ErrorFeedback::fetch(StateBuffer& buffer) {
-  Status came = buffer.device.to_host(buffer.residual, buffer.values.n);
-  if (!came.ok() && lost_.ok()) lost_ = std::move(came);
+  Status copied = buffer.device.to_host(buffer.residual, buffer.values.n);
+  if (!copied.ok() && lost_.ok()) lost_ = std::move(copied);
 }
 
 ErrorFeedback::DeviceView ErrorFeedback::device_view(int part, int chunk, bool updates) {
@@ -197,7 +197,7 @@ std::span<const float> ErrorFeedback::read_residual(ValueRange tensor) {
 void ErrorFeedback::lend_next() {
   for (StateBuffer& h : buffers_)
     for (LargeFloats* next : {&h.residual[1 - now_], &h.velocity[1 - now_]})
-      lend(next->data(), sizeof(float) * next->size());
+      mark_discardable(next->data(), sizeof(float) * next->size());
 }
 
 // ---- By tensor
@@ -214,15 +214,15 @@ StateBuffer* ErrorFeedback::alone(ValueRange tensor) {
   return h != nullptr && h->values.n == tensor.n ? h : nullptr;
 }
 
-std::span<float> ErrorFeedback::cut(DoubleBuffer StateBuffer::*kept, ValueRange tensor) {
+std::span<float> ErrorFeedback::cut(DoubleBuffer StateBuffer::*member, ValueRange tensor) {
   StateBuffer* h = find(tensor);
-  if (h == nullptr || (h->*kept)[now_].empty()) return {};
-  return std::span((h->*kept)[now_]).subspan(tensor.first - h->values.first, tensor.n);
+  if (h == nullptr || (h->*member)[now_].empty()) return {};
+  return std::span((h->*member)[now_]).subspan(tensor.first - h->values.first, tensor.n);
 }
 
-float* ErrorFeedback::at(DoubleBuffer StateBuffer::*kept, int which, int part, std::size_t first) {
+float* ErrorFeedback::at(DoubleBuffer StateBuffer::*member, int which, int part, std::size_t first) {
   StateBuffer& h = buffers_[state(part).buffer];
-  return (h.*kept)[which].data() + (first - h.values.first);
+  return (h.*member)[which].data() + (first - h.values.first);
 }
 
 // A part with a memory belongs to one tensor, and parts are in the order of their values, so the memory of a tensor
@@ -311,9 +311,9 @@ StateKinds ErrorFeedback::transferable(ValueRange tensor) {
 
 // Swaps memory instead of copying values. If this side needs no residual but the other has unsent values, the parts
 // here send them (send_residual_of).
-bool ErrorFeedback::take_over(ValueRange tensor, ErrorFeedback& other, ValueRange theirs, bool counts) {
+bool ErrorFeedback::take_over(ValueRange tensor, ErrorFeedback& other, ValueRange other_range, bool counts) {
   StateBuffer* mine = alone(tensor);
-  StateBuffer* from = other.alone(theirs);
+  StateBuffer* from = other.alone(other_range);
   if (mine == nullptr || from == nullptr) return false;
   fetch(*mine);
   other.fetch(*from);
@@ -326,11 +326,11 @@ bool ErrorFeedback::take_over(ValueRange tensor, ErrorFeedback& other, ValueRang
   };
   if (mine->needs.velocity && !from->velocity[0].empty() && (counts || mine->velocity[0].empty()))
     take(mine->velocity, from->velocity);
-  const LargeFloats& kept = from->residual[other.now_];
-  if (kept.empty()) return true;
+  const LargeFloats& residual = from->residual[other.now_];
+  if (residual.empty()) return true;
   if (mine->needs.residual) {
     if (counts || mine->residual[now_].empty()) take(mine->residual, from->residual);
-  } else if (counts && has_unsent(kept)) {
+  } else if (counts && has_unsent(residual)) {
     if (mine->lossless)
       mine->residual[now_].swap(from->residual[other.now_]);
     else

@@ -98,10 +98,10 @@ class ErrorFeedback {
   // ---- Moves between two ErrorFeedbacks without an open round.
   // The kinds of state that take_over() of this tensor would move.
   StateKinds transferable(ValueRange tensor);
-  // Moves the memory of a tensor, at `theirs` in `other`, with its contents. `counts`: the contents are the tensor's
+  // Moves the memory of a tensor, at `other_range` in `other`, with its contents. `counts`: the contents are the tensor's
   // state; otherwise they are undefined. Returns false and does nothing if the tensor shares its memory with other
   // tensors on either side.
-  bool take_over(ValueRange tensor, ErrorFeedback& other, ValueRange theirs, bool counts);
+  bool take_over(ValueRange tensor, ErrorFeedback& other, ValueRange other_range, bool counts);
   // Allocates memory for the expected states that take_over() did not move in.
   void complete();
 
@@ -115,14 +115,14 @@ class ErrorFeedback {
     bool adopted = false;                  // encode only reads residuals, until the adopted ones are sent
     std::size_t buffer = 0;                // index of its StateBuffer
     std::vector<std::size_t> memory = {};  // offset of chunk c in memory_, in bytes; chunks + 1 entries
-    std::vector<double> forgotten = {};    // by chunk, in the open round; empty without decay
+    std::vector<double> decayed = {};    // by chunk, in the open round; empty without decay
   };
   void fetch(StateBuffer& buffer);
   StateBuffer* find(ValueRange tensor);   // nullptr for a tensor without values
   StateBuffer* alone(ValueRange tensor);  // nullptr if several tensors share it
-  std::span<float> cut(DoubleBuffer StateBuffer::*kept, ValueRange tensor);
+  std::span<float> cut(DoubleBuffer StateBuffer::*member, ValueRange tensor);
   // The address of value `first` of the bucket, which must belong to the part.
-  float* at(DoubleBuffer StateBuffer::*kept, int which, int part, std::size_t first);
+  float* at(DoubleBuffer StateBuffer::*member, int which, int part, std::size_t first);
   const FeedbackPart& feedback_part(int part) const {
     return feedback_parts_[static_cast<std::size_t>(part)];
   }

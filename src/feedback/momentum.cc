@@ -34,13 +34,13 @@ void apply_momentum(const FeedbackPolicy& policy, float s, std::span<float> grad
 
 double decay(const FeedbackPolicy& policy, std::span<float> residual) {
   const auto beta = static_cast<float>(policy.beta);
-  Fold<double> forgotten;
+  Fold<double> decayed;
   for (std::size_t i = 0; i < residual.size(); ++i) {
-    const float kept = beta * residual[i];
-    forgotten.add(i, double{residual[i]} - double{kept});
-    residual[i] = kept;
+    const float scaled = beta * residual[i];
+    decayed.add(i, double{residual[i]} - double{scaled});
+    residual[i] = scaled;
   }
-  return forgotten.total();
+  return decayed.total();
 }
 
 }  // namespace tithe::feedback

@@ -59,19 +59,19 @@ std::uint64_t TensorState::memory_kind() const {
 }
 
 DroppedResidual TensorState::drop_excessive() {
-  DroppedResidual gone{
+  DroppedResidual dropped{
       .largest = std::max(codec::largest_magnitude(residual()), codec::largest_magnitude(velocity()))};
-  if (gone.largest <= kMostCarried) return {};
+  if (dropped.largest <= kMaxResidual) return {};
   const std::span<float> unsent = in == nullptr ? std::span(loose_residual) : in->residual(slice);
   const std::span<float> moving = in == nullptr ? std::span(loose_velocity) : in->velocity(slice);
   for (const float v : unsent) {
-    gone.values += v != 0.0F ? 1 : 0;
-    gone.sum += double{v};
+    dropped.values += v != 0.0F ? 1 : 0;
+    dropped.sum += double{v};
   }
   std::ranges::fill(unsent, 0.0F);
   std::ranges::fill(moving, 0.0F);
   if (in != nullptr) in->copy_committed(slice);
-  return gone;
+  return dropped;
 }
 
 bool TensorState::add_unsent(std::span<const float> gradient) {
@@ -125,19 +125,19 @@ const TensorState* ResidualStore::find(std::string_view key) const {
 }
 
 void ResidualStore::restore(Map&& saved) {
-  for (auto& [key, kept] : tensors_) kept = {.n = kept.n};
-  for (auto& [key, kept] : saved) of(key) = std::move(kept);
+  for (auto& [key, state] : tensors_) state = {.n = state.n};
+  for (auto& [key, state] : saved) of(key) = std::move(state);
 }
 
 void write(const ResidualStore& store, ArchiveWriter& out, bool residuals) {
   out.number(std::uint64_t{store.all().size()});
-  for (const auto& [key, kept] : store.all()) {
+  for (const auto& [key, state] : store.all()) {
     out.text(key);
-    out.number(std::uint64_t{kept.n});
-    put(out, residuals ? tidy(kept.residual()) : std::span<const float>{});
-    put(out, residuals ? tidy(kept.velocity()) : std::span<const float>{});
-    const ByteView memory = tidy(kept.memory());
-    out.number(memory.empty() ? std::uint64_t{0} : kept.memory_kind());
+    out.number(std::uint64_t{state.n});
+    put(out, residuals ? tidy(state.residual()) : std::span<const float>{});
+    put(out, residuals ? tidy(state.velocity()) : std::span<const float>{});
+    const ByteView memory = tidy(state.memory());
+    out.number(memory.empty() ? std::uint64_t{0} : state.memory_kind());
     put(out, memory);
   }
 }
@@ -149,20 +149,20 @@ Status read(ArchiveReader& in, ResidualStore::Map& saved) {
   for (std::uint64_t k = 0; k < keys && in.whole(); ++k) {
     std::string key = in.text();
     if (!saved.empty() && key <= saved.rbegin()->first) return corrupt;
-    TensorState kept;
-    kept.n = in.number<std::uint64_t>();
-    kept.loose_residual = floats(in);
-    kept.loose_velocity = floats(in);
-    kept.loose_memory_kind = in.number<std::uint64_t>();
+    TensorState state;
+    state.n = in.number<std::uint64_t>();
+    state.loose_residual = floats(in);
+    state.loose_velocity = floats(in);
+    state.loose_memory_kind = in.number<std::uint64_t>();
     const ByteView memory = in.raw(in.number<std::uint64_t>());
-    kept.loose_memory.assign(memory.begin(), memory.end());
-    if ((!kept.loose_residual.empty() && kept.loose_residual.size() != kept.n) ||
-        (!kept.loose_velocity.empty() && kept.loose_velocity.size() != kept.n))
+    state.loose_memory.assign(memory.begin(), memory.end());
+    if ((!state.loose_residual.empty() && state.loose_residual.size() != state.n) ||
+        (!state.loose_velocity.empty() && state.loose_velocity.size() != state.n))
       return corrupt;
-    if (!all_finite(kept.loose_residual) || !all_finite(kept.loose_velocity))
+    if (!all_finite(state.loose_residual) || !all_finite(state.loose_velocity))
       return {Code::kCorrupt, "the saved state has a NaN or Inf for tensor '" + key +
                                   "', which would spread to every rank: resume from an earlier state"};
-    saved.emplace(std::move(key), std::move(kept));
+    saved.emplace(std::move(key), std::move(state));
   }
   return in.done() ? Status{} : corrupt;
 }

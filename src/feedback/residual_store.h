@@ -13,7 +13,7 @@ namespace tithe::feedback {
 
 // The limit for magnitudes in residuals and velocities. The square of a larger value is barely a finite float, and
 // its sums soon overflow. A result of that size ruins the parameters, with or without compression.
-inline constexpr float kMostCarried = 0x1p63F;
+inline constexpr float kMaxResidual = 0x1p63F;
 
 // Residual values that were dropped and will not be sent.
 struct DroppedResidual {
@@ -51,7 +51,7 @@ struct TensorState {
   // Adds a gradient whose round ran without it to the residual. Returns false and does nothing if the sum is not
   // finite.
   bool add_unsent(std::span<const float> gradient);
-  // Drops residual and velocity if one of them has a value beyond kMostCarried. All of both are dropped, because
+  // Drops residual and velocity if one of them has a value beyond kMaxResidual. All of both are dropped, because
   // other values were rounded to the precision of the large one. The codec memory stays, since it is the same on all
   // ranks.
   DroppedResidual drop_excessive();

@@ -96,13 +96,13 @@ double Schedule::ratio(std::uint64_t round) const {
   double r = target_;
   if (static_cast<double>(round) < warmup_)
     r = stage(static_cast<std::uint64_t>(static_cast<double>(kStages * round) / warmup_));
-  if (theta_ > 0 && told_.learning_rate > 0) {
-    const double wanted = 1 - std::sqrt(theta_ * told_.learning_rate);
+  if (theta_ > 0 && state_.learning_rate > 0) {
+    const double desired = 1 - std::sqrt(theta_ * state_.learning_rate);
     double rung = target_;
-    while (rung < wanted) rung = next_rung(rung);
+    while (rung < desired) rung = next_rung(rung);
     r = std::max(r, rung);
   }
-  for (std::uint32_t k = 0; k < told_.steps && r < 1; ++k) r = std::min(1.0, r * kStep);
+  for (std::uint32_t k = 0; k < state_.steps && r < 1; ++k) r = std::min(1.0, r * kStep);
   return r;
 }
 
@@ -124,20 +124,20 @@ std::vector<double> Schedule::ratios() const {
 Status Schedule::learning_rate(double rate) {
   if (!(rate > 0) || !std::isfinite(rate))
     return {Code::kInvalid, fmt::format("learning rate {}: must be finite and more than 0", rate)};
-  told_.learning_rate = rate;
+  state_.learning_rate = rate;
   return {};
 }
 
 void Schedule::evaluated(double loss) {
   if (sag_ == 0) return;
-  const double least = told_.least_loss;
+  const double least = state_.least_loss;
   const bool sags = !std::isfinite(loss) || (std::isfinite(least) && loss > least + sag_ * std::abs(least));
   if (sags) {
-    if (ratio(std::numeric_limits<std::uint64_t>::max()) < 1) ++told_.steps;
-  } else if (told_.steps > 0) {
-    --told_.steps;
+    if (ratio(std::numeric_limits<std::uint64_t>::max()) < 1) ++state_.steps;
+  } else if (state_.steps > 0) {
+    --state_.steps;
   }
-  if (std::isfinite(loss)) told_.least_loss = std::min(least, loss);
+  if (std::isfinite(loss)) state_.least_loss = std::min(least, loss);
 }
 
 Settings with_ratio(const Spec& spec, double ratio) {

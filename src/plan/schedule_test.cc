@@ -67,7 +67,7 @@ TEST(Schedule, RefusesInvalidLearningRates) {
   Schedule s = made("theta:2");
   for (const double bad : {0.0, -1.0, kInf, std::nan("")})
     EXPECT_EQ(s.learning_rate(bad).code(), Code::kInvalid);
-  EXPECT_EQ(s.told(), Schedule::Told{});
+  EXPECT_EQ(s.state(), Schedule::State{});
 }
 
 TEST(Schedule, RecoverRaisesTheRatioWhileTheLossIsWorse) {
@@ -97,16 +97,16 @@ TEST(Schedule, NegativeLossesCountAsWorseWhenTheyRise) {
   Schedule s = made("recover:0.1");
   s.evaluated(-10.0);
   s.evaluated(-9.5);
-  EXPECT_EQ(s.told().steps, 0U);
+  EXPECT_EQ(s.state().steps, 0U);
   s.evaluated(-8.0);
-  EXPECT_EQ(s.told().steps, 1U);
+  EXPECT_EQ(s.state().steps, 1U);
 }
 
 TEST(Schedule, WithoutRecoverLossesAreIgnored) {
   Schedule s = made("warmup:4");
   s.evaluated(1.0);
   s.evaluated(100.0);
-  EXPECT_EQ(s.told(), Schedule::Told{});
+  EXPECT_EQ(s.state(), Schedule::State{});
 }
 
 TEST(Schedule, RatiosListsEveryRatio) {
@@ -133,10 +133,10 @@ TEST(Schedule, ReportedRatesAndLossesCanBeRestored) {
   ASSERT_TRUE(a.learning_rate(0.1).ok());
   Schedule b = made("warmup:5+theta:0.7+recover");
   EXPECT_NE(a.ratio(9), b.ratio(9));
-  b.restore(a.told());
+  b.restore(a.state());
   EXPECT_EQ(a.ratio(9), b.ratio(9));
   for (Schedule* s : {&a, &b}) s->evaluated(0.9);
-  EXPECT_EQ(a.told(), b.told());
+  EXPECT_EQ(a.state(), b.state());
 }
 
 TEST(Schedule, TextsRoundTrip) {

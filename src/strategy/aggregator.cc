@@ -38,7 +38,7 @@ int chunks(const Place&) { return 1; }
 
 StrategyCost cost(const Place& p) {
   const int workers = p.world - 1;
-  const auto leaves = [&](int answer) {
+  const auto crossing = [&](int answer) {
     return busiest_host(p, [&](const std::vector<Rank>& ranks) {
       return ranks[0] == kAggregator ? answer * elsewhere(p, ranks) : static_cast<double>(ranks.size());
     });
@@ -48,8 +48,8 @@ StrategyCost cost(const Place& p) {
           .encodes = 1,
           .wire_shares = 1.0 * workers,
           .concat_shares = 1.0 * workers * p.world,
-          .link_shares = leaves(1),
-          .concat_link_shares = leaves(p.world),
+          .link_shares = crossing(1),
+          .concat_link_shares = crossing(p.world),
           .senders = static_cast<int>(elsewhere(p, p.ranks_by_host()[0])),
           .roundings = 2};
 }

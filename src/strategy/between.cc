@@ -68,7 +68,7 @@ std::vector<Graph::Frame> frames_of(const Node& node, const std::vector<Graph::F
 // The indices of a store's frames in the order of their arrival: this host's own frame, then the frames of the
 // previous hosts, nearest first, because each host sends to the next host first. So no frame waits for a later one,
 // and all hosts use the same order.
-std::vector<std::size_t> as_they_come(const Shares& shares, const Graph& between, const Node& store,
+std::vector<std::size_t> arrival_order(const Shares& shares, const Graph& between, const Node& store,
                                       int host) {
   const auto hosts_back = [&](std::size_t frame) {
     const Node& made = between.nodes()[static_cast<std::size_t>(store.frames[frame])];
@@ -104,7 +104,7 @@ void embed(Graph& g, const Shares& shares, int host, int share, const std::vecto
         g.merge(chunk(), frames);
         break;
       case Op::kStore:
-        for (const std::size_t f : as_they_come(shares, between, node, host))
+        for (const std::size_t f : arrival_order(shares, between, node, host))
           for (const Rank other : others) g.send(other, frames[f]);
         g.store(chunk(), frames);
         break;
@@ -143,7 +143,7 @@ Graph draw_hosts(const Place& at, const Strategy& between) {
       for (const Node& node : between_others.nodes()) {
         if (node.op != Op::kStore) continue;
         std::vector<Graph::Frame> frames(node.frames.size());
-        for (const std::size_t f : as_they_come(shares, between_others, node, host))
+        for (const std::size_t f : arrival_order(shares, between_others, node, host))
           frames[f] = g.recv(other, shares.chunk(s, node.arg));
         g.store(shares.chunk(s, node.arg), frames);
       }

@@ -31,7 +31,7 @@ int chunks(const Place&) { return 1; }
 
 StrategyCost cost(const Place& p) {
   const int others = p.world - 1;
-  const double leave = busiest_host(p, [&](const std::vector<Rank>& ranks) {
+  const double crossing = busiest_host(p, [&](const std::vector<Rank>& ranks) {
     return static_cast<double>(ranks.size()) * elsewhere(p, ranks);
   });
   return {.steps = p.world > 1 ? 1 : 0,
@@ -39,9 +39,9 @@ StrategyCost cost(const Place& p) {
           .encodes = 1,
           .wire_shares = 1.0 * others,
           .concat_shares = 1.0 * others,
-          .link_shares = leave,
-          .concat_link_shares = leave,
-          .senders = most_elsewhere(p)};
+          .link_shares = crossing,
+          .concat_link_shares = crossing,
+          .senders = max_remote_ranks(p)};
 }
 
 constexpr Law kLaws[] = {Law::kDecode, Law::kConcat, Law::kSum, Law::kMax, Law::kLeader};

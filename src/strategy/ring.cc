@@ -44,7 +44,7 @@ int chunks(const Place& p) { return p.world; }
 StrategyCost cost(const Place& p) {
   const int hops = p.world - 1;
   const double shares = 2.0 * hops / p.world, concat = 1.5 * hops;
-  const double leave = busiest_host(p, [&](const std::vector<Rank>& ranks) {
+  const double crossing = busiest_host(p, [&](const std::vector<Rank>& ranks) {
     return static_cast<double>(std::count_if(
         ranks.begin(), ranks.end(), [&](Rank r) { return p.host_of(p.wrap(r + 1)) != p.host_of(r); }));
   });
@@ -53,9 +53,9 @@ StrategyCost cost(const Place& p) {
           .encodes = p.world,
           .wire_shares = shares,
           .concat_shares = concat,
-          .link_shares = leave * shares,
-          .concat_link_shares = leave * concat,
-          .senders = leave > 0 ? 1 : 0,
+          .link_shares = crossing * shares,
+          .concat_link_shares = crossing * concat,
+          .senders = crossing > 0 ? 1 : 0,
           .roundings = p.world};
 }
 

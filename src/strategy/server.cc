@@ -74,7 +74,7 @@ Graph draw(const Place& p) { return p.servers > 0 ? draw_apart(p) : draw_togethe
 
 int chunks(const Place& p) { return p.servers > 0 ? p.servers : p.world; }
 
-int heard_from(const Place& p, Rank me) {  // the number of ranks on other hosts
+int remote_ranks(const Place& p, Rank me) {  // the number of ranks on other hosts
   int n = 0;
   for (Rank r = 0; r < p.world; ++r) n += p.host_of(r) != p.host_of(me) ? 1 : 0;
   return n;
@@ -82,11 +82,11 @@ int heard_from(const Place& p, Rank me) {  // the number of ranks on other hosts
 
 // With separate servers: the payloads that leave a host with these ranks. A server's frame contains `joined` payloads
 // of its chunk.
-double leave_apart(const Place& p, const std::vector<Rank>& ranks, int joined) {
+double crossing_payloads(const Place& p, const std::vector<Rank>& ranks, int joined) {
   double frames = 0;
   for (const Rank r : ranks) {
     if (r >= p.workers()) {
-      frames += heard_from(p, r) * joined;
+      frames += remote_ranks(p, r) * joined;
       continue;
     }
     for (Rank server = p.workers(); server < p.world; ++server)
@@ -103,21 +103,21 @@ StrategyCost cost(const Place& p) {
   if (p.servers > 0) {
     const double shares = 1.0 * others / p.servers;
     int senders = 0;
-    for (Rank r = p.workers(); r < p.world; ++r) senders = std::max(senders, heard_from(p, r));
-    const auto leaves = [&](int joined) {
-      return busiest_host(p, [&](const std::vector<Rank>& ranks) { return leave_apart(p, ranks, joined); });
+    for (Rank r = p.workers(); r < p.world; ++r) senders = std::max(senders, remote_ranks(p, r));
+    const auto crossing = [&](int joined) {
+      return busiest_host(p, [&](const std::vector<Rank>& ranks) { return crossing_payloads(p, ranks, joined); });
     };
     return {.steps = 2,
             .frames_sent = std::max(p.servers, others),
             .encodes = p.servers,
             .wire_shares = std::max(1.0, shares),
             .concat_shares = std::max(1.0, shares * (p.workers() + 1)),
-            .link_shares = leaves(1),
-            .concat_link_shares = leaves(p.workers() + 1),
+            .link_shares = crossing(1),
+            .concat_link_shares = crossing(p.workers() + 1),
             .senders = senders,
             .roundings = 2};
   }
-  const auto leaves = [&](double joined) {
+  const auto crossing = [&](double joined) {
     return busiest_host(p, [&](const std::vector<Rank>& ranks) {
       return static_cast<double>(ranks.size()) * elsewhere(p, ranks) * (1 + joined) / p.world;
     });
@@ -127,9 +127,9 @@ StrategyCost cost(const Place& p) {
           .encodes = p.world,
           .wire_shares = 2.0 * others / p.world,
           .concat_shares = 1.0 * others * (p.world + 1) / p.world,
-          .link_shares = leaves(1),
-          .concat_link_shares = leaves(p.world),
-          .senders = most_elsewhere(p),
+          .link_shares = crossing(1),
+          .concat_link_shares = crossing(p.world),
+          .senders = max_remote_ranks(p),
           .roundings = 2};
 }
 

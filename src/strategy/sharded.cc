@@ -96,7 +96,7 @@ template <RoundKind kind, bool ring>
 StrategyCost cost(const Place& p) {
   constexpr bool scatters = kind == RoundKind::kReduceScatter;
   const int others = p.world - 1;
-  const double shares = 1.0 * others / p.world, leave = link_shares(p, ring);
+  const double shares = 1.0 * others / p.world, crossing = link_shares(p, ring);
   const double joined = scatters && ring ? p.world / 2.0 : 1;  // average number of payloads in a frame
   return {.steps = ring          ? others
                    : p.world > 1 ? 1
@@ -105,9 +105,9 @@ StrategyCost cost(const Place& p) {
           .encodes = scatters ? p.world : 1,
           .wire_shares = shares,
           .concat_shares = shares * joined,
-          .link_shares = leave,
-          .concat_link_shares = leave * joined,
-          .senders = ring ? (leave > 0 ? 1 : 0) : most_elsewhere(p),
+          .link_shares = crossing,
+          .concat_link_shares = crossing * joined,
+          .senders = ring ? (crossing > 0 ? 1 : 0) : max_remote_ranks(p),
           .roundings = scatters && ring ? p.world : 1};
 }
 

@@ -41,7 +41,7 @@ class Carriers {
     return out;
   }
   // The other ranks of the host of `rank`, beginning with the next one.
-  std::vector<Rank> beside(Rank rank) const {
+  std::vector<Rank> local_peers(Rank rank) const {
     std::vector<Rank> out;
     for (int i = 1; i < at_.world; ++i)
       if (const Rank other = at_.wrap(rank + i); at_.host_of(other) == at_.host_of(rank))
@@ -58,11 +58,11 @@ class Carriers {
 Graph draw_scatter(const Place& p) {
   Graph g(p.world);
   const Carriers carriers(p);
-  const std::vector<Rank> beside = carriers.beside(p.me);
+  const std::vector<Rank> local_peers = carriers.local_peers(p.me);
   const std::vector<Rank> mine = carriers.carried_by(p.me);
   const int host = p.host_of(p.me);
 
-  for (const Rank other : beside)
+  for (const Rank other : local_peers)
     for (const Chunk c : carriers.carried_by(other)) g.send(other, g.encode(c, Stage::kInside));
   for (const Chunk c : mine) {
     std::vector<Graph::Frame> values;
@@ -84,22 +84,22 @@ Graph draw_scatter(const Place& p) {
 Graph draw_gather(const Place& p) {
   Graph g(p.world);
   const Carriers carriers(p);
-  const std::vector<Rank> beside = carriers.beside(p.me);
+  const std::vector<Rank> local_peers = carriers.local_peers(p.me);
   const int host = p.host_of(p.me);
 
   const Graph::Frame own = g.encode(p.me);
   for (int h = 0; h < carriers.hosts(); ++h)
     if (h != host) g.send(carriers.carrier(h, p.me), own);
-  for (const Rank other : beside) g.send(other, own);
+  for (const Rank other : local_peers) g.send(other, own);
   g.store(p.me, own);
 
   for (const Rank owner : carriers.carried_by(p.me)) {
     if (p.host_of(owner) == host) continue;
     const Graph::Frame f = g.recv(owner, owner);
-    for (const Rank other : beside) g.send(other, f);
+    for (const Rank other : local_peers) g.send(other, f);
     g.store(owner, f);
   }
-  for (const Rank other : beside) {
+  for (const Rank other : local_peers) {
     g.store(other, g.recv(other, other));
     for (const Rank owner : carriers.carried_by(other))
       if (p.host_of(owner) != host) g.store(owner, g.recv(other, owner));
@@ -119,13 +119,13 @@ StrategyCost count(const Place& p, bool scatters) {
                     .senders = carriers.hosts() - 1,
                     .roundings = scatters ? 2 : 1};
   for (Rank r = 0; r < p.world; ++r) {
-    const auto beside = static_cast<int>(carriers.beside(r).size());
+    const auto local_peers = static_cast<int>(carriers.local_peers(r).size());
     int foreign = 0;  // chunks of other hosts' owners that it carries
     for (const Rank owner : carriers.carried_by(r)) foreign += p.host_of(owner) != p.host_of(r) ? 1 : 0;
-    const int inside = scatters ? (beside > 0 ? p.world - 1 - foreign : 0) : beside * (1 + foreign);
-    const int leave = scatters ? foreign : carriers.hosts() - 1;
-    cost.frames_sent = std::max(cost.frames_sent, inside + leave);
-    cost.wire_shares = std::max(cost.wire_shares, 1.0 * leave / p.world);
+    const int inside = scatters ? (local_peers > 0 ? p.world - 1 - foreign : 0) : local_peers * (1 + foreign);
+    const int crossing = scatters ? foreign : carriers.hosts() - 1;
+    cost.frames_sent = std::max(cost.frames_sent, inside + crossing);
+    cost.wire_shares = std::max(cost.wire_shares, 1.0 * crossing / p.world);
     double& within = scatters ? cost.inside_shares : cost.result_shares;
     within = std::max(within, 1.0 * inside / p.world);
   }

@@ -24,7 +24,7 @@ double busiest_host(const Place& p, F f) {
 inline double elsewhere(const Place& p, const std::vector<Rank>& ranks) {
   return static_cast<double>(p.world) - static_cast<double>(ranks.size());
 }
-inline int most_elsewhere(const Place& p) {
+inline int max_remote_ranks(const Place& p) {
   return static_cast<int>(busiest_host(p, [&](const auto& ranks) { return elsewhere(p, ranks); }));
 }
 

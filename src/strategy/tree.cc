@@ -68,11 +68,11 @@ StrategyCost cost(const Place& p) {
   int senders = 0;
   const auto crosses = [&](Rank a, Rank b) { return p.host_of(a) != p.host_of(b); };
   for (Rank r = 0; r < p.world; ++r) {
-    int heard = r != kRoot && crosses(r, parent(r)) ? 1 : 0;
-    for (const Rank child : children(r, p.world)) heard += crosses(r, child) ? 1 : 0;
-    senders = std::max(senders, heard);
+    int remote_links = r != kRoot && crosses(r, parent(r)) ? 1 : 0;
+    for (const Rank child : children(r, p.world)) remote_links += crosses(r, child) ? 1 : 0;
+    senders = std::max(senders, remote_links);
   }
-  const auto leaves = [&](bool joined) {
+  const auto crossing = [&](bool joined) {
     return busiest_host(p, [&](const std::vector<Rank>& ranks) {
       int sent = 0;
       for (const Rank r : ranks) {
@@ -87,8 +87,8 @@ StrategyCost cost(const Place& p) {
           .encodes = 1,
           .wire_shares = 1.0 * frames,
           .concat_shares = 1.0 * concat,
-          .link_shares = leaves(false),
-          .concat_link_shares = leaves(true),
+          .link_shares = crossing(false),
+          .concat_link_shares = crossing(true),
           .senders = senders,
           .roundings = 1 + depth};
 }

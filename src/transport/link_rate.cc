@@ -56,13 +56,13 @@ std::uint64_t rdma_rate(std::string_view port, const std::string& sys) {
   return whole_bytes(1e3 * gbit);
 }
 
-std::uint64_t fastest_rate(std::span<const std::string> ways, const std::string& sys) {
+std::uint64_t fastest_rate(std::span<const std::string> devices, const std::string& sys) {
   std::uint64_t most = 0;
-  for (const std::string& way : ways) {
-    const std::size_t slash = way.find('/');
+  for (const std::string& path : devices) {
+    const std::size_t slash = path.find('/');
     if (slash == std::string::npos) continue;
-    const std::string_view device = std::string_view(way).substr(slash + 1);
-    most = std::max(most, way.starts_with("tcp/") ? interface_rate(device, sys) : rdma_rate(device, sys));
+    const std::string_view device = std::string_view(path).substr(slash + 1);
+    most = std::max(most, path.starts_with("tcp/") ? interface_rate(device, sys) : rdma_rate(device, sys));
   }
   return most;
 }

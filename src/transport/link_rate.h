@@ -19,6 +19,6 @@ std::uint64_t interface_rate(std::string_view name, const std::string& sys = "/s
 std::uint64_t rdma_rate(std::string_view port, const std::string& sys = "/sys");
 // The rate of the fastest of the given transports and devices, which have UCX's form: "tcp/eth0", "rc_mlx5/mlx5_0:1".
 // UCX prefers the fastest one.
-std::uint64_t fastest_rate(std::span<const std::string> ways, const std::string& sys = "/sys");
+std::uint64_t fastest_rate(std::span<const std::string> devices, const std::string& sys = "/sys");
 
 }  // namespace tithe

@@ -276,7 +276,7 @@ TEST_P(FinitePhases, RanksAgreeAndStateStaysFinite) {
         const feedback::TensorState& was = had.kept.at(key);
         EXPECT_EQ(k.loose_memory, was.loose_memory) << key;
         const bool let_go = std::ranges::any_of(
-            was.loose_residual, [](float x) { return std::fabs(x) > feedback::kMostCarried; });
+            was.loose_residual, [](float x) { return std::fabs(x) > feedback::kMaxResidual; });
         EXPECT_TRUE(let_go ? k.loose_residual.empty() : k.loose_residual == was.loose_residual) << key;
       }
     }

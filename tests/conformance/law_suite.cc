@@ -181,7 +181,7 @@ bool all_zero(const std::vector<float>& v) {
 bool kept_or_let_go(const Values& before, const Values& after) {
   for (std::size_t k = 0; k < before.size(); ++k) {
     const bool beyond =
-        std::ranges::any_of(before[k], [](float x) { return std::fabs(x) > feedback::kMostCarried; });
+        std::ranges::any_of(before[k], [](float x) { return std::fabs(x) > feedback::kMaxResidual; });
     if (beyond ? !all_zero(after[k]) : !same_bits({before[k]}, {after[k]})) return false;
   }
   return true;

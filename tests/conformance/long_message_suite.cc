@@ -251,7 +251,7 @@ TEST_P(TransportSuite, in_place_where_its_sender_leaves) {
     std::atomic<bool> left = false;
     run_ranks(2, [&](Rank me) {
       if (me == 0) {
-        leave(0);
+        store_residual(0);
         left = true;
       } else {
         while (!left || at(1).peer_status(0).ok()) EXPECT_EQ(at(1).poll({}, 1ms), 0U);
@@ -277,7 +277,7 @@ TEST_P(TransportSuite, names_peer_that_leaves_in_the_middle) {
     EXPECT_EQ(at(1).poll({}, 0ns), 0U);
   }
   run_ranks(2, [&](Rank me) {
-    if (me == 0) return leave(0);
+    if (me == 0) return store_residual(0);
     for (const auto& [id, done] : next_all(at(1), 2)) {
       if (done.status.ok()) {  // it was delivered before the close
         EXPECT_TRUE(id == 2 || in == out);

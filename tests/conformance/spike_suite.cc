@@ -117,7 +117,7 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
     const Round round = run(all, number, spike);
     if (balances) expect_booked(round);
     for (const double sum : round.let_go) let_go += std::fabs(sum);
-    const bool bad = round.dropped || round.largest() > feedback::kMostCarried;
+    const bool bad = round.dropped || round.largest() > feedback::kMaxResidual;
     if (number < kBefore) {
       EXPECT_FALSE(bad) << "gradients are ordinary";
     } else if (bad || round.largest() > kOrdinary) {
@@ -131,7 +131,7 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
   if (last_seen - kBefore > kLooks) {
     for (Rank r = 0; r < world; ++r)
       for (const std::vector<float>& v : residuals(all[r], kSomeSizes))
-        for (const float x : v) ASSERT_LE(std::fabs(x), feedback::kMostCarried) << "rank " << r;
+        for (const float x : v) ASSERT_LE(std::fabs(x), feedback::kMaxResidual) << "rank " << r;
   }
   if (!may_stay) {
     EXPECT_LE(last_seen - kBefore, kLooks);

@@ -27,7 +27,7 @@ class TransportSuite : public ::testing::TestWithParam<std::string> {
   void TearDown() override {
     run_ranks(static_cast<int>(ranks_.size()), [&](Rank r) { ranks_[static_cast<std::size_t>(r)].reset(); });
   }
-  void leave(Rank r) { ranks_[static_cast<std::size_t>(r)].reset(); }
+  void store_residual(Rank r) { ranks_[static_cast<std::size_t>(r)].reset(); }
 
   std::vector<std::unique_ptr<Transport>> ranks_;
 };

@@ -176,7 +176,7 @@ TEST_P(TransportSuite, names_peer) {
   std::vector<std::uint8_t> early(10), late(10), out(10);
   ASSERT_TRUE(at(0).recv(2, 4, early, 1).ok());
   EXPECT_TRUE(at(0).peer_status(2).ok());
-  leave(2);
+  store_residual(2);
   Completion c = next(at(0));
   EXPECT_EQ(c.op, 1U);
   EXPECT_EQ(c.status.code(), Code::kPeerLost);
@@ -195,7 +195,7 @@ TEST_P(TransportSuite, apart) {
   open(3);
   std::vector<std::uint8_t> lost(10);
   ASSERT_TRUE(at(0).recv(2, 4, lost, 1).ok());
-  leave(2);
+  store_residual(2);
   EXPECT_EQ(next(at(0)).status.code(), Code::kPeerLost);
   run_ranks(2, [&](Rank me) {
     for (const std::size_t bytes : kSizes) {
@@ -219,7 +219,7 @@ TEST_P(TransportSuite, farewell) {
       ASSERT_TRUE(at(1).send(0, 4, first, 1).ok());
       ASSERT_TRUE(at(1).send(0, 4, second, 2).ok());
       for (const auto& [id, done] : next_all(at(1), 2)) EXPECT_TRUE(done.status.ok());
-      leave(1);
+      store_residual(1);
     } else {
       Completion none;
       const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -246,7 +246,7 @@ TEST_P(TransportSuite, quiet) {
   open(3);
   std::vector<std::uint8_t> in(10);
   EXPECT_TRUE(at(0).recv(2, 1, in, 1).ok());
-  leave(2);
+  store_residual(2);
   const Completion c = next(at(0));
   at(1).cancel(3);
   TearDown();

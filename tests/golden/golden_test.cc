@@ -240,7 +240,7 @@ TEST(Golden, EngineWritesAndReadsThem) {
   ASSERT_TRUE(engine::load(state, head, kept).ok());
   EXPECT_EQ(head.codec, "dgc:feedback=momentum");
   EXPECT_EQ(head.schedule, "warmup:400+recover:0.05");
-  EXPECT_EQ(head.told, (Schedule::Told{0.125, 0.75, 2}));
+  EXPECT_EQ(head.told, (Schedule::State{0.125, 0.75, 2}));
   EXPECT_EQ(head.name(head.rank), "south");
   EXPECT_EQ(head.job, 0x8877665544332211U);
   EXPECT_EQ(kept.at("layer.bias").loose_velocity, (std::vector<float>{1.5F, 0.0F}));

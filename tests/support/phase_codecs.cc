@@ -15,7 +15,7 @@ namespace {
 
 bool all_finite(const EncodeInput& in) {
   bool finite = true;
-  for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.take(i));
+  for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.value(i));
   return finite;
 }
 
@@ -44,7 +44,7 @@ constexpr codec::Check check = codec::by_phase<check_step, check_counts>;
 Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   if (call.phase == 0) {
     float most = 0;
-    for (std::size_t i = 0; i < in.n; ++i) most = std::max(most, std::fabs(in.take(i)));
+    for (std::size_t i = 0; i < in.n; ++i) most = std::max(most, std::fabs(in.value(i)));
     int exponent = 0;
     std::frexp(most / kMostSteps, &exponent);
     wire::put(out.data(), most > 0 && is_finite(most) ? std::ldexp(1.0F, exponent) : 0.0F);
@@ -52,10 +52,10 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   }
   const float s = wire::get<float>(call.context.data());
   for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     const auto count = static_cast<std::int16_t>(s > 0 && is_finite(v) ? std::nearbyint(v / s) : 0.0F);
     wire::put(&out[2 * i], count);
-    in.leave(i, s * static_cast<float>(count));
+    in.store_residual(i, s * static_cast<float>(count));
   }
   return Encoded{2 * in.n, all_finite(in)};
 }
@@ -126,7 +126,7 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
     std::vector<std::uint32_t> order(in.n);
     std::iota(order.begin(), order.end(), 0U);
     std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return std::fabs(in.take(a)) > std::fabs(in.take(b));
+      return std::fabs(in.value(a)) > std::fabs(in.value(b));
     });
     order.resize(count);
     std::sort(order.begin(), order.end());
@@ -134,11 +134,11 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
     for (std::size_t k = 0; k < count; ++k) wire::put(&out[4 + 4 * k], order[k]);
     return Encoded{4 + 4 * count, all_finite(in)};
   }
-  for (std::size_t i = 0; i < in.n; ++i) in.leave(i, 0.0F);
+  for (std::size_t i = 0; i < in.n; ++i) in.store_residual(i, 0.0F);
   for (std::size_t k = 0; k < count; ++k) {
     const auto i = wire::get<std::uint32_t>(&call.context[4 + 4 * k]);
-    wire::put(&out[4 * k], in.take(i));
-    in.leave(i, in.take(i));
+    wire::put(&out[4 * k], in.value(i));
+    in.store_residual(i, in.value(i));
   }
   return Encoded{4 * count, all_finite(in)};
 }
@@ -193,11 +193,11 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const float step = kept > 0 ? kept : 1.0F;
   wire::put(out.data(), step);
   for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = is_finite(in.take(i)) ? in.take(i) : 0.0F;
+    const float v = is_finite(in.value(i)) ? in.value(i) : 0.0F;
     const auto count =
         static_cast<std::int32_t>(std::clamp(std::nearbyint(v / step), -kMostCount, kMostCount));
     wire::put(&out[4 + 4 * i], count);
-    in.leave(i, step * static_cast<float>(count));
+    in.store_residual(i, step * static_cast<float>(count));
   }
   return Encoded{bound(call.settings, in.n), all_finite(in)};
 }

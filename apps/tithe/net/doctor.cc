@@ -78,23 +78,23 @@ Finding processor() {
 Finding transport(const TransportKind& kind) {
   if (const Status s = kind.usable(); !s.ok())
     return {std::string(kind.name), false, "not in this build", s.what()};
-  const TransportLook look = kind.look();
-  const Status tried = look.ways.empty() ? Status() : try_transport(kind.name);
+  const TransportProbe found = kind.probe();
+  const Status tried = found.devices.empty() ? Status() : try_transport(kind.name);
   const Result<TransportChoice> taken = choose_transport("auto");
-  Finding f{std::string(kind.name), !look.ways.empty() && look.lacks.empty() && tried.ok(), look.version, {}};
-  for (std::size_t i = 0; i < look.ways.size(); ++i)
-    f.what += (i > 0 ? " " : f.what.empty() ? "" : "; ") + look.ways[i];
-  if (look.ways.empty()) f.what += "; no path to another rank";
-  if (!look.ways.empty())
+  Finding f{std::string(kind.name), !found.devices.empty() && found.problems.empty() && tried.ok(), found.version, {}};
+  for (std::size_t i = 0; i < found.devices.size(); ++i)
+    f.what += (i > 0 ? " " : f.what.empty() ? "" : "; ") + found.devices[i];
+  if (found.devices.empty()) f.what += "; no path to another rank";
+  if (!found.devices.empty())
     f.what +=
         tried.ok() ? "; two ranks here exchanged a message" : "; two ranks here do NOT reach each other";
   if (taken.ok() && taken->kind == &kind) f.what += "; the default";
-  for (const std::string& lack : look.lacks) f.cure += (f.cure.empty() ? "" : "; ") + lack;
+  for (const std::string& lack : found.problems) f.cure += (f.cure.empty() ? "" : "; ") + lack;
   if (!tried.ok()) f.cure += (f.cure.empty() ? "" : "; ") + tried.what();
-  f.details = {{"version", look.version},
-               {"ways", look.ways},
-               {"lacks", look.lacks},
-               {"tried", tried.ok() ? Json(!look.ways.empty()) : Json(tried.what())}};
+  f.details = {{"version", found.version},
+               {"ways", found.devices},
+               {"lacks", found.problems},
+               {"tried", tried.ok() ? Json(!found.devices.empty()) : Json(tried.what())}};
   return f;
 }
 

@@ -19,11 +19,11 @@ Result<Report> list_transports(const TransportsArgs& args) {
   report.json["transports"] = Json::array();
   for (const TransportKind* kind : all_transports()) {
     const Status usable = kind->usable();
-    const TransportLook look = usable.ok() ? kind->look() : TransportLook{};
+    const TransportProbe found = usable.ok() ? kind->probe() : TransportProbe{};
     const char* ranks = kind->open == nullptr ? "threads" : "processes";
     Json options = Json::array();
     report.text += fmt::format("{:<5} {:<10} {}{}{}\n", kind->name, ranks, kind->doc,
-                               look.version.empty() ? "" : ", ", look.version);
+                               found.version.empty() ? "" : ", ", found.version);
     if (!usable.ok()) report.text += fmt::format("{:16} not here: {}\n", "", usable.what());
     for (const TransportOption& o : kind->options) {
       options.push_back({{"name", o.name}, {"default", o.fallback}, {"doc", o.doc}});
@@ -34,8 +34,8 @@ Result<Report> list_transports(const TransportsArgs& args) {
                                          {"ranks", ranks},
                                          {"usable", usable.ok()},
                                          {"why_not", usable.ok() ? Json() : Json(usable.what())},
-                                         {"version", look.version},
-                                         {"ways", look.ways},
+                                         {"version", found.version},
+                                         {"ways", found.devices},
                                          {"options", options},
                                          {"examples", kind->examples}});
   }

@@ -70,8 +70,8 @@ struct Settings {
 
 // ---- The seam
 
-// The input of an encoder: the gradient, plus the residual of earlier rounds. Per value call take(i) any number of
-// times, then leave(i, sent) once. Plain pointers, so that it can be passed to a kernel by value.
+// The input of an encoder: the gradient, plus the residual of earlier rounds. Per value call value(i) any number of
+// times, then store_residual(i, sent) once. Plain pointers, so that it can be passed to a kernel by value.
 //   residual == residual_out == nullptr   no feedback: unsent values are lost
 //   residual_out == residual              in place; otherwise the two must not overlap
 struct EncodeInput {
@@ -80,9 +80,9 @@ struct EncodeInput {
   float* residual_out;
   std::size_t n;
 
-  TITHE_HD float take(std::size_t i) const { return residual ? grad[i] + residual[i] : grad[i]; }
-  TITHE_HD void leave(std::size_t i, float sent) const {
-    if (residual_out) residual_out[i] = take(i) - sent;
+  TITHE_HD float value(std::size_t i) const { return residual ? grad[i] + residual[i] : grad[i]; }
+  TITHE_HD void store_residual(std::size_t i, float sent) const {
+    if (residual_out) residual_out[i] = value(i) - sent;
   }
 };
 

@@ -173,7 +173,7 @@ Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
     Fold<double> squares;
     stats[b].largest = 0;
     for (std::size_t i = 0; i < length(in.n, b); ++i) {
-      const float v = in.take(b * kBlock + i);
+      const float v = in.value(b * kBlock + i);
       squares.add(i, double{v} * double{v});
       stats[b].largest = std::max(stats[b].largest, sparse::magnitude(v));
     }
@@ -187,10 +187,10 @@ Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   for (std::size_t b = 0; b < count(in.n); ++b) {
     const bool sends = is_sent(bitmap, b);
     for (std::size_t i = b * kBlock; i < b * kBlock + length(in.n, b); ++i) {
-      const float v = in.take(i);
+      const float v = in.value(i);
       if (sends && form == ValueForm::kF32) wire::put(p, v), p += 4;
       if (sends && form != ValueForm::kF32) gathered.add(v);
-      in.leave(i, sends ? v : 0.0F);
+      in.store_residual(i, sends ? v : 0.0F);
     }
   }
   if (form != ValueForm::kF32) p = gathered.write(form, bitmap, in, p);
@@ -204,14 +204,14 @@ std::uint8_t* send_at(const EncodeInput& in, std::size_t block, std::uint8_t* p)
     std::memcpy(p, in.residual_out + first, 4 * len);
     std::fill_n(in.residual_out + first, len, 0.0F);
   } else {
-    for (std::size_t i = 0; i < len; ++i) wire::put(p + 4 * i, in.take(first + i));
+    for (std::size_t i = 0; i < len; ++i) wire::put(p + 4 * i, in.value(first + i));
   }
   return p + 4 * len;
 }
 void gather_at(const EncodeInput& in, std::size_t block, Gathered& gathered) {
   const std::size_t first = block * kBlock, len = length(in.n, block);
   if (in.residual_out) return gathered.add({in.residual_out + first, len});
-  for (std::size_t i = 0; i < len; ++i) gathered.add(in.take(first + i));
+  for (std::size_t i = 0; i < len; ++i) gathered.add(in.value(first + i));
 }
 
 // Leaves all blocks whole, then sends the selected ones. If any number of blocks may be sent, as fp32, both happen in

@@ -32,7 +32,7 @@ Stats measure_block(const EncodeInput& in) {
   [[maybe_unused]] const auto add = [](VD& to, VD v) { to = hn::Add(to, hn::Mul(v, v)); };
   for (std::size_t i = 0; i < rows; i += kFoldLanes)
     for (std::size_t k = 0; k < kVectors; ++k) {
-      const VF v = take<kResidual>(in, i + k * lanes());
+      const VF v = load_value<kResidual>(in, i + k * lanes());
       most = hn::Max(most, magnitude(v));
       if (kResidualOut) hn::StoreU(v, Floats(), in.residual_out + i + k * lanes());
 #if HWY_TARGET != HWY_SCALAR  // which has no half vectors
@@ -47,10 +47,10 @@ Stats measure_block(const EncodeInput& in) {
   for (std::size_t k = 0; kSquares && k < kSums; ++k)
     hn::StoreU(sum[k], Doubles(), &squares.lane[k * hn::Lanes(Doubles())]);
   for (std::size_t i = rows; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     stats.largest = std::max(stats.largest, std::bit_cast<std::uint32_t>(v) & 0x7fffffffU);
     if (kSquares) squares.add(i, double{v} * double{v});
-    in.leave(i, 0.0F);
+    in.store_residual(i, 0.0F);
   }
   if (kSquares) stats.squares = squares.total();
   return stats;

@@ -138,11 +138,11 @@ bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in,
   Values x{};
   std::uint32_t peak = 0;
   for (std::size_t i = 0; i < in.n; ++i) {
-    x[i] = in.take(i);
+    x[i] = in.value(i);
     peak = std::max(peak, block::magnitude_bits(x[i]));
   }
   if (peak >= 0x7f800000U || std::bit_cast<float>(peak) < kDust) {
-    for (std::size_t i = 0; i < in.n; ++i) in.leave(i, 0.0F);
+    for (std::size_t i = 0; i < in.n; ++i) in.store_residual(i, 0.0F);
     return peak < 0x7f800000U;
   }
   float lift = 1, energy = energy_of({x.data(), in.n});
@@ -169,7 +169,7 @@ bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in,
   x.fill(0.0F);
   values_of(coder, block, at, x);
   rotate_back(coder, block, x);
-  for (std::size_t i = 0; i < in.n; ++i) in.leave(i, x[i]);
+  for (std::size_t i = 0; i < in.n; ++i) in.store_residual(i, x[i]);
   return true;
 }
 
@@ -197,10 +197,10 @@ namespace {
 bool encode_raw(const EncodeInput& in, std::uint8_t* at) {
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
     wire::put(at + 4 * i, v);
-    in.leave(i, v);
+    in.store_residual(i, v);
   }
   return finite;
 }

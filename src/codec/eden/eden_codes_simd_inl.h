@@ -139,7 +139,7 @@ HWY_INLINE std::int64_t total(const Sum& a, const Sum& b) {  // at most 2^15 43 
 }
 
 // Writes codes and levels of the rotated values in x, both in the order in which narrowing leaves them; pack() and
-// leave() restore the order of the values.
+// store_residual() restore the order of the values.
 template <unsigned kBits, typename Fetch>
 HWY_INLINE Products round(const Levels& levels, const float* HWY_RESTRICT x, float steps_per_unit,
                           std::uint8_t* HWY_RESTRICT codes, std::int16_t* HWY_RESTRICT level, Fetch fetch) {

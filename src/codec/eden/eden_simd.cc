@@ -38,7 +38,7 @@ HWY_INLINE VF level_at(const std::int8_t* level, std::size_t i) {
 template <bool kResidual>
 bool is_dust(const EncodeInput& in) {
   VW most = hn::Zero(Words());
-  for (std::size_t i = 0; i < kBlock; i += lanes()) most = hn::Max(most, magnitude(take<kResidual>(in, i)));
+  for (std::size_t i = 0; i < kBlock; i += lanes()) most = hn::Max(most, magnitude(load_value<kResidual>(in, i)));
   return hn::AllTrue(Words(), hn::Lt(most, bits(hn::Set(Floats(), kDust))));
 }
 
@@ -47,7 +47,7 @@ template <bool kResidual>
 void keep(const EncodeInput& in, std::size_t bytes, std::uint8_t* at) {
   std::fill_n(at, bytes, std::uint8_t{0});
   for (std::size_t i = 0; in.residual_out && i < kBlock; i += lanes())
-    hn::StoreU(take<kResidual>(in, i), Floats(), in.residual_out + i);
+    hn::StoreU(load_value<kResidual>(in, i), Floats(), in.residual_out + i);
 }
 
 // Rotates the sent levels back and subtracts them from the values. Sums of levels fit in 16 bits: the squares of the
@@ -55,12 +55,12 @@ void keep(const EncodeInput& in, std::size_t bytes, std::uint8_t* at) {
 // levels to less than 20 kBlock. Integer sums are independent of the order, so the levels stay in the order of
 // narrowing until they are widened.
 template <bool kResidual, typename Fetch>
-HWY_INLINE void leave(const EncodeInput& in, const Signs& signs, float scale,
+HWY_INLINE void store_residual(const EncodeInput& in, const Signs& signs, float scale,
                       std::int16_t* HWY_RESTRICT level, Fetch fetch) {
   const VF plus = hn::Set(Floats(), scale), minus = hn::Set(Floats(), -scale);
   const auto keep = [&](std::size_t i, VI sum) HWY_ATTR {  // the product is exact
     const VF unsent =
-        hn::MulAdd(hn::ConvertTo(Floats(), sum), signs.chosen(minus, plus, i), take<kResidual>(in, i));
+        hn::MulAdd(hn::ConvertTo(Floats(), sum), signs.chosen(minus, plus, i), load_value<kResidual>(in, i));
     hn::StoreU(unsent, Floats(), in.residual_out + i);
   };
   begin(level, [&](std::size_t i, std::size_t) HWY_ATTR { return hn::Load(Shorts(), level + i); });
@@ -89,7 +89,7 @@ bool encode_one(const Coder& coder, const Block& block, const EncodeInput& in, c
   for (VF& s : squares) s = hn::Zero(Floats());
   begin(x, [&](std::size_t i, std::size_t k) HWY_ATTR {
     fetch(0, i);
-    const VF v = take<kResidual>(in, i);
+    const VF v = load_value<kResidual>(in, i);
     squares[k % kSums] = hn::Add(squares[k % kSums], hn::Mul(v, v));
     return signs.turned(v, i);
   });
@@ -112,7 +112,7 @@ bool encode_one(const Coder& coder, const Block& block, const EncodeInput& in, c
   const std::uint16_t scale = scale_of(coder, block, norm, products);
   wire::put(at, scale);
   if (!in.residual_out) return true;
-  leave<kResidual>(in, signs, bf16::Format::unpack(scale), level,
+  store_residual<kResidual>(in, signs, bf16::Format::unpack(scale), level,
                    [&](std::size_t i) HWY_ATTR { fetch(3, i); });
   return true;
 }
@@ -187,7 +187,7 @@ std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, co
       table([&](unsigned k) { return k < (kBits == kThree ? 3U : 1U << kBits) ? coder.levels.level(k) : 0; });
   const VF by = hn::Set(Floats(), how.divide);
   const bool divides = how.divide != 1.0F;
-  const bool past_caches = goes_past_caches(how, out);
+  const bool non_temporal = uses_non_temporal_stores(how, out);
   HWY_ALIGN float x[kBlock];
   Rotated rotated;
   std::size_t first = 0;
@@ -211,10 +211,10 @@ std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, co
     for (std::size_t i = 0; i < kBlock; i += lanes()) {
       VF sum = signs.turned(hn::Load(Floats(), x + i), i);
       if (base) sum = hn::Add(load(base + i), sum);
-      store(divides ? hn::Div(sum, by) : sum, to + i, past_caches);
+      store(divides ? hn::Div(sum, by) : sum, to + i, non_temporal);
     }
   }
-  if (past_caches) hwy::FlushStream();
+  if (non_temporal) hwy::FlushStream();
   return first / kBlock;
 }
 

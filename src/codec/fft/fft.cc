@@ -162,10 +162,10 @@ bool encode_block(const Head& head, const Block& block, const EncodeInput& in, c
   const fourier::Tables& t = block.tables();
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < block.values; ++i)
-    largest = std::max(largest, range::magnitude(in.take(block.first + i)));
+    largest = std::max(largest, range::magnitude(in.value(block.first + i)));
   const Scale scale = Scale::of(largest, block.log);
   const auto scaled = [&](std::size_t i) {
-    return i < block.values && scale.down > 0 ? in.take(block.first + i) * scale.down : 0.0F;
+    return i < block.values && scale.down > 0 ? in.value(block.first + i) * scale.down : 0.0F;
   };
   for (std::size_t j = 0; j < block.bins(); ++j)
     room.z[t.bit_reversed[j]] = {scaled(2 * j), scaled(2 * j + 1)};
@@ -175,7 +175,7 @@ bool encode_block(const Head& head, const Block& block, const EncodeInput& in, c
     std::fill_n(room.c, block.bins(), Complex{});
     add_bins(head.code, block, payload + block.at, room.c);
     inverse(t, room.c, room.z);
-    for (std::size_t i = 0; i < block.values; ++i) in.leave(block.first + i, value(room.z, i));
+    for (std::size_t i = 0; i < block.values; ++i) in.store_residual(block.first + i, value(room.z, i));
   }
   return largest <= range::kLargest;
 }

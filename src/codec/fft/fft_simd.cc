@@ -28,8 +28,8 @@ std::size_t decode(const Head&, std::span<const ByteView>, const Merge&, std::sp
 using namespace range::HWY_NAMESPACE;
 using range::HWY_NAMESPACE::magnitude;
 
-HWY_INLINE VF take_at(const EncodeInput& in, std::size_t i) {
-  return in.residual ? take<true>(in, i) : take<false>(in, i);
+HWY_INLINE VF load_value_at(const EncodeInput& in, std::size_t i) {
+  return in.residual ? load_value<true>(in, i) : load_value<false>(in, i);
 }
 
 // `count` blocks of L values from `first` on. Lanes without a block see zeros.
@@ -54,7 +54,7 @@ void load_values(const EncodeInput& in, const Group& g, const fourier::Tables& t
   // Rows are so far apart that few of their lines fit in the cache at once.
   HWY_ALIGN float tile[kWidth * kWidth];
   for (std::size_t i = 0; i < 2 * t.length; i += kWidth) {
-    for (std::size_t r = 0; r < kWidth; ++r) hn::Store(take_at(in, row[r] + i), Floats(), tile + r * kWidth);
+    for (std::size_t r = 0; r < kWidth; ++r) hn::Store(load_value_at(in, row[r] + i), Floats(), tile + r * kWidth);
     for (std::size_t column = 0; column < kWidth; column += 4) {
       VF v[4];
       for (std::size_t r = 0; r < 4; ++r) v[r] = load_quads(tile + r * kWidth + column);
@@ -87,7 +87,7 @@ HWY_INLINE void for_values(const Group& g, const fourier::Tables& t, const float
 std::uint32_t largest_of(const EncodeInput& in, std::size_t first, std::size_t length) {
   VW most = hn::Zero(Words());
   for (std::size_t i = first; i < first + length; i += kWidth) {
-    most = hn::Max(most, magnitude(take_at(in, i)));
+    most = hn::Max(most, magnitude(load_value_at(in, i)));
   }
   return hn::GetLane(hn::MaxOfLanes(Words(), most));
 }
@@ -290,7 +290,7 @@ std::size_t encode(const Head& head, const EncodeInput& in, std::uint8_t* payloa
     add_bins(head, g, t, work, payload);
     values_of(t, work.z);
     for_values(g, t, work.z, [&](std::size_t i, VF sent) HWY_ATTR {
-      hn::StoreU(hn::Sub(take_at(in, i), sent), Floats(), in.residual_out + i);
+      hn::StoreU(hn::Sub(load_value_at(in, i), sent), Floats(), in.residual_out + i);
     });
   }
   return blocks;

@@ -19,10 +19,10 @@ namespace tithe::fp32 {
 inline bool encode_from(std::size_t first, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
     wire::put(&out[4 * i], v);
-    in.leave(i, v);
+    in.store_residual(i, v);
   }
   return finite;
 }

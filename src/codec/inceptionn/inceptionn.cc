@@ -185,7 +185,7 @@ Encoded encode_split(const Head& head, const EncodeInput& in, std::uint8_t* out)
     const std::size_t end = std::min(first + kBlock, in.n);
     std::size_t bytes[4] = {};  // by tag
     for (std::size_t i = first; i < end; ++i) {
-      const float v = in.take(i);
+      const float v = in.value(i);
       finite = finite && is_finite(v);
       const unsigned tag = send(c, v).tag;
       low[i / 8] = static_cast<std::uint8_t>(low[i / 8] | (tag & 1U) << (i % 8));
@@ -194,10 +194,10 @@ Encoded encode_split(const Head& head, const EncodeInput& in, std::uint8_t* out)
     }
     std::uint8_t* next[4] = {at, at, at + bytes[1], at + bytes[1] + bytes[2]};
     for (std::size_t i = first; i < end; ++i) {
-      const CodedValue s = send(c, in.take(i));
+      const CodedValue s = send(c, in.value(i));
       put_bytes(next[s.tag], s.tag, s.word);
       next[s.tag] += kTagBytes[s.tag];
-      in.leave(i, s.value);
+      in.store_residual(i, s.value);
     }
     at = next[3];
   }
@@ -336,13 +336,13 @@ Encoded encode_groups(const Classes& c, const EncodeInput& in, std::size_t first
     unsigned tags = 0;
     at += 2;
     for (std::size_t i = first; i < std::min(first + kGroup, in.n); ++i) {
-      const float v = in.take(i);
+      const float v = in.value(i);
       finite = finite && is_finite(v);
       const CodedValue s = send(c, v);
       tags |= s.tag << (2 * (i - first));
       put_bytes(at, s.tag, s.word);
       at += kTagBytes[s.tag];
-      in.leave(i, s.value);
+      in.store_residual(i, s.value);
     }
     wire::put(tags_at, static_cast<std::uint16_t>(tags));
   }

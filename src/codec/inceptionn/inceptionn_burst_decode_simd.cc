@@ -294,20 +294,20 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
                  const std::uint8_t* lengths) {
   Reader readers[kAtOnce];
   for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size(), lengths);
-  const bool past_caches = payloads.size() == 1 && how.divide == 1.0F && goes_past_caches(how, out);
+  const bool non_temporal = payloads.size() == 1 && how.divide == 1.0F && uses_non_temporal_stores(how, out);
   for (std::size_t first = 0; first < out.size(); first += kStretch) {
     const std::size_t len = std::min(kStretch, out.size() - first);
     float* to = out.data() + first;
     std::size_t p = 0;
     if (how.base == nullptr)
-      past_caches ? readers[p++].next<Put::kPastCaches>(len, to) : readers[p++].next<Put::kSet>(len, to);
+      non_temporal ? readers[p++].next<Put::kPastCaches>(len, to) : readers[p++].next<Put::kSet>(len, to);
     else if (how.base != out.data())
       std::memcpy(to, how.base + first, 4 * len);
     for (; p < payloads.size(); ++p) readers[p].next<Put::kAdd>(len, to);
     if (how.divide != 1.0F)
       for (std::size_t i = 0; i < len; ++i) to[i] /= how.divide;
   }
-  if (past_caches) hwy::FlushStream();
+  if (non_temporal) hwy::FlushStream();
 }
 
 void decode_burst(std::span<const ByteView> payloads, const Merge& how, std::span<float> out,

@@ -87,7 +87,7 @@ HWY_INLINE void sort_groups(const GroupEdges& c, const EncodeInput& in, std::siz
                             Peak& peak) {
   __m256i tags[2];
   for (std::size_t g = 0; g < 2; ++g) {
-    const VF v = take<kResidual>(in, i + 8 * g);
+    const VF v = load_value<kResidual>(in, i + 8 * g);
     const VW mag = magnitude(v);
     peak.see(mag);
     const Mask some = c.reach(mag, 0), wide = c.reach(mag, 1), full = c.reach(mag, 2);
@@ -119,7 +119,7 @@ HWY_INLINE void sort_groups(const GroupEdges& c, const EncodeInput& in, std::siz
                             Peak& peak) {
   std::uint64_t low = 0, high = 0;
   for (std::size_t k = 0; k < kTwo; k += lanes()) {
-    const Classified s(c, take<kResidual>(in, i + k));
+    const Classified s(c, load_value<kResidual>(in, i + k));
     peak.see(s.mag);
     const std::uint64_t is_wide = bits_of(s.wide);
     low |= ((bits_of(s.some) & ~is_wide) | bits_of(s.full)) << k;
@@ -127,7 +127,7 @@ HWY_INLINE void sort_groups(const GroupEdges& c, const EncodeInput& in, std::siz
     const VW q = hn::IfThenElse(s.wide, s.q, hn::ShiftLeft<8>(s.q));
     const VW coded = hn::Or(q, hn::ShiftRight<16>(s.sign));
     hn::Store(hn::IfThenElse(s.full, bits(s.taken), coded), Words(), to.word + k);
-    if (kResidualOut) s.leave(c, in.residual_out + i + k);
+    if (kResidualOut) s.store_residual(c, in.residual_out + i + k);
   }
   to.tags = even_bits(low) | even_bits(high) << 1;
 }
@@ -173,7 +173,7 @@ class Step {
   // Stores reach up to 60 bytes past the end.
   template <bool kResidual, bool kResidualOut>
   HWY_INLINE std::uint8_t* encode(const EncodeInput& in, std::size_t i, std::uint8_t* at, Peak& peak) const {
-    const VF v[2] = {take<kResidual>(in, i), take<kResidual>(in, i + 16)};
+    const VF v[2] = {load_value<kResidual>(in, i), load_value<kResidual>(in, i + 16)};
     const auto upper = upper_halves(v[0], v[1]);
     const auto exponent_above = hn::Add(upper, upper);
     const auto odd_twice = hn::Or(hn::Iota(Octets(), 0), hn::Set(Octets(), 1));
@@ -198,7 +198,7 @@ class Step {
       at += std::popcount(bytes);
     }
     if (kResidualOut)
-      for (std::size_t k = 0; k < 2; ++k) leave(edges_, v[k], in.residual_out + i + 16 * k);
+      for (std::size_t k = 0; k < 2; ++k) store_residual(edges_, v[k], in.residual_out + i + 16 * k);
     return at;
   }
 

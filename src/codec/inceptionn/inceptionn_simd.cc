@@ -51,7 +51,7 @@ struct Counts {
 template <bool kResidual, bool kResidualOut>
 HWY_INLINE void encode_vector(const Edges& c, const EncodeInput& in, std::size_t i, Streams& to,
                               Counts& count, Peak& peak, std::uint64_t& low, std::uint64_t& high) {
-  const Classified s(c, take<kResidual>(in, i));
+  const Classified s(c, load_value<kResidual>(in, i));
   const std::uint64_t is_wide = bits_of(s.wide);
   const std::uint64_t is_full = bits_of(s.full);
   const std::uint64_t is_byte = bits_of(s.some) & ~is_wide;
@@ -73,7 +73,7 @@ HWY_INLINE void encode_vector(const Edges& c, const EncodeInput& in, std::size_t
     hn::StoreU(compress(Words(), bits(s.taken), s.full, bits32(is_full)), Words(), to.words + count.words);
     count.words += static_cast<std::size_t>(std::popcount(is_full));
   }
-  if (kResidualOut) s.leave(c, in.residual_out + i);
+  if (kResidualOut) s.store_residual(c, in.residual_out + i);
 }
 
 // Appends 64 values; returns the two bits of the tags in low and high.
@@ -82,7 +82,7 @@ template <bool kResidual, bool kResidualOut>
 HWY_INLINE void encode_word(const ByteEdges& c, const EncodeInput& in, std::size_t i, Streams& to,
                             Counts& count, Peak& peak, std::uint64_t& low, std::uint64_t& high) {
   VF v[4];
-  for (std::size_t k = 0; k < 4; ++k) v[k] = take<kResidual>(in, i + 16 * k);
+  for (std::size_t k = 0; k < 4; ++k) v[k] = load_value<kResidual>(in, i + 16 * k);
   const Shorts d;
   const auto upper01 = upper_halves(v[0], v[1]), upper23 = upper_halves(v[2], v[3]);
   // Classes start at powers of two, so the exponent, a byte, gives the class.
@@ -114,7 +114,7 @@ HWY_INLINE void encode_word(const ByteEdges& c, const EncodeInput& in, std::size
     _mm512_storeu_si512(to.words + count.words, _mm512_maskz_compress_epi32(set, bits(v[k]).raw));
     count.words += static_cast<std::size_t>(std::popcount(set));
   }
-  for (std::size_t k = 0; k < 4 && kResidualOut; ++k) leave(c, v[k], in.residual_out + i + 16 * k);
+  for (std::size_t k = 0; k < 4 && kResidualOut; ++k) store_residual(c, v[k], in.residual_out + i + 16 * k);
 }
 #else
 template <bool kResidual, bool kResidualOut>
@@ -132,7 +132,7 @@ HWY_INLINE void encode_word(const ByteEdges& c, const EncodeInput& in, std::size
 
 HWY_INLINE void encode_value(const Classes& c, const EncodeInput& in, std::size_t i, Streams& to,
                              Counts& count, bool& finite, std::uint8_t* low, std::uint8_t* high) {
-  const float v = in.take(i);
+  const float v = in.value(i);
   const CodedValue s = send(c, v);
   low[i / 8] = static_cast<std::uint8_t>(low[i / 8] | (s.tag & 1U) << (i % 8));
   high[i / 8] = static_cast<std::uint8_t>(high[i / 8] | (s.tag >> 1) << (i % 8));
@@ -140,7 +140,7 @@ HWY_INLINE void encode_value(const Classes& c, const EncodeInput& in, std::size_
   if (s.tag == 2) to.halves[count.halves++] = static_cast<std::uint16_t>(s.word);
   if (s.tag == 3) to.words[count.words++] = s.word;
   finite = finite && is_finite(v);
-  in.leave(i, s.value);
+  in.store_residual(i, s.value);
 }
 
 // Split payloads: bytes, halves and words of a block are collected in three streams and appended at its end. Values
@@ -296,26 +296,26 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
   Reader readers[kAtOnce];
   for (std::size_t p = 0; p < payloads.size(); ++p) readers[p] = Reader(payloads[p], out.size());
   const VF divide = hn::Set(Floats(), how.divide);
-  const bool past_caches = payloads.size() == 1 && how.divide == 1.0F && goes_past_caches(how, out);
+  const bool non_temporal = payloads.size() == 1 && how.divide == 1.0F && uses_non_temporal_stores(how, out);
   for (std::size_t first = 0; first < out.size(); first += kBlock) {
     const std::size_t len = std::min(kBlock, out.size() - first);
     float* to = out.data() + first;
     std::size_t p = 0;
     if (how.base == nullptr)
-      past_caches ? readers[p++].block<Put::kPastCaches>(first, len, to, nullptr)
+      non_temporal ? readers[p++].block<Put::kPastCaches>(first, len, to, nullptr)
                   : readers[p++].block<Put::kSet>(first, len, to, nullptr);
     else if (how.base != out.data())
       std::memcpy(to, how.base + first, 4 * len);
-    const bool base_goes_on = how.base != nullptr && out.size() - first >= 2 * kBlock;
+    const bool base_continues = how.base != nullptr && out.size() - first >= 2 * kBlock;
     for (; p < payloads.size(); ++p)
       readers[p].block<Put::kAdd>(first, len, to,
-                                  base_goes_on && p == 0 ? how.base + first + kBlock : nullptr);
+                                  base_continues && p == 0 ? how.base + first + kBlock : nullptr);
     if (how.divide == 1.0F) continue;
     std::size_t i = 0;
     for (; i < whole(len); i += lanes()) hn::StoreU(hn::Div(load(to + i), divide), Floats(), to + i);
     for (; i < len; ++i) to[i] /= how.divide;
   }
-  if (past_caches) hwy::FlushStream();
+  if (non_temporal) hwy::FlushStream();
 }
 
 void decode_split(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {

@@ -69,7 +69,7 @@ struct Classified {
     const VW by = hn::Sub(hn::IfThenElse(wide, c.shifts[1], c.shifts[0]), hn::ShiftRight<23>(mag));
     q = hn::Shr(fraction, by);
   }
-  HWY_INLINE void leave(const Edges& c, float* residual_out) const {
+  HWY_INLINE void store_residual(const Edges& c, float* residual_out) const {
     const VF unit = hn::IfThenElse(hn::RebindMask(Floats(), wide), c.unit[1], c.unit[0]);
     const VF size = hn::Mul(hn::ConvertTo(Floats(), hn::BitCast(Ints(), q)), unit);
     const VW coded = hn::IfThenElseZero(some, hn::Or(bits(size), sign));
@@ -121,7 +121,7 @@ HWY_INLINE VF add_toward_zero(VF a, VF b) {
 HWY_INLINE VF raise(VF v, VF by) { return add_toward_zero(v, hn::CopySign(by, v)); }
 
 // Writes the residual of v.
-HWY_INLINE void leave(const ByteEdges& c, VF v, float* residual_out) {
+HWY_INLINE void store_residual(const ByteEdges& c, VF v, float* residual_out) {
   const VW mag = magnitude(v);
   const auto reach = [&](std::size_t k) HWY_ATTR { return hn::RebindMask(Floats(), c.reach(mag, k)); };
   const VF up = hn::CopySign(hn::IfThenElse(reach(1), c.raise[1], c.raise[0]), v);

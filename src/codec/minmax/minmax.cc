@@ -26,9 +26,9 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
 // If an end is 0, it has the sign of the first zero.
 Ends find(const EncodeInput& in) {
   if (in.n == 0) return {};
-  Ends ends{in.take(0), in.take(0)};
+  Ends ends{in.value(0), in.value(0)};
   for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     if (!is_finite(v)) return {.finite = false};
     ends.min = std::min(ends.min, v);
     ends.max = std::max(ends.max, v);

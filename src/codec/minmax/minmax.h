@@ -75,9 +75,9 @@ void send_from(std::size_t first, const Call& call, const EncodeInput& in, std::
   const Range<Real> range(payload, bits);
   for (std::size_t i = first; i < in.n; ++i) {
     const std::uint32_t draw = draw_high(key, static_cast<std::uint32_t>(i)) >> (32 - kDrawBits);
-    const unsigned code = range.code(in.take(i), nearest ? 0.5 : std::ldexp(draw, -kDrawBits));
+    const unsigned code = range.code(in.value(i), nearest ? 0.5 : std::ldexp(draw, -kDrawBits));
     bit_packing::put(payload + kHead, i, bits, code);
-    in.leave(i, range.value(code));
+    in.store_residual(i, range.value(code));
   }
 }
 

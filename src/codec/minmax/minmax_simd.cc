@@ -151,9 +151,9 @@ Ends find_as(const EncodeInput& in) {
   constexpr std::size_t kAtOnce = 64 / hn::MaxLanes(Floats());
   Peak peak;
   VF low[kAtOnce], high[kAtOnce];
-  for (std::size_t k = 0; k < kAtOnce; ++k) low[k] = high[k] = hn::Set(Floats(), in.take(0));
+  for (std::size_t k = 0; k < kAtOnce; ++k) low[k] = high[k] = hn::Set(Floats(), in.value(0));
   const auto see = [&](std::size_t at, std::size_t k) HWY_ATTR {
-    const VF v = take<kResidual>(in, at);
+    const VF v = load_value<kResidual>(in, at);
     peak.see(magnitude(v));
     low[k] = hn::Min(low[k], v);
     high[k] = hn::Max(high[k], v);
@@ -171,16 +171,16 @@ Ends find_as(const EncodeInput& in) {
   Ends ends{hn::GetLane(hn::MinOfLanes(Floats(), low[0])), hn::GetLane(hn::MaxOfLanes(Floats(), high[0]))};
   bool finite = peak.finite();
   for (; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
     ends.min = std::min(ends.min, v);
     ends.max = std::max(ends.max, v);
   }
   if (!finite) return {.finite = false};
   if (ends.min == 0.0F || ends.max == 0.0F) {  // the sign is that of the first zero
-    for (i = 0; in.take(i) != 0.0F;) ++i;
-    (ends.min == 0.0F ? ends.min : ends.max) = in.take(i);
-    if (ends.max == 0.0F) ends.max = in.take(i);
+    for (i = 0; in.value(i) != 0.0F;) ++i;
+    (ends.min == 0.0F ? ends.min : ends.max) = in.value(i);
+    if (ends.max == 0.0F) ends.max = in.value(i);
   }
   return ends;
 }
@@ -204,7 +204,7 @@ void send_as(const Call& call, const EncodeInput& in, std::uint8_t* HWY_RESTRICT
     for (std::size_t i = first; i < end; i += 32) {
       prefetch_ahead<kResidual, 32>(in, i);
       for (std::size_t j = i; j < i + 16; j += lanes()) {
-        const VF a = take<kResidual>(in, j), b = take<kResidual>(in, j + 16);
+        const VF a = load_value<kResidual>(in, j), b = load_value<kResidual>(in, j + 16);
         const VW both =
             nearest ? math.codes(a, half, b, half) : math.codes(a, draws.at(j), b, draws.at_next(j));
         store_halves<kWidth>(both, to, j);
@@ -229,7 +229,7 @@ void send(const Call& call, const EncodeInput& in, std::uint8_t* payload) {
   }
   std::fill_n(payload + kHead, bit_packing::bytes_for(in.n, kWidth), std::uint8_t{0});
   const float only = range.value(0);
-  for (std::size_t i = 0; i < in.n; ++i) in.leave(i, only);
+  for (std::size_t i = 0; i < in.n; ++i) in.store_residual(i, only);
 }
 
 template <unsigned kWidth>

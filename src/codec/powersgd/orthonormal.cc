@@ -39,12 +39,12 @@ void orthogonalise(std::size_t rows, std::size_t rank, double* columns) {
   for (std::size_t k = 0; k < rank; ++k) {
     double square = at(k, k);
     for (std::size_t m = 0; m < k; ++m) square -= at(m, k) * at(m, k);
-    const bool stands = square > kInSpan * at(k, k);  // not so for a NaN either
-    at(k, k) = stands ? std::sqrt(square) : 0;
+    const bool independent = square > kInSpan * at(k, k);  // not so for a NaN either
+    at(k, k) = independent ? std::sqrt(square) : 0;
     for (std::size_t l = k + 1; l < rank; ++l) {
       double v = at(k, l);
       for (std::size_t m = 0; m < k; ++m) v -= at(m, k) * at(m, l);
-      at(k, l) = stands ? v / at(k, k) : 0;
+      at(k, l) = independent ? v / at(k, k) : 0;
     }
   }
   for (std::size_t k = 0; k < rank; ++k) {

@@ -150,7 +150,7 @@ Result<Encoded> encode_p(const Call& call, const EncodeInput& in, const MatrixSh
   if (s.rank == 0) {
     wire::put(out.data() + 8, std::uint64_t{0});
     bool finite = true;
-    for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.take(i));
+    for (std::size_t i = 0; i < in.n; ++i) finite = finite && is_finite(in.value(i));
     return Encoded{kHead, finite};
   }
   const Room room = room_in(call.scratch, s);
@@ -184,10 +184,10 @@ Result<Encoded> encode_q(const Call& call, const EncodeInput& in, const MatrixSh
   if (s.rank == 0) {
     bool finite = true;
     for (std::size_t i = 0; i < in.n; ++i) {
-      const float v = in.take(i);
+      const float v = in.value(i);
       finite = finite && is_finite(v);
       wire::put(&out[4 * i], v);
-      in.leave(i, v);
+      in.store_residual(i, v);
     }
     return Encoded{4 * in.n, finite};
   }
@@ -204,7 +204,7 @@ Result<Encoded> encode_q(const Call& call, const EncodeInput& in, const MatrixSh
   }
   const bool finite = all_moderate(room.q, sums);
   write_q(s, room.q, out);
-  if (in.residual_out) kWith.leave(all, room.p, room.q);
+  if (in.residual_out) kWith.store_residual(all, room.p, room.q);
   return Encoded{4 * factor_q(s), finite};
 }
 
@@ -300,7 +300,7 @@ void times_from(const Rows& m, const float* q, float* p) {
     for (std::size_t k = 0; k < s.rank; ++k) {
       Fold<float> sum;
       for (std::size_t j = 0; j < row_length(s, i); ++j)
-        sum.add(j, m.in.take(i * s.cols + j) * q[k * s.width + j]);
+        sum.add(j, m.in.value(i * s.cols + j) * q[k * s.width + j]);
       p[i * s.rank + k] = sum.total();
     }
 }
@@ -310,13 +310,13 @@ void transposed_times_from(const Rows& m, const float* p, float scale, float* q)
   for (std::size_t i = m.first; i < s.rows; ++i)
     for (std::size_t j = 0; j < row_length(s, i); ++j)
       for (std::size_t k = 0; k < s.rank; ++k)
-        q[k * s.width + j] += m.in.take(i * s.cols + j) * scale * p[i * s.rank + k];
+        q[k * s.width + j] += m.in.value(i * s.cols + j) * scale * p[i * s.rank + k];
 }
 
-void leave_from(const Rows& m, const float* p, const float* q) {
+void store_residual_from(const Rows& m, const float* p, const float* q) {
   const MatrixShape& s = m.shape;
   for (std::size_t i = m.first; i < s.rows; ++i)
-    for (std::size_t j = 0; j < row_length(s, i); ++j) m.in.leave(i * s.cols + j, value(s, p, q, i, j));
+    for (std::size_t j = 0; j < row_length(s, i); ++j) m.in.store_residual(i * s.cols + j, value(s, p, q, i, j));
 }
 
 void values_from(const MatrixShape& s, std::size_t first, const float* p, const float* q, const Merge& merge,
@@ -331,7 +331,7 @@ void values_from(const MatrixShape& s, std::size_t first, const float* p, const 
 const Kernels kReference = {
     .times = times_from,
     .transposed_times = [](const Rows& m, const float* p, float* q) { transposed_times_from(m, p, 1.0F, q); },
-    .leave = leave_from,
+    .store_residual = store_residual_from,
     .values = [](const MatrixShape& s, const float* p, const float* q, const Merge& merge,
                  std::span<float> out) { values_from(s, 0, p, q, merge, out); }};
 

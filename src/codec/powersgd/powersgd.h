@@ -71,7 +71,7 @@ inline float merged(const Merge& merge, std::size_t at, float v) {
 //   values            out[i][j] = (base[i][j] + value(i, j)) / divide
 void times_from(const Rows& m, const float* q, float* p);
 void transposed_times_from(const Rows& m, const float* p, float scale, float* q);
-void leave_from(const Rows& m, const float* p, const float* q);
+void store_residual_from(const Rows& m, const float* p, const float* q);
 void values_from(const MatrixShape& shape, std::size_t first, const float* p, const float* q,
                  const Merge& merge, std::span<float> out);
 
@@ -79,7 +79,7 @@ void values_from(const MatrixShape& shape, std::size_t first, const float* p, co
 struct Kernels {
   void (*times)(const Rows& m, const float* q, float* p);
   void (*transposed_times)(const Rows& m, const float* p, float* q);
-  void (*leave)(const Rows& m, const float* p, const float* q);
+  void (*store_residual)(const Rows& m, const float* p, const float* q);
   void (*values)(const MatrixShape& shape, const float* p, const float* q, const Merge& merge,
                  std::span<float> out);
 };

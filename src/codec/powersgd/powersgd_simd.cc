@@ -37,7 +37,7 @@ class Block {
       grad_[r] = m.in.grad + at;
       residual_[r] = kResidual ? m.in.residual + at : nullptr;
       if (whole_ == m.shape.cols) continue;
-      for (std::size_t j = whole_; j < m.shape.cols; ++j) rest_[r * kWide + j - whole_] = m.in.take(at + j);
+      for (std::size_t j = whole_; j < m.shape.cols; ++j) rest_[r * kWide + j - whole_] = m.in.value(at + j);
       for (std::size_t j = m.shape.cols; j < whole_ + kWide; ++j) rest_[r * kWide + j - whole_] = 0;
     }
   }
@@ -188,8 +188,8 @@ HWY_INLINE void product(const MatrixShape& s, std::size_t first, std::size_t j, 
 }
 
 template <std::size_t kCount, std::size_t kRank, bool kResidual>
-HWY_INLINE void leave_rows(const Rows& m, std::size_t first, const float* p, const float* q,
-                           bool past_caches) {
+HWY_INLINE void store_residual_rows(const Rows& m, std::size_t first, const float* p, const float* q,
+                           bool non_temporal) {
   const MatrixShape& s = m.shape;
   const std::size_t columns = whole(s.cols);
   for (std::size_t j = 0; j < columns; j += lanes()) {
@@ -197,38 +197,38 @@ HWY_INLINE void leave_rows(const Rows& m, std::size_t first, const float* p, con
     product<kCount, kRank>(s, first, j, p, q, v);
     for (std::size_t r = 0; r < kCount; ++r) {
       const std::size_t at = (first + r) * s.cols + j;
-      store(hn::Sub(take<kResidual>(m.in, at), v[r]), m.in.residual_out + at, past_caches);
+      store(hn::Sub(load_value<kResidual>(m.in, at), v[r]), m.in.residual_out + at, non_temporal);
     }
   }
   for (std::size_t r = 0; r < kCount; ++r)
     for (std::size_t j = columns; j < s.cols; ++j)
-      m.in.leave((first + r) * s.cols + j, value(s, p, q, first + r, j));
+      m.in.store_residual((first + r) * s.cols + j, value(s, p, q, first + r, j));
 }
 
 // From the last row to the first: the last ones are still in a cache, from transposed_times().
 template <std::size_t kRank, bool kResidual>
-void leave_as(const Rows& m, const float* p, const float* q) {
+void store_residual_as(const Rows& m, const float* p, const float* q) {
   constexpr std::size_t kAtOnce = 2;  // rows of three matrices; more would conflict in one cache set
-  const bool past_caches = m.in.residual_out != m.in.residual &&
-                           goes_past_caches({}, {m.in.residual_out, m.in.n}) && m.shape.cols % kWide == 0;
-  leave_from({m.in, m.shape, m.shape.full()}, p, q);
+  const bool non_temporal = m.in.residual_out != m.in.residual &&
+                           uses_non_temporal_stores({}, {m.in.residual_out, m.in.n}) && m.shape.cols % kWide == 0;
+  store_residual_from({m.in, m.shape, m.shape.full()}, p, q);
   std::size_t i = m.shape.full();
-  for (; i % kAtOnce != 0; --i) leave_rows<1, kRank, kResidual>(m, i - 1, p, q, past_caches);
-  for (; i > 0; i -= kAtOnce) leave_rows<kAtOnce, kRank, kResidual>(m, i - kAtOnce, p, q, past_caches);
-  if (past_caches) hwy::FlushStream();
+  for (; i % kAtOnce != 0; --i) store_residual_rows<1, kRank, kResidual>(m, i - 1, p, q, non_temporal);
+  for (; i > 0; i -= kAtOnce) store_residual_rows<kAtOnce, kRank, kResidual>(m, i - kAtOnce, p, q, non_temporal);
+  if (non_temporal) hwy::FlushStream();
 }
 
-void leave(const Rows& m, const float* p, const float* q) {
-  if (!has_vectors()) return leave_from(m, p, q);
+void store_residual(const Rows& m, const float* p, const float* q) {
+  if (!has_vectors()) return store_residual_from(m, p, q);
   if (m.shape.rank == kMostColumns)
-    m.in.residual ? leave_as<kMostColumns, true>(m, p, q) : leave_as<kMostColumns, false>(m, p, q);
+    m.in.residual ? store_residual_as<kMostColumns, true>(m, p, q) : store_residual_as<kMostColumns, false>(m, p, q);
   else
-    m.in.residual ? leave_as<0, true>(m, p, q) : leave_as<0, false>(m, p, q);
+    m.in.residual ? store_residual_as<0, true>(m, p, q) : store_residual_as<0, false>(m, p, q);
 }
 
 template <std::size_t kCount, std::size_t kRank>
 HWY_INLINE void values_rows(const MatrixShape& s, std::size_t first, const float* p, const float* q,
-                            const Merge& merge, std::span<float> out, bool past_caches) {
+                            const Merge& merge, std::span<float> out, bool non_temporal) {
   const std::size_t columns = whole(s.cols);
   const VF by = set(merge.divide);
   for (std::size_t j = 0; j < columns; j += lanes()) {
@@ -238,7 +238,7 @@ HWY_INLINE void values_rows(const MatrixShape& s, std::size_t first, const float
       const std::size_t at = (first + r) * s.cols + j;
       if (merge.base) v[r] = hn::Add(load(merge.base + at), v[r]);
       if (merge.divide != 1.0F) v[r] = hn::Div(v[r], by);
-      store(v[r], out.data() + at, past_caches);
+      store(v[r], out.data() + at, non_temporal);
     }
   }
   for (std::size_t r = 0; r < kCount; ++r)
@@ -252,12 +252,12 @@ template <std::size_t kRank>
 void values_as(const MatrixShape& s, const float* p, const float* q, const Merge& merge,
                std::span<float> out) {
   constexpr std::size_t kAtOnce = 4;
-  const bool past_caches = goes_past_caches(merge, out) && s.cols % kWide == 0;
+  const bool non_temporal = uses_non_temporal_stores(merge, out) && s.cols % kWide == 0;
   std::size_t i = 0;
   for (; i + kAtOnce <= s.full(); i += kAtOnce)
-    values_rows<kAtOnce, kRank>(s, i, p, q, merge, out, past_caches);
-  for (; i < s.full(); ++i) values_rows<1, kRank>(s, i, p, q, merge, out, past_caches);
-  if (past_caches) hwy::FlushStream();
+    values_rows<kAtOnce, kRank>(s, i, p, q, merge, out, non_temporal);
+  for (; i < s.full(); ++i) values_rows<1, kRank>(s, i, p, q, merge, out, non_temporal);
+  if (non_temporal) hwy::FlushStream();
   values_from(s, i, p, q, merge, out);
 }
 
@@ -272,6 +272,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tithe::powersgd {
-TITHE_KERNELS(const Kernels kSimd, times, transposed_times, leave, values);
+TITHE_KERNELS(const Kernels kSimd, times, transposed_times, store_residual, values);
 }  // namespace tithe::powersgd
 #endif

@@ -104,9 +104,9 @@ Result<Encoded> encode_ref(const Call& call, const EncodeInput& in, Bytes out) {
   std::vector<float> values(in.n);
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i) {
-    values[i] = in.take(i);
+    values[i] = in.value(i);
     finite = finite && is_finite(values[i]);
-    in.leave(i, 0.0F);
+    in.store_residual(i, 0.0F);
   }
   const std::uint64_t key = begin(call, in.n, out);
   sparse::ArrayWriter writer(form(call.settings), in, out.data() + kHead);
@@ -120,7 +120,7 @@ Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) 
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   const std::uint64_t key = begin(call, in.n, out);
   sparse::ArrayWriter writer(form(call.settings), in, out.data() + kHead);
-  const bool finite = sparse::leave_and_send(in, IndexSource(key, in.n, most(call.settings, in.n)), writer);
+  const bool finite = sparse::store_residuals_and_send(in, IndexSource(key, in.n, most(call.settings, in.n)), writer);
   return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 

@@ -27,7 +27,7 @@ Head head_of(ByteView payload) { return {payload[0], payload[1]}; }
 // The largest magnitude of values [first, end), as bits.
 std::uint32_t largest_of(const EncodeInput& in, std::size_t first, std::size_t end) {
   std::uint32_t largest = 0;
-  for (std::size_t i = first; i < end; ++i) largest = std::max(largest, magnitude(in.take(i)));
+  for (std::size_t i = first; i < end; ++i) largest = std::max(largest, magnitude(in.value(i)));
   return largest;
 }
 
@@ -42,7 +42,7 @@ double error_on_sample(const Head& head, std::uint32_t given, const EncodeInput&
     const std::size_t end = std::min(first + kPiece, in.n);
     const Codes codes = Codes::ending_at(head, given ? given : largest_of(in, first, end));
     for (std::size_t i = first; i < end; ++i) {
-      const float v = in.take(i);
+      const float v = in.value(i);
       const double off = double{v} - double{codes.unpack(codes.pack(v))};
       error += off * off;
     }
@@ -139,9 +139,9 @@ bool encode_block(const Head& head, std::uint32_t largest, const EncodeInput& in
   std::uint8_t* at = out + kBlockHead;
   std::fill(at, out + block_bytes(head.bits, in.n), std::uint8_t{0});
   for (std::size_t i = 0; i < in.n; ++i) {
-    const std::uint32_t code = codes.pack(in.take(i));
+    const std::uint32_t code = codes.pack(in.value(i));
     range::put(at, head.bits, i, code);
-    in.leave(i, codes.unpack(code));
+    in.store_residual(i, codes.unpack(code));
   }
   return own <= kLargest;
 }

@@ -32,7 +32,7 @@ using VH = hn::Vec<Halves>;
 HWY_INLINE VH half(std::uint32_t v) { return hn::Set(Halves(), static_cast<std::uint16_t>(v)); }
 
 // upper: the upper halves of the sent values; v: the taken values.
-HWY_INLINE void leave(VF v, VW upper, float* residual_out) {
+HWY_INLINE void store_residual(VF v, VW upper, float* residual_out) {
   hn::StoreU(hn::Sub(v, from_bits(hn::ShiftLeft<16>(upper))), Floats(), residual_out);
 }
 
@@ -44,14 +44,14 @@ bool encode_one(const Head& head, std::uint32_t given, const EncodeInput& in,
   HWY_ALIGN std::uint16_t upper[kBlock];
   VH most = hn::Zero(Halves());
   for (std::size_t i = 0; i < vectors; i += step) {
-    const VF first = take<kResidual>(in, i);
-    const VF second = take<kResidual>(in, i + lanes());
+    const VF first = load_value<kResidual>(in, i);
+    const VF second = load_value<kResidual>(in, i + lanes());
     const VH both = hn::ConcatOdd(Halves(), hn::BitCast(Halves(), second), hn::BitCast(Halves(), first));
     hn::Store(both, Halves(), upper + i);
     most = hn::Max(most, hn::And(both, half(0x7fff)));
   }
   std::uint32_t own = std::uint32_t{hn::GetLane(hn::MaxOfLanes(Halves(), most))} << 16;
-  for (std::size_t i = vectors; i < in.n; ++i) own = std::max(own, magnitude(in.take(i)));
+  for (std::size_t i = vectors; i < in.n; ++i) own = std::max(own, magnitude(in.value(i)));
 
   const Codes codes = Codes::ending_at(head, given ? given : own);
   wire::put(out, codes.base);
@@ -84,13 +84,13 @@ bool encode_one(const Head& head, std::uint32_t given, const EncodeInput& in,
     const hn::Half<Halves> d;
     const VW first = hn::PromoteTo(Words(), hn::LowerHalf(d, sent));
     const VW second = hn::PromoteTo(Words(), hn::UpperHalf(d, sent));
-    leave(take<kResidual>(in, i), first, in.residual_out + i);
-    leave(take<kResidual>(in, i + lanes()), second, in.residual_out + i + lanes());
+    store_residual(load_value<kResidual>(in, i), first, in.residual_out + i);
+    store_residual(load_value<kResidual>(in, i + lanes()), second, in.residual_out + i + lanes());
   }
   for (std::size_t i = vectors; i < in.n; ++i) {
-    const std::uint32_t code = codes.pack(in.take(i));
+    const std::uint32_t code = codes.pack(in.value(i));
     at[i] = static_cast<std::uint8_t>(code);
-    in.leave(i, codes.unpack(code));
+    in.store_residual(i, codes.unpack(code));
   }
   return own <= kLargest;
 }

@@ -80,11 +80,11 @@ bool send_scales_ref(const Call& call, const EncodeInput& in, std::uint8_t* out)
     const EncodeInput values = block::part(in, first, std::min(kBlock, in.n - first));
     Along along;
     for (std::size_t i = 0; i < values.n; ++i)
-      along.see(i, values.take(i), majority(call.context, first + i));
+      along.see(i, values.value(i), majority(call.context, first + i));
     finite = finite && along.finite;
-    const float scale = along.scale(given_of(call));
+    const float scale = along.scale(fixed_scale(call));
     wire::put(out + first / kBlock * 4, scale);
-    for (std::size_t i = 0; i < values.n; ++i) values.leave(i, scale * majority(call.context, first + i));
+    for (std::size_t i = 0; i < values.n; ++i) values.store_residual(i, scale * majority(call.context, first + i));
   }
   return finite;
 }

@@ -34,7 +34,7 @@ inline constexpr std::size_t kBlock = 2048;
 inline constexpr std::size_t kHead = 2;
 
 inline unsigned bits_of(const Settings& s) { return static_cast<unsigned>(s[kVoters]) + 1; }
-inline float given_of(const Call& call) { return static_cast<float>(call.settings[kScale]); }
+inline float fixed_scale(const Call& call) { return static_cast<float>(call.settings[kScale]); }
 inline void put_head(unsigned bits, std::uint8_t* votes) {
   votes[0] = static_cast<std::uint8_t>(bits);
   votes[1] = 1;
@@ -51,7 +51,7 @@ inline float majority(ByteView votes, std::size_t i) {
 inline bool vote_from(std::size_t first, unsigned bits, const EncodeInput& in, std::uint8_t* votes) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
     bit_packing::put(votes + kHead, i, bits, v < 0.0F ? 1U : 0U);
   }

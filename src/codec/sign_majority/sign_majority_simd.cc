@@ -21,7 +21,7 @@ bool vote_as(const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   Peak peak;
   const std::size_t vectors = whole_pairs(in.n);
   for (std::size_t i = 0; i < vectors; i += lanes()) {
-    const VF v = take<kResidual>(in, i);
+    const VF v = load_value<kResidual>(in, i);
     peak.see(magnitude(v));
     const auto minus = hn::RebindMask(Words(), hn::Lt(v, hn::Zero(Floats())));
     store_codes<kWidth>(hn::IfThenElseZero(minus, hn::Set(Words(), 1U)), counts, i);
@@ -68,7 +68,7 @@ HWY_INLINE Along see_rows(const EncodeInput& in, std::size_t first, const Majori
   for (std::size_t i = 0; i < rows; i += kFoldLanes)
     for (std::size_t k = 0; k < kVectors; ++k) {
       const std::size_t at = i + k * lanes();
-      const VF v = take<kResidual>(in, at);
+      const VF v = load_value<kResidual>(in, at);
       const VF m = majorities.at(first + at, found.decided);
       const VF along = hn::Mul(v, m);
       const Wide wide = widen(along);
@@ -104,17 +104,17 @@ bool send_scales_as(const Call& call, const EncodeInput& in, std::uint8_t* out) 
     Along along = see_rows<kWidth, kResidual>(values, first, majorities, rows, kept);
     for (std::size_t i = rows; i < values.n; ++i) {
       kept[i] = majority(call.context, first + i);
-      along.see(i, values.take(i), kept[i]);
+      along.see(i, values.value(i), kept[i]);
     }
     finite = finite && along.finite;
-    const float scale = along.scale(given_of(call));
+    const float scale = along.scale(fixed_scale(call));
     wire::put(out + first / kBlock * 4, scale);
     if (!in.residual_out) continue;
     const VF scales = hn::Set(Floats(), scale);
     for (std::size_t i = 0; i < rows; i += lanes())
-      hn::StoreU(hn::Sub(take<kResidual>(values, i), hn::Mul(scales, load(kept + i))), Floats(),
+      hn::StoreU(hn::Sub(load_value<kResidual>(values, i), hn::Mul(scales, load(kept + i))), Floats(),
                  values.residual_out + i);
-    for (std::size_t i = rows; i < values.n; ++i) values.leave(i, scale * kept[i]);
+    for (std::size_t i = rows; i < values.n; ++i) values.store_residual(i, scale * kept[i]);
   }
   return finite;
 }

@@ -19,7 +19,7 @@ namespace {
 double squares(const EncodeInput& block) {
   Fold<double> sum;
   for (std::size_t i = 0; i < block.n; ++i) {
-    const double v = block.take(i);
+    const double v = block.value(i);
     sum.add(i, v * v);
   }
   return sum.total();
@@ -30,7 +30,7 @@ bool levels(const Grid& grid, bool table, std::uint64_t own, const EncodeInput& 
   bool finite = true;
   Values x{};
   for (std::size_t i = 0; i < block.n; ++i) {
-    const float v = block.take(i);
+    const float v = block.value(i);
     finite = finite && is_finite(v);
     x[i] = rotation::turned(v * grid.inverse, grid.key, grid.first + i);
   }
@@ -161,13 +161,13 @@ Encoded encode_fields(const Kernels& with, const Call& call, const EncodeInput& 
     if (range == 0.0F) {
       finite = std::isfinite(with.squares(block)) && finite;
       steps.fill(0);
-      for (std::size_t i = 0; i < block.n; ++i) block.leave(i, 0.0F);
+      for (std::size_t i = 0; i < block.n; ++i) block.store_residual(i, 0.0F);
     } else {
       const Grid grid(quantizer, key_of(call.context), first, block.n, range);
       finite = with.levels(grid, quantizer.table, own, block, steps) && finite;
       if (in.residual_out || range > kSafeRange) {
         with.values(grid, 1, steps, sent);
-        for (std::size_t i = 0; i < block.n; ++i) block.leave(i, sent[i]);
+        for (std::size_t i = 0; i < block.n; ++i) block.store_residual(i, sent[i]);
         finite = all_finite(in.residual_out ? std::span(block.residual_out, block.n)
                                             : std::span(sent.data(), block.n)) &&
                  finite;

@@ -36,7 +36,7 @@ double squares_of(const EncodeInput& block) {
   Fold<double> fold;
   for (std::size_t k = 0; k < kVectors; ++k) hn::StoreU(sum[k], Doubles(), fold.lane.data() + k * kStep);
   for (std::size_t i = vectors; i < block.n; ++i) {
-    const double v = block.take(i);
+    const double v = block.value(i);
     fold.add(i, v * v);
   }
   return fold.total();
@@ -54,7 +54,7 @@ bool levels_of(const Grid& grid, std::uint64_t own, const EncodeInput& block, Le
   const Signs signs(grid.key, grid.first);
   const VF inverse = hn::Set(Floats(), grid.inverse);
   begin(x, [&](std::size_t i, std::size_t) HWY_ATTR {
-    const VF v = take<kResidual>(block, i);
+    const VF v = load_value<kResidual>(block, i);
     peak.see(magnitude(v));
     return signs.turned(hn::Mul(v, inverse), i);
   });

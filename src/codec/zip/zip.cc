@@ -79,11 +79,11 @@ std::size_t encode_block(const EncodeInput& in, std::uint8_t* at, std::uint8_t* 
   std::array<std::uint32_t, kBlock> bits;
   std::uint32_t any = 0;
   for (std::size_t i = 0; i < len; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
     bits[i] = std::bit_cast<std::uint32_t>(v);
     any |= bits[i];
-    in.leave(i, v);
+    in.store_residual(i, v);
   }
   if (any == 0) {
     Head{}.write(at);
@@ -239,17 +239,17 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
     each[p] = {payloads[p].data(), payloads[p].data() + kHead * blocks_of(out.size()),
                payloads[p].data() + payloads[p].size()};
   const std::span<Cursor> from(each.data(), payloads.size());
-  const bool past_caches = how.base == nullptr && out.size() >= kPastCaches &&
+  const bool non_temporal = how.base == nullptr && out.size() >= kPastCaches &&
                            reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0;
   for (std::size_t first = 0; first < out.size(); first += kBlock) {
     const std::span<float> to = out.subspan(first, std::min(kBlock, out.size() - first));
     const Merge part{.base = how.base == nullptr ? nullptr : how.base + first, .divide = how.divide};
     if (to.size() == kBlock)
-      kWith.decode(from, part, to, past_caches);
+      kWith.decode(from, part, to, non_temporal);
     else
       decode_block(from, part, to);
   }
-  if (past_caches) hwy::FlushStream();
+  if (non_temporal) hwy::FlushStream();
 }
 
 template <const Kernels& kWith>

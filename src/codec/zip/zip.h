@@ -139,11 +139,11 @@ struct Cursor {
 void decode_block(std::span<Cursor> from, const Merge& how, std::span<float> out);
 
 struct Kernels {
-  // As above, but only for blocks of kBlock values. ahead: the gradient values to prefetch. past_caches: `out` will
+  // As above, but only for blocks of kBlock values. ahead: the gradient values to prefetch. non_temporal: `out` will
   // not be read soon.
   std::size_t (*encode)(const EncodeInput& in, const float* ahead, std::uint8_t* head, std::uint8_t* body,
                         bool& finite);
-  void (*decode)(std::span<Cursor> from, const Merge& how, std::span<float> out, bool past_caches);
+  void (*decode)(std::span<Cursor> from, const Merge& how, std::span<float> out, bool non_temporal);
   // The number of escapes among the codes of kBlock values, `width` bits each.
   std::size_t (*escapes)(const std::uint8_t* codes, unsigned width);
 };

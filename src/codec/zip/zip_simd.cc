@@ -75,7 +75,7 @@ HWY_INLINE void cut(const EncodeInput& in, const float* ahead, Cut& to) {
     VH upper[2];
     for (std::size_t k = 0; k < 2; ++k) {
       const std::size_t at = i + k * kHalves;
-      const VF a = take<kResidual>(in, at), b = take<kResidual>(in, at + lanes());
+      const VF a = load_value<kResidual>(in, at), b = load_value<kResidual>(in, at + lanes());
       hwy::Prefetch(ahead + at);
       if (kHalves > 16) hwy::Prefetch(ahead + at + lanes());
       if (kResidualOut) {
@@ -304,14 +304,14 @@ HWY_INLINE void each_value(const Cursor& from, Put put) {
 }
 
 // Partial sums of a block stay in `sum`, in the L1 cache; only the last payload writes to `out`.
-void decode(std::span<Cursor> from, const Merge& how, std::span<float> out, bool past_caches) {
+void decode(std::span<Cursor> from, const Merge& how, std::span<float> out, bool non_temporal) {
   if (from.empty()) return decode_block(from, how, out);
   const VF by = hn::Set(Floats(), how.divide);
   const bool divides = how.divide != 1.0F;
   HWY_ALIGN float sum[kBlock];
   float* to = out.data();
   const auto last = [&](std::size_t i, VF v)
-                        HWY_ATTR { store(divides ? hn::Div(v, by) : v, to + i, past_caches); };
+                        HWY_ATTR { store(divides ? hn::Div(v, by) : v, to + i, non_temporal); };
   const auto keep = [&](std::size_t i, VF v) HWY_ATTR { hn::Store(v, Floats(), sum + i); };
   const auto first_of = [&](auto put) HWY_ATTR {
     if (how.base == nullptr)

@@ -29,7 +29,7 @@ class Frames {
         numbers_(program.slots.size()) {}
 
   void touch() { engine::touch(arena_, program_.arena_bytes); }
-  void lend() { tithe::lend(arena_.get(), program_.arena_bytes); }  // between rounds
+  void lend() { tithe::mark_discardable(arena_.get(), program_.arena_bytes); }  // between rounds
 
   State& operator[](int slot) { return states_[static_cast<std::size_t>(slot)]; }
   const State& operator[](int slot) const { return states_[static_cast<std::size_t>(slot)]; }

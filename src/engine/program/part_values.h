@@ -31,7 +31,7 @@ class PartValues {
   void unload(int part, std::size_t first, std::size_t n);
   std::span<float> values(int part) const { return at(part).values; }
   void fill_with_nan();                                                         // all of the caller's tensors
-  void lend() { tithe::lend(staged_.data(), sizeof(float) * staged_.size()); }  // between rounds
+  void lend() { tithe::mark_discardable(staged_.data(), sizeof(float) * staged_.size()); }  // between rounds
 
  private:
   struct Share {  // the values [from, to) of the bucket, which belong to the run and to the tensor

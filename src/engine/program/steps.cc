@@ -342,7 +342,7 @@ Status Unit::write(const Step& step, const StepContext& w, int lane, std::span<c
 }
 
 bool Unit::see_largest(float largest) {
-  if (largest <= feedback::kMostCarried) return true;
+  if (largest <= feedback::kMaxResidual) return true;
   excessive_ = true;
   return is_finite(largest);
 }

@@ -117,7 +117,7 @@ class Unit {
   const Status& trouble() const { return trouble_; }
   std::string device_text() const { return gpu_ == nullptr ? std::string() : gpu_->text(); }
   bool finite() const { return finite_; }
-  // True if a value of the result exceeds the limit for residuals (feedback::kMostCarried).
+  // True if a value of the result exceeds the limit for residuals (feedback::kMaxResidual).
   bool excessive() const { return excessive_; }
 
   // keep: commits the error feedback; otherwise it stays unchanged and the bucket is filled with NaN. Returns the sum

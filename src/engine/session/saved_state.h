@@ -21,7 +21,7 @@ struct SavedHead {
   std::string decided = {};  // by codec "auto", in the format of src/advice/auto
   std::string link = {};     // the session's link rate; empty: unknown
   std::string schedule = {};
-  Schedule::Told told = {};
+  Schedule::State told = {};
   std::vector<std::string> members = {};  // names of the ranks, by rank; empty: their numbers
   // The name of a rank.
   std::string name(Rank r) const {

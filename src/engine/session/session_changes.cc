@@ -103,9 +103,9 @@ void Session::Impl::start_advisor() {
     advisor_ = engine::make_advisor(*parse_auto(automatic_), std::move(context));
     return;
   }
-  const Result<AutoSpec> allowed = parse_auto(advice_allows().empty() ? "auto" : advice_allows());
+  const Result<AutoSpec> allowed = parse_auto(advice_allowances().empty() ? "auto" : advice_allowances());
   TITHE_ASSERT(allowed.ok());  // open() has checked it
-  advisor_ = engine::make_observer({advice_asked(), *allowed}, std::move(context));
+  advisor_ = engine::make_observer({advice_option(), *allowed}, std::move(context));
 }
 
 void Session::Impl::advise() {

@@ -86,7 +86,7 @@ Session::Impl::Impl(std::unique_ptr<Transport> transport, SessionOptions options
                [this](std::uint32_t number) { discard(number); }},
               options_.ended, proxy_trigger_for(stragglers)) {
   if (trace_ != nullptr) runner_.recorder().keep();
-  if (!automatic_.empty() || !advice_asked().empty()) start_advisor();
+  if (!automatic_.empty() || !advice_option().empty()) start_advisor();
   if (proxy_ != nullptr) proxy_->start();
 }
 
@@ -139,15 +139,15 @@ Result<std::unique_ptr<Session>> Session::Impl::open(std::unique_ptr<Transport> 
   if (!device.ok()) return device.status();
   const Result<engine::Pacing> pacing = engine::parse_pacing(options.pacer);
   if (!pacing.ok()) return pacing.status();
-  if (!advice_asked().empty() && !advice_allows().empty())
-    if (const Result<AutoSpec> allowed = parse_auto(advice_allows()); !allowed.ok())
+  if (!advice_option().empty() && !advice_allowances().empty())
+    if (const Result<AutoSpec> allowed = parse_auto(advice_allowances()); !allowed.ok())
       return Status(allowed.status().code(), "TITHE_ADVISE_ALLOW: " + allowed.status().what());
   const Result<engine::Stragglers> stragglers = engine::parse_stragglers(options.stragglers);
   if (!stragglers.ok()) return stragglers.status();
   TITHE_TRY(engine::check_stragglers(*stragglers, options));
   TITHE_TRY(engine::check_stragglers(*stragglers, *choices));
   std::unique_ptr<engine::TraceFile> trace;
-  if (const std::string asked = options.trace.empty() ? trace_asked() : options.trace; !asked.empty()) {
+  if (const std::string asked = options.trace.empty() ? trace_option() : options.trace; !asked.empty()) {
     Result<std::unique_ptr<engine::TraceFile>> opened =
         engine::TraceFile::open(asked, *transport, options.run);
     if (!opened.ok()) return opened.status();

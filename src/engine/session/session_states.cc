@@ -81,7 +81,7 @@ Result<std::vector<std::uint8_t>> Session::Impl::saved(bool debts) {
                     .decided = advisor_ == nullptr ? std::string() : advisor_->decided(),
                     .link = link_,
                     .schedule = schedule_.text(),
-                    .told = schedule_.told(),
+                    .told = schedule_.state(),
                     .members = options_.members},
                    store_, debts);
   if (debts)

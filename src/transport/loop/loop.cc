@@ -317,7 +317,7 @@ Loop::~Loop() {
 constexpr std::string_view kExamples[] = {"loop"};
 
 Status usable() { return {}; }
-TransportLook look() { return {.version = {}, .ways = {"threads"}, .lacks = {}}; }
+TransportProbe probe() { return {.version = {}, .devices = {"threads"}, .problems = {}}; }
 
 std::vector<std::unique_ptr<Transport>> open_threads(int world, ByteView key) {
   return open_loop(world, key);
@@ -338,7 +338,7 @@ const TransportKind loop_transport = {.name = "loop",
                                       .options = {},
                                       .examples = loop::kExamples,
                                       .usable = loop::usable,
-                                      .look = loop::look,
+                                      .probe = loop::probe,
                                       .open = nullptr,
                                       .open_threads = loop::open_threads};
 

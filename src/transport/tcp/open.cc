@@ -138,15 +138,15 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
 
 Status usable() { return {}; }
 
-TransportLook look() {
-  TransportLook look;
+TransportProbe probe() {
+  TransportProbe found;
   for (const Local& l : local_addresses())
     if (std::string way = "tcp/" + l.interface;
-        std::find(look.ways.begin(), look.ways.end(), way) == look.ways.end())
-      look.ways.push_back(std::move(way));
-  if (look.ways.empty())
-    look.lacks.emplace_back("no interface is up, not even loopback: run ip link set lo up");
-  return look;
+        std::find(found.devices.begin(), found.devices.end(), way) == found.devices.end())
+      found.devices.push_back(std::move(way));
+  if (found.devices.empty())
+    found.problems.emplace_back("no interface is up, not even loopback: run ip link set lo up");
+  return found;
 }
 
 }  // namespace
@@ -158,7 +158,7 @@ const TransportKind tcp_transport = {
     .options = tcp::kOptions,
     .examples = tcp::kExamples,
     .usable = tcp::usable,
-    .look = tcp::look,
+    .probe = tcp::probe,
     .open = tcp::open,
     .open_threads = nullptr,
     .proves = true};

@@ -9,7 +9,7 @@ Status usable() {
           "this build has no UCX: use tcp, or install UCX (apt-get install libucx-dev) and rebuild tithe"};
 }
 
-TransportLook look() { return {}; }
+TransportProbe probe() { return {}; }
 
 Result<std::unique_ptr<Transport>> open_with(const ConnectOptions&, std::span<const std::string>) {
   return usable();

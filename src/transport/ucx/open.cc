@@ -29,7 +29,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   Result<std::unique_ptr<Worker>> worker = Worker::open(options, connect.silence, connect.world);
   if (worker.ok()) {
     Result<std::vector<std::uint8_t>> address = (*worker)->address();
-    mine.link_rate = fastest_rate((*worker)->ways());
+    mine.link_rate = fastest_rate((*worker)->devices());
     if (address.ok())
       mine.address = std::move(*address);
     else

@@ -23,6 +23,6 @@ Status usable();
 Result<std::unique_ptr<Transport>> open_with(const ConnectOptions& connect,
                                              std::span<const std::string> values);
 // The transports and devices of all memory domains that UCX can open here, such as "tcp/eth0".
-TransportLook look();
+TransportProbe probe();
 
 }  // namespace tithe::ucx

@@ -95,20 +95,20 @@ std::string value_of(const ucp_config_t* config, std::string_view variable) {
 
 // "tcp/eth0" from "#  resource 2  :  md 1  dev 2  flags -- tcp/eth0".
 std::vector<std::string> devices_of(ucp_context_h context) {
-  std::vector<std::string> ways;
+  std::vector<std::string> devices;
   for (const std::string& line : lines_of([&](FILE* stream) { ucp_context_print_info(context, stream); })) {
     const std::size_t flags = line.find(" flags ");
     if (line.find("resource ") == std::string::npos || flags == std::string::npos) continue;
-    std::string way = line.substr(line.find_last_of(' ') + 1);
-    if (!way.starts_with("self/")) ways.push_back(std::move(way));
+    std::string device = line.substr(line.find_last_of(' ') + 1);
+    if (!device.starts_with("self/")) devices.push_back(std::move(device));
   }
-  std::sort(ways.begin(), ways.end());
-  return ways;
+  std::sort(devices.begin(), devices.end());
+  return devices;
 }
 
-bool has_rdma(const std::vector<std::string>& ways) {
-  return std::any_of(ways.begin(), ways.end(), [](const std::string& way) {
-    return way.starts_with("rc_") || way.starts_with("ud_") || way.starts_with("dc_");
+bool has_rdma(const std::vector<std::string>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const std::string& device) {
+    return device.starts_with("rc_") || device.starts_with("ud_") || device.starts_with("dc_");
   });
 }
 
@@ -130,8 +130,8 @@ std::string ways_here() {
       ucp_init(&kParams, handle, &context) != UCS_OK)
     return {};
   std::string text;
-  for (const std::string& way : devices_of(context))
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", way);
+  for (const std::string& device : devices_of(context))
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", device);
   ucp_cleanup(context);
   return text;
 }
@@ -279,7 +279,7 @@ Result<std::vector<std::uint8_t>> Worker::address() const {
   return out;
 }
 
-std::vector<std::string> Worker::ways() const { return devices_of(context_); }
+std::vector<std::string> Worker::devices() const { return devices_of(context_); }
 
 bool Worker::progress() {
   bool any = false;

@@ -28,7 +28,7 @@ class Worker {
   Result<std::vector<std::uint8_t>> address() const;
 
   // The transports and devices that UCX may use, such as "tcp/eth0", without "self".
-  std::vector<std::string> ways() const;
+  std::vector<std::string> devices() const;
 
   // True if UCX may reach ranks of this machine through memory; false if only through a network.
   bool shares_memory() const { return shares_memory_; }

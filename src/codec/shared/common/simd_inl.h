@@ -41,7 +41,7 @@ HWY_INLINE VF from_bits(VW v) { return hn::BitCast(Floats(), v); }
 HWY_INLINE VW magnitude(VF v) { return hn::And(bits(v), hn::Set(Words(), 0x7fffffffU)); }
 
 template <bool kResidual>
-HWY_INLINE VF take(const EncodeInput& in, std::size_t i) {
+HWY_INLINE VF load_value(const EncodeInput& in, std::size_t i) {
   const VF g = load(in.grad + i);
   return kResidual ? hn::Add(g, load(in.residual + i)) : g;
 }
@@ -62,12 +62,12 @@ class Peak {
 // True if a decode writes its output with non-temporal stores: the output is written without being read, and is too
 // large to stay in a cache until it is used. It must be aligned to 64 bytes.
 constexpr std::size_t kPastCaches = std::size_t{1} << 22;  // values: 16 MiB
-HWY_INLINE bool goes_past_caches(const Merge& merge, std::span<float> out) {
+HWY_INLINE bool uses_non_temporal_stores(const Merge& merge, std::span<float> out) {
   return merge.base == nullptr && out.size() >= kPastCaches &&
          reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0;
 }
-HWY_INLINE void store(VF v, float* out, bool past_caches) {
-  past_caches ? hn::Stream(v, Floats(), out) : hn::StoreU(v, Floats(), out);
+HWY_INLINE void store(VF v, float* out, bool non_temporal) {
+  non_temporal ? hn::Stream(v, Floats(), out) : hn::StoreU(v, Floats(), out);
 }
 
 // The distance of prefetching in values, for loops where the hardware prefetcher is too late.
@@ -92,7 +92,7 @@ HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& me
   const std::size_t step = lanes();
   const VF divide = hn::Set(Floats(), merge.divide);
   const bool divides = merge.divide != 1.0F;
-  const bool past_caches = goes_past_caches(merge, out);
+  const bool non_temporal = uses_non_temporal_stores(merge, out);
   const std::size_t first = merge.base || payloads.empty() ? 0 : 1;
   std::size_t i = 0;
   for (; i + kAtOnce * step <= whole(out.size()); i += kAtOnce * step) {
@@ -108,9 +108,9 @@ HWY_INLINE std::size_t merge(std::span<const ByteView> payloads, const Merge& me
       for (std::size_t k = 0; k < kAtOnce; ++k) sum[k] = hn::Add(sum[k], unpack(bytes, i + k * step));
     }
     for (std::size_t k = 0; k < kAtOnce; ++k)
-      store(divides ? hn::Div(sum[k], divide) : sum[k], out.data() + i + k * step, past_caches);
+      store(divides ? hn::Div(sum[k], divide) : sum[k], out.data() + i + k * step, non_temporal);
   }
-  if (past_caches) hwy::FlushStream();
+  if (non_temporal) hwy::FlushStream();
   return i;
 }
 

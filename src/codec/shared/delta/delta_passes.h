@@ -115,25 +115,25 @@ class BitReader {
   BitReader(const std::uint8_t* at, const std::uint8_t* end)
       : at_(at), bits_(8 * static_cast<std::size_t>(end - at)) {}
   // At most 16 bits. Zeros behind the end.
-  unsigned take(unsigned bits) {
+  unsigned read(unsigned bits) {
     std::uint64_t word = 0;
-    if (taken_ + 64 <= bits_)
-      word = wire::get<std::uint64_t>(at_ + taken_ / 8);
+    if (position_ + 64 <= bits_)
+      word = wire::get<std::uint64_t>(at_ + position_ / 8);
     else
-      for (std::size_t byte = taken_ / 8; byte < bits_ / 8; ++byte)
-        word |= std::uint64_t{at_[byte]} << 8 * (byte - taken_ / 8);
-    const auto value = static_cast<unsigned>(word >> taken_ % 8) & ((1U << bits) - 1);
-    taken_ += bits;
+      for (std::size_t byte = position_ / 8; byte < bits_ / 8; ++byte)
+        word |= std::uint64_t{at_[byte]} << 8 * (byte - position_ / 8);
+    const auto value = static_cast<unsigned>(word >> position_ % 8) & ((1U << bits) - 1);
+    position_ += bits;
     return value;
   }
   // All bits were taken, none too many, and those that fill the last byte are 0.
   bool over() const {
-    return taken_ <= bits_ && bits_ - taken_ < 8 && (taken_ % 8 == 0 || at_[taken_ / 8] >> taken_ % 8 == 0);
+    return position_ <= bits_ && bits_ - position_ < 8 && (position_ % 8 == 0 || at_[position_ / 8] >> position_ % 8 == 0);
   }
 
  private:
   const std::uint8_t* at_;
-  std::size_t bits_, taken_ = 0;
+  std::size_t bits_, position_ = 0;
 };
 
 using States = std::array<std::uint32_t, kStates>;

@@ -28,7 +28,7 @@ struct Piece {
 
 // Rounding to binary16 first does not change the code: sums that binary16 cannot hold are too near a code.
 // False: acc has e4m3 codes that are NaN (NaN and infinity of e5m2 are the same in binary16).
-// kExact: keeps exact sums for leave(). ahead: the residual_out of the next piece, to prefetch.
+// kExact: keeps exact sums for store_residual(). ahead: the residual_out of the next piece, to prefetch.
 template <typename Float, bool kExact>
 HWY_INLINE bool add_halves(std::size_t n, const std::uint8_t* acc, const std::uint8_t* in, const float* ahead,
                            Piece& HWY_RESTRICT piece) {
@@ -76,7 +76,7 @@ HWY_INLINE void round_halves(std::size_t n, Piece& HWY_RESTRICT piece, std::uint
 // If the exact sum of two e5m2 codes is not a float, the larger code is sent. residual_out is the same in fp64 and in
 // fp32: the float nearest to the exact result.
 template <typename Float>
-HWY_INLINE void leave(std::size_t n, const std::uint8_t* scales, const Piece& piece,
+HWY_INLINE void store_residual(std::size_t n, const std::uint8_t* scales, const Piece& piece,
                       float* HWY_RESTRICT residual_out) {
   for (std::size_t i = 0; i < n; i += lanes()) {
     VF off = hn::Sub(hn::Load(Floats(), piece.exact + i), promoted(hn::Load(Narrow(), piece.sum + i)));
@@ -93,7 +93,7 @@ HWY_INLINE bool add_piece(std::size_t n, const std::uint8_t* scales, std::uint8_
   Piece piece;
   if (!add_halves<Float, kResidualOut>(n, acc, in, ahead, piece)) return false;
   round_halves<Float, kResidualOut>(n, piece, acc);
-  if (kResidualOut) leave<Float>(n, scales, piece, residual_out);
+  if (kResidualOut) store_residual<Float>(n, scales, piece, residual_out);
   return true;
 }
 

@@ -13,12 +13,12 @@ auto in_format(std::uint8_t format, const Use& use) {
 }
 
 template <typename Float>
-bool look_at(const EncodeInput& in, std::uint8_t* scales) {
+bool find_scales(const EncodeInput& in, std::uint8_t* scales) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     std::uint32_t largest = 0;
     for (std::size_t i = first; i < std::min(first + kBlock, in.n); ++i)
-      largest = std::max(largest, magnitude(in.take(i)));
+      largest = std::max(largest, magnitude(in.value(i)));
     finite = finite && largest < 0x7f800000U;
     *scales++ = static_cast<std::uint8_t>(Float::scale_of(largest));
   }
@@ -30,10 +30,10 @@ bool send_under(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t*
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i) {
     const std::uint32_t scale = scales[i / kBlock];
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && magnitude(v) < 0x7f800000U;
     codes[i] = Float::pack(v * scale_value(254 - scale));
-    in.leave(i, Float::unpack(codes[i]) * scale_value(scale));
+    in.store_residual(i, Float::unpack(codes[i]) * scale_value(scale));
   }
   return finite;
 }
@@ -52,7 +52,7 @@ void add_codes(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, con
 }
 
 bool find_scales(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales) {
-  return in_format(format, [&]<typename Float>(Float) { return look_at<Float>(in, scales); });
+  return in_format(format, [&]<typename Float>(Float) { return find_scales<Float>(in, scales); });
 }
 
 bool send(std::uint8_t format, const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {

@@ -52,11 +52,11 @@ class Filled {
     if (kResidual) fill(in.residual, residual_);
     std::memset(scales, kLeastScale, sizeof scales);
   }
-  EncodeInput whole(bool leaves = false) {
-    return {grad_, kResidual ? residual_ : nullptr, leaves ? left_ : nullptr, kGroupValues};
+  EncodeInput whole(bool with_residual = false) {
+    return {grad_, kResidual ? residual_ : nullptr, with_residual ? left_ : nullptr, kGroupValues};
   }
-  void give_scales(std::uint8_t* to) const { std::memcpy(to, scales, blocks(n_)); }
-  void give(const EncodeInput& in, std::uint8_t* to) const {
+  void copy_scales(std::uint8_t* to) const { std::memcpy(to, scales, blocks(n_)); }
+  void copy_codes(const EncodeInput& in, std::uint8_t* to) const {
     std::memcpy(to, codes, n_);
     if (in.residual_out != nullptr) std::memcpy(in.residual_out, left_, sizeof(float) * n_);
   }
@@ -85,13 +85,13 @@ HWY_INLINE auto largest_in_four(D d, V v) {
 // The scales of a group of blocks: the largest magnitude of each block, reduced across blocks so that one vector
 // holds one block per lane, then Format::scale_of.
 template <typename Float, bool kResidual>
-HWY_INLINE void look_at_group(const EncodeInput& in, std::uint8_t* HWY_RESTRICT scales, Peak& peak) {
+HWY_INLINE void scan_group(const EncodeInput& in, std::uint8_t* HWY_RESTRICT scales, Peak& peak) {
   const hn::CappedTag<std::uint32_t, 4> fours;
   HWY_ALIGN std::uint32_t most[4 * kGroup];
   for (std::size_t b = 0; b < kGroup; ++b) {
-    VW largest = magnitude(take<kResidual>(in, b * kBlock));
+    VW largest = magnitude(load_value<kResidual>(in, b * kBlock));
     for (std::size_t k = lanes(); k < kBlock; k += lanes())
-      largest = hn::Max(largest, magnitude(take<kResidual>(in, b * kBlock + k)));
+      largest = hn::Max(largest, magnitude(load_value<kResidual>(in, b * kBlock + k)));
     hn::Store(largest_in_four(Words(), largest), fours, most + 4 * b);
   }
   constexpr std::uint32_t kTop = Float::kTop;
@@ -107,16 +107,16 @@ HWY_INLINE void look_at_group(const EncodeInput& in, std::uint8_t* HWY_RESTRICT 
 }
 
 template <typename Float, bool kResidual>
-bool look_as(const EncodeInput& in, std::uint8_t* scales) {
+bool scan_scales_of(const EncodeInput& in, std::uint8_t* scales) {
   Peak peak;
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues, scales += kGroup)
-    look_at_group<Float, kResidual>(block::part(in, i, kGroupValues), scales, peak);
+    scan_group<Float, kResidual>(block::part(in, i, kGroupValues), scales, peak);
   const EncodeInput rest = block::part(in, i, in.n - i);
   if (rest.n <= kBlock) return kReference.find_scales(Float::kNumber, rest, scales) && peak.finite();
   Filled<kResidual> group(rest);
-  look_at_group<Float, kResidual>(group.whole(), group.scales, peak);
-  group.give_scales(scales);
+  scan_group<Float, kResidual>(group.whole(), group.scales, peak);
+  group.copy_scales(scales);
   return peak.finite();
 }
 
@@ -202,7 +202,7 @@ HWY_INLINE bool are_in_grids(const std::uint8_t* scales) {
 
 // The gradient address to prefetch while a group is sent, inside the gradient, and further ahead than find_scales
 // reads. With a quarter less the prefetch is too late; with a quarter more it overtakes the hardware prefetcher.
-HWY_INLINE const float* asked_of(const EncodeInput& in, std::size_t first) {
+HWY_INLINE const float* prefetch_address(const EncodeInput& in, std::size_t first) {
   constexpr std::size_t kFurther = 1664;
   return in.grad + (first + kGroupValues + kFurther <= in.n ? first + kFurther : 0);
 }
@@ -219,7 +219,7 @@ HWY_INLINE bool send_group(const EncodeInput& in, const float* ahead, const std:
       const std::size_t j = i + lanes();
       hwy::Prefetch(ahead + i);
       hwy::Prefetch(ahead + j);
-      const VF v0 = take<kResidual>(in, i), v1 = take<kResidual>(in, j);
+      const VF v0 = load_value<kResidual>(in, i), v1 = load_value<kResidual>(in, j);
       const VW mag0 = magnitude(v0), mag1 = magnitude(v1);
       if (kHeld) peak.see(hn::Max(mag0, mag1));
       const auto r0 = round(mag0), r1 = round(mag1);
@@ -238,7 +238,7 @@ bool send_as(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* co
   bool finite = true;
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues) {
-    const float* ahead = asked_of(in, i);
+    const float* ahead = prefetch_address(in, i);
     finite = send_group<Float, kResidual, kResidualOut, true>(block::part(in, i, kGroupValues), ahead,
                                                               scales + i / kBlock, codes + i) &&
              finite;
@@ -252,7 +252,7 @@ bool send_as(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* co
   const EncodeInput whole = group.whole(kResidualOut);
   finite = send_group<Float, kResidual, kResidualOut, true>(whole, whole.grad, group.scales, group.codes) &&
            finite;
-  group.give(rest, codes);
+  group.copy_codes(rest, codes);
   return finite;
 }
 
@@ -262,11 +262,11 @@ bool encode_as(const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes)
   Peak peak;
   const std::size_t groups = in.n / kGroupValues * kGroupValues;
   const auto group = [&](std::size_t i) { return block::part(in, i, kGroupValues); };
-  if (groups != 0) look_at_group<Float, kResidual>(group(0), scales, peak);
+  if (groups != 0) scan_group<Float, kResidual>(group(0), scales, peak);
   for (std::size_t i = 0; i < groups; i += kGroupValues) {
     const std::size_t next = i + kGroupValues;
-    if (next < groups) look_at_group<Float, kResidual>(group(next), scales + next / kBlock, peak);
-    const float* ahead = asked_of(in, i);
+    if (next < groups) scan_group<Float, kResidual>(group(next), scales + next / kBlock, peak);
+    const float* ahead = prefetch_address(in, i);
     send_group<Float, kResidual, kResidualOut, false>(group(i), ahead, scales + i / kBlock, codes + i);
   }
   const EncodeInput rest = block::part(in, groups, in.n - groups);
@@ -275,10 +275,10 @@ bool encode_as(const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes)
   if (rest.n <= kBlock) return kReference.encode(Float::kNumber, rest, scales, codes) && peak.finite();
   Filled<kResidual> filled(rest);
   const EncodeInput whole = filled.whole(kResidualOut);
-  look_at_group<Float, kResidual>(whole, filled.scales, peak);
+  scan_group<Float, kResidual>(whole, filled.scales, peak);
   send_group<Float, kResidual, kResidualOut, false>(whole, whole.grad, filled.scales, filled.codes);
-  filled.give_scales(scales);
-  filled.give(rest, codes);
+  filled.copy_scales(scales);
+  filled.copy_codes(rest, codes);
   return peak.finite();
 }
 
@@ -305,8 +305,8 @@ std::size_t decode_as(std::span<const ByteView> payloads, const Merge& how, std:
 // ---- By format
 
 template <typename Float>
-bool look_in(const EncodeInput& in, std::uint8_t* scales) {
-  return in.residual ? look_as<Float, true>(in, scales) : look_as<Float, false>(in, scales);
+bool scan_scales(const EncodeInput& in, std::uint8_t* scales) {
+  return in.residual ? scan_scales_of<Float, true>(in, scales) : scan_scales_of<Float, false>(in, scales);
 }
 
 template <typename Float>
@@ -328,7 +328,7 @@ bool encode_in(const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes)
 }
 
 bool find_scales(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales) {
-  return format == 0 ? look_in<E4M3>(in, scales) : look_in<E5M2>(in, scales);
+  return format == 0 ? scan_scales<E4M3>(in, scales) : scan_scales<E5M2>(in, scales);
 }
 
 bool send(std::uint8_t format, const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {

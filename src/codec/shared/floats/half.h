@@ -27,11 +27,11 @@ template <typename Format>
 bool encode_from(std::size_t first, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t i = first; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
     const std::uint16_t h = Format::pack(v);
     wire::put(&out[2 * i], h);
-    in.leave(i, Format::unpack(h));
+    in.store_residual(i, Format::unpack(h));
   }
   return finite;
 }

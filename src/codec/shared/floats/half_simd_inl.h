@@ -30,7 +30,7 @@ bool encode_as(const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   Peak peak;
   std::size_t i = 0;
   for (; i < whole(in.n); i += lanes()) {
-    const VF v = take<kResidual>(in, i);
+    const VF v = load_value<kResidual>(in, i);
     peak.see(magnitude(v));
     const VF sent = Pack::pack(v, out + 2 * i);
     if (kResidualOut) hn::StoreU(hn::Sub(v, sent), Floats(), in.residual_out + i);

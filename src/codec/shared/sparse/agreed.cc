@@ -56,9 +56,9 @@ Result<Encoded> send_at_ref(const Agreed& of, ByteView indices, const EncodeInpu
   std::vector<float> values(in.n);
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < in.n; ++i) {
-    values[i] = in.take(i);
+    values[i] = in.value(i);
     largest = std::max(largest, magnitude(values[i]));
-    in.leave(i, 0.0F);
+    in.store_residual(i, 0.0F);
   }
   IndexReader reader(indices);
   ArrayWriter writer(reader.form().values, in, out.data());
@@ -70,7 +70,7 @@ Result<Encoded> send_at_simd(const Agreed& of, ByteView indices, const EncodeInp
   TITHE_TRY(codec::check_room(of.codec, out.size(), value_bytes(of.form.values, of.most)));
   const IndexReader reader(indices);
   ArrayWriter writer(reader.form().values, in, out.data());
-  const bool finite = leave_and_send(in, reader, writer);
+  const bool finite = store_residuals_and_send(in, reader, writer);
   return Encoded{.bytes = writer.finish(), .finite = finite};
 }
 

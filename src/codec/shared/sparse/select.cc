@@ -43,7 +43,7 @@ std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double rati
   if (sample.n == 0) return 1;
   const std::size_t count = sample.count();
   for (std::size_t k = 0; k < count; ++k)
-    seen[k] = magnitude(in.take(sample.whole() ? k : sample.line(key, k / kLine) + k % kLine));
+    seen[k] = magnitude(in.value(sample.whole() ? k : sample.line(key, k / kLine) + k % kLine));
   std::uint32_t* const nth = seen + (threshold_rank(sample, ratio) - 1);
   std::nth_element(seen, nth, seen + count, std::greater<>{});
   return std::max<std::uint32_t>(*nth, 1);
@@ -51,7 +51,7 @@ std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double rati
 
 std::vector<float> taken(const EncodeInput& in) {
   std::vector<float> values(in.n);
-  for (std::size_t i = 0; i < in.n; ++i) values[i] = in.take(i);
+  for (std::size_t i = 0; i < in.n; ++i) values[i] = in.value(i);
   return values;
 }
 

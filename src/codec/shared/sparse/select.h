@@ -59,7 +59,7 @@ std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double rati
 std::uint32_t threshold_ref(const Sample& sample, std::uint64_t key, double ratio, const EncodeInput& in,
                             std::uint32_t* seen);
 
-// All values as take() returns them; call it before leave().
+// All values as value() returns them; call it before store_residual().
 std::vector<float> taken(const EncodeInput& in);
 
 // Moves the k indices of largest magnitude (the lower index first among equals) to the front of `picked`, in increasing

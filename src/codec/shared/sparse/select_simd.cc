@@ -145,7 +145,7 @@ void TakeSample(const Sample& sample, std::uint64_t key, const EncodeInput in, f
     if (j + kLines < lines) ask(j + kLines);
   }
   if (sample.whole())
-    for (std::size_t i = kLine * lines; i < in.n; ++i) seen[i] = in.take(i);
+    for (std::size_t i = kLine * lines; i < in.n; ++i) seen[i] = in.value(i);
 }
 
 // A histogram window: 2^11 bins of 2^shift magnitudes each, from low on; larger magnitudes fall into the last bin.

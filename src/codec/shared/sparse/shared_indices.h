@@ -14,7 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/shared/common/leave.h"
+#include "codec/shared/common/residuals.h"
 #include "codec/shared/common/payload.h"
 #include "codec/shared/sparse/sparse_values.h"
 #include "tithe/seam/codec.h"
@@ -55,15 +55,15 @@ class ArrayWriter {
     value_[held_++] = v + 0.0F;  // -0 becomes +0, as it would in a sum
     if (held_ == kValueBlock) flush();
   }
-  // Sends the values at these indices, after leave_all().
+  // Sends the values at these indices, after store_residuals().
   void send_at(std::span<const std::uint32_t> indices) {
     if (form_ != ValueForm::kF32) {
-      for (const std::uint32_t i : indices) send(i, codec::taken_value(in_, i));
+      for (const std::uint32_t i : indices) send(i, codec::encoded_value(in_, i));
       return;
     }
     std::uint8_t* to = array_ + 4 * written_;
     for (const std::uint32_t i : indices) {
-      wire::put(to, codec::taken_value(in_, i) + 0.0F), to += 4;
+      wire::put(to, codec::encoded_value(in_, i) + 0.0F), to += 4;
       if (in_.residual_out) in_.residual_out[i] = 0.0F;
     }
     written_ += indices.size();
@@ -94,11 +94,11 @@ class ArrayWriter {
   std::size_t written_ = 0;
 };
 
-// leave_all(), then sends the values at the indices of `source`. True if all taken values are finite.
+// store_residuals(), then sends the values at the indices of `source`. True if all taken values are finite.
 template <typename Source>
-bool leave_and_send(const EncodeInput& in, Source source, ArrayWriter& writer) {
+bool store_residuals_and_send(const EncodeInput& in, Source source, ArrayWriter& writer) {
   IndexBatches<Source> indices(std::move(source));
-  return codec::leave_and_pick(in, [&](std::size_t end) {
+  return codec::store_residuals_and_pick(in, [&](std::size_t end) {
     for (auto some = indices.below(end); !some.empty(); some = indices.below(end)) writer.send_at(some);
   });
 }

@@ -8,27 +8,27 @@
 
 namespace tithe::ucx {
 
-TransportLook look() {
-  TransportLook look{.version = ucp_get_version_string(), .ways = {}, .lacks = {}};
+TransportProbe probe() {
+  TransportProbe found{.version = ucp_get_version_string(), .devices = {}, .problems = {}};
   const Result<std::unique_ptr<Worker>> worker = Worker::open({}, ConnectOptions{}.silence, 2);
   if (!worker.ok()) {
-    look.lacks.push_back(worker.status().what());
-    return look;
+    found.problems.push_back(worker.status().what());
+    return found;
   }
-  look.ways = (*worker)->ways();
+  found.devices = (*worker)->devices();
   const auto has = [&](std::initializer_list<std::string_view> kinds) {
-    return std::any_of(look.ways.begin(), look.ways.end(), [&](const std::string& way) {
+    return std::any_of(found.devices.begin(), found.devices.end(), [&](const std::string& way) {
       return std::any_of(kinds.begin(), kinds.end(),
                          [&](std::string_view kind) { return way.starts_with(kind); });
     });
   };
   if (!has({"tcp/", "rc_", "ud_", "dc_"}))
-    look.lacks.push_back(
+    found.problems.push_back(
         "no network: ranks on other hosts cannot be reached; check that an interface is up, UCX_TLS and "
         "UCX_NET_DEVICES");
   else if (!has({"tcp/"}))
-    look.lacks.push_back("no TCP: only hosts with RDMA can be reached; check UCX_TLS and UCX_NET_DEVICES");
-  return look;
+    found.problems.push_back("no TCP: only hosts with RDMA can be reached; check UCX_TLS and UCX_NET_DEVICES");
+  return found;
 }
 
 }  // namespace tithe::ucx

@@ -13,16 +13,16 @@ namespace tithe::codec {
 inline constexpr std::size_t kSegment = 1024;
 
 // Writes all taken values to residual_out, unless it is nullptr. True if all are finite.
-bool leave_all(const EncodeInput& in);
+bool store_residuals(const EncodeInput& in);
 
-// leave_all, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it reads it
-// as taken_value(in, i) and sets in.residual_out[i] to 0, unless residual_out is nullptr.
+// store_residuals, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it reads it
+// as encoded_value(in, i) and sets in.residual_out[i] to 0, unless residual_out is nullptr.
 template <typename Pick>
-bool leave_and_pick(const EncodeInput& in, Pick pick) {
+bool store_residuals_and_pick(const EncodeInput& in, Pick pick) {
   bool finite = true;
   for (std::size_t start = 0; start < in.n; start += kSegment) {
     const std::size_t end = std::min(start + kSegment, in.n);
-    finite = leave_all({.grad = in.grad + start,
+    finite = store_residuals({.grad = in.grad + start,
                         .residual = in.residual ? in.residual + start : nullptr,
                         .residual_out = in.residual_out ? in.residual_out + start : nullptr,
                         .n = end - start}) &&
@@ -31,9 +31,9 @@ bool leave_and_pick(const EncodeInput& in, Pick pick) {
   }
   return finite;
 }
-// The taken value i, after leave_all.
-inline float taken_value(const EncodeInput& in, std::size_t i) {
-  return in.residual_out ? in.residual_out[i] : in.take(i);
+// The taken value i, after store_residuals.
+inline float encoded_value(const EncodeInput& in, std::size_t i) {
+  return in.residual_out ? in.residual_out[i] : in.value(i);
 }
 
 }  // namespace tithe::codec

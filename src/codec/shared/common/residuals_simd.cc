@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/finite.h"
-#include "codec/shared/common/leave.h"
+#include "codec/shared/common/residuals.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codec/shared/common/leave_simd.cc"
+#define HWY_TARGET_INCLUDE "codec/shared/common/residuals_simd.cc"
 #include <hwy/foreach_target.h>
 // after foreach_target.h
 #include "codec/shared/common/simd_inl.h"
@@ -14,26 +14,26 @@ namespace {
 using namespace simd::HWY_NAMESPACE;
 
 template <bool kResidual, bool kResidualOut>
-bool leave_as(const EncodeInput& in) {
+bool store_residual_as(const EncodeInput& in) {
   Peak peak;
   std::size_t i = 0;
   for (; i < whole(in.n); i += lanes()) {
-    const VF v = take<kResidual>(in, i);
+    const VF v = load_value<kResidual>(in, i);
     peak.see(magnitude(v));
     if (kResidualOut) hn::StoreU(v, Floats(), in.residual_out + i);
   }
   bool finite = peak.finite();
   for (; i < in.n; ++i) {
-    const float v = in.take(i);
+    const float v = in.value(i);
     finite = finite && is_finite(v);
-    in.leave(i, 0.0F);
+    in.store_residual(i, 0.0F);
   }
   return finite;
 }
 
-bool leave(const EncodeInput& in) {
-  if (in.residual) return in.residual_out ? leave_as<true, true>(in) : leave_as<true, false>(in);
-  return in.residual_out ? leave_as<false, true>(in) : leave_as<false, false>(in);
+bool store_residual(const EncodeInput& in) {
+  if (in.residual) return in.residual_out ? store_residual_as<true, true>(in) : store_residual_as<true, false>(in);
+  return in.residual_out ? store_residual_as<false, true>(in) : store_residual_as<false, false>(in);
 }
 
 }  // namespace
@@ -43,9 +43,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tithe::codec {
 
-HWY_EXPORT(leave);
+HWY_EXPORT(store_residual);
 
-bool leave_all(const EncodeInput& in) { return HWY_DYNAMIC_DISPATCH(leave)(in); }
+bool store_residuals(const EncodeInput& in) { return HWY_DYNAMIC_DISPATCH(store_residual)(in); }
 
 }  // namespace tithe::codec
 #endif
