@@ -25,7 +25,7 @@ from tithe import _core
 
 STEPS, SETTLED = 40, 20
 VALUES = 200_000
-DEVIATION = 1e-3  # codec::kUsualDeviation
+DEVIATION = 1e-3  # codec::kDefaultDeviation
 HEADER = 64
 
 

@@ -23,7 +23,7 @@
 namespace tithe::cli {
 namespace {
 
-constexpr int kMostLinks = 40;  // the kernel's limit
+constexpr int kMaxLinks = 40;  // the kernel's limit
 
 Status io(const fs::path& path, std::string_view what, int error) {
   return {Code::kIo, fmt::format("{}: {}: {}", path.string(), what, std::strerror(error))};
@@ -69,7 +69,7 @@ Status write_into(const fs::path& path, ByteView bytes) {
 // The file that a chain of links names, whether it exists or not.
 Result<fs::path> end_of_links(const fs::path& path) {
   fs::path at = path;
-  for (int links = 0; links < kMostLinks; ++links) {
+  for (int links = 0; links < kMaxLinks; ++links) {
     std::error_code error;
     if (!fs::is_symlink(fs::symlink_status(at, error))) return at;
     const fs::path next = fs::read_symlink(at, error);

@@ -40,8 +40,8 @@ struct Rule {
   friend bool operator==(const Rule&, const Rule&) = default;
 };
 
-inline constexpr std::size_t kMostRules = 65'536;
-inline constexpr std::size_t kMostChoicesBytes = std::size_t{1} << 24;
+inline constexpr std::size_t kMaxRules = 65'536;
+inline constexpr std::size_t kMaxChoicesBytes = std::size_t{1} << 24;
 
 // Rules from JSON, in full or short, docs/guide/choices.md has the fields:
 //   {"version": 1, "rules": [{"match": "*.bias", "codec": "fp32"}, {"size": "> 1M", "codec": "dgc:ratio=0.001"}]}
@@ -107,17 +107,17 @@ struct Link {
 // ranks of one host share); empty: nothing is known. kInvalid for anything else.
 Result<Link> parse_link(std::string_view text);
 
-inline constexpr std::size_t kUsualMinValues = 4096;
-inline constexpr std::size_t kUsualPartValues = std::size_t{1} << 22;
+inline constexpr std::size_t kDefaultMinValues = 4096;
+inline constexpr std::size_t kDefaultPartValues = std::size_t{1} << 22;
 
 // The defaults for all tensors, from the session's options. If the link is known, default values of min_values and
 // part_values are derived from the link, the codec, the strategy and the world; other values stay as they are.
 struct Usual {
   Spec spec;
-  const Strategy* strategy = nullptr;        // nullptr: "auto"
-  std::size_t min_values = kUsualMinValues;  // smaller tensors are sent uncompressed
+  const Strategy* strategy = nullptr;          // nullptr: "auto"
+  std::size_t min_values = kDefaultMinValues;  // smaller tensors are sent uncompressed
   std::size_t part_values =
-      kUsualPartValues;  // larger tensors are cut into pieces of at most this many values
+      kDefaultPartValues;  // larger tensors are cut into pieces of at most this many values
   int world = 1;
   Hosts hosts = {};
   int servers = 0;  // ranks, the last ones, that have no values of their own
@@ -158,7 +158,7 @@ class Choices {
   Status resolve(std::size_t number);
   Status check_group(std::size_t number) const;
   Status share_momentum();
-  bool by_link() const { return usual_.link.known() && usual_.part_values == kUsualPartValues; }
+  bool by_link() const { return usual_.link.known() && usual_.part_values == kDefaultPartValues; }
 
   std::vector<Rule> rules_;
   Usual usual_;

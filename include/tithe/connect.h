@@ -18,7 +18,7 @@ namespace tithe {
 
 // The secret of a job: whoever has it is a rank. Empty: none.
 using Token = std::vector<std::uint8_t>;
-inline constexpr std::size_t kLeastTokenBytes = 16;
+inline constexpr std::size_t kMinTokenBytes = 16;
 
 // This process's rank, and the address of rank 0.
 struct Launch {
@@ -81,7 +81,7 @@ struct TransportOption {
 
 // A transport's findings on this machine, with the environment as it is.
 struct TransportProbe {
-  std::string version = {};             // of the library underneath; empty: none
+  std::string version = {};                // of the library underneath; empty: none
   std::vector<std::string> devices = {};   // by which it can reach other ranks: "tcp/eth0"
   std::vector<std::string> problems = {};  // what many jobs need and it has not here, with the cure
 };

@@ -33,7 +33,7 @@
 namespace tithe::python {
 namespace {
 
-constexpr std::size_t kUsualValues = std::size_t{1} << 20;  // for which bits per value are given
+constexpr std::size_t kDefaultValues = std::size_t{1} << 20;  // for which bits per value are given
 
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
@@ -67,7 +67,7 @@ nb::dict describe(const Codec& codec) {
     entry["name"] = phase.name;
     entry["laws"] = laws;
     phases.append(entry);
-    bytes += phase.bound(defaults(codec), kUsualValues);
+    bytes += phase.bound(defaults(codec), kDefaultValues);
   }
   for (const ParamSpec& p : codec.params) params.append(describe(p));
   for (const Impl& impl : codec.impls)
@@ -75,7 +75,7 @@ nb::dict describe(const Codec& codec) {
   d["phases"] = phases;
   d["params"] = params;
   d["impls"] = impls;
-  d["bits_per_value"] = 8.0 * static_cast<double>(bytes) / static_cast<double>(kUsualValues);
+  d["bits_per_value"] = 8.0 * static_cast<double>(bytes) / static_cast<double>(kDefaultValues);
   d["exact_ledger"] = codec.traits.exact_ledger;
   d["lossless"] = codec.traits.lossless;
   d["selects"] = codec.traits.selects;
@@ -273,10 +273,10 @@ void bind_codecs(nb::module_& m) {
       "The folder of compiled programs (TITHE_CACHE).");
   m.def("encode", &encode, nb::arg("spec"), nb::arg("values"));
   m.def("frame_values", &frame_values, nb::arg("data"), nb::arg("spec") = nb::none(),
-        nb::arg("max_values") = kUsualMostValues,
+        nb::arg("max_values") = kDefaultMostValues,
         "The number of values of a frame. Raises ValueError if the frame states more than max_values.");
   m.def("decode", &decode, nb::arg("data"), nb::arg("out"), nb::arg("spec") = nb::none());
-  m.attr("USUAL_MOST_VALUES") = kUsualMostValues;
+  m.attr("USUAL_MOST_VALUES") = kDefaultMostValues;
   m.attr("MOST_VALUES") = kMostValues;
 }
 

@@ -31,7 +31,7 @@
 namespace tithe::python {
 namespace {
 
-constexpr int kMostLoopRanks = 256;
+constexpr int kMaxLoopRanks = 256;
 
 PySession* open(const std::shared_ptr<MainThreadCalls>& calls, const std::string& transport,
                 ConnectOptions connect, const std::shared_ptr<std::atomic<bool>>& withdrawn,
@@ -64,9 +64,9 @@ PySession* open_from_environment(const std::string& transport, const SessionOpti
 }
 
 nb::list open_over_loop(int world, const SessionOptions& options) {
-  if (world < 1 || world > kMostLoopRanks)
+  if (world < 1 || world > kMaxLoopRanks)
     raise({Code::kInvalid,
-           "world=" + std::to_string(world) + ": must be in 1 .. " + std::to_string(kMostLoopRanks)});
+           "world=" + std::to_string(world) + ": must be in 1 .. " + std::to_string(kMaxLoopRanks)});
   nb::list ranks;
   for (std::unique_ptr<Transport>& transport : open_loop(world))
     ranks.append(

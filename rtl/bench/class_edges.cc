@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
       m->bound = static_cast<CData>(bound);
       m->eval();
       const auto c = classes(literal ? tithe::inceptionn::kLiteral : tithe::inceptionn::kStrict,
-                             std::clamp(bound, 1, tithe::inceptionn::kMostB));
+                             std::clamp(bound, 1, tithe::inceptionn::kMaxB));
       BENCH_CHECK(m->e_low == c.low >> 23 && m->e_middle == c.middle >> 23 && m->e_top == c.top >> 23);
       BENCH_CHECK(m->shift1 == 150 + std::ilogb(c.unit[0]) && m->shift2 == 150 + std::ilogb(c.unit[1]));
     }

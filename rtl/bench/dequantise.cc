@@ -14,7 +14,7 @@ int run(int argc, char** argv) {
   Random random(a.seed);
   std::uint64_t words = 0;
   for (int literal = 0; literal < 2; ++literal)
-    for (int b = 1; b <= tithe::inceptionn::kMostB; b += a.floats > 2000000 ? 1 : 9) {
+    for (int b = 1; b <= tithe::inceptionn::kMaxB; b += a.floats > 2000000 ? 1 : 9) {
       const auto c = classes(literal ? tithe::inceptionn::kLiteral : tithe::inceptionn::kStrict, b);
       dut->shift1 = static_cast<CData>(150 + std::ilogb(c.unit[0]));
       dut->shift2 = static_cast<CData>(150 + std::ilogb(c.unit[1]));

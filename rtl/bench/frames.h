@@ -18,7 +18,7 @@ struct Outcome {
   Bytes frame;
 };
 
-inline constexpr std::size_t kShim = 8, kMostFrame = 9216;
+inline constexpr std::size_t kShim = 8, kMaxFrame = 9216;
 inline constexpr unsigned kTcp = 6, kUdp = 17, kPackedTcp = 253, kPackedUdp = 254;
 
 inline unsigned word(const Bytes& f, std::size_t at) {
@@ -125,7 +125,7 @@ inline Bytes with_payload(const Bytes& f, const Headers& h, unsigned protocol, c
 
 inline Outcome pack(const Bytes& f, const CardConfig& c) {
   const auto h = headers(f);
-  if (!c.on || !h || h->packed() || h->end > kMostFrame || h->dscp != c.dscp || h->end - h->payload < c.least)
+  if (!c.on || !h || h->packed() || h->end > kMaxFrame || h->dscp != c.dscp || h->end - h->payload < c.least)
     return {kPassed, f};
   if (h->end > f.size() || !l4_holds(f, *h)) return {kPassed, f};
   const Bytes payload(f.begin() + static_cast<std::ptrdiff_t>(h->payload),
@@ -150,7 +150,7 @@ inline Outcome pack(const Bytes& f, const CardConfig& c) {
 
 inline Outcome unpack(const Bytes& f, const CardConfig& c) {
   const auto h = headers(f);
-  if (!c.on || !h || !h->packed() || h->end > kMostFrame || word(f, h->payload + 2) > kMostFrame)
+  if (!c.on || !h || !h->packed() || h->end > kMaxFrame || word(f, h->payload + 2) > kMaxFrame)
     return {kPassed, f};
   const std::uint8_t flags = f[h->payload], how = f[h->payload + 1];
   const std::size_t bytes = word(f, h->payload + 2);

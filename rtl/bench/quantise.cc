@@ -14,7 +14,7 @@ int run(int argc, char** argv) {
   Random random(a.seed);
   const std::uint64_t each = std::max<std::uint64_t>(2000, a.floats / 200);
   for (int literal = 0; literal < 2; ++literal)
-    for (int b = 1; b <= tithe::inceptionn::kMostB; ++b) {
+    for (int b = 1; b <= tithe::inceptionn::kMaxB; ++b) {
       const auto c = classes(literal ? tithe::inceptionn::kLiteral : tithe::inceptionn::kStrict, b);
       dut->e_low = static_cast<CData>(c.low >> 23);
       dut->e_middle = static_cast<CData>(c.middle >> 23);

@@ -45,8 +45,8 @@ Tables make(int m) {
 }  // namespace
 
 const Tables& tables(int m) {
-  static std::array<std::once_flag, kMostLog + 1> made;
-  static std::array<Tables, kMostLog + 1> all;
+  static std::array<std::once_flag, kMaxLog + 1> made;
+  static std::array<Tables, kMaxLog + 1> all;
   const auto at = static_cast<std::size_t>(m);
   std::call_once(made[at], [&] { all[at] = make(m); });
   return all[at];

@@ -21,7 +21,7 @@ struct Complex {
   float re, im;
 };
 
-inline constexpr int kMostLog = 15;
+inline constexpr int kMaxLog = 15;
 
 struct Tables {
   std::size_t length = 0;                   // 2^m
@@ -29,7 +29,7 @@ struct Tables {
   std::vector<std::uint32_t> bit_reversed;  // j with its m bits reversed
 };
 
-// Created at first use and cached; 1 <= m <= kMostLog.
+// Created at first use and cached; 1 <= m <= kMaxLog.
 const Tables& tables(int m);
 
 inline Complex times(Complex z, Complex w) { return {z.re * w.re - z.im * w.im, z.re * w.im + z.im * w.re}; }

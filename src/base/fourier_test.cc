@@ -11,7 +11,7 @@ namespace tithe::fourier {
 namespace {
 
 TEST(Fourier, TwiddleFactorsAreCorrectlyRounded) {
-  for (int m = 1; m <= kMostLog; ++m) {
+  for (int m = 1; m <= kMaxLog; ++m) {
     const Tables& t = tables(m);
     ASSERT_EQ(t.turn.size(), t.length / 2);
     for (std::size_t k = 0; k < t.turn.size(); ++k) {

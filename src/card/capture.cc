@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMicroseconds = 0xa1b2c3d4, kNanoseconds = 0xa1b23c4d;
 constexpr std::size_t kFileHead = 24, kRecordHead = 16;
-constexpr std::uint32_t kEthernet = 1, kMostCaptured = 262144;
+constexpr std::uint32_t kEthernet = 1, kMaxCaptured = 262144;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
 std::uint32_t swapped(std::uint32_t v) { return v >> 24 | (v >> 8 & 0xff00) | (v << 8 & 0xff0000) | v << 24; }
@@ -38,7 +38,7 @@ Result<std::vector<Captured>> read_capture(ByteView file) {
     if (bytes != number(at + 12))
       return corrupt(fmt::format("frame {} was truncated by the capture to {} of {} bytes", all.size(), bytes,
                                  number(at + 12)));
-    if (bytes > kMostCaptured || bytes > file.size() - at - kRecordHead)
+    if (bytes > kMaxCaptured || bytes > file.size() - at - kRecordHead)
       return corrupt("it ends within a frame");
     all.push_back({kSecond * number(at) + unit * number(at + 4), file.subspan(at + kRecordHead, bytes)});
     at += kRecordHead + bytes;
@@ -51,7 +51,7 @@ void begin_capture(std::vector<std::uint8_t>& file) {
   wire::put(&file[0], kNanoseconds);
   wire::put(&file[4], std::uint16_t{2});
   wire::put(&file[6], std::uint16_t{4});
-  wire::put(&file[16], kMostCaptured);
+  wire::put(&file[16], kMaxCaptured);
   wire::put(&file[20], kEthernet);
 }
 

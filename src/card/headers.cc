@@ -10,7 +10,7 @@ namespace tithe::card {
 
 std::optional<Headers> headers(ByteView f) {
   constexpr unsigned kVlan = 0x8100, kOuterVlan = 0x88a8, kIpv4 = 0x0800, kIpv6 = 0x86dd;
-  constexpr unsigned kMostIpBytes = 0x4000, kFragmented = 0xbfff, kSynOrRst = 6;
+  constexpr unsigned kMaxIpBytes = 0x4000, kFragmented = 0xbfff, kSynOrRst = 6;
   Headers h;
   std::size_t at = 12;
   for (int vlans = 0; word(f, at) == kVlan || word(f, at) == kOuterVlan; at += 4)
@@ -20,14 +20,14 @@ std::optional<Headers> headers(ByteView f) {
   if (!h.v6 && word(f, at) != kIpv4) return {};
   const unsigned first = word(f, h.l3);
   if (h.v6) {
-    if (first >> 12 != 6 || word(f, h.l3 + 4) >= kMostIpBytes) return {};
+    if (first >> 12 != 6 || word(f, h.l3 + 4) >= kMaxIpBytes) return {};
     h.dscp = first >> 6 & 63;
     h.l4 = h.l3 + 40;
     h.end = h.l4 + word(f, h.l3 + 4);
     h.protocol = word(f, h.l3 + 6) >> 8;
   } else {
     const std::size_t header_words = first >> 8 & 15;
-    if (first >> 12 != 4 || header_words < 5 || word(f, h.l3 + 2) >= kMostIpBytes) return {};
+    if (first >> 12 != 4 || header_words < 5 || word(f, h.l3 + 2) >= kMaxIpBytes) return {};
     if ((word(f, h.l3 + 6) & kFragmented) != 0) return {};
     h.dscp = first >> 2 & 63;
     h.l4 = h.l3 + 4 * header_words;
@@ -45,7 +45,7 @@ std::optional<Headers> headers(ByteView f) {
     h.payload = h.l4 + 4 * std::size_t{flags >> 12};
   }
   const std::size_t begin = h.payload + (h.packed() ? kShim : 0);
-  if (begin > std::min(f.size(), kMostHeaderBytes) || begin >= h.end) return {};
+  if (begin > std::min(f.size(), kMaxHeaderBytes) || begin >= h.end) return {};
   return h;
 }
 

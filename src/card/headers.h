@@ -11,7 +11,7 @@ namespace tithe::card {
 
 inline constexpr unsigned kTcp = 6, kUdp = 17, kPackedTcp = 253, kPackedUdp = 254;  // IP's protocols
 inline constexpr std::size_t kShim = 8;  // bytes between the headers of a packed frame and its groups
-inline constexpr std::size_t kMostHeaderBytes = 192;  // headers that go further are not looked at
+inline constexpr std::size_t kMaxHeaderBytes = 192;  // headers that go further are not looked at
 
 // The 16 bits at `at`; 0 where the frame has no such bytes.
 inline unsigned word(ByteView f, std::size_t at) {

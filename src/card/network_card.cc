@@ -10,8 +10,8 @@ namespace {
 
 using namespace inceptionn;
 
-constexpr std::size_t kMostValues = kMostFrameBytes / 4;
-constexpr std::size_t kMostBlocks = (kMostValues + kBlock - 1) / kBlock;
+constexpr std::size_t kMostValues = kMaxFrameBytes / 4;
+constexpr std::size_t kMaxBlocks = (kMostValues + kBlock - 1) / kBlock;
 constexpr std::uint8_t kKind = 0x10;  // of a shim; bit 0: exact
 constexpr std::uint8_t kLiteralBit = 0x80;
 
@@ -53,9 +53,9 @@ Card::Card(const Config& config, const Kernels& with)
       classes_(classes(config.mode, config.b)),
       values_(kMostValues),
       left_(kMostValues),
-      out_(kMostHeaderBytes + kShim + bound({}, kMostValues)),
+      out_(kMaxHeaderBytes + kShim + bound({}, kMostValues)),
       burst_(bound({}, kMostValues)),
-      group_bytes_(kMostBlocks * (kBlock / kGroup)) {}
+      group_bytes_(kMaxBlocks * (kBlock / kGroup)) {}
 
 Outcome Card::pass(Direction direction, ByteView frame) {
   const Outcome outcome = direction == Direction::kToWire ? pack(frame) : unpack(frame);
@@ -79,7 +79,7 @@ bool Card::comes_back(std::size_t n, bool finite) const {
 Outcome Card::pack(ByteView f) {
   const Config& c = config_;
   const auto h = headers(f);
-  if (!c.on || !h || h->packed() || h->end > kMostFrameBytes || h->dscp != c.dscp ||
+  if (!c.on || !h || h->packed() || h->end > kMaxFrameBytes || h->dscp != c.dscp ||
       h->end - h->payload < c.least)
     return {Event::kPassed, f};
   if (h->end > f.size() || (!h->without_sum(f) && transport_sum(f, *h, h->protocol) != 0xffff))
@@ -89,7 +89,7 @@ Outcome Card::pack(ByteView f) {
   std::memcpy(values_.data(), payload.data(), 4 * n);
 
   // The codec writes head and table where the last headers and the shim will stand.
-  const std::size_t groups_at = kMostHeaderBytes + kShim;
+  const std::size_t groups_at = kMaxHeaderBytes + kShim;
   std::uint8_t* const groups = &out_[groups_at];
   const EncodeInput input{values_.data(), nullptr, c.exact ? left_.data() : nullptr, n};
   const Encoded encoded =
@@ -113,19 +113,19 @@ Outcome Card::pack(ByteView f) {
 
 Outcome Card::unpack(ByteView f) {
   const auto h = headers(f);
-  if (!config_.on || !h || !h->packed() || h->end > kMostFrameBytes) return {Event::kPassed, f};
+  if (!config_.on || !h || !h->packed() || h->end > kMaxFrameBytes) return {Event::kPassed, f};
   const std::size_t bytes = word(f, h->payload + 2);
-  if (bytes > kMostFrameBytes) return {Event::kPassed, f};
+  if (bytes > kMaxFrameBytes) return {Event::kPassed, f};
   const Outcome dropped{Event::kDropped, {}};
   const bool exact = (f[h->payload] & 1) != 0;
   const int b = f[h->payload + 1] & ~kLiteralBit;
   if (h->end > f.size() || (!h->without_sum(f) && transport_sum(f, *h, h->protocol) != 0xffff) ||
-      (f[h->payload] & 0xfe) != kKind || b < 1 || b > kMostB || bytes == 0)
+      (f[h->payload] & 0xfe) != kKind || b < 1 || b > kMaxB || bytes == 0)
     return dropped;
 
   const ByteView packet = f.subspan(h->payload + kShim, h->end - h->payload - kShim);
   const std::size_t n = bytes / 4, tail = bytes % 4;
-  std::array<std::uint16_t, kMostBlocks> block_bytes;
+  std::array<std::uint16_t, kMaxBlocks> block_bytes;
   if (!groups_fill(packet, n, tail, group_bytes_.data(), block_bytes.data())) return dropped;
   const Bytes out = Bytes(out_).first(h->payload + bytes);
   std::memcpy(out.data(), f.data(), h->payload);

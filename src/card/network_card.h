@@ -20,8 +20,8 @@
 
 namespace tithe::card {
 
-inline constexpr std::size_t kMostFrameBytes = 9216;  // of frames that are packed or restored
-inline constexpr unsigned kUsualDscp = 10;            // of the ToS byte 0x28
+inline constexpr std::size_t kMaxFrameBytes = 9216;  // of frames that are packed or restored
+inline constexpr unsigned kDefaultDscp = 10;         // of the ToS byte 0x28
 
 // The registers of rtl/card_regs.sv, with their values after reset.
 struct Config {
@@ -29,7 +29,7 @@ struct Config {
   bool exact = true;  // a frame that would not come back bit for bit passes
   inceptionn::Mode mode = inceptionn::kStrict;
   int b = 10;  // the error bound is 2^-b; 1 .. 100
-  unsigned dscp = kUsualDscp;
+  unsigned dscp = kDefaultDscp;
   std::size_t least = 64;  // payload bytes that a packed frame has
 };
 

@@ -27,7 +27,7 @@ std::vector<float> some_values(std::size_t n) {
 TEST(Snap, MatchesTheCardForAllBoundsAndModes) {
   const std::vector<float> values = some_values(4000);
   for (const auto mode : {inceptionn::kStrict, inceptionn::kLiteral})
-    for (int b = 1; b <= inceptionn::kMostB; ++b) {
+    for (int b = 1; b <= inceptionn::kMaxB; ++b) {
       const Classes c = inceptionn::classes(mode, b);
       for (const float v : values) {
         const float once = kept(c, v);

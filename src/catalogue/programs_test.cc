@@ -74,7 +74,7 @@ TEST_F(Loader, InvalidFilesAreRefusedWithAReason) {
   EXPECT_NE(parse_spec("./nowhere.codec").status().what().find("the file does not exist"), std::string::npos);
   EXPECT_NE(parse_spec(folder_.string() + "/").status().what().find("the file does not exist"),
             std::string::npos);
-  std::ofstream(folder_ / "large.codec") << std::string(kMostBytes + 1, ' ');
+  std::ofstream(folder_ / "large.codec") << std::string(kMaxBytes + 1, ' ');
   EXPECT_NE(
       parse_spec((folder_ / "large.codec").string()).status().what().find("a codec program has at most"),
       std::string::npos);

@@ -13,7 +13,7 @@
 namespace tithe::codec {
 
 // The typical standard deviation of gradients. Only codecs with an absolute bound depend on it.
-inline constexpr double kUsualDeviation = 1e-3;
+inline constexpr double kDefaultDeviation = 1e-3;
 
 // The expected payload size of n gradients in bytes; the bound for codecs without a line in typical.def.
 std::size_t expected_bytes(const Codec& codec, std::size_t phase, const Settings& settings, std::size_t n);

@@ -24,7 +24,7 @@ namespace tithe::lang {
 namespace {
 
 constexpr std::string_view kRatio = "ratio";  // the parameter that schedules change
-constexpr std::size_t kMostShown = 200;       // of a path in a message, in bytes
+constexpr std::size_t kMaxShown = 200;        // of a path in a message, in bytes
 
 const Claim* claim_of(const File& file, std::string_view name) {
   for (const Claim& c : file.claims)
@@ -121,15 +121,15 @@ std::size_t LoadedProgram::index_of(const Settings& settings) const {
 Result<Source> read_source(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none))
-    return Status(Code::kInvalid, fmt::format("{}: the file does not exist", printable(path, kMostShown)));
+    return Status(Code::kInvalid, fmt::format("{}: the file does not exist", printable(path, kMaxShown)));
   std::ifstream file(path, std::ios::binary);
   if (!file) return Status(Code::kIo, fmt::format("{}: cannot be opened", path));
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMaxBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) return Status(Code::kIo, fmt::format("{}: cannot be read", path));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostBytes)
-    return Status(Code::kInvalid, fmt::format("{}: a codec program has at most {} bytes", path, kMostBytes));
+  if (text.size() > kMaxBytes)
+    return Status(Code::kInvalid, fmt::format("{}: a codec program has at most {} bytes", path, kMaxBytes));
   return Source{.name = path, .text = std::move(text)};
 }
 

@@ -9,7 +9,7 @@
 
 namespace tithe::lang {
 
-inline constexpr std::size_t kMostBytes = 1U << 16;  // maximum size of a file
+inline constexpr std::size_t kMaxBytes = 1U << 16;  // maximum size of a file
 inline constexpr std::string_view kEnding = ".codec";
 
 // A checked program and its codec. Not copyable: the codec points into it.

@@ -31,7 +31,7 @@ std::size_t bound(const Settings& s, std::size_t n) {
   return lang::bound(program(s).of(s, kPhase), s, n);
 }
 template <std::size_t... kPhase>
-constexpr std::array<Bound, kMostPhases> bounds(std::index_sequence<kPhase...>) {
+constexpr std::array<Bound, kMaxPhases> bounds(std::index_sequence<kPhase...>) {
   return {bound<kPhase>...};
 }
 
@@ -89,7 +89,7 @@ Result<Combined> combine_compiled(const Call& call, std::size_t n, Bytes acc, By
 }
 }  // namespace
 
-const std::array<Bound, kMostPhases> kBounds = bounds(std::make_index_sequence<kMostPhases>());
+const std::array<Bound, kMaxPhases> kBounds = bounds(std::make_index_sequence<kMaxPhases>());
 
 double contraction(const Settings& s, std::size_t n) { return program(s).contraction_of(s, n); }
 double error(const Settings& s, double value, double largest) {

@@ -10,7 +10,7 @@
 namespace tithe::lang::seam {
 
 using Bound = std::size_t (*)(const Settings&, std::size_t n);
-extern const std::array<Bound, kMostPhases> kBounds;  // per phase
+extern const std::array<Bound, kMaxPhases> kBounds;  // per phase
 double contraction(const Settings& settings, std::size_t n);
 double error(const Settings& settings, double value, double largest);
 bool sends_constants(const Settings& settings);

@@ -19,8 +19,8 @@ namespace tithe::sim {
 namespace {
 
 constexpr std::size_t kLeast = 256;
-constexpr double kLeastRun = 200e-6;  // seconds per run: small tensors are encoded many times
-constexpr std::size_t kMostPlaces = 64;
+constexpr double kMinRun = 200e-6;  // seconds per run: small tensors are encoded many times
+constexpr std::size_t kMaxPlaces = 64;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ std::vector<float> bell_values(std::size_t n, std::uint64_t seed) {
 
 std::vector<float> usual_gradients(std::size_t n, std::uint64_t seed) {
   std::vector<float> values = bell_values(n, seed);
-  for (float& v : values) v *= static_cast<float>(codec::kUsualDeviation);
+  for (float& v : values) v *= static_cast<float>(codec::kDefaultDeviation);
   return values;
 }
 
@@ -90,7 +90,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
   double payload_bytes = 0, bound_bytes = 0;
   for (const std::size_t n : sizes) {
     const std::size_t bound = codec.phases[0].bound(spec.settings, n);
-    const std::size_t places = std::clamp<std::size_t>(most / n, 1, kMostPlaces);
+    const std::size_t places = std::clamp<std::size_t>(most / n, 1, kMaxPlaces);
     const Scratch scratch(codec.scratch(spec.settings, n));
     const std::size_t memory_bytes = codec.memory != nullptr ? codec.memory(spec.settings, n) : 0;
     std::vector<std::vector<std::uint8_t>> payloads(places, std::vector<std::uint8_t>(bound));
@@ -132,7 +132,7 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
       double begin = thread_seconds();
       what();
       const int times =
-          std::clamp(static_cast<int>(kLeastRun / std::max(thread_seconds() - begin, 1e-7)), 1, 2000);
+          std::clamp(static_cast<int>(kMinRun / std::max(thread_seconds() - begin, 1e-7)), 1, 2000);
       return median_seconds(
           profile_runs(n),
           [&] {

@@ -12,7 +12,7 @@
 namespace tithe::sim {
 namespace {
 
-constexpr double kLeastPhaseRun = 200e-6;  // seconds per run: small tensors are encoded many times
+constexpr double kMinPhaseRun = 200e-6;  // seconds per run: small tensors are encoded many times
 constexpr std::size_t kRanks = 2;
 
 class RankPair {
@@ -116,7 +116,7 @@ class RankPair {
       for (int k = 0; k < times; ++k) what();
       return (thread_seconds() - begin) / times;
     };
-    const int times = std::clamp(static_cast<int>(kLeastPhaseRun / std::max(seconds(1), 1e-7)), 1, 2000);
+    const int times = std::clamp(static_cast<int>(kMinPhaseRun / std::max(seconds(1), 1e-7)), 1, 2000);
     return median_seconds(
         profile_runs(n_), [&] { return seconds(times); }, spread_);
   }

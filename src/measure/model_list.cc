@@ -20,9 +20,9 @@
 namespace tithe::bench {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file
-constexpr std::size_t kMostShown = 100;                    // bytes of an invalid text shown in an error
-constexpr double kMostMs = 1e9;                            // eleven days
+constexpr std::size_t kMaxBytes = std::size_t{16} << 20;  // of a file
+constexpr std::size_t kMaxShown = 100;                    // bytes of an invalid text shown in an error
+constexpr double kMaxMs = 1e9;                            // eleven days
 
 struct Asked {
   std::string_view file;
@@ -38,19 +38,19 @@ Result<Asked> parse_asked(std::string_view text) {
   if (equals == std::string_view::npos || option.find('/') != std::string_view::npos) return Asked{text};
   if (option.substr(0, equals) != "scale")
     return Status(Code::kInvalid, fmt::format("model '{}': its one option is scale, as in {}:scale=0.1",
-                                              printable(text, kMostShown), text.substr(0, colon)));
+                                              printable(text, kMaxShown), text.substr(0, colon)));
   Asked asked{text.substr(0, colon)};
   const std::string_view number = option.substr(equals + 1);
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), asked.scale);
   if (error != std::errc{} || end != number.data() + number.size() || !(asked.scale > 0 && asked.scale <= 1))
     return Status(Code::kInvalid, fmt::format("model '{}': scale is a number above 0 and at most 1",
-                                              printable(text, kMostShown)));
+                                              printable(text, kMaxShown)));
   return asked;
 }
 
 Result<std::string> read_whole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMaxBytes + 1, '\0');
   if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())).eof()) {
     if (file)
       return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB: not a list of a model", path));
@@ -118,7 +118,7 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   }
   const auto number = [](const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0 &&
-           object[key] <= kMostMs;
+           object[key] <= kMaxMs;
   };
   const auto whole = [](const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key) && object[key].is_number_unsigned();
@@ -141,7 +141,7 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
       const std::size_t at = names.contains(name) ? text.rfind(quoted) : text.find(quoted);
       return Status(Code::kInvalid,
                     fmt::format("{}:{}: {}: {}", file, line_at(text, at == std::string_view::npos ? 0 : at),
-                                printable(name, kMostShown), what));
+                                printable(name, kMaxShown), what));
     };
     if (!word(t, "name") || !whole(t, "values") || !whole(t, "row") || !number(t, "ready_ms"))
       return Status(Code::kInvalid,
@@ -193,7 +193,7 @@ Result<ModelList> open_model(std::string_view text) {
     if (known.name == file) return parse(file, known.text, asked->scale);
   return Status(Code::kInvalid,
                 fmt::format("unknown model '{}': {}; or the path of a file (models/README.md)",
-                            printable(file, kMostShown), suggest(file, model_names())));
+                            printable(file, kMaxShown), suggest(file, model_names())));
 }
 
 std::vector<TensorSpan> buckets_of(const ModelList& list, std::size_t first, std::size_t cap) {

@@ -22,7 +22,7 @@ namespace tithe::bench {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr int kMostTries = 6;  // pairs tried per kept pair, since other processes may disturb some
+constexpr int kMaxTries = 6;  // pairs tried per kept pair, since other processes may disturb some
 
 long involuntary_switches() {
   rusage use{};
@@ -160,7 +160,7 @@ Outcome in_pairs(std::size_t n, const Options& options, Run kernel, Run referenc
   reference();
   std::vector<double> ratio, kernel_seconds, reference_seconds;
   Outcome out;
-  for (; out.tried < kMostTries * options.rounds && out.kept < options.rounds; ++out.tried) {
+  for (; out.tried < kMaxTries * options.rounds && out.kept < options.rounds; ++out.tried) {
     if (options.watch) options.watch(out.kept);
     const bool kernel_first = out.tried % 2 == 0;
     const Crew::Timed a = kernel_first ? kernel() : reference();

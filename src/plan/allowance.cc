@@ -12,7 +12,7 @@ namespace tithe {
 namespace {
 
 constexpr std::string_view kAutoName = "auto", kAllow = "allow=";
-constexpr std::size_t kMostAllowShown = 100;
+constexpr std::size_t kMaxAllowShown = 100;
 
 }  // namespace
 
@@ -25,12 +25,12 @@ Result<Allowance> parse_allowance(std::string_view text) {
     codec = text.substr(colon + 2);
     if (out.match.empty())
       return Status(Code::kInvalid, fmt::format("allowed '{}': the pattern of keys before ': ' is empty",
-                                                printable(text, kMostAllowShown)));
+                                                printable(text, kMaxAllowShown)));
   }
   const Result<Spec> spec = parse_spec(codec);
   if (!spec.ok())
     return Status(spec.status().code(), fmt::format("allowed '{}': {}; give a codec, or 'PATTERN: CODEC'",
-                                                    printable(text, kMostAllowShown), spec.status().what()));
+                                                    printable(text, kMaxAllowShown), spec.status().what()));
   out.codec = *spec;
   return out;
 }
@@ -70,7 +70,7 @@ bool is_auto(std::string_view codec) {
 // "auto", or "auto:allow=" and allowances joined by '+'. An allowance that occurs twice counts once.
 Result<AutoSpec> parse_auto(std::string_view codec) {
   if (!is_auto(codec))
-    return Status(Code::kInvalid, fmt::format("codec '{}' is not auto", printable(codec, kMostAllowShown)));
+    return Status(Code::kInvalid, fmt::format("codec '{}' is not auto", printable(codec, kMaxAllowShown)));
   AutoSpec out;
   if (codec == kAutoName) return out;
   codec.remove_prefix(kAutoName.size() + 1);
@@ -79,7 +79,7 @@ Result<AutoSpec> parse_auto(std::string_view codec) {
     return Status(Code::kInvalid,
                   fmt::format("codec 'auto:{}': auto has one parameter, allow: the codecs that it may use in "
                               "addition to fp32, bf16 and zip, such as auto:allow=onebit+fp8",
-                              printable(list, kMostAllowShown)));
+                              printable(list, kMaxAllowShown)));
   list.remove_prefix(kAllow.size());
   for (bool more = true; more;) {
     const std::size_t plus = list.find('+');

@@ -22,8 +22,8 @@ namespace {
 constexpr std::string_view kAny = "*";
 constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kSmall = "small";  // the group of small tensors
-constexpr std::size_t kMostShown = 80;
-constexpr std::size_t kMostMessage = 2000;
+constexpr std::size_t kMaxShown = 80;
+constexpr std::size_t kMaxMessage = 2000;
 
 bool any_key(std::string_view match) {
   return !match.empty() && match.find_first_not_of('*') == std::string_view::npos;
@@ -48,13 +48,13 @@ std::string named(const Choice& c) {
 
 std::string takes(const Rule& rule) {
   const std::string size = size_text(rule);
-  if (size.empty()) return printable(rule.match, kMostShown);
-  return rule.match == "*" ? size : printable(rule.match, kMostShown) + " " + size;
+  if (size.empty()) return printable(rule.match, kMaxShown);
+  return rule.match == "*" ? size : printable(rule.match, kMaxShown) + " " + size;
 }
 
 Status wrong(const Rule& rule, std::size_t index, std::string_view why) {
   return {Code::kInvalid,
-          printable(fmt::format("choices: {}: {}", label(rule, index + 1), why), kMostMessage)};
+          printable(fmt::format("choices: {}: {}", label(rule, index + 1), why), kMaxMessage)};
 }
 
 // Checks that a rule can match. whole: patterns that match in all sizes, with the first rule of each.
@@ -182,12 +182,12 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   out.usual_ = usual;
   const Spec uncompressed = uncompressed_spec();
   out.min_values_ = usual.min_values;
-  if (usual.link.known() && usual.min_values == kUsualMinValues) {
+  if (usual.link.known() && usual.min_values == kDefaultMinValues) {
     const auto cost = [&](const Spec& spec, const Strategy& strategy) {
       return plan::codec_cost_of(spec, strategy, usual.place(), usual.link);
     };
     const CodecCost of_uncompressed =
-        plan::best_option(known.of_group(uncompressed, {}), kUsualPartValues).cost;
+        plan::best_option(known.of_group(uncompressed, {}), kDefaultPartValues).cost;
     std::vector<StrategyOption> options;
     if (usual.strategy == nullptr)
       options = known.of(usual.spec, {});
@@ -196,9 +196,8 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
     out.min_values_ = plan::least_worth(options, of_uncompressed, usual.spec.codec == uncompressed.codec);
   }
   const bool by_link = out.by_link();
-  if (out.rules_.size() > kMostRules)
-    return Status(Code::kInvalid,
-                  fmt::format("choices: {} rules, at most {}", out.rules_.size(), kMostRules));
+  if (out.rules_.size() > kMaxRules)
+    return Status(Code::kInvalid, fmt::format("choices: {} rules, at most {}", out.rules_.size(), kMaxRules));
   std::map<std::string_view, std::size_t> whole;
   for (std::size_t i = 0; i < out.rules_.size(); ++i) {
     TITHE_TRY(check_reached(out.rules_, i, whole));
@@ -342,7 +341,7 @@ const Choice& Choices::choice(std::string_view key, std::size_t n) const {
 std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
   const StrategyOption* option = choice.option_for(n);
   const Strategy& strategy = option == nullptr ? *choice.strategy : *option->strategy;
-  const bool usual = choice.part_values == kUsualPartValues && !usual_.link.known();
+  const bool usual = choice.part_values == kDefaultPartValues && !usual_.link.known();
   const std::size_t most = usual ? plan::usual_part_values(choice.spec, strategy, usual_.place())
                                  : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
@@ -375,7 +374,7 @@ std::string Choices::shown() const {
     const Choice& c = choices_[i];
     fmt::format_to(std::back_inserter(out), "{}'{}' {}", out.empty() ? "" : "; ", takes(rules_[i]), named(c));
     if (!c.group.empty())
-      fmt::format_to(std::back_inserter(out), ", group {}", printable(c.group, kMostShown));
+      fmt::format_to(std::back_inserter(out), ", group {}", printable(c.group, kMaxShown));
     if (rules_[i].part_values > 0) fmt::format_to(std::back_inserter(out), ", parts of {}", c.part_values);
   }
   return out;

@@ -19,10 +19,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
-constexpr std::size_t kMostQuoted = 300;
-constexpr std::size_t kMostJsonMessage = 2000;
-constexpr std::size_t kMostText = 4096;  // of a key, a group or a reason
-constexpr double kBytesPerValue = 4;     // a size in bytes counts fp32 values, for all types of tensors
+constexpr std::size_t kMaxQuoted = 300;
+constexpr std::size_t kMaxJsonMessage = 2000;
+constexpr std::size_t kMaxText = 4096;  // of a key, a group or a reason
+constexpr double kBytesPerValue = 4;    // a size in bytes counts fp32 values, for all types of tensors
 constexpr std::string_view kFields[] = {"match",       "size",     "codec", "inside", "strategy",
                                         "part_values", "priority", "group", "why"};
 
@@ -36,7 +36,7 @@ struct Amount {
 
 Result<Amount> parse_amount(std::string_view text) {
   const Status not_one(Code::kInvalid, fmt::format("'{}' is not a number of values, such as 4096, 1M or 16KB",
-                                                   printable(text, kMostQuoted)));
+                                                   printable(text, kMaxQuoted)));
   Amount out;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
   if (error != std::errc{} || !std::isfinite(out.number) || out.number < 0) return not_one;
@@ -61,7 +61,7 @@ Status narrow(Rule& rule, std::string_view text) {
   const bool less = text.starts_with('<');
   if (!less && !text.starts_with('>'))
     return {Code::kInvalid,
-            fmt::format("size '{}' must begin with <, <=, > or >=", printable(text, kMostQuoted))};
+            fmt::format("size '{}' must begin with <, <=, > or >=", printable(text, kMaxQuoted))};
   text.remove_prefix(1);
   const bool equal = text.starts_with('=');
   text.remove_prefix(equal ? 1 : 0);
@@ -93,8 +93,8 @@ Status parse_size(Rule& rule, std::string_view text) {
 Result<std::string> text_of(std::string_view field, const Json& value) {
   if (!value.is_string()) return Status(Code::kInvalid, fmt::format("'{}' must be a string", field));
   std::string text = value.get<std::string>();
-  if (text.size() > kMostText)
-    return Status(Code::kInvalid, fmt::format("'{}' is longer than {} bytes", field, kMostText));
+  if (text.size() > kMaxText)
+    return Status(Code::kInvalid, fmt::format("'{}' is longer than {} bytes", field, kMaxText));
   return text;
 }
 
@@ -150,7 +150,7 @@ Status read_field(Rule& rule, const std::string& field, const Json& value) {
     return {};
   }
   return {Code::kInvalid,
-          fmt::format("unknown field '{}': {}", printable(field, kMostQuoted), suggest(field, kFields))};
+          fmt::format("unknown field '{}': {}", printable(field, kMaxQuoted), suggest(field, kFields))};
 }
 
 Status read_fields(Rule& rule, const Json& object) {
@@ -165,7 +165,7 @@ Status read_fields(Rule& rule, const Json& object) {
 
 // The short form: "> 1M": "fp32", or "*.bias": {...}. The key selects the tensors.
 Status read_short(Rule& rule, const std::string& takes, const Json& value) {
-  if (takes.size() > kMostText) return {Code::kInvalid, fmt::format("is longer than {} bytes", kMostText)};
+  if (takes.size() > kMaxText) return {Code::kInvalid, fmt::format("is longer than {} bytes", kMaxText)};
   if (takes.starts_with('<') || takes.starts_with('>'))
     TITHE_TRY(parse_size(rule, takes));
   else
@@ -186,11 +186,11 @@ Result<std::vector<Rule>> read_all(const Json& root) {
     return wrong(R"(must be an object: {"version": 1, "rules": [...]}, or short {"*.bias": "fp32"})");
   std::vector<Rule> rules;
   const auto add = [&](const auto& read) -> Status {
-    if (rules.size() == kMostRules) return wrong(fmt::format("more than {} rules", kMostRules));
+    if (rules.size() == kMaxRules) return wrong(fmt::format("more than {} rules", kMaxRules));
     Rule rule;
     if (const Status s = read(rule); !s.ok())
       return wrong(
-          printable(fmt::format("{}: {}", label(rule, rules.size() + 1), s.what()), kMostJsonMessage));
+          printable(fmt::format("{}: {}", label(rule, rules.size() + 1), s.what()), kMaxJsonMessage));
     rules.push_back(std::move(rule));
     return {};
   };
@@ -202,7 +202,7 @@ Result<std::vector<Rule>> read_all(const Json& root) {
   for (const auto& [name, value] : root.items())
     if (name != "version" && name != "rules")
       return wrong(fmt::format("unknown field '{}' next to 'rules': known: version, rules",
-                               printable(name, kMostQuoted)));
+                               printable(name, kMaxQuoted)));
   if (!root.contains("version") || root["version"] != kVersion)
     return wrong(fmt::format("'version' must be next to 'rules' and be {}, the version that this build reads",
                              kVersion));
@@ -215,8 +215,8 @@ Result<std::vector<Rule>> read_all(const Json& root) {
 
 // Names that occur twice in an object are detected while parsing, because the JSON library keeps only the last one.
 Result<std::vector<Rule>> parse_rules(std::string_view json) {
-  if (json.size() > kMostChoicesBytes)
-    return wrong(fmt::format("{} bytes of JSON, at most {}", json.size(), kMostChoicesBytes));
+  if (json.size() > kMaxChoicesBytes)
+    return wrong(fmt::format("{} bytes of JSON, at most {}", json.size(), kMaxChoicesBytes));
   std::vector<std::set<std::string>> open;  // the names seen in each open object
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
@@ -230,14 +230,14 @@ Result<std::vector<Rule>> parse_rules(std::string_view json) {
   try {
     const Json root = Json::parse(json.begin(), json.end(), watch);
     if (!twice.empty())
-      return wrong(fmt::format("'{}' occurs twice in one object", printable(twice, kMostQuoted)));
+      return wrong(fmt::format("'{}' occurs twice in one object", printable(twice, kMaxQuoted)));
     return read_all(root);
   } catch (
       // The text is not JSON. The library's message begins with its own error number.
       const Json::exception& e) {
     const std::string_view what = e.what();
     return wrong("not valid JSON: " +
-                 printable(what.substr(std::min(what.find("] ") + 2, what.size())), kMostQuoted));
+                 printable(what.substr(std::min(what.find("] ") + 2, what.size())), kMaxQuoted));
   }
 }
 

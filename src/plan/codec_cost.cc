@@ -48,11 +48,11 @@ const Law* first_law(const Phase& phase, const Strategy& strategy) {
 std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
   std::size_t bytes = 1;  // the payload of the largest part
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
-    bytes = std::max(bytes, codec::expected_bytes(*spec.codec, k, spec.settings, kUsualPartValues));
+    bytes = std::max(bytes, codec::expected_bytes(*spec.codec, k, spec.settings, kDefaultPartValues));
   const auto chunks = static_cast<std::size_t>(strategy.chunks(at));
-  const std::size_t payload = std::max(kUsualPayload, chunks * kLeastPayload);
-  const std::size_t most = chunks == 1 ? kUsualWholePartValues : kUsualPartValues;
-  return std::min(most, kUsualPartValues / std::max<std::size_t>(1, (bytes + payload / 2) / payload));
+  const std::size_t payload = std::max(kDefaultPayload, chunks * kMinPayload);
+  const std::size_t most = chunks == 1 ? kDefaultWholePartValues : kDefaultPartValues;
+  return std::min(most, kDefaultPartValues / std::max<std::size_t>(1, (bytes + payload / 2) / payload));
 }
 
 namespace {
@@ -147,16 +147,16 @@ std::size_t best_parts(const CodecCost& cost, std::size_t n) {
 
 std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same) {
   const double shared =
-      seconds_among_others(uncompressed, kUsualPartValues) / static_cast<double>(kUsualPartValues);
+      seconds_among_others(uncompressed, kDefaultPartValues) / static_cast<double>(kDefaultPartValues);
   const auto worth = [&](std::size_t n) {
     const CodecCost& cost = best_option(options, n).cost;
     constexpr double kLittleOfIt = 0.1;
     return seconds_among_others(cost, n) <= static_cast<double>(n) * shared ||
            (same && cost.frames <= kLittleOfIt * (static_cast<double>(n) * most(cost)));
   };
-  if (!worth(kUsualPartValues)) return same ? kUsualPartValues : kUsualMinValues;
+  if (!worth(kDefaultPartValues)) return same ? kDefaultPartValues : kDefaultMinValues;
   // The fixed cost of a part is divided by its values, so if a size is worth it, all larger sizes are: binary search.
-  std::size_t no = 0, yes = kUsualPartValues;
+  std::size_t no = 0, yes = kDefaultPartValues;
   while (yes - no > 1) {
     const std::size_t middle = no + (yes - no) / 2;
     (worth(middle) ? yes : no) = middle;

@@ -20,7 +20,7 @@
 //   n m + n r / k + k F        minimal at k = sqrt(n r / F)
 // with m the largest of C, I and W, and r the sum of the others. With a codec a tensor has its own frames.
 // Uncompressed, it shares the frames of the small tensors, and costs n T(N) / N, where N is the largest part size. So
-// the codec is faster if T(n) of one part is less. If it is slower for all sizes, it is used from kUsualMinValues on,
+// the codec is faster if T(n) of one part is less. If it is slower for all sizes, it is used from kDefaultMinValues on,
 // as configured. Uncompressed tensors gain nothing from their own frames, and have them if F is at most a tenth of
 // the rest.
 #include <cstddef>
@@ -31,15 +31,15 @@
 namespace tithe::plan {
 
 // The part size if it is not configured, the link is unknown, and a part is one chunk (gather, aggregator). The first
-// byte of such a part leaves when the whole part is encoded, so it is smaller than other parts (kUsualPartValues).
+// byte of such a part leaves when the whole part is encoded, so it is smaller than other parts (kDefaultPartValues).
 // best_parts() finds about this size for fp8 by gather on 4 ranks: 0.7 million values on a link of 1 or 10 Gb/s,
 // where only computing overlaps.
-inline constexpr std::size_t kUsualWholePartValues = std::size_t{1} << 20;
-// The largest part size if it is not configured and the link is unknown. The payload has about kUsualPayload bytes,
+inline constexpr std::size_t kDefaultWholePartValues = std::size_t{1} << 20;
+// The largest part size if it is not configured and the link is unknown. The payload has about kDefaultPayload bytes,
 // so that a few parts stay in the processor's caches and a slow link is not idle between them. No chunk has less than
-// kLeastPayload, because of the cost per frame (bench/results/wire.md). Codecs with small payloads have the largest
+// kMinPayload, because of the cost per frame (bench/results/wire.md). Codecs with small payloads have the largest
 // parts.
-inline constexpr std::size_t kUsualPayload = std::size_t{1} << 20, kLeastPayload = std::size_t{1} << 16;
+inline constexpr std::size_t kDefaultPayload = std::size_t{1} << 20, kMinPayload = std::size_t{1} << 16;
 std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
 
 // Bytes per second inside a host, over all its ranks, if the rate is unknown.
@@ -71,7 +71,7 @@ double seconds(const CodecCost& cost, std::size_t n, std::size_t parts);
 // The number of parts in which a tensor of n values alone takes the least time.
 std::size_t best_parts(const CodecCost& cost, std::size_t n);
 // The smallest number of values for which one of these options is faster than a share of the small tensors'
-// uncompressed part; at most kUsualPartValues. `same`: the options are uncompressed too.
+// uncompressed part; at most kDefaultPartValues. `same`: the options are uncompressed too.
 std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same);
 
 }  // namespace tithe::plan

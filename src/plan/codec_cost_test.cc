@@ -41,12 +41,12 @@ TEST(CodecCost, CodecsPayAboveABreakEvenSize) {
   const std::size_t n = least(codec, uncompressed, false);
   const auto alone = [&](std::size_t values) { return seconds_among_others(codec, values); };
   const auto shared = [&](std::size_t values) {
-    return static_cast<double>(values) * seconds_among_others(uncompressed, kUsualPartValues) /
-           static_cast<double>(kUsualPartValues);
+    return static_cast<double>(values) * seconds_among_others(uncompressed, kDefaultPartValues) /
+           static_cast<double>(kDefaultPartValues);
   };
   EXPECT_LE(alone(n), shared(n));
   EXPECT_GT(alone(n - 1), shared(n - 1));
-  EXPECT_EQ(least(uncompressed, codec, false), kUsualMinValues) << "the codec is slower for all sizes";
+  EXPECT_EQ(least(uncompressed, codec, false), kDefaultMinValues) << "the codec is slower for all sizes";
   // Uncompressed tensors gain nothing from their own frames, so the cost of the frames must be small.
   EXPECT_EQ(least(uncompressed, uncompressed, true),
             static_cast<std::size_t>(std::ceil(uncompressed.frames / (0.1 * uncompressed.wire))));
@@ -163,12 +163,12 @@ TEST(CodecCost, PlanDependsOnTheLink) {
   };
   constexpr std::size_t kLarge = 30'000'000;
   EXPECT_EQ(largest_part(with(""), kLarge), (kLarge + 28) / 29) << "without a link, payloads of about 1 MiB";
-  EXPECT_EQ(with("").min_values(), kUsualMinValues);
+  EXPECT_EQ(with("").min_values(), kDefaultMinValues);
   const CodecCost cost =
       codec_cost_of(*parse_spec("fp8"), *find_strategy("server"), {.world = 4}, *parse_link("1Gb/s"));
   EXPECT_EQ(largest_part(with("1Gb/s"), kLarge),
             (kLarge + best_parts(cost, kLarge) - 1) / best_parts(cost, kLarge));
-  EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kUsualPartValues)
+  EXPECT_LE(largest_part(with("10Gb/s+10ms"), kLarge), kDefaultPartValues)
       << "a part never exceeds the default size";
   EXPECT_LT(with("100Mb/s").min_values(), with("1Gb/s+200us").min_values());
   // Configured values stay unchanged.

@@ -5,11 +5,11 @@
 
 namespace tithe {
 
-inline constexpr int kMostUsualLanes = 8;
+inline constexpr int kMaxDefaultLanes = 8;
 
 // `ranks` ranks share `cores` cores.
 constexpr int usual_lanes(int cores, int ranks) {
-  return std::clamp(cores / std::max(1, ranks) - 1, 1, kMostUsualLanes);
+  return std::clamp(cores / std::max(1, ranks) - 1, 1, kMaxDefaultLanes);
 }
 
 }  // namespace tithe

@@ -176,15 +176,15 @@ TEST(Plan, DefaultPartsAreSmallerForLargePayloads) {
                                           .world = world}))
         .parts.size();
   };
-  EXPECT_EQ(parts("gather", 4, kUsualPartValues), 6U);
-  EXPECT_EQ(parts("aggregator", 4, kUsualPartValues), 6U);
+  EXPECT_EQ(parts("gather", 4, kDefaultPartValues), 6U);
+  EXPECT_EQ(parts("aggregator", 4, kDefaultPartValues), 6U);
   for (const char* strategy : {"server", "ring"}) {
-    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "fp32"), 23U);
-    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "bf16"), 12U);
-    EXPECT_EQ(parts(strategy, 64, kUsualPartValues, "fp32"), 6U);
-    EXPECT_EQ(parts(strategy, 1000, kUsualPartValues, "fp32"), 2U);
-    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "topk:ratio=0.01"), 2U);
-    EXPECT_EQ(parts(strategy, 4, kUsualPartValues, "onebit"), 2U);
+    EXPECT_EQ(parts(strategy, 4, kDefaultPartValues, "fp32"), 23U);
+    EXPECT_EQ(parts(strategy, 4, kDefaultPartValues, "bf16"), 12U);
+    EXPECT_EQ(parts(strategy, 64, kDefaultPartValues, "fp32"), 6U);
+    EXPECT_EQ(parts(strategy, 1000, kDefaultPartValues, "fp32"), 2U);
+    EXPECT_EQ(parts(strategy, 4, kDefaultPartValues, "topk:ratio=0.01"), 2U);
+    EXPECT_EQ(parts(strategy, 4, kDefaultPartValues, "onebit"), 2U);
     EXPECT_EQ(parts(strategy, 4, 3'000'000, "fp32"), 2U);
   }
   EXPECT_EQ(parts("gather", 4, 3'000'000), 2U);

@@ -13,7 +13,7 @@ namespace {
 constexpr double kWarmest = 0.25;
 constexpr std::uint64_t kStages = 4;
 constexpr double kStep = 4;  // the factor of recover
-constexpr double kUsualSag = 0.05;
+constexpr double kDefaultSag = 0.05;
 constexpr double kNoNumber = -1;
 
 constexpr std::string_view kKnown =
@@ -59,7 +59,7 @@ Result<Schedule> Schedule::parse(std::string_view text, const Spec& spec) {
                                        : nullptr;
     if (slot == nullptr) return wrong(item, kKnown);
     if (*slot > 0) return wrong(text, fmt::format("'{}' stands twice", word));
-    if (value == kNoNumber && slot == &out.sag_) value = kUsualSag;
+    if (value == kNoNumber && slot == &out.sag_) value = kDefaultSag;
     if (value == kNoNumber) return wrong(item, kKnown);
     if (slot == &out.warmup_ && value != std::floor(value))
       return wrong(item, "the number of rounds must be whole");

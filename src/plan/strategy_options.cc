@@ -36,7 +36,7 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at) {
     if (law == nullptr) return false;
     if (*law != Law::kDecode || spec.codec->traits.lossless || cost.roundings <= few) continue;
     // A sum of k independent gradients has k times the energy of one, so N roundings lose N/2 times as much as one.
-    if (lost_by(spec) * cost.roundings / 2 > kMostLost) return false;
+    if (lost_by(spec) * cost.roundings / 2 > kMaxLost) return false;
   }
   return true;
 }

@@ -5,7 +5,7 @@
 //
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
-//             `server` are left out, unless all of their rounding loses at most kMostLost of the energy
+//             `server` are left out, unless all of their rounding loses at most kMaxLost of the energy
 //   fast      compared with the best strategy, in the simulator, by advice/planner/auto_strategy_test.cc
 #include <span>
 #include <vector>
@@ -16,7 +16,7 @@ namespace tithe::plan {
 
 // kAssumedRate: bytes per second of an unknown link, 1 Gbit/s; a tenth of it is tried too.
 inline constexpr double kAssumedRate = 125e6;
-inline constexpr double kMostLost = 1.0 / 32;
+inline constexpr double kMaxLost = 1.0 / 32;
 inline constexpr double kAsFast = 1.01;
 
 // True if the roundings of a strategy lose little, or as little as those of `server`: "accurate" above.

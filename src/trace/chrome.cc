@@ -12,13 +12,13 @@
 namespace tithe::trace {
 namespace {
 
-constexpr std::size_t kMostText = 1000;  // longest text of a key or a mark
+constexpr std::size_t kMaxText = 1000;  // longest text of a key or a mark
 
 }  // namespace
 
 void put_text(std::string& out, std::string_view text) {
   out += '"';
-  for (const char c : printable(text, kMostText)) {
+  for (const char c : printable(text, kMaxText)) {
     if (c == '"' || c == '\\') out += '\\';
     out += c;
   }

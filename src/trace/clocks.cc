@@ -16,7 +16,7 @@ namespace tithe::trace {
 namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t kMostPieces = 4096;
+constexpr std::size_t kMaxPieces = 4096;
 
 std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
@@ -240,7 +240,7 @@ Result<std::vector<Clock>> align(std::span<const RankTrace> traces, std::span<co
                     *solved[0].unreached));
   const auto contradicts = [](const Solved& s) { return !s.agree; };
   while (std::any_of(solved.begin(), solved.end(), contradicts) &&
-         2 * pieces.size() <= std::min(rounds.size(), kMostPieces)) {
+         2 * pieces.size() <= std::min(rounds.size(), kMaxPieces)) {
     std::vector<Piece> finer = cut(traces, messages, rounds, 2 * pieces.size());
     std::vector<Solved> again;
     for (const Piece& p : finer) again.push_back(solve(p, world));

@@ -21,8 +21,8 @@ using Json = nlohmann::json;
 constexpr int kFormat = 1;
 // Minimum number of bytes per call of the sink, except for the last one.
 constexpr std::size_t kPiece = 1U << 16;
-constexpr std::size_t kMostLine = 1U << 14;  // bytes
-constexpr double kMostUs = 1e15;  // thirty years; up to ten weeks a double is exact to a nanosecond
+constexpr std::size_t kMaxLine = 1U << 14;  // bytes
+constexpr double kMaxUs = 1e15;             // thirty years; up to ten weeks a double is exact to a nanosecond
 constexpr std::string_view kNotOne =
     "this is not a trace of a tithe session: give the files that TITHE_TRACE=FILE writes, one of each rank";
 constexpr std::string_view kCut =
@@ -63,7 +63,7 @@ bool take_us(const Json& from, const char* name, std::int64_t origin, std::int64
   const auto found = from.find(name);
   if (found == from.end() || !found->is_number()) return false;
   const auto us = found->get<double>();
-  if (!(us >= 0 && us <= kMostUs)) return false;
+  if (!(us >= 0 && us <= kMaxUs)) return false;
   out = origin + std::llround(us * 1000);
   return true;
 }
@@ -81,9 +81,9 @@ bool take_event(RankTrace& trace, const Json& line, std::int64_t origin) {
   TraceEvent e;
   const bool whole =
       take(*args, "round", 0U, kMost, e.round) && take(*args, "bucket", 0U, kMost, e.bucket) &&
-      take(*args, "part", 0U, kMost, e.part) && take(*args, "chunk", 0, kMostRanks, e.chunk) &&
+      take(*args, "part", 0U, kMost, e.part) && take(*args, "chunk", 0, kMaxRanks, e.chunk) &&
       take(*args, "phase", 0, 255, e.phase) && take(*args, "peer", -1, trace.origin.world - 1, e.peer) &&
-      take(*args, "lane", -1, kMostRanks, e.lane) &&
+      take(*args, "lane", -1, kMaxRanks, e.lane) &&
       take(*args, "bytes", std::uint64_t{0}, std::uint64_t{1} << 60, e.bytes) &&
       take_us(line, "ts", origin, e.begin_ns) && take_us(*args, "ready_us", origin, e.ready_ns) &&
       take_us(*args, "end_us", origin, e.end_ns) && e.end_ns >= e.begin_ns;
@@ -108,12 +108,12 @@ Status take_head(const Json& line, Origin& o, std::int64_t& origin, std::uint64_
             fmt::format("the trace has format {}, this build reads {}: use the tithe that wrote it", format,
                         kFormat)};
   constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();
-  constexpr auto kMostNs = std::numeric_limits<std::int64_t>::max() / 2;
-  if (!take(*head, "world", 1, kMostRanks, o.world) || !take(*head, "rank", 0, o.world - 1, o.rank) ||
+  constexpr auto kMaxNs = std::numeric_limits<std::int64_t>::max() / 2;
+  if (!take(*head, "world", 1, kMaxRanks, o.world) || !take(*head, "rank", 0, o.world - 1, o.rank) ||
       !take(*head, "run", std::uint64_t{0}, kMost, o.run) || !take(*head, "job", o.job) ||
       !take(*head, "host", o.host) || !take(*head, "lost", std::uint64_t{0}, kMost, o.lost) ||
       !take(*head, "events", std::uint64_t{0}, kMost, events) ||
-      !take(*head, "origin_ns", -kMostNs, kMostNs, origin))
+      !take(*head, "origin_ns", -kMaxNs, kMaxNs, origin))
     return wrong(1, "the header is missing or wrong");
   return {};
 }
@@ -123,7 +123,7 @@ bool next(std::istream& in, std::string& line) {
   line.clear();
   for (char c = 0; in.get(c);) {
     if (c == '\n') return true;
-    if (line.size() == kMostLine) return false;
+    if (line.size() == kMaxLine) return false;
     line += c;
   }
   return false;

@@ -16,7 +16,7 @@
 
 namespace tithe::trace {
 
-inline constexpr int kMostRanks = 65'536;
+inline constexpr int kMaxRanks = 65'536;
 
 // Facts about the rank of a trace.
 struct Origin {

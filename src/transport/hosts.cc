@@ -13,7 +13,7 @@
 namespace tithe {
 namespace {
 
-constexpr std::size_t kMostShown = 80;
+constexpr std::size_t kMaxShown = 80;
 
 // The numbers in `text`, with one separator between two of them; empty if the text has any other form.
 std::vector<std::uint64_t> numbers(std::string_view text, char separator) {
@@ -65,7 +65,7 @@ Result<Hosts> Hosts::parse(std::string_view text, int world) {
         Code::kInvalid,
         fmt::format("hosts '{}': must name the hosts of {} rank{}: 4x2 means 4 hosts of 2 ranks, 3+1 means a "
                     "host of 3 ranks and a host of 1 rank, and 0,1,0,1 lists the host of each rank",
-                    printable(text, kMostShown), world, world == 1 ? "" : "s"));
+                    printable(text, kMaxShown), world, world == 1 ? "" : "s"));
   return of(host);
 }
 

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kMostMbit = 1e7;  // a link that is down reports -1, on older kernels 2^32 - 1
-constexpr int kMostFloors = 4;     // VLAN above bridge above bond above device
+constexpr double kMaxMbit = 1e7;  // a link that is down reports -1, on older kernels 2^32 - 1
+constexpr int kMaxFloors = 4;     // VLAN above bridge above bond above device
 
 std::uint64_t whole_bytes(double mbit) {
-  return mbit > 0 && mbit <= kMostMbit ? static_cast<std::uint64_t>(std::llround(mbit * 1e6 / 8)) : 0;
+  return mbit > 0 && mbit <= kMaxMbit ? static_cast<std::uint64_t>(std::llround(mbit * 1e6 / 8)) : 0;
 }
 
 // True if the interface is a device, or if one of the interfaces below it is, `floors` levels down at most.
@@ -40,7 +40,7 @@ bool stands_on_a_device(const fs::path& interfaces, const std::string& name, int
 std::uint64_t interface_rate(std::string_view name, const std::string& sys) {
   const fs::path interfaces = fs::path(sys) / "class/net";
   if (name.empty() || name.find('/') != std::string_view::npos || name.starts_with('.')) return 0;
-  if (!stands_on_a_device(interfaces, std::string(name), kMostFloors)) return 0;
+  if (!stands_on_a_device(interfaces, std::string(name), kMaxFloors)) return 0;
   double mbit = 0;
   std::ifstream(interfaces / name / "speed") >> mbit;
   return whole_bytes(mbit);

@@ -25,7 +25,7 @@ constexpr std::uint16_t kVersion = 6;
 constexpr std::size_t kAtNonce = 60;
 constexpr std::size_t kHeaderBytes = kAtNonce + kSecretBytes;
 constexpr std::size_t kEndBytes = 8 + kSecretBytes;  // checksum and tag
-constexpr std::size_t kMostText = 1000;
+constexpr std::size_t kMaxText = 1000;
 
 Secret tag_of(std::span<const std::uint8_t> covered, const Token& token) {
   return derive(token, "tithe hello", {covered});
@@ -56,7 +56,7 @@ ProcessId own_process_id() {
 
 std::vector<std::uint8_t> write_peer_info(const PeerInfo& info, const Token& token,
                                           const TransportVersion& version) {
-  const std::string trouble = printable(info.trouble.what(), kMostText);
+  const std::string trouble = printable(info.trouble.what(), kMaxText);
   const std::size_t body = info.trouble.ok() ? info.address.size() : trouble.size();
   std::vector<std::uint8_t> blob(kHeaderBytes + body + kEndBytes);
   wire::put(&blob[0], version.magic);
@@ -109,7 +109,7 @@ Result<ReceivedPeerInfo> read_peer_info(std::span<const std::uint8_t> blob, Rank
     return wrong(Code::kMismatch, fmt::format("identifies itself as rank {}", r));
   const auto body = blob.subspan(kHeaderBytes, blob.size() - kHeaderBytes - kEndBytes);
   if (blob[7] != 1)
-    return wrong(Code::kIo, printable({reinterpret_cast<const char*>(body.data()), body.size()}, kMostText));
+    return wrong(Code::kIo, printable({reinterpret_cast<const char*>(body.data()), body.size()}, kMaxText));
   const auto major = wire::get<std::uint32_t>(&blob[16]), minor = wire::get<std::uint32_t>(&blob[20]);
   if (major != version.major || minor != version.minor)
     return wrong(Code::kMismatch, fmt::format("runs {} {}.{}, this rank runs {}.{}", version.name, major,

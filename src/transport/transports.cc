@@ -12,7 +12,7 @@
 namespace tithe {
 namespace {
 
-constexpr std::size_t kMostNameBytes = 32;
+constexpr std::size_t kMaxNameBytes = 32;
 
 std::vector<std::string_view> names_of(std::span<const TransportOption> options) {
   std::vector<std::string_view> names;
@@ -63,7 +63,7 @@ std::vector<std::uint8_t> with_name(std::string_view name, ByteView blob) {
 
 Status take_name(std::string_view name, Rank rank, std::vector<std::uint8_t>& blob) {
   const std::size_t bytes = blob.empty() ? 0 : blob.front();
-  if (bytes == 0 || bytes > kMostNameBytes || bytes >= blob.size())
+  if (bytes == 0 || bytes > kMaxNameBytes || bytes >= blob.size())
     return {Code::kCorrupt,
             fmt::format("the address blob that rank {} passed to the exchange is damaged", rank), rank};
   const std::string_view other(reinterpret_cast<const char*>(&blob[1]), bytes);
@@ -71,7 +71,7 @@ Status take_name(std::string_view name, Rank rank, std::vector<std::uint8_t>& bl
     return {Code::kMismatch,
             fmt::format(
                 "rank {} opens the transport '{}', this rank opens '{}': set the same transport on all ranks",
-                rank, printable(other, kMostNameBytes), name),
+                rank, printable(other, kMaxNameBytes), name),
             rank};
   blob.erase(blob.begin(), blob.begin() + 1 + static_cast<std::ptrdiff_t>(bytes));
   return {};
@@ -163,9 +163,9 @@ Result<std::unique_ptr<Transport>> open_transport(std::string_view text, const C
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world)
     return Status(Code::kInvalid, fmt::format("rank {} of world size {}", options.rank, options.world));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");
-  if (!options.token.empty() && options.token.size() < kLeastTokenBytes)
+  if (!options.token.empty() && options.token.size() < kMinTokenBytes)
     return Status(Code::kInvalid, fmt::format("a job token of {} bytes; it must have at least {}",
-                                              options.token.size(), kLeastTokenBytes));
+                                              options.token.size(), kMinTokenBytes));
   if (options.world > 1 && !options.all_gather)
     return Status(Code::kInvalid,
                   "a world of several ranks needs an all_gather function to exchange addresses");

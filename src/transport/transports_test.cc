@@ -142,7 +142,7 @@ TEST(Transports, an_invalid_endpoint_is_refused_before_any_exchange) {
   }
   o.rank = 0;
   o.world = 2;
-  o.token = Token(kLeastTokenBytes - 1, 1);
+  o.token = Token(kMinTokenBytes - 1, 1);
   EXPECT_EQ(open_transport("auto", o).status().code(), Code::kInvalid);
   EXPECT_EQ(open_transport("auto", {.world = 2}).status().code(), Code::kInvalid);
 }

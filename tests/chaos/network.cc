@@ -9,8 +9,8 @@ namespace tithe::chaos {
 namespace {
 
 constexpr Nanoseconds kLongest = std::chrono::hours(1);
-constexpr std::size_t kMostEager = 4096;         // with send windows, as tithe/seam/transport.h specifies
-constexpr std::uint64_t kMostPolls = 2'000'000;  // a rank that polls without end would stop the clock
+constexpr std::size_t kMaxEager = 4096;         // with send windows, as tithe/seam/transport.h specifies
+constexpr std::uint64_t kMaxPolls = 2'000'000;  // a rank that polls without end would stop the clock
 
 Status gone(Rank peer) { return {Code::kPeerLost, "chaos: rank " + std::to_string(peer) + " went", peer}; }
 Status cut_off() { return {Code::kIo, "chaos: this rank is cut off"}; }
@@ -169,8 +169,8 @@ Status Network::send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId
       .bytes = bytes, .copy = {}, .op = op, .eager = false, .withdrawn = false, .from = now_, .until = now_};
   const bool control = channel == 0;
   if (control) mine.last_control.assign(bytes.begin(), bytes.end());
-  m.eager = control || bytes.size() <= (mine.windowed ? std::min(weather_.eager_bytes, kMostEager)
-                                                      : weather_.eager_bytes);
+  m.eager = control || bytes.size() <=
+                           (mine.windowed ? std::min(weather_.eager_bytes, kMaxEager) : weather_.eager_bytes);
   const bool changed = (!control && late(m, mine, other, channel)) || damage(m, mine, other, control);
   if (m.eager && !changed) m.copy.assign(bytes.begin(), bytes.end());
   if (m.eager || changed) m.bytes = m.copy;
@@ -214,7 +214,7 @@ Status Network::recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op)
 
 // Yields the calling thread's turn until it is scheduled again.
 void Network::rest(Lock& lock, Person& p, End* polls, Nanoseconds wait) {
-  if (++polls_ == kMostPolls) end_all();
+  if (++polls_ == kMaxPolls) end_all();
   p.deadline = now_ + std::min(wait, kLongest);
   p.polls = polls;
   p.polling = true;

@@ -14,7 +14,7 @@
 namespace tithe::fuzz {
 namespace {
 
-constexpr std::size_t kMostText = 4000;
+constexpr std::size_t kMaxText = 4000;
 
 std::vector<float> some_values(std::size_t n, std::uint32_t seed) {
   std::vector<float> v(n);
@@ -91,7 +91,7 @@ void run_program(const lang::LoadedProgram& program, std::uint32_t seed) {
 }
 
 void run_text(ByteView bytes) {
-  if (bytes.size() > kMostText) return;
+  if (bytes.size() > kMaxText) return;
   const lang::Source source{"fuzz.codec", std::string(bytes.begin(), bytes.end())};
   lang::Problems problems;
   const auto program = lang::compile(source, problems);

@@ -54,7 +54,7 @@ Target records_target() {
         if (!record) return;
         if (spelled(*record) != input(bytes)) fail("a record is written as another one than was read");
         const std::size_t behind = tcp::bytes_behind(*record);
-        if (behind > std::max(tcp::kWholeBytes, tcp::kMostEdgeBytes)) fail("a record without measure");
+        if (behind > std::max(tcp::kWholeBytes, tcp::kMaxEdgeBytes)) fail("a record without measure");
         if (record->kind == tcp::Kind::kLong && (record->n - behind) % tcp::kBodyUnit != 0)
           fail("a body that is cut through a unit");
       },

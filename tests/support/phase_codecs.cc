@@ -24,7 +24,7 @@ bool all_finite(const EncodeInput& in) {
 
 namespace step {
 
-constexpr float kMostSteps = 127.0F;
+constexpr float kMaxSteps = 127.0F;
 
 std::size_t bound_step(const Settings&, std::size_t) { return 4; }
 std::size_t bound_counts(const Settings&, std::size_t n) { return 2 * n; }
@@ -46,7 +46,7 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
     float most = 0;
     for (std::size_t i = 0; i < in.n; ++i) most = std::max(most, std::fabs(in.value(i)));
     int exponent = 0;
-    std::frexp(most / kMostSteps, &exponent);
+    std::frexp(most / kMaxSteps, &exponent);
     wire::put(out.data(), most > 0 && is_finite(most) ? std::ldexp(1.0F, exponent) : 0.0F);
     return Encoded{4, all_finite(in)};
   }
@@ -175,8 +175,8 @@ constexpr Impl kImpls[] = {
 
 namespace kept {
 
-constexpr float kMostCount = 0x1p20F;  // a rank's; those of 256 ranks add up within 32 bits
-constexpr float kUsualCount = 64.0F;
+constexpr float kMaxCount = 0x1p20F;  // a rank's; those of 256 ranks add up within 32 bits
+constexpr float kDefaultCount = 64.0F;
 
 std::size_t memory(const Settings&, std::size_t n) { return n > 0 ? 4 : 0; }
 std::size_t bound(const Settings&, std::size_t n) { return 4 + 4 * n; }
@@ -194,8 +194,7 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   wire::put(out.data(), step);
   for (std::size_t i = 0; i < in.n; ++i) {
     const float v = is_finite(in.value(i)) ? in.value(i) : 0.0F;
-    const auto count =
-        static_cast<std::int32_t>(std::clamp(std::nearbyint(v / step), -kMostCount, kMostCount));
+    const auto count = static_cast<std::int32_t>(std::clamp(std::nearbyint(v / step), -kMaxCount, kMaxCount));
     wire::put(&out[4 + 4 * i], count);
     in.store_residual(i, step * static_cast<float>(count));
   }
@@ -215,7 +214,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   for (std::size_t i = 0; i < out.size(); ++i) most = std::max(most, std::fabs(count(payloads[0], i)));
   const float step = wire::get<float>(payloads[0].data());
   int exponent = 0;
-  std::frexp(step * most / kUsualCount, &exponent);
+  std::frexp(step * most / kDefaultCount, &exponent);
   wire::put(call.next_memory.data(), most > 0 ? std::ldexp(1.0F, exponent) : step);
   return {};
 }

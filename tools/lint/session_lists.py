@@ -25,7 +25,7 @@ KIND = {
     "Milliseconds": "seconds; C and C++: milliseconds",
     "ThreadCount": "threads",
 }
-DEFAULT = {"{}": "unset", "kUsualMinValues": "4096", "kUsualPartValues": "2**22", "true": "True", "false": "False"}
+DEFAULT = {"{}": "unset", "kDefaultMinValues": "4096", "kDefaultPartValues": "2**22", "true": "True", "false": "False"}
 
 
 def entries(name: str) -> Iterator[tuple[str, str, str, str]]:

@@ -13,7 +13,7 @@
 namespace tithe::cli {
 namespace {
 
-constexpr std::size_t kMostCaptureBytes = std::size_t{1} << 32;
+constexpr std::size_t kMaxCaptureBytes = std::size_t{1} << 32;
 
 struct CardArgs {
   std::string host, wire;             // interfaces
@@ -62,7 +62,7 @@ Result<Report> report_of(const CardArgs& args, CardEngine& engine) {
 }
 
 Result<Report> over_capture(const CardArgs& args, CardEngine& engine) {
-  const Result<std::vector<std::uint8_t>> bytes = read_file(args.capture, kMostCaptureBytes / kReadPerValue);
+  const Result<std::vector<std::uint8_t>> bytes = read_file(args.capture, kMaxCaptureBytes / kReadPerValue);
   if (!bytes.ok()) return bytes.status();
   const Result<std::vector<card::Captured>> frames = card::read_capture(*bytes);
   if (!frames.ok())
@@ -149,7 +149,7 @@ Run declare_card(CLI::App& app) {
       ->check(CLI::IsMember({"strict", "literal"}))
       ->capture_default_str();
   app.add_option("--b", args->b, "the error bound is 2^-b")
-      ->check(CLI::Range(1, inceptionn::kMostB))
+      ->check(CLI::Range(1, inceptionn::kMaxB))
       ->capture_default_str();
   app.add_option("--tos", args->tos, "type of service of packed frames; the two lowest bits are ignored")
       ->check(CLI::Range(0, 255))

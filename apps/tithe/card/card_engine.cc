@@ -72,9 +72,9 @@ class Rtl final : public CardEngine {
     if (came == 0) return ByteView{};
     std::array<std::uint8_t, 4> bytes{};
     TITHE_TRY(read(bytes));
-    // A frame that passes keeps its length; a restored frame has at most kMostFrameBytes plus headers.
+    // A frame that passes keeps its length; a restored frame has at most kMaxFrameBytes plus headers.
     const std::size_t n = wire::get<std::uint32_t>(bytes.data());
-    if (n > std::max(frame.size(), card::kMostFrameBytes + card::kMostHeaderBytes))
+    if (n > std::max(frame.size(), card::kMaxFrameBytes + card::kMaxHeaderBytes))
       return gone("sent an invalid answer");
     out_.resize(n);
     TITHE_TRY(read(out_));

@@ -15,13 +15,13 @@
 
 namespace tithe::cli {
 
-inline constexpr std::size_t kMostPortFrame = 65536 + 64;  // an unsegmented GSO packet, with headers
+inline constexpr std::size_t kMaxPortFrame = 65536 + 64;  // an unsegmented GSO packet, with headers
 
 class CardPort {
  public:
   virtual ~CardPort() = default;
   virtual int descriptor() const = 0;
-  // Reads one frame into `room`, of kMostPortFrame bytes. Returns its size; 0: there is none, or the link is down. kIo:
+  // Reads one frame into `room`, of kMaxPortFrame bytes. Returns its size; 0: there is none, or the link is down. kIo:
   // the interface has disappeared.
   virtual Result<std::size_t> read(Bytes room) = 0;
   // False if the interface does not accept the frame: it is down, its queue is full, or the frame is invalid.

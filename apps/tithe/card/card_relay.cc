@@ -85,7 +85,7 @@ Result<RelayCounts> relay(CardEngine& engine, CardPort& host, CardPort& port, do
   pthread_sigmask(SIG_BLOCK, nullptr, &interrupts);
   const int signals = signalfd(-1, &interrupts, SFD_CLOEXEC);
   if (signals < 0) return Status(Code::kIo, fmt::format("signalfd: {}", std::strerror(errno)));
-  std::vector<std::uint8_t> room(kMostPortFrame);
+  std::vector<std::uint8_t> room(kMaxPortFrame);
   RelayCounts counts;
   const auto begin = std::chrono::steady_clock::now();
   std::array<pollfd, 3> ends{pollfd{host.descriptor(), POLLIN, 0}, pollfd{wire.descriptor(), POLLIN, 0},

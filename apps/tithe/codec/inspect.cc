@@ -17,7 +17,7 @@ namespace {
 
 struct InspectArgs {
   std::string in;
-  std::size_t most_values = kUsualMostValues;
+  std::size_t most_values = kDefaultMostValues;
 };
 
 // JSON has no NaN and no infinity.

@@ -15,11 +15,11 @@
 namespace tithe::cli {
 namespace {
 
-constexpr std::size_t kMostShown = 100;  // bytes of an invalid word that are shown
+constexpr std::size_t kMaxShown = 100;  // bytes of an invalid word that are shown
 
 std::string unknown(std::string_view what, std::string_view wrong, const std::vector<std::string>& known) {
   const std::vector<std::string_view> names(known.begin(), known.end());
-  return fmt::format("{} '{}': {}", what, printable(wrong, kMostShown), suggest(wrong, names));
+  return fmt::format("{} '{}': {}", what, printable(wrong, kMaxShown), suggest(wrong, names));
 }
 
 // The verb on the command line, and the number of its words. An unknown verb is stored in *mistake.
@@ -56,7 +56,7 @@ std::string forgotten_colon(std::string_view codec, std::string_view next) {
   };
   if (!has(known->params) && !has(feedback_params())) return {};
   return fmt::format("'{0} {1}': write parameters after a colon, separated by commas: {0}:{1}", codec,
-                     printable(next, kMostShown));
+                     printable(next, kMaxShown));
 }
 
 // `replay bf16` instead of `replay --codec bf16`.
@@ -64,7 +64,7 @@ std::string forgotten_flag(const std::vector<std::string>& flags, std::string_vi
   for (const std::string& flag : flags)
     for (const std::string& value : values_for(flag))
       if (word.substr(0, word.find(':')) == value)
-        return fmt::format("write '{1}' after {0}: {0} {1}", flag, printable(word, kMostShown));
+        return fmt::format("write '{1}' after {0}: {0} {1}", flag, printable(word, kMaxShown));
   return {};
 }
 

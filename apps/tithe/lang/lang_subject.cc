@@ -13,7 +13,7 @@
 namespace tithe::cli {
 
 namespace {
-constexpr std::size_t kMostShown = 3;  // reported failures per law
+constexpr std::size_t kMaxShown = 3;  // reported failures per law
 }  // namespace
 
 const char* name(Kind kind) {
@@ -54,7 +54,7 @@ double energy(std::span<const float> v) {
 void Law::expect(bool holds, const std::string& where) {
   if (holds)
     ++held;
-  else if (broken.size() < kMostShown)
+  else if (broken.size() < kMaxShown)
     broken.push_back(where);
 }
 

@@ -29,7 +29,7 @@
 namespace tithe::cli {
 namespace {
 
-constexpr std::size_t kMostShown = 300;
+constexpr std::size_t kMaxShown = 300;
 constexpr int kLeft = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC;
 constexpr std::chrono::seconds kLinkUp{20};
 
@@ -77,7 +77,7 @@ Status tool(std::vector<std::string> words) {
   int status = 0;
   waitpid(child, &status, 0);
   if (status == 0) return {};
-  return refused(fmt::format("{}: {}", fmt::join(words, " "), printable(text, kMostShown)));
+  return refused(fmt::format("{}: {}", fmt::join(words, " "), printable(text, kMaxShown)));
 }
 
 Status all_of(std::initializer_list<std::vector<std::string>> lines) {

@@ -47,7 +47,7 @@ inline constexpr const char* kCardModes[] = {"none", "exact", "lossy"};  // as C
 CardMode card_mode(std::string_view word);                               // one of these
 
 inline constexpr std::size_t kSwitchQueueBytes = 2'000'000;  // of a shallow switch
-inline constexpr int kMostHosts = 250;
+inline constexpr int kMaxHosts = 250;
 inline constexpr const char* kHostsNetwork = "10.77.0.0/16";
 std::string host_address(int host);  // in it
 

@@ -107,7 +107,7 @@ Result<Report> run_hosts(HostsArgs args, bool json) {
   args.json = json;
   int world = 0;
   Result<Hosts> hosts = Hosts::parse("", 1);
-  for (int ranks = 1; ranks <= kMostRanks && world == 0; ++ranks)
+  for (int ranks = 1; ranks <= kMaxRanks && world == 0; ++ranks)
     if (Result<Hosts> fits = Hosts::parse(args.hosts, ranks); fits.ok()) {
       world = ranks;
       hosts = std::move(fits);
@@ -117,9 +117,9 @@ Result<Report> run_hosts(HostsArgs args, bool json) {
         Code::kInvalid,
         fmt::format(
             "--hosts: must be hosts and ranks of each, such as 4x1 or 3+1, of at most {} ranks; got '{}'",
-            kMostRanks, args.hosts));
+            kMaxRanks, args.hosts));
   const int count = hosts->count(world);
-  if (count > kMostHosts) return Status(Code::kInvalid, fmt::format("--hosts: at most {}", kMostHosts));
+  if (count > kMaxHosts) return Status(Code::kInvalid, fmt::format("--hosts: at most {}", kMaxHosts));
   const Result<std::optional<ShapedLink>> link =
       shaped_link(args.link, false, args.queue_bytes, args.card, args.delay_ms);
   if (!link.ok()) return link.status();

@@ -21,7 +21,7 @@
 namespace tithe::cli {
 namespace {
 
-constexpr int kMostProfiled = 64;
+constexpr int kMaxProfiled = 64;
 
 std::string leaving(const LongMessages& rule) {
   if (rule.leave == Leaves::kAtOnce) return "at once";
@@ -107,10 +107,10 @@ Result<Report> as_launched(ProfileArgs& args) {
                   "--launched measures real hosts: --link, --hosts and --delay-ms are for emulated hosts");
   Result<Launch> launch = launch_from_environment();
   if (!launch.ok()) return launch.status();
-  if (launch->world > kMostProfiled)
+  if (launch->world > kMaxProfiled)
     return Status(Code::kInvalid,
                   fmt::format("--launched: {} ranks, at most {} are allowed: start one for each host",
-                              launch->world, kMostProfiled));
+                              launch->world, kMaxProfiled));
   if (args.port > 0) launch->port = args.port;
   args.ranks = launch->world;
   TITHE_TRY(complete(args.codecs));
@@ -169,7 +169,7 @@ Result<Report> profile(ProfileArgs& args, bool ranks_given) {
 Run declare_profile(CLI::App& app) {
   auto args = std::make_shared<ProfileArgs>();
   CLI::Option* ranks = app.add_option("--ranks", args->ranks, "ranks that measure at once, each a process")
-                           ->check(CLI::Range(1, kMostProfiled))
+                           ->check(CLI::Range(1, kMaxProfiled))
                            ->capture_default_str();
   app.add_option("--link", args->link,
                  "none, or the rate of each rank's link, e.g. 1Gb/s, which makes ranks emulated hosts")

@@ -18,14 +18,14 @@ using std::chrono::milliseconds;
 
 constexpr Channel kBoard = 1;
 constexpr std::chrono::minutes kPatience{10};  // for a rank that measures
-constexpr std::size_t kHead = 8, kMostText = 1024;
+constexpr std::size_t kHead = 8, kMaxText = 1024;
 
 // A message: u32 code of a status | i32 its peer | numbers, or the status's text.
 std::vector<std::uint8_t> failed(const Status& why) {
   std::vector<std::uint8_t> out(kHead);
   wire::put(&out[0], static_cast<std::uint32_t>(why.code()));
   wire::put(&out[4], static_cast<std::int32_t>(why.peer()));
-  const std::string text = why.what().substr(0, kMostText);
+  const std::string text = why.what().substr(0, kMaxText);
   out.insert(out.end(), text.begin(), text.end());
   return out;
 }
@@ -45,7 +45,7 @@ DistantProfileBoard::DistantProfileBoard(std::unique_ptr<Transport> transport, s
     : transport_(std::move(transport)),
       numbers_(numbers),
       before_(numbers),
-      in_(kHead + std::max(kMostText, numbers * sizeof(double))),
+      in_(kHead + std::max(kMaxText, numbers * sizeof(double))),
       codecs_(codecs) {}
 
 DistantProfileBoard::~DistantProfileBoard() = default;

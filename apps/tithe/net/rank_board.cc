@@ -18,7 +18,7 @@
 namespace tithe::cli {
 namespace {
 
-constexpr std::size_t kMostBlob = 16 * 1024;
+constexpr std::size_t kMaxBlob = 16 * 1024;
 constexpr std::size_t kPage = 4096;
 
 Status io_error(std::string_view what) {
@@ -37,8 +37,8 @@ struct RankBoard::Head {
   int code;
   int peer;
   char what[1024];
-  std::size_t blob_bytes[kMostRanks];
-  std::uint8_t blob[kMostRanks][kMostBlob];
+  std::size_t blob_bytes[kMaxRanks];
+  std::uint8_t blob[kMaxRanks][kMaxBlob];
 
   static std::size_t bytes(std::size_t n) { return first_value() + n * sizeof(double); }
   static std::size_t first_value() { return (sizeof(Head) + kPage - 1) / kPage * kPage; }
@@ -124,7 +124,7 @@ Status RankBoard::failure() const {
 AllGather RankBoard::all_gather(Rank me) {
   return [this, me](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     Head& h = head();
-    if (mine.size() > kMostBlob)
+    if (mine.size() > kMaxBlob)
       return Status(Code::kUnsupported, fmt::format("an address of {} bytes", mine.size()));
     h.blob_bytes[me] = mine.size();
     std::copy(mine.begin(), mine.end(), h.blob[me]);

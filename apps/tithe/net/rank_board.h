@@ -13,7 +13,7 @@
 
 namespace tithe::cli {
 
-inline constexpr int kMostRanks = 256;
+inline constexpr int kMaxRanks = 256;
 
 class RankBoard {
  public:

@@ -17,7 +17,7 @@ namespace {
 Status read_choices(ReplayArgs& args) {
   if (args.choices_file.empty()) return {};
   const Result<std::vector<std::uint8_t>> text =
-      read_file(args.choices_file, kMostChoicesBytes / kReadPerValue);
+      read_file(args.choices_file, kMaxChoicesBytes / kReadPerValue);
   if (!text.ok()) return text.status();
   args.session.choices.assign(text->begin(), text->end());
   return {};
@@ -77,8 +77,8 @@ Result<Report> replay(ReplayArgs& args) {
   if (!transport.ok()) return transport.status();
   const Result<Hosts> hosts = Hosts::parse(args.session.hosts, args.ranks);
   if (!hosts.ok()) return hosts.status();
-  if (link->has_value() && hosts->count(args.ranks) > kMostHosts)
-    return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMostHosts));
+  if (link->has_value() && hosts->count(args.ranks) > kMaxHosts)
+    return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMaxHosts));
   const Result<Choices> choices = choices_of(args, *hosts);
   if (!choices.ok()) return choices.status();
 
@@ -106,7 +106,7 @@ Run declare_replay(CLI::App& app) {
   app.add_option("--n", args->n, "values of one tensor, called gradient, without compute, instead of a model")
       ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 32));
   app.add_option("--ranks", args->ranks, "ranks of one job, each a process; with --transport loop a thread")
-      ->check(CLI::Range(1, kMostRanks))
+      ->check(CLI::Range(1, kMaxRanks))
       ->capture_default_str();
   app.add_option("--link", args->link,
                  "none, or the rate of each rank's link, e.g. 1Gb/s, which makes ranks emulated hosts and "
@@ -123,7 +123,7 @@ Run declare_replay(CLI::App& app) {
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);
   app.add_option("--servers", args->session.servers,
                  "number of ranks, the last ones, that only sum for the others")
-      ->check(CLI::Range(0, kMostRanks))
+      ->check(CLI::Range(0, kMaxRanks))
       ->capture_default_str();
   app.add_option("--choices", args->choices_file, "a file of rules (docs/guide/choices.md)");
   app.add_option("--lanes", args->session.lanes,

@@ -21,7 +21,7 @@
 namespace tithe::cli {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRanks = 1 << 20;
 constexpr std::string_view kNone = "none";
 
 Result<sim::Cluster> open_cluster(const std::string& name) {
@@ -42,7 +42,7 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
   if (!args.hosts.empty()) {
     char rest = 0;
     if (std::sscanf(args.hosts.c_str(), "%dx%d%c", &hosts, &each, &rest) != 2 || hosts < 1 || each < 1 ||
-        hosts > kMostRanks / each)
+        hosts > kMaxRanks / each)
       return Status(Code::kInvalid, fmt::format("--hosts: '{}': hosts and ranks on each, such as 4x8",
                                                 printable(args.hosts, 60)));
     if (args.ranks > 0 && args.ranks != hosts * each)
@@ -52,8 +52,8 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
   }
   if (hosts < 1)
     return Status(Code::kInvalid, "--link: give --ranks too, each on a host of its own; or --hosts 4x8");
-  constexpr int kUsualCores = 8;
-  const int cores = profile ? profile->cores : kUsualCores;
+  constexpr int kDefaultCores = 8;
+  const int cores = profile ? profile->cores : kDefaultCores;
   sim::Cluster::Inside inside{.ranks = each};
   if (link.inside_bytes_per_second > 0) inside.bytes_per_second = link.inside_bytes_per_second;
   if (link.inside_seconds_per_frame > 0) inside.latency = link.inside_seconds_per_frame;
@@ -139,7 +139,7 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
   SessionOptions own = args.session;
   if (!args.choices_file.empty()) {
     const Result<std::vector<std::uint8_t>> text =
-        read_file(args.choices_file, kMostChoicesBytes / kReadPerValue);
+        read_file(args.choices_file, kMaxChoicesBytes / kReadPerValue);
     if (!text.ok()) return text.status();
     own.choices.assign(text->begin(), text->end());
   }

@@ -26,7 +26,7 @@
 namespace tithe::automatic {
 namespace {
 
-constexpr std::size_t kMostText = 300;  // longest text in one log line
+constexpr std::size_t kMaxText = 300;  // longest text in one log line
 
 class Automatic final : public engine::Advisor {
  public:
@@ -59,7 +59,7 @@ class Automatic final : public engine::Advisor {
     }
     if (next == Watch::Next::kUnlike)
       say(fmt::format("auto: in {} steps, no {} consecutive steps passed the same buckets: stays with bf16",
-                      kMostUnlike, kFirst));
+                      kMaxUnlike, kFirst));
     if (next == Watch::Next::kPlan) {
       AutoQuery auto_query = make_auto_query();
       lock.unlock();
@@ -123,10 +123,10 @@ class Automatic final : public engine::Advisor {
     for (Rule& r : rules) r.why.clear();
     return to_json(rules);
   }
-  static std::string printed(const std::string& text) { return printable(text, kMostText); }
+  static std::string printed(const std::string& text) { return printable(text, kMaxText); }
   void say(std::string line) {
-    constexpr std::size_t kMostLines = 100;  // maximum if nobody reads them
-    if (said_.size() < kMostLines) said_.push_back(std::move(line));
+    constexpr std::size_t kMaxLines = 100;  // maximum if nobody reads them
+    if (said_.size() < kMaxLines) said_.push_back(std::move(line));
   }
 
   // A description of the hosts for which a decision is valid.

@@ -10,7 +10,7 @@ namespace tithe::automatic {
 namespace {
 
 Rule all(const char* codec) {
-  return {.codec = *parse_spec(codec), .strategy = "server", .part_values = kUsualPartValues};
+  return {.codec = *parse_spec(codec), .strategy = "server", .part_values = kDefaultPartValues};
 }
 
 AutoQuery auto_query(std::initializer_list<const char*> allowed, std::vector<Rule> rules = {all("bf16")}) {

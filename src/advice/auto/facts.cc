@@ -8,7 +8,7 @@
 namespace tithe::automatic {
 namespace {
 
-constexpr std::size_t kMostLayouts = 64;  // if there are more, old layouts are dropped
+constexpr std::size_t kMaxLayouts = 64;  // if there are more, old layouts are dropped
 
 }  // namespace
 
@@ -28,7 +28,7 @@ Facts::Step Facts::over(std::int64_t at_ns) {
     rounds_ = 0;
     before_.clear();
     for (const BucketArrival& h : now_) before_.push_back(h.layout);
-    if (layouts_.size() > kMostLayouts)
+    if (layouts_.size() > kMaxLayouts)
       std::erase_if(layouts_, [&](const auto& known) {
         return std::find(before_.begin(), before_.end(), known.first) == before_.end();
       });

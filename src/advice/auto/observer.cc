@@ -33,7 +33,7 @@ class Observer final : public engine::Advisor {
     sample_->take(bucket);
   }
 
-  // After kFirst equal steps, or after kMostUnlike steps without them, the advice is computed in the background, once.
+  // After kFirst equal steps, or after kMaxUnlike steps without them, the advice is computed in the background, once.
   std::string round_over(std::int64_t at_ns, const Proposal& /*last*/) override {
     AutoQuery auto_query;
     std::vector<float> gradients;
@@ -45,7 +45,7 @@ class Observer final : public engine::Advisor {
       ++seen_;
       if (!step.same) steps_.clear();
       if (step.whole && step.same) steps_.push_back(step.seconds);
-      over_ = steps_.size() >= kFirst || seen_ >= kMostUnlike;
+      over_ = steps_.size() >= kFirst || seen_ >= kMaxUnlike;
       if (!over_) return {};
       gradients = sample_->values();
       sample_.reset();
@@ -93,7 +93,7 @@ class Observer final : public engine::Advisor {
     const auto trouble = [](const std::string& why) { return nlohmann::ordered_json{{"error", why}}.dump(); };
     if (auto_query.job.tensors.empty())
       return trouble(
-          fmt::format("in {} steps, no {} consecutive steps passed the same buckets", kMostUnlike, kFirst));
+          fmt::format("in {} steps, no {} consecutive steps passed the same buckets", kMaxUnlike, kFirst));
     std::vector<Spec> codecs = default_codecs();
     codecs.push_back(*parse_spec(kHint));
     const auto add = [&](const Spec& spec) {

@@ -23,7 +23,7 @@ AutoQuery auto_query(std::initializer_list<const char*> allowed) {
   }
   for (const char* text : allowed) a.allowed.push_back(*parse_allowance(text));
   a.rules = a.in_full =
-      a.first = {{.codec = *parse_spec("fp32"), .strategy = "server", .part_values = kUsualPartValues}};
+      a.first = {{.codec = *parse_spec("fp32"), .strategy = "server", .part_values = kDefaultPartValues}};
   return a;
 }
 

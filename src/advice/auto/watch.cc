@@ -59,7 +59,7 @@ Watch::Next Watch::step(Seconds seconds, bool same) {
   steps_.push_back(seconds);
   switch (state_) {
     case State::kMeasuring:
-      if (steps_.size() < kFirst) return ++unlike_ == kMostUnlike ? Next::kUnlike : Next::kNothing;
+      if (steps_.size() < kFirst) return ++unlike_ == kMaxUnlike ? Next::kUnlike : Next::kNothing;
       unlike_ = 0;
       tried_[rules_] = measured_ = median_from(steps_, kSkip);
       state_ = State::kPlanning;

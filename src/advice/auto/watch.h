@@ -24,7 +24,7 @@ inline constexpr std::size_t kSettle = 12;  // steps measured under a plan
 inline constexpr std::size_t kSkipNew = 2;  // of these, not counted: residuals of the old rules are sent
 inline constexpr std::size_t kLeave = 50;
 // Give up after this number of steps if kFirst equal steps in a row did not occur.
-inline constexpr std::size_t kMostUnlike = 200;
+inline constexpr std::size_t kMaxUnlike = 200;
 inline constexpr double kOff = 0.2;
 inline constexpr double kWorse = 1.02;  // of a measured step: a longer step loses against it
 

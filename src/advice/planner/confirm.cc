@@ -22,7 +22,7 @@ constexpr std::size_t kRows = 6, kEach = 2;     // classes of tensors, and other
 
 }  // namespace
 
-bool too_many(const PlanQuery& query) { return query.job.tensors.size() > kMostConfirmed; }
+bool too_many(const PlanQuery& query) { return query.job.tensors.size() > kMaxConfirmed; }
 
 Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, Seconds limit) {
   const PlanQuery& q = search.query();
@@ -160,7 +160,7 @@ Status Confirm::uniform() {
   const bool symmetric = search_.like_settings(1 - kWorthRules);
   for (std::size_t o = 0; o < search_.options().size(); ++o) {
     if (!search_.options()[o].searched || (symmetric && beaten_.contains(static_cast<int>(o)))) continue;
-    Assignment a = search_.uniform(static_cast<int>(o), kUsualPartValues);
+    Assignment a = search_.uniform(static_cast<int>(o), kDefaultPartValues);
     guesses.push_back({search_.judge(a), o, std::move(a)});
   }
   // Symmetric settings come first, as in setting().

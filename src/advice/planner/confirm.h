@@ -17,8 +17,8 @@
 
 namespace tithe::planner {
 
-inline constexpr std::size_t kMostConfirmed = 2000;  // tensors
-bool too_many(const PlanQuery& query);               // for the simulator
+inline constexpr std::size_t kMaxConfirmed = 2000;  // tensors
+bool too_many(const PlanQuery& query);              // for the simulator
 
 struct Candidate {
   std::string label;

@@ -17,7 +17,7 @@ using engine::Program;
 using engine::Step;
 using engine::StepKind;
 
-constexpr std::size_t kMostStages = 12;
+constexpr std::size_t kMaxStages = 12;
 
 // The hop number of each step, by simulated rank: the longest chain of messages before it. A topological traversal, so
 // a ring of many hosts costs time proportional to its steps.
@@ -141,11 +141,11 @@ void add(CostStage& to, const CostStage& more) {
   to.delay += more.delay;
 }
 
-// Merges consecutive stages until at most kMostStages are left; the order of work is kept.
+// Merges consecutive stages until at most kMaxStages are left; the order of work is kept.
 void shorten(std::vector<CostStage>& stages) {
-  if (stages.size() <= kMostStages) return;
+  if (stages.size() <= kMaxStages) return;
   std::vector<CostStage> few;
-  const std::size_t of = (stages.size() + kMostStages - 1) / kMostStages;
+  const std::size_t of = (stages.size() + kMaxStages - 1) / kMaxStages;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     if (s % of == 0) few.emplace_back();
     add(few.back(), stages[s]);

@@ -21,12 +21,12 @@ Status check(const PlanQuery& query) {
     return Status(Code::kInvalid, "the model has no tensors: there is nothing to plan");
   const int world = query.cluster.world();
   if (world < 1) return Status(Code::kInvalid, "the cluster has no ranks");
-  if (world > kMostPlanned)
+  if (world > kMaxPlanned)
     return Status(
         Code::kInvalid,
         fmt::format("{} ranks: the planner supports at most {}, because a search simulates many steps; plan "
                     "for fewer (--ranks), then pass the plan to tithe simulate --choices with all ranks",
-                    world, kMostPlanned));
+                    world, kMaxPlanned));
   std::vector<Spec> needed{*parse_spec("fp32"), *parse_spec("bf16")};
   for (const Allowance& a : query.allowed) needed.push_back(a.codec);
   TITHE_TRY(query.costs.know(needed));

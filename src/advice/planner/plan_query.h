@@ -46,9 +46,9 @@ struct PlanQuery {
   int lanes() const { return cluster.lanes(0, job.lanes); }  // of rank 0
 };
 
-inline constexpr int kMostPlanned = 4096;  // ranks; planning for this number takes some seconds
+inline constexpr int kMaxPlanned = 4096;  // ranks; planning for this number takes some seconds
 
-// kInvalid, with the cure, if no plan is possible: no tensors, more than kMostPlanned ranks, an allowance that matches
+// kInvalid, with the cure, if no plan is possible: no tensors, more than kMaxPlanned ranks, an allowance that matches
 // no tensor, or a codec with unknown costs.
 Status check(const PlanQuery& query);
 

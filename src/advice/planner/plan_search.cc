@@ -16,8 +16,8 @@
 namespace tithe::planner {
 namespace {
 
-constexpr int kMostSeats = 64;         // simulated ranks; with more, a search takes minutes
-constexpr double kMostMessages = 1e5;  // messages of all simulated ranks in one setting
+constexpr int kMaxSeats = 64;         // simulated ranks; with more, a search takes minutes
+constexpr double kMaxMessages = 1e5;  // messages of all simulated ranks in one setting
 
 struct CandidateStrategy {
   const Strategy* strategy;
@@ -32,19 +32,18 @@ std::vector<CandidateStrategy> candidate_strategies(const PlanQuery& query) {
   const auto hosts = static_cast<int>(cluster.hosts().size());
   double parts = 0;
   for (const JobTensor& t : query.job.tensors)
-    parts += std::ceil(static_cast<double>(t.n) / static_cast<double>(kUsualPartValues));
+    parts += std::ceil(static_cast<double>(t.n) / static_cast<double>(kDefaultPartValues));
   for (const char* name :
        {"server", "ring", "gather", "hosts", "hosts_ring", "hosts_gather", "tree", "aggregator"}) {
     const Strategy& s = *find_strategy(name);
     if (s.between != nullptr && (hosts == cluster.world() || hosts == 1)) continue;
     const int simulated = sim::Classes::of(cluster, {{&s}}).simulated();
     const bool plain = s.name != "tree" && s.name != "aggregator";
-    const bool searched = out.empty() || (plain && simulated <= kMostSeats);
+    const bool searched = out.empty() || (plain && simulated <= kMaxSeats);
     const Place place{.world = cluster.world(), .hosts = &cluster.shared()};
     // With an aggregator, one rank sends to all others, and they send to it alone.
     const double frames = s.name == "aggregator" ? 2 : s.cost(place).frames_sent;
-    if (searched || simulated * parts * frames <= kMostMessages)
-      out.push_back({&s, searched, simulated == 1});
+    if (searched || simulated * parts * frames <= kMaxMessages) out.push_back({&s, searched, simulated == 1});
   }
   return out;
 }
@@ -119,7 +118,7 @@ int PlanSearch::base_option(std::size_t tensor, int like) const {
 }
 
 Decision PlanSearch::grouped(std::size_t tensor) const {
-  return {find(base(tensor), "server"), kUsualPartValues, true};
+  return {find(base(tensor), "server"), kDefaultPartValues, true};
 }
 
 Assignment PlanSearch::uniform(int option, std::size_t part_values, std::size_t small) const {
@@ -138,7 +137,7 @@ Assignment PlanSearch::best_uniform(const Spec& spec) {
   Seconds least = sim::kNever;
   for (std::size_t o = 0; o < options_.size(); ++o) {
     if (!options_[o].searched || !(options_[o].spec == spec)) continue;
-    Assignment some = uniform(static_cast<int>(o), kUsualPartValues);
+    Assignment some = uniform(static_cast<int>(o), kDefaultPartValues);
     const Seconds step = judge(some);
     if (!best.empty() && step >= least) continue;
     least = step;
@@ -170,9 +169,9 @@ std::size_t PlanSearch::pieces(const Decision& d, std::size_t n) {
 }
 
 Assignment PlanSearch::setting(int option, bool rounded_inside) {
-  const Decision small{find(*parse_spec("fp32"), "server"), kUsualPartValues, true};
+  const Decision small{find(*parse_spec("fp32"), "server"), kDefaultPartValues, true};
   const std::size_t least =
-      rounded_inside ? kUsualMinValues : session(option).min_values();  // a rule sets it
+      rounded_inside ? kDefaultMinValues : session(option).min_values();  // a rule sets it
   Assignment out;
   for (const JobTensor& t : query_->job.tensors)
     out.push_back(t.n < least ? small : Decision{option, 0, false, rounded_inside, false});
@@ -188,7 +187,7 @@ bool PlanSearch::like_settings(double share) const {
       if (!allowed_[t][o]) return false;
     const auto n = static_cast<double>(query_->job.tensors[t].n);
     all += n;
-    small += n < static_cast<double>(kUsualMinValues) ? n : 0;
+    small += n < static_cast<double>(kDefaultMinValues) ? n : 0;
   }
   return small <= share * all;
 }
@@ -200,7 +199,7 @@ Seconds PlanSearch::least_step(int option, bool rounded_inside) {
   double values = 0;
   for (const JobTensor& t : query_->job.tensors) {
     ready = std::min(ready, t.ready);
-    if (t.n >= kUsualMinValues) values += static_cast<double>(t.n);
+    if (t.n >= kDefaultMinValues) values += static_cast<double>(t.n);
   }
   const PartCost* part = work(option, kPart, kPart, rounded_inside);
   const Seconds link = part == nullptr ? 0 : part->link;

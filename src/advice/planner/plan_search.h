@@ -52,12 +52,12 @@ class PlanSearch {
   const Spec* lossy(std::size_t tensor) const;
 
   // Small tensors in groups; all others use `option`, or their base codec if the option is not allowed.
-  Assignment uniform(int option, std::size_t part_values, std::size_t small = kUsualMinValues) const;
+  Assignment uniform(int option, std::size_t part_values, std::size_t small = kDefaultMinValues) const;
   // Likewise, with the strategy for this codec that has the best estimate.
   Assignment best_uniform(const Spec& spec);
   Decision grouped(std::size_t tensor) const;
   // The assignment of a session with this codec and strategy, with the link's rate and without rules. Such a session
-  // sends small tensors as fp32. With bf16 inside hosts there is a rule, for tensors of at least kUsualMinValues.
+  // sends small tensors as fp32. With bf16 inside hosts there is a rule, for tensors of at least kDefaultMinValues.
   Assignment setting(int option, bool rounded_inside);
   // Likewise, but small tensors, and tensors that may not use the option, use their base codec.
   Assignment told(int option);

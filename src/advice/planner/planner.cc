@@ -126,7 +126,7 @@ Result<Bases> bases_of(PlanSearch& search, Confirm& confirm) {
     tried.push_back(spec);
     bool all = true;
     for (std::size_t t = 0; t < tensors.size(); ++t)
-      all = all && (tensors[t].n < kUsualMinValues || search.allowed(t, static_cast<int>(o)));
+      all = all && (tensors[t].n < kDefaultMinValues || search.allowed(t, static_cast<int>(o)));
     if (!all) continue;
     const Result<std::size_t> at = confirm.setting(spec, confirm.seen()[out.single].step());
     if (at.ok() && *at < confirm.seen().size()) out.single = *at;

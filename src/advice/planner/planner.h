@@ -4,7 +4,7 @@
 // reasons (docs/guide/plan.md).
 //
 //   - confirmed: the result of the search, its neighbours, the decisions of the other policies and the baselines are
-//     run in the simulator; the shortest of these steps is the plan. For more than kMostConfirmed tensors only the list
+//     run in the simulator; the shortest of these steps is the plan. For more than kMaxConfirmed tensors only the list
 //     schedule decides, and the text states this.
 //   - honest: a plan that compresses must be at least 5 % shorter than the best lossless plan. Otherwise the lossless
 //     one is the plan, and the text begins with "do not compress".

@@ -173,10 +173,10 @@ TEST(Planner, VeryManyTensorsAreEstimated) {
   const std::vector<JobTensor> few = q.job.tensors;
   q.job.tensors.clear();
   q.job.bucket_ends.clear();
-  for (std::size_t t = 0; t <= kMostConfirmed; ++t) {
+  for (std::size_t t = 0; t <= kMaxConfirmed; ++t) {
     q.job.tensors.push_back(few[t % few.size()]);
     q.job.tensors.back().key = "t" + std::to_string(t);
-    if (t % 10 == 9 || t == kMostConfirmed) q.job.bucket_ends.push_back(t + 1);
+    if (t % 10 == 9 || t == kMaxConfirmed) q.job.bucket_ends.push_back(t + 1);
   }
   allow(q, {"onebit"});
   const Planned p = *plan(q, "timeline");
@@ -311,7 +311,7 @@ Seconds least_of(const PlanQuery& q, const std::string& codec) {
                                            .world = q.cluster.world(),
                                            .hosts = q.cluster.shared(),
                                            .link = link});
-      const std::size_t from = inside ? kUsualMinValues : session.min_values();
+      const std::size_t from = inside ? kDefaultMinValues : session.min_values();
       std::vector<Rule> rules;
       if (from > 1) rules.push_back({.most = from - 1, .codec = *parse_spec("fp32"), .group = "small"});
       rules.push_back({.codec = *parse_spec(codec), .strategy = std::string(s->name)});

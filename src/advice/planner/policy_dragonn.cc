@@ -16,7 +16,7 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
   const PlanQuery& q = search.query();
   const TensorCosts at(q);
   const double others = at.ranks - 1;
-  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "ring"), kUsualPartValues);
+  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "ring"), kDefaultPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
     const Spec* lossy = search.lossy(t);
     if (lossy == nullptr) continue;
@@ -25,7 +25,7 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
     const Seconds full = 2 * others * at.send(payload_bytes(q, search.base(t), n) / at.ranks);
     const Seconds sparse = others * at.send(payload_bytes(q, *lossy, n));
     const Seconds compute = codec.encode.at(n) + codec.store.at(n) + others * codec.merge.at(n);
-    if (compute < full - sparse) out[t] = {search.find(*lossy, "gather"), kUsualPartValues, false};
+    if (compute < full - sparse) out[t] = {search.find(*lossy, "gather"), kDefaultPartValues, false};
   }
   return out;
 }

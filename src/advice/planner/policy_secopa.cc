@@ -44,7 +44,7 @@ Least least(const PlanQuery& q, const TensorCosts& at, const Spec& spec, double 
 Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
   const PlanQuery& q = search.query();
   const TensorCosts at(q);
-  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "server"), kUsualPartValues);
+  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "server"), kDefaultPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
     const auto n = static_cast<double>(q.job.tensors[t].n);
     const Least uncompressed = least(q, at, search.base(t), n, false);
@@ -52,7 +52,7 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
     const Spec* lossy = search.lossy(t);
     if (lossy == nullptr) continue;
     if (const Least small = least(q, at, *lossy, n, true); small.seconds < uncompressed.seconds)
-      out[t] = {search.find(*lossy, small.strategy), kUsualPartValues, false};
+      out[t] = {search.find(*lossy, small.strategy), kDefaultPartValues, false};
   }
   return out;
 }

@@ -17,7 +17,7 @@ namespace tithe::planner {
 namespace {
 
 constexpr double kBetter = 0.9995;  // of a step: a smaller improvement counts as none
-constexpr std::size_t kParts[] = {kUsualPartValues, std::size_t{1} << 20, std::size_t{1} << 18};
+constexpr std::size_t kParts[] = {kDefaultPartValues, std::size_t{1} << 20, std::size_t{1} << 18};
 
 class Search {
  public:
@@ -57,9 +57,9 @@ class Search {
   void starts() {
     const std::size_t options = search_.options().size();
     for (std::size_t o = 0; o < options; ++o)
-      for (const std::size_t small : {kUsualMinValues, std::size_t{1} << 16})
+      for (const std::size_t small : {kDefaultMinValues, std::size_t{1} << 16})
         if (search_.options()[o].searched)
-          take(search_.uniform(static_cast<int>(o), kUsualPartValues, small));
+          take(search_.uniform(static_cast<int>(o), kDefaultPartValues, small));
     for (std::size_t o = 0; o < options; ++o)
       if (search_.options()[o].searched) take(search_.told(static_cast<int>(o)));
     const std::size_t each = std::max<std::size_t>(1, most_judged_ / 2 / options);
@@ -67,7 +67,7 @@ class Search {
       if (!search_.options()[o].lossy || !search_.options()[o].searched) continue;
       for (const std::size_t least : sizes(std::min<std::size_t>(each, 12))) {
         if (spent()) return;
-        Assignment some = search_.uniform(static_cast<int>(o), kUsualPartValues);
+        Assignment some = search_.uniform(static_cast<int>(o), kDefaultPartValues);
         for (std::size_t t = 0; t < some.size(); ++t)
           if (tensors_[t].n < least && !some[t].grouped)
             some[t].option = search_.base_option(t, static_cast<int>(o));

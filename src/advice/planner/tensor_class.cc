@@ -52,7 +52,7 @@ std::vector<Assignment> alternatives(PlanSearch& search, const Assignment& plan,
     if (!search.options()[o].searched || !search.allowed(tensors[0], option)) continue;
     if (!now.grouped && now.option == option) continue;
     Guess best;
-    for (const std::size_t part : {kUsualPartValues, std::size_t{1} << 20, std::size_t{1} << 18}) {
+    for (const std::size_t part : {kDefaultPartValues, std::size_t{1} << 20, std::size_t{1} << 18}) {
       Guess g = guess({option, part, false, now.rounded_inside, now.early});
       if (g.step < best.step) best = std::move(g);
     }

@@ -9,7 +9,7 @@
 namespace tithe::planner {
 namespace {
 
-constexpr std::size_t kMostRows = 10, kMostEach = 4;
+constexpr std::size_t kMaxRows = 10, kMaxEach = 4;
 constexpr std::size_t kWorthSteps = 3'000'000;  // program steps in all alternatives
 // Times the plan's step: how much longer an alternative takes beyond this does not matter.
 constexpr double kFar = 2;
@@ -70,9 +70,9 @@ Result<Reasons> reasons_of(const PlanQuery& query, const Planned& planned) {
   Reasons out;
   const std::vector<TensorClass> rows = tensor_classes(*search, planned.assignment);
   const std::size_t most = std::clamp<std::size_t>(
-      kWorthSteps / std::max<std::size_t>(1, planned.outcome.steps), kMostEach, kMostRows * kMostEach);
-  const std::size_t looked_at = std::min({rows.size(), kMostRows, std::max<std::size_t>(1, most / 2)});
-  const std::size_t each = std::clamp<std::size_t>(most / looked_at, 2, kMostEach);
+      kWorthSteps / std::max<std::size_t>(1, planned.outcome.steps), kMaxEach, kMaxRows * kMaxEach);
+  const std::size_t looked_at = std::min({rows.size(), kMaxRows, std::max<std::size_t>(1, most / 2)});
+  const std::size_t each = std::clamp<std::size_t>(most / looked_at, 2, kMaxEach);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (r >= looked_at) {
       out.left_out += rows[r].size();

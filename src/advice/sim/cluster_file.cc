@@ -51,13 +51,13 @@ class ClusterReader {
     if (out_.kinds_.empty()) return at(top, "no hosts: give at least one [[hosts]] with count and rate");
     long long ranks = 0;
     for (const Cluster::Kind& k : out_.kinds_) ranks += static_cast<long long>(k.count) * k.ranks;
-    if (ranks > kMostRanks) return at(top, fmt::format("{} ranks: at most {}", ranks, kMostRanks));
+    if (ranks > kMaxRanks) return at(top, fmt::format("{} ranks: at most {}", ranks, kMaxRanks));
     out_.build(std::numeric_limits<int>::max());
     return std::move(out_);
   }
 
  private:
-  static constexpr long long kMostRanks = 1 << 20;
+  static constexpr long long kMaxRanks = 1 << 20;
 
   Status at(const toml::node& node, std::string_view what) const {
     return {Code::kInvalid, fmt::format("{}:{}: {}", file_, node.source().begin.line, what)};
@@ -96,8 +96,8 @@ class ClusterReader {
     const toml::node* found = t.get(key);
     if (found == nullptr) return {};
     const auto n = found->value<std::int64_t>();
-    if (!found->is_integer() || !n || *n < 1 || *n > kMostRanks)
-      return at(*found, fmt::format("{}: must be a whole number from 1 to {}", key, kMostRanks));
+    if (!found->is_integer() || !n || *n < 1 || *n > kMaxRanks)
+      return at(*found, fmt::format("{}: must be a whole number from 1 to {}", key, kMaxRanks));
     into = static_cast<int>(*n);
     return {};
   }
@@ -228,13 +228,13 @@ class ClusterReader {
   }
   // [[values, "time"], ...], both ascending.
   Status curve(const toml::table& t, std::string_view key, Curve& into) const {
-    constexpr std::size_t kMostPoints = 1000;
+    constexpr std::size_t kMaxPoints = 1000;
     const toml::node* found = t.get(key);
     if (found == nullptr)
       return at(t,
                 fmt::format("{} is missing: such as {} = [[1, \"100us\"], [1000000, \"200us\"]]", key, key));
     const toml::array* list = found->as_array();
-    if (list == nullptr || list->empty() || list->size() > kMostPoints)
+    if (list == nullptr || list->empty() || list->size() > kMaxPoints)
       return at(*found, fmt::format("{}: a list of [values, \"time\"] is needed", key));
     for (const toml::node& point : *list) {
       const toml::array* pair = point.as_array();
@@ -292,13 +292,13 @@ class ClusterReader {
         return at(*ups_[s].second,
                   "this switch is not connected to the first one: set `up` in it or in the switch above it");
       top = at_switch;
-      constexpr std::size_t kMostAbove = 3;
+      constexpr std::size_t kMaxAbove = 3;
       std::size_t above = 0;
       for (int x = static_cast<int>(s); out_.switches_[static_cast<std::size_t>(x)].up >= 0;
            x = out_.switches_[static_cast<std::size_t>(x)].up)
         ++above;
-      if (above > kMostAbove)
-        return at(*ups_[s].second, fmt::format("more than {} switches above this one", kMostAbove));
+      if (above > kMaxAbove)
+        return at(*ups_[s].second, fmt::format("more than {} switches above this one", kMaxAbove));
     }
     return {};
   }

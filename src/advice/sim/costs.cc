@@ -196,8 +196,8 @@ Costs assumed_costs() {
   costs.wake = costs.turn = 8e-6;
   costs.check_byte = plan::kCheckByte;
   costs.copy_value = 0.3e-9;
-  costs.many_to_one = kUsualManyToOne;
-  costs.long_messages = long_messages_of(kUsualTransport);
+  costs.many_to_one = kDefaultManyToOne;
+  costs.long_messages = long_messages_of(kDefaultTransport);
   return costs;
 }
 

@@ -91,9 +91,9 @@ inline constexpr CostField kCostFields[] = {
 Costs usual_costs();
 // Likewise, with default costs of steps, messages and frames (docs/guide/simulate.md); messages are those of UCX over
 // TCP.
-inline constexpr std::string_view kUsualTransport = "ucx";
+inline constexpr std::string_view kDefaultTransport = "ucx";
 // From bench/results/truth.md: `server` compared with `ring`, fp32 and bf16.
-inline constexpr double kUsualManyToOne = 0.9;
+inline constexpr double kDefaultManyToOne = 0.9;
 Costs assumed_costs();
 
 // The costs of one rank's program for one bucket, by step and by slot.

@@ -20,9 +20,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
-constexpr std::size_t kMostBytes = std::size_t{1} << 24;
-constexpr std::size_t kMostPoints = 10'000;
-constexpr std::size_t kMostPhases = 16, kMostAssumed = 100;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 24;
+constexpr std::size_t kMaxPoints = 10'000;
+constexpr std::size_t kMaxPhases = 16, kMaxAssumed = 100;
 
 Json curve_json(const Curve& curve) {
   Json list = Json::array();
@@ -126,7 +126,7 @@ class Reader {
   }
   Status curve(std::string_view name, const Json& json, Curve& into) const {
     const Status bad = wrong(fmt::format("'{}' must be a list of [values, seconds], both ascending", name));
-    if (!json.is_array() || json.size() > kMostPoints) return bad;
+    if (!json.is_array() || json.size() > kMaxPoints) return bad;
     for (const Json& point : json) {
       if (!point.is_array() || point.size() != 2) return bad;
       double values = 0, seconds = 0;
@@ -173,7 +173,7 @@ class Reader {
       return {};
     }
     if (name == "assumed") {
-      if (!json.is_array() || json.size() > kMostAssumed) return wrong("'assumed' must be a list of names");
+      if (!json.is_array() || json.size() > kMaxAssumed) return wrong("'assumed' must be a list of names");
       for (const Json& one : json) TITHE_TRY(text(name, one, p.assumed.emplace_back()));
       return {};
     }
@@ -250,8 +250,8 @@ class Reader {
     return into <= 1 ? Status{} : wrong("'typical' must be a fraction of the largest payload");
   }
   Status later(CodecCosts& into, const std::string& name, const Json& json) {
-    if (!json.is_array() || json.size() > kMostPhases)
-      return wrong(fmt::format("'later_phases' must be a list of at most {} phases", kMostPhases));
+    if (!json.is_array() || json.size() > kMaxPhases)
+      return wrong(fmt::format("'later_phases' must be a list of at most {} phases", kMaxPhases));
     for (const Json& phase : json) {
       const Within within(path_, into.later.size());
       CodecCosts one;
@@ -319,11 +319,11 @@ Result<Profile> parse_profile(std::string_view json, const std::string& file) {
 
 Result<Profile> read_profile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMaxBytes + 1, '\0');
   if (!file || !(file.read(text.data(), static_cast<std::streamsize>(text.size())) || file.eof()))
     return Status(Code::kIo, fmt::format("{}: cannot be read", path));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostBytes) return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB", path));
+  if (text.size() > kMaxBytes) return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB", path));
   return parse_profile(text, path);
 }
 

@@ -9,8 +9,8 @@ namespace tithe::sim {
 namespace {
 
 // Messages that a communication lane posts at once (engine/run/message_io.cc).
-constexpr std::size_t kMostPosts = 64;
-constexpr std::size_t kMostCompleted = 64;  // completions of one poll of the transport
+constexpr std::size_t kMaxPosts = 64;
+constexpr std::size_t kMaxCompleted = 64;  // completions of one poll of the transport
 
 }  // namespace
 
@@ -113,11 +113,11 @@ void World::communicate(Rank r, bool asleep) {
   if (rank.busy) return;
   rank.posting.clear();
   rank.completing.clear();
-  while (!rank.queue.post().empty() && rank.posting.size() < kMostPosts)
+  while (!rank.queue.post().empty() && rank.posting.size() < kMaxPosts)
     rank.posting.push_back(rank.queue.post().pop());
   const Seconds light = rank.posting.empty() && rank.queue.light() ? take(r, rank.light) : 0;
   if (rank.posting.empty() && !rank.light.busy())
-    while (!rank.come.empty() && rank.completing.size() < kMostCompleted) {
+    while (!rank.come.empty() && rank.completing.size() < kMaxCompleted) {
       rank.completing.push_back(rank.come.front());
       rank.come.pop_front();
     }

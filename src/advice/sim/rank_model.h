@@ -22,7 +22,7 @@ using engine::StepKind;
 using engine::Task;
 
 // The maximum number of steps that a compute lane takes at once (engine/run/runner.cc).
-inline constexpr std::size_t kMostTaken = 64;
+inline constexpr std::size_t kMaxTaken = 64;
 
 // A running world. world.cc sets it up and advances its clock; rank_model.cc has the ranks' steps and messages.
 class World {
@@ -33,8 +33,8 @@ class World {
 
  private:
   struct Lane {
-    std::array<Task, kMostTaken> taken{};
-    std::array<Seconds, kMostTaken> each{};
+    std::array<Task, kMaxTaken> taken{};
+    std::array<Seconds, kMaxTaken> each{};
     std::size_t count = 0;  // steps in `taken`
     Seconds began = 0;
     bool busy() const { return count > 0; }

@@ -18,13 +18,13 @@ using engine::StepKind;
 
 namespace {
 
-constexpr std::size_t kMostNodes = 20'000'000;  // some hundred bytes each, and as many when compiled
+constexpr std::size_t kMaxNodes = 20'000'000;  // some hundred bytes each, and as many when compiled
 
 Status too_many(const Strategy& strategy, int world) {
   return {Code::kInvalid,
           fmt::format("strategy {} needs more than {} steps for a part on {} different ranks: use fewer "
                       "ranks (--ranks), or a strategy with the same steps on all ranks (--strategy server)",
-                      strategy.name, kMostNodes, world)};
+                      strategy.name, kMaxNodes, world)};
 }
 
 }  // namespace
@@ -33,10 +33,10 @@ Status too_many(const Strategy& strategy, int world) {
 // has far more steps than the others.
 Status TimelineBuilder::foresee(const Strategy& strategy) const {
   const int simulated = classes_.simulated();
-  std::size_t least = kMostNodes + 1;
+  std::size_t least = kMaxNodes + 1;
   for (const Rank r : {simulated - 1, simulated / 2, 0}) {
     least = std::min(least, strategy.draw(place(r)).nodes().size());
-    if (least * static_cast<std::size_t>(simulated) <= kMostNodes) return {};
+    if (least * static_cast<std::size_t>(simulated) <= kMaxNodes) return {};
   }
   return too_many(strategy, cluster_.world());
 }
@@ -49,7 +49,7 @@ Status TimelineBuilder::draw(const Strategy& strategy) {
   for (Rank r = 0; r < classes_.simulated(); ++r) {
     const auto nodes = drawn.graphs.emplace_back(strategy.draw(place(r))).nodes();
     count += nodes.size();
-    if (count > kMostNodes) return too_many(strategy, cluster_.world());
+    if (count > kMaxNodes) return too_many(strategy, cluster_.world());
     drawn.any_merge = drawn.any_merge || std::any_of(nodes.begin(), nodes.end(), [](const Node& n) {
                         return n.op == Op::kMerge && n.stage == Stage::kBetween;
                       });
@@ -178,10 +178,10 @@ std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& time
 
 TimelineCache::Entry& TimelineCache::of(const Cluster& cluster, const Costs& costs,
                                         std::set<const Strategy*> strategies, int servers, bool all) {
-  constexpr std::size_t kMostKept = 400'000;  // nodes, of some hundred bytes each
+  constexpr std::size_t kMaxKept = 400'000;  // nodes, of some hundred bytes each
   std::size_t nodes = 0;
   for (const auto& [of, entry] : entries_) nodes += entry->timelines.nodes();
-  if (nodes > kMostKept) entries_.clear();
+  if (nodes > kMaxKept) entries_.clear();
   const std::vector<const Strategy*> list(strategies.begin(), strategies.end());
   std::unique_ptr<Entry>& entry = entries_[{std::move(strategies), servers, all}];
   if (!entry)

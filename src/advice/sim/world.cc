@@ -66,7 +66,7 @@ Status World::build() {
       if (const auto laws = engine::choose_laws(p.spec, *p.strategy); !laws.ok()) return laws.status();
       TITHE_TRY(timelines_.draw(*p.strategy));
     }
-  constexpr std::size_t kMostSteps = 200'000'000;  // some ten bytes each
+  constexpr std::size_t kMaxSteps = 200'000'000;  // some ten bytes each
   std::size_t steps = 0;
   for (std::size_t b = 0; b < work_.buckets.size(); ++b) {
     const Exchange& e = work_.buckets[b];
@@ -85,13 +85,13 @@ Status World::build() {
               .left = ranks_.size()};
       for (const Role& role : (*timeline)->roles) steps += role.program.steps.size();
       out_.steps = steps;
-      if (steps > kMostSteps)
+      if (steps > kMaxSteps)
         return Status(
             Code::kInvalid,
             fmt::format(
                 "more than {} steps for {} ranks with different steps or very many parts: use fewer ranks "
                 "(--ranks), a model of fewer values, or a strategy with the same steps on all ranks",
-                kMostSteps, cluster_.world()));
+                kMaxSteps, cluster_.world()));
       for (std::size_t s = 0; s < ranks_.size(); ++s) {
         const engine::Program& program = (*timeline)->roles[s].program;
         run.mail.emplace_back(program.steps.size(), kNone);
@@ -254,9 +254,9 @@ const engine::Program& Outcome::program(Rank rank, int bucket, int part) const {
 }
 
 Status check_ranks(const Cluster& cluster) {
-  if (cluster.world() <= kMostRanks) return {};
+  if (cluster.world() <= kMaxRanks) return {};
   return {Code::kInvalid, fmt::format("{} ranks: the simulator supports at most {}; use fewer (--ranks)",
-                                      cluster.world(), kMostRanks)};
+                                      cluster.world(), kMaxRanks)};
 }
 
 Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& work, bool events,
@@ -275,13 +275,13 @@ Result<Outcome> run(const Cluster& cluster, const Costs& costs, const Workload& 
   TimelineCache::Entry& entry =
       (library != nullptr ? *library : own).of(cluster, costs, std::move(strategies), work.servers, all);
   const Classes& classes = entry.classes;
-  constexpr int kMostSeats = 4096;  // the cost of shared links grows with the number of simulated ranks
-  if (classes.simulated() > kMostSeats)
+  constexpr int kMaxSeats = 4096;  // the cost of shared links grows with the number of simulated ranks
+  if (classes.simulated() > kMaxSeats)
     return Status(
         Code::kInvalid,
         fmt::format("{} ranks that all differ: the simulator supports at most {}; use fewer (--ranks), or "
                     "hosts and a strategy with the same steps on all ranks (docs/guide/simulate.md)",
-                    classes.simulated(), kMostSeats));
+                    classes.simulated(), kMaxSeats));
   return World(cluster, costs, work, events, classes, entry.timelines).run(limit);
 }
 

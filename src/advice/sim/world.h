@@ -86,7 +86,7 @@ enum class Extent : std::uint8_t {
 };
 
 // If all ranks are alike, this takes some twenty seconds for a model of 10^8 values.
-inline constexpr int kMostRanks = 1 << 17;
+inline constexpr int kMaxRanks = 1 << 17;
 Status check_ranks(const Cluster& cluster);  // kInvalid: there are too many
 
 class TimelineCache;  // step_timeline.h

@@ -24,7 +24,7 @@ std::uint16_t scale_of(const Coder& coder, const Block& block, double norm, cons
       static_cast<float>(norm > (coder.unbiased ? kLargeUnbiased : kLarge) ? ideal * kShrink : ideal);
   if (!coder.unbiased) return bf16::Format::pack(scale);
   // Up or down at random, so that the mean is the scale.
-  const std::uint32_t draw = draw32(coder.own, static_cast<std::uint32_t>(block.first / kLeastWidth)) >> 16;
+  const std::uint32_t draw = draw32(coder.own, static_cast<std::uint32_t>(block.first / kMinWidth)) >> 16;
   return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(scale) + draw) >> 16);
 }
 
@@ -63,7 +63,7 @@ bool are_digits(const std::uint8_t* codes, std::size_t width, std::size_t bytes)
 // all level magnitudes.
 bool is_scale(const Levels& levels, const Block& block, const std::uint8_t* at) {
   const float scale = scale_at(at);
-  if (!(scale >= kLeastScale && is_finite(scale))) return false;
+  if (!(scale >= kMinScale && is_finite(scale))) return false;
   if (scale <= kSafeScale) return true;
   double sizes = 0;
   for (std::size_t i = 0; i < block.width; ++i)
@@ -146,7 +146,7 @@ bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in,
     return peak < 0x7f800000U;
   }
   float lift = 1, energy = energy_of({x.data(), in.n});
-  if (!(energy >= kLeastEnergy && energy <= kMostEnergy)) {
+  if (!(energy >= kMinEnergy && energy <= kMaxEnergy)) {
     lift = lift_of(peak);
     for (float& v : x) v *= lift;
     energy = energy_of({x.data(), in.n});

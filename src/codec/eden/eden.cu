@@ -18,10 +18,10 @@ enum {
   kEachThread = 32,
   kHead = 10,
   kScaleBytes = 2,
-  kMostRaw = 4,
-  kLeastWidth = 8
+  kMaxRaw = 4,
+  kMinWidth = 8
 };
-const F kDust = 0x1p-100f, kLeastEnergy = 0x1p-80f, kMostEnergy = 0x1p120f;
+const F kDust = 0x1p-100f, kMinEnergy = 0x1p-80f, kMaxEnergy = 0x1p120f;
 const D kSteps = 2048, kLarge = EDEN_UNBIASED ? 0x1p100 : 0x1.8p127, kShrink = 0x1p-40;
 
 // ---- Blocks
@@ -36,10 +36,10 @@ DEV U block_bytes(const Block& b) { return b.width == 0 ? 4 * b.values : kScaleB
 DEV void shape(Block& b, U remain) {
   b.values = remain;
   b.width = 0;
-  if (remain <= kMostRaw) return;
-  U above = kLeastWidth;
+  if (remain <= kMaxRaw) return;
+  U above = kMinWidth;
   while (above < remain) above *= 2;
-  b.width = above == kLeastWidth || 4 * remain > 3 * above ? above : above / 2;
+  b.width = above == kMinWidth || 4 * remain > 3 * above ? above : above / 2;
   b.values = min_(remain, b.width);
 }
 DEV Block block_at(uint64_t n, uint64_t place) {
@@ -200,7 +200,7 @@ DEV void judge(const Call* call, Sent& s, uint64_t, U thread) {
   s.codes_follow = peak < 0x7f800000U && float_(peak) >= kDust;
   s.energy = total_of(s.lanes);
   s.lift = 1;
-  if (!(s.energy >= kLeastEnergy && s.energy <= kMostEnergy) && s.codes_follow)
+  if (!(s.energy >= kMinEnergy && s.energy <= kMaxEnergy) && s.codes_follow)
     s.lift = float_(U(127 + clamp_(127 - int(peak >> 23), -120, 100)) << 23);
 }
 DEV void square_lifted(const Call*, Sent& s, uint64_t, U thread) {
@@ -257,7 +257,7 @@ DEV U scale_bits(const Call* call, const Sent& s, const Block& b) {
   const D ideal = EDEN_UNBIASED ? div_(mul(s.norm, s.norm), with_values) : div_(with_values, energy);
   const F scale = F(s.norm > kLarge ? mul(ideal, kShrink) : ideal);
   if (!EDEN_UNBIASED) return bf16_of(scale);
-  return (bits_(scale) + (draw(call->key, b.first / kLeastWidth, 32) >> 16)) >> 16;
+  return (bits_(scale) + (draw(call->key, b.first / kMinWidth, 32) >> 16)) >> 16;
 }
 DEV void send(const Call* call, Sent& s, uint64_t at, U thread) {
   const Block b = block_at(call->n, at);

@@ -16,7 +16,7 @@
 // 16. So the values of one payload do not depend on the order of additions.
 //
 // A block has kBlock values. The remaining values form blocks of half that width, a quarter and so on; the last one
-// is extended with zeros if at most a quarter of it is missing (Block::at). Up to kMostRaw values at the end are sent
+// is extended with zeros if at most a quarter of it is missing (Block::at). Up to kMaxRaw values at the end are sent
 // uncompressed. A block whose values are all below kDust is sent as zeros. A block with a norm above kLarge sends
 // 2^-40 of its values, so that neither values nor residuals overflow.
 //
@@ -42,8 +42,8 @@ extern const Codec eden_codec;
 namespace tithe::eden {
 
 inline constexpr std::size_t kBlock = 1024;
-inline constexpr std::size_t kLeastWidth = 8;  // minimum width of a block, so that codes fill whole bytes
-inline constexpr std::size_t kMostRaw = 4;
+inline constexpr std::size_t kMinWidth = 8;  // minimum width of a block, so that codes fill whole bytes
+inline constexpr std::size_t kMaxRaw = 4;
 inline constexpr std::size_t kHead = 10;
 inline constexpr std::size_t kScaleBytes = 2;
 
@@ -54,11 +54,11 @@ inline constexpr double kLarge = 0x1.8p127;
 inline constexpr double kLargeUnbiased = 0x1p100;
 inline constexpr double kShrink = 0x1p-40;
 // The smallest valid scale besides 0, and the largest scale with which no codes can overflow.
-inline constexpr float kLeastScale = 0x1p-126F;
+inline constexpr float kMinScale = 0x1p-126F;
 inline constexpr float kSafeScale = 0x1p112F;
 // Sums of squares in this range need no scaling: they neither overflow in float nor lose squares to underflow.
-inline constexpr float kLeastEnergy = 0x1p-80F;
-inline constexpr float kMostEnergy = 0x1p120F;
+inline constexpr float kMinEnergy = 0x1p-80F;
+inline constexpr float kMaxEnergy = 0x1p120F;
 
 // The value of `bits` for base-3 digits, five per byte, which is 1.6 bits per code.
 inline constexpr unsigned kThree = 16;
@@ -130,9 +130,9 @@ struct Block {
   static Block at(std::size_t first, std::size_t n) {
     const std::size_t remain = n - first;
     if (remain >= kBlock) return {first, kBlock, kBlock};
-    if (remain <= kMostRaw) return {first, remain, 0};
-    const std::size_t above = std::max(kLeastWidth, std::bit_ceil(remain));
-    const std::size_t width = above == kLeastWidth || 4 * remain > 3 * above ? above : above / 2;
+    if (remain <= kMaxRaw) return {first, remain, 0};
+    const std::size_t above = std::max(kMinWidth, std::bit_ceil(remain));
+    const std::size_t width = above == kMinWidth || 4 * remain > 3 * above ? above : above / 2;
     return {first, std::min(remain, width), width};
   }
   std::size_t bytes(const Levels& levels) const {

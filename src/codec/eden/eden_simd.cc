@@ -38,7 +38,8 @@ HWY_INLINE VF level_at(const std::int8_t* level, std::size_t i) {
 template <bool kResidual>
 bool is_dust(const EncodeInput& in) {
   VW most = hn::Zero(Words());
-  for (std::size_t i = 0; i < kBlock; i += lanes()) most = hn::Max(most, magnitude(load_value<kResidual>(in, i)));
+  for (std::size_t i = 0; i < kBlock; i += lanes())
+    most = hn::Max(most, magnitude(load_value<kResidual>(in, i)));
   return hn::AllTrue(Words(), hn::Lt(most, bits(hn::Set(Floats(), kDust))));
 }
 
@@ -56,7 +57,7 @@ void keep(const EncodeInput& in, std::size_t bytes, std::uint8_t* at) {
 // narrowing until they are widened.
 template <bool kResidual, typename Fetch>
 HWY_INLINE void store_residual(const EncodeInput& in, const Signs& signs, float scale,
-                      std::int16_t* HWY_RESTRICT level, Fetch fetch) {
+                               std::int16_t* HWY_RESTRICT level, Fetch fetch) {
   const VF plus = hn::Set(Floats(), scale), minus = hn::Set(Floats(), -scale);
   const auto keep = [&](std::size_t i, VI sum) HWY_ATTR {  // the product is exact
     const VF unsent =
@@ -96,7 +97,7 @@ bool encode_one(const Coder& coder, const Block& block, const EncodeInput& in, c
   for (std::size_t half = kSums / 2; half > 0; half /= 2)
     for (std::size_t k = 0; k < half; ++k) squares[k] = hn::Add(squares[k], squares[k + half]);
   const float energy = block::HWY_NAMESPACE::total(Floats(), squares[0]);
-  if (!(energy >= kLeastEnergy && energy <= kMostEnergy)) {
+  if (!(energy >= kMinEnergy && energy <= kMaxEnergy)) {
     if (!is_dust<kResidual>(in)) return encode_block(coder, block, in, at);
     keep<kResidual>(in, block.bytes(coder.levels), at);
     return true;
@@ -113,7 +114,7 @@ bool encode_one(const Coder& coder, const Block& block, const EncodeInput& in, c
   wire::put(at, scale);
   if (!in.residual_out) return true;
   store_residual<kResidual>(in, signs, bf16::Format::unpack(scale), level,
-                   [&](std::size_t i) HWY_ATTR { fetch(3, i); });
+                            [&](std::size_t i) HWY_ATTR { fetch(3, i); });
   return true;
 }
 

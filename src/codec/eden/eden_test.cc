@@ -222,7 +222,7 @@ TEST(Eden, SinglePayloadIsExact) {
 
 TEST(Eden, CodeBitsDoNotOverlap) {
   for (const Levels& levels : kLevels)
-    for (std::size_t width = kLeastWidth; width <= kBlock; width *= 2) {
+    for (std::size_t width = kMinWidth; width <= kBlock; width *= 2) {
       Payload codes(levels.bytes(width));
       for (std::size_t i = 0; i < width; ++i) {
         const auto code = static_cast<unsigned>(i * 7 + i / 16) % codes_of(levels);

@@ -13,10 +13,10 @@ namespace {
 enum Param : std::size_t { kRatio, kBits, kMantissa, kBlock };
 constexpr ParamSpec kParams[] = {
     {"ratio", 0.15, 1e-4, 1, "part of the frequencies that is sent, 1 - theta", {}, Role::kRatio},
-    {"bits", 8, range::kLeastBits, range::kMostBits, "bits of a coefficient's real or imaginary part, N"},
-    {"mantissa", 0, 0, range::kMostBits - 2,
+    {"bits", 8, range::kMinBits, range::kMaxBits, "bits of a coefficient's real or imaginary part, N"},
+    {"mantissa", 0, 0, range::kMaxBits - 2,
      "mantissa bits, below N - 1; 0 = N - 4: codes reach down to 2^-8 of the largest"},
-    {"block", 4096, 1 << kLeastLog, 1 << kMostLog, "values per transform; rounded down to a power of two"}};
+    {"block", 4096, 1 << kMinLog, 1 << kMaxLog, "values per transform; rounded down to a power of two"}};
 
 Head head_of(const Settings& s) {
   const int bits = static_cast<int>(s[kBits]);
@@ -195,7 +195,7 @@ void decode_block(const Head& head, const Block& block, std::span<const ByteView
 namespace {
 
 int most_log(const Head& head, std::size_t n) {
-  return n >= head.length() ? head.log : n == 0 ? kLeastLog : block_at(head, n, 0).log;
+  return n >= head.length() ? head.log : n == 0 ? kMinLog : block_at(head, n, 0).log;
 }
 
 std::size_t scratch(const Settings& s, std::size_t n) {

@@ -40,8 +40,8 @@ using fourier::Complex;
 
 inline constexpr std::size_t kHead = 8;
 inline constexpr std::size_t kBlockHead = 4;
-inline constexpr int kLeastLog = 4;
-inline constexpr int kMostLog = fourier::kMostLog + 1;
+inline constexpr int kMinLog = 4;
+inline constexpr int kMaxLog = fourier::kMaxLog + 1;
 
 // The contents of a payload's head.
 struct Head {
@@ -74,7 +74,7 @@ inline std::size_t block_bytes(const Head& head) {
 inline Block block_at(const Head& head, std::size_t n, std::size_t j) {
   const std::size_t first = j * head.length();
   const std::size_t values = std::min(head.length(), n - first);
-  const int log = std::max(kLeastLog, static_cast<int>(std::bit_width(values - 1)));
+  const int log = std::max(kMinLog, static_cast<int>(std::bit_width(values - 1)));
   const std::size_t share = ((head.kept << (log - 1)) + head.length() / 2 - 1) >> (head.log - 1);
   return {first, values, log, share, kHead + j * block_bytes(head)};
 }
@@ -117,22 +117,22 @@ void decode_block(const Head& head, const Block& block, std::span<const ByteView
 
 // Working memory of the SIMD kernels: W blocks side by side, one per lane of the widest vectors. Aligned to 64 bytes.
 struct Work {
-  static constexpr std::size_t kMostWidth = 16;
+  static constexpr std::size_t kMaxWidth = 16;
   float* z;         // [bins][re, im][W]
   float* energy;    // [bins][W]; later bitmaps: u32 [bins / 32][W]
   float* kept;      // [W][row]: the 2 k numbers that each block sends
   std::size_t row;  // 2 k plus a vector, at least
 
   static std::size_t row_of(const Head& head) {
-    return (2 * head.kept + 2 * kMostWidth - 1) / kMostWidth * kMostWidth;
+    return (2 * head.kept + 2 * kMaxWidth - 1) / kMaxWidth * kMaxWidth;
   }
   static std::size_t bytes(const Head& head) {
-    return 4 * kMostWidth * (head.length() + head.length() / 2 + row_of(head));
+    return 4 * kMaxWidth * (head.length() + head.length() / 2 + row_of(head));
   }
   static Work at(const Head& head, std::uint8_t* p) {
     auto* z = reinterpret_cast<float*>(p);
-    float* energy = z + kMostWidth * head.length();
-    return {z, energy, energy + kMostWidth * head.length() / 2, row_of(head)};
+    float* energy = z + kMaxWidth * head.length();
+    return {z, energy, energy + kMaxWidth * head.length() / 2, row_of(head)};
   }
 };
 

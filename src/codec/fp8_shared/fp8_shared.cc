@@ -20,7 +20,7 @@ using fp8::format_of;
 using fp8::Kernels;
 
 constexpr std::size_t kTop = 3;  // bytes before the scales
-constexpr unsigned kMostRanks = 0xffff;
+constexpr unsigned kMaxRanks = 0xffff;
 
 std::size_t bound_scales(const Settings&, std::size_t n) { return kTop + blocks(n); }
 std::size_t bound_codes(const Settings&, std::size_t n) { return fp8::bytes(n); }
@@ -93,7 +93,7 @@ Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in
   TITHE_TRY(check_scales(call, n, in));
   const unsigned ranks = wire::get<std::uint16_t>(acc.data()) + wire::get<std::uint16_t>(in.data());
   TITHE_TRY(codec::check_ranks("fp8_shared", call, ranks));
-  if (ranks > kMostRanks) return Status(Code::kUnsupported, "fp8_shared: more than 65535 ranks");
+  if (ranks > kMaxRanks) return Status(Code::kUnsupported, "fp8_shared: more than 65535 ranks");
   wire::put(acc.data(), static_cast<std::uint16_t>(ranks));
   for (std::size_t b = kTop; b < acc.size(); ++b) acc[b] = std::max(acc[b], in[b]);
   return Combined{};

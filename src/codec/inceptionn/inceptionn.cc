@@ -34,7 +34,7 @@ std::size_t typical(const Settings& s, std::size_t n) {
   const Head head = head_of(s);
   const Classes c = classes(head);
   const double bound = std::ldexp(1.0, -head.b);
-  const double deviation = std::sqrt(codec::kUsualDeviation * codec::kUsualDeviation + bound * bound / 3);
+  const double deviation = std::sqrt(codec::kDefaultDeviation * codec::kDefaultDeviation + bound * bound / 3);
   const auto beyond = [&](std::uint32_t edge) {
     return std::erfc(static_cast<double>(std::bit_cast<float>(edge)) / (deviation * std::sqrt(2.0)));
   };
@@ -128,7 +128,7 @@ bool burst_holds(std::size_t n, ByteView payload, std::uint8_t* lengths) {
       Begins<kAtOnce> begin{at};
       for (std::size_t k = 0; k < kAtOnce; ++k) begin[k + 1] = end_of(b + k);
       if (at > payload.size()) return false;
-      const bool is_far = payload.size() - begin[kAtOnce - 1] >= kMostBlockBytes;
+      const bool is_far = payload.size() - begin[kAtOnce - 1] >= kMaxBlockBytes;
       std::uint8_t* list = kList == List::kYes ? lengths + b * kGroups : nullptr;
       if (!(is_far ? groups_fill_far_from_end<kList, kAtOnce>(payload, begin, list)
                    : groups_fill<kList, kAtOnce>(payload, begin, kGroups, last, list)))
@@ -155,7 +155,7 @@ Status check_as(const Kernels& with, std::size_t n, ByteView payload, std::uint8
   if (payload[0] > kLiteral || payload[1] > kBurst || payload[3] != 0)
     return corrupt("unknown mode or layout");
   const Head head = head_of(payload);
-  if (head.b < 1 || head.b > kMostB) return corrupt("no bound");
+  if (head.b < 1 || head.b > kMaxB) return corrupt("no bound");
   if (!(head.layout == kSplit ? split_holds(with, n, payload) : burst_holds<kList>(n, payload, lengths)))
     return corrupt("tags and bytes do not fit");
   return {};

@@ -44,8 +44,8 @@ namespace tithe::inceptionn {
 inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kGroup = 8;
-inline constexpr std::size_t kMostBlockBytes = kBlock / kGroup * (2 + 4 * kGroup);  // in a burst payload
-inline constexpr int kMostB = 100;  // every unit is a normal float
+inline constexpr std::size_t kMaxBlockBytes = kBlock / kGroup * (2 + 4 * kGroup);  // in a burst payload
+inline constexpr int kMaxB = 100;  // every unit is a normal float
 
 enum Layout : std::uint8_t { kSplit, kBurst };
 

@@ -259,7 +259,7 @@ class Reader {
   template <Put kPut>
   void block(std::size_t len, float* out) {
     const std::size_t bytes = wire::get<std::uint16_t>(table_);
-    std::uint8_t copy[kMostBlockBytes + kReach] = {};
+    std::uint8_t copy[kMaxBlockBytes + kReach] = {};
     const std::uint8_t* from = at_;
     if (static_cast<std::size_t>(end_ - at_) < bytes + kReach) {
       std::memcpy(copy, at_, bytes);

@@ -241,7 +241,7 @@ Encoded encode_as(const Head& head, const EncodeInput& in, std::uint8_t* HWY_RES
   Peak peak;
   bool finite = true;
   // For the last blocks: the payload has no room for kReach after them.
-  std::uint8_t apart[kMostBlockBytes + kReach];
+  std::uint8_t apart[kMaxBlockBytes + kReach];
   for (std::size_t first = 0; first < in.n; first += kBlock) {
     const EncodeInput to_end{in.grad, in.residual, in.residual_out, std::min(first + kBlock, in.n)};
     const bool is_apart = in.n - first < 2 * kBlock;

@@ -29,10 +29,8 @@ double dot(const double* a, const double* b, std::size_t n) {
 
 // columns: rank of them, each of `rows` numbers.
 void orthogonalise(std::size_t rows, std::size_t rank, double* columns) {
-  std::array<double, kMostRank * kMostRank> r;  // NOLINT(*-member-init): row k is set when it is needed
-  const auto at = [&r](std::size_t row, std::size_t column) -> double& {
-    return r[row * kMostRank + column];
-  };
+  std::array<double, kMaxRank * kMaxRank> r;  // NOLINT(*-member-init): row k is set when it is needed
+  const auto at = [&r](std::size_t row, std::size_t column) -> double& { return r[row * kMaxRank + column]; };
   const auto column = [&](std::size_t k) { return columns + k * rows; };
   for (std::size_t k = 0; k < rank; ++k)
     for (std::size_t l = k; l < rank; ++l) at(k, l) = dot(column(k), column(l), rows);

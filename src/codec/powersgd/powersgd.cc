@@ -20,7 +20,7 @@ namespace {
 
 enum Param : std::size_t { kRank, kCols };
 constexpr ParamSpec kParams[] = {
-    {"rank", 4, 1, kMostRank, "columns of each factor (whole number)"},
+    {"rank", 4, 1, kMaxRank, "columns of each factor (whole number)"},
     {"cols",
      0,
      0,
@@ -120,7 +120,7 @@ std::uint64_t hash(const MatrixShape& s, const float* q) {
 }
 
 // A column below this counts as 0 (its power of two would not be reliable), as does one that is not finite.
-constexpr float kLeastColumn = 0x1p-100F;
+constexpr float kMinColumn = 0x1p-100F;
 
 // Stores the next round's Q: each column is scaled by a power of two to the range that powersgd.h states. A column
 // that is tiny or not finite becomes 0, and is drawn anew in the next round.
@@ -135,7 +135,7 @@ void remember(const MatrixShape& s, const float* q, Bytes memory) {
     }
     int exponent = 0;
     std::frexp(most, &exponent);
-    const double by = finite && most >= kLeastColumn ? std::ldexp(1.0, -exponent - smaller_by(s)) : 0;
+    const double by = finite && most >= kMinColumn ? std::ldexp(1.0, -exponent - smaller_by(s)) : 0;
     for (std::size_t j = 0; j < s.cols; ++j)
       wire::put(&memory[4 * (k * s.cols + j)], by == 0 ? 0.0F : static_cast<float>(by * double{column[j]}));
   }
@@ -316,7 +316,8 @@ void transposed_times_from(const Rows& m, const float* p, float scale, float* q)
 void store_residual_from(const Rows& m, const float* p, const float* q) {
   const MatrixShape& s = m.shape;
   for (std::size_t i = m.first; i < s.rows; ++i)
-    for (std::size_t j = 0; j < row_length(s, i); ++j) m.in.store_residual(i * s.cols + j, value(s, p, q, i, j));
+    for (std::size_t j = 0; j < row_length(s, i); ++j)
+      m.in.store_residual(i * s.cols + j, value(s, p, q, i, j));
 }
 
 void values_from(const MatrixShape& s, std::size_t first, const float* p, const float* q, const Merge& merge,

@@ -35,7 +35,7 @@ extern const Codec powersgd_codec;
 namespace tithe::powersgd {
 
 inline constexpr std::size_t kHead = 16;
-inline constexpr std::size_t kMostRank = 32;
+inline constexpr std::size_t kMaxRank = 32;
 inline constexpr std::size_t kWide = 16;  // zeros extend the rows of Q to a multiple of this
 
 // The shape of the matrix of n values; rank 0: small.

@@ -21,7 +21,7 @@ using namespace simd::HWY_NAMESPACE;
 
 constexpr std::size_t kVectors = kWide / hn::MaxLanes(Floats());  // vectors in kWide values
 constexpr std::size_t kRows = kVectors >= 4 ? 1 : 4 / kVectors;   // at a time, as registers allow
-constexpr std::size_t kMostColumns = 4;
+constexpr std::size_t kMaxColumns = 4;
 
 HWY_INLINE VF set(float v) { return hn::Set(Floats(), v); }
 // False if vectors are emulated; then the reference does everything.
@@ -99,8 +99,8 @@ HWY_INLINE void times_block(const Rows& m, std::size_t first, std::size_t k0, co
 template <std::size_t kCount, bool kResidual>
 HWY_INLINE void times_rows(const Rows& m, std::size_t first, const float* q, float* p) {
   std::size_t k = 0;
-  for (; k + kMostColumns <= m.shape.rank; k += kMostColumns)
-    times_block<kCount, kMostColumns, kResidual>(m, first, k, q, p);
+  for (; k + kMaxColumns <= m.shape.rank; k += kMaxColumns)
+    times_block<kCount, kMaxColumns, kResidual>(m, first, k, q, p);
   for (; k < m.shape.rank; ++k) times_block<kCount, 1, kResidual>(m, first, k, q, p);
 }
 
@@ -151,8 +151,8 @@ HWY_INLINE void transposed_block(const Rows& m, std::size_t first, std::size_t k
 template <std::size_t kCount, bool kResidual>
 HWY_INLINE void transposed_rows(const Rows& m, std::size_t first, const float* p, float* q) {
   std::size_t k = 0;
-  for (; k + kMostColumns <= m.shape.rank; k += kMostColumns)
-    transposed_block<kCount, kMostColumns, kResidual>(m, first, k, p, q);
+  for (; k + kMaxColumns <= m.shape.rank; k += kMaxColumns)
+    transposed_block<kCount, kMaxColumns, kResidual>(m, first, k, p, q);
   for (; k < m.shape.rank; ++k) transposed_block<kCount, 1, kResidual>(m, first, k, p, q);
 }
 
@@ -189,7 +189,7 @@ HWY_INLINE void product(const MatrixShape& s, std::size_t first, std::size_t j, 
 
 template <std::size_t kCount, std::size_t kRank, bool kResidual>
 HWY_INLINE void store_residual_rows(const Rows& m, std::size_t first, const float* p, const float* q,
-                           bool non_temporal) {
+                                    bool non_temporal) {
   const MatrixShape& s = m.shape;
   const std::size_t columns = whole(s.cols);
   for (std::size_t j = 0; j < columns; j += lanes()) {
@@ -210,18 +210,21 @@ template <std::size_t kRank, bool kResidual>
 void store_residual_as(const Rows& m, const float* p, const float* q) {
   constexpr std::size_t kAtOnce = 2;  // rows of three matrices; more would conflict in one cache set
   const bool non_temporal = m.in.residual_out != m.in.residual &&
-                           uses_non_temporal_stores({}, {m.in.residual_out, m.in.n}) && m.shape.cols % kWide == 0;
+                            uses_non_temporal_stores({}, {m.in.residual_out, m.in.n}) &&
+                            m.shape.cols % kWide == 0;
   store_residual_from({m.in, m.shape, m.shape.full()}, p, q);
   std::size_t i = m.shape.full();
   for (; i % kAtOnce != 0; --i) store_residual_rows<1, kRank, kResidual>(m, i - 1, p, q, non_temporal);
-  for (; i > 0; i -= kAtOnce) store_residual_rows<kAtOnce, kRank, kResidual>(m, i - kAtOnce, p, q, non_temporal);
+  for (; i > 0; i -= kAtOnce)
+    store_residual_rows<kAtOnce, kRank, kResidual>(m, i - kAtOnce, p, q, non_temporal);
   if (non_temporal) hwy::FlushStream();
 }
 
 void store_residual(const Rows& m, const float* p, const float* q) {
   if (!has_vectors()) return store_residual_from(m, p, q);
-  if (m.shape.rank == kMostColumns)
-    m.in.residual ? store_residual_as<kMostColumns, true>(m, p, q) : store_residual_as<kMostColumns, false>(m, p, q);
+  if (m.shape.rank == kMaxColumns)
+    m.in.residual ? store_residual_as<kMaxColumns, true>(m, p, q)
+                  : store_residual_as<kMaxColumns, false>(m, p, q);
   else
     m.in.residual ? store_residual_as<0, true>(m, p, q) : store_residual_as<0, false>(m, p, q);
 }
@@ -263,7 +266,7 @@ void values_as(const MatrixShape& s, const float* p, const float* q, const Merge
 
 void values(const MatrixShape& s, const float* p, const float* q, const Merge& merge, std::span<float> out) {
   if (!has_vectors()) return values_from(s, 0, p, q, merge, out);
-  s.rank == kMostColumns ? values_as<kMostColumns>(s, p, q, merge, out) : values_as<0>(s, p, q, merge, out);
+  s.rank == kMaxColumns ? values_as<kMaxColumns>(s, p, q, merge, out) : values_as<0>(s, p, q, merge, out);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace {
 
 enum Param : std::size_t { kBits, kMantissa, kRange };
 constexpr ParamSpec kParams[] = {
-    {"bits", 8, kLeastBits, kMostBits, "bits per value, N"},
-    {"mantissa", 0, 0, kMostBits - 2,
+    {"bits", 8, kMinBits, kMaxBits, "bits per value, N"},
+    {"mantissa", 0, 0, kMaxBits - 2,
      "mantissa bits, below N - 1; 0 = those with the least error on a sample"},
     {"range", 0, 0, 1e38, "largest magnitude; 0 = each block of 1024 values has its own"}};
 

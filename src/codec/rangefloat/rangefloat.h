@@ -20,8 +20,8 @@ namespace tithe::rangefloat {
 using range::Codes;
 using range::Head;
 using range::kLargest;
-using range::kLeastBits;
-using range::kMostBits;
+using range::kMaxBits;
+using range::kMinBits;
 using range::magnitude;
 
 inline constexpr std::size_t kHead = 4;

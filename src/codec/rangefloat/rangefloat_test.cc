@@ -88,7 +88,7 @@ TEST(Rangefloat, PacksAnyNumberOfBits) {
   std::normal_distribution<float> normal;
   Floats v(kBlock + 77);
   for (float& x : v) x = normal(rng);
-  for (int bits = kLeastBits; bits <= kMostBits; ++bits) {
+  for (int bits = kMinBits; bits <= kMaxBits; ++bits) {
     const EncodeOutput t = send("rangefloat:bits=" + std::to_string(bits), v);
     EXPECT_EQ(t.payload.size(), kHead + kBlockHead + 128U * static_cast<unsigned>(bits) + kBlockHead +
                                     (77U * static_cast<unsigned>(bits) + 7) / 8);

@@ -84,7 +84,8 @@ bool send_scales_ref(const Call& call, const EncodeInput& in, std::uint8_t* out)
     finite = finite && along.finite;
     const float scale = along.scale(fixed_scale(call));
     wire::put(out + first / kBlock * 4, scale);
-    for (std::size_t i = 0; i < values.n; ++i) values.store_residual(i, scale * majority(call.context, first + i));
+    for (std::size_t i = 0; i < values.n; ++i)
+      values.store_residual(i, scale * majority(call.context, first + i));
   }
   return finite;
 }
@@ -142,10 +143,10 @@ double contraction(const Settings& s, std::size_t n) {
   return 1 - 1 / static_cast<double>(std::clamp(n, std::size_t{1}, kBlock)) + 0x1p-20;
 }
 
-constexpr std::string_view kMostVoters[] = {"1", "3", "7", "15", "31", "63", "127", "255"};
+constexpr std::string_view kMaxVoters[] = {"1", "3", "7", "15", "31", "63", "127", "255"};
 constexpr ParamSpec kParams[] = {
     {"voters", 4, 0, 7, "largest number of voting ranks; a value takes as many bits as this number has",
-     kMostVoters},
+     kMaxVoters},
     {"scale", 0, 0, 1e30,
      "magnitude of the majority's sign; 0 = each rank's mean along it, per 2048 values"}};
 constexpr Law kLaws[] = {Law::kSum};

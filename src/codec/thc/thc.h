@@ -39,7 +39,7 @@ namespace tithe::thc {
 enum Param : std::size_t { kBits, kMode, kWorkers };
 
 inline constexpr std::size_t kBlock = 1024;
-inline constexpr float kLeastRange = 0x1p-126F;
+inline constexpr float kMinRange = 0x1p-126F;
 inline constexpr float kMost = std::numeric_limits<float>::max();
 // Up to this range no value of one rank's block overflows: all are below 32 ranges.
 inline constexpr float kSafeRange = kMost / 64;

@@ -32,8 +32,8 @@ Counts counts_of(std::span<const std::uint32_t> bits) {
   Counts out{.largest = kInf};
   while (of[out.largest] == 0) --out.largest;
   see(out, bits.size(), [&](unsigned exponent) { return of[exponent]; });
-  for (unsigned width = kLeastWidth; width <= kMostWidth; ++width)
-    out.low[width - kLeastWidth] = std::accumulate(of.begin(), of.begin() + span_of(width), std::size_t{0});
+  for (unsigned width = kMinWidth; width <= kMaxWidth; ++width)
+    out.low[width - kMinWidth] = std::accumulate(of.begin(), of.begin() + span_of(width), std::size_t{0});
   return out;
 }
 
@@ -141,8 +141,7 @@ std::size_t bound(const Settings&, std::size_t n) { return kHead * blocks_of(n) 
 
 bool is_head(const Head& head, std::uint8_t first_byte) {
   if ((first_byte & ~(15U | kNoLower)) != 0 || (head.width == kNone && head.no_lower)) return false;
-  if (head.width >= kLeastWidth && head.width <= kMostWidth)
-    return head.first + span_of(head.width) <= kInf + 1;
+  if (head.width >= kMinWidth && head.width <= kMaxWidth) return head.first + span_of(head.width) <= kInf + 1;
   return (head.width == kNone || head.width == kWhole) && head.first == 0 && head.escapes == 0;
 }
 
@@ -240,7 +239,7 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
                payloads[p].data() + payloads[p].size()};
   const std::span<Cursor> from(each.data(), payloads.size());
   const bool non_temporal = how.base == nullptr && out.size() >= kPastCaches &&
-                           reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0;
+                            reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0;
   for (std::size_t first = 0; first < out.size(); first += kBlock) {
     const std::span<float> to = out.subspan(first, std::min(kBlock, out.size() - first));
     const Merge part{.base = how.base == nullptr ? nullptr : how.base + first, .divide = how.divide};

@@ -36,7 +36,7 @@ namespace tithe::zip {
 
 inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kHead = 4;
-inline constexpr unsigned kNone = 0, kLeastWidth = 2, kMostWidth = 4, kWhole = 8;  // widths of a code
+inline constexpr unsigned kNone = 0, kMinWidth = 2, kMaxWidth = 4, kWhole = 8;  // widths of a code
 inline constexpr unsigned kNoLower = 16;
 inline constexpr unsigned kInf = 255;  // the exponent of NaN and Inf, the largest
 
@@ -78,14 +78,14 @@ inline std::uint32_t joined(std::uint32_t exponent, std::uint32_t middle, std::u
 
 // A histogram of a block's exponents: counts from the largest exponent down, until all but 1 / kRest of the values
 // are counted, and at most kSeen exponents; and the counts of exponents below 3, 7 and 15 (`low`, indexed by width -
-// kLeastWidth).
+// kMinWidth).
 inline constexpr std::size_t kSeen = 24;
 inline constexpr std::size_t kRest = 64;  // the reciprocal of the uncounted share
 struct Counts {
   unsigned largest = 0;
   std::size_t seen = 0;
   std::array<std::size_t, kSeen> near{};
-  std::array<std::size_t, kMostWidth - kLeastWidth + 1> low{};
+  std::array<std::size_t, kMaxWidth - kMinWidth + 1> low{};
 };
 // count(e): the number of the block's values with exponent e.
 template <typename Count>
@@ -102,7 +102,7 @@ void see(Counts& counts, std::size_t len, const Count& count) {
 inline Head best_of(const Counts& counts, std::size_t len) {
   Head best{.width = kWhole};
   std::size_t least = len;
-  for (unsigned width = kLeastWidth; width <= kMostWidth; ++width) {
+  for (unsigned width = kMinWidth; width <= kMaxWidth; ++width) {
     const unsigned span = span_of(width);
     const auto offer = [&](unsigned first, std::size_t inside) {
       const std::size_t size = width * plane_bytes(len) + len - inside;
@@ -110,7 +110,7 @@ inline Head best_of(const Counts& counts, std::size_t len) {
       least = size;
       best = {.width = width, .first = first, .escapes = len - inside};
     };
-    offer(0, counts.low[width - kLeastWidth]);
+    offer(0, counts.low[width - kMinWidth]);
     std::size_t inside = 0;
     for (std::size_t k = 0; k < counts.seen; ++k) {
       inside += counts.near[k] - (k < span ? 0 : counts.near[k - span]);

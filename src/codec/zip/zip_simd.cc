@@ -128,9 +128,9 @@ HWY_INLINE Counts counts_of(const Cut& cut) {
     const VO which = octets(exponent);
     return count(cut.exponent, [&](VO e) HWY_ATTR { return hn::Eq(e, which); });
   });
-  for (unsigned width = kLeastWidth; width <= kMostWidth && cut.least < span_of(kMostWidth); ++width) {
+  for (unsigned width = kMinWidth; width <= kMaxWidth && cut.least < span_of(kMaxWidth); ++width) {
     const VO last = octets(span_of(width) - 1);
-    out.low[width - kLeastWidth] =
+    out.low[width - kMinWidth] =
         count(cut.exponent, [&](VO e) HWY_ATTR { return hn::Eq(hn::Min(e, last), e); });
   }
   return out;

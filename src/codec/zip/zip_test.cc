@@ -122,7 +122,7 @@ TEST(Zip, NormalValuesShrink) {
 // The size of a block with the best of all windows, including those that encode does not try.
 std::size_t least_size(const Floats& x) {
   std::size_t least = kBlock;
-  for (unsigned width = kLeastWidth; width <= kMostWidth; ++width)
+  for (unsigned width = kMinWidth; width <= kMaxWidth; ++width)
     for (unsigned first = 0; first + span_of(width) <= kInf + 1; ++first) {
       const auto outside = std::ranges::count_if(x, [&](float v) {
         return ((exponent_of(std::bit_cast<std::uint32_t>(v)) - first) & kInf) >= span_of(width);

@@ -315,7 +315,7 @@ Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Ra
       c.fragment.first = r.number<std::uint32_t>();
       c.fragment.whole = r.number<std::uint32_t>();
       c.fragment.piece = r.raw(kMostFragment);
-      known = known && c.fragment.whole <= kMostChoicesBytes && c.fragment.first < c.fragment.whole &&
+      known = known && c.fragment.whole <= kMaxChoicesBytes && c.fragment.first < c.fragment.whole &&
               c.fragment.piece.size() ==
                   std::min<std::size_t>(c.fragment.whole - c.fragment.first, kMostFragment);
       break;

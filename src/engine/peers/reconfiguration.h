@@ -19,7 +19,7 @@
 //   5. By the same order, "never" arrives before any message of the next proposal.
 // If a rank used other choices in spite of this, the cards of the new layouts would differ before any frame is sent.
 //
-//   bounded   a rank stores one received text of at most kMostChoicesBytes, and one that it builds
+//   bounded   a rank stores one received text of at most kMaxChoicesBytes, and one that it builds
 //   one       at a time: rank 0 proposes again after the previous proposal was switched to or refused
 //   in order  fragments without gaps, rising numbers, one answer each; otherwise the sender is blamed
 // Plain data, under the runner's mutex.

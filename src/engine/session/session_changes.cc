@@ -33,8 +33,8 @@ Status Session::Impl::propose(std::string_view choices, std::uint64_t round) {
     return {Code::kInvalid, fmt::format("rank {} called propose(), but only rank 0 may propose choices: call "
                                         "propose() on rank 0, which sends the choices to all ranks",
                                         member_.me)};
-  if (choices.size() > kMostChoicesBytes)
-    return {Code::kInvalid, fmt::format("choices: {} bytes, at most {}", choices.size(), kMostChoicesBytes)};
+  if (choices.size() > kMaxChoicesBytes)
+    return {Code::kInvalid, fmt::format("choices: {} bytes, at most {}", choices.size(), kMaxChoicesBytes)};
   if (choices.empty()) choices = "{}";
   const Result<Choices> parsed = checked(choices);
   if (!parsed.ok()) return parsed.status();

@@ -23,7 +23,7 @@ class Roomy final : public testing::ForwardingTransport {
 };
 
 static_assert(usual_lanes(2, 2) == 1 && usual_lanes(1, 4) == 1 && usual_lanes(8, 2) == 3);
-static_assert(usual_lanes(7, 2) == 2 && usual_lanes(128, 2) == kMostUsualLanes);
+static_assert(usual_lanes(7, 2) == 2 && usual_lanes(128, 2) == kMaxDefaultLanes);
 
 TEST(Session, lanes_are_as_many_as_cores_are_left_free) {
   std::vector<float> first;

@@ -196,7 +196,7 @@ TEST(ShardedSession, CodecsAndSessionsThatCannotServeAreRefusedByName) {
     o.servers = 1;
     EXPECT_TRUE(has(refused(o, kind), "servers=0"));
     o = with("auto");
-    o.min_values = kUsualMinValues;
+    o.min_values = kDefaultMinValues;
     EXPECT_TRUE(has(refused(o, kind), "codec auto"));
     o = with("fp8");
     o.lanes = 1;

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::seconds kMostTime{60};
+constexpr std::chrono::seconds kMaxTime{60};
 
 // The generated text is vectorised already; -O3 only adds compile time.
 constexpr const char* kFlags[] = {"-std=c++17",
@@ -80,9 +80,9 @@ std::uint64_t key_of(const std::string& path) {
   return XXH3_64bits(all.data(), all.size());
 }
 
-// Waits for the child, and kills it after kMostTime.
+// Waits for the child, and kills it after kMaxTime.
 bool waits(pid_t child) {
-  const auto until = std::chrono::steady_clock::now() + kMostTime;
+  const auto until = std::chrono::steady_clock::now() + kMaxTime;
   for (;;) {
     int status = 0;
     const pid_t done = ::waitpid(child, &status, WNOHANG);

@@ -19,7 +19,7 @@ constexpr std::size_t kDecodeRun = 4096;
 constexpr std::size_t kFieldRun = 1024;
 // While a block is sent, the values this far behind its end are prefetched. Between shorter blocks the hardware
 // prefetcher suffices, and with longer ones prefetching was slower.
-constexpr std::size_t kAhead = 128, kLeastAhead = 256, kMostAhead = 1024;
+constexpr std::size_t kAhead = 128, kMinAhead = 256, kMaxAhead = 1024;
 
 class Emitter : ItemText {
  public:
@@ -188,13 +188,12 @@ class Emitter : ItemText {
     open("");
     const std::size_t table = looked_up_item();
     const bool ahead = !schedule_.passes.empty() &&
-                       (block_is_told() || (program_.block >= kLeastAhead && program_.block <= kMostAhead));
+                       (block_is_told() || (program_.block >= kMinAhead && program_.block <= kMaxAhead));
     if (table != kNoTable) look_up_table(table);
     if (ahead) {
       const std::string fits =
-          block_is_told()
-              ? fmt::format("block_length < {} || block_length > {} ? n : ", kLeastAhead, kMostAhead)
-              : "";
+          block_is_told() ? fmt::format("block_length < {} || block_length > {} ? n : ", kMinAhead, kMaxAhead)
+                          : "";
       line("const float* const soon = grad + ahead_of({}first + {} + {}, n);", fits, block_length(), kAhead);
       line("const float* const then = kResidual && call->asks_for_residual ? r + (soon - g) : soon;");
     }

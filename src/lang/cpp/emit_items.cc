@@ -265,15 +265,15 @@ void ItemText::look_at_conditions(bool sending) {
 }
 
 std::size_t ItemText::looked_up_item() const {
-  constexpr unsigned kMostBits = 4, kLeastWork = 3;
+  constexpr unsigned kMaxBits = 4, kMinWork = 3;
   std::size_t found = kNoTable, arrays = 0;
   each(false, [&](std::size_t k, const Item& item) {
     if (!item.array || item.input == kNone) return;
     ++arrays;
-    if (item.coding == Coding::kCodes && item.bits <= kMostBits && node(item.input).type == Type::kU32)
+    if (item.coding == Coding::kCodes && item.bits <= kMaxBits && node(item.input).type == Type::kU32)
       found = k;
   });
-  return arrays == 1 && follows_from_arrays() && schedule_.read.value.size() > kLeastWork ? found : kNoTable;
+  return arrays == 1 && follows_from_arrays() && schedule_.read.value.size() > kMinWork ? found : kNoTable;
 }
 
 bool ItemText::all_computed(const Nodes& work) const {

@@ -145,7 +145,7 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   if (const Object* known = from_cache()) return {known, known_in()};
   const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, check);
   if (!made.ok()) return interpreted(made.status().what() + damage);
-  trim_cache(*path, kMostObjects);
+  trim_cache(*path, kMaxObjects);
   return {*made, fmt::format("{}, in {:.1f} s{}", compiled, seconds(), damage)};
 }
 

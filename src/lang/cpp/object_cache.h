@@ -8,7 +8,7 @@
 //   atomic    a file is renamed to its final name only when it is complete and verified against the interpreter. It
 //             ends with a checksum (seal.h), which is checked before loading: a damaged file is compiled anew, and
 //             `how` reports it
-//   bounded   the kMostObjects most recently used objects are kept (one takes about 50 KB)
+//   bounded   the kMaxObjects most recently used objects are kept (one takes about 50 KB)
 //   quiet     nothing is printed: `how` has the outcome
 //
 //   TITHE_CACHE  the folder; default: tithe in $XDG_CACHE_HOME or ~/.cache
@@ -35,7 +35,7 @@ struct Found {
 // True if an object matches the interpreter on `kinds` kinds of values.
 using Check = std::function<bool(const Object&, unsigned kinds)>;
 
-inline constexpr std::size_t kMostObjects = 256;
+inline constexpr std::size_t kMaxObjects = 256;
 
 Found find_object(const CppBody& body, Level level, const Check& check);
 

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostFiles = 256;  // one takes about 100 KB
+constexpr std::size_t kMaxFiles = 256;  // one takes about 100 KB
 
 std::string name_of(const device::Compiler& compiler, const std::string& text, int sm) {
   const std::string all = fmt::format("{}\n{}\n{}", compiler.identity(), sm, text);
@@ -65,9 +65,9 @@ void trim(const std::string& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none))
     if (entry.path().extension() == ".cubin") files.emplace_back(entry.last_write_time(none), entry.path());
-  if (files.size() <= kMostFiles) return;
+  if (files.size() <= kMaxFiles) return;
   std::sort(files.begin(), files.end());
-  files.resize(files.size() - kMostFiles);
+  files.resize(files.size() - kMaxFiles);
   for (const auto& [when, path] : files) fs::remove(path, none);
 }
 

@@ -21,9 +21,9 @@ namespace {
 using device::Address;
 
 // `told` on the GPU: the number of bytes written, and the answers.
-constexpr std::size_t kMostAnswers = 256;
-constexpr std::size_t kToldBytes = 8 + 4 * kMostAnswers;
-constexpr std::size_t kMostPlans = 256;
+constexpr std::size_t kMaxAnswers = 256;
+constexpr std::size_t kToldBytes = 8 + 4 * kMaxAnswers;
+constexpr std::size_t kMaxPlans = 256;
 
 template <typename T>
 T* pointer_of(Address at) {
@@ -87,7 +87,7 @@ Result<std::unique_ptr<DeviceProgram>> DeviceProgram::make(const device::Device&
                                                            const device::Compiler& compiler,
                                                            const Combination& of, const Settings& settings) {
   if (const char* why = no_kernels(of, settings)) return Status(Code::kUnsupported, why);
-  if (of.program.items.size() >= kMostAnswers) return Status(Code::kUnsupported, "it sends too many items");
+  if (of.program.items.size() >= kMaxAnswers) return Status(Code::kUnsupported, "it sends too many items");
   Result<device::Module> module = compiled(on, compiler, device_text(of));
   if (!module.ok()) return module.status();
   return std::unique_ptr<DeviceProgram>(new DeviceProgram(&of, nullptr, std::move(*module)));
@@ -197,8 +197,8 @@ Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kern
       TITHE_TRY(lane.on().copy_down(lane.stream(), lane.back_.data(), lane.plan_.at(), sizeof made));
       TITHE_TRY(lane.on().wait(lane.stream()));
       std::memcpy(&made, lane.back_.data(), sizeof made);
-      if (made.launches > kMostLaunches) return Status(Code::kUnsupported, "it launches too many kernels");
-      if (lane.plans_.size() >= kMostPlans) lane.plans_.clear();
+      if (made.launches > kMaxLaunches) return Status(Code::kUnsupported, "it launches too many kernels");
+      if (lane.plans_.size() >= kMaxPlans) lane.plans_.clear();
       known = lane.plans_.emplace(key, made).first;
     }
     if (lane.scratch_.at() != 0 && known->second.scratch <= lane.scratch_.bytes()) return &known->second;

@@ -19,8 +19,8 @@ bool has_lengths(const Checked& program) {
 
 namespace {
 
-constexpr std::size_t kMostShared = 40U << 10;  // of codes; a thread block can use 48 KB
-constexpr std::size_t kMostAgreed = 32;         // Call::agreed
+constexpr std::size_t kMaxShared = 40U << 10;  // of codes; a thread block can use 48 KB
+constexpr std::size_t kMaxAgreed = 32;         // Call::agreed
 
 // The only supported form with trits: numbers, then one array of all values.
 bool sends_trits_alone(const Checked& program) {
@@ -39,7 +39,7 @@ const char* no_blocks(const Checked& program, const Schedule& schedule) {
   }
   if (has_lengths(program) && is_long)
     return "tithe generates no kernels for blocks of different lengths with more than 8192 values";
-  if (shared_bytes(program) > kMostShared)
+  if (shared_bytes(program) > kMaxShared)
     return "the codes of a block exceed the shared memory of a thread block";
   for (const auto* passes : {&schedule.look, &schedule.passes})
     for (const Pass& pass : *passes)
@@ -65,7 +65,7 @@ const char* no_order(const Checked& program) {
 const char* no_kernels(const Combination& of, const Settings& settings) {
   const bool phases = of.before != nullptr || of.program.law != Law::kDecode;
   if (phases && by_kernels(of)) return "tithe generates no kernels for a list that is agreed on in phases";
-  if (of.program.before.size() > kMostAgreed) return "the previous phase sends more than 32 items";
+  if (of.program.before.size() > kMaxAgreed) return "the previous phase sends more than 32 items";
   if (phases && (has_lengths(of.program) || of.program.varies()))
     return "tithe generates no kernels for blocks of different lengths that are agreed on in phases";
   if (const char* why = no_order(of.program)) return why;

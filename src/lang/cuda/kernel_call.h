@@ -29,16 +29,16 @@ struct KernelCall {
 
 inline constexpr unsigned kKernelThreads = 128;              // per thread block
 inline constexpr unsigned kEachValues = 8 * kKernelThreads;  // per thread block of prelude_cuda_values.h
-inline constexpr std::size_t kMostLaunches = 64, kMostKernelName = 56;
+inline constexpr std::size_t kMaxLaunches = 64, kMaxKernelName = 56;
 
 struct KernelLaunch {
   std::uint64_t blocks;
-  char kernel[kMostKernelName];
+  char kernel[kMaxKernelName];
 };
 struct KernelPlan {
   KernelCall call;
   std::uint64_t scratch, launches;
-  KernelLaunch launch[kMostLaunches];
+  KernelLaunch launch[kMaxLaunches];
 };
 
 }  // namespace tithe::lang

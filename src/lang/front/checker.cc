@@ -19,7 +19,7 @@ namespace tithe::lang {
 // the list of nodes is in topological order.
 namespace {
 
-constexpr std::size_t kMostCombinations = 256;
+constexpr std::size_t kMaxCombinations = 256;
 class Checker : Sending {
  public:
   using Sending::Sending;
@@ -91,9 +91,9 @@ class Checker : Sending {
     const Value v = build_.as(expr(*file_.block, Part::kPlan), Type::kI32, "the length of a block");
     if (v.bad()) return;
     const Range r = build_.of(v).range;
-    if (!r.constant() || r.low < 1 || r.high > kMostBlock)
+    if (!r.constant() || r.low < 1 || r.high > kMaxBlock)
       build_.bad(file_.block->at,
-                 fmt::format("the length of a block must be a constant, 1 .. {}", kMostBlock));
+                 fmt::format("the length of a block must be a constant, 1 .. {}", kMaxBlock));
     else
       program().block = static_cast<std::size_t>(r.low);
     program().block_of_params = file_.block->kind != ExprKind::kNumber;
@@ -179,12 +179,12 @@ void check_param(const Param& p, Problems& problems) {
       problems.add(p.name.at,
                    fmt::format("'{}' is an int: its default and limits must be whole numbers", p.name.text),
                    "param NAME: int = 4 in 2 .. 8; or real");
-    else if (p.whole && count_of(p) > kMostCombinations)
+    else if (p.whole && count_of(p) > kMaxCombinations)
       problems.add(
           p.name.at,
           fmt::format(
               "'{}' has {} values; at most {} are allowed, because the program is checked for each value",
-              p.name.text, count_of(p), kMostCombinations),
+              p.name.text, count_of(p), kMaxCombinations),
           "use a smaller range, or real: the value of a real is known only to the plan");
   }
   for (std::size_t k = 0; k < p.words.size(); ++k)
@@ -222,10 +222,10 @@ std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
     check_param(p, problems);
     if (p.whole) combinations *= count_of(p);
   }
-  if (!problems.any() && combinations > kMostCombinations)
+  if (!problems.any() && combinations > kMaxCombinations)
     problems.add(file.name.at,
                  fmt::format("its int and word parameters have {} combinations; at most {} are allowed",
-                             combinations, kMostCombinations));
+                             combinations, kMaxCombinations));
   std::vector<std::vector<Checked>> all;
   if (problems.any()) return all;
   std::vector<std::size_t> turn(file.params.size(), 0);

@@ -196,7 +196,7 @@ TEST(LangMessages, AreNeverMoreThanTwenty) {
   for (int k = 0; k < 100; ++k) text += "  a" + std::to_string(k) + " = nobody\n";
   Problems problems;
   EXPECT_EQ(compile({"my.codec", text + "send\n  v: f32[] = x\ndecode\n  v\n"}, problems), nullptr);
-  EXPECT_EQ(problems.count(), kMostProblems);
+  EXPECT_EQ(problems.count(), kMaxProblems);
 }
 
 TEST(LangMessages, DeepNestingIsRefused) {

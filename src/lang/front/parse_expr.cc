@@ -9,7 +9,7 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr unsigned kMostDepth = 100;  // nested parentheses, ifs and signs
+constexpr unsigned kMaxDepth = 100;  // nested parentheses, ifs and signs
 constexpr std::string_view kReserved[] = {"if", "then",  "else", "and",   "or",   "not",
                                           "is", "where", "once", "pairs", "table"};
 
@@ -84,7 +84,7 @@ double ExprParser::number(std::string_view what) {
 }
 
 ExprPtr ExprParser::expr() {
-  if (++depth_ > kMostDepth) fail("too deep", "give its parts names");
+  if (++depth_ > kMaxDepth) fail("too deep", "give its parts names");
   ExprPtr e;
   if (lost_) {
     e = make(ExprKind::kNumber, now().at);
@@ -107,7 +107,7 @@ ExprPtr ExprParser::expr() {
 ExprPtr ExprParser::binary(unsigned level) {
   if (level == kComparisons && is("not")) {
     ExprPtr e = make(ExprKind::kUnary, take().at, "not");
-    if (++depth_ > kMostDepth) fail("too deep");
+    if (++depth_ > kMaxDepth) fail("too deep");
     e->args.push_back(lost_ ? make(ExprKind::kNumber, now().at) : binary(level));
     --depth_;
     e->at.end = e->args.back()->at.end;
@@ -147,7 +147,7 @@ ExprPtr ExprParser::unary() {
   if (!is("-") && !is("~")) return primary();
   const Token op = take();
   ExprPtr e = make(ExprKind::kUnary, op.at, op.text);
-  if (++depth_ > kMostDepth) fail("too deep");
+  if (++depth_ > kMaxDepth) fail("too deep");
   e->args.push_back(lost_ ? make(ExprKind::kNumber, now().at) : unary());
   --depth_;
   e->at.end = e->args.back()->at.end;

@@ -12,8 +12,8 @@ namespace tithe::lang {
 inline constexpr std::size_t kRun = 1024;
 inline constexpr std::size_t kPiece = 8192;  // values per partial result of a reduction (lang/run/reduce.h)
 static_assert(kPiece % kRun == 0);
-inline constexpr std::size_t kMostSorted = 8192;  // maximum block length for sort and rank
-inline constexpr double kMostEntries = 4096;      // maximum size of a histogram
+inline constexpr std::size_t kMaxSorted = 8192;  // maximum block length for sort and rank
+inline constexpr double kMaxEntries = 4096;      // maximum size of a histogram
 
 using Nodes = std::vector<int>;  // in topological order
 

@@ -97,8 +97,8 @@ void check_phases(const File& file, Problems& problems) {
     if (!phase.named()) continue;
     const bool last = p + 1 == file.phases.size();
     const Row* row = row_of(phase.law.text);
-    if (p == kMostPhases)
-      problems.add(phase.name.at, fmt::format("too many phases: a codec has at most {}", kMostPhases));
+    if (p == kMaxPhases)
+      problems.add(phase.name.at, fmt::format("too many phases: a codec has at most {}", kMaxPhases));
     if (row == nullptr) {
       std::vector<std::string_view> known;
       for (const Row& r : kRows) known.push_back(r.name);

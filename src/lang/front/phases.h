@@ -9,7 +9,7 @@
 
 namespace tithe::lang {
 
-inline constexpr std::size_t kMostPhases = 4;
+inline constexpr std::size_t kMaxPhases = 4;
 
 // How the payloads of a phase combine; kDecode if the phase does not exist.
 Law law_of(const File& file, std::size_t phase);

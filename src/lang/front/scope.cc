@@ -14,7 +14,7 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kMostSteps = 20'000;  // expressions that are translated, including every inlined call
+constexpr std::size_t kMaxSteps = 20'000;  // expressions that are translated, including every inlined call
 
 }  // namespace
 
@@ -121,9 +121,9 @@ Value Scope::unknown(const Expr& e, Part part) {
                     near.empty() ? "" : fmt::format("did you mean '{}'?", near));
 }
 
-// Translates an expression by structural recursion. kMostSteps bounds the work, since inlined calls can multiply it.
+// Translates an expression by structural recursion. kMaxSteps bounds the work, since inlined calls can multiply it.
 Value Scope::expr(const Expr& e, Part part) {
-  if (++steps_ > kMostSteps)
+  if (++steps_ > kMaxSteps)
     return build_.bad(e.at, "the program is too large", "a function is copied into each call");
   switch (e.kind) {
     case ExprKind::kNumber:

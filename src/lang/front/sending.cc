@@ -60,9 +60,9 @@ void Sending::item(const SendItem& s) {
 
 // An integer per value. The payload holds unsigned distances from the minimum, which add up without a sign bit.
 void Sending::ints(const SendItem& s, Item& it, Value v) {
-  constexpr double kRanks = int_fields::kMostWorkers;
-  constexpr unsigned kRoom = 0xffffU / int_fields::kMostWorkers;  // a field has 16 bits at most
-  constexpr double kMostTop = kRoom;
+  constexpr double kRanks = int_fields::kMaxWorkers;
+  constexpr unsigned kRoom = 0xffffU / int_fields::kMaxWorkers;  // a field has 16 bits at most
+  constexpr double kMaxTop = kRoom;
   it.coding = Coding::kInts;
   if (v.literal) v = build_.as(v, Type::kI32, fmt::format("'{}'", s.name.text));
   if (v.bad()) return bind(s.name, v, Part::kDecode);
@@ -75,12 +75,12 @@ void Sending::ints(const SendItem& s, Item& it, Value v) {
                 Part::kDecode);
   const Range range = build_.of(v).range;
   const double top = range.high - range.low;
-  if (!(top >= 1 && top <= kMostTop && std::fabs(range.low) <= 0x1p20))
+  if (!(top >= 1 && top <= kMaxTop && std::fabs(range.low) <= 0x1p20))
     return bind(
         s.name,
         build_.bad(s.name.at,
                    fmt::format("'{}' can be {}; in a sum of {} ranks it must have 2 to {} different values",
-                               s.name.text, text(range), kRanks, kMostTop + 1),
+                               s.name.text, text(range), kRanks, kMaxTop + 1),
                    "clamp it"),
         Part::kDecode);
   it.low = range.low;
@@ -98,7 +98,7 @@ void Sending::ints(const SendItem& s, Item& it, Value v) {
 
 // The sum that added-up fields represent: fields + added * low, with `added` ranks.
 Value Sending::sum_of(const Item& it, Value fields, Node added) {
-  constexpr double kRanks = int_fields::kMostWorkers;
+  constexpr double kRanks = int_fields::kMaxWorkers;
   added.type = Type::kI32;
   added.range = {1, kRanks};
   const double low = it.low, high = low + it.top;
@@ -214,7 +214,7 @@ void Sending::lengths(const SendItem& s, Item& it) {
   it.coding = Coding::kBytes;
   if (!s.table || s.is_float || s.value || s.where || s.bits == 0)
     problems_.add(s.type_at, "'per' is only for tables of byte counts", "table NAME: u16 per 1024");
-  else if (const double per = *s.per; !(per >= 1) || per > kMostBlock || per != std::floor(per) ||
+  else if (const double per = *s.per; !(per >= 1) || per > kMaxBlock || per != std::floor(per) ||
                                       std::fmod(per, std::max(block, 1.0)) != 0)
     problems_.add(s.type_at, fmt::format("this must be a multiple of the block length {}", block),
                   fmt::format("table NAME: u16 per {}", std::max(block, 1.0)));
@@ -328,13 +328,13 @@ void Sending::pairs(const SendPairs& p) {
   count(p.most, program().pairs.most);
   count(p.keep, program().pairs.keep);
   if (!p.slots) return;
-  constexpr double kMostSlots = 16;
+  constexpr double kMaxSlots = 16;
   count(p.slots, program().pairs.slots);
-  if (const int k = program().pairs.slots; k != kNone && program().node(k).range.high > kMostSlots)
+  if (const int k = program().pairs.slots; k != kNone && program().node(k).range.high > kMaxSlots)
     build_.bad(p.slots->at, fmt::format("this can be {}; at most 16 slots per value are allowed",
                                         text(program().node(k).range)));
-  if (!(p.per >= 1) || p.per > kMostBlock || p.per != std::floor(p.per))
-    build_.bad(p.slots->at, fmt::format("slots must be 'per' 1 .. {} values", kMostBlock));
+  if (!(p.per >= 1) || p.per > kMaxBlock || p.per != std::floor(p.per))
+    build_.bad(p.slots->at, fmt::format("slots must be 'per' 1 .. {} values", kMaxBlock));
   else
     program().pairs.per = static_cast<std::size_t>(p.per);
 }

@@ -5,7 +5,7 @@
 
 namespace tithe::lang {
 
-inline constexpr double kMostBlock = 1U << 20;  // in values
+inline constexpr double kMaxBlock = 1U << 20;  // in values
 
 class Sending : protected Scope {
  protected:

@@ -11,7 +11,7 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kMostShown = 100;  // of a line
+constexpr std::size_t kMaxShown = 100;  // of a line
 
 struct Line {
   std::size_t number;  // from 1
@@ -33,10 +33,10 @@ std::string shown(const Source& source, const Problem& problem) {
   const Line line = line_of(source.text, problem.at.first);
   // A long line is cut around the caret.
   std::size_t first = line.first;
-  if (problem.at.first - first > kMostShown / 2) first = problem.at.first - kMostShown / 2;
-  const std::size_t end = std::min(line.end, first + kMostShown);
-  const std::string before = printable(source.of({first, std::min(problem.at.first, end)}), kMostShown);
-  const std::string rest = printable(source.of({std::min(problem.at.first, end), end}), kMostShown);
+  if (problem.at.first - first > kMaxShown / 2) first = problem.at.first - kMaxShown / 2;
+  const std::size_t end = std::min(line.end, first + kMaxShown);
+  const std::string before = printable(source.of({first, std::min(problem.at.first, end)}), kMaxShown);
+  const std::string rest = printable(source.of({std::min(problem.at.first, end), end}), kMaxShown);
   const std::size_t width =
       std::max<std::size_t>(1, std::min(problem.at.end, end) - std::min(problem.at.first, end));
   std::string out = fmt::format("{}:{}:{}: {}\n", source.name, line.number, problem.at.first - line.first + 1,
@@ -48,13 +48,13 @@ std::string shown(const Source& source, const Problem& problem) {
   const Line call = line_of(source.text, problem.called.first);
   return out + fmt::format("      = called from {}:{}: {}\n", call.number,
                            problem.called.first - call.first + 1,
-                           printable(source.of(problem.called), kMostShown));
+                           printable(source.of(problem.called), kMaxShown));
 }
 
 }  // namespace
 
 void Problems::add(Span at, std::string what, std::string help) {
-  if (all_.size() >= kMostProblems) return;
+  if (all_.size() >= kMaxProblems) return;
   for (const Problem& p : all_)
     if (p.at.first == at.first) return;
   all_.push_back({at, std::move(what), std::move(help)});

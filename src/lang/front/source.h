@@ -2,7 +2,7 @@
 #pragma once
 // The text of a codec program, and the problems found in it.
 //
-//   several    up to kMostProblems problems are collected, and sorted by their position in the text
+//   several    up to kMaxProblems problems are collected, and sorted by their position in the text
 //   display    each with file, line and column, the line itself, a caret below the position, and a cure
 #include <cstddef>
 #include <string>
@@ -32,11 +32,11 @@ struct Problem {
   Span called = {};  // if the problem is in a function: the call that was being checked; else empty
 };
 
-inline constexpr std::size_t kMostProblems = 20;
+inline constexpr std::size_t kMaxProblems = 20;
 
 class Problems {
  public:
-  // Adds a problem, unless there are kMostProblems already or one at the same position.
+  // Adds a problem, unless there are kMaxProblems already or one at the same position.
   void add(Span at, std::string what, std::string help = {});
   // Marks the problems from number `first` on as being in a function called at `call`.
   void called_from(std::size_t first, Span call);

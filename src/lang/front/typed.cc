@@ -12,7 +12,7 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kMostNodes = 1000;
+constexpr std::size_t kMaxNodes = 1000;
 
 struct Operator {
   std::string_view text;
@@ -56,7 +56,7 @@ Value Builder::input(Node node, Span at) {
 
 // Stage, pass and range follow from the operands.
 Value Builder::add(Op op, Type type, std::initializer_list<Value> in, Span at, unsigned index) {
-  if (program.nodes.size() >= kMostNodes)
+  if (program.nodes.size() >= kMaxNodes)
     return bad(at, "the program is too large", "a function is copied into each call");
   Node node{.op = op, .type = type, .index = index};
   std::array<Range, 3> ranges{};

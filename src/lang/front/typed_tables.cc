@@ -52,8 +52,8 @@ Value Builder::sorted(Op op, Value v, Span at) {
   if (!v.bad() && is_table(of(v).op)) return no_number(v);
   if (v.bad() || !has_type(v, {Type::kF32, Type::kI32, Type::kU32}, op == Op::kSort ? "sort" : "rank"))
     return {.at = at};
-  if (program.block == 0 || program.block > kMostSorted)
-    return bad(at, fmt::format("values can be sorted only in blocks of at most {} values", kMostSorted),
+  if (program.block == 0 || program.block > kMaxSorted)
+    return bad(at, fmt::format("values can be sorted only in blocks of at most {} values", kMaxSorted),
                "block 1024");
   const Range range = of(v).range;
   const Value table = found_in_block(add(op, op == Op::kSort ? of(v).type : Type::kU32, {v}, at));
@@ -75,8 +75,8 @@ Value Builder::histogram(const std::vector<Value>& args, const Value* where, Spa
   if (entries.literal) entries = as(entries, Type::kI32, "the number of entries");
   if (v.bad() || entries.bad() || !has_type(v, {Type::kI32, Type::kU32}, "histogram")) return {.at = at};
   const Range count = of(entries).range;
-  if (!is_whole(of(entries).type) || !count.constant() || !within(count, {1, kMostEntries}))
-    return bad(entries.at, fmt::format("the number of entries must be a constant, 1 .. {}", kMostEntries));
+  if (!is_whole(of(entries).type) || !count.constant() || !within(count, {1, kMaxEntries}))
+    return bad(entries.at, fmt::format("the number of entries must be a constant, 1 .. {}", kMaxEntries));
   if (!within(of(v).range, {0, count.low - 1}))
     return bad(v.at,
                fmt::format("this can be {}; the table has the entries {}", text(of(v).range),

@@ -89,23 +89,23 @@ DEV uint64_t parts_in(uint64_t n, uint64_t length) { return n == 0 ? 1 : (n + le
 // ---- Planning, if the host code was not compiled with the kernels: a kernel of one thread runs the launching
 // functions, and writes the scratch size and the list of kernels with their thread block counts to call->plan
 #if defined(TITHE_PLANS)
-enum { kMostLaunches = 64, kMostName = 56 };
+enum { kMaxLaunches = 64, kMaxName = 56 };
 struct Launch {
   uint64_t blocks;
-  char kernel[kMostName];
+  char kernel[kMaxName];
 };
 struct Plan {
   Call call;  // the arguments of the kernels
   uint64_t scratch, launches;
-  Launch launch[kMostLaunches];
+  Launch launch[kMaxLaunches];
 };
 typedef Plan* Stream;
 DEV void plan_launch(Plan* plan, const Call* call, const char* kernel, uint64_t blocks) {
   plan->call = *call;
   const uint64_t at = plan->launches++;
-  if (at >= kMostLaunches) return;
+  if (at >= kMaxLaunches) return;
   plan->launch[at].blocks = blocks;
-  for (int k = 0; k < kMostName; ++k) {
+  for (int k = 0; k < kMaxName; ++k) {
     plan->launch[at].kernel[k] = *kernel;
     if (*kernel != 0) ++kernel;
   }

@@ -39,7 +39,7 @@ Status unreadable() { return {Code::kIo, fmt::format("it cannot be read: {}", st
 Result<std::vector<std::uint8_t>> read_all(int fd) {
   struct stat is {};
   if (::fstat(fd, &is) != 0) return unreadable();
-  if (is.st_size > static_cast<off_t>(kMostSealed)) return Status(Code::kCorrupt, "it is too large");
+  if (is.st_size > static_cast<off_t>(kMaxSealed)) return Status(Code::kCorrupt, "it is too large");
   std::vector<std::uint8_t> all(static_cast<std::size_t>(is.st_size));
   for (std::size_t at = 0; at < all.size();) {
     const ssize_t got = ::pread(fd, &all[at], all.size() - at, static_cast<off_t>(at));

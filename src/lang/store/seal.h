@@ -14,7 +14,7 @@
 namespace tithe::lang {
 
 inline constexpr std::size_t kSealBytes = 48;
-inline constexpr std::size_t kMostSealed = std::size_t{64} << 20;  // maximum file size
+inline constexpr std::size_t kMaxSealed = std::size_t{64} << 20;  // maximum file size
 
 // Appends the seal to a file. kIo: it cannot be read or written.
 Status seal(const std::string& path);

@@ -29,11 +29,11 @@ class Finder {
     const Node& n = node(found_.root);
     if (!is_whole(n.type) || n.op != Op::kConvert || n.stage != Stage::kValue) return false;
     if (node(n.in[0]).type != Type::kF64 || !whole_of(n.in[0]) || !hold(n.range)) return false;
-    constexpr double kHalf = 0.5, kMostOff = 0.25;
+    constexpr double kHalf = 0.5, kMaxOff = 0.25;
     const double size = std::max(-ends_.low, ends_.high) + 1;
     // More than twice the error of a float within the ends.
     const double off = (units_ + 2) * 0x1p-23 * (size + more_);
-    if (!(off < kMostOff)) return false;
+    if (!(off < kMaxOff)) return false;
     const std::string low = constant(literal(ends_.low + kHalf)),
                       high = constant(literal(ends_.high + kHalf));
     found_.sum = fmt::format("hold_({}, {}, {})", found_.sum, low, high);

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using rendezvous::Blob;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // a saved state may be stored there too
+constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // a saved state may be stored there too
 
 // A key as a file name. Every character other than a letter, digit, dot or dash is replaced by its number.
 fs::path path_of(const fs::path& folder, const std::string& key) {
@@ -32,7 +32,7 @@ fs::path path_of(const fs::path& folder, const std::string& key) {
 }
 
 Result<std::optional<Blob>> read(const fs::path& path) {
-  return rendezvous::read_private(path, kMostBytes, geteuid());
+  return rendezvous::read_private(path, kMaxBytes, geteuid());
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint32_t kHandshakeMagic = 0x544d5454;  // "TTMT" in file order
 constexpr std::uint32_t kHandshakeVersion = 3;
-constexpr std::size_t kMostText = 2000;
+constexpr std::size_t kMaxText = 2000;
 
 void append(Blob& out, std::uint32_t v) {
   out.resize(out.size() + sizeof v);
@@ -207,7 +207,7 @@ Result<std::vector<Blob>> open_answer(ByteView box, const Handshake& shake, int 
   if (!rest.empty()) return strange;
   if (code == 0) return out;
   const std::string_view text(reinterpret_cast<const char*>(out[0].data()), out[0].size());
-  return Status(static_cast<Code>(code), printable(text, kMostText), static_cast<int>(peer));
+  return Status(static_cast<Code>(code), printable(text, kMaxText), static_cast<int>(peer));
 }
 
 }  // namespace tithe::rendezvous

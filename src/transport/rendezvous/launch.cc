@@ -63,11 +63,11 @@ Result<Token> token_from(std::string_view digits, const std::string& where) {
     good = high >= 0 && low >= 0;
     token.push_back(static_cast<std::uint8_t>(16 * high + low));
   }
-  if (!good || token.size() < kLeastTokenBytes || token.size() > 1024)
+  if (!good || token.size() < kMinTokenBytes || token.size() > 1024)
     return Status(
         Code::kInvalid,
         fmt::format("{}: a job token must have an even number of hexadecimal digits, at least {}: {}", where,
-                    2 * kLeastTokenBytes, kMakeOne));
+                    2 * kMinTokenBytes, kMakeOne));
   return token;
 }
 
@@ -110,7 +110,7 @@ Result<TokenGiven> token_from_environment() {
 // Rank and world come from the launcher, the token from TITHE_TOKEN or TITHE_TOKEN_FILE, and the meeting point from
 // TITHE_FILE or MASTER_ADDR and MASTER_PORT.
 Result<Launch> launch_from_environment() {
-  constexpr int kMostRanks = 1 << 16;
+  constexpr int kMaxRanks = 1 << 16;
   const Launcher* by = nullptr;
   for (const Launcher& l : kLaunchers)
     if (by == nullptr && variable(l.rank) != nullptr) by = &l;
@@ -119,7 +119,7 @@ Result<Launch> launch_from_environment() {
         Code::kInvalid,
         "RANK is not set: start the ranks with torchrun, mpirun or srun, or set RANK and WORLD_SIZE");
   Launch launch;
-  Result<int> world = number(by->world, 1, kMostRanks);
+  Result<int> world = number(by->world, 1, kMaxRanks);
   if (!world.ok()) return world.status();
   launch.world = *world;
   Result<int> rank = number(by->rank, 0, launch.world - 1);

@@ -28,7 +28,7 @@ using Names = std::vector<std::string>;
 constexpr std::chrono::milliseconds kPollInterval{5};
 // A member of a later epoch writes its address at once; if it does not within this time, it was lost.
 constexpr std::chrono::milliseconds kGatherTimeout{5'000};
-constexpr std::size_t kMostNameBytes = 200;
+constexpr std::size_t kMaxNameBytes = 200;
 constexpr std::size_t kMaxNewRanks = 1 << 16;
 
 std::string key_of(std::uint64_t epoch, std::string_view what) { return fmt::format("{}.{}", epoch, what); }
@@ -70,7 +70,7 @@ std::optional<std::size_t> number_in(const std::string& text) {
 
 std::string shown(const Names& names) {
   std::string out;
-  for (const std::string& n : names) out += (out.empty() ? "'" : ", '") + printable(n, kMostNameBytes) + "'";
+  for (const std::string& n : names) out += (out.empty() ? "'" : ", '") + printable(n, kMaxNameBytes) + "'";
   return out;
 }
 
@@ -86,7 +86,7 @@ bool is_quorum(const Names& registered, const Names& before) {
 
 Status check(const RejoinOptions& r) {
   const auto wrong = [](const std::string& n) {
-    return n.empty() || n.size() > kMostNameBytes || n.find('\n') != std::string::npos;
+    return n.empty() || n.size() > kMaxNameBytes || n.find('\n') != std::string::npos;
   };
   Names all = r.before;
   if (r.before.empty() || !contains(r.before, r.me)) all.push_back(r.me);

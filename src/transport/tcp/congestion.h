@@ -62,14 +62,14 @@ class Congestion {
       const std::uint64_t excess = link.bytes_in_flight + allowed / kShare - allowed;
       const auto due = std::chrono::duration_cast<std::chrono::microseconds>(
           static_cast<double>(excess) / static_cast<double>(lately) * kLossWindow);
-      wait_ = std::clamp(due, kLeastWait, wait_);
+      wait_ = std::clamp(due, kMinWait, wait_);
     }
     return 0;
   }
   std::chrono::microseconds wait() const { return wait_; }
 
  private:
-  static constexpr std::chrono::microseconds kLeastWait{100}, kMostWait{16'000};
+  static constexpr std::chrono::microseconds kMinWait{100}, kMaxWait{16'000};
   // The round trip time must exceed the shortest one by this part before a queue is assumed.
   static constexpr int kQueueShare = 8;
   // A loss counts if at least kLost packets were retransmitted within kLossWindow, and at least one packet in kLostShare.
@@ -109,7 +109,7 @@ class Congestion {
       previous_ = current_ = peak_ = 0;
       acknowledged_ = acknowledged;
       began_ = now;
-      wait_ = kLeastWait;
+      wait_ = kMinWait;
     } else if (now - began_ > half) {
       previous_ = now - began_ > 2 * half ? 0 : current_;
       current_ = 0;
@@ -120,9 +120,9 @@ class Congestion {
     if (acknowledged > acknowledged_) {
       current_ += acknowledged - acknowledged_;
       acknowledged_ = acknowledged;
-      wait_ = kLeastWait;
+      wait_ = kMinWait;
     } else {
-      wait_ = std::min(2 * wait_, kMostWait);
+      wait_ = std::min(2 * wait_, kMaxWait);
     }
     peak_ = std::max(peak_, previous_ + current_);
   }
@@ -135,7 +135,7 @@ class Congestion {
   Time resumed_ = {};                         // end of the last pause
   std::uint64_t peak_ = 0;                    // maximum of previous_ + current_ since resumed_
   std::uint64_t previous_peak_ = 0;           // the same maximum before the pause; 0: none counts
-  std::chrono::microseconds wait_ = kLeastWait;
+  std::chrono::microseconds wait_ = kMinWait;
   std::chrono::microseconds shortest_ = {};  // round trip
   std::uint64_t loss_limit_ = kUnlimited;    // the limit on bytes in flight that losses have set
   bool limited_by_losses_ = false;

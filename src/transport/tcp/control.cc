@@ -216,10 +216,10 @@ void TcpTransport::send_grants(Peer& p) {
 
 Status TcpTransport::count_unread(Peer& p, std::size_t bytes) {
   p.unread += bytes + kUnreadCost;
-  if (p.unread <= kMostUnread) return {};
+  if (p.unread <= kMaxUnread) return {};
   return {Code::kCorrupt,
           fmt::format("it sent more than {} MiB of messages for which this rank posted no receive",
-                      kMostUnread >> 20),
+                      kMaxUnread >> 20),
           p.rank};
 }
 

@@ -16,7 +16,7 @@
 namespace tithe::tcp {
 namespace {
 
-constexpr std::size_t kMostPlaces = 64;
+constexpr std::size_t kMaxPlaces = 64;
 constexpr std::size_t kHeadBytes = 9;
 
 template <typename Network, typename Address>
@@ -67,7 +67,7 @@ std::vector<Endpoint> listen_endpoints(const Networks& trusted, bool secured) {
     const bool loopback = l.address == asio::ip::address(asio::ip::address_v4::loopback()) ||
                           l.address == asio::ip::address(asio::ip::address_v6::loopback());
     const bool wanted = loopback || trusted.has(l.address) || (secured && trusted.empty());
-    if (wanted && out.size() < kMostPlaces) out.emplace_back(l.address, 0);
+    if (wanted && out.size() < kMaxPlaces) out.emplace_back(l.address, 0);
   }
   return out;
 }
@@ -109,7 +109,7 @@ Result<EndpointList> read_endpoints(ByteView bytes) {
   EndpointList out{.network = wire::get<std::uint64_t>(bytes.data()), .secured = bytes[8] == 1, .at = {}};
   for (bytes = bytes.subspan(kHeadBytes); !bytes.empty();) {
     const std::size_t size = bytes[0] == 4 ? 4 : 16;
-    if ((bytes[0] != 4 && bytes[0] != 6) || bytes.size() < 3 + size || out.at.size() == kMostPlaces)
+    if ((bytes[0] != 4 && bytes[0] != 6) || bytes.size() < 3 + size || out.at.size() == kMaxPlaces)
       return strange;
     const auto port = wire::get<std::uint16_t>(&bytes[1]);
     if (size == 4) {

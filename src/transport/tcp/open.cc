@@ -45,7 +45,7 @@ Result<int> number(std::string_view name, std::string_view text, int least, int 
 
 Result<Options> options_of(Rank rank, std::span<const std::string> values) {
   Options options;
-  const Result<int> streams = number("streams", values[0], 1, kMostStreams);
+  const Result<int> streams = number("streams", values[0], 1, kMaxStreams);
   if (!streams.ok()) return streams.status();
   const Result<int> tos = number("tos", values[1], 0, 255);
   if (!tos.ok()) return tos.status();

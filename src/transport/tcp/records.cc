@@ -11,7 +11,7 @@ namespace tithe::tcp {
 
 namespace {
 
-constexpr std::uint64_t kMostMessage = std::uint64_t{1} << 48;  // more memory than any machine has
+constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 48;  // more memory than any machine has
 
 bool makes_sense(const Record& r) {
   const bool stream = r.kind == Kind::kPiece;
@@ -20,9 +20,9 @@ bool makes_sense(const Record& r) {
     case Kind::kWhole:
       return r.n <= kWholeBytes;
     case Kind::kLong:
-      return r.n > kWholeBytes && r.n < kMostMessage;
+      return r.n > kWholeBytes && r.n < kMaxMessage;
     case Kind::kPiece:
-      return r.stream < kMostStreams && r.n > 0 && r.n % kBodyUnit == 0 && r.n < kMostMessage;
+      return r.stream < kMaxStreams && r.n > 0 && r.n % kBodyUnit == 0 && r.n < kMaxMessage;
     case Kind::kGrant:
       return true;
     case Kind::kEnd:

@@ -49,7 +49,7 @@ inline constexpr std::size_t kCheckBytes = 8;
 inline constexpr std::size_t kWholeBytes = 4096;  // longer messages have a body
 inline constexpr std::size_t kBodyUnit = 32;
 inline constexpr std::size_t kMaxErrorText = 300;
-inline constexpr std::size_t kMostEdgeBytes = kFrameHeaderBytes + kFrameTrailerBytes + kBodyUnit - 1;
+inline constexpr std::size_t kMaxEdgeBytes = kFrameHeaderBytes + kFrameTrailerBytes + kBodyUnit - 1;
 
 // The size of the body of a message of more than kWholeBytes.
 constexpr std::size_t body_bytes(std::size_t bytes) {

@@ -38,7 +38,7 @@ std::optional<ConnectRequest> read_request(ByteView bytes) {
                          .stream = wire::get<std::uint16_t>(&bytes[6])};
   const auto from = wire::get<std::uint32_t>(&bytes[8]), to = wire::get<std::uint32_t>(&bytes[12]);
   constexpr std::uint32_t kNoRank = 1U << 31;
-  if (from >= kNoRank || to >= kNoRank || request.stream >= kMostStreams) return {};
+  if (from >= kNoRank || to >= kNoRank || request.stream >= kMaxStreams) return {};
   if (request.purpose == Purpose::kControl && request.stream != 0) return {};
   request.from = static_cast<Rank>(from);
   request.to = static_cast<Rank>(to);

@@ -23,7 +23,7 @@ inline constexpr std::size_t kConnectRequestBytes = 16 + kSecretBytes;
 inline constexpr std::size_t kChallengeBytes = 4 + 2 * kSecretBytes;
 inline constexpr std::size_t kClaimBytes = kSecretBytes;
 inline constexpr std::size_t kWelcomeBytes = kSecretBytes;
-inline constexpr int kMostStreams = 64;
+inline constexpr int kMaxStreams = 64;
 
 // A kData connection carries bytes only from the caller to the host.
 enum class Purpose : std::uint8_t { kControl, kData };

@@ -10,9 +10,9 @@
 // costs no time. A piece of a body uses whichever data connection has room first.
 //
 // The memory for messages without a receive is bounded. For small messages and edges of long ones the bound is
-// kMostUnread per peer; a peer that exceeds it is reported. Bodies are sent for granted receives only. If such a
+// kMaxUnread per peer; a peer that exceeds it is reported. Bodies are sent for granted receives only. If such a
 // receive was withdrawn in the meantime, the body is stored, so that the bytes behind it on that connection can be
-// read; the bound is kMostUnread plus the size of withdrawn receives.
+// read; the bound is kMaxUnread plus the size of withdrawn receives.
 //
 // How the end of a peer is detected:
 //   - killed: its kernel closes the connections. Its operations complete with kPeerLost.
@@ -43,7 +43,7 @@
 
 namespace tithe::tcp {
 
-inline constexpr std::size_t kMostUnread = 64 * 1024 * 1024;
+inline constexpr std::size_t kMaxUnread = 64 * 1024 * 1024;
 
 struct Options {
   int streams = 1;
@@ -108,7 +108,7 @@ class TcpTransport final : public Transport {
     std::uint32_t number = 0;
     std::uint64_t sequence = 0;
     std::size_t bytes = 0, body = 0;
-    std::array<std::uint8_t, kMostEdgeBytes> edge = {};
+    std::array<std::uint8_t, kMaxEdgeBytes> edge = {};
     std::size_t announced = 0;              // bytes of the body in pieces announced so far
     std::size_t arrived = 0;                // bytes of the body read so far
     bool matched = false;                   // a receive has taken it
@@ -181,7 +181,7 @@ class TcpTransport final : public Transport {
     std::uint64_t bytes_received = 0;
     std::size_t unread = 0;  // memory of messages that wait for a receive
     // Room for bodies that no receive takes; grows with each withdrawn receive.
-    std::size_t unread_room = kMostUnread;
+    std::size_t unread_room = kMaxUnread;
     Status error = {};
 
     std::vector<std::uint8_t> out;  // control: from out_sent on, not written yet

@@ -219,7 +219,7 @@ TEST_F(TcpProtocol, excess_unreceived_messages_name_the_sender) {
   std::size_t said = 0;
   std::size_t at = 0;
   run([&] {
-    for (std::ptrdiff_t n = 1; n > 0 && said < 2 * kMostUnread;) {
+    for (std::ptrdiff_t n = 1; n > 0 && said < 2 * kMaxUnread;) {
       if (at == message.size()) {
         message.clear();
         at = 0;
@@ -234,12 +234,12 @@ TEST_F(TcpProtocol, excess_unreceived_messages_name_the_sender) {
   EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt);
   EXPECT_NE(rank0_->peer_status(1).what().find("posted no receive"), std::string::npos)
       << rank0_->peer_status(1).what();
-  EXPECT_GT(said, kMostUnread / 2) << "a valid amount of messages is stored";
+  EXPECT_GT(said, kMaxUnread / 2) << "a valid amount of messages is stored";
 }
 
 TEST_F(TcpProtocol, ungranted_payloads_are_bounded) {
   open({});
-  const std::size_t bytes = 2 * kMostUnread;
+  const std::size_t bytes = 2 * kMaxUnread;
   say({.kind = Kind::kLong, .about = 2, .n = bytes}, std::vector<std::uint8_t>(bytes - body_bytes(bytes), 1));
   say({.kind = Kind::kPiece, .about = 0, .n = 32});
   std::optional<std::pair<Status, std::shared_ptr<Wire>>> data;

@@ -64,7 +64,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 128 * 1024;   // per read from the kernel
 constexpr std::size_t kWriteBytes = 128 * 1024;  // encrypted before a write to the kernel
-constexpr long kMostCertificates = 32 * 1024;
+constexpr long kMaxCertificates = 32 * 1024;
 constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT;
 
 // Classifies an error after which the connection is unusable. A missing or wrong certificate is a mistake in how the
@@ -177,7 +177,7 @@ Result<std::shared_ptr<const Credentials>> Credentials::load(const std::string& 
   SSL_CTX_set_mode(
       c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_NO_AUTO_CHAIN);
   SSL_CTX_set_verify(c, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  SSL_CTX_set_max_cert_list(c, kMostCertificates);
+  SSL_CTX_set_max_cert_list(c, kMaxCertificates);
   SSL_CTX_set_read_ahead(c, 1);
   SSL_CTX_set_default_read_buffer_len(c, kReadBytes);
   SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");

@@ -17,7 +17,7 @@
 namespace tithe::tcp {
 namespace {
 
-constexpr std::int64_t kMostProbes = 120;  // the kernel's limit is 127
+constexpr std::int64_t kMaxProbes = 120;  // the kernel's limit is 127
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 template <typename Value>
@@ -196,7 +196,7 @@ Status connected(int socket) {
 
 void keep_alive(int socket, std::chrono::milliseconds silence) {
   const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
-  const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
+  const std::int64_t interval = (probes + kMaxProbes - 1) / kMaxProbes;
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);

@@ -23,7 +23,7 @@ constexpr std::size_t kNetworkPiece = 64 * 1024, kMemoryPiece = 512 * 1024;
 // The size of a piece if the window holds fewer than four network pieces.
 constexpr std::size_t kWindowPiece = 16 * 1024;
 // Bytes of one message in flight: more than the bandwidth-delay product of a fast link over a long distance.
-constexpr std::size_t kMostUnderWay = 16 * 1024 * 1024;
+constexpr std::size_t kMaxUnderWay = 16 * 1024 * 1024;
 // Sends up to this size complete without an acknowledgement.
 constexpr std::size_t kSmallMessage = 4096;
 
@@ -280,7 +280,7 @@ void UcxTransport::post_pieces(Op* op) {
   if (op->busy || op->ended) return;
   Peer& p = peers_[static_cast<std::size_t>(op->peer)];
   op->busy = true;  // pieces that have already arrived complete while they are posted
-  const std::size_t most = op->is_recv || window_ == 0 ? kMostUnderWay : std::max(window_, op->piece);
+  const std::size_t most = op->is_recv || window_ == 0 ? kMaxUnderWay : std::max(window_, op->piece);
   while (op->left > 0 && op->in_flight * op->piece < most && !closed_ && !op->stopped) {
     if (op->is_recv ? !p.error.ok() && !p.left : !p.error.ok() || op->withdrawn) break;
     maintenance_due_ = maintenance_due_ || p.left;  // nothing of a peer that has left is still in flight

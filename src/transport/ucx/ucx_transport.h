@@ -208,7 +208,7 @@ class UcxTransport final : public Transport {
   bool closed_ = false;  // no further operation is posted
   std::size_t withdrawn_ = 0;
   std::uint64_t bytes_sent_ = 0;
-  std::size_t window_ = 0;  // limit on bytes in flight to one peer; 0: kMostUnderWay per message
+  std::size_t window_ = 0;  // limit on bytes in flight to one peer; 0: kMaxUnderWay per message
 };
 
 }  // namespace tithe::ucx

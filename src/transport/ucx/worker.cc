@@ -27,7 +27,7 @@
 namespace tithe::ucx {
 namespace {
 
-constexpr std::int64_t kMostProbes = 120;  // the kernel's limit is 127
+constexpr std::int64_t kMaxProbes = 120;  // the kernel's limit is 127
 
 using Config = std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)>;
 
@@ -203,7 +203,7 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   // A rank that does not poll sends no keep-alive message. For it the kernel probes the connection about every second.
   // UCX would make the kernel give up after 28 s, whatever `silence` is.
   const auto probes = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(silence).count());
-  const std::int64_t interval = (probes + kMostProbes - 1) / kMostProbes;
+  const std::int64_t interval = (probes + kMaxProbes - 1) / kMaxProbes;
   // UCX 1.13 retries a connection with a blocking call, which takes two minutes on a cut link.
   TITHE_TRY(modify(handle, "MAX_CONN_RETRIES", "1"));
   TITHE_TRY(modify(handle, "KEEPIDLE", "1s"));

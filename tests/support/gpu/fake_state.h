@@ -57,10 +57,10 @@ inline std::unique_ptr<Gpu> gpu = std::make_unique<Gpu>(1);
 inline std::string problem_text;
 inline const Outside* outside = nullptr;
 inline thread_local std::vector<void*> current;
-inline constexpr int kMostDevices = 2;
-inline int context_objects[kMostDevices];  // one context for each GPU
+inline constexpr int kMaxDevices = 2;
+inline int context_objects[kMaxDevices];  // one context for each GPU
 inline bool is_context(const void* context) {
-  return context >= &context_objects[0] && context < &context_objects[kMostDevices];
+  return context >= &context_objects[0] && context < &context_objects[kMaxDevices];
 }
 inline int current_device() {
   return static_cast<int>(static_cast<int*>(current.back()) - &context_objects[0]);

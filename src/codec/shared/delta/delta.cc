@@ -115,7 +115,7 @@ std::size_t encode_chunk(const Passes& passes, Format format, std::span<const st
 
   work.units.resize(n + 8);
   States states;
-  states.fill(kLeastState);
+  states.fill(kMinState);
   const std::uint16_t* const end = work.units.data() + work.units.size();
   const std::uint16_t* const unit =
       passes.code(work.tables, work.contexts.data(), n, states, work.units.data() + work.units.size());
@@ -171,7 +171,7 @@ const std::uint8_t* decode_chunk(const Passes& passes, Format format, std::span<
   for (std::uint32_t& x : states) {
     x = wire::get<std::uint32_t>(at);
     at += 4;
-    if (x < kLeastState || x >= kLeastState << 16) return nullptr;
+    if (x < kMinState || x >= kMinState << 16) return nullptr;
   }
   const Exponents exponents = exponents_of(format, before);
   Units unit{at, at + 2 * units};
@@ -184,7 +184,7 @@ const std::uint8_t* decode_chunk(const Passes& passes, Format format, std::span<
     kReference.decode(tables, exponents, old + done, count - done, states, unit, symbols.data() + done);
     if (!passes.move(old, symbols.data(), count, extra, now.data() + first)) return nullptr;
   }
-  const bool whole = std::ranges::all_of(states, [](std::uint32_t x) { return x == kLeastState; });
+  const bool whole = std::ranges::all_of(states, [](std::uint32_t x) { return x == kMinState; });
   return whole && unit.at == unit.end && extra.over() ? unit.end + extra_bytes : nullptr;
 }
 

@@ -48,7 +48,7 @@ std::size_t decode(const DecodeTables& tables, const Exponents& exponents, const
     const std::uint32_t e = tables[exponents.class_of(before[i])][x & (kScale - 1)];
     symbols[i] = static_cast<std::uint16_t>(e >> 22);
     x = ((e & (kScale - 1)) + 1) * (x >> kScaleBits) + (e >> 11 & (kScale - 1));
-    if (x < kLeastState && units.at != units.end) {
+    if (x < kMinState && units.at != units.end) {
       x = x << 16 | wire::get<std::uint16_t>(units.at);
       units.at += 2;
     }

@@ -22,7 +22,7 @@
 namespace tithe::delta {
 
 inline constexpr unsigned kScaleBits = 11, kScale = 1U << kScaleBits;
-inline constexpr std::uint32_t kLeastState = 1U << 15;
+inline constexpr std::uint32_t kMinState = 1U << 15;
 inline constexpr unsigned kFullBits = 31 - kScaleBits;  // x >> kFullBits < f before a symbol of frequency f
 inline constexpr std::size_t kStates = 32;
 inline constexpr unsigned kClasses = 12;
@@ -128,7 +128,8 @@ class BitReader {
   }
   // All bits were taken, none too many, and those that fill the last byte are 0.
   bool over() const {
-    return position_ <= bits_ && bits_ - position_ < 8 && (position_ % 8 == 0 || at_[position_ / 8] >> position_ % 8 == 0);
+    return position_ <= bits_ && bits_ - position_ < 8 &&
+           (position_ % 8 == 0 || at_[position_ / 8] >> position_ % 8 == 0);
   }
 
  private:

@@ -208,7 +208,7 @@ HWY_INLINE const std::uint8_t* decode_vector(const DecodeTables& tables,
   const Words frequency = hn::Add(hn::And(e, scale), hn::Set(kWords, 1));
   const Words distance = hn::And(hn::ShiftRight<11>(e), scale);
   x = hn::Add(hn::Mul(frequency, hn::ShiftRight<kScaleBits>(x)), distance);
-  const auto low = is_below(x, hn::Set(kWords, kLeastState));
+  const auto low = is_below(x, hn::Set(kWords, kMinState));
   const unsigned mask = bits_of(low);
   const auto units =
       hn::BitCast(kHalves, hn::LoadU(hn::Repartition<std::uint8_t, decltype(kHalves)>(), unit));

@@ -14,7 +14,7 @@ Status check_scales(std::string_view codec, std::uint8_t format, ByteView scales
     low = std::min(low, scale);
     high = std::max(high, scale);
   }
-  if (low < kLeastScale || high > most_scale(format))
+  if (low < kMinScale || high > most_scale(format))
     return {Code::kCorrupt, std::string(codec) + ": no scale"};
   return {};
 }

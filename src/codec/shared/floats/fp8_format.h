@@ -17,7 +17,7 @@ inline constexpr ParamSpec kParams[] = {
 
 inline constexpr std::size_t kHead = 1;
 inline constexpr std::size_t kBlock = 32;
-inline constexpr std::uint32_t kLeastScale = 17;  // 2^-110
+inline constexpr std::uint32_t kMinScale = 17;  // 2^-110
 
 template <int kMantissa, int kExponentBias, int kTopExponent, std::uint8_t kLargestCode>
 struct Format {
@@ -29,12 +29,12 @@ struct Format {
   static constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(128 - kExponentBias + kShift) << 23;
   static constexpr std::uint32_t kLargest = kLargestCode;  // 1.75 * 2^kTop
   static constexpr std::uint32_t kTop = kTopExponent;
-  static constexpr std::uint32_t kMostScale = 254 - kTop;  // with it the largest code is 1.75 * 2^127
+  static constexpr std::uint32_t kMaxScale = 254 - kTop;  // with it the largest code is 1.75 * 2^127
 
   // The scale for a block whose largest magnitude has these bits.
   TITHE_HD static std::uint32_t scale_of(std::uint32_t largest) {
     const std::uint32_t exponent = (largest + 0x1fffffU) >> 23;
-    return std::clamp(exponent, kLeastScale + kTop, kMostScale + kTop) - kTop;
+    return std::clamp(exponent, kMinScale + kTop, kMaxScale + kTop) - kTop;
   }
   // Magnitudes beyond the largest code become the largest code.
   TITHE_HD static std::uint8_t pack(float v) {
@@ -67,7 +67,7 @@ inline float scale_value(std::uint32_t scale) { return std::bit_cast<float>(scal
 inline std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
 inline std::uint32_t most_scale(std::uint8_t format) {
-  return format == E4M3::kNumber ? E4M3::kMostScale : E5M2::kMostScale;
+  return format == E4M3::kNumber ? E4M3::kMaxScale : E5M2::kMaxScale;
 }
 inline std::uint8_t format_of(const Settings& s) { return s[0] == 0 ? E4M3::kNumber : E5M2::kNumber; }
 inline std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }

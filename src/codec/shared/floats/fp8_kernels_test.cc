@@ -48,7 +48,7 @@ TEST(Fp8Kernels, SumsOfTwoCodesEqualTheReference) {
             a.push_back(static_cast<std::uint8_t>(x));
             b.push_back(static_cast<std::uint8_t>(y));
           }
-      const std::uint32_t several[] = {kLeastScale, 60, 127, 128, most_scale(format)};
+      const std::uint32_t several[] = {kMinScale, 60, 127, 128, most_scale(format)};
       for (std::size_t i = 0; i < blocks(a.size()); ++i)
         scales.push_back(static_cast<std::uint8_t>(several[i % std::size(several)]));
       on_every_target([&] { expect_equal_sums(format, scales, a, b); });
@@ -90,12 +90,12 @@ Floats around_codes() {
 template <typename Float>
 void expect_equal_codes() {
   const Floats units = around_codes<Float>();
-  for (const std::uint32_t scale : {kLeastScale, 100U, 127U, 200U, Float::kMostScale - 21,
-                                    Float::kMostScale - 20, Float::kMostScale - 19, Float::kMostScale}) {
+  for (const std::uint32_t scale : {kMinScale, 100U, 127U, 200U, Float::kMaxScale - 21, Float::kMaxScale - 20,
+                                    Float::kMaxScale - 19, Float::kMaxScale}) {
     Floats v;
     for (const float unit : units) v.push_back(unit * scale_value(scale));
     for (const std::uint32_t under : {scale, scale - 1, scale - 3, scale + 1}) {
-      if (under < kLeastScale || under > Float::kMostScale) continue;
+      if (under < kMinScale || under > Float::kMaxScale) continue;
       const Payload scales(blocks(v.size()), static_cast<std::uint8_t>(under));
       SCOPED_TRACE(std::to_string(scale) + " under " + std::to_string(under));
       Payload want(v.size()), got(v.size());
@@ -183,8 +183,7 @@ TEST(Fp8Kernels, DecodedCodesEqualTheReference) {
     Payload p(bytes(n));
     p[0] = format;
     for (std::size_t b = 0; b < blocks(n); ++b)
-      p[kHead + b] =
-          static_cast<std::uint8_t>(kLeastScale + b * (most_scale(format) - kLeastScale) / blocks(n));
+      p[kHead + b] = static_cast<std::uint8_t>(kMinScale + b * (most_scale(format) - kMinScale) / blocks(n));
     for (std::size_t i = 0; i < n; ++i) p[kHead + blocks(n) + i] = static_cast<std::uint8_t>(i);
     Payload other = p;
     other[0] = format ^ 1U;

@@ -50,7 +50,7 @@ class Filled {
   explicit Filled(const EncodeInput& in) : n_(in.n) {
     fill(in.grad, grad_);
     if (kResidual) fill(in.residual, residual_);
-    std::memset(scales, kLeastScale, sizeof scales);
+    std::memset(scales, kMinScale, sizeof scales);
   }
   EncodeInput whole(bool with_residual = false) {
     return {grad_, kResidual ? residual_ : nullptr, with_residual ? left_ : nullptr, kGroupValues};
@@ -101,7 +101,7 @@ HWY_INLINE void scan_group(const EncodeInput& in, std::uint8_t* HWY_RESTRICT sca
     const VW largest = hn::Max(hn::Max(m0, m1), hn::Max(m2, m3));
     peak.see(largest);
     const VW exponent = hn::ShiftRight<23>(hn::Add(largest, words(0x1fffffU)));
-    const VW held = hn::Min(hn::Max(exponent, words(kLeastScale + kTop)), words(Float::kMostScale + kTop));
+    const VW held = hn::Min(hn::Max(exponent, words(kMinScale + kTop)), words(Float::kMaxScale + kTop));
     hn::StoreU(last_bytes(hn::Sub(held, words(kTop))), Octets(), scales + b);
   }
 }
@@ -136,10 +136,10 @@ struct Grid {
 template <typename Float>
 struct Grids {
   static constexpr std::uint32_t kMost = 254 - Float::kShift - Float::kTop;  // of others the sum is no float
-  std::array<Grid, kMost + 1> at{};                                          // by scale, from kLeastScale on
+  std::array<Grid, kMost + 1> at{};                                          // by scale, from kMinScale on
 
   constexpr Grids() {
-    for (std::uint32_t scale = kLeastScale; scale <= kMost; ++scale) {
+    for (std::uint32_t scale = kMinScale; scale <= kMost; ++scale) {
       const std::uint32_t normal = (Float::kNormal >> 23) + scale - 127;
       const std::uint32_t offset = (normal + Float::kShift) << (23 - Float::kShift);
       at[scale] = {std::bit_cast<float>(normal << 23),
@@ -196,7 +196,7 @@ template <typename Float>
 HWY_INLINE bool are_in_grids(const std::uint8_t* scales) {
   const hn::CappedTag<std::uint8_t, kGroup> d;
   const auto scale = hn::LoadU(d, scales);
-  const auto held = hn::Min(hn::Max(scale, hn::Set(d, kLeastScale)), hn::Set(d, Grids<Float>::kMost));
+  const auto held = hn::Min(hn::Max(scale, hn::Set(d, kMinScale)), hn::Set(d, Grids<Float>::kMost));
   return hn::AllTrue(d, hn::Eq(scale, held));
 }
 

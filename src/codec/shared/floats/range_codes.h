@@ -21,8 +21,8 @@
 
 namespace tithe::range {
 
-inline constexpr int kLeastBits = 4;
-inline constexpr int kMostBits = 16;
+inline constexpr int kMinBits = 4;
+inline constexpr int kMaxBits = 16;
 inline constexpr std::uint32_t kLargest = 0x7f7fffff;  // bits of the largest finite magnitude
 
 struct Head {
@@ -31,7 +31,7 @@ struct Head {
 };
 
 inline bool is_head(const Head& h) {
-  return h.bits >= kLeastBits && h.bits <= kMostBits && h.mantissa >= 1 && h.mantissa <= h.bits - 2;
+  return h.bits >= kMinBits && h.bits <= kMaxBits && h.mantissa >= 1 && h.mantissa <= h.bits - 2;
 }
 
 inline std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }

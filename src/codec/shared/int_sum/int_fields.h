@@ -23,10 +23,10 @@ namespace tithe::int_fields {
 
 inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kRow = 16;
-inline constexpr unsigned kMostWorkers = 256;  // a frame has at most this many parts
+inline constexpr unsigned kMaxWorkers = 256;  // a frame has at most this many parts
 
 inline constexpr ParamSpec kWorkers = {
-    "workers", 16, 1, kMostWorkers,
+    "workers", 16, 1, kMaxWorkers,
     "largest number of ranks; int fields are as wide as the sum over the present ranks requires"};
 
 struct Head {

@@ -214,8 +214,8 @@ std::uint32_t KthByBins(const void* source, std::size_t n, std::size_t k, std::u
 // of the k-th largest of all, and few values reach it.
 std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::uint32_t floor,
                          std::uint32_t* work) {
-  constexpr std::size_t kMostGroups = 4096;
-  const std::size_t groups = std::min(kMostGroups, 16 * k);  // a multiple of every vector length
+  constexpr std::size_t kMaxGroups = 4096;
+  const std::size_t groups = std::min(kMaxGroups, 16 * k);  // a multiple of every vector length
   if (floor > 0 || groups < 2 * k || n < 4 * groups) return KthByBins(value, n, k, floor, work);
   const DF d;
   const DU du;
@@ -224,7 +224,7 @@ std::uint32_t KthLargest(const float* value, std::size_t n, std::size_t k, std::
   const auto load = [&](std::size_t i) {
     return hn::And(hn::BitCast(du, hn::LoadU(d, value + i)), sign_off);
   };
-  HWY_ALIGN std::uint32_t most[kMostGroups + kSlack] = {};
+  HWY_ALIGN std::uint32_t most[kMaxGroups + kSlack] = {};
   for (std::size_t row = 0; row + groups <= n; row += groups)
     for (std::size_t g = 0; g < groups; g += lanes)
       hn::StoreU(hn::Max(hn::LoadU(du, most + g), load(row + g)), du, most + g);

@@ -14,8 +14,8 @@
 
 #include "base/bytes.h"
 #include "base/finite.h"
-#include "codec/shared/common/residuals.h"
 #include "codec/shared/common/payload.h"
+#include "codec/shared/common/residuals.h"
 #include "codec/shared/sparse/sparse_values.h"
 #include "tithe/seam/codec.h"
 
@@ -104,7 +104,7 @@ bool store_residuals_and_send(const EncodeInput& in, Source source, ArrayWriter&
 }
 
 // With a rounding form, sums must be below this limit: then the rounding errors of 256 ranks have a finite sum.
-inline constexpr float kMostRoundedSum = 0x1p119F;
+inline constexpr float kMaxRoundedSum = 0x1p119F;
 
 // acc += in, value by value in fp32, written in the form of the arrays. The form's rounding error is added to
 // residual_out at the value's index, unless residual_out is nullptr. False: a sum is not finite or too large to be
@@ -113,7 +113,7 @@ template <typename Source>
 bool add_arrays(ValueForm form, std::size_t count, std::uint8_t* acc, const std::uint8_t* in,
                 float* residual_out, Source indices) {
   const bool rounds = residual_out != nullptr && form != ValueForm::kF32;
-  const float most = form == ValueForm::kF32 ? std::numeric_limits<float>::max() : kMostRoundedSum;
+  const float most = form == ValueForm::kF32 ? std::numeric_limits<float>::max() : kMaxRoundedSum;
   bool finite = true;
   std::array<std::uint32_t, kValueBlock> index{};
   for (std::size_t first = 0; first < count; first += kValueBlock) {

@@ -29,7 +29,7 @@ std::size_t graddrop_typical(const Settings& s, std::size_t n) {
 // number of rounds is (tau + 0.58)^2: a random walk exceeds a barrier by 0.58 steps on average (Siegmund 1985).
 std::size_t threshold_typical(const Settings& s, std::size_t n) {
   constexpr double kOver = 0.583;
-  const double steps = s[0] / codec::kUsualDeviation + kOver;
+  const double steps = s[0] / codec::kDefaultDeviation + kOver;
   const double share = std::min(1.0, 1 / (steps * steps));
   return sparse::typical(sparse::form_of(s, 1), share * static_cast<double>(n), n);
 }

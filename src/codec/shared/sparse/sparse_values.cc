@@ -24,20 +24,20 @@ std::size_t blocks(std::size_t count) { return (count + kValueBlock - 1) / kValu
 std::uint32_t magnitude_of(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
 // fp16: the scale of a block, a power of two; the scale and its inverse are normal floats.
-constexpr std::uint32_t kMostExponent = 254;
-constexpr std::uint32_t kMostHalf = 0x77ff;  // the largest below 2^15: finite with every scale
+constexpr std::uint32_t kMaxExponent = 254;
+constexpr std::uint32_t kMaxHalf = 0x77ff;  // the largest below 2^15: finite with every scale
 
 float half_scale(std::uint32_t e) { return std::bit_cast<float>((std::max(e, 15U) - 14U) << 23); }
 float half_inverse(std::uint32_t e) { return std::bit_cast<float>((268U - std::max(e, 15U)) << 23); }
 
 void write_halves(std::span<const float> v, std::uint8_t* out) {
   std::uint32_t e = 0;
-  for (const float x : v) e = std::max(e, std::min(magnitude_of(x) >> 23, kMostExponent));
+  for (const float x : v) e = std::max(e, std::min(magnitude_of(x) >> 23, kMaxExponent));
   wire::put(out, static_cast<std::uint16_t>(e));
   out += kBlockHead;
   for (const float x : v) {
     const std::uint32_t h = fp16::Format::pack(x * half_inverse(e));
-    wire::put(out, static_cast<std::uint16_t>((h & 0x8000U) | std::min(h & 0x7fffU, kMostHalf)));
+    wire::put(out, static_cast<std::uint16_t>((h & 0x8000U) | std::min(h & 0x7fffU, kMaxHalf)));
     out += 2;
   }
 }
@@ -59,9 +59,9 @@ bool bfloats_hold(const std::uint8_t* array, std::size_t count) {
 }
 
 bool halves_hold(const std::uint8_t* block, std::size_t length) {
-  if (wire::get<std::uint16_t>(block) > kMostExponent) return false;
+  if (wire::get<std::uint16_t>(block) > kMaxExponent) return false;
   for (std::size_t k = 0; k < length; ++k)
-    if ((wire::get<std::uint16_t>(block + kBlockHead + 2 * k) & 0x7fffU) > kMostHalf) return false;
+    if ((wire::get<std::uint16_t>(block + kBlockHead + 2 * k) & 0x7fffU) > kMaxHalf) return false;
   return true;
 }
 
@@ -123,7 +123,7 @@ bool codes_hold(ValueForm form, const std::uint8_t* block, std::size_t length) {
 }
 
 // 2bit
-constexpr double kLeastLow = 0x1p-15;
+constexpr double kMinLow = 0x1p-15;
 float bf16_below(double magnitude) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(magnitude)) & 0xffff0000U);
 }
@@ -145,7 +145,7 @@ struct Alike {
   double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
   float level() const {
     const float cut = bf16_below(std::min(mean(), 2 * least));
-    return cut < kLeastLow * most ? 0.0F : cut;
+    return cut < kMinLow * most ? 0.0F : cut;
   }
 };
 
@@ -190,7 +190,7 @@ const inceptionn::Classes& unit_classes() {
 
 std::uint8_t* write_classes(std::span<const float> v, std::uint8_t* out) {
   std::uint32_t e = 0;
-  for (const float x : v) e = std::max(e, std::min(magnitude_of(x) >> 23, kMostExponent));
+  for (const float x : v) e = std::max(e, std::min(magnitude_of(x) >> 23, kMaxExponent));
   *out++ = static_cast<std::uint8_t>(e);
   std::uint8_t* const tags = out;
   out = std::fill_n(tags, tag_bytes(v.size()), std::uint8_t{0});
@@ -213,7 +213,7 @@ bool classes_hold(std::span<const std::uint8_t> array, std::size_t count) {
   for (std::size_t first = 0; first < count; first += kValueBlock) {
     const std::size_t length = std::min(kValueBlock, count - first);
     const std::size_t head = 1 + tag_bytes(length);
-    if (rest.size() < head || rest[0] > kMostExponent) return false;
+    if (rest.size() < head || rest[0] > kMaxExponent) return false;
     std::size_t bytes = head;
     for (std::size_t k = 0; k < 4 * tag_bytes(length); ++k) {
       const unsigned tag = tag_at(&rest[1], k);
