@@ -36,7 +36,7 @@ HeldInterrupts::HeldInterrupts() {
 }
 HeldInterrupts::~HeldInterrupts() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
-void watch_interrupts() {
+void install_interrupt_handler() {
   struct sigaction action {};
   action.sa_handler = end_by;
   action.sa_flags = static_cast<int>(SA_RESETHAND);

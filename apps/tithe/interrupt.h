@@ -6,7 +6,7 @@
 
 namespace tithe::cli {
 
-void watch_interrupts();
+void install_interrupt_handler();
 
 // Blocks interrupts of this thread during its lifetime, for short work that must not be interrupted.
 class HeldInterrupts {

@@ -83,7 +83,7 @@ std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error
 
 // Prints to standard output, or to stderr if standard output is used for a file. False on error, with errno set.
 bool print(std::string_view text) {
-  std::FILE* to = standard_output_is_taken() ? stderr : stdout;
+  std::FILE* to = standard_output_in_use() ? stderr : stdout;
   return std::fwrite(text.data(), 1, text.size(), to) == text.size() && std::fflush(to) == 0;
 }
 
@@ -94,7 +94,7 @@ void complain(std::string_view what) {  // if stderr is closed too, only the exi
 
 int fail(bool json, int exit_code, std::string_view code, int peer, std::string_view what) {
   // With --json, the output is only one JSON object, on stderr if standard output holds a file.
-  if (!json || !standard_output_is_taken())
+  if (!json || !standard_output_in_use())
     complain(what);  // else stderr holds one object, like stdout otherwise
   if (json) {
     Json error = {{"code", code}, {"what", what}};
@@ -185,6 +185,6 @@ void add_most_values(CLI::App& app, std::size_t& most_values) {
 }  // namespace tithe::cli
 
 int main(int argc, char** argv) {
-  tithe::cli::watch_interrupts();
+  tithe::cli::install_interrupt_handler();
   return tithe::cli::run(argc, argv);
 }

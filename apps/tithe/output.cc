@@ -21,6 +21,6 @@ CLI::Option* add_output(CLI::App& app, const std::string& option, std::string& p
   });
 }
 
-bool standard_output_is_taken() { return taken; }
+bool standard_output_in_use() { return taken; }
 
 }  // namespace tithe::cli

@@ -15,6 +15,6 @@ bool is_standard_output(const std::filesystem::path& path);
 CLI::Option* add_output(CLI::App& app, const std::string& option, std::string& path, const std::string& doc);
 
 // True after a parsed option has named it.
-bool standard_output_is_taken();
+bool standard_output_in_use();
 
 }  // namespace tithe::cli

@@ -38,10 +38,10 @@ T unwrap(Result<T> result) {
 std::chrono::milliseconds to_milliseconds(std::string_view name, double seconds);
 
 // Names of the ranks that a session has lost so far; empty after it is closed. Thread-safe.
-struct Watch {
+struct MemberMonitor {
   std::function<std::vector<std::string>()> lost;
 };
-Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> members);
+MemberMonitor member_monitor(const std::shared_ptr<Session>& session, std::vector<std::string> members);
 
 void bind_codecs(nb::module_& m);
 void bind_interrupt(nb::module_& m);

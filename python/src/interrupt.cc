@@ -14,12 +14,12 @@ namespace {
 std::mutex mutex;
 int holders = 0;             // guarded by the mutex
 struct sigaction before {};  // the previous handler, while there are holders
-std::atomic<bool> held{false}, came{false};
+std::atomic<bool> held{false}, received{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
 void note(int number, siginfo_t* info, void* context) {
   if (held)
-    came = true;
+    received = true;
   else if ((before.sa_flags & SA_SIGINFO) != 0)  // it arrived during the last release
     before.sa_sigaction(number, info, context);
   else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
@@ -45,7 +45,7 @@ bool release() {
     sigaction(SIGINT, nullptr, &now);
     if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == note) sigaction(SIGINT, &before, nullptr);
   }
-  return came.exchange(false);
+  return received.exchange(false);
 }
 
 }  // namespace
@@ -53,7 +53,8 @@ bool release() {
 void bind_interrupt(nb::module_& m) {
   m.def("hold_interrupt", &hold, "Holds back SIGINT from Python until release_interrupt().");
   m.def(
-      "held_interrupt", [] { return came.load(); }, "Whether a SIGINT has arrived since hold_interrupt().");
+      "held_interrupt", [] { return received.load(); },
+      "Whether a SIGINT has arrived since hold_interrupt().");
   m.def("release_interrupt", &release,
         "Releases one hold. Returns whether a SIGINT arrived; later ones reach Python.");
 }

@@ -33,7 +33,7 @@ std::vector<std::string> unmet_rules(const SessionOptions& options, const Keys& 
 }
 
 // The number of small tensors, which are sent uncompressed, and the payload bytes of the others.
-nb::dict travels_raw(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
+nb::dict sends_uncompressed(const SessionOptions& options, const Keys& keys, const Sizes& sizes) {
   const Choices choices = unwrap(engine::choices_of(options, 1));
   check_sizes(keys, sizes);
   const Choice& small = choices.all()[choices.rules().size()];
@@ -74,7 +74,7 @@ void bind_choices(nb::module_& m) {
   m.def("unmet_rules", &unmet_rules, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
         "The rules of choices that match no tensor of a model. Raises ValueError if a rule names a missing "
         "tensor.");
-  m.def("travels_raw", &travels_raw, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
+  m.def("travels_raw", &sends_uncompressed, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
         "The numbers of small tensors and of their values that are sent uncompressed, and about how many "
         "bytes the other tensors take in a message.");
   m.def("in_groups", &in_groups, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),

@@ -52,7 +52,7 @@ class PySession {
   void close(bool keep_state) {
     std::shared_ptr<Open> open = std::move(open_);
     open_ = nullptr;
-    spare_.clear();
+    free_nodes_.clear();
     if (!open) return;
     if (getpid() != pid_) {
       new std::shared_ptr<Open>(std::move(open));  // NOLINT(*-owning-memory): leaked on purpose
@@ -75,7 +75,9 @@ class PySession {
       PyErr_WriteUnraisable(nullptr);  // warnings are errors, and a destructor must not raise
   }
 
-  Watch watched(std::vector<std::string> members) const { return watch(get(), std::move(members)); }
+  MemberMonitor watched(std::vector<std::string> members) const {
+    return member_monitor(get(), std::move(members));
+  }
   std::shared_ptr<Session> get() const {
     const std::shared_ptr<Open> open = get_open();
     return {open, open->session.get()};
@@ -185,7 +187,7 @@ class PySession {
         node.mapped().keys.clear();
         node.mapped().arrays.clear();
         node.mapped().owner.reset();
-        spare_.push_back(std::move(node));
+        free_nodes_.push_back(std::move(node));
       }
     tickets_ = std::move(tickets);
   }
@@ -306,9 +308,9 @@ class PySession {
     return open_;
   }
   TicketArrays& keep(Open& open, Ticket ticket) {
-    if (spare_.empty()) return open.kept[ticket];
-    TicketArraysMap::node_type node = std::move(spare_.back());
-    spare_.pop_back();
+    if (free_nodes_.empty()) return open.kept[ticket];
+    TicketArraysMap::node_type node = std::move(free_nodes_.back());
+    free_nodes_.pop_back();
     node.key() = ticket;
     return open.kept.insert(std::move(node)).position->second;
   }
@@ -318,7 +320,7 @@ class PySession {
   std::string transport_;              // as listed by `tithe transports`
   std::chrono::milliseconds timeout_;  // the session option
   // Memory of earlier rounds, for reuse.
-  std::vector<TicketArraysMap::node_type> spare_;
+  std::vector<TicketArraysMap::node_type> free_nodes_;
   std::vector<Tensor> bucket_;
   std::vector<Ticket> tickets_;
   std::optional<Result<std::vector<std::uint8_t>>> last_state_;  // after close()

@@ -43,11 +43,11 @@ PyBoard board_of(const nb::handle given) {
   PyBoard out;
   out.board.put_first = [given, calls = out.calls](const std::string& key,
                                                    ByteView value) -> Result<Board::Text> {
-    Result<Board::Text> stands = kLeft;
+    Result<Board::Text> stored = kLeft;
     const bool asked = say(calls, [&] {
-      stands = text_of(given.attr("put_first")(key, nb::bytes(value.data(), value.size())));
+      stored = text_of(given.attr("put_first")(key, nb::bytes(value.data(), value.size())));
     });
-    return asked ? stands : kLeft;
+    return asked ? stored : kLeft;
   };
   out.board.get = [given, calls = out.calls](const std::string& key) -> Result<std::optional<Board::Text>> {
     Result<std::optional<Board::Text>> there = kLeft;
@@ -82,11 +82,11 @@ T ask(const PyBoard& board, const std::function<Result<T>(const std::shared_ptr<
 nb::dict rejoin_over(const PyBoard& board, const std::string& me, std::uint64_t epoch,
                      const std::vector<std::string>& before, const std::vector<std::string>& missed,
                      int min_world, int max_world, double window, double timeout,
-                     const std::vector<std::string>& taken, const Watch* watch) {
+                     const std::vector<std::string>& taken, const MemberMonitor* monitor) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
   };
-  const std::function<std::vector<std::string>()> lost = watch != nullptr ? watch->lost : nullptr;
+  const std::function<std::vector<std::string>()> lost = monitor != nullptr ? monitor->lost : nullptr;
   const auto result = ask<RejoinResult>(board, [=, board = board.board](const auto& withdrawn) {
     return rejoin({.board = board,
                    .me = me,
@@ -119,9 +119,9 @@ nb::dict rejoin_over(const PyBoard& board, const std::string& me, std::uint64_t 
 
 }  // namespace
 
-Watch watch(const std::shared_ptr<Session>& session, std::vector<std::string> members) {
+MemberMonitor member_monitor(const std::shared_ptr<Session>& session, std::vector<std::string> members) {
   if (members.size() != static_cast<std::size_t>(session->world()))
-    raise({Code::kInvalid, "watch: give a name for each rank"});
+    raise({Code::kInvalid, "member_monitor: give a name for each rank"});
   return {[weak = std::weak_ptr(session), members = std::move(members)] {
     std::vector<std::string> out;
     if (const auto open = weak.lock())
@@ -137,8 +137,8 @@ void bind_rejoin(nb::module_& m) {
       .def(
           "put_first",
           [](const PyBoard& b, const std::string& key, const nb::bytes& value) {
-            const Board::Text stands = unwrap(b.board.put_first(key, view_of(value)));
-            return nb::bytes(stands.data(), stands.size());
+            const Board::Text stored = unwrap(b.board.put_first(key, view_of(value)));
+            return nb::bytes(stored.data(), stored.size());
           },
           nb::arg("key"), nb::arg("value"), "Stores `value` if the key is new. Returns the key's value.")
       .def(
@@ -149,8 +149,8 @@ void bind_rejoin(nb::module_& m) {
             return nb::bytes(there->data(), there->size());
           },
           nb::arg("key"), "The key's value, or None.");
-  nb::class_<Watch>(m, "Watch", "Reports the members that a session has lost.")
-      .def("lost", [](const Watch& w) { return w.lost(); });
+  nb::class_<MemberMonitor>(m, "MemberMonitor", "Reports the members that a session has lost.")
+      .def("lost", [](const MemberMonitor& w) { return w.lost(); });
   m.def(
       "board_in", [](const std::string& folder) { return PyBoard{.board = board_in(folder)}; },
       nb::arg("folder"));
@@ -165,7 +165,7 @@ void bind_rejoin(nb::module_& m) {
       nb::arg("board"), nb::arg("next_epoch"), nb::arg("members"), nb::arg("max_world"));
   m.def("rejoin", &rejoin_over, nb::arg("board"), nb::arg("me"), nb::arg("epoch"), nb::arg("before"),
         nb::arg("missed"), nb::arg("min_world"), nb::arg("max_world"), nb::arg("window"), nb::arg("timeout"),
-        nb::arg("taken") = std::vector<std::string>(), nb::arg("watch").none() = nb::none());
+        nb::arg("taken") = std::vector<std::string>(), nb::arg("monitor").none() = nb::none());
 }
 
 }  // namespace tithe::python

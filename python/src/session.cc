@@ -157,7 +157,7 @@ void bind_session(nb::module_& m) {
       .def(
           "present", [](const PySession& s) { check(s.get()->present()); },
           "Raises the error that ended the session, or peer_lost if a rank has left without a message.")
-      .def("watch", &PySession::watched, nb::arg("members"))
+      .def("member_monitor", &PySession::watched, nb::arg("members"))
       .def("evaluated", &PySession::evaluated, nb::arg("loss"))
       .def("learning_rate", &PySession::learning_rate, nb::arg("rate"))
       .def("propose", &PySession::propose, nb::arg("choices"), nb::arg("round") = 0)

@@ -145,8 +145,8 @@ class Membership:
         self._board.put_first(f"{self.epoch + 1}.come.{self.me}", missed)
         session._core.cancel()  # ranks that wait for this one get an error, and find its name on the board
         # After an epoch that failed, a missing member may have continued elsewhere and is not lost.
-        watch = session._core.watch(self._session_members) if self._session_epoch == self.epoch else None
-        met = self._rejoin(self.epoch + 1, watch)
+        monitor = session._core.member_monitor(self._session_members) if self._session_epoch == self.epoch else None
+        met = self._rejoin(self.epoch + 1, monitor)
         if met["joined"] and met["rank"] == 0:
             self._board.put_first(f"{self.epoch}.given", give() if give is not None else b"")
             self._board.put_first(f"{self.epoch}.state", session.common_state())
@@ -179,13 +179,13 @@ class Membership:
                     f"{failure}; the others go on without this rank, which may come again as one that is new",
                 ) from None
         if self._session_epoch == self.epoch:
-            self._missed.update(session._core.watch(self._session_members).lost())
+            self._missed.update(session._core.member_monitor(self._session_members).lost())
 
-    def _rejoin(self, epoch: int, watch: _core.Watch | None = None) -> dict[str, Any]:
+    def _rejoin(self, epoch: int, monitor: _core.MemberMonitor | None = None) -> dict[str, Any]:
         met = _core.rejoin(
             *(self._board, self.me, epoch, self.members, sorted(self._missed), *self._limits),
             taken=self._session_members,
-            watch=watch,
+            monitor=monitor,
         )
         self.members, self.epoch = met["members"], met["epoch"]
         return met

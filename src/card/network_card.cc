@@ -65,7 +65,7 @@ Outcome Card::pass(Direction direction, ByteView frame) {
 
 // True if nothing is left of any value. A value that travels as its 32 bits leaves nothing, also where it is NaN and a
 // difference says otherwise; of -0, which travels as +0, -0 is left.
-bool Card::comes_back(std::size_t n, bool finite) const {
+bool Card::round_trips(std::size_t n, bool finite) const {
   std::uint32_t any = 0;
   for (std::size_t i = 0; i < n; ++i) any |= std::bit_cast<std::uint32_t>(left_[i]);
   if (any == 0 || finite) return any == 0;
@@ -96,7 +96,7 @@ Outcome Card::pack(ByteView f) {
       with_.encode_burst({c.mode, kBurst, static_cast<std::uint8_t>(c.b)}, input, groups - head_bytes(n));
   const std::size_t group_bytes = encoded.bytes - head_bytes(n) + tail;
   if (group_bytes + kShim >= payload.size()) return {Event::kGrown, f};
-  if (c.exact ? !comes_back(n, encoded.finite) : tail != 0) return {Event::kInexact, f};
+  if (c.exact ? !round_trips(n, encoded.finite) : tail != 0) return {Event::kInexact, f};
 
   std::memcpy(groups + group_bytes - tail, payload.data() + 4 * n, tail);
   const Bytes out = Bytes(out_).subspan(groups_at - kShim - h->payload, h->payload + kShim + group_bytes);

@@ -72,7 +72,7 @@ class Card {
  private:
   Outcome pack(ByteView frame);
   Outcome unpack(ByteView frame);
-  bool comes_back(std::size_t n, bool finite) const;
+  bool round_trips(std::size_t n, bool finite) const;
 
   Config config_;
   const inceptionn::Kernels& with_;

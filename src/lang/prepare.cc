@@ -49,15 +49,15 @@ std::string how_it_runs(const LoadedProgram& program, const Settings& settings) 
                ? "interpreted: the library has no kernel for its selection of values"
                : "by the library's kernels for lists of values";
   prepare(program, settings);
-  bool alike = true;
+  bool same = true;
   std::string each;
   const std::string last_runs = how_of(of);
   for (std::size_t phase = 0; phase < program.phases.size(); ++phase) {
     const std::string how = how_of(program.of(settings, phase));
-    alike = alike && how == last_runs;
+    same = same && how == last_runs;
     each += fmt::format("{}{}: {}", phase == 0 ? "" : "; ", program.phases[phase].name, how);
   }
-  return alike ? last_runs : each;
+  return same ? last_runs : each;
 }
 
 }  // namespace tithe::lang

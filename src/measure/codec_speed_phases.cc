@@ -80,14 +80,16 @@ class RankPair {
       keep(done.status());
   }
   void decode(bool merge) {
-    const ByteView one = last_ && !merge ? ByteView(met_) : ByteView(payload_[1]).first(bytes_[1]);
+    const ByteView one = last_ && !merge ? ByteView(combined_) : ByteView(payload_[1]).first(bytes_[1]);
     call_.next_memory = merge ? Bytes{} : Bytes(next_memory_);
     keep(impl_.decode(call_, std::span(&one, 1), {.base = merge ? out_.data() : nullptr}, out_));
     call_.next_memory = {};
   }
-  void copy_own() { met_.assign(payload_[0].begin(), payload_[0].begin() + static_cast<long>(bytes_[0])); }
+  void copy_own() {
+    combined_.assign(payload_[0].begin(), payload_[0].begin() + static_cast<long>(bytes_[0]));
+  }
   void combine() {
-    const Result<Combined> done = impl_.combine(call_, n_, met_, ByteView(payload_[1]).first(bytes_[1]),
+    const Result<Combined> done = impl_.combine(call_, n_, combined_, ByteView(payload_[1]).first(bytes_[1]),
                                                 last_ ? left_[0].data() : nullptr);
     if (!done.ok()) keep(done.status());
   }
@@ -106,7 +108,7 @@ class RankPair {
   void exchange() {
     copy_own();
     if (phase_->combines()) combine();
-    if (!last_) context_ = met_;  // becomes the context of the next phase
+    if (!last_) context_ = combined_;  // becomes the context of the next phase
   }
 
   // Seconds per call, repeated until the clock's resolution suffices.
@@ -127,7 +129,7 @@ class RankPair {
   const std::size_t n_;
   std::vector<double>& spread_;
   Scratch scratch_;
-  std::vector<std::uint8_t> memory_, next_memory_, met_, context_;
+  std::vector<std::uint8_t> memory_, next_memory_, combined_, context_;
   std::vector<float> out_;
   std::array<std::vector<float>, kRanks> gradient_, residual_, left_;
   std::array<std::vector<std::uint8_t>, kRanks> payload_;

@@ -52,18 +52,18 @@ class Probe {
     const std::size_t under_way = in_step ? 1 : 2;
     const std::size_t each = kFirst + static_cast<std::size_t>(count);
     const std::size_t all = each * from.size(), first = kFirst * from.size();
-    std::vector<std::size_t> posted(from.size()), came(from.size()), given(to.size()), left(to.size());
+    std::vector<std::size_t> posted(from.size()), arrived(from.size()), given(to.size()), left(to.size());
     std::size_t received = 0, sent = 0;
-    double begin = seconds(), heard = begin, rate = 0;
+    double begin = seconds(), last_received = begin, rate = 0;
     const OpId base = last_ + 1;
     last_ += 2 * std::max(to.size(), from.size()) + 2;
     while (received < all || sent < each * to.size()) {
       Status status;
       const auto over = [&](const std::vector<std::size_t>& counts, std::size_t k) {
-        return in_step ? std::min(came[k], left[k]) : counts[k];
+        return in_step ? std::min(arrived[k], left[k]) : counts[k];
       };
       for (std::size_t k = 0; k < from.size(); ++k)
-        for (; posted[k] < std::min(each, over(came, k) + under_way) && status.ok(); ++posted[k]) {
+        for (; posted[k] < std::min(each, over(arrived, k) + under_way) && status.ok(); ++posted[k]) {
           const std::size_t at = (k * under_way + posted[k] % under_way) * message.size();
           status = transport_.recv(from[k], kTogether, room.subspan(at, message.size()), base + 2 * k);
         }
@@ -75,18 +75,19 @@ class Probe {
       for (std::size_t k = 0; k < n; ++k) {
         if (done[k].op < base) continue;
         if (!done[k].status.ok()) status = done[k].status;
-        heard = seconds();
+        last_received = seconds();
         const auto which = static_cast<std::size_t>((done[k].op - base) / 2);
         if ((done[k].op - base) % 2 == 1) {
           ++left[which];
           ++sent;
           continue;
         }
-        ++came[which];
-        if (++received == first) begin = heard;
-        if (received == all) rate = static_cast<double>((all - first) * message.size()) / (heard - begin);
+        ++arrived[which];
+        if (++received == first) begin = last_received;
+        if (received == all)
+          rate = static_cast<double>((all - first) * message.size()) / (last_received - begin);
       }
-      if (!status.ok() || seconds() - heard > options_.patience) {
+      if (!status.ok() || seconds() - last_received > options_.patience) {
         for (OpId op = base; op <= last_; ++op) transport_.cancel(op);
         return 0;
       }
@@ -104,19 +105,19 @@ class Probe {
       status = transport_.recv(from[k], kRounds, room.subspan(k * message.size(), message.size()), ++last_);
     for (std::size_t k = 0; k < to.size() && status.ok(); ++k)
       status = transport_.send(to[k], kRounds, message, ++last_);
-    double heard = begin;
+    double last_received = begin;
     for (std::size_t left = to.size() + from.size(); left > 0 && status.ok();) {
       Completion done[16];
       const std::size_t n = transport_.poll(done, std::chrono::milliseconds(100));
       for (std::size_t k = 0; k < n; ++k) {
         if (done[k].op < base) continue;
         if (!done[k].status.ok()) status = done[k].status;
-        heard = seconds();
+        last_received = seconds();
         --left;
       }
-      if (seconds() - heard > options_.patience) status = {Code::kTimeout, "no message arrived"};
+      if (seconds() - last_received > options_.patience) status = {Code::kTimeout, "no message arrived"};
     }
-    if (status.ok()) return heard - begin;
+    if (status.ok()) return last_received - begin;
     for (OpId op = base; op <= last_; ++op) transport_.cancel(op);
     return 0;
   }
@@ -201,7 +202,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
   room.large.resize(options.bulk_bytes);
   room.in.resize(2 * options.bulk_bytes);
   together = {};
-  std::vector<double> own_turns;
+  std::vector<double> own_times;
   const Bytes in = room.in;
   const auto link = [&](Rank from, Rank to) -> FoundLink& {
     return links[static_cast<std::size_t>(from) * static_cast<std::size_t>(world) +
@@ -214,18 +215,18 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
       if (me != a && me != b) continue;
       const Rank peer = me == a ? b : a;
       Status status;
-      std::vector<double> turns;
+      std::vector<double> round_trips;
       const double busy = thread_seconds();
       for (int k = 0; k < kTurns && status.ok(); ++k) {
         const double begin = probe.seconds();
         if (me == a) status = probe.send(kAlone, b, room.small);
         if (status.ok()) status = probe.recv(kAlone, peer, in.first(kSmall));
         if (me == b && status.ok()) status = probe.send(kAlone, a, room.small);
-        turns.push_back(probe.seconds() - begin);
+        round_trips.push_back(probe.seconds() - begin);
       }
-      const double own = (thread_seconds() - busy) / static_cast<double>(turns.size());
-      own_turns.push_back(own);
-      FoundLink mine{.latency = std::max(kShortest, median(turns) / 2 - own)};
+      const double own = (thread_seconds() - busy) / static_cast<double>(round_trips.size());
+      own_times.push_back(own);
+      FoundLink mine{.latency = std::max(kShortest, median(round_trips) / 2 - own)};
       for (const Rank from : {a, b}) {
         if (!status.ok()) break;
         const double begin = probe.seconds();
@@ -239,7 +240,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
     }
   if (!meetings.share()) return stopped;
   if (world == 1) return {};
-  together.turn = median(own_turns);
+  together.turn = median(own_times);
   // If either direction of a link failed, neither is used again.
   const auto good = [&](Rank x, Rank y) { return !link(x, y).failed() && !link(y, x).failed(); };
   const auto only_good = [&](std::vector<Rank> ranks) {

@@ -49,16 +49,17 @@ void pin(int thread) {
 }
 
 // Threads that run a step together; the caller is thread 0. A step is timed from the common start to the last end.
-class Crew {
+class WorkerPool {
  public:
-  Crew(int threads, std::function<void(int thread, int step)> work) : size_(threads), work_(std::move(work)) {
+  WorkerPool(int threads, std::function<void(int thread, int step)> work)
+      : size_(threads), work_(std::move(work)) {
     pin(0);
     for (int t = 1; t < threads; ++t) others_.emplace_back([this, t] { loop(t); });
     // New threads start on this thread's core. With a real-time priority they can leave it only while this thread
     // yields.
     while (pinned_.load() != threads - 1) std::this_thread::yield();
   }
-  ~Crew() {
+  ~WorkerPool() {
     step_ = kStop;
     go_.fetch_add(1, std::memory_order_release);
     for (std::thread& t : others_) t.join();
@@ -163,8 +164,8 @@ Outcome in_pairs(std::size_t n, const Options& options, Run kernel, Run referenc
   for (; out.tried < kMaxTries * options.rounds && out.kept < options.rounds; ++out.tried) {
     if (options.watch) options.watch(out.kept);
     const bool kernel_first = out.tried % 2 == 0;
-    const Crew::Timed a = kernel_first ? kernel() : reference();
-    const Crew::Timed b = kernel_first ? reference() : kernel();
+    const WorkerPool::Timed a = kernel_first ? kernel() : reference();
+    const WorkerPool::Timed b = kernel_first ? reference() : kernel();
     if (!a.alone || !b.alone) continue;
     const double k = kernel_first ? a.seconds : b.seconds;
     const double r = kernel_first ? b.seconds : a.seconds;
@@ -190,7 +191,7 @@ Outcome measure(const Row& row, const Options& options) {
   enum Step { kMake, kFresh, kKernel, kReference };
   std::vector<std::unique_ptr<Case>> cases(static_cast<std::size_t>(options.threads));
   std::atomic<std::uint64_t> draw{1};
-  Crew crew(options.threads, [&](int thread, int step) {
+  WorkerPool crew(options.threads, [&](int thread, int step) {
     auto& mine = cases[static_cast<std::size_t>(thread)];
     switch (step) {
       case kMake:
@@ -212,7 +213,7 @@ Outcome measure(const Row& row, const Options& options) {
     crew.run(kFresh);
     return crew.run(step);
   };
-  using Run = std::function<Crew::Timed()>;
+  using Run = std::function<WorkerPool::Timed()>;
   Outcome out = in_pairs<Run>(
       row.n, options, [&] { return timed(kKernel); }, [&] { return timed(kReference); });
   out.note = cases[0]->note();
@@ -232,7 +233,7 @@ Outcome measure_scaling(const Row& row, const Options& options, Side side) {
     made->kernel();
     return made;
   };
-  Crew crew(options.threads, [&](int thread, int step) {
+  WorkerPool crew(options.threads, [&](int thread, int step) {
     auto& mine = shares[static_cast<std::size_t>(thread)];
     if ((step == kFreshWhole || step == kWhole) && thread != 0) return;
     switch (step) {
@@ -259,7 +260,7 @@ Outcome measure_scaling(const Row& row, const Options& options, Side side) {
     crew.run(fresh);
     return crew.run(step);
   };
-  using Run = std::function<Crew::Timed()>;
+  using Run = std::function<WorkerPool::Timed()>;
   return in_pairs<Run>(
       row.n, options, [&] { return timed(kFreshShares, kShares); },
       [&] { return timed(kFreshWhole, kWhole); });

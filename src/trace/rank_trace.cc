@@ -59,7 +59,7 @@ bool take(const Json& from, const char* name, std::string& out) {
   return true;
 }
 
-bool take_us(const Json& from, const char* name, std::int64_t origin, std::int64_t& out) {
+bool parse_us(const Json& from, const char* name, std::int64_t origin, std::int64_t& out) {
   const auto found = from.find(name);
   if (found == from.end() || !found->is_number()) return false;
   const auto us = found->get<double>();
@@ -74,7 +74,7 @@ std::string_view keep(RankTrace& trace, const Json& from, const char* name) {
   return *trace.names.insert(std::move(text)).first;
 }
 
-bool take_event(RankTrace& trace, const Json& line, std::int64_t origin) {
+bool parse_event(RankTrace& trace, const Json& line, std::int64_t origin) {
   constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
   const auto args = line.find("args");
   if (args == line.end() || !args->is_object()) return false;
@@ -85,8 +85,8 @@ bool take_event(RankTrace& trace, const Json& line, std::int64_t origin) {
       take(*args, "phase", 0, 255, e.phase) && take(*args, "peer", -1, trace.origin.world - 1, e.peer) &&
       take(*args, "lane", -1, kMaxRanks, e.lane) &&
       take(*args, "bytes", std::uint64_t{0}, std::uint64_t{1} << 60, e.bytes) &&
-      take_us(line, "ts", origin, e.begin_ns) && take_us(*args, "ready_us", origin, e.ready_ns) &&
-      take_us(*args, "end_us", origin, e.end_ns) && e.end_ns >= e.begin_ns;
+      parse_us(line, "ts", origin, e.begin_ns) && parse_us(*args, "ready_us", origin, e.ready_ns) &&
+      parse_us(*args, "end_us", origin, e.end_ns) && e.end_ns >= e.begin_ns;
   if (!whole) return false;
   e.op = keep(trace, *args, "op");
   e.key = keep(trace, *args, "key");
@@ -98,7 +98,7 @@ bool take_event(RankTrace& trace, const Json& line, std::int64_t origin) {
   return true;
 }
 
-Status take_head(const Json& line, Origin& o, std::int64_t& origin, std::uint64_t& events) {
+Status parse_head(const Json& line, Origin& o, std::int64_t& origin, std::uint64_t& events) {
   const auto head = line.find("tithe");
   if (!line.is_object() || head == line.end() || !head->is_object()) return no_trace();
   int format = 0;
@@ -182,7 +182,7 @@ Result<RankTrace> read(std::istream& in) {
   std::uint64_t events = 0;
   const Json head = Json::parse(text + "]}", nullptr, false);
   if (head.is_discarded()) return no_trace();
-  TITHE_TRY(take_head(head, trace.origin, origin, events));
+  TITHE_TRY(parse_head(head, trace.origin, origin, events));
   for (std::size_t number = 2;; ++number) {
     if (!next(in, text)) return Status(Code::kCorrupt, std::string(kCut));
     if (text == "]}") break;
@@ -191,7 +191,7 @@ Result<RankTrace> read(std::istream& in) {
     if (!line.is_object()) return wrong(number, "no event");
     std::string phase;
     if (!take(line, "ph", phase)) return wrong(number, "no event");
-    if ((phase == "X" || phase == "b") && !take_event(trace, line, origin))
+    if ((phase == "X" || phase == "b") && !parse_event(trace, line, origin))
       return wrong(number, "an invalid event");
   }
   if (trace.events.size() != events) return Status(Code::kCorrupt, std::string(kCut));

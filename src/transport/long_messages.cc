@@ -3,9 +3,9 @@
 
 namespace tithe {
 
-std::string_view name(Leaves leaves) {
+std::string_view name(SendProtocol protocol) {
   constexpr std::string_view kNames[] = {"at once", "posted", "asked"};
-  return kNames[static_cast<std::size_t>(leaves)];
+  return kNames[static_cast<std::size_t>(protocol)];
 }
 
 LongMessages long_messages_of(std::string_view transport) {

@@ -10,17 +10,18 @@
 
 namespace tithe {
 
-enum class Leaves : std::uint8_t {
-  kAtOnce,  // without waiting for the receiver
+enum class SendProtocol : std::uint8_t {
+  kEager,  // without waiting for the receiver
   // after the sender is informed that the receive is posted; immediately if that information came earlier
   kPosted,
-  kAsked,  // after the sender has asked the receiver and got the answer: one round trip
+  kRendezvous,  // after the sender has asked the receiver and got the answer: one round trip
 };
-inline constexpr Leaves kAllLeaves[] = {Leaves::kAtOnce, Leaves::kPosted, Leaves::kAsked};
-std::string_view name(Leaves leaves);  // "at once", "posted", "asked"
+inline constexpr SendProtocol kSendProtocols[] = {SendProtocol::kEager, SendProtocol::kPosted,
+                                                  SendProtocol::kRendezvous};
+std::string_view name(SendProtocol protocol);  // "at once", "posted", "asked"
 
 struct LongMessages {
-  Leaves leave = Leaves::kAtOnce;
+  SendProtocol protocol = SendProtocol::kEager;
   std::size_t above = 0;  // bytes: shorter messages leave at once
   friend bool operator==(const LongMessages&, const LongMessages&) = default;
 };

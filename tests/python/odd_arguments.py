@@ -182,7 +182,7 @@ def main(seed, calls):
     rng = random.Random(seed)
     make = {_core.Session: session, _core.Options: options, _core.Layout: layout,
             tithe.Session: lambda r: tithe.Session.loop(1, codec="topk:ratio=0.5", min_values=0)[0],
-            _core.Watch: lambda r: tithe.Session.loop(1)[0]._core.watch(["a"]),
+            _core.MemberMonitor: lambda r: tithe.Session.loop(1)[0]._core.member_monitor(["a"]),
             _core.Board: lambda r: _core.board_in(tempfile.mkdtemp(dir=HERE.name)),
             tithe.Membership: lambda r: tithe.Membership(tempfile.mkdtemp(dir=HERE.name), "a", members=["a"],
                                                          timeout=1)}  # fmt: skip

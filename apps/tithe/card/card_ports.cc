@@ -115,8 +115,8 @@ class PacketSocket final : public CardPort {
       std::memcpy(&about, CMSG_DATA(c), sizeof about);
       if ((about.tp_status & TP_STATUS_VLAN_VALID) == 0 || bytes < kTagAt) continue;
       std::memmove(room.data(), frame.data(), kTagAt);
-      const bool says_kind = (about.tp_status & TP_STATUS_VLAN_TPID_VALID) != 0;
-      card::set_word(room, kTagAt, says_kind ? about.tp_vlan_tpid : ETHERTYPE_VLAN);
+      const bool reports_kind = (about.tp_status & TP_STATUS_VLAN_TPID_VALID) != 0;
+      card::set_word(room, kTagAt, reports_kind ? about.tp_vlan_tpid : ETHERTYPE_VLAN);
       card::set_word(room, kTagAt + 2, about.tp_vlan_tci);
       return bytes + kTagBytes;
     }

@@ -45,7 +45,7 @@ const CLI::App* verb_of(const CLI::App& root, int argc, char** argv, int* words,
 }
 
 // `topk ratio=0.01` instead of `topk:ratio=0.01`.
-std::string forgotten_colon(std::string_view codec, std::string_view next) {
+std::string missing_colon(std::string_view codec, std::string_view next) {
   const Codec* known = find_codec(codec);
   const std::size_t equals = next.find('=');
   if (known == nullptr || equals == std::string_view::npos || access(std::string(next).c_str(), F_OK) == 0)
@@ -60,7 +60,7 @@ std::string forgotten_colon(std::string_view codec, std::string_view next) {
 }
 
 // `replay bf16` instead of `replay --codec bf16`.
-std::string forgotten_flag(const std::vector<std::string>& flags, std::string_view word) {
+std::string missing_flag(const std::vector<std::string>& flags, std::string_view word) {
   for (const std::string& flag : flags)
     for (const std::string& value : values_for(flag))
       if (word.substr(0, word.find(':')) == value)
@@ -89,10 +89,10 @@ std::string find_suggestion(const CLI::App& root, int argc, char** argv) {
       if (std::find(flags.begin(), flags.end(), flag) == flags.end())
         return unknown("unknown option", flag, flags);
     } else if (flags_alone && !std::string_view(argv[i - 1]).starts_with("--")) {
-      if (std::string flag = forgotten_flag(flags, word); !flag.empty()) return flag;
+      if (std::string flag = missing_flag(flags, word); !flag.empty()) return flag;
     }
     if (i + 1 < argc)
-      if (std::string colon = forgotten_colon(word, argv[i + 1]); !colon.empty()) return colon;
+      if (std::string colon = missing_colon(word, argv[i + 1]); !colon.empty()) return colon;
   }
   return {};
 }

@@ -29,7 +29,7 @@ Floats times(Floats v, float by) {
 void Rounds::run() {
   if (first_)
     for (const lang::Claim& claim : subject_.program().file.claims)
-      told_.claims.emplace_back(claim.name.text);
+      measured_.claims.emplace_back(claim.name.text);
   claims();
   scale();
   feedback();
@@ -125,7 +125,7 @@ void Rounds::scale() {
   for (const float size : {kSizes[0], kSizes[1]}) {
     const Measure m = measure(times(values(kBell, kValues, 1), size));
     if (!m.had) continue;
-    if (first_ && size == kSizes[0]) told_.values[kBell] = m;
+    if (first_ && size == kSizes[0]) measured_.values[kBell] = m;
     laws_.centred.expect(std::fabs(m.off) <= 6 * m.deviation + kCentred,
                          fmt::format("{}: {:.3g} of their size is added to each of them",
                                      subject_.where(kValues, kBell), m.off));
@@ -137,7 +137,7 @@ void Rounds::scale() {
                         m.least(), m.lost);
   }
   laws_.scaled.expect(fits, fmt::format("{}: {}", subject_.where(kValues, kBell), why));
-  if (first_) told_.values[kHeavy] = measure(values(kHeavy, kValues, 1));
+  if (first_) measured_.values[kHeavy] = measure(values(kHeavy, kValues, 1));
 }
 
 // ---- Error feedback
@@ -189,9 +189,9 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
       return e / static_cast<double>(to - from);
     };
     const double early = mean(f.rounds / 4, f.rounds / 2), late = mean(f.rounds / 4 * 3, f.rounds);
-    f.settled = steady ? off <= kCloser * before || off <= kEnough
-                       : late <= kGrowth * early || late <= kEnough * kEnough * all;
-    if (f.settled) return f;
+    f.converged = steady ? off <= kCloser * before || off <= kEnough
+                         : late <= kGrowth * early || late <= kEnough * kEnough * all;
+    if (f.converged) return f;
     if (steady)
       f.why = fmt::format(
           "over {} rounds the mean of the decoded values differs by {:.3g} from the gradient, and does not "
@@ -204,7 +204,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
 void Rounds::feedback() {
   // Sessions refuse feedback with these settings.
   if (const auto policy = feedback::policy_of(subject_.settings(), feedback::fallbacks()); !policy.ok()) {
-    if (first_) told_.refused = policy.status().what();
+    if (first_) measured_.refused = policy.status().what();
     return;
   }
   const Traits& traits = subject_.codec().traits;
@@ -214,19 +214,19 @@ void Rounds::feedback() {
     for (const bool steady : {true, false}) {
       Feedback f;
       for (const float size : kSizes)
-        if (!f.settled) f = feed(kind, size, steady);
+        if (!f.converged) f = feed(kind, size, steady);
       if (first_ && kind == kBell && steady) {
-        told_.left = f.left;
-        told_.rounds = f.rounds;
+        measured_.left = f.left;
+        measured_.rounds = f.rounds;
       }
       // An unbiased codec needs no feedback. With feedback its residual may grow, because it adds as much noise as
       // there is signal. This is reported and does not fail the test.
-      if (!f.settled && no_bound && (traits.unbiased || is_random_and_unbiased(kind))) {
-        told_.grows = told_.grows || first_;
+      if (!f.converged && no_bound && (traits.unbiased || is_random_and_unbiased(kind))) {
+        measured_.grows = measured_.grows || first_;
         continue;
       }
-      laws_.settled.expect(f.settled, fmt::format("{}, {} gradients: {}", subject_.where(kValues, kind),
-                                                  steady ? "steady" : "random", f.why));
+      laws_.converged.expect(f.converged, fmt::format("{}, {} gradients: {}", subject_.where(kValues, kind),
+                                                      steady ? "steady" : "random", f.why));
     }
 }
 
@@ -238,7 +238,7 @@ bool Rounds::is_random_and_unbiased(unsigned kind) {
 
 // ---- Report
 
-std::string Rounds::Told::text() const {
+std::string Rounds::Measurements::text() const {
   std::string line = claims.empty() ? "nothing claimed" : fmt::format("claimed: {}", fmt::join(claims, ", "));
   for (const auto& [kind, m] : values)
     if (m.had)

@@ -30,7 +30,7 @@ class Rounds {
     double least() const { return 1 - along * along / size; }
   };
   // The results for the settings that ran first.
-  struct Told {
+  struct Measurements {
     std::vector<std::string> claims;
     std::map<unsigned, Measure> values;  // by kind
     double left = 0;                     // with feedback: the residual's size in gradients
@@ -41,11 +41,11 @@ class Rounds {
     // "nothing claimed; bell-shaped values lose 0.34 of their energy, their mean is off by 0.34; ..."
     std::string text() const;
   };
-  const Told& told() const { return told_; }
+  const Measurements& measured() const { return measured_; }
 
  private:
   struct Feedback {
-    bool settled = false;
+    bool converged = false;
     std::uint32_t rounds = 0;
     double left = 0;  // the residual's size in gradients
     std::string why;  // why it did not settle
@@ -63,7 +63,7 @@ class Rounds {
   Subject& subject_;
   Laws& laws_;
   bool first_ = true;
-  Told told_;
+  Measurements measured_;
 };
 
 }  // namespace tithe::cli

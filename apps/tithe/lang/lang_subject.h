@@ -44,7 +44,7 @@ struct Laws {
   Law scaled{"scaled",
              "decoded values have about the size of the values: another factor would not lose much less"};
   Law centred{"centred", "negated values decode to negated values: the codec adds no offset"};
-  Law settled{
+  Law converged{
       "settled",
       "with feedback, the residual does not grow, and the mean of the decoded values converges to the value"};
   std::vector<Law*> all();
@@ -86,7 +86,7 @@ class Subject {
   void note(const Status& why) const { why_ = why.what(); }
 
  private:
-  bool combine(const Call& told, std::size_t n, std::vector<Payload>& sent);
+  bool combine(const Call& measured, std::size_t n, std::vector<Payload>& sent);
   std::string phase_text(std::size_t phase) const;
 
   const lang::LoadedProgram& program_;

@@ -188,15 +188,15 @@ class Trial {
   Rounds rounds_;
 };
 
-Json told_json(const Rounds::Told& told) {
-  Json json = {{"claims", told.claims},
-               {"grows_with_feedback", told.grows || !told.refused.empty()},
+Json measurements_json(const Rounds::Measurements& measured) {
+  Json json = {{"claims", measured.claims},
+               {"grows_with_feedback", measured.grows || !measured.refused.empty()},
                {"values", Json::array()}};
-  for (const auto& [kind, m] : told.values)
+  for (const auto& [kind, m] : measured.values)
     if (m.had)
       json["values"].push_back(
           {{"kind", name(static_cast<Kind>(kind))}, {"lost", m.lost}, {"mean_off", m.off_mean()}});
-  if (told.rounds != 0) json["feedback"] = {{"left", told.left}, {"rounds", told.rounds}};
+  if (measured.rounds != 0) json["feedback"] = {{"left", measured.left}, {"rounds", measured.rounds}};
   return json;
 }
 
@@ -206,8 +206,9 @@ Result<Report> test(const std::string& path) {
   Trial trial(**program);
   trial.run();
   Report report;
-  report.json = {
-      {"name", (*program)->name}, {"laws", Json::array()}, {"measured", told_json(trial.rounds().told())}};
+  report.json = {{"name", (*program)->name},
+                 {"laws", Json::array()},
+                 {"measured", measurements_json(trial.rounds().measured())}};
   report.text = (*program)->name + "\n";
   for (const Law* law : trial.laws().all()) {
     if (law->held == 0 && law->broken.empty()) continue;
@@ -217,7 +218,7 @@ Result<Report> test(const std::string& path) {
     for (const std::string& b : law->broken) report.text += fmt::format("     not of {}\n", b);
     report.json["laws"].push_back({{"law", law->name}, {"held", law->held}, {"broken", law->broken}});
   }
-  report.text += trial.rounds().told().text() + "\n";
+  report.text += trial.rounds().measured().text() + "\n";
   return report;
 }
 

@@ -140,7 +140,7 @@ CardMode card_mode(std::string_view word) {
 
 std::string host_address(int host) { return fmt::format("10.77.{}.{}", (host + 1) / 256, (host + 1) % 256); }
 
-Status leave_network() {
+Status remove_from_network() {
   int what = kLeft;
   const uid_t user = geteuid();
   const gid_t group = getegid();

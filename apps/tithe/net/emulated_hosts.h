@@ -53,7 +53,7 @@ std::string host_address(int host);  // in it
 
 // Moves the caller to new namespaces of network, mounts, shared memory and host name; where it is not root, as root of
 // a namespace of users. In a process of one thread.
-Status leave_network();
+Status remove_from_network();
 
 // To those of another process that has left. In a process of one thread.
 Status join_network(pid_t other);

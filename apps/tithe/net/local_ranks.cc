@@ -105,7 +105,7 @@ Result<pid_t> start_on_host(const RankPlace& place, int host, pid_t join, const 
   if (child == 0) {
     close(up[0]);
     close(go[1]);
-    const Status s = join == 0 ? leave_network() : join_network(join);
+    const Status s = join == 0 ? remove_from_network() : join_network(join);
     static_cast<void>(write_all(up[1], s.ok() ? "y" : s.what()));
     close(up[1]);
     if (read_all(go[0]) != "y") _exit(kCouldNotStart);
@@ -156,7 +156,7 @@ Status hold_hosts(const RankPlace& place) {
   if (child < 0) return io("fork");
   if (child == 0) {
     Result<RankBoard> board = RankBoard::join(place.board);
-    const Status s = leave_network();
+    const Status s = remove_from_network();
     if (s.ok()) become(place, parent);
     if (board.ok()) board->fail(s);
     _exit(0);

@@ -24,10 +24,10 @@ namespace {
 constexpr int kMaxProfiled = 64;
 
 std::string leaving(const LongMessages& rule) {
-  if (rule.leave == Leaves::kAtOnce) return "at once";
-  return fmt::format("{}, above {} bytes",
-                     rule.leave == Leaves::kPosted ? "when their receive is posted" : "when asked for",
-                     rule.above);
+  if (rule.protocol == SendProtocol::kEager) return "at once";
+  return fmt::format(
+      "{}, above {} bytes",
+      rule.protocol == SendProtocol::kPosted ? "when their receive is posted" : "when asked for", rule.above);
 }
 
 // Codecs that exist, and those that every plan tries and compares with. None: all codecs.
@@ -127,8 +127,8 @@ Result<Report> as_launched(ProfileArgs& args) {
 }
 
 // Ranks that a launcher started and that then each start four of their own were not meant.
-Status not_launched(bool ranks_given) {
-  if (ranks_given) return {};
+Status not_launched(bool ranks_option) {
+  if (ranks_option) return {};
   const bool any = std::getenv("RANK") != nullptr || std::getenv("OMPI_COMM_WORLD_RANK") != nullptr ||
                    std::getenv("PMI_RANK") != nullptr;
   const Result<Launch> launch = any ? launch_from_environment() : Status(Code::kInvalid, "no launcher");
@@ -140,9 +140,9 @@ Status not_launched(bool ranks_given) {
                   launch->rank, launch->world)};
 }
 
-Result<Report> profile(ProfileArgs& args, bool ranks_given) {
+Result<Report> profile(ProfileArgs& args, bool ranks_option) {
   if (args.launched) return as_launched(args);
-  if (!is_rank_process()) TITHE_TRY(not_launched(ranks_given));
+  if (!is_rank_process()) TITHE_TRY(not_launched(ranks_option));
   const Result<std::optional<ShapedLink>> link =
       shaped_link(args.link, false, kSwitchQueueBytes, kCardModes[0], args.delay_ms);
   if (!link.ok()) return link.status();

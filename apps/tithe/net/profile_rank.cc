@@ -149,7 +149,7 @@ class ProfileRank {
     bytes[0] = static_cast<std::uint8_t>(sum);
     mine.wake = seconds_to_wake();
     static_cast<void>(board_.barrier());
-    mine.slice = seconds_of_slice(ranks_alike(&Found::machine));
+    mine.slice = seconds_of_slice(ranks_equal(&Found::machine));
     static_cast<void>(board_.barrier());
   }
 
@@ -204,7 +204,7 @@ class ProfileRank {
     return {reinterpret_cast<bench::FoundLink*>(&board_.numbers()[world * kFound]), world * world};
   }
   // The ranks that have this number as this one has it: those of one machine, or of one kind of processor.
-  int ranks_alike(double Found::*number) {
+  int ranks_equal(double Found::*number) {
     int count = 0;
     for (Rank r = 0; r < board_.world(); ++r) count += found(r).*number == found(me_).*number ? 1 : 0;
     return count;
@@ -292,7 +292,7 @@ class ProfileRank {
     p.cores = usable_cores();
     p.ranks = world;
     p.lanes = args_.lanes;
-    p.one_machine = ranks_alike(&Found::machine) == world;
+    p.one_machine = ranks_equal(&Found::machine) == world;
     const auto median_of = [&](auto number) {
       std::vector<double> all;
       for (Rank r = 0; r < world; ++r) all.push_back(number(found(r)));
@@ -310,7 +310,7 @@ class ProfileRank {
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
     const sim::Costs usual = sim::assumed_costs();
-    if (ranks_alike(&Found::processor) < world) p.assumed.emplace_back(kLikeRank0);
+    if (ranks_equal(&Found::processor) < world) p.assumed.emplace_back(kLikeRank0);
     long_messages(p);
     const double crowded = median_of([](const Found& f) { return f.together.crowded; });
     p.costs.many_to_one = crowded > 0 ? std::min(1.0, crowded) : 1;  // two hosts: nobody has several senders
@@ -357,11 +357,11 @@ class ProfileRank {
     LongMessages& rule = p.costs.long_messages;
     if (late > 0 && late < kThere) {
       rule = {};
-    } else if (late >= kThere && rule.leave == Leaves::kAtOnce) {
+    } else if (late >= kThere && rule.protocol == SendProtocol::kEager) {
       constexpr std::size_t kUsual = 8192;  // UCX, where it asks
-      rule = {Leaves::kAsked, kUsual};
+      rule = {SendProtocol::kRendezvous, kUsual};
     }
-    if (rule.leave != Leaves::kAtOnce) p.assumed.emplace_back("eager_bytes");
+    if (rule.protocol != SendProtocol::kEager) p.assumed.emplace_back("eager_bytes");
   }
 
   const Rank me_;

@@ -32,15 +32,15 @@ Result<bench::ModelList> model_of(const ReplayArgs& args) {
 }
 
 Result<std::optional<ShapedLink>> link_of(ReplayArgs& args) {
-  if (args.link == "none" && args.tell_link) return Status(Code::kInvalid, "--tell-link: requires --link");
+  if (args.link == "none" && args.set_link) return Status(Code::kInvalid, "--tell-link: requires --link");
   Result<std::optional<ShapedLink>> link =
       shaped_link(args.link, true, args.queue_bytes, args.card, args.delay_ms);
   if (!link.ok()) return link;
-  if (args.link.find('+') != std::string::npos && !args.tell_link)
+  if (args.link.find('+') != std::string::npos && !args.set_link)
     return Status(Code::kInvalid,
                   "--link: the cost of a frame is only for the session, with --tell-link; the kernel shapes "
                   "only the rate");
-  if (args.tell_link) args.session.link = args.link;
+  if (args.set_link) args.session.link = args.link;
   return link;
 }
 
@@ -117,7 +117,7 @@ Run declare_replay(CLI::App& app) {
                  "each rank has its own");
   add_queue_and_card(app, args->queue_bytes, args->card);
   add_delay(app, args->delay_ms);
-  app.add_flag("--tell-link", args->tell_link,
+  app.add_flag("--tell-link", args->set_link,
                "set the session's link, so that it determines the sizes of parts");
   app.add_option("--transport", args->transport, "as `tithe transports` lists them, with its options");
   add_codec_and_strategy(app, args->session.codec, args->session.strategy);

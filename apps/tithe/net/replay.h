@@ -33,7 +33,7 @@ struct ReplayArgs {
   std::size_t queue_bytes = kSwitchQueueBytes;
   std::string card = kCardModes[0];
   double delay_ms = 0;  // latency between two hosts, one way
-  bool tell_link = false;
+  bool set_link = false;
   std::string transport;  // empty: the usual one between processes
   bool threads = false;   // ranks are threads of one process, as the transport decides
   std::string choices_file;

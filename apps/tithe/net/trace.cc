@@ -46,7 +46,7 @@ Result<std::vector<RankTrace>> read_all(const std::vector<std::string>& files) {
   return traces;
 }
 
-void tell_clocks(const std::vector<RankTrace>& traces, const std::vector<Clock>& clocks, Report& report) {
+void print_clocks(const std::vector<RankTrace>& traces, const std::vector<Clock>& clocks, Report& report) {
   std::size_t width = 4;
   for (const RankTrace& t : traces) width = std::max(width, t.origin.host.size());
   report.text += fmt::format("rank  {:<{}}     events  clock ahead, us  error, us\n", "host", width);
@@ -71,8 +71,8 @@ void tell_clocks(const std::vector<RankTrace>& traces, const std::vector<Clock>&
                                  r, traces[r].origin.lost);
 }
 
-void tell_accounts(const std::vector<RankTrace>& traces, std::span<const std::vector<trace::Round>> rounds,
-                   Report& report) {
+void print_accounts(const std::vector<RankTrace>& traces, std::span<const std::vector<trace::Round>> rounds,
+                    Report& report) {
   report.text +=
       "\nms per step:\nrank  steps     step   encode    merge    other     send    queue  waiting   hidden "
       "     open\n";
@@ -108,7 +108,7 @@ double least_transit(const std::vector<RankTrace>& traces, const std::vector<Mes
 }
 
 // That of the rank for which it spares most; one for which nothing is to be gained says nothing.
-void tell_advice(std::span<const std::vector<trace::Round>> rounds, double least_frame_ns, Report& report) {
+void print_advice(std::span<const std::vector<trace::Round>> rounds, double least_frame_ns, Report& report) {
   std::optional<trace::Advice> best;
   for (const std::vector<trace::Round>& of_rank : rounds) {
     const std::optional<trace::Advice> a = trace::advise(of_rank, least_frame_ns);
@@ -124,7 +124,7 @@ void tell_advice(std::span<const std::vector<trace::Round>> rounds, double least
 }
 
 // The ranks that the others wait for longer than `percent` of a step.
-void tell_late(const std::vector<trace::Late>& late, double percent, Report& report) {
+void print_late(const std::vector<trace::Late>& late, double percent, Report& report) {
   for (std::size_t r = 0; r < late.size(); ++r) {
     const trace::Late& one = late[r];
     Json& json = report.json["ranks"][r];
@@ -159,15 +159,15 @@ Result<Report> run(const TraceArgs& args) {
   report.json["frames"] = matched->messages.size();
   report.json["frames_alone"] = matched->alone;
   report.json["ranks"] = Json::array();
-  tell_clocks(*traces, *clocks, report);
+  print_clocks(*traces, *clocks, report);
   report.text += fmt::format("{} frames arrived", matched->messages.size());
   if (matched->alone > 0)
     report.text +=
         fmt::format("; {} events of frames are unmatched, in rounds that did not end", matched->alone);
   report.text += '\n';
-  tell_accounts(*traces, rounds, report);
-  tell_late(trace::late(rounds, *clocks), args.late, report);
-  tell_advice(rounds, least_transit(*traces, matched->messages, *clocks), report);
+  print_accounts(*traces, rounds, report);
+  print_late(trace::late(rounds, *clocks), args.late, report);
+  print_advice(rounds, least_transit(*traces, matched->messages, *clocks), report);
   if (!args.out.empty()) {
     TITHE_TRY(write_merged(args.out, *traces, matched->messages, *clocks));
     report.json["out"] = args.out;

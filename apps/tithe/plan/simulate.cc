@@ -249,7 +249,7 @@ Run declare_simulate(CLI::App& app) {
                  "instead of --cluster: the link of each host, such as 1Gb/s; needs --ranks or --hosts");
   app.add_option("--hosts", args->hosts,
                  "with --link: hosts and ranks on each, such as 4x8; without it each rank has a host");
-  app.add_option("--tell-link", args->tell_link,
+  app.add_option("--tell-link", args->set_link,
                  "the link= of the sessions; without it the cluster's; none: not known");
   app.add_option("--transport", args->transport,
                  "transport whose rule for long messages holds; without it the profile's, or ucx's over TCP");

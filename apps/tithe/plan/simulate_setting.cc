@@ -176,12 +176,12 @@ double speed_of(const Scene& scene, const sim::Cluster& cluster) {
 }
 
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
-                                  double bucket_cap_mb, const std::string& tell_link) {
+                                  double bucket_cap_mb, const std::string& set_link) {
   if (setting.session.servers >= cluster.world())
     return Status(Code::kInvalid, fmt::format("--servers {}: at least one of {} ranks must not be a server",
                                               setting.session.servers, cluster.world()));
   SessionOptions session = setting.session;
-  if (tell_link != kNone) session.link = tell_link.empty() ? cluster.link_text(scene.costs) : tell_link;
+  if (set_link != kNone) session.link = set_link.empty() ? cluster.link_text(scene.costs) : set_link;
   const Result<Choices> choices = engine::choices_of(session, cluster.world(), cluster.shared());
   if (!choices.ok())
     return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
@@ -205,7 +205,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                             const SimulateArgs& args, bool events) {
   if (args.every > 0) return simulate_windows(scene, setting, cluster, args);
-  const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb, args.tell_link);
+  const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb, args.set_link);
   if (!work.ok()) return work.status();
   Result<sim::Outcome> outcome = sim::run(cluster, scene.costs, *work, events);
   if (!outcome.ok())

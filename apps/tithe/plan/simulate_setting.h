@@ -14,7 +14,7 @@
 namespace tithe::cli {
 
 struct SimulateArgs {
-  std::string model, cluster, link, hosts, tell_link, transport, profile, choices_file, sweep, trace, html;
+  std::string model, cluster, link, hosts, set_link, transport, profile, choices_file, sweep, trace, html;
   std::vector<std::string> compare;
   SessionOptions session;
   int ranks = 0;  // 0: as in the cluster
@@ -45,9 +45,9 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args);
 double speed_of(const Scene& scene, const sim::Cluster& cluster);
 
 // The workload of a step under a setting, with buckets as DistributedDataParallel fills them. The sessions' link option
-// is `tell_link`; empty: the cluster's link; "none": no link.
+// is `set_link`; empty: the cluster's link; "none": no link.
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
-                                  double bucket_cap_mb, const std::string& tell_link);
+                                  double bucket_cap_mb, const std::string& set_link);
 
 struct Answer {
   Setting setting;

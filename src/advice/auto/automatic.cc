@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advisor of a session with codec "auto": it collects facts about rounds, and decides when (watch.h) and what
+// The advisor of a session with codec "auto": it collects measurements of rounds, and decides when (plan_controller.h) and what
 // (decide.h) to plan.
 //
 // Threads: handed() runs on the thread of sync(); round_over(), not_proposed() and restored() on that of commit();
 // planning in the background; messages() and decided() on any thread.
-// Locks: mutex_ before facts_mutex_. Neither is held while a plan is made.
+// Locks: mutex_ before measurements_mutex_. Neither is held while a plan is made.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "advice/auto/auto_query.h"
-#include "advice/auto/facts.h"
 #include "advice/auto/sample.h"
+#include "advice/auto/step_measurements.h"
 #include "advice/sim/profile.h"
 #include "base/text.h"
 #include "engine/peers/session_config.h"
@@ -33,60 +33,62 @@ class Automatic final : public engine::Advisor {
   Automatic(AutoSpec spec, engine::AdvisorContext context)
       : spec_(std::move(spec)),
         context_(std::move(context)),
-        watch_(plain(context_.first)),
+        controller_(plain(context_.first)),
         rules_(context_.first) {
     std::vector<std::string> may;
     for (const Spec& codec : default_codecs()) may.push_back(to_string(codec));
     for (const Allowance& a : spec_.allowed) may.push_back(to_string(a));
-    say(fmt::format("auto: measures, then chooses from {}", fmt::join(may, ", ")));
+    report(fmt::format("auto: measures, then chooses from {}", fmt::join(may, ", ")));
   }
 
-  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
-    const std::lock_guard lock(facts_mutex_);
-    facts_.handed(layout, bucket, at_ns);
+  void bucket_submitted(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
+    const std::lock_guard lock(measurements_mutex_);
+    measurements_.bucket_submitted(layout, bucket, at_ns);
     if (sample_) sample_->take(bucket);
   }
 
   std::string round_over(std::int64_t at_ns, const Proposal& last) override {
     std::unique_lock lock(mutex_);
-    const Facts::Step step = end_step(at_ns);
-    if (proposed_) hear(last);
-    Watch::Next next = Watch::Next::kNothing;
-    if (step.whole) next = watch_.step(step.seconds, step.same);
+    const StepMeasurements::Step step = end_step(at_ns);
+    if (proposed_) handle_outcome(last);
+    PlanController::Next next = PlanController::Next::kNothing;
+    if (step.whole) next = controller_.step(step.seconds, step.same);
     if (plan_) {
-      next = take_plan(*plan_);
+      next = adopt_plan(*plan_);
       plan_.reset();
     }
-    if (next == Watch::Next::kUnlike)
-      say(fmt::format("auto: in {} steps, no {} consecutive steps passed the same buckets: stays with bf16",
-                      kMaxUnlike, kFirst));
-    if (next == Watch::Next::kPlan) {
+    if (next == PlanController::Next::kUnstable)
+      report(
+          fmt::format("auto: in {} steps, no {} consecutive steps passed the same buckets: stays with bf16",
+                      kMaxUnstable, kFirst));
+    if (next == PlanController::Next::kPlan) {
       AutoQuery auto_query = make_auto_query();
       lock.unlock();
-      plan_aside(std::move(auto_query));  // without lanes the plan is made before this returns
+      plan_in_background(std::move(auto_query));  // without lanes the plan is made before this returns
       return {};
     }
-    if (next != Watch::Next::kPropose) return {};
-    if (watch_.gave_way())
-      say(fmt::format(
+    if (next != PlanController::Next::kPropose) return {};
+    if (controller_.restores_previous())
+      report(fmt::format(
           "auto: a step takes {:.1f} ms with this plan, more than before: returns to the previous plan",
-          1e3 * watch_.measured()));
+          1e3 * controller_.measured()));
     proposed_ = true;
     // Watch has the rules without reasons; planned_ has them with reasons.
-    return watch_.wanted() == plain(planned_) ? to_json(planned_) : watch_.wanted();
+    return controller_.proposal() == plain(planned_) ? to_json(planned_) : controller_.proposal();
   }
 
   void not_proposed(const Status& why) override {
     const std::lock_guard lock(mutex_);
     proposed_ = false;
-    watch_.refused();
-    say("auto: trouble: the plan could not be proposed: " + why.what());
+    controller_.refused();
+    report("auto: trouble: the plan could not be proposed: " + why.what());
   }
 
   std::string decided() const override {
     const std::lock_guard lock(mutex_);
-    const bool watching = watch_.state() == Watch::State::kWatching;
-    return nlohmann::ordered_json{{"where", where()}, {"step_s", watching ? watch_.expected() : 0}}.dump();
+    const bool watching = controller_.state() == PlanController::State::kWatching;
+    return nlohmann::ordered_json{{"where", where()}, {"step_s", watching ? controller_.expected() : 0}}
+        .dump();
   }
 
   void restored(const std::string& decided, std::span<const Rule> rules) override {
@@ -98,18 +100,19 @@ class Automatic final : public engine::Advisor {
     const double step = known ? was["step_s"].get<double>() : 0;
     const std::string there = known ? was["where"].get<std::string>() : std::string();
     if (known && there == where() && step > 0) {
-      watch_.resume(plain(rules_), step);
+      controller_.resume(plain(rules_), step);
       return;
     }
-    watch_.restart(plain(rules_));
+    controller_.restart(plain(rules_));
     if (known && there != where())
-      say(fmt::format("auto: the state's plan was made on {}, this is {}: uses its rules and measures again",
+      report(
+          fmt::format("auto: the state's plan was made on {}, this is {}: uses its rules and measures again",
                       printed(there), printed(where())));
   }
 
   std::vector<std::string> messages() override {
     const std::lock_guard lock(mutex_);
-    return std::exchange(said_, {});
+    return std::exchange(messages_, {});
   }
 
  private:
@@ -124,9 +127,9 @@ class Automatic final : public engine::Advisor {
     return to_json(rules);
   }
   static std::string printed(const std::string& text) { return printable(text, kMaxText); }
-  void say(std::string line) {
+  void report(std::string line) {
     constexpr std::size_t kMaxLines = 100;  // maximum if nobody reads them
-    if (said_.size() < kMaxLines) said_.push_back(std::move(line));
+    if (messages_.size() < kMaxLines) messages_.push_back(std::move(line));
   }
 
   // A description of the hosts for which a decision is valid.
@@ -135,57 +138,57 @@ class Automatic final : public engine::Advisor {
                        context_.usual.hosts.text(context_.usual.world), sim::machine_name());
   }
 
-  Facts::Step end_step(std::int64_t at_ns) {
-    const std::lock_guard lock(facts_mutex_);
+  StepMeasurements::Step end_step(std::int64_t at_ns) {
+    const std::lock_guard lock(measurements_mutex_);
     if (sample_) sample_->round_over();
-    return facts_.over(at_ns);
+    return measurements_.step_over(at_ns);
   }
 
   // Handles the outcome of the last proposal.
-  void hear(const Proposal& last) {
+  void handle_outcome(const Proposal& last) {
     if (last.state == Proposal::State::kSwitched) {
       proposed_ = false;
-      watch_.switched();
+      controller_.switched();
       {
-        const std::lock_guard lock(facts_mutex_);
-        facts_.forget();
+        const std::lock_guard lock(measurements_mutex_);
+        measurements_.reset();
       }
-      const Result<std::vector<Rule>> now = parse_rules(watch_.rules());
+      const Result<std::vector<Rule>> now = parse_rules(controller_.rules());
       TITHE_ASSERT(now.ok());
       rules_ = *now;
     } else if (last.state == Proposal::State::kRefused) {
       proposed_ = false;
-      watch_.refused();
-      say("auto: trouble: the plan was refused: " + last.why.what());
+      controller_.refused();
+      report("auto: trouble: the plan was refused: " + last.why.what());
     }
   }
 
-  Watch::Next take_plan(const Plan& plan) {
+  PlanController::Next adopt_plan(const Plan& plan) {
     if (!plan.answer.ok()) {
-      watch_.failed();
+      controller_.failed();
       if (const std::string why = plan.answer.status().what(); why != trouble_)
-        say(fmt::format("auto: trouble: planning failed, the current rules stay: {}", why));
+        report(fmt::format("auto: trouble: planning failed, the current rules stay: {}", why));
       trouble_ = plan.answer.status().what();
-      return Watch::Next::kNothing;
+      return PlanController::Next::kNothing;
     }
     trouble_.clear();
-    say("auto: " + plan.answer->verdict);
+    report("auto: " + plan.answer->verdict);
     context_.mark("auto: " + plan.answer->verdict, plan.began_ns, plan.ended_ns);
     planned_ = plan.answer->rules;
-    return watch_.planned(plain(planned_), plan.answer->predicted);
+    return controller_.planned(plain(planned_), plan.answer->predicted);
   }
 
   AutoQuery make_auto_query() {
     AutoQuery auto_query = automatic::make_auto_query(context_, rules_, spec_.allowed);
     {
-      const std::lock_guard lock(facts_mutex_);
-      auto_query.job = facts_.job(context_.lanes);
+      const std::lock_guard lock(measurements_mutex_);
+      auto_query.job = measurements_.job(context_.lanes);
     }
-    auto_query.step = watch_.measured();
+    auto_query.step = controller_.measured();
     return auto_query;
   }
 
-  void plan_aside(AutoQuery auto_query) {
+  void plan_in_background(AutoQuery auto_query) {
     context_.run_in_background([this, auto_query = std::move(auto_query)]() mutable {
       Plan plan{.answer = AutoDecision{}, .began_ns = context_.now_ns()};
       try {
@@ -208,7 +211,7 @@ class Automatic final : public engine::Advisor {
     if (costs_) return {};
     std::vector<float> gradients;
     {
-      const std::lock_guard lock(facts_mutex_);
+      const std::lock_guard lock(measurements_mutex_);
       if (sample_) gradients = sample_->values();
       sample_.reset();
     }
@@ -224,18 +227,18 @@ class Automatic final : public engine::Advisor {
   const engine::AdvisorContext context_;
   std::optional<sim::Costs> costs_;  // only used by the background task; measured once per session
 
-  std::mutex facts_mutex_;  // taken by sync(), so held only briefly
-  Facts facts_;
+  std::mutex measurements_mutex_;  // taken by sync(), so held only briefly
+  StepMeasurements measurements_;
   std::optional<Sample> sample_{std::in_place};  // until the codecs are measured
 
   mutable std::mutex mutex_;  // guards all members below
-  Watch watch_;
+  PlanController controller_;
   std::vector<Rule> rules_;    // in force
   std::vector<Rule> planned_;  // of the last plan
   std::optional<Plan> plan_;
   bool proposed_ = false;
   std::string trouble_;  // the last reported error
-  std::vector<std::string> said_;
+  std::vector<std::string> messages_;
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "advice/auto/watch.h"
+#include "advice/auto/plan_controller.h"
 #include "advice/planner/planner.h"
 
 namespace tithe::automatic {

@@ -13,9 +13,9 @@
 #include <optional>
 
 #include "advice/auto/auto_query.h"
-#include "advice/auto/facts.h"
 #include "advice/auto/sample.h"
 #include "advice/auto/step_advice.h"
+#include "advice/auto/step_measurements.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::automatic {
@@ -26,32 +26,32 @@ class Observer final : public engine::Advisor {
   Observer(engine::AdviceRequest what, engine::AdvisorContext context)
       : what_(std::move(what)), context_(std::move(context)) {}
 
-  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
+  void bucket_submitted(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
     const std::lock_guard lock(mutex_);
     if (over_) return;
-    facts_.handed(layout, bucket, at_ns);
+    measurements_.bucket_submitted(layout, bucket, at_ns);
     sample_->take(bucket);
   }
 
-  // After kFirst equal steps, or after kMaxUnlike steps without them, the advice is computed in the background, once.
+  // After kFirst equal steps, or after kMaxUnstable steps without them, the advice is computed in the background, once.
   std::string round_over(std::int64_t at_ns, const Proposal& /*last*/) override {
     AutoQuery auto_query;
     std::vector<float> gradients;
     {
       const std::lock_guard lock(mutex_);
       if (over_) return {};
-      const Facts::Step step = facts_.over(at_ns);
+      const StepMeasurements::Step step = measurements_.step_over(at_ns);
       sample_->round_over();
       ++seen_;
       if (!step.same) steps_.clear();
       if (step.whole && step.same) steps_.push_back(step.seconds);
-      over_ = steps_.size() >= kFirst || seen_ >= kMaxUnlike;
+      over_ = steps_.size() >= kFirst || seen_ >= kMaxUnstable;
       if (!over_) return {};
       gradients = sample_->values();
       sample_.reset();
       if (steps_.size() >= kFirst) {
         auto_query = make_auto_query(context_, context_.first, allowed());
-        auto_query.job = facts_.job(context_.lanes);
+        auto_query.job = measurements_.job(context_.lanes);
         auto_query.step = median({steps_.begin() + kSkip, steps_.end()});
       }
     }
@@ -93,7 +93,7 @@ class Observer final : public engine::Advisor {
     const auto trouble = [](const std::string& why) { return nlohmann::ordered_json{{"error", why}}.dump(); };
     if (auto_query.job.tensors.empty())
       return trouble(
-          fmt::format("in {} steps, no {} consecutive steps passed the same buckets", kMaxUnlike, kFirst));
+          fmt::format("in {} steps, no {} consecutive steps passed the same buckets", kMaxUnstable, kFirst));
     std::vector<Spec> codecs = default_codecs();
     codecs.push_back(*parse_spec(kHint));
     const auto add = [&](const Spec& spec) {
@@ -126,7 +126,7 @@ class Observer final : public engine::Advisor {
   const engine::AdviceRequest what_;
   engine::AdvisorContext context_;
   std::mutex mutex_;  // guards all members below, and context_.first
-  Facts facts_;
+  StepMeasurements measurements_;
   std::optional<Sample> sample_{std::in_place};
   std::vector<Seconds> steps_;  // consecutive equal ones
   std::size_t seen_ = 0;

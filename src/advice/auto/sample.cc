@@ -25,8 +25,8 @@ void Sample::take(std::span<const Tensor> bucket) {
 
 void Sample::round_over() {
   if (count_ > 0 && all_finite({open_.data(), count_})) {
-    std::swap(open_, kept_);
-    kept_count_ = static_cast<std::ptrdiff_t>(count_);
+    std::swap(open_, committed_);
+    committed_count_ = static_cast<std::ptrdiff_t>(count_);
   }
   total_ = seen_;
   seen_ = count_ = 0;

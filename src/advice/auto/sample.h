@@ -17,17 +17,17 @@ class Sample {
   static constexpr std::size_t kMost = std::size_t{1} << 18;  // values
   static constexpr std::size_t kBlock = 1024;
 
-  Sample() : open_(kMost), kept_(kMost) {}
+  Sample() : open_(kMost), committed_(kMost) {}
   // Samples a bucket of fp32 values before it is exchanged; other types are ignored.
   void take(std::span<const Tensor> bucket);
   void round_over();
   // The values of the last complete round; empty if there is none.
-  std::vector<float> values() const { return {kept_.begin(), kept_.begin() + kept_count_}; }
+  std::vector<float> values() const { return {committed_.begin(), committed_.begin() + committed_count_}; }
 
  private:
-  std::vector<float> open_, kept_;  // of this round; of the last complete one
+  std::vector<float> open_, committed_;  // of this round; of the last complete one
   std::size_t count_ = 0;
-  std::ptrdiff_t kept_count_ = 0;
+  std::ptrdiff_t committed_count_ = 0;
   std::size_t seen_ = 0, total_ = 0;  // values of this round, and of the previous one
 };
 

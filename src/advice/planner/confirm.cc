@@ -52,9 +52,9 @@ Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment
     const bool rival = seen_[c].allowed && (fresh.compresses || !seen_[c].compresses);
     if (!whole && rival) limit = std::min(limit, seen_[c].step());
   }
-  const bool known_longer = std::ranges::any_of(
+  const bool already_longer = std::ranges::any_of(
       longer_, [&](const auto& known) { return limit <= known.second && known.first == assignment; });
-  if (known_longer || (limit < sim::kNever && search_.judge(assignment, kFar * limit) > kFar * limit)) {
+  if (already_longer || (limit < sim::kNever && search_.judge(assignment, kFar * limit) > kFar * limit)) {
     fresh.outcome.step = sim::kNever;
     seen_.push_back(std::move(fresh));
     return seen_.size() - 1;
@@ -77,13 +77,13 @@ std::size_t Confirm::shortest(bool lossy_too) const {
 }
 
 Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
-  struct Guess {
+  struct Estimate {
     bool differ;  // ranks are not symmetric, so many must be simulated
     Seconds judged, least;
     int option;
     bool inside;
   };
-  std::vector<Guess> guesses;
+  std::vector<Estimate> guesses;
   for (std::size_t o = 0; o < search_.options().size(); ++o) {
     const Option& option = search_.options()[o];
     if (!(option.spec == spec)) continue;
@@ -96,11 +96,11 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
     }
   }
   // Symmetric settings come first: they are quick to simulate, and their times limit the slow ones.
-  std::ranges::stable_sort(guesses, {}, [](const Guess& g) { return std::tie(g.differ, g.judged); });
+  std::ranges::stable_sort(guesses, {}, [](const Estimate& g) { return std::tie(g.differ, g.judged); });
   std::optional<std::size_t> best;
   Seconds judged = 0;  // estimate of the best one: an error common to all estimates cancels out
   Status refused(Code::kInvalid, fmt::format("{}: no strategy supports this codec", tithe::to_string(spec)));
-  for (const Guess& g : guesses) {
+  for (const Estimate& g : guesses) {
     const bool far = g.judged > kFar * std::max(limit, judged);
     if (g.least >= limit || (far && g.differ && search_.query().cluster.world() > kFew)) continue;
     const Assignment all = search_.setting(g.option, g.inside);
@@ -151,12 +151,12 @@ Status Confirm::others() {
 
 // The number of simulations is bounded by most_; the settings are tried in the order of their estimates.
 Status Confirm::uniform() {
-  struct Guess {
+  struct Estimate {
     Seconds step;
     std::size_t option;
     Assignment assignment;
   };
-  std::vector<Guess> guesses;
+  std::vector<Estimate> guesses;
   const bool symmetric = search_.like_settings(1 - kWorthRules);
   for (std::size_t o = 0; o < search_.options().size(); ++o) {
     if (!search_.options()[o].searched || (symmetric && beaten_.contains(static_cast<int>(o)))) continue;
@@ -164,10 +164,10 @@ Status Confirm::uniform() {
     guesses.push_back({search_.judge(a), o, std::move(a)});
   }
   // Symmetric settings come first, as in setting().
-  std::ranges::stable_sort(guesses, {}, [&](const Guess& g) {
+  std::ranges::stable_sort(guesses, {}, [&](const Estimate& g) {
     return std::tuple(!search_.options()[g.option].symmetric, g.step);
   });
-  for (const Guess& g : guesses) {
+  for (const Estimate& g : guesses) {
     if (seen_.size() >= most_ * 2 / 3) return {};
     const Result<std::size_t> at = add(to_string(search_.options()[g.option]), g.assignment);
     if (!at.ok()) return at.status();

@@ -207,7 +207,7 @@ Seconds PlanSearch::least_step(int option, bool rounded_inside) {
 }
 
 const PartCost* PlanSearch::work(int o, std::size_t n, std::size_t row, bool rounded_inside) {
-  const auto [at, fresh] = asked_.try_emplace({o, n, rounded_inside});
+  const auto [at, fresh] = cost_by_option_.try_emplace({o, n, rounded_inside});
   if (fresh) {
     const Result<const PartCost*> found = costs_->of(option(o), n, row, rounded_inside);
     if (found.ok()) at->second = *found;  // make() has checked that all its costs are known

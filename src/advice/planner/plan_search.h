@@ -91,7 +91,7 @@ class PlanSearch {
   const PlanQuery* query_;
   std::unique_ptr<CostCache> costs_;
   std::unique_ptr<sim::TimelineCache> timelines_;
-  std::map<std::tuple<int, std::size_t, bool>, const PartCost*> asked_;  // of costs_, by option
+  std::map<std::tuple<int, std::size_t, bool>, const PartCost*> cost_by_option_;  // of costs_, by option
   std::vector<Option> options_;
   std::vector<std::vector<char>> allowed_;  // [tensor][option]
   std::map<int, Choices> sessions_;         // by option, created on demand

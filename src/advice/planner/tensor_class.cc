@@ -34,15 +34,15 @@ std::vector<TensorClass> tensor_classes(const PlanSearch& search, const Assignme
 
 // One alternative per searched option, each with its best part size by estimate, and groups for small tensors.
 std::vector<Assignment> alternatives(PlanSearch& search, const Assignment& plan, const TensorClass& tensors) {
-  struct Guess {
+  struct Estimate {
     Seconds step = sim::kNever;
     bool lossy = false;
     Assignment assignment;
   };
-  std::vector<Guess> guesses;
+  std::vector<Estimate> guesses;
   const Decision now = plan[tensors[0]];
   const auto guess = [&](const Decision& to) {
-    Guess g{sim::kNever, search.option(to.option).lossy, plan};
+    Estimate g{sim::kNever, search.option(to.option).lossy, plan};
     for (const std::size_t t : tensors) g.assignment[t] = to;
     g.step = search.judge(g.assignment);
     return g;
@@ -51,9 +51,9 @@ std::vector<Assignment> alternatives(PlanSearch& search, const Assignment& plan,
     const int option = static_cast<int>(o);
     if (!search.options()[o].searched || !search.allowed(tensors[0], option)) continue;
     if (!now.grouped && now.option == option) continue;
-    Guess best;
+    Estimate best;
     for (const std::size_t part : {kDefaultPartValues, std::size_t{1} << 20, std::size_t{1} << 18}) {
-      Guess g = guess({option, part, false, now.rounded_inside, now.early});
+      Estimate g = guess({option, part, false, now.rounded_inside, now.early});
       if (g.step < best.step) best = std::move(g);
     }
     if (!best.assignment.empty()) guesses.push_back(std::move(best));
@@ -62,13 +62,13 @@ std::vector<Assignment> alternatives(PlanSearch& search, const Assignment& plan,
   if (!now.grouped &&
       std::ranges::all_of(tensors, [&](std::size_t t) { return search.query().job.tensors[t].n < kSmall; }))
     guesses.push_back(guess(search.grouped(tensors[0])));
-  std::ranges::stable_sort(guesses, {}, &Guess::step);
+  std::ranges::stable_sort(guesses, {}, &Estimate::step);
   const bool is = search.option(now.option).lossy;
-  const auto other = std::ranges::find_if(guesses, [&](const Guess& g) { return g.lossy != is; });
+  const auto other = std::ranges::find_if(guesses, [&](const Estimate& g) { return g.lossy != is; });
   if (other != guesses.end() && other - guesses.begin() > 1)
     std::rotate(guesses.begin() + 1, other, other + 1);
   std::vector<Assignment> out;
-  for (Guess& g : guesses) out.push_back(std::move(g.assignment));
+  for (Estimate& g : guesses) out.push_back(std::move(g.assignment));
   return out;
 }
 

@@ -71,10 +71,10 @@ Result<Reasons> reasons_of(const PlanQuery& query, const Planned& planned) {
   const std::vector<TensorClass> rows = tensor_classes(*search, planned.assignment);
   const std::size_t most = std::clamp<std::size_t>(
       kWorthSteps / std::max<std::size_t>(1, planned.outcome.steps), kMaxEach, kMaxRows * kMaxEach);
-  const std::size_t looked_at = std::min({rows.size(), kMaxRows, std::max<std::size_t>(1, most / 2)});
-  const std::size_t each = std::clamp<std::size_t>(most / looked_at, 2, kMaxEach);
+  const std::size_t examined = std::min({rows.size(), kMaxRows, std::max<std::size_t>(1, most / 2)});
+  const std::size_t each = std::clamp<std::size_t>(most / examined, 2, kMaxEach);
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (r >= looked_at) {
+    if (r >= examined) {
       out.left_out += rows[r].size();
       continue;
     }

@@ -75,7 +75,7 @@ std::vector<Verb> verbs(const Strategy& strategy, Count count, Chunks chunks, Sm
 
 // True if ranks of hosts with `ranks` ranks do the same under the strategy. Compares pairs of ranks in worlds of 3 and
 // 5 hosts.
-bool alike(const Strategy& strategy, Count count, int ranks) {
+bool ranks_equivalent(const Strategy& strategy, Count count, int ranks) {
   const Small few{3, ranks}, more{5, ranks};
   const auto same = [&](Small world, Rank a, Rank b) {
     const int chunks = draw(strategy, world, a).chunks();
@@ -116,11 +116,11 @@ Classes Classes::of(const Cluster& cluster, std::span<const Strategy* const> str
   if (!cluster.uniform() || cluster.world() % ranks != 0) return out;
   out.kind_ = Kind::kRank;
   for (const Strategy* const s : std::set<const Strategy*>(strategies.begin(), strategies.end())) {
-    if (alike(*s, Count::kWorld, ranks) && (ranks == 1 || talks_to_all(*s, ranks))) {
+    if (ranks_equivalent(*s, Count::kWorld, ranks) && (ranks == 1 || talks_to_all(*s, ranks))) {
       out.round_[s] = Round::kWorld;
-    } else if (alike(*s, Count::kHostsAndInside, ranks)) {
+    } else if (ranks_equivalent(*s, Count::kHostsAndInside, ranks)) {
       out.round_[s] = Round::kHosts;
-    } else if (ranks > 1 && alike(*s, Count::kHosts, ranks)) {
+    } else if (ranks > 1 && ranks_equivalent(*s, Count::kHosts, ranks)) {
       out.kind_ = Kind::kHost;
     } else {
       return none(cluster);

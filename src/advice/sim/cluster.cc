@@ -120,13 +120,13 @@ Cluster Cluster::with_cores(int factor) const {
 Result<Cluster> Cluster::sized(int ranks) const {
   if (ranks < 1) return Status(Code::kInvalid, fmt::format("{} ranks: at least one is needed", ranks));
   Cluster c = *this;
-  const auto per_turn = [&] {
+  const auto per_cycle = [&] {
     long long sum = 0;
     for (const Kind& k : c.kinds_) sum += static_cast<long long>(k.count) * k.ranks;
     return sum;
   };
   // If the file has too few ranks, its hosts are repeated.
-  const long long turns = (ranks + per_turn() - 1) / per_turn();
+  const long long turns = (ranks + per_cycle() - 1) / per_cycle();
   for (Kind& k : c.kinds_) k.count = static_cast<int>(k.count * turns);
   c.build(ranks);
   return c;
@@ -148,9 +148,9 @@ Seconds Cluster::compute(std::string_view model) const {
 Costs Cluster::costs(Costs others) const {
   for (const auto& [number, seconds] : numbers_) others.*number = seconds;
   // A size alone means the rendezvous protocol: messages up to this size are sent without asking.
-  if (eager_bytes_) others.long_messages = {Leaves::kAsked, *eager_bytes_};
+  if (eager_bytes_) others.long_messages = {SendProtocol::kRendezvous, *eager_bytes_};
   if (many_to_one_) others.many_to_one = *many_to_one_;
-  if (leave_) others.long_messages.leave = *leave_;
+  if (protocol_) others.long_messages.protocol = *protocol_;
   if (const auto any = codecs_.find("*"); any != codecs_.end())
     for (auto& [name, costs] : others.codecs) costs = any->second;
   for (const auto& [name, costs] : codecs_)

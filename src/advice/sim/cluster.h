@@ -70,7 +70,7 @@ class Cluster {
   Seconds compute(std::string_view model) const;
   // True if the file states costs of its devices and its network. They replace the costs given to costs().
   bool states_costs() const {
-    return !numbers_.empty() || eager_bytes_ || leave_ || many_to_one_ || !codecs_.empty();
+    return !numbers_.empty() || eager_bytes_ || protocol_ || many_to_one_ || !codecs_.empty();
   }
   Costs costs(Costs others) const;
   // The share of its rate that a link has while two hosts send to each other. Transports that ask the receiver before
@@ -138,7 +138,7 @@ class Cluster {
   std::map<std::string, Seconds, std::less<>> compute_;        // by model
   std::vector<std::pair<Seconds Costs::*, Seconds>> numbers_;  // from [costs]
   std::optional<std::size_t> eager_bytes_;                     // from [costs], like the next ones
-  std::optional<Leaves> leave_;
+  std::optional<SendProtocol> protocol_;
   std::optional<double> many_to_one_;
   std::map<std::string, CodecCosts, std::less<>> codecs_;  // "*": the default of all others
 

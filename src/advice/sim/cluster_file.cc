@@ -182,13 +182,13 @@ class ClusterReader {
         continue;
       }
       if (key.str() == "long_messages") {
-        const Leaves* rule = nullptr;
-        for (const Leaves& l : kAllLeaves)
+        const SendProtocol* rule = nullptr;
+        for (const SendProtocol& l : kSendProtocols)
           if (value.value<std::string_view>() == name(l)) rule = &l;
         if (rule == nullptr)
           return at(value,
                     "long_messages: \"at once\", \"posted\" or \"asked\" (docs/guide/simulate_clusters.md)");
-        out_.leave_ = *rule;
+        out_.protocol_ = *rule;
         continue;
       }
       std::string list = "eager_bytes, long_messages, many_to_one, both_ways";

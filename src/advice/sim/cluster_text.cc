@@ -49,7 +49,7 @@ Result<std::string> cluster_text(const Profile& p, const std::string& name) {
                   cluster->hosts_text());
   out += fmt::format(
       "[costs]\nlong_messages = \"{}\"\neager_bytes = {}\nmany_to_one = {:.17g}\nboth_ways = {:.17g}\n",
-      tithe::name(p.costs.long_messages.leave), p.costs.long_messages.above,
+      tithe::name(p.costs.long_messages.protocol), p.costs.long_messages.above,
       std::clamp(p.costs.many_to_one, 1e-3, 1.0), cluster->mutual());
   for (const CostField& f : kCostFields) out += fmt::format("{} = {}\n", f.name, seconds(p.costs.*f.number));
   for (const auto& [codec, costs] : p.costs.codecs) {

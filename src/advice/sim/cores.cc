@@ -17,24 +17,24 @@ constexpr double kRounding = 1e-14;  // relative, of had_
 
 }  // namespace
 
-Cores::Cores(int cores, int alike, Seconds slice, Seconds move)
+Cores::Cores(int cores, int represented, Seconds slice, Seconds move)
     : cores_(cores),
-      alike_(alike),
-      slice_(alike == 1 ? slice : 0),
+      represented_(represented),
+      slice_(represented == 1 ? slice : 0),
       move_(move),
       core_(slice_ > 0 ? static_cast<std::size_t>(cores) : 0) {}
 
 double Cores::rate() const {
   if (slice_ > 0) return 1;
-  return sharing_.empty()
-             ? 0
-             : std::min(1.0, static_cast<double>(cores_) / (alike_ * static_cast<double>(sharing_.size())));
+  return sharing_.empty() ? 0
+                          : std::min(1.0, static_cast<double>(cores_) /
+                                              (represented_ * static_cast<double>(sharing_.size())));
 }
 
 void Cores::start(Seconds work, std::uint64_t tag, Seconds now) {
   TITHE_ASSERT(work >= 0);
   pass(now);
-  looked_ = false;
+  dispatched_ = false;
   if (slice_ <= 0) {
     if (sharing_.empty()) had_ = 0;  // keeps sums small and exact
     sharing_.push({had_ + work, order_++, tag});
@@ -51,9 +51,9 @@ void Cores::start(Seconds work, std::uint64_t tag, Seconds now) {
 }
 
 Seconds Cores::next_end() {
-  if (!looked_) {
+  if (!dispatched_) {
     dispatch();
-    look_ahead();
+    plan_dispatch();
   }
   return end_;
 }
@@ -70,7 +70,7 @@ std::span<const std::uint64_t> Cores::advance(Seconds now) {
       ended_.push_back(sharing_.top().tag);
       sharing_.pop();
     }
-    looked_ = false;
+    dispatched_ = false;
     return ended_;
   }
   Seconds least = kNever;
@@ -86,7 +86,7 @@ std::span<const std::uint64_t> Cores::advance(Seconds now) {
     core_[w.core].busy = false;
     return true;
   });
-  looked_ = false;
+  dispatched_ = false;
   return ended_;
 }
 
@@ -164,7 +164,7 @@ void Cores::pass(Seconds now) {
     used_ += each * static_cast<double>(sharing_.size());
     return;
   }
-  if (!looked_) dispatch();
+  if (!dispatched_) dispatch();
   const Seconds done = (now - now_) * rate();
   now_ = now;
   for (Work& w : work_) {
@@ -173,8 +173,8 @@ void Cores::pass(Seconds now) {
   }
 }
 
-void Cores::look_ahead() {
-  looked_ = true;
+void Cores::plan_dispatch() {
+  dispatched_ = true;
   end_ = kNever;
   if (slice_ <= 0) {
     if (!sharing_.empty()) end_ = now_ + std::max(0.0, sharing_.top().until - had_) / rate();

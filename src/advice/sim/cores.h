@@ -24,9 +24,9 @@ namespace tithe::sim {
 
 class Cores {
  public:
-  // `alike`: the number of ranks that this work represents. `move`: the time that a thread waits for its core before a
+  // `represented`: the number of ranks that this work represents. `move`: the time that a thread waits for its core before a
   // free core takes it over.
-  explicit Cores(int cores, int alike = 1, Seconds slice = 0, Seconds move = 0);
+  explicit Cores(int cores, int represented = 1, Seconds slice = 0, Seconds move = 0);
 
   // Starts work of this many seconds of one core. `tag` is the caller's.
   void start(Seconds work, std::uint64_t tag, Seconds now);
@@ -62,9 +62,9 @@ class Cores {
   void next_of(std::size_t core);
   void run(Work work, std::size_t core);
   void take_over();
-  void look_ahead();
+  void plan_dispatch();
 
-  int cores_, alike_;
+  int cores_, represented_;
   Seconds slice_, move_;
   std::vector<Core> core_;
   std::vector<Work> work_;     // running
@@ -77,7 +77,7 @@ class Cores {
   Seconds had_ = 0;
   std::vector<std::uint64_t> ended_;
   Seconds now_ = 0, end_ = kNever;
-  bool looked_ = true;
+  bool dispatched_ = true;
   double used_ = 0;
 };
 

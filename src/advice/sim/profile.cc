@@ -212,11 +212,11 @@ class Reader {
       if (item.key() == "long_messages") {
         std::string word;
         TITHE_TRY(text(item.key(), item.value(), word));
-        const auto* known = std::find_if(std::begin(kAllLeaves), std::end(kAllLeaves),
-                                         [&](Leaves l) { return tithe::name(l) == word; });
-        if (known == std::end(kAllLeaves))
+        const auto* known = std::find_if(std::begin(kSendProtocols), std::end(kSendProtocols),
+                                         [&](SendProtocol l) { return tithe::name(l) == word; });
+        if (known == std::end(kSendProtocols))
           return wrong("'long_messages' must be \"at once\", \"posted\" or \"asked\"");
-        into.long_messages.leave = *known;
+        into.long_messages.protocol = *known;
         continue;
       }
       const auto* known = std::find_if(std::begin(kCostFields), std::end(kCostFields),
@@ -288,7 +288,7 @@ std::string to_json(const Profile& p) {
   for (const CostField& f : kCostFields) costs[f.in_profile] = p.costs.*f.number;
   costs["eager_bytes"] = p.costs.long_messages.above;
   costs["many_to_one"] = p.costs.many_to_one;
-  costs["long_messages"] = tithe::name(p.costs.long_messages.leave);
+  costs["long_messages"] = tithe::name(p.costs.long_messages.protocol);
   root["costs"] = std::move(costs);
   Json codecs = Json::object();
   for (const auto& [name, c] : p.costs.codecs) codecs[name] = codec_json(c);

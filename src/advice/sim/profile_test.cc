@@ -31,7 +31,7 @@ Profile some() {
   p.costs.move = 4e-3;
   p.costs.check_byte = 1e-10;
   p.costs.many_to_one = 0.87;
-  p.costs.long_messages = {Leaves::kPosted, 8192};
+  p.costs.long_messages = {SendProtocol::kPosted, 8192};
   p.costs.codecs["dgc:ratio=0.01"] = {.encode = {{{256, 1e-6}, {65536, 3e-5}}},
                                       .store = {{{256, 1e-7}}},
                                       .merge = {{{256, 2e-7}}},

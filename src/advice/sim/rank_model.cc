@@ -35,7 +35,7 @@ void World::hand_over(Rank r) {
   rank.queue.take_fresh();
   wake(r, true);
   communicate(r, true);
-  look_if_done(r);
+  check_done(r);
 }
 
 // Begins all jobs of the bucket that may begin (engine/program/program.h, "Window"). When all have ended, the results
@@ -104,7 +104,7 @@ void World::lane_done(Rank r, std::size_t l) {
   ran(r, at(r).lanes[l], static_cast<int>(l) + 1);
   wake(r, false);
   communicate(r, true);
-  look_if_done(r);
+  check_done(r);
 }
 
 // The communication lane first posts messages, then runs light steps, then processes completions.
@@ -117,9 +117,9 @@ void World::communicate(Rank r, bool asleep) {
     rank.posting.push_back(rank.queue.post().pop());
   const Seconds light = rank.posting.empty() && rank.queue.light() ? take(r, rank.light) : 0;
   if (rank.posting.empty() && !rank.light.busy())
-    while (!rank.come.empty() && rank.completing.size() < kMaxCompleted) {
-      rank.completing.push_back(rank.come.front());
-      rank.come.pop_front();
+    while (!rank.arrivals.empty() && rank.completing.size() < kMaxCompleted) {
+      rank.completing.push_back(rank.arrivals.front());
+      rank.arrivals.pop_front();
     }
   if (rank.posting.empty() && rank.completing.empty() && !rank.light.busy()) return;
   const Seconds handling = static_cast<double>(rank.posting.size()) * costs_.post +
@@ -144,7 +144,7 @@ void World::communicated(Rank r) {
   if (rank.light.busy()) ran(r, rank.light, static_cast<int>(rank.lanes.size()) + 1);
   wake(r, true);
   communicate(r, false);
-  look_if_done(r);
+  check_done(r);
 }
 
 void World::post_recv(const Task& task, MatchedStep send) {
@@ -152,7 +152,7 @@ void World::post_recv(const Task& task, MatchedStep send) {
       run_of(task).mail[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)];
   if (mail == kNone) {
     mail = kAwaited;
-    if (costs_.long_messages.leave == Leaves::kPosted)
+    if (costs_.long_messages.protocol == SendProtocol::kPosted)
       run_of(task).posted[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)] = now_;
     return;
   }
@@ -162,8 +162,8 @@ void World::post_recv(const Task& task, MatchedStep send) {
   if (m.granted) return;
   // The grant travels back to the sender. Under kAsked it is not sent before the question has arrived.
   const Seconds latency = pair_of(m).latency;
-  const bool asked = costs_.long_messages.leave == Leaves::kAsked;
-  later((asked ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, mail);
+  const bool rendezvous = costs_.long_messages.protocol == SendProtocol::kRendezvous;
+  later((rendezvous ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, mail);
 }
 
 // Posts a message. It is sent at once if it is short or needs no grant; if the receive is already posted, after the
@@ -184,14 +184,14 @@ void World::post_send(Rank r, const Task& task, MatchedStep recv) {
   std::uint32_t& mail = run_of(task).mail[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
   m.matched = std::exchange(mail, number) == kAwaited;
   const LongMessages& rule = costs_.long_messages;
-  const bool leaves = rule.leave == Leaves::kAtOnce || m.bytes <= static_cast<double>(rule.above);
+  const bool starts = rule.protocol == SendProtocol::kEager || m.bytes <= static_cast<double>(rule.above);
   rank.queue.posted(task);
-  if (!leaves && !m.matched) return;
+  if (!starts && !m.matched) return;
   Seconds granted = now_;
-  if (!leaves) {
+  if (!starts) {
     const Seconds latency = pair_of(m).latency;
     granted =
-        rule.leave == Leaves::kAsked
+        rule.protocol == SendProtocol::kRendezvous
             ? now_ + 2 * latency
             : run_of(task).posted[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)] + latency;
   }
@@ -272,7 +272,7 @@ void World::part_done(std::uint32_t number) {
   // After the last send of a part, waiting parts may begin.
   wake(from, true);
   communicate(from, true);
-  look_if_done(from);
+  check_done(from);
 }
 
 void World::arrive(std::uint32_t number) {
@@ -287,7 +287,7 @@ void World::arrive(std::uint32_t number) {
 // The message has arrived and its receive is posted.
 void World::take(std::uint32_t number) {
   Message& m = messages_[number];
-  at(m.to).come.push_back(m.recv);
+  at(m.to).arrivals.push_back(m.recv);
   m.next = std::exchange(free_, number);
 }
 
@@ -306,7 +306,7 @@ void World::finish(Rank r, const Task& task) {
   begin_parts(r, static_cast<std::size_t>(run.bucket));
 }
 
-void World::look_if_done(Rank r) {
+void World::check_done(Rank r) {
   RankModel& rank = at(r);
   if (rank.done || rank.handed_over < work_.buckets.size() || rank.queue.active() > 0) return;
   if (devices_ && rank.copied_back < work_.buckets.size()) return;

@@ -49,7 +49,7 @@ class World {
     std::vector<Lane> lanes;    // compute lanes
     Lane light;                 // steps that the communication lane runs itself
     std::vector<Task> posting;  // messages that the communication lane posts now
-    std::deque<Task> come;      // completions that it has not processed yet
+    std::deque<Task> arrivals;  // completions that it has not processed yet
     std::vector<Task> completing;
     bool busy = false;            // the communication lane
     std::size_t handed_over = 0;  // buckets
@@ -146,7 +146,7 @@ class World {
   void take(std::uint32_t number);
   void finish(Rank r, const Task& task);
   void note(Rank r, const Task& task, int lane, Seconds begin, Seconds end);
-  void look_if_done(Rank r);
+  void check_done(Rank r);
 
   const Cluster& cluster_;
   const Costs& costs_;

@@ -95,7 +95,7 @@ Status World::build() {
       for (std::size_t s = 0; s < ranks_.size(); ++s) {
         const engine::Program& program = (*timeline)->roles[s].program;
         run.mail.emplace_back(program.steps.size(), kNone);
-        if (costs_.long_messages.leave == Leaves::kPosted)
+        if (costs_.long_messages.protocol == SendProtocol::kPosted)
           run.posted.emplace_back(program.steps.size(), Seconds{0});
         ranks_[s].queue.add(program).agreed = true;
       }
@@ -123,13 +123,13 @@ Result<Outcome> World::run(Seconds limit) {
     for (const Run& r : runs_)
       forecast.add(*r.timeline, work_.buckets[static_cast<std::size_t>(r.bucket)].ready);
   bool longer = forecast.at_start() > limit;
-  const std::size_t look_each = kClockSteps + rates_.size() + ranks_.size();
+  const std::size_t check_interval = kClockSteps + rates_.size() + ranks_.size();
   for (std::size_t k = 1; left_ > 0 && !longer && now_ <= limit; ++k) {
     if (!step_clock())
       return Status(Code::kInvalid,
                     "the simulation has no further event before the end of the round: this is a bug of the "
                     "simulator (please report it)");
-    if (limit < kNever && k % look_each == 0) longer = too_long(forecast, limit);
+    if (limit < kNever && k % check_interval == 0) longer = too_long(forecast, limit);
   }
   if (!events_) out_.timelines_.clear();  // only events refer to them
   if (left_ > 0) {
@@ -231,7 +231,7 @@ bool World::step_clock() {
     }
     case TimerKind::kBack:
       ++at(static_cast<Rank>(timer.number)).copied_back;
-      look_if_done(static_cast<Rank>(timer.number));
+      check_done(static_cast<Rank>(timer.number));
       break;
     case TimerKind::kBucket:
       cores_of(static_cast<Rank>(timer.number))

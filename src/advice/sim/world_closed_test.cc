@@ -103,29 +103,30 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ClosedForms, ::testing::Values(1 << 14, 1 << 20,
 TEST(LongMessages, RingPaysALatencyPerHop) {
   const Seconds hand = by_hand("ring", 8, 4 << 20);
   EXPECT_NEAR(step(Cluster::flat(8, kRate, kFar, 1), "ring", 1 << 20), hand, kWithin * hand);
-  EXPECT_EQ(assumed_costs().long_messages.leave, Leaves::kAtOnce);
+  EXPECT_EQ(assumed_costs().long_messages.protocol, SendProtocol::kEager);
 }
 
 // Two ranks send to each other at once: one latency; with a grant first, two; with question, answer and message, three.
 TEST(LongMessages, FollowTheTransportsSendWindow) {
   const Cluster two = Cluster::flat(2, 1e12, kFar, 1);
-  const auto ways = [&](Leaves leave, std::size_t above) {
+  const auto ways = [&](SendProtocol leave, std::size_t above) {
     // Without the message that ends the round.
     return (step(two, "gather", 10'000, {leave, above}) - kFar) / kFar;
   };
-  EXPECT_NEAR(ways(Leaves::kAtOnce, 0), 1, 0.01);
-  EXPECT_NEAR(ways(Leaves::kPosted, 4096), 2, 0.01);
-  EXPECT_NEAR(ways(Leaves::kAsked, 4096), 3, 0.01);
-  EXPECT_NEAR(ways(Leaves::kPosted, 1 << 20), 1, 0.01) << "a message of 40 kB is below the limit";
-  EXPECT_NEAR(ways(Leaves::kAsked, 1 << 20), 1, 0.01);
+  EXPECT_NEAR(ways(SendProtocol::kEager, 0), 1, 0.01);
+  EXPECT_NEAR(ways(SendProtocol::kPosted, 4096), 2, 0.01);
+  EXPECT_NEAR(ways(SendProtocol::kRendezvous, 4096), 3, 0.01);
+  EXPECT_NEAR(ways(SendProtocol::kPosted, 1 << 20), 1, 0.01) << "a message of 40 kB is below the limit";
+  EXPECT_NEAR(ways(SendProtocol::kRendezvous, 1 << 20), 1, 0.01);
 }
 
 // In a ring with many hops, receives are posted early and grants arrive early, so the grant costs one latency in total.
 TEST(LongMessages, EarlyControlMessagesCostNothing) {
   const Cluster cluster = Cluster::flat(8, kRate, kFar, 1);
   const Seconds at_once = step(cluster, "ring", 1 << 20);
-  EXPECT_NEAR(step(cluster, "ring", 1 << 20, {Leaves::kPosted, 4096}), at_once + kFar, 0.1 * kFar);
-  EXPECT_NEAR(step(cluster, "ring", 1 << 20, {Leaves::kAsked, 4096}), at_once + 14 * 2 * kFar, 0.1 * kFar);
+  EXPECT_NEAR(step(cluster, "ring", 1 << 20, {SendProtocol::kPosted, 4096}), at_once + kFar, 0.1 * kFar);
+  EXPECT_NEAR(step(cluster, "ring", 1 << 20, {SendProtocol::kRendezvous, 4096}), at_once + 14 * 2 * kFar,
+              0.1 * kFar);
 }
 
 // If several ranks send to one, its link has a lower rate; a single sender gets the full rate.

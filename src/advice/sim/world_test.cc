@@ -118,7 +118,7 @@ TEST(World, EachStepRunsOnceInProgramOrder) {
 
 // The ranks that represent all must give the same result as all ranks, within 1 %, with every cost set.
 void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t simulated,
-                   std::size_t part, Leaves leave = Leaves::kAtOnce) {
+                   std::size_t part, SendProtocol leave = SendProtocol::kEager) {
   SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);
   Costs costs = usual_costs();
   costs.check_byte = 1e-10;

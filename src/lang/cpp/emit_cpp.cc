@@ -127,7 +127,7 @@ class Emitter : ItemText {
 
   // If the caller wants no residuals, they are written to a buffer on the stack, so the loop is the same. 0: one
   // block of all values.
-  bool unwanted_fit() const { return !block_is_told() && program_.block - 1 < kDecodeRun; }
+  bool unwanted_fit() const { return !block_is_reported() && program_.block - 1 < kDecodeRun; }
 
   // x minus the sent value, or x if no value is sent.
   std::string rest(std::size_t table) const {
@@ -188,12 +188,13 @@ class Emitter : ItemText {
     open("");
     const std::size_t table = looked_up_item();
     const bool ahead = !schedule_.passes.empty() &&
-                       (block_is_told() || (program_.block >= kMinAhead && program_.block <= kMaxAhead));
+                       (block_is_reported() || (program_.block >= kMinAhead && program_.block <= kMaxAhead));
     if (table != kNoTable) look_up_table(table);
     if (ahead) {
       const std::string fits =
-          block_is_told() ? fmt::format("block_length < {} || block_length > {} ? n : ", kMinAhead, kMaxAhead)
-                          : "";
+          block_is_reported()
+              ? fmt::format("block_length < {} || block_length > {} ? n : ", kMinAhead, kMaxAhead)
+              : "";
       line("const float* const soon = grad + ahead_of({}first + {} + {}, n);", fits, block_length(), kAhead);
       line("const float* const then = kResidual && call->asks_for_residual ? r + (soon - g) : soon;");
     }
@@ -233,7 +234,7 @@ class Emitter : ItemText {
       receive_values(item);
     });
     define_read(read);
-    look_at_conditions(true);
+    scan_conditions(true);
     if (decodes()) leave(table, plain_loop_);
     close_body();
     end_of_floors();
@@ -295,7 +296,7 @@ class Emitter : ItemText {
         line("peak = max_(peak, size_bits(v{}));", item.input);
     });
     define_all(schedule_.check.value);
-    look_at_conditions();
+    scan_conditions();
     close_body();
     run_body("checked", "len");
     close();

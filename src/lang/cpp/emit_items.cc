@@ -33,7 +33,7 @@ std::string ItemText::place(std::size_t k, const Item& item) const {
 
 // A number that follows from the settings is an argument of the call, so settings that differ only in it share one
 // text.
-std::string ItemText::known_bits(std::size_t k, const Item& item) const {
+std::string ItemText::constant_bits(std::size_t k, const Item& item) const {
   return item.once && item.input == kNone && node(item.value).op == Op::kConst
              ? fmt::format("call->known[{}]", k)
              : fmt::format("raw({})", text_.number(item.value));
@@ -45,7 +45,7 @@ void ItemText::write_once() {
     line("block += {};", kCountBytes);
   }
   each(true, [&](std::size_t k, const Item& item) {
-    const std::string bits = known_bits(k, item);
+    const std::string bits = constant_bits(k, item);
     line("put(block, {}, {});", bits, item_bytes(item, 1));
     line("block += {};", item_bytes(item, 1));
     if (item.is_float) line("finite = finite && is_finite({});", text_.number(item.value));
@@ -94,7 +94,7 @@ void ItemText::check_number(const Item& item, const std::string& bits) {
   if (item.is_float) line("if (!is_finite(float_({}))) return 0;", bits);
   if (item.input == kNone)
     line("if ({} != {}) return 0;", bits,
-         known_bits(static_cast<std::size_t>(&item - program_.items.data()), item));
+         constant_bits(static_cast<std::size_t>(&item - program_.items.data()), item));
   if (item.bits % 8 != 0) line("if ({} >> {} != 0) return 0;", bits, item.bits);
 }
 
@@ -257,7 +257,7 @@ void ItemText::condition_masks(bool sending) {
   });
 }
 
-void ItemText::look_at_conditions(bool sending) {
+void ItemText::scan_conditions(bool sending) {
   each(false, [&](std::size_t k, const Item& item) {
     if (of_values(item) && !(sending && always(item.where)))
       line("w{0} = or_(w{0}, and_(here, not_({1})));", k, text_.values(item.where));

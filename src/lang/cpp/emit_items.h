@@ -58,7 +58,7 @@ class ItemText : public PassText {
   // True if the ranges prove the condition for everything that encode can send, so it needs no check.
   bool always(int k) const;
   void condition_masks(bool sending = false);
-  void look_at_conditions(bool sending = false);
+  void scan_conditions(bool sending = false);
 
   // Conditions that depend on flags only are checked for 64 values at a time.
   bool checks_bits() const;
@@ -83,7 +83,7 @@ class ItemText : public PassText {
   bool all_computed(const Nodes& work) const;  // only items and numbers, through operators
 
  private:
-  std::string known_bits(std::size_t k, const Item& item) const;
+  std::string constant_bits(std::size_t k, const Item& item) const;
   // In encode, the receiver's view of an item is the sent node.
   int sent(int k) const;
   bool implies(int a, int b) const;

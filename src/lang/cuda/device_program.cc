@@ -22,7 +22,7 @@ using device::Address;
 
 // `told` on the GPU: the number of bytes written, and the answers.
 constexpr std::size_t kMaxAnswers = 256;
-constexpr std::size_t kToldBytes = 8 + 4 * kMaxAnswers;
+constexpr std::size_t kReportBytes = 8 + 4 * kMaxAnswers;
 constexpr std::size_t kMaxPlans = 256;
 
 template <typename T>
@@ -38,9 +38,9 @@ Result<DeviceLane> DeviceLane::open(const device::Device& on) {
   Result<device::Stream> stream = on.stream();
   if (!stream.ok()) return stream.status();
   lane.stream_ = std::move(*stream);
-  TITHE_TRY(lane.grow(lane.told_, kToldBytes));
+  TITHE_TRY(lane.grow(lane.reported_, kReportBytes));
   TITHE_TRY(lane.grow(lane.plan_, sizeof(KernelPlan)));
-  TITHE_TRY(lane.grow(lane.back_, std::max(kToldBytes, sizeof(KernelPlan))));
+  TITHE_TRY(lane.grow(lane.back_, std::max(kReportBytes, sizeof(KernelPlan))));
   return lane;
 }
 
@@ -123,39 +123,41 @@ Status DeviceProgram::check(std::string_view name, const Call& call, std::size_t
                         : codec_->reference().check(call, n, payload);
 }
 
-KernelCall DeviceProgram::told(const Call& call, std::size_t n) const {
+KernelCall DeviceProgram::make_call(const Call& call, std::size_t n) const {
   const auto key = [&](std::uint64_t seed) {
     return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
   };
-  KernelCall told = {};
-  std::copy(call.settings.value.begin(), call.settings.value.end(), told.settings);
-  told.n = n;
-  told.key = key(call.seed);
-  told.shared_key = key(call.shared_seed);
-  told.agreed_ranks = 1;
-  told.divide = 1;
-  if (of_ != nullptr && of_->program.adds()) told.field_bits = field_bits(*of_, call);
-  return told;
+  KernelCall kernel_call = {};
+  std::copy(call.settings.value.begin(), call.settings.value.end(), kernel_call.settings);
+  kernel_call.n = n;
+  kernel_call.key = key(call.seed);
+  kernel_call.shared_key = key(call.shared_seed);
+  kernel_call.agreed_ranks = 1;
+  kernel_call.divide = 1;
+  if (of_ != nullptr && of_->program.adds()) kernel_call.field_bits = field_bits(*of_, call);
+  return kernel_call;
 }
 
 // Copies the previous phase's items to the GPU as plain arrays.
-Status DeviceProgram::agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told) {
+Status DeviceProgram::agree(DeviceLane& lane, std::string_view name, const Call& call,
+                            KernelCall& kernel_call) {
   const std::size_t count = of_ == nullptr ? 0 : of_->program.before.size();
   if (count == 0) return {};
-  const std::size_t bytes = agreed_bytes(*of_, call.settings, told.n);
+  const std::size_t bytes = agreed_bytes(*of_, call.settings, kernel_call.n);
   TITHE_TRY(lane.grow(lane.context_, bytes));
   TITHE_TRY(lane.grow(lane.agreed_, bytes));
   CallMemory memory({lane.context_.data(), bytes}, bytes);
-  const Agreed agreed(*of_, name, call, told.n, memory);
-  told.agreed_ranks = agreed.ranks();
+  const Agreed agreed(*of_, name, call, kernel_call.n, memory);
+  kernel_call.agreed_ranks = agreed.ranks();
   for (std::size_t k = 0; k < count; ++k)
     if (const auto* at = reinterpret_cast<const std::uint8_t*>(agreed.numbers()[k]))
-      told.agreed[k] = pointer_of<const std::uint32_t>(lane.agreed_.at() + (at - lane.context_.data()));
+      kernel_call.agreed[k] =
+          pointer_of<const std::uint32_t>(lane.agreed_.at() + (at - lane.context_.data()));
   return lane.on().copy_up(lane.stream(), lane.agreed_.at(), lane.context_.data(), bytes);
 }
 
 Status DeviceProgram::launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks,
-                             const KernelCall& told) {
+                             const KernelCall& kernel_call) {
   device::Kernel found;
   {
     const std::lock_guard lock(mutex_);
@@ -168,14 +170,14 @@ Status DeviceProgram::launch(DeviceLane& lane, const char* kernel, std::uint64_t
       found = kernels_.emplace(kernel, *there).first->second;
     }
   }
-  return lane.on().launch(lane.stream(), found, blocks, kKernelThreads, &told);
+  return lane.on().launch(lane.stream(), found, blocks, kKernelThreads, &kernel_call);
 }
 
 // A plan contains addresses within the scratch, so the key includes the scratch address: after the scratch has grown,
 // the loop plans again. Addresses of values are not part of the key.
-Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kernel, KernelCall& told) {
+Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kernel, KernelCall& kernel_call) {
   const auto key_of = [&] {  // everything that the plan depends on
-    KernelCall key = told;
+    KernelCall key = kernel_call;
     key.key = key.shared_key = 0;
     key.grad = key.residual = key.base = nullptr;
     key.residual_out = key.out = nullptr;
@@ -186,14 +188,14 @@ Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kern
     return fmt::format("{} {} ", number_, kernel) +
            std::string(reinterpret_cast<const char*>(&key), sizeof key);
   };
-  told.plan = pointer_of<void>(lane.plan_.at());
+  kernel_call.plan = pointer_of<void>(lane.plan_.at());
   for (;;) {
-    told.scratch = pointer_of<std::uint8_t>(lane.scratch_.at());
+    kernel_call.scratch = pointer_of<std::uint8_t>(lane.scratch_.at());
     const std::string key = key_of();
     auto known = lane.plans_.find(key);
     if (known == lane.plans_.end()) {
       KernelPlan made = {};
-      TITHE_TRY(launch(lane, kernel, 1, told));
+      TITHE_TRY(launch(lane, kernel, 1, kernel_call));
       TITHE_TRY(lane.on().copy_down(lane.stream(), lane.back_.data(), lane.plan_.at(), sizeof made));
       TITHE_TRY(lane.on().wait(lane.stream()));
       std::memcpy(&made, lane.back_.data(), sizeof made);
@@ -208,44 +210,45 @@ Result<const KernelPlan*> DeviceProgram::plan(DeviceLane& lane, const char* kern
 }
 
 // Launches all kernels of a plan with the addresses of this call.
-Status DeviceProgram::launch_all(DeviceLane& lane, const char* planner, KernelCall& told) {
-  const Result<const KernelPlan*> of = plan(lane, planner, told);
+Status DeviceProgram::launch_all(DeviceLane& lane, const char* planner, KernelCall& kernel_call) {
+  const Result<const KernelPlan*> of = plan(lane, planner, kernel_call);
   if (!of.ok()) return of.status();
   if ((*of)->launches == 0) return {};
-  std::copy(std::begin((*of)->call.within), std::end((*of)->call.within), told.within);
+  std::copy(std::begin((*of)->call.within), std::end((*of)->call.within), kernel_call.within);
   for (std::size_t k = 0; k < (*of)->launches; ++k)
-    TITHE_TRY(launch(lane, (*of)->launch[k].kernel, (*of)->launch[k].blocks, told));
+    TITHE_TRY(launch(lane, (*of)->launch[k].kernel, (*of)->launch[k].blocks, kernel_call));
   return {};
 }
 
 // Launches a kernel of prelude_cuda_values.h.
-Status DeviceProgram::launch_each(DeviceLane& lane, const char* kernel, KernelCall& told) {
-  return launch(lane, kernel, std::max<std::size_t>(1, (told.n + kEachValues - 1) / kEachValues), told);
+Status DeviceProgram::launch_each(DeviceLane& lane, const char* kernel, KernelCall& kernel_call) {
+  return launch(lane, kernel, std::max<std::size_t>(1, (kernel_call.n + kEachValues - 1) / kEachValues),
+                kernel_call);
 }
 
 Status DeviceProgram::reserve(DeviceLane& lane, const Settings& settings, std::size_t n) {
-  KernelCall told = this->told({.settings = settings}, n);
+  KernelCall kernel_call = this->make_call({.settings = settings}, n);
   TITHE_TRY(lane.grow(lane.payload_, bound(settings, n)));
-  told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
-  return plan(lane, "tithe_plan_encode", told).status();
+  kernel_call.payload = pointer_of<std::uint8_t>(lane.payload_.at());
+  return plan(lane, "tithe_plan_encode", kernel_call).status();
 }
 
 Status DeviceProgram::widen(DeviceLane& lane, Address from, bool bf16, Address to, std::size_t n) {
-  KernelCall told = {};
-  told.n = n;
-  told.payload = pointer_of<std::uint8_t>(from);
-  told.out = pointer_of<float>(to);
-  told.field_bits = bf16 ? 1 : 0;
-  return launch_each(lane, "tithe_widen", told);
+  KernelCall kernel_call = {};
+  kernel_call.n = n;
+  kernel_call.payload = pointer_of<std::uint8_t>(from);
+  kernel_call.out = pointer_of<float>(to);
+  kernel_call.field_bits = bf16 ? 1 : 0;
+  return launch_each(lane, "tithe_widen", kernel_call);
 }
 
 Status DeviceProgram::narrow(DeviceLane& lane, Address from, Address to, bool bf16, std::size_t n) {
-  KernelCall told = {};
-  told.n = n;
-  told.grad = pointer_of<const float>(from);
-  told.payload = pointer_of<std::uint8_t>(to);
-  told.field_bits = bf16 ? 1 : 0;
-  return launch_each(lane, "tithe_narrow", told);
+  KernelCall kernel_call = {};
+  kernel_call.n = n;
+  kernel_call.grad = pointer_of<const float>(from);
+  kernel_call.payload = pointer_of<std::uint8_t>(to);
+  kernel_call.field_bits = bf16 ? 1 : 0;
+  return launch_each(lane, "tithe_narrow", kernel_call);
 }
 
 Result<Encoded> DeviceProgram::encode(DeviceLane& lane, std::string_view name, const Call& call,
@@ -264,18 +267,18 @@ Status DeviceProgram::encode_on(DeviceLane& lane, std::string_view name, const C
   const device::Device& on = lane.on();
   const std::size_t most = bound(call.settings, in.n);
   const std::size_t answers = of_ == nullptr ? 1 : of_->program.items.size() + 1;
-  KernelCall told = this->told(call, in.n);
+  KernelCall kernel_call = this->make_call(call, in.n);
   TITHE_TRY(lane.grow(lane.payload_, most));
-  TITHE_TRY(agree(lane, name, call, told));
-  told.grad = pointer_of<const float>(in.grad);
-  told.residual = pointer_of<const float>(in.residual);
-  told.residual_out = pointer_of<float>(decodes() ? in.left : 0);
-  told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
-  told.bytes = pointer_of<std::uint64_t>(lane.told_.at());
-  told.answer = pointer_of<std::uint32_t>(lane.told_.at() + 8);
-  TITHE_TRY(on.fill(lane.stream(), lane.told_.at(), 0, kToldBytes));
-  TITHE_TRY(launch_all(lane, "tithe_plan_encode", told));
-  TITHE_TRY(on.copy_down(lane.stream(), lane.back_.data(), lane.told_.at(), kToldBytes));
+  TITHE_TRY(agree(lane, name, call, kernel_call));
+  kernel_call.grad = pointer_of<const float>(in.grad);
+  kernel_call.residual = pointer_of<const float>(in.residual);
+  kernel_call.residual_out = pointer_of<float>(decodes() ? in.left : 0);
+  kernel_call.payload = pointer_of<std::uint8_t>(lane.payload_.at());
+  kernel_call.bytes = pointer_of<std::uint64_t>(lane.reported_.at());
+  kernel_call.answer = pointer_of<std::uint32_t>(lane.reported_.at() + 8);
+  TITHE_TRY(on.fill(lane.stream(), lane.reported_.at(), 0, kReportBytes));
+  TITHE_TRY(launch_all(lane, "tithe_plan_encode", kernel_call));
+  TITHE_TRY(on.copy_down(lane.stream(), lane.back_.data(), lane.reported_.at(), kReportBytes));
   TITHE_TRY(on.wait(lane.stream()));
   std::uint64_t bytes = 0;
   std::vector<std::uint32_t> answer(answers);
@@ -330,31 +333,31 @@ Status DeviceProgram::decode_on(DeviceLane& lane, std::string_view name, const C
                                 std::span<const ByteView> payloads, const Onto& onto, Address out,
                                 std::size_t n) {
   const device::Device& on = lane.on();
-  KernelCall told = this->told(call, n);
+  KernelCall kernel_call = this->make_call(call, n);
   const std::size_t together = of_ == nullptr ? payloads.size() : 1, length = payloads[0].size();
   std::size_t most = 0;
   for (const ByteView payload : payloads) most = std::max(most, payload.size());
   TITHE_TRY(lane.grow(lane.payload_, most * together));
-  TITHE_TRY(agree(lane, name, call, told));
-  told.payload = pointer_of<std::uint8_t>(lane.payload_.at());
-  told.out = pointer_of<float>(out);
-  told.base = pointer_of<const float>(onto.base);
-  if (of_ == nullptr) told.agreed_ranks = static_cast<std::uint32_t>(together);
+  TITHE_TRY(agree(lane, name, call, kernel_call));
+  kernel_call.payload = pointer_of<std::uint8_t>(lane.payload_.at());
+  kernel_call.out = pointer_of<float>(out);
+  kernel_call.base = pointer_of<const float>(onto.base);
+  if (of_ == nullptr) kernel_call.agreed_ranks = static_cast<std::uint32_t>(together);
   for (std::size_t p = 0; p < payloads.size(); ++p) {
     const ByteView payload = payloads[p];
-    told.payload_bytes = payload.size();
+    kernel_call.payload_bytes = payload.size();
     TITHE_TRY(on.copy_up(lane.stream(), lane.payload_.at() + p % together * length, payload.data(),
                          payload.size()));
     if ((p + 1) % together != 0) continue;
-    TITHE_TRY(launch_all(lane, "tithe_plan_decode", told));
-    told.base = pointer_of<const float>(out);
+    TITHE_TRY(launch_all(lane, "tithe_plan_decode", kernel_call));
+    kernel_call.base = pointer_of<const float>(out);
   }
   if (onto.divide == 1.0F && onto.largest == nullptr) return on.wait(lane.stream());
-  told.divide = onto.divide;
-  told.answer = pointer_of<std::uint32_t>(lane.told_.at());
-  TITHE_TRY(on.fill(lane.stream(), lane.told_.at(), 0, sizeof(float)));
-  TITHE_TRY(launch_each(lane, "tithe_finish", told));
-  TITHE_TRY(on.copy_down(lane.stream(), lane.back_.data(), lane.told_.at(), sizeof(float)));
+  kernel_call.divide = onto.divide;
+  kernel_call.answer = pointer_of<std::uint32_t>(lane.reported_.at());
+  TITHE_TRY(on.fill(lane.stream(), lane.reported_.at(), 0, sizeof(float)));
+  TITHE_TRY(launch_each(lane, "tithe_finish", kernel_call));
+  TITHE_TRY(on.copy_down(lane.stream(), lane.back_.data(), lane.reported_.at(), sizeof(float)));
   TITHE_TRY(on.wait(lane.stream()));
   if (onto.largest != nullptr) std::memcpy(onto.largest, lane.back_.data(), sizeof(float));
   return {};

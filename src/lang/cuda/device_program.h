@@ -42,7 +42,7 @@ class DeviceLane {
 
   device::Device on_;
   device::Stream stream_;
-  device::Memory scratch_, payload_, told_, agreed_, plan_;
+  device::Memory scratch_, payload_, reported_, agreed_, plan_;
   device::Pinned back_, context_;  // read-back of all but payloads; the previous phase's items
   device::Pinned room_;
   std::map<std::string, KernelPlan> plans_;  // key: program number, kernel, and the call's shape
@@ -93,13 +93,13 @@ class DeviceProgram {
   DeviceProgram(const Combination* of, const Codec* codec, device::Module module);
   static Result<device::Module> compiled(const device::Device& on, const device::Compiler& compiler,
                                          const std::string& text);
-  KernelCall told(const Call& call, std::size_t n) const;
-  Status agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& told);
+  KernelCall make_call(const Call& call, std::size_t n) const;
+  Status agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& kernel_call);
   // Returns the launch plan, and grows the lane's scratch to the plan's size.
-  Result<const KernelPlan*> plan(DeviceLane& lane, const char* kernel, KernelCall& told);
-  Status launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks, const KernelCall& told);
-  Status launch_all(DeviceLane& lane, const char* planner, KernelCall& told);
-  Status launch_each(DeviceLane& lane, const char* kernel, KernelCall& told);
+  Result<const KernelPlan*> plan(DeviceLane& lane, const char* kernel, KernelCall& kernel_call);
+  Status launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks, const KernelCall& kernel_call);
+  Status launch_all(DeviceLane& lane, const char* planner, KernelCall& kernel_call);
+  Status launch_each(DeviceLane& lane, const char* kernel, KernelCall& kernel_call);
   Status encode_on(DeviceLane& lane, std::string_view name, const Call& call, const Values& in, Bytes out,
                    Result<Encoded>& done);
   Status decode_on(DeviceLane& lane, std::string_view name, const Call& call,

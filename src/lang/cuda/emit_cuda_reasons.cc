@@ -10,7 +10,7 @@
 namespace tithe::lang {
 
 bool has_lengths(const Checked& program) {
-  return looks_first(program) ||
+  return needs_lookup(program) ||
          std::any_of(program.items.begin(), program.items.end(), [](const Item& item) {
            return item.coding == Coding::kWidths || item.coding == Coding::kPlaces ||
                   item.coding == Coding::kBytes;

@@ -154,7 +154,7 @@ class Checker : Sending {
                       "remove it");
         names_[k].used = true;
       }
-    if (!problems_.any()) leave_out(here().send);
+    if (!problems_.any()) omit_item(here().send);
   }
 };
 

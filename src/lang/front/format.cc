@@ -88,7 +88,7 @@ std::size_t name_end(const Line& line) {
 }
 
 // Whether two adjacent lines share a column for '='.
-bool alike(const Line& a, const Line& b) {
+bool same_form(const Line& a, const Line& b) {
   return a.code.starts_with("plan ") == b.code.starts_with("plan ");
 }
 
@@ -96,7 +96,7 @@ void align(std::vector<Line>& lines) {
   for (std::size_t first = 0; first < lines.size(); ++first) {
     std::size_t end = first, most = 0;
     while (end < lines.size() && (lines[end].continues || (name_end(lines[end]) != std::string::npos &&
-                                                           alike(lines[first], lines[end])))) {
+                                                           same_form(lines[first], lines[end])))) {
       if (!lines[end].continues) most = std::max(most, name_end(lines[end]));
       ++end;
     }

@@ -154,7 +154,7 @@ std::size_t blocks_together(const Checked& program) {
   return kRun / program.block;
 }
 
-bool looks_first(const Checked& program) {
+bool needs_lookup(const Checked& program) {
   return std::any_of(program.nodes.begin(), program.nodes.end(),
                      [](const Node& node) { return node.stage == Stage::kAll && reduces(node.op); });
 }
@@ -165,7 +165,7 @@ const char* only_interpreted(const Checked& program) {
       return "tithe generates C++ for payloads of different lengths only with trits";
     if (item.full != 0) return "tithe generates no C++ for arrays of a whole block";
   }
-  if (looks_first(program)) return "tithe generates no C++ for programs that read all blocks first";
+  if (needs_lookup(program)) return "tithe generates no C++ for programs that read all blocks first";
   return nullptr;
 }
 

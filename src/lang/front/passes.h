@@ -66,7 +66,7 @@ unsigned place_bits(std::size_t block);
 std::size_t blocks_together(const Checked& program);
 
 // True if a reduction over all blocks is needed before the first block is sent.
-bool looks_first(const Checked& program);
+bool needs_lookup(const Checked& program);
 
 // The reason why a phase is not compiled to C++; nullptr if it is. Lists have kernels of their own (pairs.h,
 // indices.h).

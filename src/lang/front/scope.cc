@@ -188,15 +188,15 @@ Value Scope::reduction(const Expr& e, Part part) {
     return build_.bad(e.at, "'reduce' cannot be used in decode, which works value by value",
                       "compute it in encode, and send it");
   const Expr& called = *e.args[0];
-  std::size_t k = functions_known();
-  for (std::size_t j = 0; j < functions_known(); ++j)
+  std::size_t k = visible_functions();
+  for (std::size_t j = 0; j < visible_functions(); ++j)
     if (file_.functions[j].name.text == called.text) k = j;
-  if (k == functions_known() && build_.knows(called.text))
+  if (k == visible_functions() && build_.knows(called.text))
     return build_.bad(
         called.at,
         fmt::format("'{}' is a function of the language; a function of the file is required", called.text),
         kCure);
-  if (k == functions_known()) return unknown_function(called);
+  if (k == visible_functions()) return unknown_function(called);
   if (file_.functions[k].args.size() != 2)
     return build_.bad(called.at, fmt::format("'{}' must have two arguments", called.text), kCure);
   const Value start = expr(*e.args[1], part), v = expr(*e.args[2], part);
@@ -216,7 +216,7 @@ Value Scope::call(const Expr& e, Part part) {
     return reduction(e, part);
   std::vector<Value> args;
   for (const ExprPtr& a : e.args) args.push_back(expr(*a, part));
-  for (std::size_t k = 0; k < functions_known(); ++k)
+  for (std::size_t k = 0; k < visible_functions(); ++k)
     if (file_.functions[k].name.text == e.text) return inlined(k, args, e, part);
   if (!build_.knows(e.text)) return unknown_function(e);
   if (!e.where) return build_.call(e.text, std::move(args), nullptr, part == Part::kDecode, e.at);

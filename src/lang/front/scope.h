@@ -53,7 +53,7 @@ class Scope {
   Value unknown_function(const Expr& e);
   Value inlined(std::size_t k, const std::vector<Value>& args, const Expr& e, Part part);
   // A function can call only functions defined above it, so recursion is impossible.
-  std::size_t functions_known() const { return in_function_ ? inner_ : file_.functions.size(); }
+  std::size_t visible_functions() const { return in_function_ ? inner_ : file_.functions.size(); }
 
   std::size_t steps_ = 0;
   bool in_function_ = false;

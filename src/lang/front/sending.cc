@@ -30,8 +30,8 @@ void Sending::item(const SendItem& s) {
                              .array = s.array,
                              .bits = s.bits});
   Item& it = program().items.back();
-  stands_well(s, it);
-  stands_in_phase(s);
+  is_valid_position(s, it);
+  is_valid_in_phase(s);
   if (s.per) return lengths(s, it);
   Value v = s.value
                 ? expr(*s.value, Part::kEncode)
@@ -109,7 +109,7 @@ Value Sending::sum_of(const Item& it, Value fields, Node added) {
 }
 
 // Only items whose payloads combine under the phase's law are allowed.
-void Sending::stands_in_phase(const SendItem& s) {
+void Sending::is_valid_in_phase(const SendItem& s) {
   const auto refuse = [&](const std::string& what, const char* help) {
     problems_.add(s.type_at, what, help);
   };
@@ -144,7 +144,7 @@ Node Sending::reads(const Item& it, Type type) {
 }
 
 // The order of the items: sent once, then tables, then blocks.
-void Sending::stands_well(const SendItem& s, Item& it) {
+void Sending::is_valid_position(const SendItem& s, Item& it) {
   const std::size_t count = program().items.size();
   const Item* above = count > 1 ? &program().items[count - 2] : nullptr;
   const auto refuse = [&](const char* what, const char* help = "") { problems_.add(s.type_at, what, help); };
@@ -263,7 +263,7 @@ bool Sending::is_sent(const SendItem& s) {
   return range.low != 0;
 }
 
-void Sending::leave_out(const std::vector<SendItem>& all) {
+void Sending::omit_item(const std::vector<SendItem>& all) {
   std::vector<Item> sent;
   std::vector<unsigned> place;
   for (std::size_t k = 0; k < all.size() && k < program().items.size(); ++k) {

@@ -15,15 +15,15 @@ class Sending : protected Scope {
   void where(std::size_t k, const ExprPtr& e);
   void check_lengths();
   // Removes the items that these settings do not send; decode reads 0 instead.
-  void leave_out(const std::vector<SendItem>& all);
+  void omit_item(const std::vector<SendItem>& all);
   void pairs(const SendPairs& p);
   Value sum_of(const Item& it, Value fields, Node added);
 
  private:
   Node reads(const Item& it, Type type);
   void ints(const SendItem& s, Item& it, Value v);
-  void stands_well(const SendItem& s, Item& it);
-  void stands_in_phase(const SendItem& s);
+  void is_valid_position(const SendItem& s, Item& it);
+  void is_valid_in_phase(const SendItem& s);
   bool width(const SendItem& s, Item& it);
   unsigned bits_of(const Value& width);
   void lengths(const SendItem& s, Item& it);

@@ -16,14 +16,14 @@ namespace tithe::lang {
 
 namespace {
 
-bool is_taken(const Checked& p, int k) { return p.nodes[static_cast<std::size_t>(k)].op == Op::kTaken; }
+bool is_selected(const Checked& p, int k) { return p.nodes[static_cast<std::size_t>(k)].op == Op::kTaken; }
 bool is_zero(const Checked& p, int k) {
   const Node& n = p.nodes[static_cast<std::size_t>(k)];
   return n.op == Op::kConst && n.number == 0;
 }
 bool is_nonzero_test(const Checked& p, int k) {
   const Node& n = p.nodes[static_cast<std::size_t>(k)];
-  return n.op == Op::kNotEqual && is_taken(p, n.in[0]) && is_zero(p, n.in[1]);
+  return n.op == Op::kNotEqual && is_selected(p, n.in[0]) && is_zero(p, n.in[1]);
 }
 // The threshold in abs(x) >= T, or kNone.
 int threshold_of(const Checked& p, int k) {
@@ -32,7 +32,7 @@ int threshold_of(const Checked& p, int k) {
   const Node& size = p.nodes[static_cast<std::size_t>(n.in[1])];
   const Node& least = p.nodes[static_cast<std::size_t>(n.in[0])];
   const bool known = least.type == Type::kF32 && (least.stage == Stage::kPlan || least.op == Op::kThreshold);
-  return known && size.op == Op::kAbs && is_taken(p, size.in[0]) ? n.in[0] : kNone;
+  return known && size.op == Op::kAbs && is_selected(p, size.in[0]) ? n.in[0] : kNone;
 }
 
 // A ratio that selects exactly k of n values, for functions that take a ratio.

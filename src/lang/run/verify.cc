@@ -51,11 +51,11 @@ bool same(const Floats& a, const Floats& b) {
 constexpr std::string_view kName = "self-check";
 
 // A number of ranks and their kind of values: the context of a later phase.
-struct Company {
+struct RankSet {
   unsigned ranks;
   unsigned kind;
 };
-std::vector<Company> companies(const Combination& of, const Settings& settings) {
+std::vector<RankSet> rank_sets(const Combination& of, const Settings& settings) {
   bool counts = false, sums = of.program.adds();
   for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) {
     counts = counts || c->program.counts;
@@ -69,7 +69,7 @@ std::vector<Company> companies(const Combination& of, const Settings& settings) 
 
 // The combination of all ranks' payloads of a phase, computed by the interpreter. Empty if these values have no
 // payload.
-std::optional<Payload> combined(const Combination& of, const Call& call, std::size_t n, const Company& who,
+std::optional<Payload> combined(const Combination& of, const Call& call, std::size_t n, const RankSet& who,
                                 unsigned kind) {
   constexpr unsigned kApart = 3;  // ranks with different values; further ranks repeat them
   std::vector<Payload> own;
@@ -89,7 +89,7 @@ std::optional<Payload> combined(const Combination& of, const Call& call, std::si
   return all;
 }
 
-std::optional<Payload> context_of(const Combination& of, const Call& call, std::size_t n, const Company& who,
+std::optional<Payload> context_of(const Combination& of, const Call& call, std::size_t n, const RankSet& who,
                                   unsigned kind) {
   if (of.before == nullptr) return Payload{};
   Call front = in_front(call);
@@ -166,7 +166,7 @@ bool matches_interpreter(const VerifiedFunctions& runs, const Combination& of, c
   for (const Combination* c = of.before.get(); c != nullptr; c = c->before.get()) ++call.phase;
   for (unsigned kind = 0; kind < kinds; ++kind)
     for (const std::size_t n : sizes_of(block))
-      for (const Company& who : companies(of, settings)) {
+      for (const RankSet& who : rank_sets(of, settings)) {
         const std::optional<Payload> context = context_of(of, call, n, who, kind);
         if (!context) continue;
         call.context = *context;

@@ -32,7 +32,7 @@ WalkMemory::WalkMemory(CallMemory& memory, const Combination& of, const Settings
   if (n >= kRun && blocks_together(program) != 0) numbers = memory.take<std::uint8_t>(schedule.bytes);
   found = memory.take<Reduction>(schedule.most_found);
   looked = memory.take<Reduction>(schedule.looked.reduce.size());
-  looked_numbers = memory.take<std::uint64_t>(kRun * schedule.looked.reduce.size());
+  lookup_values = memory.take<std::uint64_t>(kRun * schedule.looked.reduce.size());
   codes = memory.take<std::uint32_t*>(items);
   widths = memory.take<std::uint32_t*>(items);
   lengths = memory.take<std::uint64_t>(items);
@@ -76,11 +76,11 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
       numbers_(program_, schedule_, own_.numbers),
       varies_(program_.varies()),
       most_ranks_(program_.counts || program_.adds() ? most_ranks(of, call.settings) : 0) {
-  given_ = {.settings = &call.settings,
-            .n = n,
-            .key = key_of(call, call.seed),
-            .shared_key = key_of(call, call.shared_seed)};
-  registers_.compute_once(schedule_.plan, given_);
+  inputs_ = {.settings = &call.settings,
+             .n = n,
+             .key = key_of(call, call.seed),
+             .shared_key = key_of(call, call.shared_seed)};
+  registers_.compute_once(schedule_.plan, inputs_);
   std::fill_n(own_.lengths, program_.items.size(), std::uint64_t{0});
 }
 
@@ -90,22 +90,22 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
 // run by run, in step with this walk.
 void Walk::begin(const Combination& of, const Call& call, const int_fields::Kernels& with) {
   if (program_.before.empty()) return;
-  before_ = new (memory_.take<Walk>(1)) Walk(*of.before, name_, in_front(call), given_.n, memory_);
+  before_ = new (memory_.take<Walk>(1)) Walk(*of.before, name_, in_front(call), inputs_.n, memory_);
   context_ = call.context;
   if (before_->program_.adds()) {
     const int_fields::Head head = int_fields::head_of(context_);
     before_->begin_sum(head, context_.data(), nullptr, with);
-    given_.added[1] = head.added;
+    inputs_.added[1] = head.added;
   }
   static_cast<void>(before_->check_head(context_));
   for (const Item& item : program_.before)
     if (item.once && item.input != kNone) receive(item, before_->sent(item), 1);
-  registers_.compute_once(schedule_.all, given_);
+  registers_.compute_once(schedule_.all, inputs_);
 }
 
 void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t* out,
                      const int_fields::Kernels& with) {
-  given_.added[0] = head.added;
+  inputs_.added[0] = head.added;
   field_bits_ = head.bits;
   fields_in_ = in;
   fields_out_ = out;
@@ -114,17 +114,17 @@ void Walk::begin_sum(int_fields::Head head, const std::uint8_t* in, std::uint8_t
 }
 
 void Walk::begin_block(std::size_t first, std::size_t len) {
-  context_at_ = first == 0 ? head_bytes(before_->program_, given_.n) : context_next_;
-  before_->given_.length = len;
+  context_at_ = first == 0 ? head_bytes(before_->program_, inputs_.n) : context_next_;
+  before_->inputs_.length = len;
   context_next_ = context_at_ + *before_->read_block(context_, context_at_, first, len, {});
   for (const Item& item : program_.before)
     if (!item.once && !item.array && item.input != kNone) receive(item, before_->sent(item), 1);
 }
 
 void Walk::begin_run(std::size_t count) {
-  before_->given_.first = given_.first;
-  before_->given_.at = given_.at;
-  before_->read_run(context_.data() + context_at_, given_.length, given_.at, count, {});
+  before_->inputs_.first = inputs_.first;
+  before_->inputs_.at = inputs_.at;
+  before_->read_run(context_.data() + context_at_, inputs_.length, inputs_.at, count, {});
   for (const Item& item : program_.before)
     if (item.array && item.input != kNone) receive(item, before_->sent(item), count);
 }
@@ -143,13 +143,13 @@ bool Walk::find(const std::vector<Pass>& passes, const EncodeInput& in, std::siz
                 bool looks) {
   bool finite = true;
   for (const Pass& pass : passes) {
-    registers_.compute_once(pass.block, given_);
+    registers_.compute_once(pass.block, inputs_);
     const std::span reductions(own_.found, pass.reduce.size());
     std::uninitialized_default_construct(reductions.begin(), reductions.end());
     runs(first, len, [&](std::size_t at, std::size_t count) {
       take(in, at, count);
-      finite = finite && (!looks || all_finite({taken_now_, count}));
-      registers_.compute_values(pass.value, given_, count);
+      finite = finite && (!looks || all_finite({current_values_, count}));
+      registers_.compute_values(pass.value, inputs_, count);
       for (std::size_t r = 0; r < reductions.size(); ++r)
         if (registers_.node(pass.reduce[r]).op != Op::kThreshold)
           reductions[r].add(registers_, pass.reduce[r], count);
@@ -182,17 +182,17 @@ bool Walk::look(const EncodeInput& in) {
     const int from = registers_.node(found[r]).in[0];
     std::uint8_t* to = registers_.of<std::uint8_t>(from);
     for (std::size_t b = 0; b < count; ++b)
-      std::memcpy(to + b * width(r), &own_.looked_numbers[r * kRun + b], width(r));
+      std::memcpy(to + b * width(r), &own_.lookup_values[r * kRun + b], width(r));
     reductions[r].add(registers_, found[r], count);
   };
   static_cast<void>(blocks([&](std::size_t first, std::size_t len) {
     finite = finite && find(schedule_.look, in, first, len, true);
     if (!finite) return Status{};
-    registers_.compute_once(schedule_.looked.block, given_);
+    registers_.compute_once(schedule_.looked.block, inputs_);
     for (std::size_t r = 0; r < found.size(); ++r) {
       std::uint64_t bits = 0;
       std::memcpy(&bits, registers_.of<std::uint8_t>(registers_.node(found[r]).in[0]), width(r));
-      own_.looked_numbers[r * kRun + count] = bits;
+      own_.lookup_values[r * kRun + count] = bits;
     }
     if (++count < kRun) return Status{};
     for (std::size_t r = 0; r < found.size(); ++r) end_run(r);
@@ -213,7 +213,7 @@ void Walk::take(const EncodeInput& in, std::size_t at, std::size_t count) {
   const Nodes& taken = schedule_.taken;
   float* to = taken.empty() ? unread_ : registers_.of<float>(taken[0]);
   for (std::size_t i = 0; i < count; ++i) to[i] = in.take(at + i);
-  taken_now_ = to;
+  current_values_ = to;
   for (std::size_t k = 1; k < taken.size(); ++k) std::copy_n(to, count, registers_.of<float>(taken[k]));
   for (const int k : schedule_.grad) std::copy_n(in.grad + at, count, registers_.of<float>(k));
 }
@@ -225,7 +225,7 @@ bool Walk::leave(const EncodeInput& in, std::size_t at, std::size_t count) const
   bool finite = all_finite({sent, count});
   if (in.residual_out == nullptr) return finite;
   float* left = in.residual_out + at;
-  for (std::size_t i = 0; i < count; ++i) left[i] = taken_now_[i] - sent[i];
+  for (std::size_t i = 0; i < count; ++i) left[i] = current_values_[i] - sent[i];
   return all_finite({left, count}) && finite;
 }
 
@@ -245,7 +245,7 @@ void Walk::receive(const Item& item, const std::uint32_t* values, std::size_t co
   if (!item.array && schedule_.filled[static_cast<std::size_t>(item.input)]) registers_.fill(item.input);
 }
 
-bool Walk::looks_at_values() const {
+bool Walk::reads_values() const {
   return std::any_of(program_.items.begin(), program_.items.end(),
                      [&](const Item& item) {
                        return item.where != kNone && registers_.node(item.where).stage == Stage::kValue;
@@ -278,13 +278,13 @@ void Walk::threshold(const EncodeInput& in, int k) const {
   const Node& node = registers_.node(k);
   const double ratio = *registers_.of<double>(node.in[0]), share = *registers_.of<double>(node.in[1]);
   const select::Sample sample = select::plan_sample(in.n, ratio, share);
-  *registers_.of<std::uint32_t>(k) = select::threshold_ref(sample, given_.key, ratio, in, own_.picked);
+  *registers_.of<std::uint32_t>(k) = select::threshold_ref(sample, inputs_.key, ratio, in, own_.picked);
 }
 
 std::size_t Walk::entry(const Item& item, std::size_t first) const {
   std::size_t table = once_bytes(program_);
   for (const Item* in_front = program_.items.data(); in_front != &item; ++in_front)
-    table += table_bytes(*in_front, program_, given_.n);
+    table += table_bytes(*in_front, program_, inputs_.n);
   return table + first / (item.per != 0 ? item.per : program_.block) * item_bytes(item, 1);
 }
 
@@ -297,11 +297,11 @@ Status Walk::corrupt(const std::string& what) const {
 // Keeps the last candidate of each slot; returns the number kept.
 std::size_t Walk::keep_last(const PairsLimits& limits, std::span<std::uint32_t> picked) const {
   const std::size_t per = program_.pairs.per;
-  const auto key = static_cast<std::uint32_t>(mix64(given_.key) >> 32);
+  const auto key = static_cast<std::uint32_t>(mix64(inputs_.key) >> 32);
   std::size_t kept = 0;
   for (std::size_t k = 0; k < picked.size();) {
     const std::size_t first = picked[k] / per * per;
-    const std::uint32_t slots = slots_of(limits, std::min(per, given_.n - first));
+    const std::uint32_t slots = slots_of(limits, std::min(per, inputs_.n - first));
     std::size_t end = k;
     for (; end < picked.size() && picked[end] < first + per; ++end)
       own_.slots[dragonn::slot_of(picked[end], key, slots)] = picked[end];
@@ -312,13 +312,13 @@ std::size_t Walk::keep_last(const PairsLimits& limits, std::span<std::uint32_t> 
 }
 
 std::span<std::uint32_t> Walk::pick(const EncodeInput& in, const PairsLimits& limits) {
-  given_.length = given_.n;
+  inputs_.length = inputs_.n;
   find(schedule_.passes, in, 0, in.n, false);
-  registers_.compute_once(schedule_.send.block, given_);
+  registers_.compute_once(schedule_.send.block, inputs_);
   std::size_t picked = 0;
   runs(0, in.n, [&](std::size_t at, std::size_t count) {
     take(in, at, count);
-    registers_.compute_values(schedule_.send.value, given_, count);
+    registers_.compute_values(schedule_.send.value, inputs_, count);
     const std::uint32_t* goes = registers_.of<std::uint32_t>(program_.pairs.where);
     for (std::size_t i = 0; i < count; ++i)
       if (goes[i] != 0) own_.picked[picked++] = static_cast<std::uint32_t>(at + i);

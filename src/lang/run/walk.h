@@ -24,7 +24,7 @@ struct WalkMemory {
   std::uint8_t* numbers = nullptr;  // for encode_together: per number, one element per block
   Reduction* found;                 // the reductions of the present pass
   Reduction* looked;                // the reductions over all blocks
-  std::uint64_t* looked_numbers;    // per such reduction kRun numbers, one per block
+  std::uint64_t* lookup_values;     // per such reduction kRun numbers, one per block
   std::uint32_t** codes;            // per item: a block's codes, if their size depends on the values
   std::uint32_t** widths;
   std::uint64_t* lengths;  // per item: bytes so far of the blocks that share a table entry
@@ -48,11 +48,11 @@ class Walk {
   // Calls of(first, len) for each block in order; stops at the first Status that is not ok.
   template <typename Of>
   Status blocks(const Of& of) {
-    const std::size_t n = given_.n, length = program_.block == 0 ? n : program_.block;
+    const std::size_t n = inputs_.n, length = program_.block == 0 ? n : program_.block;
     for (std::size_t first = 0; first < std::max<std::size_t>(n, program_.block == 0 ? 1 : 0);
          first += std::max<std::size_t>(length, 1)) {
       const std::size_t len = std::min(length, n - first);
-      given_.length = len;
+      inputs_.length = len;
       if (before_ != nullptr) begin_block(first, len);
       TITHE_TRY(of(first, len));
     }
@@ -97,8 +97,8 @@ class Walk {
   template <typename Of>
   void runs(std::size_t first, std::size_t len, const Of& of) {
     for (std::size_t at = first; at < first + len; at += kRun) {
-      given_.first = at;
-      given_.at = at - first;
+      inputs_.first = at;
+      inputs_.at = at - first;
       if (before_ != nullptr) begin_run(std::min(kRun, first + len - at));
       of(at, std::min(kRun, first + len - at));
     }
@@ -142,7 +142,7 @@ class Walk {
   bool lengths_hold(ByteView payload, std::size_t first, std::size_t len, std::size_t bytes);
 
   void receive(const Item& item, const std::uint32_t* values, std::size_t count);
-  bool looks_at_values() const;
+  bool reads_values() const;
   Status holds(Stage of, std::size_t count, Code code, std::size_t first) const;
   // The offset of a table's entry for the block that starts at `first`.
   std::size_t entry(const Item& item, std::size_t first) const;
@@ -159,9 +159,9 @@ class Walk {
   Registers registers_;
   std::size_t together_;  // blocks encoded together; 0: one at a time
   Registers numbers_;
-  Given given_;
+  Given inputs_;
   bool varies_;
-  const float* taken_now_ = nullptr;
+  const float* current_values_ = nullptr;
   float unread_[kRun];      // input values, if the program reads none
   Walk* before_ = nullptr;  // reads the context in step with this walk
   ByteView context_;

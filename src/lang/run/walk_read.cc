@@ -20,7 +20,7 @@ Status Walk::check_head(ByteView payload) {
     TITHE_TRY(receive_number(item, get_number(item, from), 0));
     from += item_bytes(item, 0);
   }
-  registers_.compute_once(schedule_.all_read, given_);
+  registers_.compute_once(schedule_.all_read, inputs_);
   return holds(Stage::kAll, 1, Code::kCorrupt, 0);
 }
 
@@ -42,7 +42,7 @@ Result<std::size_t> Walk::check_block(ByteView payload, std::size_t at, std::siz
     return corrupt(
         fmt::format("block {} has another number of bytes than its table states", number_of(first)));
   TITHE_TRY(holds(Stage::kBlock, 1, Code::kCorrupt, first));
-  if (!looks_at_values()) return bytes;
+  if (!reads_values()) return bytes;
   Status broken;
   runs(first, len, [&](std::size_t from, std::size_t count) {
     if (!broken.ok()) return;
@@ -72,7 +72,7 @@ Result<std::size_t> Walk::read_block(ByteView payload, std::size_t at, std::size
     if (!found.ok()) return found;
     bytes = *found;
   }
-  registers_.compute_once(pass.block, given_);
+  registers_.compute_once(pass.block, inputs_);
   return bytes;
 }
 
@@ -101,12 +101,12 @@ Result<std::size_t> Walk::read_codes(ByteView block, std::size_t first, std::siz
 void Walk::find_widths(std::size_t k, std::size_t first, std::size_t len) {
   const Pass& pass = schedule_.widths[k];
   const int width = program_.items[k].width;
-  registers_.compute_once(pass.block, given_);
+  registers_.compute_once(pass.block, inputs_);
   runs(first, len, [&](std::size_t at, std::size_t count) {
     for (std::size_t j = 0; j < k; ++j)
       if (program_.items[j].array && program_.items[j].in_block())
         receive(program_.items[j], own_.codes[j] + (at - first), count);
-    registers_.compute_values(pass.value, given_, count);
+    registers_.compute_values(pass.value, inputs_, count);
     std::copy_n(registers_.of<std::uint32_t>(width), count, own_.widths[k] + (at - first));
   });
 }
@@ -118,7 +118,7 @@ void Walk::read_run(const std::uint8_t* block, std::size_t len, std::size_t at, 
     if (!item.in_block()) continue;
     if (item.array && item.input != kNone) {
       if (item.coding == Coding::kInts)
-        fields_->unpack(fields_in_, given_.first, count, field_bits_,
+        fields_->unpack(fields_in_, inputs_.first, count, field_bits_,
                         registers_.of<std::uint32_t>(item.input));
       else if (varies_)
         receive(item, own_.codes[k] + at, count);
@@ -127,7 +127,7 @@ void Walk::read_run(const std::uint8_t* block, std::size_t len, std::size_t at, 
     }
     block += item_bytes(item, len);
   }
-  registers_.compute_values(pass.value, given_, count);
+  registers_.compute_values(pass.value, inputs_, count);
 }
 
 void Walk::read_all(ByteView payload, std::span<std::uint32_t* const> to) {
@@ -135,7 +135,7 @@ void Walk::read_all(ByteView payload, std::span<std::uint32_t* const> to) {
   static_cast<void>(check_head(payload));
   for (std::size_t k = 0; k < to.size(); ++k)
     if (to[k] != nullptr && program_.items[k].once) *to[k] = *number(k);
-  std::size_t at = head_bytes(program_, given_.n);
+  std::size_t at = head_bytes(program_, inputs_.n);
   static_cast<void>(blocks([&](std::size_t first, std::size_t len) {
     const std::size_t bytes = *read_block(payload, at, first, len, {});
     for (std::size_t k = 0; k < to.size(); ++k)
@@ -157,7 +157,7 @@ bool Walk::lengths_hold(ByteView payload, std::size_t first, std::size_t len, st
     if (item.coding != Coding::kBytes) continue;
     std::uint64_t& length = own_.lengths[k];
     length = (first % item.per == 0 ? 0 : length) + bytes;
-    const bool ends = first + len == given_.n || (first + len) % item.per == 0;
+    const bool ends = first + len == inputs_.n || (first + len) % item.per == 0;
     if (ends && length != get_number(item, payload.data() + entry(item, first))) return false;
   }
   return true;

@@ -10,8 +10,8 @@ namespace tithe::lang {
 
 Status Walk::encode_head(const EncodeInput& in, std::uint8_t* payload, bool& finite) {
   if (!schedule_.looked.reduce.empty()) finite = look(in) && finite;
-  registers_.compute_once(schedule_.all, given_);
-  std::fill_n(payload, head_bytes(program_, given_.n), std::uint8_t{0});
+  registers_.compute_once(schedule_.all, inputs_);
+  std::fill_n(payload, head_bytes(program_, inputs_.n), std::uint8_t{0});
   if (program_.counts) {
     wire::put(payload, std::uint16_t{1});
     payload += kCountBytes;
@@ -23,24 +23,24 @@ Status Walk::encode_head(const EncodeInput& in, std::uint8_t* payload, bool& fin
     payload = put_number(item, bits, payload);
     receive(item, &bits, 1);
   }
-  registers_.compute_once(schedule_.all_read, given_);
+  registers_.compute_once(schedule_.all_read, inputs_);
   return finite ? holds(Stage::kAll, 1, Code::kUnsupported, 0) : Status{};
 }
 
 Result<std::size_t> Walk::encode_block(const EncodeInput& in, std::size_t first, std::size_t len,
                                        std::uint8_t* payload, std::uint8_t* to, bool& finite) {
   if (!find(schedule_.passes, in, first, len, true)) return nothing(in, first, len, to, finite);
-  registers_.compute_once(schedule_.send.block, given_);
+  registers_.compute_once(schedule_.send.block, inputs_);
   send_numbers(payload, to, first, len, finite);
-  registers_.compute_once(schedule_.read.block, given_);
-  for (const Pass& pass : schedule_.widths) registers_.compute_once(pass.block, given_);
+  registers_.compute_once(schedule_.read.block, inputs_);
+  for (const Pass& pass : schedule_.widths) registers_.compute_once(pass.block, inputs_);
   if (finite) TITHE_TRY(holds(Stage::kBlock, 1, Code::kUnsupported, first));
   Status broken;
   runs(first, len, [&](std::size_t at, std::size_t count) {
     take(in, at, count);
-    const bool sound = all_finite({taken_now_, count});
+    const bool sound = all_finite({current_values_, count});
     finite = finite && sound;
-    registers_.compute_values(schedule_.send.value, given_, count);
+    registers_.compute_values(schedule_.send.value, inputs_, count);
     std::uint8_t* array = to;
     for (std::size_t k = 0; k < program_.items.size(); ++k) {
       const Item& item = program_.items[k];
@@ -51,7 +51,7 @@ Result<std::size_t> Walk::encode_block(const EncodeInput& in, std::size_t first,
       }
       array += item_bytes(item, len);
     }
-    registers_.compute_values(schedule_.read.value, given_, count);
+    registers_.compute_values(schedule_.read.value, inputs_, count);
     if (sound && finite && broken.ok()) broken = holds(Stage::kValue, count, Code::kUnsupported, first);
     finite = leave(in, at, count) && finite;
   });
@@ -83,7 +83,7 @@ void Walk::send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::siz
   const Item& item = program_.items[k];
   const std::uint32_t* values = registers_.of<std::uint32_t>(item.value);
   if (item.coding == Coding::kInts) {
-    fields_->pack(values, given_.first, count, field_bits_, fields_out_);
+    fields_->pack(values, inputs_.first, count, field_bits_, fields_out_);
     return receive(item, values, count);
   }
   if (!varies_) {
@@ -95,7 +95,7 @@ void Walk::send_array(std::size_t k, std::uint8_t* to, std::size_t len, std::siz
   std::uint32_t* const codes = own_.codes[k] + at;
   std::copy_n(values, count, codes);
   if (item.coding == Coding::kWidths) {  // bits beyond a code's width are not sent
-    registers_.compute_values(schedule_.widths[k].value, given_, count);
+    registers_.compute_values(schedule_.widths[k].value, inputs_, count);
     const std::uint32_t* widths = registers_.of<std::uint32_t>(item.width);
     std::copy_n(widths, count, own_.widths[k] + at);
     for (std::size_t i = 0; i < count; ++i)

@@ -16,18 +16,18 @@ namespace tithe::lang {
 std::size_t Walk::encode_together(const EncodeInput& in, std::size_t first, std::uint8_t* payload,
                                   std::uint8_t* to) {
   const std::size_t count = together_ * program_.block;
-  if (together_ == 0 || first + count > given_.n) return 0;
+  if (together_ == 0 || first + count > inputs_.n) return 0;
   if (first == 0) {
-    numbers_.compute_once(schedule_.plan, given_, false);
+    numbers_.compute_once(schedule_.plan, inputs_, false);
     for (const int k : schedule_.plan) {
       numbers_.fill(k, together_);
       if (schedule_.filled[static_cast<std::size_t>(k)]) registers_.fill(k, kRun);
     }
   }
-  given_.first = first;
-  given_.at = 0;
+  inputs_.first = first;
+  inputs_.at = 0;
   take(in, first, count);
-  if (!all_finite({taken_now_, count})) return 0;
+  if (!all_finite({current_values_, count})) return 0;
   for (const Pass& pass : schedule_.passes) find_together(pass);
   if (!send_together(in, first)) return 0;
   write_together(first, payload, to);
@@ -36,7 +36,7 @@ std::size_t Walk::encode_together(const EncodeInput& in, std::size_t first, std:
 
 void Walk::find_numbers(const Nodes& nodes) {
   for (const int k : nodes) {
-    numbers_.compute_values({&k, 1}, given_, together_);
+    numbers_.compute_values({&k, 1}, inputs_, together_);
     if (registers_.node(k).op == Op::kLength) numbers_.fill(k, together_);
     spread(k);
   }
@@ -58,7 +58,7 @@ void Walk::spread(int k) const {
 void Walk::find_together(const Pass& pass) {
   const std::size_t block = program_.block;
   find_numbers(pass.block);
-  registers_.compute_values(pass.value, given_, together_ * block);
+  registers_.compute_values(pass.value, inputs_, together_ * block);
   for (const int k : pass.reduce) {
     for (std::size_t b = 0; b < together_; ++b) {
       Reduction one;
@@ -97,21 +97,21 @@ bool Walk::send_together(const EncodeInput& in, std::size_t first) {
   }
   find_numbers(schedule_.read.block);
   if (!holds_together(Stage::kBlock)) return false;
-  registers_.compute_values(schedule_.send.value, given_, count);
+  registers_.compute_values(schedule_.send.value, inputs_, count);
   for (const Item& item : program_.items) {
     if (!item.array) continue;
     if (item.is_float && !all_finite({registers_.of<float>(item.value), count})) return false;
     if (item.input != kNone)
       std::copy_n(registers_.of<std::uint32_t>(item.value), count, registers_.of<std::uint32_t>(item.input));
   }
-  registers_.compute_values(schedule_.read.value, given_, count);
+  registers_.compute_values(schedule_.read.value, inputs_, count);
   if (!holds_together(Stage::kValue)) return false;
   if (program_.result == kNone) return true;  // only the last phase leaves residuals
   const float* sent = registers_.of<float>(program_.result);
   if (!all_finite({sent, count})) return false;
   if (in.residual_out != nullptr) {
     float rest[kRun];
-    for (std::size_t i = 0; i < count; ++i) rest[i] = taken_now_[i] - sent[i];
+    for (std::size_t i = 0; i < count; ++i) rest[i] = current_values_[i] - sent[i];
     if (!all_finite({rest, count})) return false;
     std::copy_n(rest, count, in.residual_out + first);
   }

@@ -41,16 +41,16 @@ std::pair<int, bool> PassText::condition(int k) const {
 // values. Empty if there are no such sums.
 Nodes PassText::sums_of_all(const Pass& of) const {
   if (in_pieces()) return {};
-  const auto of_taken = [&](int k) {
+  const auto of_selected = [&](int k) {
     const Node& from = node(node(k).in[0]);
     return sums(k) && from.type == Type::kF32 &&
            (from.op == Op::kTaken || (from.op == Op::kAbs && node(from.in[0]).op == Op::kTaken));
   };
   for (const int a : of.reduce) {
-    if (!of_taken(a)) continue;
+    if (!of_selected(a)) continue;
     if (node(a).in[1] == kNone) return {a};
     for (const int b : of.reduce)
-      if (of_taken(b) && node(b).in[1] != kNone &&
+      if (of_selected(b) && node(b).in[1] != kNone &&
           condition(node(a).in[1]) ==
               std::pair(condition(node(b).in[1]).first, !condition(node(b).in[1]).second))
         return {a, b};
@@ -59,7 +59,7 @@ Nodes PassText::sums_of_all(const Pass& of) const {
 }
 
 // True for the largest or smallest input value; all inputs are finite.
-bool PassText::end_of_taken(int k) const {
+bool PassText::end_of_selected(int k) const {
   const Node& n = node(k);
   return (n.op == Op::kLargest || n.op == Op::kSmallest) && n.in[1] == kNone &&
          node(n.in[0]).op == Op::kTaken;
@@ -99,7 +99,7 @@ void PassText::accumulator(int k) {
     case Op::kSmallest:
       if (is_peak(k)) return;
       if (plain_largest(k)) return line("{} s{} = splat({}(0));", values, k, number);
-      if (end_of_taken(k))
+      if (end_of_selected(k))
         return line("F s{} = splat({}__builtin_inff());", k, n.op == Op::kLargest ? "-" : "");
       return line("auto s{} = Best<{}, {}, {}>::make();", k, values, number, n.op == Op::kLargest);
     case Op::kReduce:
@@ -134,7 +134,7 @@ void PassText::accumulate(int k) {
       if (is_peak(k)) return;
       if (plain_largest(k))
         return line("s{0} = max_(s{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
-      if (end_of_taken(k))
+      if (end_of_selected(k))
         return line("s{0} = {1}(s{0}, select(here, {2}, splat({3}__builtin_inff())));", k,
                     n.op == Op::kLargest ? "max_" : "min_", of, n.op == Op::kLargest ? "-" : "");
       return line("s{}.look({}, {}, uint32_t(i));", k, of, which);
@@ -175,7 +175,7 @@ void PassText::finish(int k) {
     }
     case Op::kLargest:
     case Op::kSmallest:
-      if (end_of_taken(k))
+      if (end_of_selected(k))
         return line("const float b{0} = end_of<kResidual>(s{0}, {1}(), g, r, len);", k,
                     n.op == Op::kLargest ? "Most" : "Least");
       if (is_peak(k))

@@ -116,8 +116,8 @@ std::string NodeText::number(int k) const {
 std::string NodeText::values(int k) const {
   if (node(k).stage == Stage::kValue) return fmt::format("v{}", k);
   const std::string all = fmt::format("splat({})", number(k));
-  const auto kept = kept_.find(all);
-  return kept == kept_.end() ? all : kept->second;
+  const auto kept = cached_.find(all);
+  return kept == cached_.end() ? all : kept->second;
 }
 
 // Constants 0 are free and bools are not splat, so neither is kept in a register.
@@ -125,8 +125,8 @@ std::string NodeText::keep(int k) {
   const Node& n = node(k);
   const std::string all = fmt::format("splat({})", number(k));
   if (n.stage != Stage::kPlan || n.type == Type::kBool || (n.op == Op::kConst && n.number == 0)) return "";
-  const std::string name = fmt::format("k{}", kept_.size());
-  if (!kept_.emplace(all, name).second) return "";
+  const std::string name = fmt::format("k{}", cached_.size());
+  if (!cached_.emplace(all, name).second) return "";
   return fmt::format("const {} {} = kept({});", value_type(k), name, all);
 }
 

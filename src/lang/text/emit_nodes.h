@@ -23,7 +23,7 @@ class NodeText {
   std::string value_type(int k) const;
   // Declares a vector of a number that is known before the blocks: "const U k0 = kept(splat(127U));"; values()
   // returns its name from then on.
-  void forget_kept() { kept_.clear(); }
+  void clear_cached() { cached_.clear(); }
   std::string keep(int k);
   // The expression of a node in its operands; not for inputs, draws and reductions.
   std::string expression(int k) const;
@@ -39,7 +39,7 @@ class NodeText {
   std::string conversion(int k, std::string of) const;
   const Checked& program_;
   const bool of_sixteen_;
-  std::map<std::string, std::string> kept_;
+  std::map<std::string, std::string> cached_;
 };
 
 }  // namespace tithe::lang

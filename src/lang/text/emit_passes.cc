@@ -111,9 +111,9 @@ void PassText::define_all(const Nodes& nodes) {
 void PassText::plan() {
   defined_.assign(defined_.size(), false);
   if (of_sixteen_) line("const uint64_t key = call->key, shared_key = call->shared_key;");
-  if (block_is_told()) line("const size_t block_length = call->block;");
+  if (block_is_reported()) line("const size_t block_length = call->block;");
   define_all(schedule_.plan);
-  text_.forget_kept();
+  text_.clear_cached();
 }
 
 void PassText::context() {
@@ -182,7 +182,7 @@ void PassText::open_blocks() {
   }
 }
 
-bool PassText::block_is_told() const {
+bool PassText::block_is_reported() const {
   return of_sixteen_ && program_.block_of_params &&
          std::none_of(program_.nodes.begin(), program_.nodes.end(),
                       [](const Node& n) { return is_table(n.op); });

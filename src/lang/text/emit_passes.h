@@ -59,9 +59,9 @@ class PassText {
   // ---- Loops
   // Opens the loop over blocks and defines `first`, `len` and the block's `number`. If a parameter sets the block
   // length, the length is an argument of the call, so that all lengths share one text.
-  bool block_is_told() const;
+  bool block_is_reported() const;
   std::string block_length() const {
-    return block_is_told() ? std::string("block_length") : std::to_string(program_.block);
+    return block_is_reported() ? std::string("block_length") : std::to_string(program_.block);
   }
   void open_blocks();
   void close_blocks();
@@ -99,7 +99,7 @@ class PassText {
   Nodes sums_of_all(const Pass& of) const;
   // A condition without its leading `not`s, and whether their number is odd.
   std::pair<int, bool> condition(int k) const;
-  bool end_of_taken(int k) const;
+  bool end_of_selected(int k) const;
   bool by_one(int k) const;
   bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool in_shape(int k) const { return sums(k) || node(k).op == Op::kReduce; }

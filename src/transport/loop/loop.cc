@@ -342,6 +342,6 @@ const TransportKind loop_transport = {.name = "loop",
                                       .open = nullptr,
                                       .open_threads = loop::open_threads};
 
-const LongMessages loop_long_messages = {Leaves::kPosted, loop::kEagerBytes};
+const LongMessages loop_long_messages = {SendProtocol::kPosted, loop::kEagerBytes};
 
 }  // namespace tithe

@@ -163,6 +163,6 @@ const TransportKind tcp_transport = {
     .open_threads = nullptr,
     .proves = true};
 
-const LongMessages tcp_long_messages = {Leaves::kPosted, tcp::kWholeBytes};
+const LongMessages tcp_long_messages = {SendProtocol::kPosted, tcp::kWholeBytes};
 
 }  // namespace tithe

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The usual order of states is kMeasuring, kPlanning, kProposed, kSettling, kWatching. kPlanning leads straight to
-// kWatching if there is no better plan; kSettling and kWatching lead back to kPlanning, or kSettling to kProposed to
+// The usual order of states is kMeasuring, kPlanning, kProposed, kTrying, kWatching. kPlanning leads straight to
+// kWatching if there is no better plan; kTrying and kWatching lead back to kPlanning, or kTrying to kProposed to
 // restore earlier rules. If the buckets change, the machine returns to kMeasuring, during planning after the answer.
-#include "advice/auto/watch.h"
+#include "advice/auto/plan_controller.h"
 
 #include <algorithm>
 #include <utility>
@@ -24,33 +24,33 @@ Seconds median_from(const std::vector<Seconds>& steps, std::size_t first) {
 
 }  // namespace
 
-void Watch::measure() {
+void PlanController::measure() {
   state_ = State::kMeasuring;
   steps_.clear();
   tried_.clear();
-  again_ = replanned_ = back_ = false;
+  again_ = replanned_ = restores_previous_ = false;
 }
 
-void Watch::watch(Seconds expected) {
+void PlanController::watch(Seconds expected) {
   state_ = State::kWatching;
   expected_ = expected;
   steps_.clear();
 }
 
-void Watch::resume(std::string rules, Seconds expected) {
+void PlanController::resume(std::string rules, Seconds expected) {
   restart(std::move(rules));
   measured_ = expected;
   watch(expected);
 }
 
-void Watch::restart(std::string rules) {
+void PlanController::restart(std::string rules) {
   measure();
   rules_ = std::move(rules);
-  unlike_ = 0;
+  unstable_ = 0;
   expected_ = 0;
 }
 
-Watch::Next Watch::step(Seconds seconds, bool same) {
+PlanController::Next PlanController::step(Seconds seconds, bool same) {
   if (state_ == State::kPlanning || state_ == State::kProposed) {
     again_ = again_ || !same;
     return Next::kNothing;
@@ -59,33 +59,33 @@ Watch::Next Watch::step(Seconds seconds, bool same) {
   steps_.push_back(seconds);
   switch (state_) {
     case State::kMeasuring:
-      if (steps_.size() < kFirst) return ++unlike_ == kMaxUnlike ? Next::kUnlike : Next::kNothing;
-      unlike_ = 0;
+      if (steps_.size() < kFirst) return ++unstable_ == kMaxUnstable ? Next::kUnstable : Next::kNothing;
+      unstable_ = 0;
       tried_[rules_] = measured_ = median_from(steps_, kSkip);
       state_ = State::kPlanning;
       return Next::kPlan;
-    case State::kSettling:
-      return steps_.size() < kSettle + kSkipNew ? Next::kNothing : settled();
+    case State::kTrying:
+      return steps_.size() < kTrial + kSkipAfterSwitch ? Next::kNothing : trial_over();
     default:
-      return look();
+      return check_steps();
   }
 }
 
 // Evaluates the first steps under new rules.
-Watch::Next Watch::settled() {
-  measured_ = median_from(steps_, kSkipNew);
+PlanController::Next PlanController::trial_over() {
+  measured_ = median_from(steps_, kSkipAfterSwitch);
   tried_[rules_] = measured_;
-  if (back_) {  // the best earlier rules, restored
-    back_ = false;
+  if (restores_previous_) {  // the best earlier rules, restored
+    restores_previous_ = false;
     watch(measured_);
     return Next::kNothing;
   }
   const auto best = std::min_element(tried_.begin(), tried_.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   if (measured_ > kWorse * best->second) {
-    wanted_ = best->first;
+    proposal_ = best->first;
     predicted_ = best->second;
-    back_ = true;
+    restores_previous_ = true;
     state_ = State::kProposed;
     return Next::kPropose;
   }
@@ -99,7 +99,7 @@ Watch::Next Watch::settled() {
   return Next::kNothing;
 }
 
-Watch::Next Watch::look() {
+PlanController::Next PlanController::check_steps() {
   if (steps_.size() > kLeave) steps_.erase(steps_.begin());
   const auto count = [&](const auto& is) {
     return static_cast<std::size_t>(std::count_if(steps_.begin(), steps_.end(), is));
@@ -111,12 +111,12 @@ Watch::Next Watch::look() {
   measured_ = median_from(steps_, steps_.size() - kFirst);
   tried_.clear();
   tried_[rules_] = measured_;
-  again_ = replanned_ = back_ = false;
+  again_ = replanned_ = restores_previous_ = false;
   state_ = State::kPlanning;
   return Next::kPlan;
 }
 
-Watch::Next Watch::planned(std::string rules, Seconds predicted) {
+PlanController::Next PlanController::planned(std::string rules, Seconds predicted) {
   if (again_) {
     measure();
     return Next::kNothing;
@@ -126,31 +126,31 @@ Watch::Next Watch::planned(std::string rules, Seconds predicted) {
     watch(measured_);
     return Next::kNothing;
   }
-  wanted_ = std::move(rules);
+  proposal_ = std::move(rules);
   predicted_ = predicted;
   state_ = State::kProposed;
   return Next::kPropose;
 }
 
-void Watch::failed() {
+void PlanController::failed() {
   if (again_)
     measure();
   else
     watch(measured_);
 }
 
-void Watch::switched() {
-  rules_ = wanted_;
+void PlanController::switched() {
+  rules_ = proposal_;
   if (again_) {
     measure();
     return;
   }
   steps_.clear();
-  state_ = State::kSettling;
+  state_ = State::kTrying;
 }
 
-void Watch::refused() {
-  back_ = false;
+void PlanController::refused() {
+  restores_previous_ = false;
   failed();
 }
 

@@ -11,13 +11,13 @@
 #include <map>
 #include <span>
 
-#include "advice/auto/watch.h"
+#include "advice/auto/plan_controller.h"
 #include "advice/planner/plan_query.h"
 #include "tithe/session.h"
 
 namespace tithe::automatic {
 
-class Facts {
+class StepMeasurements {
  public:
   static constexpr std::size_t kRounds = 15;
   struct Step {
@@ -26,10 +26,10 @@ class Facts {
     bool whole = false;  // its start is known
   };
   // `layout`: a hash of keys, sizes and types, in order.
-  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns);
-  Step over(std::int64_t at_ns);
+  void bucket_submitted(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns);
+  Step step_over(std::int64_t at_ns);
   // Drops all medians, because the rules have changed.
-  void forget() { rounds_ = 0; }
+  void reset() { rounds_ = 0; }
 
   // The job of the equal rounds; without tensors if there were none.
   planner::Job job(int lanes) const;

@@ -20,27 +20,28 @@ using Seconds = double;
 
 inline constexpr std::size_t kFirst = 20;  // steps measured before a plan
 inline constexpr std::size_t kSkip = 5;  // of these, not counted: connections, first page faults, new buckets
-inline constexpr std::size_t kSettle = 12;  // steps measured under a plan
-inline constexpr std::size_t kSkipNew = 2;  // of these, not counted: residuals of the old rules are sent
+inline constexpr std::size_t kTrial = 12;  // steps measured under a plan
+inline constexpr std::size_t kSkipAfterSwitch =
+    2;  // of these, not counted: residuals of the old rules are sent
 inline constexpr std::size_t kLeave = 50;
 // Give up after this number of steps if kFirst equal steps in a row did not occur.
-inline constexpr std::size_t kMaxUnlike = 200;
+inline constexpr std::size_t kMaxUnstable = 200;
 inline constexpr double kOff = 0.2;
 inline constexpr double kWorse = 1.02;  // of a measured step: a longer step loses against it
 
 Seconds median(std::vector<Seconds> of);  // 0 for an empty list
 
-class Watch {
+class PlanController {
  public:
-  enum class State : std::uint8_t { kMeasuring, kPlanning, kProposed, kSettling, kWatching };
+  enum class State : std::uint8_t { kMeasuring, kPlanning, kProposed, kTrying, kWatching };
   enum class Next : std::uint8_t {
     kNothing,
     kPlan,     // answer with planned() or failed(); measured() is the step to plan for
-    kPropose,  // propose wanted(); answer with switched() or refused()
-    kUnlike    // no kFirst equal steps in a row; returned once
+    kPropose,  // propose proposal(); answer with switched() or refused()
+    kUnstable  // no kFirst equal steps in a row; returned once
   };
 
-  explicit Watch(std::string rules) : rules_(std::move(rules)) {}
+  explicit PlanController(std::string rules) : rules_(std::move(rules)) {}
   // Restores from a saved state: the current rules and the step under them.
   void resume(std::string rules, Seconds expected);
   // The same without a known step: measures again.
@@ -55,26 +56,28 @@ class Watch {
   void refused();
 
   State state() const { return state_; }
-  const std::string& rules() const { return rules_; }    // in force
-  const std::string& wanted() const { return wanted_; }  // to be proposed
-  Seconds measured() const { return measured_; }         // the last measured step under rules()
-  Seconds expected() const { return expected_; }         // 0: not known yet
-  bool gave_way() const { return back_; }                // wanted() was measured before and is to be restored
+  const std::string& rules() const { return rules_; }        // in force
+  const std::string& proposal() const { return proposal_; }  // to be proposed
+  Seconds measured() const { return measured_; }             // the last measured step under rules()
+  Seconds expected() const { return expected_; }             // 0: not known yet
+  bool restores_previous() const {
+    return restores_previous_;
+  }  // proposal() was measured before and is to be restored
 
  private:
   void measure();
   void watch(Seconds expected);
-  Next settled();
-  Next look();
+  Next trial_over();
+  Next check_steps();
 
   State state_ = State::kMeasuring;
-  std::string rules_, wanted_;
+  std::string rules_, proposal_;
   Seconds measured_ = 0, predicted_ = 0, expected_ = 0;
   std::vector<Seconds> steps_;            // of this state; in kWatching the last kLeave, oldest first
   std::map<std::string, Seconds> tried_;  // measured step by rules, since the last change of the environment
-  std::size_t unlike_ = 0;                // steps in kMeasuring without a plan
+  std::size_t unstable_ = 0;              // steps in kMeasuring without a plan
   bool again_ = false;                    // the buckets changed while a plan was made, so the plan is useless
-  bool replanned_ = false, back_ = false;
+  bool replanned_ = false, restores_previous_ = false;
 };
 
 }  // namespace tithe::automatic

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ring of the last kRounds times per bucket. Invariant: ready_ has one ring per bucket of before_, and its first
 // min(rounds_, kRounds) entries are valid.
-#include "advice/auto/facts.h"
+#include "advice/auto/step_measurements.h"
 
 #include <algorithm>
 
@@ -12,14 +12,15 @@ constexpr std::size_t kMaxLayouts = 64;  // if there are more, old layouts are d
 
 }  // namespace
 
-void Facts::handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) {
+void StepMeasurements::bucket_submitted(std::uint64_t layout, std::span<const Tensor> bucket,
+                                        std::int64_t at_ns) {
   if (const auto [at, is_new] = layouts_.try_emplace(layout); is_new)
     for (const Tensor& t : bucket)
       at->second.push_back({std::string(t.key), t.n, t.row != 0 ? t.row : t.n, 0});
   now_.push_back({layout, at_ns});
 }
 
-Facts::Step Facts::over(std::int64_t at_ns) {
+StepMeasurements::Step StepMeasurements::step_over(std::int64_t at_ns) {
   Step out{.seconds = 1e-9 * static_cast<double>(at_ns - began_ns_),
            .same = std::equal(now_.begin(), now_.end(), before_.begin(), before_.end(),
                               [](const BucketArrival& a, std::uint64_t b) { return a.layout == b; }),
@@ -44,7 +45,7 @@ Facts::Step Facts::over(std::int64_t at_ns) {
   return out;
 }
 
-planner::Job Facts::job(int lanes) const {
+planner::Job StepMeasurements::job(int lanes) const {
   planner::Job job;
   job.lanes = std::max(1, lanes);
   const std::size_t known = std::min(rounds_, kRounds);
