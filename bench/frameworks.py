@@ -52,10 +52,10 @@ class Row(NamedTuple):
 
 def keras(backend: str, own: str) -> Row:
     tests = {
-        "trains": "keras: test_fit_trains_alike_on_both_ranks_as_one_process_does_on_both_ranks_data",
+        "trains": "keras: test_fit_on_two_ranks_equals_one_process_with_all_data",
         "bit-equal": "keras: test_fit_equals_means_by_numpy_bit_for_bit",
         "overlaps": "no: the optimizer has all gradients at once",
-        "resumes": "keras: test_another_session_goes_on_from_a_saved_state_bit_for_bit",
+        "resumes": "keras: test_session_resumes_from_a_saved_state_bit_identically",
     }
     venv = "tensorflow" if backend == "TensorFlow" else "keras"
     return Row(
@@ -64,10 +64,10 @@ def keras(backend: str, own: str) -> Row:
 
 
 JAX_TESTS = {
-    "trains": "jax: test_a_lossy_codec_trains_alike_on_all_ranks_under_the_trees_names",
-    "bit-equal": "jax: test_a_jitted_step_equals_one_process_that_has_all_gradients_bit_for_bit",
+    "trains": "jax: test_lossy_codec_gives_equal_bits_on_all_ranks_under_the_trees_names",
+    "bit-equal": "jax: test_jitted_step_equals_one_process_bit_for_bit",
     "overlaps": "no: it stands behind backward; `watch` is for that",
-    "resumes": "jax: test_another_session_goes_on_from_a_saved_state_bit_for_bit",
+    "resumes": "jax: test_session_resumes_from_a_saved_state_bit_identically",
 }
 ACCELERATE = "recipes_accelerate: test_accelerate_trains_through_tithe_and_resumes_lossy_states_bit_identically"
 ROWS = {
@@ -84,8 +84,8 @@ ROWS = {
         {
             "trains": "examples: test_train_hsdp",
             "bit-equal": "torch_sharded: test_four_ranks_are_bit_equal_to_fsdps_own_replicas",
-            "overlaps": "torch_sharded: test_backward_goes_on_while_gradients_travel",
-            "resumes": "torch_sharded_states: test_a_distributed_checkpoint_goes_on_bit_for_bit",
+            "overlaps": "torch_sharded: test_backward_continues_while_gradients_are_exchanged",
+            "resumes": "torch_sharded_states: test_distributed_checkpoint_resumes_bit_identically",
         },
         per_host=2,
     ),
@@ -94,9 +94,9 @@ ROWS = {
         "DDP, Gloo",
         {
             "trains": "examples: test_train_inside",
-            "bit-equal": "torch_inside: test_the_mean_is_that_of_all_ranks_and_each_rank_exchanges_its_share",
+            "bit-equal": "torch_inside: test_mean_covers_all_ranks_and_each_rank_exchanges_its_share",
             "overlaps": "torch_inside: test_exchange_between_hosts_begins_before_backward_ends",
-            "resumes": "torch_inside: test_a_state_goes_on_bit_for_bit_under_other_buckets",
+            "resumes": "torch_inside: test_state_resumes_bit_identically_under_other_buckets",
         },
         per_host=2,
     ),
@@ -105,9 +105,9 @@ ROWS = {
         "Gloo",
         {
             "trains": "examples: test_average_c10d",
-            "bit-equal": "torch_c10d: test_a_named_group_is_exact_with_fp32_and_what_it_does_not_take_is_glooss",
+            "bit-equal": "torch_c10d: test_named_group_is_exact_with_fp32_and_delegates_the_rest_to_gloo",
             "overlaps": "no: where the loop waits for it",
-            "resumes": "torch_c10d: test_a_saved_state_goes_on_bit_for_bit",
+            "resumes": "torch_c10d: test_saved_state_resumes_bit_identically",
         },
     ),
     "jax_average": Row("JAX, `average`", "gloo of jax.distributed", JAX_TESTS, "jax", "jax", apart=True),
@@ -118,7 +118,7 @@ ROWS = {
             **JAX_TESTS,
             "trains": "jax: test_watch_and_finish_equal_average",
             "bit-equal": "jax: test_watch_and_finish_equal_average",
-            "overlaps": "jax: test_the_last_layers_gradients_are_handed_over_before_backward_reaches_the_first",
+            "overlaps": "jax: test_last_layers_are_submitted_before_backward_reaches_the_first",
         },
         "jax", "jax", apart=True,
     ),
@@ -130,9 +130,9 @@ ROWS = {
         "kvstore dist_sync, 4 servers",
         {
             "trains": "mxnet: test_the_example_trains",
-            "bit-equal": "mxnet: test_a_trainer_and_a_kvstore_equal_one_process_that_has_all_gradients_bit_for_bit",
+            "bit-equal": "mxnet: test_trainer_and_kvstore_equal_one_process_bit_for_bit",
             "overlaps": "no: the Trainer has all gradients at once",
-            "resumes": "mxnet: test_a_lossy_codec_trains_alike_on_both_ranks_and_resumes_bit_for_bit",
+            "resumes": "mxnet: test_lossy_codec_gives_equal_bits_and_resumes_bit_identically",
         },
         "mxnet", "mxnet", apart=True,
     ),
@@ -162,10 +162,10 @@ ROWS = {
         "DeepSpeed, ZeRO 2",
         "Gloo",
         {
-            "trains": "deepspeed: test_a_lossy_codec_trains_alike_on_both_ranks",
+            "trains": "deepspeed: test_lossy_codec_gives_equal_bits_on_both_ranks",
             "bit-equal": "deepspeed: test_a_stage_of_zero_is_bit_equal_to_its_own_all_reduce",
             "overlaps": "no: it all-reduces behind backward",
-            "resumes": "deepspeed: test_its_checkpoint_with_the_groups_state_goes_on_bit_for_bit",
+            "resumes": "deepspeed: test_checkpoint_with_the_groups_state_resumes_bit_identically",
         },
         venv="deepspeed", apart=True,
     ),
@@ -176,7 +176,7 @@ ROWS = {
             "trains": "examples: test_average_numpy",
             "bit-equal": "core: test_session_averages_in_place",
             "overlaps": "no: what runs between `sync` and `wait` is the loop's",
-            "resumes": "elastic: test_eight_go_on_as_others",
+            "resumes": "elastic: test_eight_ranks_continue_in_another_world",
         },
         "numpy", apart=True,
     ),

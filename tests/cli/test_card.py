@@ -44,7 +44,7 @@ KEPT = [kept(v) for v in some_values(362, 1)]
 OTHER = some_values(362, 2)
 
 
-def test_data_is_packed_and_comes_back_and_all_else_is_untouched(tmp_path):
+def test_only_data_is_packed_and_it_round_trips(tmp_path):
     foreign = [
         frame(floats(KEPT), tos=0),
         frame(b"ssh and the like" * 20, tos=0x10),
@@ -72,7 +72,7 @@ def test_data_is_packed_and_comes_back_and_all_else_is_untouched(tmp_path):
     assert read_capture(tmp_path / "back.pcap") == data + foreign
 
 
-def test_the_lossy_mode_brings_what_the_codec_keeps(tmp_path):
+def test_lossy_mode_delivers_the_codecs_values(tmp_path):
     write_capture(tmp_path / "host.pcap", [frame(floats(OTHER))])
     assert told("card --capture host.pcap --out wire.pcap --lossy", tmp_path)["to_wire"]["packed"] == 1
     told("card --capture wire.pcap --out back.pcap --to host", tmp_path)
@@ -156,7 +156,7 @@ def test_both_engines_give_the_same_capture(mode, tmp_path):
         ("card --host eth9 --wire a/b", 2, "not a valid interface name"),
     ],
 )
-def test_what_cannot_be_is_refused(line, code, why, tmp_path):
+def test_invalid_arguments_are_refused(line, code, why, tmp_path):
     (tmp_path / "odd.pcap").write_bytes(b"no capture, though long enough")
     done = run(line, tmp_path)
     assert done.returncode == code and why in done.stderr, done.stderr
@@ -192,7 +192,7 @@ def scene(namespaces, name, folder):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_an_unmodified_sender_goes_through_and_nothing_else_is_touched(namespaces, tmp_path):
+def test_traffic_of_an_unmodified_sender_is_unchanged(namespaces, tmp_path):
     got = scene(namespaces, "traffic", tmp_path)
     assert got["data_whole"] and got["foreign_whole"] and got["mixed_whole"] and got["datagrams_whole"]
     assert got["cards"]["0"]["to_wire"]["packed"] > 100
@@ -203,28 +203,28 @@ def test_an_unmodified_sender_goes_through_and_nothing_else_is_touched(namespace
     assert got["foreign_wire_bytes"] > got["foreign_bytes"]
 
 
-def test_lossy_cards_bring_what_the_codec_keeps(namespaces, tmp_path):
+def test_lossy_cards_deliver_the_codecs_values(namespaces, tmp_path):
     got = scene(namespaces, "lossy", tmp_path)
     assert got["arrived"] and got["as_the_codec_keeps"] > 0.9 and got["as_sent_or_kept"] == 1
 
 
-def test_without_its_card_a_host_gets_nothing_wrong(namespaces, tmp_path):
+def test_host_without_its_card_gets_no_wrong_data(namespaces, tmp_path):
     """Compressed groups are not valid TCP for a host without a card: the connection stalls."""
     got = scene(namespaces, "one card", tmp_path)
     assert got["received_bytes"] < got["sent_bytes"] and got["prefix_right"]
 
 
-def test_a_card_that_dies_gives_nothing_wrong(namespaces, tmp_path):
+def test_dead_card_delivers_no_wrong_data(namespaces, tmp_path):
     got = scene(namespaces, "killed", tmp_path)
     assert 0 < got["received_bytes"] < got["sent_bytes"] and got["prefix_right"]
 
 
-def test_a_link_that_goes_down_and_up_again_is_gone_through(namespaces, tmp_path):
+def test_traffic_survives_a_link_that_goes_down_and_up(namespaces, tmp_path):
     got = scene(namespaces, "flap", tmp_path)
     assert got["data_whole"] and got["cards"]["0"]["to_wire"]["lost"] > 0
 
 
-def test_a_link_that_is_taken_away_ends_the_card(namespaces, tmp_path):
+def test_removed_link_ends_the_card(namespaces, tmp_path):
     got = scene(namespaces, "gone", tmp_path)
     assert got["code"] == 1 and not got["eth0"]
     assert "wire0: the interface was removed" in json.loads(got["said"])["error"]["what"]
@@ -265,7 +265,7 @@ def test_a_replay_through_cards_sends_less(namespaces, tmp_path):
     assert carded["wire_bytes_per_host"] < 0.9 * plain["wire_bytes_per_host"]
 
 
-def test_a_card_that_rounds_is_noticed_by_the_job(namespaces, tmp_path):
+def test_job_detects_a_lossy_card(namespaces, tmp_path):
     line = f"{ONE_TENSOR} --ranks 2 --codec fp32 --strategy ring --n 100000 --steps 1 --card lossy"
     done = subprocess.run(
         [TITHE, *shlex.split(line)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
@@ -303,7 +303,7 @@ def test_checksums_over_headers_are_of_plain_floats(line, why, tmp_path):
     assert done.returncode == 2 and why in done.stderr, done.stderr
 
 
-def test_a_card_that_ends_ends_the_job_by_name(namespaces, tmp_path):
+def test_job_fails_with_the_name_of_a_stopped_card(namespaces, tmp_path):
     line = "replay --ranks 3 --link 1Mb/s --card exact --codec snap --n 1000000 --steps 100"
     with subprocess.Popen([TITHE, *shlex.split(line)], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 30
@@ -362,6 +362,6 @@ def command_line(pid):
         ("replay --model hdc --link 1Gb/s --card exact --transport ucx", "use --transport tcp"),
     ],
 )
-def test_a_card_that_no_job_can_have_is_refused(line, why, tmp_path):
+def test_invalid_card_settings_are_refused(line, why, tmp_path):
     done = run(line, tmp_path)
     assert done.returncode == 2 and why in done.stderr, done.stderr

@@ -149,7 +149,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_prints_what_it_printed(name, folder):
+def test_output_matches_the_golden_files(name, folder):
     case = CASES[name]
     done = run(case.line, folder)
     got = f"$ tithe {case.line}\nexit {done.returncode}\n--- stdout\n{done.stdout}--- stderr\n{done.stderr}"
@@ -179,7 +179,7 @@ def test_every_verb_has_help_a_section_and_json(folder):
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_decode_undoes_encode_up_to_what_was_not_sent(spec, folder):
+def test_decode_returns_the_encoded_values_without_the_residual(spec, folder):
     told = json.loads(run(f"encode {spec} values.npy there.tithe --json", folder).stdout)
     assert run("decode there.tithe back.npy", folder).returncode == 0
     assert run("decode there.tithe back.f32", folder).returncode == 0
@@ -192,7 +192,7 @@ def test_decode_undoes_encode_up_to_what_was_not_sent(spec, folder):
     assert told["frame_bytes"] == told["payload_bytes"] + 64 == (folder / "there.tithe").stat().st_size
 
 
-def test_a_refused_output_leaves_what_was_there(folder):
+def test_refused_output_keeps_the_old_file(folder):
     (folder / "kept.npy").write_text("as it was")
     assert run("decode changed.tithe kept.npy", folder).returncode == 1
     assert (folder / "kept.npy").read_text() == "as it was"
@@ -213,7 +213,7 @@ def test_a_frame_cannot_make_it_allocate(folder):
     assert "--max-values" in done.stderr
 
 
-def test_a_target_that_the_machine_has_not_is_refused_with_the_list(folder):
+def test_unsupported_target_is_refused_with_the_list(folder):
     done = run("encode onebit values.npy refused.tithe", folder, env=os.environ | {"TITHE_TARGET": "avx9"})
     assert done.returncode == 2
     assert re.fullmatch(r"tithe: TITHE_TARGET: unknown target 'avx9': this machine has [a-z0-9_, ]+\n", done.stderr)
@@ -235,7 +235,7 @@ def test_every_target_writes_the_same_bytes(spec, folder):
     assert len(frames) == 1
 
 
-def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
+def test_doctor_lists_present_parts_and_cures_for_missing_ones(folder):
     found = json.loads(run("doctor --json", folder).stdout)
     names = [f["name"] for f in found["findings"]]
     assert names == ["processor", "ucx", "tcp", "launcher", "gpu", "namespaces", "python"]
@@ -266,7 +266,7 @@ def test_doctor_says_what_is_there_and_how_to_get_the_rest(folder):
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "a pod of Kubernetes"),
     ],
 )
-def test_doctor_looks_at_what_a_launcher_left(folder, variables, said):
+def test_doctor_reads_the_launchers_variables(folder, variables, said):
     (folder / "open.key").write_text("00" * 16)
     (folder / "open.key").chmod(0o644)
     found = json.loads(run("doctor --json", folder, env={"PATH": os.environ["PATH"], **variables}).stdout)["findings"]
@@ -352,7 +352,7 @@ def replay_on_ucx(**options):
     return command, children_of(command.pid)
 
 
-def test_a_rank_on_ucx_that_dies_is_named(folder):
+def test_dead_rank_on_ucx_is_named(folder):
     command, ranks = replay_on_ucx(stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     os.kill(ranks[1], signal.SIGKILL)
     _, told = command.communicate(timeout=300)
@@ -361,7 +361,7 @@ def test_a_rank_on_ucx_that_dies_is_named(folder):
     wait_until(lambda: all(gone(pid) for pid in ranks))
 
 
-def test_replay_on_ucx_leaves_no_process_when_it_is_killed(folder):
+def test_killed_replay_on_ucx_leaves_no_process(folder):
     command, ranks = replay_on_ucx(stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     command.kill()
     command.wait()

@@ -67,7 +67,7 @@ def claim(golden, values):
 # ---- writing
 
 
-def test_an_output_that_is_a_device_stays_one_and_its_errors_are_told(folder):
+def test_device_output_is_written_in_place_and_errors_are_reported(folder):
     path = folder / "full"
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
@@ -78,7 +78,7 @@ def test_an_output_that_is_a_device_stays_one_and_its_errors_are_told(folder):
         assert stat.S_ISCHR(path.lstat().st_mode)
 
 
-def test_an_output_that_is_a_pipe_gets_the_bytes(folder):
+def test_pipe_output_gets_the_bytes(folder):
     os.mkfifo(folder / "pipe")
     got = []
     reader = threading.Thread(target=lambda: got.append((folder / "pipe").read_bytes()))
@@ -90,7 +90,7 @@ def test_an_output_that_is_a_pipe_gets_the_bytes(folder):
     assert got == [(folder / "file").read_bytes()]
 
 
-def test_a_reader_that_leaves_is_an_error_and_no_silent_death(folder):
+def test_closed_pipe_is_an_error(folder):
     os.mkfifo(folder / "pipe")
     np.zeros(1 << 20, "<f4").tofile(folder / "many.f32")
     reader = threading.Thread(target=lambda: os.close(os.open(folder / "pipe", os.O_RDONLY)))
@@ -99,7 +99,7 @@ def test_a_reader_that_leaves_is_an_error_and_no_silent_death(folder):
     reader.join()
 
 
-def test_an_output_that_is_a_link_replaces_what_it_names_and_keeps_the_mode(folder):
+def test_link_output_replaces_its_target_and_keeps_the_mode(folder):
     (folder / "there").mkdir()
     (folder / "there/real").write_text("old")
     (folder / "there/real").chmod(0o640)
@@ -113,7 +113,7 @@ def test_an_output_that_is_a_link_replaces_what_it_names_and_keeps_the_mode(fold
     assert os.listdir(folder / "there") == ["real"]
 
 
-def test_a_link_to_nothing_makes_the_file_that_it_names(folder):
+def test_dangling_link_creates_its_target(folder):
     (folder / "there").mkdir()
     (folder / "link").symlink_to("there/new")
     assert run("encode fp32 values.f32 link", folder).returncode == 0
@@ -123,7 +123,7 @@ def test_a_link_to_nothing_makes_the_file_that_it_names(folder):
     refused(run("encode fp32 values.f32 round", folder), 1)
 
 
-def test_an_answer_that_cannot_be_printed_is_a_failure(folder):
+def test_failed_print_is_a_failure(folder):
     with open("/dev/full", "w") as full:
         for line in ("codecs", "codecs --json", "inspect values.f32"):
             assert "standard output" in refused(run(line, folder, stdout=full), 1)
@@ -132,7 +132,7 @@ def test_an_answer_that_cannot_be_printed_is_a_failure(folder):
 # ---- reading
 
 
-def test_reading_stops_where_an_input_has_no_end(folder):
+def test_endless_input_is_refused(folder):
     for line in ("inspect /dev/zero", "encode fp32 /dev/zero out", "decode /dev/zero out"):
         told = refused(run(f"{line} --max-values 1000", folder), 1)
         assert "--max-values" in told
@@ -164,7 +164,7 @@ def test_a_dash_is_standard_input_and_output_and_the_summary_goes_to_stderr(fold
     assert (folder / "-").stat().st_size == 164
 
 
-def test_a_chain_of_pipes_carries_the_frame_alone(folder):
+def test_pipes_carry_only_the_frame(folder):
     line = "$TITHE encode fp32 - - <values.f32 2>1 | $TITHE decode - - 2>2 | cmp - values.f32"
     shell = ["bash", "-euo", "pipefail", "-c", line]
     done = subprocess.run(shell, cwd=folder, env=os.environ | {"TITHE": TITHE}, capture_output=True, check=False)
@@ -173,7 +173,7 @@ def test_a_chain_of_pipes_carries_the_frame_alone(folder):
     assert (folder / "2").read_bytes() == b"-: 25 values of fp32, from 100 payload bytes\n"
 
 
-def test_standard_output_that_is_a_file_is_added_to(folder):
+def test_redirected_standard_output_is_appended(folder):
     with open(folder / "both", "wb") as both:
         both.write(b"before")
         both.flush()
@@ -182,19 +182,19 @@ def test_standard_output_that_is_a_file_is_added_to(folder):
     assert (folder / "both").read_bytes() == b"before" + (folder / "file").read_bytes()
 
 
-def test_json_about_what_went_to_standard_output_is_one_object_on_stderr(folder):
+def test_json_report_goes_to_stderr_if_data_goes_to_stdout(folder):
     done = run("encode fp32 values.f32 - --json", folder)
     assert (done.returncode, len(done.stdout), json.loads(done.stderr)["out"]) == (0, 164, "-")
     done = run("encode fp32 nowhere - --json", folder)
     assert (done.returncode, done.stdout, json.loads(done.stderr)["error"]["code"]) == (1, b"", "io")
 
 
-def test_standard_output_takes_one_file(folder):
+def test_standard_output_accepts_one_file(folder):
     line = "plan --model hdc --link 1gbit --ranks 2 --out - --html /dev/stdout"
     assert "only one file can be written" in refused(run(line, folder), 2)
 
 
-def test_a_reader_of_standard_output_that_leaves_is_an_error_and_no_silent_death(folder):
+def test_closed_standard_output_is_an_error(folder):
     np.zeros(1 << 20, "<f4").tofile(folder / "many.f32")
     line = "$TITHE encode fp32 many.f32 - | head -c 10"
     shell = ["bash", "-uo", "pipefail", "-c", line]
@@ -202,7 +202,7 @@ def test_a_reader_of_standard_output_that_leaves_is_an_error_and_no_silent_death
     assert (done.returncode, len(done.stdout), done.stderr) == (1, 10, b"tithe: -: cannot write: Broken pipe\n")
 
 
-def test_a_plan_goes_through_a_pipe(folder):
+def test_plan_can_be_piped(folder):
     done = run("plan --model hdc --link 1gbit --ranks 2 -o -", folder)
     assert done.returncode == 0 and json.loads(done.stdout)["rules"] and b"step " in done.stderr
     told = run("simulate --model hdc --link 1gbit --ranks 2 --choices -", folder, input=done.stdout)
@@ -242,12 +242,12 @@ def test_a_frame_of_nearly_2_to_64_values_is_refused_for_every_codec(verb, value
     ["(-25,)", "(2.5,)", "(25)", "25", "(,)", "(5,,5)", "(5 5)", "((25,),)", "(25,", "(18446744073709551616,)",
      "(4294967296, 4294967296, 25)", "(18446744073709551615, 25)", "(1e1,)", "(0x19,)", "(24,)", "()"],
 )  # fmt: skip
-def test_a_shape_that_is_none_is_refused(shape, folder):
+def test_invalid_shape_is_refused(shape, folder):
     (folder / "shape.npy").write_bytes(npy(shape))
     assert "shape" in refused(run("inspect shape.npy", folder), 2)
 
 
-def test_a_shape_as_numpy_writes_it_is_read(folder):
+def test_numpy_shape_syntax_is_read(folder):
     for shape in ((25,), (5, 5), (5, 5, 1), (1, 25)):
         (folder / "shape.npy").write_bytes(npy(str(shape)))
         assert json.loads(run("inspect shape.npy --json", folder).stdout)["values"]["count"] == 25
@@ -268,7 +268,7 @@ ODD_LINES = ["{}", "codecs {}", "inspect {}", "inspect --{} values.f32", "encode
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("line", ODD_LINES)
-def test_json_with_an_argument_that_is_no_text_is_json(odd, line, folder):
+def test_json_output_is_valid_for_non_utf8_arguments(odd, line, folder):
     words = [word.replace(b"{}", odd) for word in line.encode().split()]
     done = run([*words, b"--json"], folder)
     refused(done, done.returncode)
@@ -276,7 +276,7 @@ def test_json_with_an_argument_that_is_no_text_is_json(odd, line, folder):
     assert json.loads(done.stdout)["error"]["what"]
 
 
-def test_a_name_that_is_no_text_is_a_name(folder):
+def test_non_utf8_file_name_is_accepted(folder):
     done = run([b"encode", b"fp32", b"values.f32", b"out\xff", b"--json"], folder)
     assert done.returncode == 0
     assert json.loads(done.stdout)["out"] == "out\ufffd"
@@ -305,7 +305,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("code", "line"), [(code, line) for code, lines in WRONG.items() for line in lines])
-def test_each_verb_answers_odd_arguments_in_one_line(code, line, folder):
+def test_each_verb_reports_odd_arguments_in_one_line(code, line, folder):
     (folder / "folder").mkdir()
     (folder / "empty").write_bytes(b"")
     (folder / "odd.f32").write_bytes(b"\0" * 7)
@@ -314,7 +314,7 @@ def test_each_verb_answers_odd_arguments_in_one_line(code, line, folder):
     assert not (folder / "out").exists()
 
 
-def test_an_unreadable_file_is_told(folder):
+def test_unreadable_file_is_reported(folder):
     (folder / "secret").write_bytes(VALUES)
     (folder / "secret").chmod(0)
     drop = None
@@ -351,7 +351,7 @@ def test_ctrl_c_ends_every_verb_with_one_line(line, folder):
     os.close(keep)
 
 
-def test_ctrl_c_while_writing_leaves_no_half_file(folder):
+def test_ctrl_c_while_writing_leaves_no_partial_file(folder):
     np.zeros(1 << 24, "<f4").tofile(folder / "many.f32")
     (folder / "out").write_text("as it was")
     command = subprocess.Popen([TITHE, "encode", "fp32", "many.f32", "out"], cwd=folder, stderr=subprocess.PIPE)

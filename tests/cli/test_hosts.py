@@ -47,7 +47,7 @@ def emulated():
         pytest.skip(done.stderr.strip())
 
 
-def test_ranks_find_what_torchrun_would_set(tmp_path):
+def test_ranks_get_torchruns_variables(tmp_path):
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "GLOO_SOCKET_IFNAME")
     text = "".join(f"${name} " for name in names)
     done = hosts("--hosts 2+1 --link 1Gb/s", "sh", "-c", f'echo {text} $(hostname) > "$RANK"', folder=tmp_path)
@@ -71,7 +71,7 @@ def test_the_link_has_its_rate(tmp_path):
     assert end - begin > 0.9
 
 
-def test_a_rank_that_fails_ends_the_job():
+def test_failing_rank_ends_the_job():
     begin = time.monotonic()
     done = hosts("--hosts 3x1 --link 1Gb/s", "sh", "-c", 'test "$RANK" != 1 || exit 3; sleep 100')
     assert done.returncode == 1
@@ -89,13 +89,13 @@ def test_a_rank_that_fails_ends_the_job():
         ("--hosts 2x1 --link 1Gb/s", [], "command is required"),
     ],
 )
-def test_what_is_wrong_is_said(line, command, says):
+def test_errors_are_reported(line, command, says):
     done = hosts(line, *command)
     assert done.returncode != 0
     assert says in done.stderr
 
 
-def test_an_interrupt_leaves_nothing(tmp_path):
+def test_interrupt_leaves_no_processes_and_networks(tmp_path):
     sleep = 'echo $$ > "p$RANK"; exec sleep 100'
     words = [TITHE, "hosts", "--hosts", "2x1", "--link", "1Gb/s", "--", "sh", "-c", sleep]
     job = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE)

@@ -26,7 +26,7 @@ def lang(verb, *words, folder=ROOT):
     )
 
 
-def test_new_writes_a_codec_that_is_in_order_and_keeps_every_promise(tmp_path):
+def test_new_writes_a_valid_codec_that_passes_every_test(tmp_path):
     assert lang("new", "mine", folder=tmp_path).returncode == 0
     done = lang("check", "mine.codec", folder=tmp_path)
     assert done.returncode == 0
@@ -34,7 +34,7 @@ def test_new_writes_a_codec_that_is_in_order_and_keeps_every_promise(tmp_path):
     assert "\nNO " not in lang("test", "mine.codec", folder=tmp_path).stdout
 
 
-def test_new_refuses_odd_names_and_leaves_files_as_they_are(tmp_path):
+def test_new_refuses_odd_names_and_keeps_existing_files(tmp_path):
     for name in ("Mine", "my codec", "../mine", "7up", ""):
         done = lang("new", name, folder=tmp_path)
         assert done.returncode != 0
@@ -47,7 +47,7 @@ def test_new_refuses_odd_names_and_leaves_files_as_they_are(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["mine.codec"]
 
 
-def test_check_tells_several_mistakes_of_several_files(tmp_path):
+def test_check_reports_several_errors_of_several_files(tmp_path):
     (tmp_path / "a.codec").write_text('codec a "d"\nencode\n  u = y\n  v = z\nsend\n  w: f32[] = x\ndecode\n  w\n')
     (tmp_path / "b.codec").write_text('codec b "d"\nphase p by mean\nsend\n  w: f32\ndecode\n  w\n')
     done = lang("check", "a.codec", "b.codec", "--json", folder=tmp_path)
@@ -58,7 +58,7 @@ def test_check_tells_several_mistakes_of_several_files(tmp_path):
     assert files[1]["problems"][0]["help"]
 
 
-def test_two_files_of_one_name_are_two_codecs(tmp_path):
+def test_two_files_with_the_same_name_are_two_codecs(tmp_path):
     for folder, doc in (("a", "one"), ("b", "two")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.codec").write_text(f'codec mine "{doc}"\nsend\n  v: f32[] = x\ndecode\n  v\n')
@@ -76,7 +76,7 @@ def test_every_program_of_the_tree_passes(program):
     assert "ok   faithful" in done.stdout
 
 
-def test_settings_whose_residual_would_grow_are_refused_and_not_tested_with_feedback(tmp_path):
+def test_settings_with_growing_residuals_are_refused(tmp_path):
     text = (ROOT / "codecs/qsgd.codec").read_text()
     (tmp_path / "mine.codec").write_text(text.replace("norm: one of max, l2", "norm: one of l2, max"))
     done = lang("test", "mine.codec", folder=tmp_path)
@@ -84,7 +84,7 @@ def test_settings_whose_residual_would_grow_are_refused_and_not_tested_with_feed
     assert "add feedback=none, or set bits=6 or norm=max or bucket=128" in done.stdout
 
 
-def test_a_program_that_breaks_a_law_is_told_of(tmp_path):
+def test_broken_law_is_reported(tmp_path):
     text = """codec wrong "claims what it does not do"
 claim exact
 claim contraction 0.001
@@ -160,7 +160,7 @@ def broken(done):
 
 
 @pytest.mark.parametrize("mistake", WRONG)
-def test_a_wrong_codec_that_claims_nothing_is_found(mistake, tmp_path):
+def test_wrong_codec_without_claims_is_found(mistake, tmp_path):
     text, laws = WRONG[mistake]
     (tmp_path / "wrong.codec").write_text(text)
     assert lang("check", "wrong.codec", folder=tmp_path).returncode == 0
@@ -177,7 +177,7 @@ def test_the_same_codecs_without_the_mistake_pass(text, tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-def test_a_codec_that_claims_nothing_is_told_what_was_measured(tmp_path):
+def test_codec_without_claims_gets_the_measured_values(tmp_path):
     (tmp_path / "levels.codec").write_text(LEVELS)
     done = lang("test", "levels.codec", folder=tmp_path)
     assert "\nnothing claimed; bell-shaped values lose 0.0" in done.stdout
@@ -196,7 +196,7 @@ def test_a_parameter_of_four_billion_values_is_counted_before_it_is_listed(tmp_p
     assert "'k' has 4294967296 values" in done.stdout
 
 
-def test_without_kernels_or_cpp_a_reason_is_given():
+def test_missing_kernels_or_cpp_have_a_reason():
     for what, program, reason in (
         ("--cuda", "scalecom", "a list that is agreed on in phases"),
         ("--cpp", "adacomp", "payloads of different lengths"),

@@ -49,19 +49,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_what_is_nearly_right_is_answered_with_what_is(line, folder):
+def test_misspelled_names_get_suggestions(line, folder):
     done = run(line, folder)
     assert done.returncode == 2
     assert re.search(WRONG[line], done.stderr), done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_a_file_that_looks_like_a_parameter_is_a_file(folder):
+def test_existing_file_wins_over_a_parameter(folder):
     (folder / "ratio=0.5").write_bytes(b"\0" * 400)
     assert run("encode topk ratio=0.5 out", folder).returncode == 0
 
 
-def test_doctor_tries_ucx_with_the_environment_as_it_is(folder):
+def test_doctor_tries_ucx_in_the_current_environment(folder):
     """UCX_TLS=rc on a machine without RDMA must not be "ok", and a session's error must name the variable."""
 
     def ucx(**variables):
@@ -79,7 +79,7 @@ def test_doctor_tries_ucx_with_the_environment_as_it_is(folder):
     assert "other hosts" in alone["cure"]
 
 
-def test_doctor_loads_the_module_and_not_a_folder_of_its_name(folder, tmp_path):
+def test_doctor_loads_the_module_instead_of_a_folder_of_that_name(folder, tmp_path):
     (tmp_path / "tithe").mkdir()  # importlib finds it as a namespace package
     interpreter = shlex.quote(sys.executable)
     done = run(f"doctor --json --python {interpreter}", tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
@@ -94,7 +94,7 @@ def test_doctor_loads_the_module_and_not_a_folder_of_its_name(folder, tmp_path):
     assert "does not run" in json.loads(done.stdout)["findings"][-1]["what"]
 
 
-def test_doctor_asks_the_python_beside_its_own_file(folder, tmp_path):
+def test_doctor_uses_the_python_next_to_its_own_file(folder, tmp_path):
     """A wheel's command, called from another folder, must not run PATH's python3, which may have neither torch nor
     tithe."""
     beside = tmp_path / "bin"
@@ -120,7 +120,7 @@ def test_the_table_of_codecs_fits_100_columns(folder):
             assert len(text) <= 100 or text.startswith("  "), text  # the text of a parameter may be longer
 
 
-def test_every_codec_can_be_asked_for(folder):
+def test_every_codec_has_a_description(folder):
     names = [c["name"] for c in json.loads(run("codecs --json", folder).stdout)["codecs"]]
     assert len(names) > 25
     for name in names:
@@ -131,7 +131,7 @@ def test_every_codec_can_be_asked_for(folder):
         assert told["strategies"]
 
 
-def test_a_codec_is_said_to_suit_what_the_page_says(folder):
+def test_codec_recommendations_match_the_page(folder):
     """The text must come from the page, and not from a codec's traits, which would suit topk to every optimizer."""
     page = (ROOT / "docs/start/choosing.md").read_text()
     columns, row = (re.search(rf"^\| {name} \|(.*)\|$", page, re.MULTILINE)[1] for name in ("codec", "`topk`"))
@@ -153,7 +153,7 @@ def test_advice_is_for_the_settings_and_agrees_with_the_study(folder):
     assert run("codecs eden:bits=1.6", folder).stdout.count("at the defaults of eden:") == 1
 
 
-def test_a_group_without_a_verb_is_answered_as_no_verb_is(folder):
+def test_group_without_a_verb_gives_the_usage_error(folder):
     done = run("lang", folder)
     assert done.returncode == 2
     assert done.stderr == (
@@ -290,7 +290,7 @@ def test_every_verb_and_option_is_completed_and_in_the_manual(folder):
         assert done.stderr == ""
 
 
-def test_a_progress_line_on_a_terminal_and_nowhere_else(folder):
+def test_progress_line_appears_only_on_a_terminal(folder):
     line = [TITHE, "bench", "codec", "topk", "--n", "4000000", "--rounds", "100000"]
     ours, theirs = pty.openpty()
     command = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=theirs)

@@ -28,13 +28,13 @@ def told(line, folder=ROOT):
     return json.loads(done.stdout)
 
 
-def test_without_a_word_nothing_is_lost():
+def test_without_permission_no_lossy_codec_is_planned():
     answer = told(SLOW)
     assert {rule["codec"] for rule in answer["rules"]} <= {"fp32", "bf16"}
     assert "--allow CODEC" in run(SLOW).stdout
 
 
-def test_what_is_allowed_is_used_where_it_pays():
+def test_allowed_codecs_are_used_if_they_pay():
     answer = told(f"{SLOW} --allow onebit --compare bf16 --compare secopa --compare dragonn --compare threshold:1MB")
     steps = {plan["policy"]: plan["step_ms"] for plan in answer["plans"]}
     assert "onebit" in {rule["codec"] for rule in answer["rules"]}
@@ -42,7 +42,7 @@ def test_what_is_allowed_is_used_where_it_pays():
     assert all(steps["timeline"] <= 1.02 * step for step in steps.values())
 
 
-def test_what_may_be_used_is_a_list_for_people():
+def test_allowed_codecs_are_printed_as_a_list():
     done = run(f"{SLOW} --optimizer AdamW")
     allowed = re.search(
         r"^allowed: fp32, bf16 and zip; and the codecs that train like fp32 under AdamW .*: fp16, (.*)$",
@@ -54,7 +54,7 @@ def test_what_may_be_used_is_a_list_for_people():
 
 
 @pytest.mark.parametrize("optimizer", ["AdamW", "SGD 0.9"])
-def test_an_optimizer_allows_what_the_table_says_yes_to(optimizer):
+def test_optimizer_allows_the_codecs_of_the_table(optimizer):
     answer = told(f"{SLOW} --optimizer '{optimizer}'")
     page = re.findall(r"^\| `([^`]+)` \|(.*)\|$", (ROOT / "docs/start/choosing.md").read_text(), re.MULTILINE)
     column = {"SGD 0.9": 2, "AdamW": 3}[optimizer]
@@ -65,7 +65,7 @@ def test_an_optimizer_allows_what_the_table_says_yes_to(optimizer):
     assert f"train like fp32 under {optimizer}" in run(f"{SLOW} --optimizer '{optimizer}'").stdout
 
 
-def test_the_file_is_what_replay_and_simulate_take(tmp_path):
+def test_replay_and_simulate_accept_the_plan_file(tmp_path):
     step = told(f"{SLOW} --allow onebit -o plan.json", tmp_path)["plans"][0]["step_ms"]
     rules = json.loads((tmp_path / "plan.json").read_text())
     assert rules["rules"]
@@ -79,7 +79,7 @@ WINDOWS = "--model resnet50 --cluster eight_sites"
 @pytest.mark.parametrize(
     "steps", ["--every 30", "--every 30 --delay 3", "--every 30 --fragments 3 --delay 2", "--every 4 --fragments 2"]
 )
-def test_local_steps_take_what_the_simulator_says_of_the_rules(steps, tmp_path):
+def test_local_steps_match_the_simulator(steps, tmp_path):
     answer = told(f"plan {WINDOWS} --allow eden {steps} --compare bf16 -o plan.json", tmp_path)
     plan, bf16 = answer["plans"]
     line = f"simulate {WINDOWS} {steps} --choices plan.json --compare bf16@server"
@@ -91,7 +91,7 @@ def test_local_steps_take_what_the_simulator_says_of_the_rules(steps, tmp_path):
     assert f"{steps.split()[1]} an exchange of each of" in run(f"plan {WINDOWS} {steps}").stdout
 
 
-def test_what_a_delay_hides_is_not_compressed():
+def test_communication_hidden_by_a_delay_is_not_compressed():
     answer = told(f"plan {WINDOWS} --allow eden --every 60 --delay 59")
     plan = answer["plans"][0]
     assert plan["verdict"].startswith("do not compress: communication is hidden")
@@ -108,7 +108,7 @@ def test_every_1_without_a_delay_is_an_exchange_behind_the_whole_step():
     assert plan["no_communication_ms"] == pytest.approx(plan["plans"][0]["compute_ms"])
 
 
-def test_an_exception_for_one_fragment_holds(tmp_path):
+def test_exception_for_one_fragment_is_kept(tmp_path):
     told(f"plan {WINDOWS} --allow eden --allow 'fc.*: fp32' --every 6 --fragments 3 -o plan.json", tmp_path)
     rules = json.loads((tmp_path / "plan.json").read_text())["rules"]
 
@@ -127,7 +127,7 @@ def test_an_exception_for_one_fragment_holds(tmp_path):
     assert codec("layer4.2.conv3.weight", 1048576) == "eden"
 
 
-def test_an_exception_by_key_holds():
+def test_exception_by_key_is_kept():
     answer = told(f"{SLOW} --allow onebit --allow 'bert.embeddings.*: fp8' --why")
     for row in answer["why"]:
         told_of = [row["choice"], *(a["option"] for a in row["alternatives"])]
@@ -138,7 +138,7 @@ def test_an_exception_by_key_holds():
             assert row["choice"].startswith("fp8@")
 
 
-def test_why_names_what_bounds_the_step():
+def test_why_names_the_bottleneck():
     answer = told(f"{SLOW} --why")
     assert answer["bound_by"] == "uplink"
     assert answer["twice_bandwidth_ms"] < 0.7 * answer["plans"][0]["step_ms"]
@@ -149,7 +149,7 @@ def test_why_names_what_bounds_the_step():
     assert any(line.startswith("the step is bound by the network (uplink)") for line in lines[:5])
 
 
-def test_why_judges_in_the_whole_and_finds_nothing_better():
+def test_why_simulates_alternatives_and_finds_none_better():
     """No alternative of `--why` may be better than the plan in the simulation of the whole step."""
     for line in ("plan --model hdc --link 1Gb/s --ranks 4", "plan --model resnet50 --cluster hipress_ec2 --ranks 16"):
         answer = told(f"{line} --allow onebit --why")
@@ -163,7 +163,7 @@ def test_why_judges_in_the_whole_and_finds_nothing_better():
                     assert other["change_ms"] == pytest.approx(other["step_ms"] - step, abs=1e-6)
 
 
-def test_what_others_have_changes_what_is_best():
+def test_other_tensors_change_the_best_choice():
     """Groups of equal tensors must be reconsidered after other groups change: 0.90 of the best single setting, not
     0.98."""
     answer = told("plan --model bert_base --hosts 4x8 --link 25Gb/s --allow fp8")
@@ -214,7 +214,7 @@ def test_the_baseline_is_the_best_over_all_strategies(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("cluster", ["hipress_ec2", "cloud_25g", "office_1g"])
-def test_without_a_word_a_plan_is_not_faster_than_itself(cluster):
+def test_lossless_plan_has_no_speedup_over_itself(cluster):
     line = f"plan --model vgg19:scale=0.1 --cluster {cluster} --ranks 8"
     plan = told(line)["plans"][0]
     assert plan["gain"] == 1
@@ -224,7 +224,7 @@ def test_without_a_word_a_plan_is_not_faster_than_itself(cluster):
     assert plan["bf16"] in first
 
 
-def test_what_does_not_pay_is_said_first():
+def test_unprofitable_compression_is_reported_first():
     done = run("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")
     assert done.stdout.startswith("do not compress"), done.stdout
     assert "the best bf16 here" in done.stdout.splitlines()[0]
@@ -232,7 +232,7 @@ def test_what_does_not_pay_is_said_first():
     assert {rule["codec"] for rule in rules} <= {"fp32", "bf16"}
 
 
-def test_the_page_needs_nothing_else(tmp_path):
+def test_page_is_self_contained(tmp_path):
     told(f"{SLOW} --allow onebit --html plan.html", tmp_path)
     page = (tmp_path / "plan.html").read_text()
     assert page.count("<svg") == 2
@@ -263,7 +263,7 @@ def test_the_page_has_names_a_legend_and_a_time_axis(tmp_path):
         assert told_of == {int(b) for b, *_ in buckets}, row
 
 
-def test_the_same_question_has_the_same_plan():
+def test_same_query_gives_the_same_plan():
     assert told(f"{SLOW} --allow onebit") == told(f"{SLOW} --allow onebit")
 
 
@@ -293,7 +293,7 @@ def test_the_same_question_has_the_same_plan():
         (f"{SLOW} --every 30 --fragments 3 --why", ["--why", "--fragments"]),
     ],
 )
-def test_what_is_wrong_is_refused_with_the_cure(line, words):
+def test_invalid_input_is_refused_with_the_cure(line, words):
     done = run(line)
     assert done.returncode != 0
     for word in words:

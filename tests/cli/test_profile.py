@@ -41,7 +41,7 @@ def test_every_codec_is_measured_unless_some_are_named(tmp_path):
     assert 0 < found["codecs"]["inceptionn"]["typical"] < 1
 
 
-def test_it_says_where_and_when_and_what_was_not_measured(tmp_path):
+def test_profile_records_host_time_and_unmeasured_parts(tmp_path):
     p = told(f"profile --ranks 2 --codec fp32 {SMALL}", tmp_path)
     assert p.pop("out") == "p.json"
     assert p == json.loads((tmp_path / "p.json").read_text())
@@ -58,7 +58,7 @@ def test_it_says_where_and_when_and_what_was_not_measured(tmp_path):
     assert alone["costs"]["post_s"] > 0
 
 
-def test_one_that_is_stopped_leaves_nothing(tmp_path):
+def test_stopped_profile_leaves_no_file(tmp_path):
     line = [TITHE, "profile", "--ranks", "2", "--transport", "tcp", "-o", "p.json"]
     measuring = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(1)
@@ -73,7 +73,7 @@ FEW = ["--codec", "onebit", "--most-values", "4096"]
 SECRET = {"TITHE_TOKEN": "5a" * 32}
 
 
-def test_hosts_behind_links_are_measured_by_the_ranks_that_a_launcher_started_there(tmp_path):
+def test_launched_ranks_measure_the_links_between_hosts(tmp_path):
     line = [TITHE, "hosts", "--hosts", "2x2", "--link", "400Mb/s", "--", TITHE, "profile", "--launched", *FEW]
     line += ["--transport", "tcp:trust=10.77.0.0/16", "-o", "p.json", "--cluster", "c.toml"]
     done = subprocess.run(
@@ -106,7 +106,7 @@ def a_port():
         return s.getsockname()[1]
 
 
-def test_a_launched_rank_that_dies_is_named_and_nothing_written(tmp_path):
+def test_dead_launched_rank_is_named_and_no_file_written(tmp_path):
     port = a_port()
     first, second = (launched(rank, tmp_path, port) for rank in (0, 1))
     time.sleep(0.5)
@@ -118,7 +118,7 @@ def test_a_launched_rank_that_dies_is_named_and_nothing_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_launched_rank_that_fails_tells_the_others_why(tmp_path):
+def test_failing_launched_rank_gives_the_others_its_reason(tmp_path):
     port = a_port()
     first, second = (launched(rank, tmp_path, port, *(["--port", str(port)])) for rank in (0, 1))
     assert [p.wait(timeout=120) for p in (first, second)] == [0, 0]

@@ -62,7 +62,7 @@ def hosts():
         pytest.skip(f"no emulated hosts: {why}")
 
 
-def test_a_step_is_compute_and_what_is_exposed(folder):
+def test_step_time_is_compute_plus_exposed_communication(folder):
     got = told("--model tiny.json --ranks 2 --codec fp32 --steps 3", folder)
     assert got["compute_ms"] == 12
     assert got["forward_ms"] == 4
@@ -86,7 +86,7 @@ def test_scale_shrinks_tensors_and_compute_scale_times(folder):
 
 
 @pytest.mark.parametrize("cap", [0.5, 1, 2, 25])
-def test_buckets_are_those_of_pytorch(cap, folder):
+def test_buckets_equal_pytorchs(cap, folder):
     dist = pytest.importorskip("torch.distributed")
     import torch
 
@@ -99,7 +99,7 @@ def test_buckets_are_those_of_pytorch(cap, folder):
 
 
 @pytest.mark.parametrize("when", ["ready", "end", "turns"])
-def test_buckets_are_handed_over_when_asked(when, folder):
+def test_buckets_are_submitted_at_the_given_times(when, folder):
     got = told(f"--model tiny.json --ranks 2 --steps 2 --hand-over {when} --bucket-cap-mb 0", folder)
     assert got["hand_over"] == when
     assert (got["late_ms"] is None) == (when == "turns")
@@ -107,7 +107,7 @@ def test_buckets_are_handed_over_when_asked(when, folder):
     assert sorted(part["values"] for part in got["plan"]) == [1000, 1_200_000]
 
 
-def test_choices_decide_what_each_tensor_gets(folder):
+def test_choices_select_the_codec_of_each_tensor(folder):
     (folder / "choices.json").write_text('{"embedding*": {"codec": "qtopk", "strategy": "gather"}}')
     plan = told("--model tiny.json --ranks 3 --codec bf16 --choices choices.json --steps 1", folder)["plan"]
     assert {"as": "qtopk by gather", "parts": 1, "values": 800_000} in plan
@@ -158,7 +158,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_what_is_wrong_is_refused_with_the_cure(line, folder):
+def test_invalid_input_is_refused_with_the_cure(line, folder):
     def tensor(name, values=10, row=10, ready_ms=1):
         return {"name": name, "values": values, "row": row, "ready_ms": ready_ms}
 
@@ -178,7 +178,7 @@ def test_what_is_wrong_is_refused_with_the_cure(line, folder):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_file_that_is_not_there_is_the_systems_trouble(folder):
+def test_missing_file_is_an_io_error(folder):
     done = run("--model nowhere.json", folder)
     assert done.returncode == 1
     assert "nowhere.json: cannot be read" in done.stderr
@@ -207,7 +207,7 @@ def test_one_tensor_has_no_compute(folder):
 # ---- Emulated hosts
 
 
-def test_a_link_is_as_slow_as_it_says(hosts, folder):
+def test_link_has_the_given_rate(hosts, folder):
     got = told("--model tiny.json --ranks 2 --codec fp32 --steps 2 --link 100Mb/s --compute-scale 0", folder)
     # Milliseconds to send the bytes of a rank, which it receives at the same time
     at_rate = 4 * 1_201_000 / (100e6 / 8) * 1e3
@@ -216,7 +216,7 @@ def test_a_link_is_as_slow_as_it_says(hosts, folder):
 
 
 @pytest.mark.parametrize("transport", ["ucx", "tcp"])
-def test_ranks_of_one_host_do_not_take_its_link(transport, hosts, folder):
+def test_ranks_of_one_host_do_not_use_its_link(transport, hosts, folder):
     line = f"--model tiny.json --ranks 4 --steps 1 --link 1Gb/s --codec fp32 --transport {transport}"
     each = told(line, folder)
     assert each["hosts"] == "4x1"
@@ -278,7 +278,7 @@ def at_work(hosts, folder):
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_the_hosts_when_the_command_is_ended(by, at_work):
+def test_ended_command_removes_the_hosts(by, at_work):
     process, _, networks = at_work
     devices = sorted(os.listdir("/sys/class/net"))
     process.send_signal(by)
@@ -289,7 +289,7 @@ def test_nothing_is_left_of_the_hosts_when_the_command_is_ended(by, at_work):
     assert sorted(os.listdir("/sys/class/net")) == devices
 
 
-def test_a_rank_that_is_killed_is_named_and_nothing_is_left(at_work):
+def test_killed_rank_is_named_and_hosts_are_removed(at_work):
     process, ranks, networks = at_work
     assert len(ranks) == 3 and len(networks) == 4
     os.kill(ranks[1], signal.SIGKILL)
@@ -299,7 +299,7 @@ def test_a_rank_that_is_killed_is_named_and_nothing_is_left(at_work):
     wait_until(lambda: not networks & all_networks())
 
 
-def test_without_rights_it_says_what_is_left(folder):
+def test_without_privileges_it_lists_the_leftovers(folder):
     """As a user who cannot create namespaces: emulated hosts are refused, --link none works."""
     if os.geteuid() != 0:
         pytest.skip("takes root to become somebody else")

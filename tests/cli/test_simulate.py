@@ -33,7 +33,7 @@ def refused(line, code, *words, folder=ROOT):
     assert done.stdout == ""
 
 
-def test_less_bytes_take_less_time_where_the_link_is_all():
+def test_fewer_bytes_take_less_time_on_a_slow_link():
     line = "simulate --model vgg19 --cluster office_1g --strategy server --codec fp32 --compare bf16 --compare onebit"
     settings = told(line)["settings"]
     steps = [s["step_ms"] for s in settings]
@@ -45,13 +45,13 @@ def test_less_bytes_take_less_time_where_the_link_is_all():
         assert s["ranks_simulated"] == 1
 
 
-def test_a_slow_line_between_offices_is_what_bounds_the_step():
+def test_slow_link_between_offices_is_the_bottleneck():
     (answer,) = told("simulate --model resnet50 --cluster two_offices --codec bf16")["settings"]
     assert answer["busiest_link"].startswith("switch")
     assert answer["ranks_simulated"] == 8
 
 
-def test_the_same_question_has_the_same_answer():
+def test_same_query_gives_the_same_answer():
     line = "simulate --model hdc --link 100Mb/s --ranks 4 --codec fp8 --strategy ring"
     assert told(line) == told(line)
 
@@ -71,7 +71,7 @@ def test_sweeps_have_a_row_per_point_and_a_page(tmp_path):
     assert sent == sorted(sent)
 
 
-def test_a_page_shows_where_the_time_of_settings_goes(tmp_path):
+def test_page_shows_the_time_of_each_stage(tmp_path):
     line = "simulate --model hdc --cluster office_1g --codec fp32 --compare onebit --html time.html"
     settings = told(line, tmp_path)["settings"]
     page = (tmp_path / "time.html").read_text()
@@ -85,7 +85,7 @@ def test_a_page_shows_where_the_time_of_settings_goes(tmp_path):
         assert s["setting"] in page
 
 
-def test_ranks_that_are_alike_are_simulated_once_however_many(tmp_path):
+def test_equal_ranks_are_simulated_once(tmp_path):
     line = "simulate --model hdc --codec onebit --ranks 4096 --link 10Gb/s"
     (one,) = told(line)["settings"]
     assert (one["ranks"], one["ranks_simulated"]) == (4096, 1)
@@ -117,7 +117,7 @@ def test_local_steps_are_their_exchanges_spread_over_a_window():
             assert mean["step_ms"] == pytest.approx(mean["compute_ms"] + mean["exposed_ms"])
 
 
-def test_the_trace_is_one_that_viewers_open(tmp_path):
+def test_trace_is_valid_for_viewers(tmp_path):
     for more, names in (("", set()), ("--strategy server", {"merge"})):
         told(f"simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 {more} --trace t.json", tmp_path)
         events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
@@ -125,7 +125,7 @@ def test_the_trace_is_one_that_viewers_open(tmp_path):
         assert all(e["ph"] == "X" and e["dur"] >= 0 and e["ts"] >= 0 for e in events)
 
 
-def test_sessions_are_told_the_link_of_the_cluster_or_what_is_said():
+def test_sessions_get_the_clusters_link_or_the_option():
     line = "simulate --model vgg19 --link 100Mb/s --ranks 4"
     steps = {
         more: told(f"{line} {more}")["settings"][0]["step_ms"]
@@ -173,7 +173,7 @@ def test_sessions_are_told_the_link_of_the_cluster_or_what_is_said():
         ("--model gpt2 --cluster office_1g --strategy aggregator --ranks 1048576", ("1048576 ranks", "--ranks")),
     ],
 )
-def test_what_is_wrong_is_refused_with_the_cure(line, words, tmp_path):
+def test_invalid_input_is_refused_with_the_cure(line, words, tmp_path):
     files = {
         "wrong.toml": '[[hosts]]\nrate = "0Gb/s"\n',
         "cycle.toml": '[[switch]]\nname = "a"\nup = "a"\nrate = "1Gb/s"\n[[hosts]]\nat = "a"\nrate = "1Gb/s"\n',
@@ -206,12 +206,12 @@ MODEL = '{"model": "m",\n"forward_ms": 1,\n"tensors": [\n%s]}\n'
         ("import torch\n", "m.json:1: not a list of a model"),
     ],
 )
-def test_what_is_wrong_in_a_model_is_said_with_its_line(text, said, tmp_path):
+def test_model_errors_name_the_line(text, said, tmp_path):
     (tmp_path / "m.json").write_text(text)
     refused("simulate --model ./m.json --link 1Gb/s --ranks 2", 2, said, folder=tmp_path)
 
 
-def test_nothing_is_worked_out_for_a_file_that_cannot_be_written(tmp_path):
+def test_unwritable_output_is_refused_before_simulation(tmp_path):
     for line in (
         "plan --model bert_large --cluster cloud_100g -o absent/p.json",
         "plan --model bert_large --cluster cloud_100g --html absent/p.html",
@@ -225,7 +225,7 @@ def test_a_folder_is_no_cluster(tmp_path):
     refused("simulate --model hdc --cluster ./", 1, "./: cannot be read: Is a directory", folder=tmp_path)
 
 
-def test_a_command_that_is_not_there_is_said_and_nothing_else():
+def test_unknown_command_gives_only_an_error():
     refused("advise -- no-such-command-anywhere", 2, "no-such-command-anywhere: No such file or directory")
     assert "interrupted" not in run("advise -- no-such-command-anywhere", ROOT).stderr
 
@@ -251,7 +251,7 @@ def test_a_profile_is_measured_and_used(tmp_path):
     refused("simulate --model hdc --profile torn.json --codec fp32", 2, "torn.json", folder=tmp_path)
 
 
-def test_a_link_is_written_alike_everywhere():
+def test_link_syntax_is_the_same_for_all_verbs():
     """--link accepts the spelling LINK=1gbit of the README."""
     links = ("1Gb/s", "1gbit", "1000Mbit/s")
     steps = [told(f"simulate --model hdc --link {link} --ranks 2")["settings"] for link in links]
@@ -259,7 +259,7 @@ def test_a_link_is_written_alike_everywhere():
     refused("simulate --model hdc --link 1gbits --ranks 2", 2, "--link", "100mbit")
 
 
-def test_codec_and_strategy_in_one_word_as_compare_takes_them():
+def test_codec_and_strategy_use_the_syntax_of_compare():
     line = "simulate --model hdc --cluster office_1g"
     both = told(f"{line} --codec bf16 --strategy hosts")["settings"]
     assert both == told(f"{line} --codec bf16@hosts")["settings"]
@@ -274,7 +274,7 @@ def test_codec_and_strategy_in_one_word_as_compare_takes_them():
         refused(f"{verb} --codec bf16@rong", 2, "rong", "ring")
 
 
-def test_a_profile_has_what_every_plan_compares_with(tmp_path):
+def test_profile_contains_the_baselines_of_plans(tmp_path):
     """A profile of named codecs must also have the codecs that every plan compares with."""
     answer = told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
     assert set(answer["codecs"]) == {"fp32", "bf16", "zip", "onebit"}
@@ -285,7 +285,7 @@ def test_a_profile_has_what_every_plan_compares_with(tmp_path):
     refused(line, 2, missing, folder=tmp_path)
 
 
-def test_a_sweep_that_costs_beside_the_link_bound_says_so(tmp_path):
+def test_sweep_reports_costs_above_the_link_bound(tmp_path):
     """Behind 100 Mbit/s on two cores a byte costs more beside the link than on a fast one, so the sweep must not be
     flat."""
     told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
@@ -316,7 +316,7 @@ def test_every_prediction_has_a_band_from_the_table_of_truth():
     assert one["compute_ms"] <= low <= one["step_ms"] <= high
 
 
-def test_sizes_that_nobody_measured_are_the_usual_ones_and_said_to_be():
+def test_unmeasured_sizes_use_defaults_and_are_reported():
     line = "simulate --model hdc --link 1Gb/s --ranks 2 --codec dragonn --strategy gather --compare bf16"
     said = told(line)
     assert said["assumed_sizes"] == ["dragonn"]
@@ -339,7 +339,7 @@ def test_hosts_of_several_ranks_without_a_file():
 
 
 # No transport makes a rendezvous over TCP, so on links with a long delay the ring is faster than the server.
-def test_long_messages_leave_as_the_transport_has_it():
+def test_long_messages_follow_the_transports_protocol():
     line = "simulate --model resnet50 --cluster wan --codec bf16 --strategy {}"
     ring, server = (told(line.format(s))["settings"][0]["step_ms"] for s in ("ring", "server"))
     assert ring < server

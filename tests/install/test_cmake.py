@@ -38,7 +38,7 @@ def consumer(prefix, build, kind=""):
 
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
-def test_find_package_serves_c_and_cpp(prefix, tmp_path, kind):
+def test_find_package_works_for_c_and_cpp(prefix, tmp_path, kind):
     made = consumer(prefix, tmp_path, kind)
     assert made.returncode == 0, made.stderr
     output("cmake", "--build", tmp_path)
@@ -47,14 +47,14 @@ def test_find_package_serves_c_and_cpp(prefix, tmp_path, kind):
         assert ("libtithe.so" in output("ldd", tmp_path / program)) == (kind == "shared")
 
 
-def test_find_package_refuses_what_is_not_there(prefix, tmp_path):
+def test_find_package_refuses_missing_components(prefix, tmp_path):
     made = consumer(prefix, tmp_path, "fast")
     assert made.returncode != 0
     assert "one component at a time, static or shared; asked for: fast" in " ".join(made.stderr.split())
 
 
 @pytest.mark.parametrize("kind", ["shared", "static"])
-def test_pkg_config_serves_c_and_cpp(prefix, tmp_path, kind):
+def test_pkg_config_works_for_c_and_cpp(prefix, tmp_path, kind):
     ask = ["pkg-config", "--cflags", "--libs", *(["--static"] if kind == "static" else []), "tithe"]
     flags = output(*ask, env={**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}).split()
     if kind == "static":
@@ -66,7 +66,7 @@ def test_pkg_config_serves_c_and_cpp(prefix, tmp_path, kind):
         assert EXAMPLES[program] in output(tmp_path / program)
 
 
-def test_the_shared_library_shows_names_of_tithe_alone(prefix):
+def test_shared_library_exports_only_tithe_names(prefix):
     library = prefix / "lib/libtithe.so"
     ours = [line.split(" ", 2)[2] for line in output("nm", "-DC", "--defined-only", library).splitlines()]
     assert "tithe_session_open" in ours
@@ -79,7 +79,7 @@ def test_the_shared_library_shows_names_of_tithe_alone(prefix):
     assert (prefix / f"lib/libtithe.so.{VERSION}").is_file()
 
 
-def test_the_version_is_said_once(prefix):
+def test_version_is_defined_once(prefix):
     environment = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
     assert output("pkg-config", "--modversion", "tithe", env=environment) == f"{VERSION}\n"
     assert output(prefix / "bin/tithe", "--version") == f"tithe {VERSION}\n"
@@ -94,7 +94,7 @@ def test_every_public_header_is_installed_and_no_path_of_the_tree(prefix):
         assert str(ROOT) not in path.read_text(), path
 
 
-def test_the_manual_page_and_the_completions_are_where_shells_look(prefix):
+def test_manual_page_and_completions_are_installed_in_standard_folders(prefix):
     for file, words in {
         "man/man1/tithe.1": ["man"],
         "bash-completion/completions/tithe": ["completion", "bash"],
@@ -105,7 +105,7 @@ def test_the_manual_page_and_the_completions_are_where_shells_look(prefix):
 
 
 @pytest.mark.parametrize("shared", ["OFF", "ON"])
-def test_a_project_has_it_as_a_part_of_its_own(made, tmp_path, shared):
+def test_project_can_add_it_as_a_subdirectory(made, tmp_path, shared):
     # The folder beside the sources, the flags and the base make this the compilations that ccache has from the wheel.
     build = made.source / "part"
     given = [

@@ -61,7 +61,7 @@ def installed(made, tmp_path_factory):
     return folder, python
 
 
-def test_the_sdist_holds_what_builds_a_wheel_and_nothing_else(made):
+def test_sdist_contains_exactly_the_build_inputs(made):
     with tarfile.open(made.sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
     names.remove("bench/results/truth.md")  # how far off predictions are: the command says it with each
@@ -79,7 +79,7 @@ def test_the_sdist_holds_what_builds_a_wheel_and_nothing_else(made):
     assert {name for name in wanted if not (name.startswith("src/") and name.endswith("_test.cc"))} <= names
 
 
-def test_it_is_found_from_elsewhere_and_says_its_version(made, installed):
+def test_import_works_from_any_folder_and_gives_the_version(made, installed):
     folder, python = installed
     ask = "import tithe; print(tithe.__file__, tithe.__version__)"
     file, version = run(python, "-c", ask, cwd=folder).split()
@@ -94,7 +94,7 @@ def ways(tithe, folder):
     return {way.split("/")[0] for way in ucx["details"]["ways"]}
 
 
-def test_it_carries_ucx_and_ucx_its_modules(installed):
+def test_wheel_contains_ucx_and_its_modules(installed):
     folder, python = installed
     code = (
         "import tithe, threading\n"
@@ -113,7 +113,7 @@ def test_it_carries_ucx_and_ucx_its_modules(installed):
         assert "not found" not in run("ldd", module, cwd=folder)
 
 
-def test_two_ranks_with_numpy_alone(installed):
+def test_two_ranks_with_only_numpy(installed):
     folder, python = installed
     ranks = [
         subprocess.Popen(
@@ -138,7 +138,7 @@ def test_two_ranks_of_ddp_under_torchrun(installed):
     assert "bytes per step, an fp32 all-reduce sends" in run(*torchrun, folder / "train_ddp.py", cwd=folder)
 
 
-def test_help_shows_what_attach_takes(installed):
+def test_help_shows_the_arguments_of_attach(installed):
     folder, python = installed
     text = run(python, "-c", "import tithe.torch; help(tithe.torch.attach)", cwd=folder)
     assert "attach(model:" in text and "codec: str" in text and "Collective" in text

@@ -34,20 +34,20 @@ def seen():
 
 
 @pytest.mark.parametrize("job", ["tcp", "tcp by IPv6 in brackets", "ucx by a device", "ucx by the variable"])
-def test_a_network_that_is_named_is_used(seen, job):
+def test_named_network_is_used(seen, job):
     assert seen[job] == [{"mean": 0.5}] * 2
 
 
-def test_ucx_lists_the_interfaces_where_it_takes_the_wrong_one(seen):
+def test_ucx_error_lists_the_interfaces(seen):
     texts = [rank["text"] for rank in seen["ucx"]]
     assert any("172.17.0.1 (docker0)" in t and "10.77.0." in t and "UCX_NET_DEVICES=eth0" in t for t in texts), texts
 
 
-def test_tcp_says_where_it_called(seen):
+def test_tcp_error_names_the_addresses(seen):
     assert any("172.17.0.1" in rank["text"] for rank in seen["tcp by the wrong network"])
 
 
-def test_tcp_does_not_deny_that_there_is_a_loopback(seen):
+def test_tcp_error_mentions_the_loopback(seen):
     for rank in seen["tcp by the loopback"]:
         assert rank["code"] in ("invalid", "peer_lost", "io") and "contains no address" not in rank["text"], rank
         assert "contains only loopback" in rank["text"] and "10.77.0." in rank["text"], rank

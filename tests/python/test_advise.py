@@ -36,7 +36,7 @@ def advise(*words, late=0.02, steps=400, codec="bf16"):
     return subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_says_what_a_step_is_and_could_be(tmp_path):
+def test_reports_the_current_and_the_possible_step(tmp_path):
     began = time.monotonic()
     done = advise("--json", "--allow", "onebit", "-o", str(tmp_path / "plan.json"), steps=100_000)
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_for_people_it_is_a_table_and_three_lines():
     assert len(rows) - rows.index("") - 1 == 3
 
 
-def test_what_the_job_uses_is_allowed():
+def test_codecs_of_the_job_are_allowed():
     told = json.loads(advise("--json", codec="onebit").stdout)
     assert told["allowed"] == "auto:allow=onebit"
     assert told["plan_ms"] <= 1.02 * told["bf16_ms"]
@@ -101,7 +101,7 @@ def test_what_the_job_uses_is_allowed():
         ([], [], 2, "command is required"),
     ],
 )
-def test_trouble_is_told(words, command, code, why):
+def test_errors_are_reported(words, command, code, why):
     done = subprocess.run(
         [TITHE, "advise", *words, "--", *command], capture_output=True, text=True, timeout=300, check=False
     )
@@ -109,7 +109,7 @@ def test_trouble_is_told(words, command, code, why):
     assert why in done.stderr
 
 
-def test_the_environment_alone_does_it_too(tmp_path):
+def test_environment_variable_enables_it(tmp_path):
     """If a launcher starts ranks on other machines, rank 0's machine has the file."""
     environment = ENVIRONMENT | {"TITHE_ADVISE": str(tmp_path / "a.json"), "TITHE_ADVISE_ALLOW": "auto:allow=fp8"}
     line = [sys.executable, "-c", TRAINS, "0.02", "40", "bf16"]

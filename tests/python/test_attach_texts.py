@@ -20,12 +20,12 @@ def refused(model):
     return str(wrong.value)
 
 
-def test_data_parallel_is_told_to_start_a_process_per_device():
+def test_data_parallel_is_refused_with_one_process_per_device_as_cure():
     text = refused(torch.nn.DataParallel(torch.nn.Linear(4, 4)))
     assert "not DataParallel" in text and "torchrun" in text and "DistributedDataParallel(model.module)" in text
 
 
-def test_a_plain_model_is_told_to_be_wrapped():
+def test_plain_model_is_refused_with_ddp_as_cure():
     assert "wrap it first, model = DistributedDataParallel(model)" in refused(torch.nn.Linear(4, 4))
 
 
@@ -58,7 +58,7 @@ def wrappers(rank, world):
     return texts
 
 
-def test_sharded_and_replicated_models_are_told_what_to_do():
+def test_sharded_and_replicated_models_are_refused_with_the_cure():
     for texts in run_ranks(2, wrappers):
         assert "which replicate() made" in texts["replicate"] and "register_comm_hook" in texts["replicate"]
         for name in ("fsdp", "hook"):
@@ -86,7 +86,7 @@ def many_small(rank, world, choices):
     return [str(w.message) for w in said if w.category is RuntimeWarning], stats["bytes_sent"] / stats["dense_bytes"]
 
 
-def test_many_small_uncompressed_tensors_and_attach_says_so_with_a_cure_that_works():
+def test_many_small_uncompressed_tensors_warn_with_a_working_cure():
     (said, sent), (others, _) = run_ranks(2, many_small, None)
     assert others == [], "one rank says it"
     (text,) = said
@@ -101,7 +101,7 @@ def test_many_small_uncompressed_tensors_and_attach_says_so_with_a_cure_that_wor
 @pytest.mark.parametrize(
     ("codec", "cure"), [("fp8", "fp8"), ("onebit", "onebit"), ("powersgd", "fp8"), ("fp32", None), ("auto", None)]
 )
-def test_the_cure_for_small_tensors_is_a_codec_that_serves_groups(codec, cure):
+def test_cure_for_small_tensors_names_a_codec_for_groups(codec, cure):
     options = _core.Options()
     options.codec = codec
     parameters = [(f"p{i}", torch.empty(64)) for i in range(2000)]
@@ -111,7 +111,7 @@ def test_the_cure_for_small_tensors_is_a_codec_that_serves_groups(codec, cure):
     assert (cure is None and not said) or f"To send them by {cure}," in str(said[0].message)
 
 
-def test_few_small_tensors_are_no_matter():
+def test_few_small_tensors_do_not_warn():
     options = _core.Options()
     few = [("p", torch.empty(1_000_000))] + [(f"b{i}", torch.empty(512)) for i in range(200)]
     with warnings.catch_warnings():
@@ -140,7 +140,7 @@ def test_clip_limits_each_parameters_gradient_on_each_rank_before_it_is_sent():
         assert min(before.values()) > 0.5, "and each of them was larger"
 
 
-def test_clip_may_stand_in_the_codec_or_beside_it():
+def test_clip_works_in_the_codec_or_as_an_argument():
     state = tithe.torch.State(codec="topk:ratio=0.05", clip=2)
     state.close()  # the State was used, so close() must not warn
     assert state.codec == "topk:ratio=0.05,clip=2"

@@ -21,7 +21,7 @@ import tithe.torch
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_what_is_wrong_is_a_value_error():
+def test_invalid_options_are_value_errors():
     for codec, why in (
         ("auto:alow=onebit", "auto has one parameter, allow"),
         ("auto:allow=onebitt", "did you mean"),
@@ -37,7 +37,7 @@ def test_what_is_wrong_is_a_value_error():
         tithe.check_spec("auto")
 
 
-def test_a_session_plans_and_says_so():
+def test_session_plans_and_reports_it():
     sessions = tithe.Session.loop(2, codec="auto:allow=onebit")
 
     def train(session):
@@ -132,7 +132,7 @@ def nameless(rank, world):
     return True
 
 
-def test_a_state_without_names_is_refused():
+def test_state_without_names_is_refused():
     assert run_ranks(2, nameless) == [True, True]
 
 
@@ -143,11 +143,11 @@ def differing(rank, world):
     return True
 
 
-def test_ranks_that_allow_different_codecs_are_refused():
+def test_ranks_with_different_allowances_are_refused():
     assert run_ranks(2, differing) == [True, True]
 
 
-def test_the_bench_counts_steps_under_their_own_rules(monkeypatch):
+def test_bench_counts_steps_by_rules(monkeypatch):
     """With 40 steps, of which 22 precede the plan, the last 50 must not include steps before the plan."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     spec = importlib.util.spec_from_file_location("bench_auto", ROOT / "bench/auto.py")

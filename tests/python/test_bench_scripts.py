@@ -14,7 +14,7 @@ SCRIPTS = sorted(path for path in (ROOT / "bench").glob("*.py") if path.name != 
 
 
 @pytest.mark.parametrize("path", [p for p in SCRIPTS if "argparse" in p.read_text()], ids=lambda p: p.stem)
-def test_a_script_says_how_it_is_used(path):
+def test_every_script_has_a_usage_line(path):
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run(
         [sys.executable, path, "--help"], env=environment, capture_output=True, text=True, check=False
@@ -23,7 +23,7 @@ def test_a_script_says_how_it_is_used(path):
     assert done.stdout.startswith(f"usage: {path.name}")
 
 
-def test_the_tests_that_the_page_of_frameworks_names_are_there():
+def test_tests_named_by_the_frameworks_page_exist():
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
     line = [sys.executable, ROOT / "bench/frameworks.py", "--check"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
@@ -31,12 +31,12 @@ def test_the_tests_that_the_page_of_frameworks_names_are_there():
 
 
 @pytest.mark.parametrize("repeated", ["/proc/cpuinfo", "def answer(", "def all_gather_in("])
-def test_what_scripts_share_is_written_once(repeated):
+def test_scripts_share_their_common_code(repeated):
     assert [path.name for path in SCRIPTS if repeated in path.read_text()] == []
     assert repeated in (ROOT / "bench/harness.py").read_text()
 
 
-def test_published_rows_stay_as_near_as_they_are(tmp_path):
+def test_published_rows_stay_within_their_accuracy(tmp_path):
     page = tmp_path / "published.md"
     done = subprocess.run(
         [sys.executable, ROOT / "bench/published.py", "--out", page], capture_output=True, text=True, check=False

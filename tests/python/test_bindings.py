@@ -60,7 +60,7 @@ def test_odd_arguments_of_every_public_function_end_no_process(seed):
 
 
 @pytest.mark.parametrize("key", ["\ud800", "a\udfffb", b"w", 1, None, 1.5, ("w",), object()], ids=repr)
-def test_a_key_that_is_no_text_is_a_type_error(key):
+def test_non_text_key_is_a_type_error(key):
     session = core_session()
     with pytest.raises(TypeError, match="key must be a str"):
         session.sync([(key, np.ones(5, np.float32))])
@@ -72,7 +72,7 @@ def test_a_key_that_is_no_text_is_a_type_error(key):
 
 
 @pytest.mark.parametrize("key", ["\0", "a\0b", "x" * 1_000_000, "é", "\U0001f600", " "])
-def test_any_text_is_a_key(key):
+def test_any_text_is_a_valid_key(key):
     session = core_session()
     array = np.full(5, 3, np.float32)
     session.wait(session.sync([(key, array)]))
@@ -83,7 +83,7 @@ def test_any_text_is_a_key(key):
 
 
 @pytest.mark.parametrize("items", [[1], [("w",)], [("w", 1, 2)], ["w1"], [None], [["w", np.ones(3, np.float32)]]])
-def test_what_is_no_pair_is_a_type_error(items):
+def test_non_pair_is_a_type_error(items):
     with pytest.raises(TypeError, match="pairs"):
         core_session().sync(items)
     with pytest.raises(TypeError):
@@ -103,7 +103,7 @@ WRONG_ARRAYS = {
 
 
 @pytest.mark.parametrize("what", WRONG_ARRAYS)
-def test_an_array_that_cannot_be_used_in_place_is_a_value_error(what):
+def test_non_contiguous_array_is_a_value_error(what):
     session = core_session()
     before = repr(WRONG_ARRAYS[what])
     with pytest.raises((TypeError, ValueError)):
@@ -127,7 +127,7 @@ def test_empty_arrays_are_arrays():
     assert tithe.decode(tithe.encode("topk", [])).shape == (0,)
 
 
-def test_a_bucket_of_another_size_or_type_than_its_layout_is_refused():
+def test_bucket_that_differs_from_its_layout_is_refused():
     layout = _core.Layout(["a", "b"], [2, 3], "float32")
     for wrong in (np.ones(4, np.float32), np.ones(6, np.float32), np.ones(5, np.float16), np.ones(0, np.float32)):
         with pytest.raises(ValueError, match="layout"):
@@ -140,13 +140,13 @@ def test_a_bucket_of_another_size_or_type_than_its_layout_is_refused():
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -float("inf"), 1e300, 0, -1])
-def test_a_timeout_that_is_none_is_refused(seconds):
+def test_invalid_timeout_is_refused(seconds):
     with pytest.raises(ValueError, match="timeout"):
         tithe.Session.loop(1, timeout=seconds)
 
 
 @pytest.mark.parametrize("world", [0, -1, 257, 2**31 - 1])
-def test_a_number_of_threads_that_no_machine_has_is_refused(world):
+def test_excessive_number_of_threads_is_refused(world):
     with pytest.raises(ValueError, match=r"1 \.\. 256"):
         tithe.Session.loop(world)
 
@@ -164,7 +164,7 @@ def state_of(codec):
     return body + struct.pack("<Q", format_.xxh3_64(body))
 
 
-def test_a_state_that_names_what_is_no_utf_8_is_a_value_error_with_its_text():
+def test_invalid_utf_8_in_a_state_is_a_value_error():
     core_session().restore(state_of(b"bf16"))
     for codec in (b"\xff\xfe", b"topk:\xed\xa0\x80", b"a\0b\xc3"):
         with pytest.raises(ValueError, match=r"\?") as refused:
@@ -184,7 +184,7 @@ def claim(codec, values):
     return bytes(frame)
 
 
-def test_a_frame_that_claims_2_to_28_values_allocates_nothing_unless_told():
+def test_frame_with_2_to_28_values_allocates_only_if_permitted():
     frame = claim("topk", 1 << 28)
     assert len(frame) < 80
     with pytest.raises(ValueError, match="268435456 values; max_values allows 67108864"):
@@ -208,7 +208,7 @@ print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / (4 
 
 
 @pytest.mark.parametrize("codec", ["topk", "dgc", "qtopk"])
-def test_decoding_a_claim_takes_the_memory_of_its_values(codec, tmp_path):
+def test_permitted_frame_allocates_its_values(codec, tmp_path):
     """Decoding must not allocate scratch memory that only an encoder uses (3.8 times the values, or 5.6 times with
     qtopk)."""
     n, path = 1 << 25, tmp_path / "frame"
@@ -290,7 +290,7 @@ def test_arrays_of_a_round_outlive_the_lanes_that_write_to_them(end):
     assert left == [0]
 
 
-def test_the_last_committed_state_is_given_after_a_failure_and_after_close():
+def test_last_committed_state_is_available_after_failure_and_close():
     session, committed, _ = failed()
     assert session.state() == committed
     session.close()
@@ -311,7 +311,7 @@ def test_the_last_committed_state_is_given_after_a_failure_and_after_close():
 # ---- Transports
 
 
-def test_a_transport_is_named_with_its_options():
+def test_transport_name_includes_its_options():
     assert tithe.transports()[0] == "loop"
     for wrong, meant in {"ucxx": "did you mean 'ucx'", "ucx:device=eth0": "did you mean 'devices'",
                          "loop": "Session.loop"}.items():  # fmt: skip

@@ -24,7 +24,7 @@ CELLS = [
 CUT_OFF = ("cut", "meet", "one", "server", "ucx:transports=tcp")
 
 
-def test_members_are_killed_and_come(tmp_path):
+def test_members_are_killed_and_join(tmp_path):
     if not MEMBER.exists():
         pytest.skip(f"no {MEMBER}: cmake --build build --target chaos_member")
     try:
@@ -45,7 +45,7 @@ def line(step, epoch, names, put, had, kept, result, lost):
     return said.format(step, epoch, names, *numbers, lost)
 
 
-def test_the_books_are_added_up():
+def test_ledger_is_summed():
     first = members.Step(1.0, line(0, 0, "ann,bob,cay", 4, 0, 1, 9, 0))
     assert (first.number, first.epoch, first.members, first.kept) == (0, 0, ("ann", "bob", "cay"), 1)
     good = members.Step(2.0, line(1, 1, "ann,cay", 4, 1, 2, 9, 1))

@@ -39,19 +39,19 @@ def test_a_dict_a_text_and_a_file_are_the_same(tmp_path):
         ({"*.bias": {"codec": "powersgd", "group": "g"}}, "remove the group"),
     ],
 )
-def test_what_is_wrong_is_said_where_it_is_given(wrong, text):
+def test_invalid_choices_are_refused_at_the_call(wrong, text):
     for given in (lambda: tithe.Session.loop(1, choices=wrong), lambda: tithe.torch.State(choices=wrong)):
         with pytest.raises(ValueError, match=text):
             given()
 
 
 @pytest.mark.parametrize("wrong", ["10", "fast", "1Gb/s+3"])
-def test_a_wrong_link_is_said(wrong):
+def test_invalid_link_is_reported(wrong):
     with pytest.raises(ValueError, match="such as 10Gb/s"):
         tithe.torch.State(link=wrong)
 
 
-def test_a_session_does_what_they_say():
+def test_session_follows_the_choices():
     sessions = tithe.Session.loop(2, codec="topk:ratio=0.01", choices={"raw.*": "fp32"})
 
     def train(session):
@@ -145,5 +145,5 @@ def misnamed(rank, world):
         tithe.torch.attach(DDP(Words()), choices={"*bias": "fp32", "*conv*": "fp32"}, timeout=20.0).close()
 
 
-def test_names_that_the_model_does_not_have_are_told_before_the_first_step():
+def test_unknown_parameter_names_are_reported_before_the_first_step():
     run_ranks(1, misnamed)

@@ -80,7 +80,7 @@ def test_strategies_of_hosts_and_servers(options):
         assert "fp32 by hosts, fp32 inside" in sessions[0].plan_text()
 
 
-def test_hosts_and_servers_that_cannot_be_are_refused():
+def test_invalid_hosts_and_servers_are_refused():
     with pytest.raises(ValueError, match="hosts '3x3'"):
         tithe.Session.loop(2, hosts="3x3")
     with pytest.raises(ValueError, match="servers=2"):
@@ -104,13 +104,13 @@ def test_encode_then_decode(codec, n):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_not_finite_decodes_as_nan(codec):
+def test_non_finite_frame_decodes_to_nan(codec):
     values = gaussian(100)
     values[7] = np.inf
     assert np.isnan(tithe.decode(tithe.encode(codec, values))).all()
 
 
-def test_other_settings_travel_or_are_given():
+def test_settings_are_read_from_the_frame_or_passed():
     values = gaussian(3000)
     frame = tithe.encode("topk:ratio=0.5", values)
     assert np.count_nonzero(tithe.decode(frame, spec="topk:ratio=0.5")) == 1500
@@ -119,7 +119,7 @@ def test_other_settings_travel_or_are_given():
 
 
 @pytest.mark.parametrize("spec", ["qsgd:bits=2,bucket=64", "nuqsgd:bits=7", "tbq:mode=literal", "topk:ratio=0.5"])
-def test_a_frame_alone_is_read_in_the_settings_that_it_was_written_in(spec):
+def test_frame_is_decoded_with_its_own_settings(spec):
     frame = tithe.encode(spec, gaussian(3000))
     assert np.array_equal(tithe.decode(frame), tithe.decode(frame, spec=spec))
 
@@ -161,7 +161,7 @@ def test_session_averages_in_place(strategy):
         assert stats["rounds"] == 1
 
 
-def test_slices_of_one_flat_array_are_tensors_with_residuals_of_their_own():
+def test_slices_of_a_flat_array_have_separate_residuals():
     """Framework adapters use slices of one array; wait() may be called on another thread."""
 
     def job(session):
@@ -182,7 +182,7 @@ def test_slices_of_one_flat_array_are_tensors_with_residuals_of_their_own():
     np.testing.assert_allclose((g0 - r0 + g1 - r1) / 2, mean, rtol=1e-5, atol=1e-6)
 
 
-def test_poll_tells_whether_wait_would_block_and_what_ended_the_session():
+def test_poll_reports_readiness_and_the_sessions_error():
     first, second = tithe.Session.loop(2, codec="fp32", timeout=20.0)
     mine, theirs = np.zeros(5000, np.float32), np.ones(5000, np.float32)
     ticket = first.sync({"x": mine})
@@ -203,7 +203,7 @@ def test_poll_tells_whether_wait_would_block_and_what_ended_the_session():
         first.poll(ticket)
 
 
-def test_threads_of_a_rank_take_turns_and_a_sync_during_a_commit_is_refused():
+def test_calls_of_several_threads_are_serialised_and_sync_during_commit_refused():
     """Two threads per rank: their calls are serialised, and a sync() during a commit() is refused."""
     first, second = tithe.Session.loop(2, codec="fp32", timeout=20.0)
     keys = [f"t{i}" for i in range(4)]
@@ -238,7 +238,7 @@ def test_threads_of_a_rank_take_turns_and_a_sync_during_a_commit_is_refused():
     first.close(), second.close()
 
 
-def test_arrays_tell_their_shape():
+def test_shapes_of_arrays_are_used():
     (session,) = tithe.Session.loop(1, codec="powersgd:rank=2", min_values=0)
     session.sync({"matrix": np.ones((100, 6, 10), np.float32), "values": np.ones(900, np.float32)})
     session.commit()
@@ -246,7 +246,7 @@ def test_arrays_tell_their_shape():
     assert "900 values from 6000, powersgd:rank=2 " in session.plan_text(), "a flat array may be anything"
 
 
-def test_session_keeps_what_it_did_not_send():
+def test_session_keeps_the_residual():
     """The sum of the gradients equals the sum of results and residuals, and a restored session continues with the same
     bits."""
     n, rounds = 5000, 4
@@ -282,7 +282,7 @@ def test_session_keeps_what_it_did_not_send():
         tithe.Session.loop(2, **options)[0].restore(b"no state")
 
 
-def test_session_refuses_what_it_cannot_write_to():
+def test_session_refuses_read_only_arrays():
     (session,) = tithe.Session.loop(1, codec="fp32")
     fixed = np.zeros(4, dtype=np.float32)
     fixed.flags.writeable = False
@@ -296,7 +296,7 @@ def test_session_refuses_what_it_cannot_write_to():
         session.sync({"x": np.zeros(4, dtype=np.float32)})
 
 
-def test_close_ends_a_wait_of_another_thread():
+def test_close_ends_a_wait_in_another_thread():
     lonely, silent = tithe.Session.loop(2, codec="fp32", timeout=60.0)
     caught, begun = [], threading.Event()
 
@@ -354,7 +354,7 @@ with tithe.Session.from_environment(codec="fp32", timeout=20.0) as session:
 """
 
 
-def test_ranks_meet_through_the_environment(tmp_path):
+def test_ranks_connect_through_the_environment(tmp_path):
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER],
@@ -379,7 +379,7 @@ def test_ranks_meet_through_the_environment(tmp_path):
         assert out.split() == [str(rank), "2", "0.5", "0.5"]
 
 
-def test_a_target_that_the_machine_has_not_is_refused_at_import():
+def test_unsupported_target_is_refused_at_import():
     done = subprocess.run(
         [sys.executable, "-c", "import tithe"],
         env=os.environ | {"PYTHONPATH": PACKAGE, "TITHE_TARGET": "avx9"},

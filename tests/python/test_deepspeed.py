@@ -37,14 +37,14 @@ def test_stage_3_over_a_group_of_tithe_is_bit_equal_to_gloo(told):
 
 
 @pytest.mark.parametrize("stage", ["0", "1", "2", "3"])
-def test_a_lossy_codec_trains_alike_on_both_ranks(told, stage):
+def test_lossy_codec_gives_equal_bits_on_both_ranks(told, stage):
     first, second = (rank[stage] for rank in told)
     assert first["lossy"] == second["lossy"] != first["own"]
     assert first["last"] < 0.9 * first["first"]
     assert first["sent"] < 0.5 * first["dense"]
 
 
-def test_its_checkpoint_with_the_groups_state_goes_on_bit_for_bit(told):
+def test_checkpoint_with_the_groups_state_resumes_bit_identically(told):
     first, second = (rank["resumed"] for rank in told)
     whole, gone_on, anew = first
     assert first == second and gone_on == whole != anew

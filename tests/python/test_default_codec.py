@@ -114,7 +114,7 @@ def plan(**options):
     return sessions[0].plan_text()
 
 
-def test_there_is_one_default():
+def test_default_is_defined_once():
     state = tithe.torch.State()
     parameters = inspect.signature(tithe.torch.attach).parameters
     assert (parameters["codec"].default, parameters["strategy"].default) == (None, state.strategy)
@@ -124,7 +124,7 @@ def test_there_is_one_default():
 
 
 @pytest.mark.parametrize("job", ["text", "images", "small text"])
-def test_the_default_ends_where_fp32_does(job):
+def test_default_codec_reaches_the_loss_of_fp32(job):
     assert losses()[f"{job} default"] < losses()[f"{job} fp32"] + MARGIN, losses()
 
 

@@ -65,7 +65,7 @@ def test_rates_are_read_and_nonsense_is_refused():
             hosts.parse_rate(text)
 
 
-def test_a_pause_earns_at_most_half_a_millisecond_of_the_link():
+def test_pause_gains_at_most_half_a_millisecond_of_link_time():
     assert hosts.burst_bytes(1e9) == 62_500
     assert hosts.burst_bytes(1e6) == 6_250  # four packets, whatever the rate
 
@@ -79,7 +79,7 @@ def test_idx_reads_plain_and_gzipped(data):
         assert images[n].reshape(28, 28)[labels[n]].min() >= 100
 
 
-def test_idx_refuses_what_is_not_such_a_file(data, tmp_path):
+def test_idx_refuses_other_files(data, tmp_path):
     path = tmp_path / "x"
     good = idx_bytes(np.zeros((3, 2), np.uint8))
     for bad in (b"", good[:7], good[:-1], good + b"\0", b"\0\0\x09" + good[3:]):
@@ -165,12 +165,12 @@ def test_more_bytes_are_called_more_and_not_a_fraction_of_fewer(details):
     assert re.search(r"powersgd +2\.5x slower per step +2\.0x more bytes", line), line
 
 
-def test_what_all_ranks_say_alike_is_one_line():
+def test_equal_messages_of_all_ranks_are_printed_once():
     notes = ["rank 0: slow", "rank 1: slow", "rank 1: odd", "all in all"]
     assert report.merged(notes) == ["ranks 0, 1: slow", "rank 1: odd", "all in all"]
 
 
-def test_the_report_of_a_short_run_says_what_it_shows(details, tmp_path, monkeypatch):
+def test_report_of_a_short_run_states_its_scope(details, tmp_path, monkeypatch):
     """A target above all accuracies must be inside the axes; a median over 10 of 20 steps must be labelled so."""
     details["target"] = 0.99
     details["runs"] = [run for run in details["runs"] if run["name"] != "fp32"]
@@ -191,7 +191,7 @@ def test_the_report_of_a_short_run_says_what_it_shows(details, tmp_path, monkeyp
     assert "step vs fp32" not in head and all(len(row) == len(head) and all(row) for row in body)
 
 
-def test_the_report_stands_alone(details, tmp_path):
+def test_report_is_self_contained(details, tmp_path):
     details["failed"].append({"name": "fp32", "seed": 2, "why": "rank 1 <gone>\nmore"})
     report_page.write_all(tmp_path, details)
     page = (tmp_path / "report.html").read_text()
@@ -225,7 +225,7 @@ def has_namespaces() -> bool:
     return True
 
 
-def test_the_sharded_model_has_rows_of_its_own():
+def test_sharded_model_has_separate_rows():
     show = "import run; print(*(row.name for row in run.Settings.from_environment().rows))"
     command = [sys.executable, "-c", show]
     done = subprocess.run(
@@ -315,7 +315,7 @@ def test_the_demo_with_cards_in_small(data, tmp_path):
     assert "With a network card" in (tmp_path / "out/report.html").read_text()
 
 
-def test_what_cards_bring_is_held_against_the_goals(details, tmp_path):
+def test_card_results_are_checked_against_the_goals(details, tmp_path):
     """The report compares the results with cards to the goals of INCEPTIONN's authors."""
     details |= {"card": True, "layers": [784, 10], "steps": 0, "runs": []}
     for name, step, sent, busiest, processor in (
@@ -376,7 +376,7 @@ def family(pid: int) -> list[int]:
 
 
 @needs_namespaces
-def test_hosts_have_a_congestion_control_that_they_may_have_and_name_it():
+def test_hosts_use_and_report_a_permitted_congestion_control():
     inside = """import hosts
 hosts.CONGESTION_CONTROLS = ("no-such", "reno")
 made = hosts.Hosts(ranks=1, link="20mbit")
@@ -412,7 +412,7 @@ def namespaces_of(pids: list[int]) -> set[int]:
         ("step", signal.SIGKILL),
     ],
 )
-def test_an_interrupt_leaves_nothing_behind(data, tmp_path, phase, name):
+def test_interrupt_leaves_no_processes_and_networks(data, tmp_path, phase, name):
     process = demo(data, tmp_path / "out", RANKS="2", LINK="20mbit", EPOCHS="9", RUNS="fp32")
     for line in process.stdout:
         if phase in line:

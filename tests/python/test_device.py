@@ -40,7 +40,7 @@ def run(body: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_arrays_on_a_gpu_have_the_bits_of_those_in_host_memory():
+def test_gpu_arrays_have_the_bits_of_host_arrays():
     said = run("""
         there, here = tithe.Session.loop(1, **OPTIONS)[0], tithe.Session.loop(1, **OPTIONS)[0]
         for step in range(3):
@@ -61,7 +61,7 @@ def test_arrays_on_a_gpu_have_the_bits_of_those_in_host_memory():
     assert "MB for residuals and copies of the bucket of 'w'" in said
 
 
-def test_a_bucket_lies_in_one_place():
+def test_bucket_must_be_on_one_device():
     said = run("""
         gpu.control.set_devices(2)
         session = tithe.Session.loop(1, **OPTIONS)[0]
@@ -102,5 +102,5 @@ print(session.messages(), session.plan_text())
         ("", {"TITHE_NVRTC": "/nowhere/libnvrtc.so.12"}, "onebit: on the host: there is no NVRTC: /nowhere"),
     ],
 )
-def test_what_is_missing_is_said(before, environment, said):
+def test_missing_parts_are_reported(before, environment, said):
     assert said in run(f"{before}\n{TRY}", **environment)

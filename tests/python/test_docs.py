@@ -32,7 +32,7 @@ def test_errors_has_a_row_for_every_code():
     assert [c for c in first_cells(read("docs/reference/errors.md")) if c.startswith("k")] == codes
 
 
-def test_errors_has_the_names_that_the_program_uses():
+def test_errors_page_uses_the_programs_names():
     names = re.findall(r'"(\w+)"', re.search(r"kNames = \{(.*?)\};", read("src/base/status.cc"), re.S)[1])
     assert re.findall(r"^\| `k\w+` \| `(\w+)`", read("docs/reference/errors.md"), re.MULTILINE) == names
 
@@ -42,7 +42,7 @@ def test_strategies_has_every_strategy():
 
 
 @pytest.mark.parametrize("codec", listed("codecs"))
-def test_codecs_says_what_each_does(codec):
+def test_codecs_page_describes_every_codec(codec):
     page = read("docs/reference/codecs_each.md")
     assert f"**`{codec}`**" in page
 
@@ -54,7 +54,7 @@ def test_flow_has_every_law():
     assert sorted(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == sorted(names)
 
 
-def test_hacking_puts_every_folder_on_its_floor():
+def test_hacking_page_lists_every_folder_on_its_floor():
     floors = re.search(r"FLOORS = \{(.*?)\}", read("tools/lint/check_floors.py"), re.S)[1]
     table = read("HACKING.md").split("## The floors")[1].split("Above them")[0]
     for folder, floor in re.findall(r'"([\w/]+)": (\d)', floors):
@@ -72,7 +72,7 @@ def test_environment_variables_are_in_one_table():
     assert named == {cell for cell in first_cells(read("docs/reference/environment.md")) if cell.startswith("TITHE_")}
 
 
-def test_the_editors_syntax_has_every_word_of_the_language():
+def test_editor_syntax_contains_every_keyword():
     typed, parse = read("src/lang/front/typed_calls.cc"), read("src/lang/front/parse_expr.cc")
     tables = re.findall(r"constexpr \w+(?:::\w+)? k(?:Functions|Reductions|Conversions)\[\] = \{(.*?)\};", typed, re.S)
     assert len(tables) == 3
@@ -87,7 +87,7 @@ def test_the_editors_syntax_has_every_word_of_the_language():
 
 
 @pytest.mark.parametrize("page", ["start/hosts", "guide/diagnose"])
-def test_what_guides_name_is_there(page):
+def test_names_in_guides_exist(page):
     """Guides name existing options of attach() and of tcp, verbs, strategies, variables, numbers of stats()."""
     text, session, tcp = read(f"docs/{page}.md"), read("include/tithe/session.h"), ROOT / "src/transport/tcp"
     in_python = read("python/tithe/torch/_hook/state.py") + read("python/tithe/_session.py")
@@ -129,14 +129,14 @@ def test_every_header_has_a_tier():
     assert sorted(seams) == sorted(path.name for path in ROOT.glob("include/tithe/seam/*.h"))
 
 
-def test_one_version():
+def test_version_is_the_same_everywhere():
     """The released, the cited and the built version are equal."""
     version = re.search(r"project\(tithe VERSION ([\d.]+)", read("CMakeLists.txt"))[1]
     assert f"\nversion: {version}\n" in read("CITATION.cff")
     assert re.search(r"^## ([\d.]+)$", read("CHANGELOG.md"), re.M)[1] == version
 
 
-def test_the_front_tells_measured_figures():
+def test_readme_figures_are_measured():
     """The README's table has the figures of bench/results/demo_100mbit/results.json."""
     runs = {run["name"]: run for run in json.loads(read("bench/results/demo_100mbit/results.json"))["runs"]}
     rows = re.findall(

@@ -54,7 +54,7 @@ def owed(sessions):
 
 
 @pytest.mark.parametrize("world", [6, 12])
-def test_eight_go_on_as_others(world):
+def test_eight_ranks_continue_in_another_world(world):
     eight = tithe.Session.loop(8, **OPTIONS)
     each(eight, lambda s: rounds(s, 0, 3))
     states = [s.state() for s in eight]
@@ -65,7 +65,7 @@ def test_eight_go_on_as_others(world):
     assert all(s.stats()["ranks_lost"] == 0 for s in others)
 
 
-def test_what_is_given_up_is_booked():
+def test_dropped_residuals_are_booked():
     three = tithe.Session.loop(3, members=["a", "b", "c"], **OPTIONS)
     each(three, lambda s: rounds(s, 0, 2))
     states = [s.state() for s in three]
@@ -84,7 +84,7 @@ def test_what_is_given_up_is_booked():
         two[0].restore([1])
 
 
-def test_a_round_is_taken_back():
+def test_undo_restores_the_state_before_a_round():
     sessions = tithe.Session.loop(2, undo=True, **OPTIONS)
     each(sessions, lambda s: rounds(s, 0, 1))
     before = [s.state() for s in sessions]
@@ -137,7 +137,7 @@ def under_torch(rank, world, path, first):
     return left, owes[:1], module.layer.weight.detach().numpy().tobytes()
 
 
-def test_a_gathered_checkpoint_of_three_goes_on_with_two_and_four(tmp_path):
+def test_gathered_checkpoint_of_three_resumes_with_two_and_four(tmp_path):
     from processes import run_ranks
 
     path = str(tmp_path / "checkpoint.pt")
@@ -169,7 +169,7 @@ def takes_back(rank, world):
     return changed, same
 
 
-def test_a_step_under_torch_is_taken_back():
+def test_undo_restores_the_state_before_a_torch_step():
     from processes import run_ranks
 
     assert run_ranks(2, takes_back) == [(True, True)] * 2
@@ -197,7 +197,7 @@ def trains(rank, world, folder, total, victim, neighbours=False):
     return first, model.module.weight.detach().numpy().tobytes()
 
 
-def test_ranks_are_started_anew_and_in_another_number(tmp_path):
+def test_restart_with_another_number_of_ranks(tmp_path):
     from processes import Ranks, run_ranks
 
     whole = run_ranks(3, trains, str(tmp_path / "whole"), 10, -1)
@@ -214,7 +214,7 @@ def test_ranks_are_started_anew_and_in_another_number(tmp_path):
     assert len(set(two)) == 1 and two[0][0] == 4
 
 
-def test_a_host_is_lost_with_the_memory_it_had(tmp_path):
+def test_host_is_lost_with_its_residuals(tmp_path):
     """Each rank has a folder of its own, as ranks of several hosts do in their host's memory."""
     from processes import run_ranks
 
@@ -258,7 +258,7 @@ def run_rank(script, folder, *args):
     )
 
 
-def test_ranks_are_killed_and_come(tmp_path):
+def test_ranks_are_killed_and_join(tmp_path):
     """The example, except for its end: 20 steps after the new rank has joined, on a machine of any speed."""
     text = (ROOT / "examples" / "elastic.py").read_text()
     ending = "while step < STEPS:"
@@ -280,7 +280,7 @@ def test_ranks_are_killed_and_come(tmp_path):
     assert "with bob, cay, dan after" in out["cay"], out["cay"]
 
 
-def test_of_two_halves_one_goes_on(tmp_path):
+def test_one_of_two_halves_continues(tmp_path):
     """Ranks that see different folders are halves of a job; here the smaller half must end."""
     from tithe import _core
 
@@ -306,7 +306,7 @@ def test_of_two_halves_one_goes_on(tmp_path):
     assert fates["b"]["members"] == fates["c"]["members"] == ["b", "c"]
 
 
-def test_a_store_is_a_board():
+def test_store_serves_as_board():
     import torch.distributed as dist
 
     from tithe._membership import StoreBoard
@@ -317,7 +317,7 @@ def test_a_store_is_a_board():
     assert board.put_first("k", b"x") == b"" == board.get("k")
 
 
-def test_rounds_go_on_without_a_rank_that_is_late():
+def test_rounds_continue_without_a_late_rank():
     with pytest.raises(ValueError, match=r"stragglers=on: must be off, or share=0\.25"):
         tithe.Session.loop(2, stragglers="on")
     with pytest.raises(ValueError, match="stragglers with without=: a late rank cannot undo"):

@@ -25,7 +25,7 @@ def gather(rank, world):
     return blobs == [[b"x" * n * r for r in range(world)] for n in (1, 0, 1000)]
 
 
-def test_bytes_of_any_length_come_in_rank_order():
+def test_bytes_of_any_length_arrive_in_rank_order():
     assert run_ranks(3, gather) == [True] * 3
 
 
@@ -45,7 +45,7 @@ def refuse(rank, world):
     return None
 
 
-def test_a_refusal_reaches_all_at_once_as_a_text_for_people():
+def test_refusal_reaches_all_ranks_at_once_as_readable_text():
     zero, one, two = run_ranks(3, refuse)
     assert one == ("refused", 1, "codec=nothing")
     for code, peer, text, took in (zero, two):
@@ -66,7 +66,7 @@ def bad_option(rank, world):
     return None
 
 
-def test_a_bad_option_on_one_rank_is_told_to_the_others():
+def test_invalid_option_on_one_rank_fails_all_ranks():
     zero, one = run_ranks(2, bad_option)
     assert "rank 1 refused tithe.torch.State.open()" in zero and "nothing" in zero
     assert "nothing" in one
@@ -104,7 +104,7 @@ def not_evaluated(rank, world):
     return None
 
 
-def test_a_rank_that_refuses_to_evaluate_is_named():
+def test_rank_that_refuses_to_evaluate_is_named():
     assert run_ranks(2, not_evaluated) == [1, "mine"]
 
 
@@ -126,12 +126,12 @@ def evaluates_for_long(rank, world, patience):
     return told
 
 
-def test_a_rank_that_evaluates_for_longer_than_the_timeout_is_waited_for():
+def test_long_evaluation_does_not_time_out():
     """The other ranks wait longer than the timeout for a rank that still evaluates."""
     assert run_ranks(2, evaluates_for_long, 60.0) == [set(), set()]
 
 
-def test_who_gave_up_waiting_for_a_rank_meets_it_in_the_next_call():
+def test_next_call_works_after_a_timeout():
     assert run_ranks(2, evaluates_for_long, 1.0) == [{("timeout", 1)}, set()]
 
 
@@ -151,7 +151,7 @@ def interrupted(rank, world):
     return None
 
 
-def test_ctrl_c_in_an_exchange_is_told_to_the_others():
+def test_ctrl_c_in_an_exchange_fails_the_other_ranks():
     text = "rank 0 refused test: KeyboardInterrupt: Ctrl-C ended its wait"
     assert run_ranks(3, interrupted) == ["mine", (0, text), (0, text)]
 
@@ -221,7 +221,7 @@ def loses_a_rank(rank, world, call, in_a_step):
 
 @pytest.mark.parametrize("call", COLLECTIVE)
 @pytest.mark.parametrize("in_a_step", [True, False])
-def test_a_lost_rank_is_not_waited_for_with_patience(call, in_a_step):
+def test_lost_rank_fails_without_waiting_for_the_timeout(call, in_a_step):
     with Ranks(3, loses_a_rank, call, in_a_step) as ranks:
         for rank in (0, 1):
             told, states = ranks.result(rank, 120)

@@ -109,7 +109,7 @@ def job(rank, world, transport, kind, killed, folder):
         ("ucx", "spawn", True),
     ],
 )
-def test_the_end_of_a_rank_is_noticed_beside_children(tmp_path, transport, kind, killed):
+def test_end_of_a_rank_is_detected_despite_children(tmp_path, transport, kind, killed):
     try:
         with Ranks(2, job, transport, kind, killed, tmp_path) as ranks:
             text = ranks.result(0, 60)
@@ -235,7 +235,7 @@ def forked(function, *args):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_child_opens_a_session_of_its_own(tmp_path, transport):
+def test_child_can_open_its_own_session(tmp_path, transport):
     assert run_ranks(2, sessions_of_children, transport, str(tmp_path / "meet")) == [True, True]
 
 
@@ -264,5 +264,5 @@ def forks_from_a_thread(rank, world, transport):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_rounds_beside_a_thread_that_forks(transport):
+def test_rounds_continue_while_a_thread_forks(transport):
     assert run_ranks(2, forks_from_a_thread, transport) == [100, 100]

@@ -43,7 +43,7 @@ def check(*arguments, path=HERE):
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
-def test_without_a_gpu_nothing_is_checked_and_it_says_so():
+def test_without_a_gpu_the_check_is_skipped_with_a_message():
     done = subprocess.run([ROOT / "tools/gpu_check.sh"], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 3
     assert "no GPU here: nothing was checked" in done.stdout
@@ -69,7 +69,7 @@ def part_of(tmp_path, name, program):
     return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
 
 
-def test_each_part_of_a_pack_leaves_what_it_found(tmp_path):
+def test_each_part_of_a_pack_writes_its_result(tmp_path):
     writes = 'for a; do case $a in --gtest_output=json:*) echo 3 >"${a#*json:}";; esac; done'
     assert part_of(tmp_path, "seam", writes)[0::2] == (0, 3)
     assert part_of(tmp_path, "speed", 'echo "{}"')[0::2] == (0, {})
@@ -91,7 +91,7 @@ def test_each_part_of_a_pack_leaves_what_it_found(tmp_path):
         (["--parts"], "--parts needs some of device,"),
     ],
 )
-def test_what_cannot_be_run_is_said_first(tmp_path, options, says):
+def test_missing_requirements_are_reported_first(tmp_path, options, says):
     done = subprocess.run(
         [ROOT / "tools/gpu_check.sh", *options], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
@@ -99,7 +99,7 @@ def test_what_cannot_be_run_is_said_first(tmp_path, options, says):
     assert not (tmp_path / "build").exists()
 
 
-def test_a_gpu_without_a_driver_is_one_clear_line():
+def test_gpu_without_a_driver_gives_one_clear_line():
     binary = ROOT / "build/tests/device_tests"
     if not binary.exists():
         pytest.skip("the tests in C++ are not built")
@@ -134,7 +134,7 @@ def test_a_missing_wait_is_found(tmp_path):
     assert "NOT EQUAL" in done.stdout and "WRONG" in done.stdout
 
 
-def test_the_cpu_says_nothing_about_gpus(tmp_path):
+def test_cpu_run_makes_no_claim_about_gpus(tmp_path):
     done = check("--device", "cpu", "--types", "fp16", *FEW, "--out", str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "which says nothing about GPUs" in done.stdout

@@ -67,7 +67,7 @@ def free_port():
 
 
 @pytest.mark.parametrize("what", WAITS)
-def test_ctrl_c_ends_a_call_that_waits(what, tmp_path):
+def test_ctrl_c_ends_a_waiting_call(what, tmp_path):
     meeting = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     peer = None
     if "peer does" in what:
@@ -96,7 +96,7 @@ def test_ctrl_c_ends_a_call_that_waits(what, tmp_path):
                 one.wait()
 
 
-def test_after_ctrl_c_the_session_is_over_and_peers_hear_of_it():
+def test_ctrl_c_ends_the_session_and_informs_peers():
     code = (
         LOOP
         + """
@@ -118,7 +118,7 @@ for call in (mine.commit, lambda: other.wait(other.sync({"w": np.ones(100, np.fl
 
 
 # The rendezvous thread must not continue in the background until its own timeout, and keep the port.
-def test_after_ctrl_c_the_meeting_is_withdrawn():
+def test_ctrl_c_cancels_the_rendezvous():
     port = free_port()
     code = f"""
 import os, signal, socket, threading
@@ -171,7 +171,7 @@ tithe.Session.open(0, 2, all_gather, transport="ucx")
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_nothing_stands_below_the_error_that_ends_a_program(what):
+def test_error_is_the_last_output_of_a_program(what):
     process = script(ENDS[what])
     _, told = process.communicate(timeout=300)
     assert process.returncode == 1, told
@@ -181,7 +181,7 @@ def test_nothing_stands_below_the_error_that_ends_a_program(what):
     assert what != "sys.exit" or told == ""
 
 
-def test_what_the_exchange_raises_reaches_the_caller_as_it_is():
+def test_exceptions_of_the_exchange_propagate_unchanged():
     class Mine(Exception):
         pass
 

@@ -51,7 +51,7 @@ def run(job, folder, world=2, dies=None, **more):
     return told
 
 
-def test_a_jitted_step_equals_one_process_that_has_all_gradients_bit_for_bit(tmp_path):
+def test_jitted_step_equals_one_process_bit_for_bit(tmp_path):
     first, second = run("exact", tmp_path)
     assert first == second
     for dtype in ("float32", "bfloat16", "float16"):
@@ -59,7 +59,7 @@ def test_a_jitted_step_equals_one_process_that_has_all_gradients_bit_for_bit(tmp
         assert ours == alone, dtype
 
 
-def test_a_lossy_codec_trains_alike_on_all_ranks_under_the_trees_names(tmp_path):
+def test_lossy_codec_gives_equal_bits_on_all_ranks_under_the_trees_names(tmp_path):
     first, second = run("lossy", tmp_path)
     assert first[0] == second[0] and first[2] < 0.7 * first[1]
     assert first[3] == sorted(f"[{i}]['{name}']" for i in range(4) for name in ("bias", "kernel"))
@@ -71,19 +71,19 @@ def test_watch_and_finish_equal_average(tmp_path):
         assert ours == alone and rounds == 5
 
 
-def test_local_steps_exchange_how_far_parameters_moved(tmp_path):
+def test_local_steps_exchange_parameter_differences(tmp_path):
     first, second = run("local_steps", tmp_path)
     assert first == second
     assert first[0] == first[1] and first[2] == 3
 
 
-def test_another_session_goes_on_from_a_saved_state_bit_for_bit(tmp_path):
+def test_session_resumes_from_a_saved_state_bit_identically(tmp_path):
     first, second = run("resumes", tmp_path)
     assert first[0] == first[1] == second[0] == second[1]
     assert first[2] > 0 < second[2]
 
 
-def test_the_last_layers_gradients_are_handed_over_before_backward_reaches_the_first(tmp_path):
+def test_last_layers_are_submitted_before_backward_reaches_the_first(tmp_path):
     """Backward blocks at the first layer until they are handed over; otherwise the wait would time out and return
     False."""
     assert run("early", tmp_path) == [True, True]

@@ -40,7 +40,7 @@ def told(request, tmp_path_factory):
     return ranks
 
 
-def test_fit_trains_alike_on_both_ranks_as_one_process_does_on_both_ranks_data(told):
+def test_fit_on_two_ranks_equals_one_process_with_all_data(told):
     first, second = told
     assert first["exact"] == second["exact"] and first["lossy"] == second["lossy"]
     assert first["rounds"] == 12 and first["off"] < 1e-5 and first["last"] < 0.7 * first["first"]
@@ -58,7 +58,7 @@ def test_fit_equals_means_by_numpy_bit_for_bit(told):
         assert rank["exact"] == rank["plain"]
 
 
-def test_another_session_goes_on_from_a_saved_state_bit_for_bit(told):
+def test_session_resumes_from_a_saved_state_bit_identically(told):
     first, second = told
     assert first["whole"] == first["resumed"] == second["whole"] == second["resumed"]
 

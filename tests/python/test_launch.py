@@ -148,7 +148,7 @@ def test_ray():
 
 
 @needs_ray
-def test_elastic_workers_of_ray_come_and_are_killed(tmp_path):
+def test_elastic_ray_workers_join_and_are_killed(tmp_path):
     """Workers of Ray Train join and are killed; the job continues from its checkpoints with the residuals of all
     ranks."""
     import torch

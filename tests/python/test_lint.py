@@ -67,7 +67,7 @@ def tree(tmp_path):
 @pytest.mark.parametrize(
     "checker", ["check_floors", "check_glossary", "check_links", "check_rooms", "check_style", "run_doc_examples"]
 )
-def test_this_tree_passes_is_decided_by_lint_but_a_good_tree_does(tree, checker):
+def test_good_tree_passes(tree, checker):
     done = lint(checker, tree.root) if checker != "run_doc_examples" else lint(checker, tree.root / "README.md")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ok" in done.stdout
@@ -149,7 +149,7 @@ def test_links_catches(tree, text, says):
     assert says in done.stdout
 
 
-def test_links_leaves_code_and_the_web_alone(tree):
+def test_links_ignores_code_and_the_web(tree):
     tree.put("README.md", "```\n[x](gone.md)\n```\n`[y](gone.md)` [z](https://example.org/gone) `src/<name>.cc`\n")
     tree.put("docs/table.md", "| a | b |\n|---|--:|\n| `x|y` | \\| |\n")
     assert lint("check_links", tree.root).returncode == 0
@@ -215,7 +215,7 @@ def test_glossary_catches(tree, name, text, says):
         ("src/engine/engine.cc", "// Every frame has its place.\nfloat left;\n"),
     ],
 )
-def test_glossary_leaves_other_words_and_folders_alone(tree, name, text):
+def test_glossary_ignores_other_words_and_folders(tree, name, text):
     tree.put(name, SPDX_CC + text)
     assert lint("check_glossary", tree.root).returncode == 0
 

@@ -50,7 +50,7 @@ def trained():
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_form_is_the_method_as_written(trained, case):
+def test_every_form_matches_its_published_method(trained, case):
     place = CASES.index(case)
     every, fragments, delay, merge, outer = case
     names = trained[0][place][0]
@@ -154,7 +154,7 @@ def _alone(rank, world):
     return ends
 
 
-def test_one_rank_trains_as_its_optimizer_does():
+def test_one_rank_equals_its_optimizer():
     plain, *local = run_ranks(1, _alone)[0]
     for ends in local:
         torch.testing.assert_close(ends, plain, rtol=1e-5, atol=1e-6)
@@ -202,7 +202,7 @@ def _booked(rank, world, cases):
     return results
 
 
-def test_sent_and_carry_and_in_flight_are_the_sum_of_local_steps():
+def test_sent_residual_and_in_flight_sum_to_the_local_steps():
     ranks = run_ranks(2, _booked, LOSSY)
     for case in range(len(LOSSY)):
         for at in range(23):
@@ -234,7 +234,7 @@ def _forgotten(rank, world, form):
 
 
 @pytest.mark.parametrize("form", SPARSE)
-def test_what_decay_forgets_is_booked(form):
+def test_decayed_residual_is_booked(form):
     moved, kept, forgotten = (sum(told) for told in zip(*run_ranks(2, _forgotten, form), strict=True))
     assert abs(forgotten) > 0.01
     assert moved == pytest.approx(kept + forgotten, abs=1e-4)
@@ -265,7 +265,7 @@ def _own_data(rank, world):
     return ends
 
 
-def test_buffers_are_averaged_or_kept_and_outer_parameters_are_common():
+def test_buffers_are_averaged_or_local_and_outer_parameters_are_equal():
     ends = run_ranks(2, _own_data)
     for buffers in ("mean", "keep"):
         assert ends[0][buffers][0] == ends[1][buffers][0]
@@ -294,7 +294,7 @@ def _short_types(rank, world):
     return still, between, [p.detach().float().numpy().tobytes() for p in network.parameters()]
 
 
-def test_bfloat16_parameters_keep_what_rounding_takes_in_the_outer_ones():
+def test_rounding_of_bfloat16_parameters_stays_in_the_outer_ones():
     ends = run_ranks(3, _short_types)
     assert all(still and between for still, between, _ in ends)
     assert ends[0][2] == ends[1][2] == ends[2][2]

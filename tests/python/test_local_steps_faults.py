@@ -35,7 +35,7 @@ def _scaled(rank, world, fused):
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_scaler_that_skips_on_one_rank_keeps_counters_level(fused):
+def test_scaler_skip_on_one_rank_keeps_counters_equal(fused):
     (first, told, end), (second, other, same) = run_ranks(2, _scaled, fused)
     assert first[5] == second[5] == 5, "in the dense start all ranks skip together"
     assert (first[-1], second[-1]) == (21, 19)
@@ -69,7 +69,7 @@ def _weighed(rank, world):
     return ends
 
 
-def test_a_window_counts_by_its_steps():
+def test_windows_are_weighted_by_their_steps():
     for ends in run_ranks(2, _weighed):  # rank 0 moves by 4 in 4 steps, rank 1 by 2 in 2
         assert ends["steps"] == pytest.approx((4 * 1.0 + 2 * 0.5) / 1.5)
         assert ends["equal"] == pytest.approx((4 + 2) / 2)
@@ -93,7 +93,7 @@ def _poisoned(rank, world):
     return lost, local.stats(), bits(network)
 
 
-def test_a_rank_that_is_not_finite_loses_its_window_and_goes_on():
+def test_non_finite_rank_loses_its_window_and_continues():
     (fine, told, end), (second, other, same) = run_ranks(2, _poisoned)
     assert all(fine) and end == same
     assert second[:7] + second[9:] == [True] * 22 and second[7:8] == [False]
@@ -129,7 +129,7 @@ def _slow(rank, world):
     return ends
 
 
-def test_a_slow_rank_ends_its_window_at_the_deadline():
+def test_slow_rank_ends_its_window_at_the_deadline():
     fast, slow = run_ranks(2, _slow)
     for late in LATE:
         assert fast[late][0] == slow[late][0], "ranks end alike"
@@ -174,7 +174,7 @@ def _leaving(rank, world, how, fragments):
 
 @pytest.mark.parametrize("fragments", [1, 2])
 @pytest.mark.parametrize("how", ["ends", "raises", "dies"])
-def test_a_rank_that_leaves_in_a_window_is_named(how, fragments):
+def test_rank_that_leaves_in_a_window_is_named(how, fragments):
     with Ranks(3, _leaving, how, fragments) as ranks:
         for rank in (0, 1):
             number, peer, text = ranks.result(rank, 120)

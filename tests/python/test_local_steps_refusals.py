@@ -172,7 +172,7 @@ def _in_the_loop(rank, world):
     return told
 
 
-def test_what_goes_wrong_in_the_loop():
+def test_errors_in_the_training_loop_are_refused():
     assert len(run_ranks(2, _in_the_loop)[0]) == 11
 
 
@@ -191,7 +191,7 @@ def _outside(rank, world):
     return own, entered, ended, values(network), local.stats()["iterations"]
 
 
-def test_steps_outside_the_context_are_a_ranks_own():
+def test_steps_outside_the_context_stay_local():
     first, second = run_ranks(2, _outside)
     assert (first[0] != second[0]).any()
     for here in (first, second):
@@ -218,7 +218,7 @@ def _beside_ddp(rank, world):
     return apart, bits(network), local.stats()["start_bytes_sent"]
 
 
-def test_a_ddp_model_synchronises_in_the_dense_start_alone():
+def test_ddp_model_synchronises_only_in_the_dense_start():
     (apart, end, sent), (other, same, _) = run_ranks(2, _beside_ddp)
     assert (apart != other).any() and end == same and sent == 0
 
@@ -259,7 +259,7 @@ def test_closures_and_several_optimizers():
     assert run_ranks(2, _closures)[0][2::3] == [7, 7]
 
 
-def test_momentum_for_too_few_exchanges_is_said(caplog):
+def test_too_few_exchanges_for_momentum_are_reported(caplog):
     def job_of(steps, every):
         network = model()
         made = tithe.torch.LocalSteps(network, inner(network), outer="nesterov", every=every, steps=steps, start=0)

@@ -60,7 +60,7 @@ def test_resume_is_bit_identical(ends, first):
         assert resumed[rank][first] == whole[rank][0][0], f"rank {rank}"
 
 
-def test_checkpoints_are_where_they_should_be(ends):
+def test_checkpoints_have_the_documented_paths(ends):
     def of(number):
         ((part,),) = torch.load(io.BytesIO(ends[0][0][1][number]), weights_only=True)["local"].values()
         return part

@@ -56,21 +56,21 @@ def make():
     return make
 
 
-def test_every_file_is_what_its_recipe_writes(make):
+def test_every_file_matches_its_recipe(make):
     for name, text in make.files().items():
         assert (MODELS / name).read_text() == text, f"{name}: run `python models/make.py`"
     assert sorted(path.stem for path in MODELS.glob("*.json")) == sorted(make.models()) == NAMES
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
-def test_as_large_as_published(model):
+def test_sizes_match_the_publications(model):
     count, values, largest = PUBLISHED[model]
     assert count in (None, len(sizes(model)))
     assert (sum(sizes(model)), max(sizes(model))) == (values, largest)
 
 
 @pytest.mark.parametrize("model", HIPRESS)
-def test_as_large_as_in_the_paper_of_hipress(model):
+def test_sizes_match_the_hipress_paper(model):
     count, mib, largest = HIPRESS[model]
     assert len(sizes(model)) == count
     assert sum(sizes(model)) / MIB == pytest.approx(mib, abs=0.0051)
@@ -81,7 +81,7 @@ def test_hdc_is_five_dense_layers():
     assert (len(sizes("hdc")), sum(sizes("hdc")), max(sizes("hdc"))) == HDC
 
 
-def test_gpt_1b_is_as_large_as_its_formula():
+def test_gpt_1b_size_matches_its_formula():
     assert (len(sizes("gpt_1b")), sum(sizes("gpt_1b")), max(sizes("gpt_1b"))) == GPT_1B
 
 
@@ -101,5 +101,5 @@ def test_a_list_is_whole_and_in_order(model):
     [("vgg16", 85), ("resnet50", 64), ("resnet101", 120), ("bert_base", 66), ("bert_large", 204), ("gpt2", 211)]
     + [("lstm", 71), ("ugatit", 434)],
 )
-def test_backward_spans_what_was_traced(model, span):
+def test_backward_time_matches_the_trace(model, span):
     assert listed(model)["tensors"][-1]["ready_ms"] == pytest.approx(span, abs=0.001)

@@ -36,7 +36,7 @@ def trained(rank, world):
     return stats, tensors, told, residual
 
 
-def test_stats_tell_what_is_unsent_saved_and_hidden():
+def test_stats_report_unsent_saved_and_hidden_bytes():
     for stats, tensors, told, residual in run_ranks(2, trained):
         values = 64 * 256 + 256 + 256 * 4 + 4
         assert stats["rounds"] == 4 and stats["gradient_bytes"] == 4 * 4 * values
@@ -78,7 +78,7 @@ def with_squares(rank, world):
     return told, tensors
 
 
-def test_what_an_optimizer_sends_beside_gradients_is_counted_apart():
+def test_side_tensors_of_optimizers_are_counted_separately():
     for told, tensors in run_ranks(2, with_squares):
         side = [name for name, t in tensors.items() if t["side"]]
         gradients = {name: t for name, t in tensors.items() if not t["side"]}
@@ -132,7 +132,7 @@ def test_rank_0_logs_two_lines_and_a_state_prints_its_figures():
 NUMBERS = {"bytes_sent": 10.0, "exposed_ms": 0.5, "relative_error": 0.25, "relative_error/topk:ratio=0.05": 0.5}
 
 
-def test_a_session_without_torch_is_watched_too():
+def test_session_without_torch_can_be_monitored():
     (session,) = tithe.Session.loop(1, codec="fp8", measure=1)
     told = []
     watch = tithe.monitor.Monitor(session, lambda *given: told.append(given), every=1)
@@ -152,7 +152,7 @@ def test_a_wrong_monitor_is_refused(wrong):
         tithe.monitor.Monitor(None, **wrong)
 
 
-def test_wandb_gets_its_numbers():
+def test_wandb_receives_the_numbers():
     logged = []
     run = type("Run", (), {"log": lambda self, numbers: logged.append(numbers)})()
     tithe.monitor.wandb(run)(NUMBERS, 7)
@@ -164,7 +164,7 @@ def needs(package):
 
 
 @needs("tensorboard")
-def test_tensorboard_reads_back_what_was_written(tmp_path):
+def test_tensorboard_values_round_trip(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
@@ -177,7 +177,7 @@ def test_tensorboard_reads_back_what_was_written(tmp_path):
 
 
 @needs("prometheus_client")
-def test_prometheus_shows_what_was_written():
+def test_prometheus_exports_the_written_values():
     import prometheus_client
 
     registry = prometheus_client.CollectorRegistry()
@@ -222,7 +222,7 @@ def lets_go(rank, world):
     return left
 
 
-def test_a_bucket_of_a_step_that_is_over_is_held_by_nobody():
+def test_buckets_are_released_after_their_step():
     """The worker must not keep the last bucket until the next step. DDP replaces its buckets after the first step, so
     with 20 million values 80 MB would stay allocated."""
     assert run_ranks(2, lets_go) == [0, 0]

@@ -19,14 +19,14 @@ def told(tmp_path_factory):
     ]
 
 
-def test_a_trainer_and_a_kvstore_equal_one_process_that_has_all_gradients_bit_for_bit(told):
+def test_trainer_and_kvstore_equal_one_process_bit_for_bit(told):
     for rank in told:
         assert rank["trainer"] == rank["store"] == rank["alone"]
         assert rank["rounds"] == 5 and rank["rounds of the store"] == 5 * 4  # of four parameters
         assert rank["keys"] == [f"net_dense{i}_{name}" for i in range(2) for name in ("bias", "weight")]
 
 
-def test_a_lossy_codec_trains_alike_on_both_ranks_and_resumes_bit_for_bit(told):
+def test_lossy_codec_gives_equal_bits_and_resumes_bit_identically(told):
     first, second = told
     assert first["whole"] == second["whole"] == first["resumed"] == second["resumed"]
     assert first["last"] < 0.5 * first["first"]

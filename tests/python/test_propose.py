@@ -28,7 +28,7 @@ def train(session):
     session.commit()
 
 
-def test_sessions_take_what_rank_0_proposes():
+def test_sessions_apply_the_proposal_of_rank_0():
     sessions = tithe.Session.loop(2, codec="topk:ratio=0.01", lanes=0)
     nothing = {"state": "none", "round": None, "why": "", "rank": None}
     assert sessions[1].proposal() == nothing

@@ -119,13 +119,13 @@ def test_accelerate_trains_through_tithe_and_resumes_lossy_states_bit_identicall
     )
 
 
-def test_a_missing_file_of_one_rank_is_told_to_all(told):
+def test_missing_file_of_one_rank_is_reported_on_all_ranks(told):
     assert "tithe_0_rank_1.pt is not there" in told[1]["missing"]
     assert told[0]["missing"].startswith("rank 1 refused accelerator.load_state(): ValueError: ")
     assert told[1]["missing"] in told[0]["missing"]
 
 
-def test_a_cut_file_of_one_rank_is_named_on_all(told):
+def test_truncated_file_of_one_rank_is_named_on_all_ranks(told):
     assert all("per rank/tithe_0_rank_1.pt' is damaged" in each["cut"] for each in told)
 
 

@@ -71,7 +71,7 @@ def one_rank_is_wrong(rank, world):
     return told
 
 
-def test_a_refusal_of_attach_on_one_rank_reaches_the_others_at_once_as_a_text_for_people():
+def test_refusal_of_attach_reaches_all_ranks_at_once_as_readable_text():
     """They must not wait for the whole timeout, and then get only the name of a missing rank."""
     other, mine = run_ranks(2, one_rank_is_wrong)
     for name, text in {**{n: t for n, (_, t) in WRONG.items()}, "not DDP": "wrap it first"}.items():
@@ -97,7 +97,7 @@ def wrong_models(rank, world):
     return texts
 
 
-def test_a_model_that_cannot_be_synchronised_is_refused_by_name_at_once():
+def test_unsupported_models_are_refused_by_name_at_once():
     ((wide, phase, sparse, hooked, parallel),) = run_ranks(1, wrong_models)
     assert "float64" in wide and "'wide.weight', 'wide.bias'" in wide and "frozen" not in wide
     assert "complex64" in phase and "'phase'" in phase
@@ -106,7 +106,7 @@ def test_a_model_that_cannot_be_synchronised_is_refused_by_name_at_once():
     assert "not DataParallel" in parallel
 
 
-def test_positional_mistakes_say_what_was_meant():
+def test_positional_mistakes_get_a_suggestion():
     with pytest.raises(ValueError, match=r"process group, not 'qtopk': for a codec write State\(codec='qtopk'\)"):
         tithe.torch.State("qtopk")
     with pytest.raises(ValueError, match=r"not an object of type Sequential: for a model call tithe.torch.attach"):
@@ -135,7 +135,7 @@ def other_names(rank, world):
     return told.value.code, told.value.peer, str(told.value)
 
 
-def test_ranks_that_order_equal_shapes_otherwise_are_refused():
+def test_different_orders_of_equal_shapes_are_refused():
     """DDP compares only shapes: gradients of one parameter would silently be added to another."""
     for code, peer, text in run_ranks(2, other_names):
         assert (code, peer) == ("mismatch", 1)
@@ -145,7 +145,7 @@ def test_ranks_that_order_equal_shapes_otherwise_are_refused():
 # ---- An unused State
 
 
-def test_a_state_that_is_dropped_without_having_been_used_warns_where_it_was_made():
+def test_unused_state_warns_with_its_creation_site():
     def drop():
         tithe.torch.State()
         gc.collect()
@@ -156,7 +156,7 @@ def test_a_state_that_is_dropped_without_having_been_used_warns_where_it_was_mad
     assert ours == [__file__]
 
 
-def test_a_state_that_was_closed_copied_or_pickled_does_not_warn_but_its_pickled_copy_does():
+def test_only_the_unpickled_copy_of_a_state_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         state = tithe.torch.State()
@@ -181,7 +181,7 @@ def used(rank, world):
         gc.collect()
 
 
-def test_a_state_that_was_used_does_not_warn():
+def test_used_state_does_not_warn():
     run_ranks(1, used)
 
 
@@ -200,7 +200,7 @@ def shared_by_a_gan(rank, world, named):
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_state_that_two_models_registered_is_refused_by_all_ranks_before_anything_is_sent(named):
+def test_state_shared_by_two_models_is_refused_before_any_send(named):
     """All ranks must fail with the same text, in every run."""
     for text in run_ranks(2, shared_by_a_gan, named):
         assert "2 models have registered it" in text and "tithe.torch.attach()" in text

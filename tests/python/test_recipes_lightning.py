@@ -130,12 +130,12 @@ def test_lightning_resumes_bit_identically_from_the_checkpoint_that_rank_0_wrote
         assert rank["resumed"] == rank["whole"]
 
 
-def test_a_second_fit_of_lightning_goes_on_with_what_the_first_has_not_sent(told):
+def test_second_fit_continues_with_the_residuals_of_the_first(told):
     for rank in told:
         assert rank["went on"] == rank["whole"]
 
 
-def test_the_pair_that_lightning_leaves_on_the_cpu_is_not_dropped_in_silence(told):
+def test_state_on_the_cpu_is_not_dropped_silently(told):
     """Lightning 2.6 registers hooks on CUDA only. A job that would train uncompressed must warn."""
     for rank in told:
         assert any("was never used" in text and "tithe.lightning" in text for text in rank["pair"]), rank["pair"]

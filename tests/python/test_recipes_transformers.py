@@ -114,7 +114,7 @@ def test_the_trainer_of_transformers_resumes_bit_identically(told):
         assert rank["elsewhere"] == rank["whole"]
 
 
-def test_a_checkpoint_that_is_not_where_it_is_looked_for_is_refused_with_the_cure(told):
+def test_missing_checkpoint_is_refused_with_the_cure(told):
     for rank in told:
         assert "is not there" in rank["not told"] and "resume_from_checkpoint=folder" in rank["not told"]
         assert "other values of parameter 'net.0.weight'" in rank["another"]

@@ -73,7 +73,7 @@ def test_undo_on_one_rank_names_it(transport):
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ucx"])
-def test_another_bucket_in_a_later_round_is_named(transport):
+def test_differing_bucket_in_a_later_round_names_the_rank(transport):
     gather = Together(3)
 
     def rank(r):
@@ -130,7 +130,7 @@ def test_a_value_error_of_reform_changes_nothing(wrong):
     session.close()
 
 
-def test_hosts_that_do_not_fit_the_new_world_change_nothing():
+def test_hosts_of_another_world_change_nothing():
     options = {"members": ["a", "b"], "hosts": "2x1", "codec": "fp8", "transport": "tcp"}
     gather = Together(2)
 
@@ -161,7 +161,7 @@ def job(seed, world=4):
     return each(world, rank)
 
 
-def test_states_of_two_jobs_are_not_mixed():
+def test_states_of_two_jobs_are_refused():
     a, b = job(1), job(2)
     session = tithe.Session.loop(3, codec="topk:ratio=0.01", min_values=0, lanes=0)[1]
     before = session.state()
@@ -182,7 +182,7 @@ def resumed(world, states_of, one=False):
     return each(world, rank)
 
 
-def test_a_rank_that_goes_on_from_another_job_is_named():
+def test_rank_with_a_state_of_another_job_is_named():
     a, b = job(1), job(2)
     assert resumed(4, lambda r: a[r]) == [None] * 4
     for told in resumed(4, lambda r: (b if r == 2 else a)[r]):
@@ -191,7 +191,7 @@ def test_a_rank_that_goes_on_from_another_job_is_named():
         assert told[:2] == ("mismatch", 1)
 
 
-def test_a_rank_that_was_given_another_state_of_a_lost_rank_is_named():
+def test_rank_with_another_state_of_a_lost_rank_is_named():
     """Both states are of the same round of the same job: rank 3 reverted its last round, and made another one."""
     sessions = tithe.Session.loop(4, codec="topk:ratio=0.01", min_values=0, lanes=0, undo=True)
 
@@ -227,14 +227,14 @@ def membership_timeout(rank, world, board):
     return told and told[:2], time.monotonic() - began
 
 
-def test_timeout_of_a_membership_is_its_sessions(tmp_path):
+def test_membership_uses_the_sessions_timeout(tmp_path):
     tmp_path.chmod(0o700)
     told, took = run_ranks(2, membership_timeout, str(tmp_path))[0]
     assert told == ("timeout", 1)
     assert took < 20
 
 
-def test_a_membership_checks_the_options_of_its_session(tmp_path):
+def test_membership_checks_session_options(tmp_path):
     for wrong in ({"timeout": 0}, {"codec": "nothing"}, {"members_": 1}, {"epoch": 1}, {"transport": "x"}):
         with pytest.raises(ValueError, match=r"."):
             tithe.Membership(str(tmp_path), "a", ["a"], **wrong)

@@ -35,7 +35,7 @@ def test_warmup_sends_less_from_stage_to_stage():
         np.testing.assert_allclose(sent, [VALUES * 8 * r + 76 for r in ratios], rtol=0.05)
 
 
-def test_accuracy_that_sags_raises_the_ratio_until_it_is_back():
+def test_worse_accuracy_raises_the_ratio_until_it_recovers():
     def job(session):
         ratios = []
         for accuracy in (0.8, 0.9, 0.7, 0.85, 0.9, 0.91):
@@ -171,7 +171,7 @@ def resume(rank, world, folder, through_a_file):
     return ratio, bits
 
 
-def test_resume_brings_back_the_schedule(tmp_path):
+def test_resume_restores_the_schedule(tmp_path):
     straight = run_ranks(2, resume, tmp_path, False)
     assert run_ranks(2, resume, tmp_path, True) == straight
     assert straight[0][0] == 0.04

@@ -56,7 +56,7 @@ def test_reads_golden_frame(path):
     )
 
 
-def test_every_codec_has_a_sample_to_read_and_every_frame_a_line():
+def test_every_codec_has_a_sample_and_every_frame_is_listed():
     assert set(LISTED) == {path.stem for path in FRAMES}
     codecs = re.findall(r"^TITHE_CODEC\w*\((\w+),", (ROOT / "include/tithe/codecs.def").read_text(), re.MULTILINE)
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {f"{codec}_odd" for codec in codecs}
@@ -89,7 +89,7 @@ def test_flagged_frames():
         decode(header, payloads)
 
 
-def test_a_payload_without_a_checksum_is_read_by_who_was_told():
+def test_payload_without_a_checksum_is_read_on_request():
     frame = (GOLDEN / "header_alone.frame").read_bytes()
     header, payloads = parse_frame(frame, header_alone=True)
     assert decode(header, payloads) == [0.25, -0.5, 3.0]

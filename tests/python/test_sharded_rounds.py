@@ -51,7 +51,7 @@ def test_all_ranks_gather_the_same_bits() -> None:
         np.testing.assert_array_equal(w, first)
 
 
-def test_what_is_wrong_is_refused() -> None:
+def test_invalid_calls_are_refused() -> None:
     session = tithe.Session.loop(1, codec="fp32")[0]
     w = np.ones(4, np.float32)
     with pytest.raises(ValueError, match="tensor 'w' has 3 bounds: 1 ranks need 2, from 0 to 4"):

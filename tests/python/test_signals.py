@@ -35,27 +35,27 @@ def run(text):
 
 
 @pytest.mark.parametrize("use", USES)
-def test_no_signal_is_taken(use):
+def test_no_signal_handler_is_installed(use):
     before = "import numpy\n" + ("import torch\n" if use == "torch" else "") + SHOW + "before = signals()\n"
     done = run(before + USES[use] + "print(before == signals(), before, signals())")
     assert done.stdout.startswith("True"), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_closed_terminal_ends_the_process(use):
+def test_closed_terminal_ends_the_process(use):
     done = run(USES[use] + "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nimport time\ntime.sleep(20)")
     assert done.returncode == -signal.SIGHUP, (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize("use", USES)
-def test_faulthandler_shows_where_a_crash_was(use):
+def test_faulthandler_shows_the_crash(use):
     crash = "import ctypes\ndef the_crash():\n    ctypes.string_at(0)\nthe_crash()"
     done = run("import faulthandler\nfaulthandler.enable()\n" + USES[use] + crash)
     assert done.returncode == -signal.SIGSEGV, done.returncode
     assert "Fatal Python error: Segmentation fault" in done.stderr and "the_crash" in done.stderr, done.stderr
 
 
-def test_handlers_that_the_user_asks_ucx_for_stay():
+def test_requested_ucx_handlers_are_kept():
     text = SHOW + "before = signals()\nimport tithe\nprint(before == signals())"
     done = subprocess.run(
         [sys.executable, "-c", text],

@@ -19,7 +19,7 @@ def test_the_navigation_is_the_index():
     assert all(documents and all((ROOT / path).is_file() for _, path in documents) for _, documents in shelves)
 
 
-def test_the_navigation_holds_every_document_of_the_results():
+def test_navigation_contains_every_results_page():
     results = next(entries for shelf in docs.navigation() for title, entries in shelf.items() if title == "Results")
     listed = [page for entry in results for pages in entry.values() if isinstance(pages, list) for page in pages]
     there = {str(p.relative_to(ROOT)) for p in (ROOT / "bench/results").rglob("*.md")} - {"bench/results/README.md"}
@@ -27,7 +27,7 @@ def test_the_navigation_holds_every_document_of_the_results():
     assert len({title for page in listed for title in page}) == len(listed)
 
 
-def test_markdown_that_the_generator_reads_otherwise():
+def test_ambiguous_markdown_is_found():
     text = "Below a paragraph:\n- one\n- two\n  more\n- three\n\n```python run\n- x = 1\n```\n"
     made = "Below a paragraph:\n\n- one\n- two\n  more\n- three\n\n```python\n- x = 1\n```\n"
     assert docs.as_markdown(text) == made
@@ -39,7 +39,7 @@ def test_every_name_is_a_page_of_the_site(tmp_path):
     assert "Starts to average the arrays in place; returns a ticket for wait()." in page
 
 
-def test_a_name_without_a_docstring_or_off_the_page_is_found(tmp_path):
+def test_undocumented_names_are_found(tmp_path):
     (tmp_path / "python/tithe").mkdir(parents=True)
     (tmp_path / "docs/reference").mkdir(parents=True)
     (tmp_path / "python/tithe/__init__.py").write_text(

@@ -30,7 +30,7 @@ def test_every_codec_has_two_settings(name):
     assert all(tithe.check_spec(text) == text and text.split(":")[0] == name for text in settings)
 
 
-def test_the_other_setting_sends_about_a_quarter_where_there_is_a_ratio():
+def test_second_setting_sends_about_a_quarter_if_a_ratio_exists():
     assert SETTINGS["fp32"] == ["fp32"]
     assert SETTINGS["topk"] == ["topk", "topk:ratio=0.0025"]
     assert SETTINGS["dgc"][1] == "dgc:ratio=0.0025,feedback=momentum,mu=0.5"
@@ -66,7 +66,7 @@ def runs(spec, *accuracies, sent=1000.0):
     ]
 
 
-def test_rows_are_means_and_the_table_says_which_fall_short(tmp_path):
+def test_rows_are_means_and_the_table_marks_failures(tmp_path):
     rows = report.rows_of(
         runs("fp32", 0.88, 0.90)
         + runs("topk", 0.885, sent=100)
@@ -95,7 +95,7 @@ def study(data, out, **settings):  # noqa: F811
     )
 
 
-def test_an_interrupted_study_keeps_its_runs_and_goes_on(data, tmp_path):  # noqa: F811
+def test_interrupted_study_keeps_its_runs_and_continues(data, tmp_path):  # noqa: F811
     process = study(data, tmp_path, CODECS="fp32 topk:ratio=0.1", SEEDS="50", EPOCHS="1")
     while not (tmp_path / "study.json").exists():
         assert process.poll() is None, process.communicate()[0]

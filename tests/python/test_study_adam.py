@@ -71,7 +71,7 @@ def squares(rule, gradients):
     return seen
 
 
-def test_rules_divide_by_what_they_say():
+def test_rules_divide_by_their_stated_term():
     same = squares("AdamW frozen", [(1.0, 3.0)] * 120 + [(9.0, 9.0)] * 20)
     assert same == pytest.approx([4.0] * 140)  # the square of the mean, and of the first hundred steps only
     assert squares("AdamW growing", [(1.0, 3.0)] * 30) == pytest.approx([4.0] * 30)
@@ -108,12 +108,12 @@ def test_the_verdict(differences, near):
 
 
 @pytest.mark.parametrize(("differences", "says"), [([-0.3, -0.31], "as it must"), ([0.0, 0.001], "did not fall short")])
-def test_a_control_that_does_not_fall_short_is_told(differences, says):
+def test_passing_control_is_reported(differences, says):
     study = adam_verdict.Study(details(differences))
     assert says in adam_verdict.row(study, dataclasses.replace(PAIR[0], control=True), PAIR[1], "")[6]
 
 
-def test_an_own_rate_is_found_in_two_rounds():
+def test_individual_rate_is_found_in_two_rounds():
     arm, runs = PAIR[0], []
 
     def ran(some, score):
@@ -137,7 +137,7 @@ def test_an_own_rate_is_found_in_two_rounds():
     assert study.differences(arm.at(2), arm.at(1.4)) == []  # such seeds are not compared
 
 
-def test_runs_of_other_lengths_are_kept_apart(tmp_path):
+def test_runs_of_other_lengths_are_separate(tmp_path):
     results = adam.Results(tmp_path, "some data", 0.4, False)
     results.add({"arm": PAIR[0].name, "seed": 0, "score": 1.0, "commit": "0"})
     assert (PAIR[0].name, 0) in adam.Results(tmp_path, "some data", 0.4, True).known

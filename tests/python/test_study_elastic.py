@@ -23,7 +23,7 @@ def trainer(seed=3):
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_ranks_share_a_batch_whatever_their_number_is(world):
+def test_ranks_of_any_number_share_a_batch(world):
     one, many = trainer(), trainer()
     for _ in range(6):  # into the second epoch
         whole = {name: g.copy() for name, g in one.gradients(0, 1).items()}
@@ -35,7 +35,7 @@ def test_ranks_share_a_batch_whatever_their_number_is(world):
         one.step, many.step = one.step + 1, many.step + 1
 
 
-def test_who_comes_takes_all_that_a_step_needs():
+def test_new_rank_receives_the_complete_state():
     old, new = trainer(), trainer(seed=9)
     for _ in range(3):
         old.gradients(0, 1)
@@ -48,7 +48,7 @@ def test_who_comes_takes_all_that_a_step_needs():
     assert old.give() == new.give() and new.step == 4
 
 
-def test_the_page_says_how_far_they_are_apart():
+def test_page_states_the_differences():
     def told(accuracy, **more):
         return {"accuracy": accuracy, "kills": 0, "lost": 0, "epochs": 0, "slowest_reform": 0.0, **more}
 

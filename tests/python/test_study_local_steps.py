@@ -25,7 +25,7 @@ def _study(tmp_path, **settings):
     return json.loads((tmp_path / "out.json").read_text())["runs"]
 
 
-def test_runs_are_what_they_say(tmp_path):
+def test_runs_match_their_names(tmp_path):
     runs = _study(tmp_path, SEEDS="2", STEPS="12", ARMS="every step, fp32;H 1, fp32;H 10, eden 4 bits;alone")
     by_arm = local_report.losses(runs)
     assert all(sorted(seeds) == [0, 1] for seeds in by_arm.values())
@@ -37,7 +37,7 @@ def test_runs_are_what_they_say(tmp_path):
     assert f"| {fp32['bytes'] / 12 * 11 / ten['bytes']:,.0f} |" in table
 
 
-def test_times_are_told_beside_a_step_without_communication(tmp_path):
+def test_times_are_compared_with_a_step_without_communication(tmp_path):
     runs = _study(tmp_path, TIMES="1", ARMS="H 10, eden 4 bits")
     assert len(runs) == 1 and runs[0]["step_seconds"] > 0 < runs[0]["alone_seconds"]
     ratio = runs[0]["step_seconds"] / runs[0]["alone_seconds"]

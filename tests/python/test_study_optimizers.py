@@ -42,7 +42,7 @@ def test_fp32_is_training_on_all_batches_at_once(cell, tasks):
     assert 4 < run["bytes_per_step"] / run["values"] < 7  # 3/4 twice, of four bytes, headers, and parts of squares
 
 
-def test_momentum_that_a_codec_has_is_not_applied_twice():
+def test_momentum_of_a_codec_is_not_applied_twice():
     cell, model = cells.CELLS["mlp, SGD 0.9"], torch.nn.Linear(2, 2)
     assert cells.make_optimizer(cell, model, "dgc").param_groups[0]["momentum"] == 0.9
     assert cells.make_optimizer(cell, model, "dgc:feedback=momentum").param_groups[0]["momentum"] == 0
@@ -91,14 +91,14 @@ def test_the_verdict(differences, near):
     assert ("**diverged**" in table) is (None in differences or -75.5 in differences)
 
 
-def test_without_the_floor_what_can_be_told_from_fp32_is_not_like_it():
+def test_without_the_floor_significant_differences_are_not_equal():
     study = verdict.Study(details(topk=[-0.1, -0.12, -0.11], dgc=[-0.1, 0.12, -0.11], fft=[0.1, None, 0.1]))
     assert study.safe("topk") and not study.strictly_safe("topk")
     assert study.safe("dgc") and study.strictly_safe("dgc")
     assert not study.strictly_safe("fft")
 
 
-def test_what_enough_seeds_tell_from_fp32_within_the_floor_is_nearly_like_it():
+def test_significant_differences_within_the_floor_are_nearly_equal():
     behind = [-0.1, -0.2, -0.15, -0.1, -0.2, -0.15, -0.1]
     for differences, says in ((behind, "nearly: 0.14 points (mlp)"), (behind[:6], "yes"), ([0.3, *behind[1:]], "yes")):
         study = verdict.Study(details(topk=differences))
@@ -107,7 +107,7 @@ def test_what_enough_seeds_tell_from_fp32_within_the_floor_is_nearly_like_it():
     assert choosing.said(verdict.Study(details(topk=[-1.0] * 7)), "topk", "SGD 0.9") == "no: 1.0 points (mlp)"
 
 
-def test_a_codec_that_was_not_run_everywhere_is_not_called_safe():
+def test_codec_with_missing_runs_is_not_called_safe():
     some = details(topk=[0.0, 0.0, 0.0])
     some["runs"] = [run for run in some["runs"] if run["codec"] == "fp32" or "mlp" in run["cell"]]
     study = verdict.Study(some)
@@ -116,7 +116,7 @@ def test_a_codec_that_was_not_run_everywhere_is_not_called_safe():
     assert "**yes**" not in verdict.verdict(study, "topk")
 
 
-def test_results_go_on_but_not_with_those_of_another_study(tmp_path):
+def test_results_resume_only_within_the_same_study(tmp_path):
     results = optimizers.Results(tmp_path, "some data", False)
     cell = cells.CELLS["mlp, AdamW"]
     run = {"cell": cell.name, "codec": "topk", "seed": 1, "score": 84.0, "bytes_per_step": 10.0, "values": 5}
@@ -145,7 +145,7 @@ def tree(tmp_path):
     return tmp_path
 
 
-def test_this_tree_says_what_the_study_found(tree):
+def test_tree_matches_the_studys_findings(tree):
     assert list(choosing.check(tree, write=False)) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 import tithe
 
 
-def test_a_rank_that_answers_and_gives_nothing_has_run_out_of_patience():
+def test_responsive_rank_without_contribution_exceeds_patience():
     waits, idle = tithe.Session.loop(2, codec="fp32", timeout=1.0, patience=1.0, lanes=1)
     with pytest.raises(tithe.Error) as failed:
         waits.wait(waits.sync({"w": np.ones(5000, "f4")}))
@@ -17,7 +17,7 @@ def test_a_rank_that_answers_and_gives_nothing_has_run_out_of_patience():
     idle.close()
 
 
-def test_ranks_that_do_not_meet_have_run_out_of_timeout(monkeypatch, tmp_path):
+def test_absent_ranks_exceed_the_timeout(monkeypatch, tmp_path):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "TITHE_FILE": str(tmp_path / "meet")}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(tithe.Error) as failed:

@@ -73,7 +73,7 @@ def checkpointed(rank, world):
     return same_bits(*found)
 
 
-def test_a_backward_in_a_backward_is_as_on_the_cpu():
+def test_nested_backward_equals_the_cpu():
     assert run_ranks(2, checkpointed) == [True, True]
 
 
@@ -111,7 +111,7 @@ def scaled(rank, world):
     assert same_bits(runs[0], runs[2]) and same_bits(runs[1], runs[3])
 
 
-def test_loss_scale_is_divided_out_as_on_the_cpu():
+def test_loss_scale_is_removed_like_on_the_cpu():
     run_ranks(2, scaled)
 
 
@@ -179,7 +179,7 @@ def early(rank, world):
     return len(back), len(again)
 
 
-def test_a_bucket_is_copied_back_before_the_commit_and_again_where_the_round_is_dropped():
+def test_bucket_is_copied_back_before_commit_and_again_after_a_dropped_round():
     for back, again in run_ranks(2, early):
         assert back > 1
         assert again >= back

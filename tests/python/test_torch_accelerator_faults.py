@@ -112,7 +112,7 @@ def after_close(rank, world):
     assert standin.pinned() == 0
 
 
-def test_a_bucket_after_close_is_refused_and_takes_no_memory():
+def test_bucket_after_close_is_refused_without_allocation():
     """It must take no pinned memory, and backward must not wait for it forever."""
     run_ranks(2, after_close)
 
@@ -129,7 +129,7 @@ def collected(rank, world):
     assert [t.name for t in threading.enumerate() if t.name == "tithe"] == []
 
 
-def test_a_state_that_is_dropped_takes_its_threads_and_memory_along():
+def test_dropped_state_releases_its_threads_and_memory():
     run_ranks(2, collected)
 
 
@@ -248,7 +248,7 @@ def refused(rank, world):
     return texts
 
 
-def test_types_that_do_not_travel_are_refused():
+def test_unsupported_types_are_refused():
     for double, _ in run_ranks(2, refused):
         assert "torch.float64 are not supported" in double
 
@@ -260,7 +260,7 @@ def test_an_old_torch_is_refused_with_the_cure(monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["2.6.0", "2.13.0+cpu", "3.0.0a0+git1234"])
-def test_a_newer_torch_is_not(monkeypatch, version):
+def test_a_newer_torch_is_accepted(monkeypatch, version):
     monkeypatch.setattr(torch, "__version__", version)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     devices.check_device(torch.device("cuda", 0))

@@ -128,11 +128,11 @@ def test_with_all_waits_the_values_are_right():
     assert run_ranks(2, values) == [True, True]
 
 
-def test_memory_stays_as_long_as_it_is_used():
+def test_memory_is_held_while_it_is_used():
     assert run_ranks(1, lifetimes) == [True]
 
 
-def test_backward_gets_its_streams_and_device_back():
+def test_backward_has_its_streams_and_device_restored():
     assert run_ranks(1, returns) == [True]
 
 
@@ -142,12 +142,12 @@ def test_without_a_wait_the_values_are_wrong(missing):
 
 
 @pytest.mark.parametrize("missing", LIFETIMES)
-def test_without_a_hold_memory_goes_too_early(missing):
+def test_without_a_hold_memory_is_freed_too_early(missing):
     assert run_ranks(1, lifetimes, *LIFETIMES[missing]) == [False]
 
 
 @pytest.mark.parametrize("missing", ORDERS)
-def test_another_stream_is_noticed(missing):
+def test_changed_stream_is_detected(missing):
     assert run_ranks(2, orders, *ORDERS[missing]) == [False, False]
 
 

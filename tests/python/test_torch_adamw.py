@@ -39,11 +39,11 @@ def as_torch(rank, world, options, attached):
     [("fp32", {}), ("onebit", {"exact": 100, "warmup_codec": "fp32"}), ("fp32", {"variance": "sent"})],
     ids=["lossless", "exact longer than the run", "sent"],
 )
-def test_where_nothing_is_compressed_it_is_torchs_bit_for_bit(options, attached):
+def test_without_compression_it_equals_torchs_bit_for_bit(options, attached):
     run_ranks(1, as_torch, {"foreach": False, **options}, attached)
 
 
-def test_unattached_it_is_torchs():
+def test_unattached_it_equals_torchs():
     ours, theirs = net(), net()
     mine = tithe.torch.optim.AdamW(ours.parameters(), lr=1e-2)
     other = torch.optim.AdamW(theirs.parameters(), lr=1e-2)
@@ -151,7 +151,7 @@ def with_exact_steps(rank, world):
             return any(found), has_parts(), bits(ours.parameters()), state.plan()
 
 
-def test_parts_are_exchanged_after_the_exact_steps_alone():
+def test_parts_are_exchanged_only_after_the_exact_steps():
     first, second = run_ranks(2, with_exact_steps)
     assert first == second
     assert first[:2] == (False, True) and "eden:bits=1.6" in first[3]
@@ -185,7 +185,7 @@ def parts(rank, world, codec, strategy):
 @pytest.mark.parametrize(
     ("strategy", "spread", "median"), [("auto", 0.9, 0.9), ("gather", 0.7, 0.6), ("ring", 0.9, 0.9)]
 )
-def test_what_is_divided_by_is_the_true_square_again(codec, strategy, spread, median):
+def test_divisor_returns_to_the_true_square(codec, strategy, spread, median):
     """A ring rounds sums again at each hop, and so does "auto" here, so less of the error is removed."""
     for split, sent in run_ranks(4, parts, codec, strategy):
         off, sent_off = (np.ptp(np.percentile(logs, [10, 90])) for logs in (split, sent))
@@ -246,7 +246,7 @@ def spike(rank, world, codec, ours):
 
 
 @pytest.mark.parametrize("codec", ["minmax", "onebit", "topk:ratio=0.1"])
-def test_a_spike_is_clipped_with_what_waits_of_it(codec):
+def test_spike_is_clipped_with_its_residual(codec):
     (by_hand, _), _ = run_ranks(2, spike, codec, False)
     (norms, first), (_, second) = run_ranks(2, spike, codec, True)
     assert first == second

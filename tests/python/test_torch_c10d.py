@@ -65,7 +65,7 @@ def exact(rank, world):
     return rounds
 
 
-def test_a_named_group_is_exact_with_fp32_and_what_it_does_not_take_is_glooss():
+def test_named_group_is_exact_with_fp32_and_delegates_the_rest_to_gloo():
     assert run_ranks(2, exact) == [6 + 5 + 2 + 1] * 2
 
 
@@ -96,7 +96,7 @@ def anew(rank, world, folder):
     return tensor.numpy().tobytes()
 
 
-def test_as_default_backend_nothing_is_compressed_but_groups_that_are_named(tmp_path):
+def test_default_backend_compresses_only_named_groups(tmp_path):
     first, second = run_ranks(2, anew, str(tmp_path))
     assert first == second
 
@@ -121,7 +121,7 @@ def residuals(rank, world):
     return tithe.c10d.stats(group)["rounds"]
 
 
-def test_a_residual_comes_with_the_same_all_reduce_of_the_next_step():
+def test_residual_is_sent_by_the_same_all_reduce_of_the_next_step():
     assert run_ranks(2, residuals) == [80, 80]
 
 
@@ -144,7 +144,7 @@ def at_once(rank, world):
     return ends, tithe.c10d.stats(group)["rounds"], list(group._counts.values())
 
 
-def test_threads_that_all_reduce_at_once_take_turns():
+def test_concurrent_all_reduces_are_serialised():
     for ends, rounds, numbers in run_ranks(2, at_once):
         assert ends == [True] * 20 and rounds == 20 and numbers == [20]
 
@@ -200,7 +200,7 @@ def resumed(rank, world, folder):
     return ends
 
 
-def test_a_saved_state_goes_on_bit_for_bit(tmp_path):
+def test_saved_state_resumes_bit_identically(tmp_path):
     first, second = run_ranks(2, resumed, str(tmp_path))
     whole, gone_on, anew = first
     assert first == second and gone_on == whole != anew
@@ -281,7 +281,7 @@ def late(rank, world):
     return str(told.value)
 
 
-def test_a_rank_that_does_not_step_is_named():
+def test_rank_without_a_step_is_named():
     first, _ = run_ranks(2, late)
     assert "rank 1 is alive, but did not pass its buckets" in first, first
 
@@ -301,7 +301,7 @@ def waits(rank, world):
     return torch.equal(tensor, values(0) + values(1))
 
 
-def test_a_wait_ends_at_its_own_timeout_and_the_all_reduce_continues():
+def test_wait_times_out_while_the_all_reduce_continues():
     assert run_ranks(2, waits) == [True, True]
 
 
@@ -371,7 +371,7 @@ def dying(rank, world):
     return told
 
 
-def test_a_rank_that_dies_is_named_however_it_was_waited_for():
+def test_dead_rank_is_named_by_every_kind_of_wait():
     with Ranks(2, dying) as ranks:
         told = ranks.result(0, 240)
     for name, (first, again) in told.items():

@@ -51,7 +51,7 @@ def collectives(rank, world):
     return rounds, tithe.c10d.stats(with_residual)
 
 
-def test_collectives_are_exact_with_fp32_and_glooss_where_a_residual_would_be_kept():
+def test_collectives_are_exact_with_fp32_and_use_gloo_for_residuals():
     for rounds, others in run_ranks(2, collectives):
         assert rounds == 9 and others == {}, "three types go through tithe, each twice reduced and once gathered"
 
@@ -92,7 +92,7 @@ def fsdp1(rank, world):
     return same, float((ends - trained(rank, dist.new_group(range(world)), 20)).norm() / ends.norm())
 
 
-def test_fsdp1_on_a_named_group_has_its_own_bits_with_fp32():
+def test_fsdp1_on_a_named_group_is_bit_equal_with_fp32():
     for same, apart in run_ranks(2, fsdp1):
         assert all(same.values()), same
         assert 0 < apart < 0.2

@@ -61,7 +61,7 @@ def killed_at(number, body):
 
 
 @pytest.mark.parametrize("step", [8, 12])  # the newest again, and the next one
-def test_a_process_that_is_killed_anywhere_leaves_a_whole_checkpoint(tmp_path, step):
+def test_killed_process_leaves_a_complete_checkpoint(tmp_path, step):
     ends = []
     for number in itertools.count():
         folder = tmp_path / str(number)
@@ -126,7 +126,7 @@ def wrong_with(place):
 
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("name", ["manifest", "a.pt", "b.pt"])
-def test_damage_to_a_file_is_seen(tmp_path, kind, name):
+def test_damage_to_a_file_is_detected(tmp_path, kind, name):
     put(tmp_path, 4, "old")
     damage, text = DAMAGES[kind]
     damage(tmp_path / "step 4" / name)
@@ -254,7 +254,7 @@ def damaged(rank, world, folder):
     return wrong
 
 
-def test_damage_to_any_file_is_named_and_an_older_checkpoint_is_taken(tmp_path):
+def test_damaged_file_is_named_and_an_older_checkpoint_used(tmp_path):
     assert run_ranks(2, damaged, str(tmp_path)) == [[], []]
 
 
@@ -338,7 +338,7 @@ def beside_each_other(rank, world, folder):
     return found
 
 
-def test_folders_of_hosts_may_differ(tmp_path):
+def test_folders_of_hosts_can_differ(tmp_path):
     first, second = run_ranks(2, beside_each_other, str(tmp_path))
     assert [name for name in first if first[name][:3] != second[name][:3]] == []
     assert {name: told[:2] for name, told in first.items() if name != "another job's"} == {
@@ -387,7 +387,7 @@ def other_parts(rank, world, folder):
     return [*texts, str(refused.value)], sorted(path.name for path in Path(folder).iterdir())
 
 
-def test_parts_that_do_not_fit_are_refused_on_all_ranks(tmp_path):
+def test_mismatched_parts_are_refused_on_all_ranks(tmp_path):
     for (without, _, path), names in run_ranks(2, other_parts, str(tmp_path)):
         assert "it has model and optimizer, and Checkpoints() was given model: give it both" in without
         assert "weights_only=True) refuses" in path and names == ["step 4"]

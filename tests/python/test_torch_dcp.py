@@ -54,6 +54,6 @@ def resumed(rank, world, folder, name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_checkpoint_with_the_optimizer_goes_on_bit_for_bit(tmp_path, name):
+def test_checkpoint_with_the_optimizer_resumes_bit_identically(tmp_path, name):
     first, second = run_ranks(2, resumed, str(tmp_path), name)
     assert first == second and first[0] == first[1]

@@ -194,7 +194,7 @@ def interrupted(rank, world, folder):
     return told, same, session() == before
 
 
-def test_after_ctrl_c_in_a_backward_that_waits_for_a_late_rank_the_step_never_counts(tmp_path):
+def test_interrupted_backward_never_counts_its_step(tmp_path):
     """The session must not commit the round in a later state_dict(). The weights of ranks would differ, and the saved
     state would be one step ahead of them."""
     assert run_ranks(2, interrupted, str(tmp_path)) == [("Ctrl-C", True, True), (("peer_lost", 0), True, True)]

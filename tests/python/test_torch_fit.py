@@ -82,7 +82,7 @@ def residuals_by_place(rank, world):
     return wrong
 
 
-def test_a_residual_of_a_channels_last_parameter_stands_in_its_places():
+def test_residual_of_a_channels_last_parameter_has_its_layout():
     """The residual must not be permuted: the ledger, gradient = sent + residual, must hold for every value."""
     (wrong,) = run_ranks(1, residuals_by_place)
     assert all(error == 0 for error in wrong.values()), wrong
@@ -112,7 +112,7 @@ def loaded_in(rank, world, folder, memory_format):
 
 
 @pytest.mark.parametrize("saved", FORMATS)
-def test_a_state_of_another_memory_format_is_refused_by_name_and_one_of_the_same_continues(tmp_path, saved):
+def test_state_of_another_memory_format_is_refused_by_name(tmp_path, saved):
     whole = run_ranks(2, saved_in, str(tmp_path), saved)
     assert run_ranks(2, loaded_in, str(tmp_path), saved) == whole
     (other,) = set(FORMATS) - {saved}
@@ -134,7 +134,7 @@ def changed_on_the_way(rank, world):
         train(late, rank, range(1))
 
 
-def test_a_format_that_changes_after_attach_is_refused_where_buckets_would_change_with_it():
+def test_format_change_after_attach_is_refused_if_buckets_change():
     run_ranks(1, changed_on_the_way)
 
 
@@ -203,7 +203,7 @@ def partly(rank, world):
     return told
 
 
-def test_a_state_that_fits_in_part_is_taken_with_a_line_or_refused_when_it_is_loaded():
+def test_partly_matching_state_is_loaded_with_a_message_or_refused():
     """A refusal must come when the state is loaded, and not at the first backward, after other work."""
     told, others = run_ranks(2, partly)
     assert told["more"] == [
@@ -291,7 +291,7 @@ def both_ways(rank, world, folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["torch's", "tithe's"])
-def test_a_distributed_checkpoint_with_the_optimizer_goes_on_bit_for_bit(tmp_path, kind):
+def test_distributed_checkpoint_with_the_optimizer_resumes_bit_identically(tmp_path, kind):
     for whole, resumed in run_ranks(2, both_ways, str(tmp_path), kind):
         assert resumed == whole
 
@@ -330,7 +330,7 @@ def copied(rank, world, how):
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "torch.load"])
-def test_a_copied_model_says_that_it_has_no_hook_and_attach_takes_it_with_its_residuals(how):
+def test_copied_model_warns_without_hook_and_attach_restores_residuals(how):
     """A copy must not silently train without tithe, and attach() must not refuse it because of the copied list of
     hooks."""
     run_ranks(2, copied, how)

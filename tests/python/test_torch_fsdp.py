@@ -187,11 +187,11 @@ def check(results):
     return stats
 
 
-def test_two_ranks_have_the_bits_of_fsdp2():
+def test_two_ranks_are_bit_equal_to_fsdp2():
     check(run_ranks(2, parity, False))
 
 
-def test_four_ranks_have_the_bits_of_fsdp2_that_adds_in_rank_order():
+def test_four_ranks_are_bit_equal_to_fsdp2_in_rank_order():
     stats = check(run_ranks(4, parity, True))
     own = stats["copies within two ranks"]["all_gather"]["rounds"]
     assert own == 3 * FEW, "backward gathers within two ranks, by FSDP2's own all-gather"

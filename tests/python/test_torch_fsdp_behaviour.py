@@ -103,7 +103,7 @@ def default(rank, world):
     return own, ours, state.stats(), state.tensor_stats(), str(state), lines.getvalue(), state.plan()
 
 
-def test_the_default_learns_as_fsdp2_does_and_says_what_it_sends():
+def test_default_learns_like_fsdp2_and_reports_its_bytes():
     results = run_ranks(2, default)
     own, ours, stats, tensors, text, line, plan = results[0]
     assert own < 1.5 and abs(ours - own) < 0.15, (own, ours)
@@ -191,7 +191,7 @@ def in_another_world(rank, world, folder):
     return state.stats()["rounds"]
 
 
-def test_a_checkpoint_goes_on_bit_for_bit_and_in_another_number_of_ranks(tmp_path):
+def test_checkpoint_resumes_bit_identically_and_in_another_world(tmp_path):
     assert run_ranks(2, resumed, str(tmp_path)) == [True, True]
     assert all(rounds > 0 for rounds in run_ranks(3, in_another_world, str(tmp_path)))
 
@@ -279,7 +279,7 @@ def refusals(rank, world):
     return texts
 
 
-def test_what_is_refused_is_named_with_the_cure():
+def test_refusals_name_the_cure():
     for texts in run_ranks(2, refusals):
         for name, text in {
             "twice": "attached already",
@@ -332,7 +332,7 @@ def apart(rank, world):
     return told.value.code, str(told.value)
 
 
-def test_ranks_that_gather_different_modules_are_told_at_once():
+def test_gathers_of_different_modules_fail_at_once():
     for code, text in run_ranks(2, apart):
         assert code == "mismatch" and "the all-gather of weights.float32/" in text, text
 
@@ -347,7 +347,7 @@ def unlike(rank, world):
     return told.value.code, str(told.value)
 
 
-def test_ranks_that_have_gradients_of_different_parameters_are_told_at_once():
+def test_gradients_of_different_parameters_fail_at_once():
     for code, text in run_ranks(2, unlike):
         assert code == "mismatch" and "set_reduce_scatter_unused_params(True)" in text, text
 
@@ -389,5 +389,5 @@ def left_out(rank, world):
     return bits(network)
 
 
-def test_a_backward_that_fails_alike_on_all_ranks_can_be_left():
+def test_backward_that_fails_on_all_ranks_can_be_skipped():
     assert all(run_ranks(2, left_out))

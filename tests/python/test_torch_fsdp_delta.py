@@ -65,13 +65,13 @@ def results():
     return run_ranks(2, ways)
 
 
-def test_weights_have_the_bits_of_an_uncompressed_gather(results):
+def test_weights_are_bit_equal_to_an_uncompressed_gather(results):
     for rank in results:
         for (own, *_), (plain, *_) in rank.values():
             assert own == plain
 
 
-def test_differences_take_a_fraction_of_the_bytes(results):
+def test_differences_need_a_fraction_of_the_bytes(results):
     for (name, _), (delta, plain) in results[0].items():
         assert delta[1]["rounds"] == plain[1]["rounds"] and delta[1]["bytes"] == plain[1]["bytes"]
         most = 0.4 if name == "torch.bfloat16" else 0.6
@@ -117,7 +117,7 @@ def recovered(rank, world):
     return ends
 
 
-def test_weights_that_are_not_finite_for_a_gather_leave_no_trace():
+def test_non_finite_weights_of_one_gather_have_no_later_effect():
     for (own, finite), (plain, _) in run_ranks(2, recovered):
         assert finite and own == plain
 
@@ -125,7 +125,7 @@ def test_weights_that_are_not_finite_for_a_gather_leave_no_trace():
 # ---- The coder
 
 
-def test_the_coder_takes_any_bits_and_refuses_other_previous_weights():
+def test_coder_accepts_any_bits_and_refuses_other_previous_weights():
     random = np.random.default_rng(1)
     before, now = (random.integers(0, 2**16, 10_000, dtype=np.uint16) for _ in range(2))
     words = np.zeros(_core.delta_words(before.size), np.float32)
@@ -142,7 +142,7 @@ def test_the_coder_takes_any_bits_and_refuses_other_previous_weights():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_decoder_that_is_written_from_the_page_reads_the_coders_words(dtype):
+def test_second_decoder_reads_the_coders_words(dtype):
     random = np.random.default_rng(2)
     weights = torch.tensor(random.normal(0, 0.02, 3000), dtype=getattr(torch, dtype))
     moved = weights + torch.tensor(random.normal(0, 2e-3, 3000), dtype=weights.dtype)
@@ -155,7 +155,7 @@ def test_a_decoder_that_is_written_from_the_page_reads_the_coders_words(dtype):
     assert tithe_delta.decode(dtype, before.tolist(), payload) == now.tolist()
 
 
-def test_the_coder_refuses_sizes_that_do_not_fit():
+def test_coder_refuses_mismatched_sizes():
     bits_ = np.zeros(10, np.uint16)
     words = np.zeros(_core.delta_words(10), np.float32)
     for dtype, before, now, room in [

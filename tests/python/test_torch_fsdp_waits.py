@@ -26,7 +26,7 @@ def gathers(rank, world):
     return network.enter.weight.detach().sum().item()
 
 
-def test_an_all_gather_returns_before_the_others_come():
+def test_all_gather_returns_before_other_ranks_start():
     first, second = run_ranks(2, gathers)
     assert first == second
 
@@ -44,7 +44,7 @@ def scatters(rank, world):
     return state.stats()["reduce_scatter"]["rounds"]
 
 
-def test_a_reduce_scatter_returns_before_the_others_come():
+def test_reduce_scatter_returns_before_other_ranks_start():
     assert run_ranks(2, scatters) == [3, 3]
 
 
@@ -59,7 +59,7 @@ def dies(rank, world):
     return told.value.code, told.value.peer
 
 
-def test_a_rank_that_dies_is_named():
+def test_dead_rank_is_named():
     with Ranks(2, dies) as ranks:
         code, peer = ranks.result(0, 120)
     assert code == "peer_lost" and peer == 1

@@ -46,7 +46,7 @@ def parity(rank, world, hosts):
 
 
 @pytest.mark.parametrize("hosts", ["2x2", "2x4"])
-def test_the_mean_is_that_of_all_ranks_and_each_rank_exchanges_its_share(hosts):
+def test_mean_covers_all_ranks_and_each_rank_exchanges_its_share(hosts):
     per_host = int(hosts[2:])
     ends = run_ranks(2 * per_host, parity, hosts, timeout=400)
     whole = sum(p.numel() for p in net().parameters())
@@ -135,7 +135,7 @@ def resuming(rank, world, folder, part):
     return [p.detach().numpy().tobytes() for p in module.parameters()], left.numpy().tobytes()
 
 
-def test_a_state_goes_on_bit_for_bit_under_other_buckets(tmp_path):
+def test_state_resumes_bit_identically_under_other_buckets(tmp_path):
     whole = run_ranks(4, resuming, str(tmp_path), "whole")
     run_ranks(4, resuming, str(tmp_path), "first")
     assert run_ranks(4, resuming, str(tmp_path), "second") == whole
@@ -177,7 +177,7 @@ def refusals(rank, world):
     return texts
 
 
-def test_hosts_that_do_not_fit_are_refused_with_the_cure():
+def test_mismatched_hosts_are_refused_with_the_cure():
     for texts in run_ranks(4, refusals):
         for name, text in {
             "uneven": "hosts have 1 and 3",
@@ -212,7 +212,7 @@ def dying(rank, world, victim):
     return str(told.value), time.monotonic() - began
 
 
-def test_when_a_rank_dies_all_others_hear_of_it_and_keep_the_state_of_before():
+def test_dead_rank_is_named_by_all_and_the_committed_state_kept():
     victim = 3
     with Ranks(4, dying, victim) as ranks:
         told = [ranks.result(r, 240) for r in range(4) if r != victim]

@@ -127,11 +127,11 @@ def told():
     return run_ranks(4, job, timeout=500)
 
 
-def test_sgd_is_torchs_where_all_is_sent_and_a_lossless_codec_is_torchs_bit_for_bit(told):
+def test_lossless_codec_is_bit_equal_to_torchs_sgd(told):
     assert all(rank["moved"] == told[0]["moved"] for rank in told)
 
 
-def test_few_bits_train_alike_on_all_ranks_and_resume_bit_for_bit(told):
+def test_few_bits_give_equal_ranks_and_resume_bit_identically(told):
     whole = sum(p.numel() for p in net().parameters())
     for rank in told:
         before, after = rank["lossy"]["losses"]
@@ -143,7 +143,7 @@ def test_few_bits_train_alike_on_all_ranks_and_resume_bit_for_bit(told):
     assert sum(rank["lossy"]["kept"] for rank in told) == 2 * whole  # each value once per host
 
 
-def test_the_exact_steps_end_for_all_ranks_at_once(told):
+def test_exact_steps_end_on_all_ranks_at_once(told):
     exacts, ends, codec = told[0]["exact"]
     assert exacts[:6] == [True] * 6 and not exacts[-1] and codec == "minmax"
     assert all(rank["exact"][:2] == (exacts, ends) for rank in told)

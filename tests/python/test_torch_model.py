@@ -76,7 +76,7 @@ def check(written, model, without):
     assert written["forward_ms"] > 0 and tensors[-1]["ready_ms"] > 0
 
 
-def test_a_models_file_is_its_gradients_in_order(tmp_path):
+def test_model_file_lists_gradients_in_order(tmp_path):
     torch.manual_seed(0)
     model = Language()
     written = tithe.torch.record_model(model, step_of(model), tmp_path / "mine.json", name="mine")
@@ -172,7 +172,7 @@ def test_compiled_has_the_names_of_the_model(tmp_path):
     check(written, model, "no such")
 
 
-def test_what_cannot_be_recorded_is_refused_and_nothing_written(tmp_path):
+def test_unsupported_models_are_refused_without_a_file(tmp_path):
     model, path = Timed(), tmp_path / "m.json"
     step = lambda: model(torch.ones(2, 4)).sum().backward()  # noqa: E731
     with pytest.raises(ValueError, match="ends in .json"):

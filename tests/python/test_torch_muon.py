@@ -64,7 +64,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("world", "settings", "loop"), CASES)
-def test_without_loss_it_is_torchs_under_plain_ddp(world, settings, loop):
+def test_lossless_it_equals_torchs_under_plain_ddp(world, settings, loop):
     results = run_ranks(world, as_torch, settings, loop)
     # Accumulation without no_sync() rounds the mean of each backward in plain DDP; three ranks add in another order.
     # Newton-Schulz computes in bfloat16, so a difference in the last bit of a gradient can become one in the last bit
@@ -90,11 +90,11 @@ def alone(rank, world):
     assert bits(matrices) == bits(parts_of(plain)[0])
 
 
-def test_one_rank_steps_as_torchs():
+def test_one_rank_equals_torchs():
     run_ranks(1, alone)
 
 
-def test_unattached_it_is_torchs_and_hooks_are_called_once():
+def test_unattached_it_equals_torchs_and_hooks_are_called_once():
     ours, theirs, calls = net(), net(), []
     mine, other = optimizers_of(ours, True), optimizers_of(theirs, False)
     mine[0].register_step_post_hook(lambda *_: calls.append(1))
@@ -187,7 +187,7 @@ def learns(rank, world):
     return out
 
 
-def test_it_learns_as_torchs():
+def test_it_learns_like_torchs():
     for ours, theirs in run_ranks(2, learns):
         assert ours < 1.25 * theirs + 0.05
 
@@ -275,7 +275,7 @@ def alone_in_saving(rank, world):
     state.close()
 
 
-def test_a_rank_that_saves_alone_is_told():
+def test_saving_on_one_rank_is_refused():
     run_ranks(2, alone_in_saving)
 
 
@@ -307,12 +307,12 @@ def refusals(rank, world):
         attached("fp32", choices={"1.0.weight": "fp32"})
 
 
-def test_settings_that_do_not_fit_are_refused_by_name():
+def test_mismatched_settings_are_refused_by_name():
     run_ranks(2, refusals)
 
 
 @pytest.mark.parametrize("kind", [HostShare, ShardViews])
-def test_parameters_that_are_divided_already_are_refused_by_name(kind):
+def test_sharded_parameters_are_refused_by_name(kind):
     with pytest.raises(ValueError, match="attach.inside=.|fully_shard"):
         check_settings(tithe._core.Options(), kind.__new__(kind))
 

@@ -39,14 +39,14 @@ def clipped(rank, world, what):
 
 
 @pytest.mark.parametrize("what", ["all", "matrices"])
-def test_clipping_by_a_norm_that_differs_between_ranks_is_named_on_all_ranks(what):
+def test_clipping_by_differing_norms_is_named_on_all_ranks(what):
     results = run_ranks(2, clipped, what)
     for (code, text), same, _ in results:
         assert code == "mismatch" and same
         assert "clip_grad_norm_() over all parameters" in text and "clip the other optimizers' parameters alone" in text
 
 
-def test_the_other_parameters_may_be_clipped():
+def test_other_parameters_can_be_clipped():
     first, second = run_ranks(2, clipped, "others")
     assert first == second and first[:2] == (None, False)
 
@@ -61,7 +61,7 @@ def drifted(rank, world):
     return raised(optimizers[0].step)
 
 
-def test_weights_that_drifted_apart_are_named():
+def test_differing_weights_are_named():
     for code, text in run_ranks(2, drifted):
         assert code == "mismatch" and "the ranks have different weights" in text
 
@@ -87,7 +87,7 @@ def scaled(rank, world):
     return bits(model.parameters()) == bits(plain.parameters()), scales
 
 
-def test_a_grad_scaler_steps_and_skips_on_all_ranks_alike():
+def test_grad_scaler_steps_and_skips_equally_on_all_ranks():
     first, second = run_ranks(2, scaled)
     assert first == second == (True, [256.0, 256.0, 128.0, 128.0, 128.0])
 
@@ -130,7 +130,7 @@ def without_a_step(rank, world):
     return raised(optimizers[0].step)
 
 
-def test_a_rank_that_does_not_step_is_named():
+def test_rank_without_a_step_is_named():
     with Ranks(2, without_a_step) as ranks:
         code, text = ranks.result(0, 60)
         assert code == "timeout" and "rank 1" in text

@@ -149,7 +149,7 @@ def all_runs(rank, world):
     return wrong
 
 
-def test_a_backward_in_a_backward_is_as_without_tithe():
+def test_nested_backward_equals_training_without_tithe():
     """If each bucket were awaited at the end of its own backward, all ranks would hang from the second step on, because
     another backward hands over the last bucket."""
     assert run_ranks(2, all_runs) == [[], []]
@@ -173,7 +173,7 @@ def lost_inside(rank, world, folder):
     return None
 
 
-def test_a_peer_lost_during_a_backward_in_a_backward_is_named(tmp_path):
+def test_peer_lost_during_a_nested_backward_is_named(tmp_path):
     with Ranks(2, lost_inside, str(tmp_path)) as ranks:
         wait_until(lambda: len(os.listdir(tmp_path)) == 2, 120)
         os.kill(ranks.processes[1].pid, signal.SIGKILL)
@@ -209,7 +209,7 @@ def waits_in_the_hook(rank, world):
     return str(ended.value)
 
 
-def test_a_step_whose_last_bucket_never_comes_ends_with_what_is_missing():
+def test_step_without_its_last_bucket_names_the_missing_parameters():
     """In the hook the step ends after patience. If DDP itself does not wait, tithe must not wait either."""
     for told in run_ranks(2, waits_in_the_hook):
         assert "handed over bucket 0 and then nothing for 2 s" in told, told

@@ -47,7 +47,7 @@ def as_on_the_cpu(rank, world, driver, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_buckets_that_stay_have_the_bits_of_the_cpu(driver, dtype):
+def test_buckets_on_the_gpu_are_bit_equal_to_the_cpu(driver, dtype):
     one, *others = run_ranks(3, as_on_the_cpu, driver, dtype)
     assert others == [one, one]
 
@@ -67,7 +67,7 @@ def resumed(rank, world, driver):
     assert same_bits(train(model, rank, range(3, 6)), wanted[3:])
 
 
-def test_a_state_goes_on_where_buckets_take_the_detour(driver):
+def test_state_resumes_with_host_copies(driver):
     run_ranks(2, resumed, driver)
 
 
@@ -90,5 +90,5 @@ def scaled(rank, world, driver):
     assert standin.late() == 0
 
 
-def test_a_loss_scale_that_is_a_power_of_two_stays(driver):
+def test_power_of_two_loss_scale_stays_on_the_gpu(driver):
     run_ranks(2, scaled, driver)

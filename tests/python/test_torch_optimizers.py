@@ -55,7 +55,7 @@ def interrupted(rank, world, case, saved):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_resumed_job_ends_with_the_bits_of_one_that_was_not_interrupted(case):
+def test_resumed_job_is_bit_equal_to_an_uninterrupted_one(case):
     whole = run_ranks(3, interrupted, case, None)
     resumed = run_ranks(3, interrupted, case, whole)
     assert [after for after, _ in resumed] == [after for after, _ in whole]
@@ -80,7 +80,7 @@ def from_torch(rank, world):
     return bits(back.parameters())
 
 
-def test_states_go_to_torchs_class_and_back():
+def test_states_convert_to_torchs_class_and_back():
     first, second = run_ranks(2, from_torch)
     assert first == second
 
@@ -106,7 +106,7 @@ def detached_adamw(rank, world):
     return bits(twin.parameters()) == bits(model.parameters())
 
 
-def test_detach_gives_adamw_back_as_torchs():
+def test_detach_restores_torchs_adamw():
     assert run_ranks(2, detached_adamw) == [True] * 2
 
 
@@ -128,7 +128,7 @@ def exact(rank, world, choices):
 
 
 @pytest.mark.parametrize("choices", [None, {"2.weight": "fp8"}])
-def test_after_the_exact_steps_comes_the_codec_that_was_asked_for(choices):
+def test_chosen_codec_follows_the_exact_steps(choices):
     results = run_ranks(2, exact, choices)
     codecs, sizes, ends, other = results[0]
     assert results[1][0] == codecs and results[1][2] == ends
@@ -167,7 +167,7 @@ def overflow(rank, world):
     return after, scales
 
 
-def test_a_step_that_one_rank_cannot_take_is_taken_by_none():
+def test_step_is_skipped_by_all_ranks_if_one_cannot_take_it():
     first, second = run_ranks(2, overflow)
     assert first == second
     assert first[1][3] == 4.0 and first[1][7] == 2.0
@@ -216,7 +216,7 @@ def refused(rank, world):
     return True
 
 
-def test_what_cannot_be_is_refused_with_the_cure():
+def test_unsupported_setups_are_refused_with_the_cure():
     assert run_ranks(2, refused) == [True] * 2
 
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_is_refused_with_the_cure():
         ({"warmup_codec": "fp9"}, "fp9"),
     ],
 )
-def test_arguments_of_adamw_that_are_wrong(given, says):
+def test_invalid_arguments_of_adamw_are_refused(given, says):
     with pytest.raises(ValueError, match=says):
         tithe.torch.optim.AdamW(net().parameters(), **given)
 
@@ -253,7 +253,7 @@ def added(rank, world):
     return bits(model.parameters()), sorted(len(s) for s in optimizer.state.values())
 
 
-def test_a_group_that_is_added_in_mid_training():
+def test_group_added_during_training():
     first, second = run_ranks(2, added)
     assert first == second
     assert first[1] == [4] * 4  # torch's three keys, and the one of this class
@@ -314,7 +314,7 @@ def warned(rank, world, kind, codec, choices=None):
         ("Muon", "fp8", None),
     ],
 )
-def test_a_pair_that_the_table_refuses_gets_one_warning(kind, codec, says):
+def test_unsuitable_pair_gets_one_warning(kind, codec, says):
     texts = run_ranks(2, warned, kind, codec)
     warnings = [text for level, text in texts[0] if level == "WARNING"]
     assert len(warnings) == (says is not None)
@@ -337,7 +337,7 @@ def optimizers():
     }
 
 
-def test_an_optimizer_has_a_codec_of_its_own_if_all_that_were_given_have_the_same():
+def test_own_codec_of_optimizers_applies_if_all_agree():
     default, known = tithe._core.Options().codec, optimizers()
     assert suitable(None, []) == suitable(None, [known["unknown"]]) == suitable(None, [known["AdamW"]]) == default
     for name in DEFAULTS:
@@ -346,7 +346,7 @@ def test_an_optimizer_has_a_codec_of_its_own_if_all_that_were_given_have_the_sam
         assert suitable("onebit", [known[name]]) == "onebit"
 
 
-def test_auto_may_use_what_the_table_says_yes_to():
+def test_auto_uses_codecs_that_the_table_allows():
     known = optimizers()
     allowed = {name: suitable("auto", [each]).removeprefix("auto:allow=").split("+") for name, each in known.items()}
     assert allowed["unknown"] == ["auto"] == [suitable("auto", [])]
@@ -369,7 +369,7 @@ def automatic(rank, world):
     return state.codec, tithe.torch.attach(plain, optimizer=sgd, **OPTIONS).codec
 
 
-def test_attach_takes_them():
+def test_attach_accepts_optimizers():
     for auto, without_a_word in run_ranks(2, automatic):
         assert auto.startswith("auto:allow=") and "fp8" in auto
         assert without_a_word == DEFAULTS["SGD 0.9"]
@@ -378,6 +378,6 @@ def test_attach_takes_them():
 @pytest.mark.parametrize(
     "choices", [{"*weight": "onebit"}, {"version": 1, "rules": [{"match": "*weight", "codec": "onebit"}]}]
 )
-def test_a_rule_that_the_table_refuses_is_told_as_well(choices):
+def test_unsuitable_rule_is_reported(choices):
     texts = run_ranks(2, warned, "AdamW", "fp8", choices)
     assert [text for level, text in texts[0] if level == "WARNING" and "codec onebit does not suit" in text]

@@ -213,7 +213,7 @@ def as_trainers_do(rank, world):
         bare(data).sum().backward()
 
 
-def test_works_as_trainers_register_hooks():
+def test_works_with_trainers_hook_registration():
     run_ranks(2, as_trainers_do)
 
 

@@ -78,11 +78,11 @@ def ledger(rank, world):
     return float((given - got - owed).abs())
 
 
-def test_nothing_is_lost():
+def test_ledger_is_exact():
     assert max(run_ranks(2, ledger)) < 1e-2
 
 
-def test_what_it_may_not_be():
+def test_invalid_sizes_are_refused():
     with pytest.raises(ValueError, match="groups='step': must be 'bucket' or 'round'"):
         tithe.torch.State(groups="step")
     with pytest.raises(ValueError, match="groups='round' needs device='off'"):

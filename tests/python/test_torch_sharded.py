@@ -174,7 +174,7 @@ def without_replicas(rank, world):
     return state.stats()["rounds"]
 
 
-def test_a_mesh_without_replicas_and_a_group_of_them_are_bit_equal_to_a_mesh_with():
+def test_mesh_without_replicas_plus_a_group_equals_a_mesh_with_replicas():
     assert run_ranks(4, without_replicas) == [3] * 4
 
 
@@ -197,6 +197,6 @@ def overlapping(rank, world):
     return began, state.stats()["rounds"], state.stats()["bytes_sent"] > 0
 
 
-def test_backward_goes_on_while_gradients_travel():
+def test_backward_continues_while_gradients_are_exchanged():
     for began, rounds, sent in run_ranks(4, overlapping):
         assert began in (0, None) and rounds == 1 and sent

@@ -76,7 +76,7 @@ def lossless(rank, world):
     return True
 
 
-def test_four_ranks_with_a_lossless_codec_are_torchs_own_bit_for_bit():
+def test_lossless_codec_on_four_ranks_is_bit_equal_to_torch():
     assert run_ranks(4, lossless) == [True] * 4
 
 
@@ -113,7 +113,7 @@ def whole(rank, world):
     return True
 
 
-def test_sgd_is_torchs_where_all_is_sent():
+def test_lossless_sgd_equals_torchs():
     assert run_ranks(4, whole) == [True] * 4
 
 
@@ -221,7 +221,7 @@ def told(tmp_path_factory):
     return run_ranks(4, few_bits, str(tmp_path_factory.mktemp("sharded")), timeout=500)
 
 
-def test_the_part_of_the_squares_that_is_the_gradients_own_is_known_by_shard(told):
+def test_gradient_part_of_the_squares_is_tracked_by_shard(told):
     for rank in told:
         for median, least in rank["parts"]:
             assert 0.9 < median <= 1 and least < 1
@@ -236,19 +236,19 @@ def test_few_bits_train_and_replicas_stay_bit_identical(told):
         assert mine["trained"]["by mesh"][2] == mine["trained"]["by replicas="][2]
 
 
-def test_a_distributed_checkpoint_goes_on_bit_for_bit(told):
+def test_distributed_checkpoint_resumes_bit_identically(told):
     for rank in told:
         first, second = rank["resumed"]
         assert second == first
     assert len({str(rank["resumed"][0][2]) for rank in told}) == 4  # products differ between ranks
 
 
-def test_what_cannot_be_is_refused_with_the_cure(told):
+def test_unsupported_setups_are_refused_with_the_cure(told):
     for rank in told:
         assert "has none of this model's parameters" in rank["refused"]["another model's"]
 
 
-def test_a_step_that_is_thrown_away_is_named(told):
+def test_discarded_step_is_named(told):
     for rank in told:
         before, texts = rank["thrown away"]
         assert before == 0 and len(texts) == 1 and "cleared without a step()" in texts[0]

@@ -52,7 +52,7 @@ def refusals(rank, world):
     return texts
 
 
-def test_models_that_cannot_be_averaged_are_refused_with_the_cure():
+def test_unsupported_models_are_refused_with_the_cure():
     for texts in run_ranks(4, refusals):
         for name, text in {
             "twice": "attached already",
@@ -111,7 +111,7 @@ def partly(rank, world):
     return texts
 
 
-def test_frozen_and_unused_parameters_train_as_in_fsdp_and_a_missing_setting_is_named():
+def test_frozen_and_unused_parameters_train_like_fsdp():
     for first, again in run_ranks(4, partly):
         assert "took no part in this step" in first and "model.set_reduce_scatter_unused_params(True)" in first
         assert again
@@ -138,7 +138,7 @@ def not_all_step(rank, world):
     return told.value.peer, told.value.code, seconds, str(saved) == str(again)
 
 
-def test_a_replica_that_does_not_step_is_named_and_the_state_of_before_is_there():
+def test_replica_without_a_step_is_named_and_the_state_kept():
     for told in run_ranks(4, not_all_step)[:2]:
         peer, code, seconds, same = told
         assert peer == 1 and code == "timeout" and seconds > 10 and same

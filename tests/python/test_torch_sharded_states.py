@@ -48,7 +48,7 @@ def pad(values, shard):
     return flat
 
 
-def test_residuals_are_those_of_the_shard_alone_and_nothing_is_lost():
+def test_residuals_cover_only_the_shard_and_the_ledger_is_exact():
     ends = run_ranks(4, residuals)
     for kept, whole, _ in ends:
         assert whole / 2 <= kept < 0.52 * whole  # a little padding
@@ -75,7 +75,7 @@ def resuming(rank, world, folder, part):
     return bits(network), saved[:24] + saved[32:-8]  # without the job's random number and the checksum
 
 
-def test_a_distributed_checkpoint_goes_on_bit_for_bit(tmp_path):
+def test_distributed_checkpoint_resumes_bit_identically(tmp_path):
     whole = run_ranks(4, resuming, str(tmp_path), "whole")
     run_ranks(4, resuming, str(tmp_path), "first")
     assert run_ranks(4, resuming, str(tmp_path), "second") == whole

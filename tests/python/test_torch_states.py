@@ -124,7 +124,7 @@ def own_states(rank, world):
     return [s.stats()["rounds"] for s in states], [p.grad.numpy().tobytes() for m in models for p in m.parameters()]
 
 
-def test_two_models_with_states_of_their_own_may_interleave():
+def test_two_models_with_separate_states_can_interleave():
     (rounds, grads), (_, others) = run_ranks(2, own_states)
     assert rounds == [4, 4]
     assert grads == others
@@ -205,7 +205,7 @@ def left_in_the_middle(rank, world, error, leavers, folder):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_a_step_that_one_rank_left_in_the_middle_counts_nowhere(tmp_path, error):
+def test_step_abandoned_by_one_rank_counts_on_no_rank(tmp_path, error):
     """state_dict() must not commit the part of the step: weights of ranks would differ, and the state would be ahead of
     them."""
     (mine, same, weights), (other, other_same, others) = run_ranks(2, left_in_the_middle, error, [0], str(tmp_path))
@@ -214,7 +214,7 @@ def test_a_step_that_one_rank_left_in_the_middle_counts_nowhere(tmp_path, error)
     assert weights == others
 
 
-def test_a_step_that_all_ranks_left_in_the_middle_blocks_nothing_and_counts_nowhere(tmp_path):
+def test_step_abandoned_by_all_ranks_blocks_and_counts_nothing(tmp_path):
     (_, same, mine), (_, other_same, others) = run_ranks(
         2, left_in_the_middle, ZeroDivisionError, [0, 1], str(tmp_path)
     )
@@ -287,7 +287,7 @@ def test_with_names_another_order_of_equal_shapes_is_harmless(tmp_path):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_the_hook_pair_takes_names_from_the_model_that_registered_it(tmp_path, swapped):
+def test_hook_uses_the_names_of_its_registered_model(tmp_path, swapped):
     """If equal shapes come in another order, residuals must not be assigned to the wrong parameter."""
     whole = run_ranks(2, save_at_4, str(tmp_path), False, True)
     resumed = run_ranks(2, resume_at_4, str(tmp_path), False, swapped, False, True)
@@ -310,7 +310,7 @@ def test_a_state_saved_without_names_is_refused_by_one_with_them(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:this tithe.torch.State was never used")
-def test_what_cannot_be_told_apart_is_refused_at_once(tmp_path):
+def test_indistinguishable_parameters_are_refused_at_once(tmp_path):
     run_ranks(1, save_at_4, str(tmp_path), False)
     saved = own_part(torch.load(f"{tmp_path}/0.pt", weights_only=True)["tithe"])
     entry = next(iter(saved["parameters"].values()))

@@ -100,7 +100,7 @@ def trains_alike(rank, world):
     return found
 
 
-def test_a_step_ends_as_ddp_s_does():
+def test_step_ends_like_ddps():
     for found in run_ranks(2, trains_alike):
         for name, (_, steps, _) in CASES.items():
             assert found[name] == ([True] * len(steps), len(steps)), name
@@ -174,7 +174,7 @@ def refused(rank, world):
     return texts
 
 
-def test_what_ddp_does_beside_a_hook_is_refused_by_its_name():
+def test_unsupported_ddp_features_are_refused_by_name():
     for texts in run_ranks(2, refused):
         assert len(texts) == 3
         for name, text in texts.items():
@@ -301,7 +301,7 @@ def _is_gone(state):
     return False
 
 
-def test_figures_stay_after_an_error_in_a_hand_over():
+def test_figures_remain_after_a_failed_submission():
     with Ranks(2, fails_in_a_hand_over) as ranks:
         codes, figures, after_close, text = ranks.result(0, 120)
     assert codes == ["peer_lost"] and figures == (3, True, True) and after_close == 3 and "3 steps" in text
@@ -354,7 +354,7 @@ def differs(rank, world):
     return errors
 
 
-def test_options_that_differ_are_found_by_attach():
+def test_attach_detects_differing_options():
     for errors in run_ranks(2, differs):
         assert set(errors) == set(DIFFERENT)
         for name, (code, peer, text) in errors.items():

@@ -154,7 +154,7 @@ def all_skip(rank, world):
     return before.numpy(), result.numpy(), after.numpy()
 
 
-def test_if_all_ranks_skip_the_round_sends_residuals_alone():
+def test_if_all_ranks_skip_only_residuals_are_sent():
     ranks = run_ranks(2, all_skip)
     before, after = (sum(each[i] for each in ranks) for i in (0, 2))
     assert ranks[0][1].tobytes() == ranks[1][1].tobytes() and ranks[0][1].any()
@@ -227,7 +227,7 @@ def refusals(rank, world):
     return texts
 
 
-def test_where_a_rank_cannot_skip_the_text_says_why():
+def test_refused_skip_gives_the_reason():
     for texts in run_ranks(2, refusals):
         names = ["weight=lambda: 1", "static_graph", "skip_all_reduce_unused_params", "inside=", "inside a backward"]
         assert len(texts) == len(names)
@@ -265,7 +265,7 @@ def _raise(gradient):
     raise Failure
 
 
-def test_weights_and_skips_on_an_accelerator_give_the_bits_of_the_cpu():
+def test_weights_and_skips_on_an_accelerator_are_bit_equal_to_the_cpu():
     standin.build()
     ranks = run_ranks(2, on_accelerator)
     assert ranks[0] == ranks[1]
@@ -337,6 +337,6 @@ def left_out(rank, world):
     return bits(model.parameters()), compressed
 
 
-def test_with_defaults_a_rank_leaves_out_batches_and_stays_equal():
+def test_with_defaults_a_rank_can_skip_batches_and_stays_equal():
     first, second = run_ranks(2, left_out)
     assert first == second and first[1]

@@ -65,7 +65,7 @@ def at_once(rank, world):
     return ends, failed
 
 
-def test_backward_of_two_models_on_two_threads_at_once_is_as_one_after_the_other():
+def test_concurrent_backwards_of_two_models_equal_sequential_ones():
     told = run_ranks(2, at_once)
     for ends, failed in told:
         assert failed == [] and ends[0] == ends[1] == told[0][0][0]

@@ -122,7 +122,7 @@ def soundness(merged):
             open_until.append(-minus_end)
 
 
-def test_files_of_all_ranks_become_one_trace(tmp_path):
+def test_files_of_all_ranks_merge_into_one_trace(tmp_path):
     run_ranks(2, train, tmp_path)
     files = sorted(tmp_path.iterdir())
     assert [f.name for f in files] == ["trace.rank0.json", "trace.rank1.json"]
@@ -148,7 +148,7 @@ def test_files_of_all_ranks_become_one_trace(tmp_path):
     assert missing.returncode == 2 and "rank 0 is missing" in missing.stderr
 
 
-def test_a_trace_that_cannot_be_written_is_refused_at_open(tmp_path, monkeypatch):
+def test_unwritable_trace_is_refused_at_open(tmp_path, monkeypatch):
     with pytest.raises(tithe.Error, match="nowhere.*cannot write there"):
         tithe.Session.loop(1, trace=str(tmp_path / "nowhere" / "trace.json"))
     (tmp_path / "trace.rank0.json").mkdir()
@@ -157,7 +157,7 @@ def test_a_trace_that_cannot_be_written_is_refused_at_open(tmp_path, monkeypatch
         tithe.Session.loop(1)
 
 
-def test_a_trace_that_cannot_be_finished_is_told(tmp_path):
+def test_unfinished_trace_is_reported(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     (session,) = tithe.Session.loop(1, trace=str(folder / "{rank}.json"))
@@ -167,7 +167,7 @@ def test_a_trace_that_cannot_be_finished_is_told(tmp_path):
         session.close()
 
 
-def test_a_session_that_is_cancelled_leaves_a_whole_trace(tmp_path):
+def test_cancelled_session_leaves_a_complete_trace(tmp_path):
     (session,) = tithe.Session.loop(1, trace=str(tmp_path / "{rank}.json"))
     ticket = session.sync({"w": torch.ones(3).numpy()})
     session._core.cancel()  # has the effect of Ctrl-C

@@ -131,7 +131,7 @@ def uneven(rank, world, codec):
     return owed_when_joined, owed_at_the_end, ledger_error(model, state, given, got)
 
 
-def test_joined_rank_sends_what_it_owes():
+def test_joined_rank_sends_its_residual():
     (joined, end, error), (_, _, error_1) = run_ranks(2, uneven, "topk:ratio=0.05")
     assert max(error, error_1) < 1e-5
     assert end < 0.8 * joined  # nine rounds that send the residual
@@ -258,7 +258,7 @@ def refusals(rank, world):
         model(torch.ones(1, 2).double()).sum().backward()
 
 
-def test_refusals_say_what_to_do():
+def test_refusals_name_the_cure():
     run_ranks(1, refusals)
 
 

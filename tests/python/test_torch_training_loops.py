@@ -153,7 +153,7 @@ def sgd_everywhere(rank, world, codec):
 
 
 @pytest.mark.parametrize("codec", ["fp32", "topk:ratio=1"])
-def test_sgd_with_a_codec_that_sends_all_is_plain_sgd_in_every_loop(codec):
+def test_lossless_sgd_equals_plain_sgd_in_every_loop(codec):
     assert run_ranks(2, sgd_everywhere, codec) == [True] * 2
 
 
@@ -241,14 +241,14 @@ def skipping(rank, world, codec, to_none, cure):
 
 
 @pytest.mark.parametrize("to_none", [True, False])
-def test_a_step_that_is_thrown_away_is_named_once(to_none):
+def test_discarded_step_is_named_once(to_none):
     for off, texts in run_ranks(2, skipping, "topk:ratio=0.01", to_none, False):
         assert off > 0.1  # the loss that the warning is about
         assert len(texts) == 1 and "round 4 were cleared without a step()" in texts[0] and "state.undo()" in texts[0]
 
 
 @pytest.mark.parametrize("codec", ["topk:ratio=0.01", "onebit"])
-def test_undo_of_a_step_that_is_thrown_away_loses_nothing(codec):
+def test_undo_of_a_discarded_step_loses_nothing(codec):
     for off, texts in run_ranks(2, skipping, codec, True, True):
         assert off < 1e-5 and not texts
 
@@ -282,7 +282,7 @@ def unnamed(rank, world):
     return told.texts
 
 
-def test_a_loop_that_applies_every_round_gets_no_warning():
+def test_loop_that_applies_every_round_gets_no_warning():
     assert run_ranks(2, unnamed) == [[], []]
 
 
@@ -306,7 +306,7 @@ def clipped_and_undone(rank, world):
     return ends
 
 
-def test_undo_takes_back_everything_of_adamw():
+def test_undo_restores_all_state_of_adamw():
     for once, twice in run_ranks(2, clipped_and_undone):
         assert once == twice
 
@@ -330,7 +330,7 @@ def phases(rank, world, make):
     return (ends[0] - ends[1]).norm().item() / ends[1].norm().item(), told.texts
 
 
-def test_another_optimizer_object_is_named_and_sgd_trains_as_plain():
+def test_other_optimizer_object_is_named_and_sgd_equals_plain():
     for off, texts in run_ranks(2, phases, sgd):
         assert off < 1e-5
         assert len(texts) == 1 and "another optimizer steps the model" in texts[0]
@@ -374,7 +374,7 @@ def forgotten(rank, world, optimizer_given, codec):
     return told.texts
 
 
-def test_an_adamw_of_tithe_that_attach_was_not_given_is_named():
+def test_tithes_adamw_that_was_not_attached_is_named():
     texts, others = run_ranks(2, forgotten, False, "fp8")
     assert len(texts) == 1 and "attach(model, optimizer=optimizer)" in texts[0] and not others  # only rank 0 warns
     assert run_ranks(2, forgotten, True, "fp8") == [[], []]

@@ -41,7 +41,7 @@ def uneven(rank, world, codec, made):
 
 
 @pytest.mark.parametrize("made", [{}, {**SMALL, "gradient_as_bucket_view": True}], ids=["plain", "views"])
-def test_weighted_mean_of_uneven_batches_is_that_of_one_process(made):
+def test_weighted_mean_of_uneven_batches_equals_one_process(made):
     ranks = run_ranks(3, uneven, "fp32", made)
     for step in zip(*ranks, strict=True):
         assert len({tuple(each) for each, _ in step}) == 1

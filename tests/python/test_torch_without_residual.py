@@ -77,7 +77,7 @@ def sam(rank, world, codec, choices):
 
 
 @pytest.mark.parametrize(("codec", "choices"), [*((c, None) for c in CODECS), ("onebit", {"*.bias": "fp32"})])
-def test_sam_s_first_backward_leaves_residuals_alone(codec, choices):
+def test_sams_first_backward_keeps_residuals_unchanged(codec, choices):
     ranks = run_ranks(2, sam, codec, choices)
     assert ranks[0][4] == ranks[1][4]
     for kept, equal, rounds, warnings, _ in ranks:
@@ -127,7 +127,7 @@ def elsewhere(rank, world):
     return same, skipped, rounds, levels, kept, bits(gradient)
 
 
-def test_rounds_without_residuals_beside_other_features():
+def test_rounds_without_residuals_work_with_other_features():
     ranks = run_ranks(4, elsewhere)
     for same, skipped, rounds, levels, kept, gradient in ranks:
         assert same and kept and rounds == 1

@@ -76,7 +76,7 @@ def reaches(process, true, seconds=180):
     assert process.poll() is None, process.said()[-3000:]
 
 
-def test_one_of_three_is_killed_and_comes_again(start, tmp_path):
+def test_one_of_three_is_killed_and_rejoins(start, tmp_path):
     """A replica is killed and restarted, and the ledger holds for every step that counted."""
     folder = tmp_path / "steps"
     folder.mkdir()
@@ -125,7 +125,7 @@ def test_one_of_three_is_killed_and_comes_again(start, tmp_path):
     assert returned and unsaid < 2, "one that owed something healed"
 
 
-def test_whatever_goes_wrong_in_a_step(start):
+def test_failures_in_a_step_keep_the_ledger(start):
     drill = start("drill", *range(4), script="torchft_drill.py")
     assert drill.wait(timeout=240) == 0, drill.said()[-3000:]
     happened = json.loads(drill.said().splitlines()[-1])
@@ -146,7 +146,7 @@ def test_local_steps_of_torchft(start):
     assert ends[0]["local_sgd"]["rounds"] == 8 * 4, "parameters, by a codec that loses nothing"
 
 
-def test_what_is_refused(start):
+def test_unsupported_setups_are_refused(start):
     process = start("refused", "refused")
     assert process.wait(timeout=120) == 0
     said = dict(line.split(": ", 1) for line in process.said().splitlines())

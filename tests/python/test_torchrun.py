@@ -71,7 +71,7 @@ class Agents:
                 agent.kill()
 
 
-def test_a_worker_is_killed_another_agent_comes_and_goes(tmp_path):
+def test_killed_worker_and_joining_agent(tmp_path):
     (tmp_path / "b at 6").write_text("dies")
     (tmp_path / "a at 10").write_text("waits")
     (tmp_path / "c at 14").write_text("waits")

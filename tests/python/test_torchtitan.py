@@ -12,7 +12,7 @@ PYTHON = python_of("torchtitan")
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no torchtitan in {PYTHON}: run tools/setup.sh torchtitan")
 
 
-def test_its_sharding_is_bit_equal_with_fp32_and_trains_with_few_bits(tmp_path):
+def test_torchtitan_sharding_is_bit_equal_with_fp32_and_trains_with_few_bits(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

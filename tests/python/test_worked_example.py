@@ -66,7 +66,7 @@ def suite(tmp_path_factory):
     return compile_and_link(tree, [*sources, *tree.glob("tests/conformance/codec_*.cc")])
 
 
-def test_the_page_adds_a_line_that_is_free():
+def test_page_adds_an_unused_list_entry():
     name, number = re.search(r"TITHE_CODEC\((\w+), (\d+)\)", (ROOT / "HACKING.md").read_text()).groups()
     taken = (ROOT / "include/tithe/codecs.def").read_text()
     assert f"({name}," not in taken
