@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "support/far_ranks.h"
+#include "support/high_latency_ranks.h"
 
 namespace tithe {
 namespace {

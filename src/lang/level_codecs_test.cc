@@ -4,8 +4,8 @@
 #include <set>
 
 #include "base/rng.h"
-#include "support/agree.h"
 #include "support/codec_run.h"
+#include "support/implementations_agree.h"
 
 namespace tithe {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "support/agree.h"
 #include "support/draws.h"
+#include "support/implementations_agree.h"
 #include "support/scratch.h"
 #include "tithe/seam/catalogue.h"
 

@@ -11,7 +11,7 @@
 namespace tithe::trace {
 namespace {
 
-using testing::MadeJob;
+using testing::SyntheticJob;
 
 std::vector<Clock> aligned(const std::vector<RankTrace>& traces) {
   EXPECT_TRUE(check_ranks(traces).ok());
@@ -37,7 +37,8 @@ void expect_causal(const std::vector<RankTrace>& traces, const std::vector<Clock
 TEST(Clocks, bounded) {
   for (const std::uint64_t seed : {1, 2, 3})
     for (const int world : {1, 2, 5}) {
-      const MadeJob job{.world = world, .ahead = {0, 5'000'000'000, -3'000'000, 12, 999'999}, .seed = seed};
+      const SyntheticJob job{
+          .world = world, .ahead = {0, 5'000'000'000, -3'000'000, 12, 999'999}, .seed = seed};
       const std::vector<RankTrace> traces = job.traces();
       const std::vector<Clock> clocks = aligned(traces);
       ASSERT_EQ(clocks.size(), static_cast<std::size_t>(world));
@@ -53,7 +54,7 @@ TEST(Clocks, bounded) {
 
 TEST(Clocks, OffsetIsHalfTheDifferenceOfTheLeastTransitTimes) {
   // Equal transit times in both directions leave no error.
-  const MadeJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};
+  const SyntheticJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};
   const std::vector<Clock> clocks = aligned(job.traces());
   EXPECT_EQ(clocks[1].ahead(0), 1'000'000);
   EXPECT_EQ(clocks[1].error_ns(), job.least_ns);
@@ -61,7 +62,8 @@ TEST(Clocks, OffsetIsHalfTheDifferenceOfTheLeastTransitTimes) {
 
 TEST(Clocks, causal) {
   for (const bool one_way : {false, true}) {
-    const MadeJob job{.world = 6, .ahead = {0, 800'000, -900'000, 70'000, 5, -5'000'000}, .one_way = one_way};
+    const SyntheticJob job{
+        .world = 6, .ahead = {0, 800'000, -900'000, 70'000, 5, -5'000'000}, .one_way = one_way};
     const std::vector<RankTrace> traces = job.traces();
     expect_causal(traces, aligned(traces));
   }
@@ -69,7 +71,7 @@ TEST(Clocks, causal) {
 
 // Neighbours in a ring have no direct path back; the rest of the ring is the path.
 TEST(Clocks, AreAlignedAlongARing) {
-  const MadeJob job{.world = 4, .ahead = {0, 40'000'000, -7'000'000, 1'000'000'000}, .one_way = true};
+  const SyntheticJob job{.world = 4, .ahead = {0, 40'000'000, -7'000'000, 1'000'000'000}, .one_way = true};
   const std::vector<Clock> clocks = aligned(job.traces());
   for (std::size_t r = 1; r < 4; ++r) {
     EXPECT_LE(std::abs(clocks[r].ahead(0) - job.ahead[r]), clocks[r].error_ns());
@@ -79,12 +81,12 @@ TEST(Clocks, AreAlignedAlongARing) {
 
 TEST(Clocks, drift) {
   // 40 ppm over a minute are 2.4 ms; a frame takes some 0.05 ms.
-  const MadeJob job{.world = 3,
-                    .ahead = {0, 2'000'000, -1'000'000},
-                    .drift = {0, 40e-6, -25e-6},
-                    .rounds = 600,
-                    .round_ns = 100'000'000,
-                    .spread_ns = 30'000};
+  const SyntheticJob job{.world = 3,
+                         .ahead = {0, 2'000'000, -1'000'000},
+                         .drift = {0, 40e-6, -25e-6},
+                         .rounds = 600,
+                         .round_ns = 100'000'000,
+                         .spread_ns = 30'000};
   const std::vector<RankTrace> traces = job.traces();
   const std::vector<Clock> clocks = aligned(traces);
   EXPECT_GT(clocks[1].pieces(), 1U);
@@ -98,7 +100,7 @@ TEST(Clocks, drift) {
 }
 
 TEST(Clocks, NeedFramesInBothDirections) {
-  std::vector<RankTrace> traces = MadeJob{}.traces();
+  std::vector<RankTrace> traces = SyntheticJob{}.traces();
   for (RankTrace& t : traces)
     std::erase_if(t.events, [&](const TraceEvent& e) {
       return is_message(e) && (e.op == "send") == (t.origin.rank == 1);
@@ -120,34 +122,34 @@ void expect_refused(const std::vector<RankTrace>& traces, std::string_view why) 
 
 TEST(Clocks, RefuseTracesOfSeveralJobs) {
   expect_refused({}, "no trace: give");
-  std::vector<RankTrace> traces = MadeJob{.world = 3}.traces();
+  std::vector<RankTrace> traces = SyntheticJob{.world = 3}.traces();
   traces[2].origin.rank = 1;
   expect_refused(traces, "rank 1 occurs twice");
   traces.pop_back();
   expect_refused(traces, "rank 2 is missing");
   for (const int what : {0, 1, 2}) {
-    traces = MadeJob{}.traces();
+    traces = SyntheticJob{}.traces();
     if (what == 0) traces[1].origin.world = 3;
     if (what == 1) traces[1].origin.run = 8;
     if (what == 2) traces[1].origin.job = "cd";
     expect_refused(traces, "not from one job");
   }
-  traces = MadeJob{}.traces();
+  traces = SyntheticJob{}.traces();
   for (TraceEvent& e : traces[1].events)
     if (e.op == "recv" && e.round == 3) e.bytes = 1;
   expect_refused(traces,
                  "in round 3, the frame of part 3, chunk 0 from rank 0 to rank 1 arrived with another size");
-  traces = MadeJob{}.traces();
+  traces = SyntheticJob{}.traces();
   std::erase_if(traces[1].events, [](const TraceEvent& e) { return e.op == "recv" && e.round == 3; });
   expect_refused(traces, "was sent but did not arrive");
-  traces = MadeJob{}.traces();
+  traces = SyntheticJob{}.traces();
   std::erase_if(traces[1].events, [](const TraceEvent& e) { return e.op == "send" && e.round == 3; });
   expect_refused(traces, "arrived but was not sent");
 }
 
 // A failed job, or a full trace: sends and receives of the last round may be unmatched.
 TEST(Clocks, UnfinishedRoundsCanHaveUnmatchedFrames) {
-  std::vector<RankTrace> traces = MadeJob{}.traces();
+  std::vector<RankTrace> traces = SyntheticJob{}.traces();
   std::erase_if(traces[1].events,
                 [](const TraceEvent& e) { return e.round == 7 && (e.op == "recv" || e.op == "commit"); });
   const Result<Matched> matched = match(traces);
@@ -159,7 +161,7 @@ TEST(Clocks, UnfinishedRoundsCanHaveUnmatchedFrames) {
 
 // After restore() a session counts rounds from the restored state.
 TEST(Clocks, EqualFramesAreMatchedInOrder) {
-  std::vector<RankTrace> traces = MadeJob{.ahead = {0, 1'000'000}}.traces();
+  std::vector<RankTrace> traces = SyntheticJob{.ahead = {0, 1'000'000}}.traces();
   for (RankTrace& t : traces)
     for (TraceEvent& e : t.events) e.round /= 2;
   const Result<Matched> matched = match(traces);

@@ -14,7 +14,7 @@ struct Told {
 };
 
 // A job in which one rank submits later by this time, by its own clock, in every `every`-th round.
-Told told(const testing::MadeJob& job, int rank, std::int64_t later, std::uint32_t every = 1) {
+Told told(const testing::SyntheticJob& job, int rank, std::int64_t later, std::uint32_t every = 1) {
   std::vector<RankTrace> traces = job.traces();
   for (TraceEvent& e : traces[static_cast<std::size_t>(rank)].events)
     if (e.op == "bucket" && e.round % every == 0) e.begin_ns += later;
@@ -31,7 +31,7 @@ Told told(const testing::MadeJob& job, int rank, std::int64_t later, std::uint32
 }
 
 TEST(Late, FindsTheLateRankDespiteItsClock) {
-  const testing::MadeJob job{.world = 4, .ahead = {0, 9'000'000'000, -4'000'000'000, 17}, .rounds = 12};
+  const testing::SyntheticJob job{.world = 4, .ahead = {0, 9'000'000'000, -4'000'000'000, 17}, .rounds = 12};
   const Told of = told(job, 2, 3'000'000);
   for (std::size_t r = 0; r < 4; ++r) {
     EXPECT_EQ(of.late[r].rounds, 10U) << "the first two are warm-up";

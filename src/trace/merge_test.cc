@@ -89,7 +89,7 @@ void expect_sound(const Json& json) {
 }
 
 TEST(Merge, whole) {
-  const testing::MadeJob job{.world = 3, .ahead = {0, 9'000'000'000, -9'000'000'000}};
+  const testing::SyntheticJob job{.world = 3, .ahead = {0, 9'000'000'000, -9'000'000'000}};
   const std::vector<RankTrace> traces = job.traces();
   const Json json = merged(traces);
   expect_sound(json);
@@ -108,7 +108,7 @@ TEST(Merge, whole) {
 }
 
 TEST(Merge, transfer) {
-  const testing::MadeJob job{.ahead = {0, 5'000'000}, .rounds = 4, .spread_ns = 0};
+  const testing::SyntheticJob job{.ahead = {0, 5'000'000}, .rounds = 4, .spread_ns = 0};
   int seen = 0;
   std::map<std::tuple<std::uint32_t, int>, std::int64_t> sent;
   const Json json = merged(job.traces());
@@ -126,7 +126,7 @@ TEST(Merge, transfer) {
 }
 
 TEST(Merge, IsCausalUnderClockDrift) {
-  const testing::MadeJob job{
+  const testing::SyntheticJob job{
       .world = 3, .ahead = {0, 1, -77}, .drift = {0, 30e-6, -90e-6}, .rounds = 300, .round_ns = 100'000'000};
   expect_sound(merged(job.traces()));
 }

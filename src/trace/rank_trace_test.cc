@@ -42,7 +42,7 @@ void expect_same(const RankTrace& a, const RankTrace& b) {
 }
 
 RankTrace made() {
-  std::vector<RankTrace> all = testing::MadeJob{.ahead = {0, 123'456'789'123'456}, .rounds = 2}.traces();
+  std::vector<RankTrace> all = testing::SyntheticJob{.ahead = {0, 123'456'789'123'456}, .rounds = 2}.traces();
   RankTrace trace = std::move(all[1]);
   trace.origin.lost = 5;
   trace.origin.run = ~std::uint64_t{0};

@@ -18,54 +18,56 @@ std::uint64_t number(const char* variable, std::uint64_t otherwise) {
 }
 
 // The fault's position, from the event counts of an undisturbed run.
-Fault placed(const Plot& plot, const Course& calm) {
-  Fault f = plot.fault;
-  const double most =
-      static_cast<double>(calm.counts[static_cast<std::size_t>(f.who)][static_cast<std::size_t>(f.point)]);
-  f.count = 1 + static_cast<std::uint64_t>(plot.place * most);
+Fault placed(const Scenario& scenario, const RunRecord& baseline) {
+  Fault f = scenario.fault;
+  const double most = static_cast<double>(
+      baseline.counts[static_cast<std::size_t>(f.who)][static_cast<std::size_t>(f.point)]);
+  f.count = 1 + static_cast<std::uint64_t>(scenario.place * most);
   return f;
 }
 
 // The states from which all ranks can restart after the same number of rounds; empty if there are none.
-std::vector<Bytes8> states_of(const Course& course, const Fault& fault, int& round) {
+std::vector<Bytes8> states_of(const RunRecord& run_record, const Fault& fault, int& round) {
   round = -1;
-  for (std::size_t r = 0; r < course.ends.size(); ++r)
-    if (survives(course, fault, static_cast<Rank>(r))) round = std::max(round, course.ends[r].committed);
+  for (std::size_t r = 0; r < run_record.ends.size(); ++r)
+    if (survives(run_record, fault, static_cast<Rank>(r)))
+      round = std::max(round, run_record.ends[r].committed);
   std::vector<Bytes8> states;
-  for (std::size_t r = 0; r < course.ends.size() && round >= 0; ++r) {
-    const RankEnd& end = course.ends[r];
+  for (std::size_t r = 0; r < run_record.ends.size() && round >= 0; ++r) {
+    const RankEnd& end = run_record.ends[r];
     if (end.committed == round && !end.state.empty())
       states.push_back(end.state);
-    else if (round > 0 && !course.rounds[r][static_cast<std::size_t>(round - 1)].saved.empty())
-      states.push_back(course.rounds[r][static_cast<std::size_t>(round - 1)].saved);
+    else if (round > 0 && !run_record.rounds[r][static_cast<std::size_t>(round - 1)].saved.empty())
+      states.push_back(run_record.rounds[r][static_cast<std::size_t>(round - 1)].saved);
     else
       return {};
   }
   return states;
 }
 
-std::vector<Breach> play(const Plot& plot) {
-  const Course calm =
-      run(plot, {.weather = {}, .fault = {}, .lanes = 0, .from = 0, .to = plot.rounds, .gpus = false});
-  Oracles oracles(plot, calm);
-  oracles.judge_calm();
-  const Fault fault = placed(plot, calm);
-  const int to = plot.restart >= 0 ? plot.restart : plot.rounds;
-  const Course course =
-      run(plot, {.weather = plot.weather, .fault = fault, .lanes = plot.lanes, .from = 0, .to = to});
-  oracles.judge(course, fault, 0, to);
+std::vector<Violation> play(const Scenario& scenario) {
+  const RunRecord baseline = run(
+      scenario, {.conditions = {}, .fault = {}, .lanes = 0, .from = 0, .to = scenario.rounds, .gpus = false});
+  Oracles oracles(scenario, baseline);
+  oracles.judge_baseline();
+  const Fault fault = placed(scenario, baseline);
+  const int to = scenario.restart >= 0 ? scenario.restart : scenario.rounds;
+  const RunRecord run_record =
+      run(scenario,
+          {.conditions = scenario.conditions, .fault = fault, .lanes = scenario.lanes, .from = 0, .to = to});
+  oracles.judge(run_record, fault, 0, to);
   int round = 0;
-  const std::vector<Bytes8> states = states_of(course, fault, round);
-  if (!states.empty() && round < plot.rounds) {
-    const Course again = run(plot, {.weather = plot.weather,
-                                    .fault = {},
-                                    .lanes = plot.lanes,
-                                    .from = round,
-                                    .to = plot.rounds,
-                                    .states = &states});
-    oracles.judge_restored(again, course, round, plot.rounds);
+  const std::vector<Bytes8> states = states_of(run_record, fault, round);
+  if (!states.empty() && round < scenario.rounds) {
+    const RunRecord again = run(scenario, {.conditions = scenario.conditions,
+                                           .fault = {},
+                                           .lanes = scenario.lanes,
+                                           .from = round,
+                                           .to = scenario.rounds,
+                                           .states = &states});
+    oracles.judge_restored(again, run_record, round, scenario.rounds);
   }
-  return oracles.breaches();
+  return oracles.violations();
 }
 
 // TITHE_CHAOS_IGNORE=honest,saved: oracles with a known failure. Nothing is ignored by default.
@@ -74,20 +76,20 @@ bool ignored(const std::string& oracle) {
   return list != nullptr && fmt::format(",{},", list).find(fmt::format(",{},", oracle)) != std::string::npos;
 }
 
-std::string breaches(const Plot& plot) {
+std::string violations(const Scenario& scenario) {
   std::string text;
-  for (const Breach& b : play(plot))
+  for (const Violation& b : play(scenario))
     if (!ignored(b.oracle)) text += fmt::format("  {}: {}\n", b.oracle, b.text);
   return text;
 }
 
 void hold(std::uint64_t seed) {
-  Plot plot = draw(seed);
-  plot.lanes = static_cast<int>(number("TITHE_CHAOS_LANES", static_cast<std::uint64_t>(plot.lanes)));
-  const std::string text = breaches(plot);
+  Scenario scenario = draw(seed);
+  scenario.lanes = static_cast<int>(number("TITHE_CHAOS_LANES", static_cast<std::uint64_t>(scenario.lanes)));
+  const std::string text = violations(scenario);
   if (!text.empty())
     ADD_FAILURE() << "TITHE_CHAOS_SEED=" << seed << " build/tests/chaos_tests --gtest_filter=Chaos.OneSeed\n"
-                  << account(plot) << text;
+                  << account(scenario) << text;
 }
 
 constexpr int kBlocks = 40;
@@ -114,10 +116,11 @@ TEST(Chaos, OneSeed) {
 // A plot is a function of the seed, and a run without lanes is a function of the plot.
 TEST(Chaos, SameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    const Plot plot = draw(seed);
-    EXPECT_EQ(account(plot), account(draw(seed)));
-    const chaos::Run how{.weather = plot.weather, .fault = {}, .lanes = 0, .from = 0, .to = plot.rounds};
-    EXPECT_EQ(chaos::run(plot, how).counts, chaos::run(plot, how).counts) << seed;
+    const Scenario scenario = draw(seed);
+    EXPECT_EQ(account(scenario), account(draw(seed)));
+    const chaos::Run how{
+        .conditions = scenario.conditions, .fault = {}, .lanes = 0, .from = 0, .to = scenario.rounds};
+    EXPECT_EQ(chaos::run(scenario, how).counts, chaos::run(scenario, how).counts) << seed;
   }
 }
 

@@ -45,16 +45,16 @@ std::string_view name(FaultKind kind) {
   return "";
 }
 
-void Network::count(int person, Point point) {
+void Network::count(int process, Point point) {
   const Lock lock(mutex_);
-  count_locked(person, point);
+  count_locked(process, point);
 }
 
-void Network::count_locked(int person, Point point) {
-  const std::uint64_t n = ++at(person).counts[static_cast<std::size_t>(point)];
+void Network::count_locked(int process, Point point) {
+  const std::uint64_t n = ++at(process).counts[static_cast<std::size_t>(point)];
   for (std::size_t k = 0; k < faults_.size(); ++k)
     if (const Fault& f = faults_[k];
-        !strikes_[k].struck && person == f.who && f.round < 0 && f.point == point && n == f.count)
+        !strikes_[k].struck && process == f.who && f.round < 0 && f.point == point && n == f.count)
       strike_locked(k);
 }
 
@@ -87,10 +87,10 @@ void Network::strike_locked(std::size_t fault) {
     case FaultKind::kApart:
     case FaultKind::kHalves:
       mark();
-      for (auto& [number, circle] : circles_)
-        for (End& to : circle.ends)
+      for (auto& [number, group] : groups_)
+        for (End& to : group.ends)
           for (auto& [key, lane] : to.in)
-            if (cut(circle.at(key.first).person, to.person, true))
+            if (cut(group.at(key.first).process, to.process, true))
               std::erase_if(lane.flying, [](const Message& m) { return m.eager; });
       return;
     case FaultKind::kDamage:
@@ -113,7 +113,7 @@ void Network::strike_locked(std::size_t fault) {
 bool Network::damage(Message& m, const End& from, const End& to, bool control) {
   std::size_t k = 0;
   while (k < faults_.size() && !(strikes_[k].armed && faults_[k].kind == FaultKind::kDamage &&
-                                 from.person == faults_[k].who && control == faults_[k].control))
+                                 from.process == faults_[k].who && control == faults_[k].control))
     ++k;
   if (k == faults_.size() || m.bytes.empty()) return false;
   const Fault& fault = faults_[k];
@@ -138,18 +138,18 @@ bool Network::damage(Message& m, const End& from, const End& to, bool control) {
   return true;
 }
 
-// Replaces the next frame by an old one: the most similar frame that `who` sent to the same person on the same
-// channel in an earlier circle.
+// Replaces the next frame by an old one: the most similar frame that `who` sent to the same process on the same
+// channel in an earlier group.
 bool Network::late(Message& m, End& from, const End& to, Channel channel) {
   std::size_t k = 0;
-  while (k < faults_.size() && !(faults_[k].kind == FaultKind::kLate && from.person == faults_[k].who)) ++k;
+  while (k < faults_.size() && !(faults_[k].kind == FaultKind::kLate && from.process == faults_[k].who)) ++k;
   if (k == faults_.size()) return false;
   const std::vector<std::uint8_t>* best = nullptr;
   std::ptrdiff_t alike = -1;
-  for (auto& [number, circle] : circles_) {
-    const auto before = std::ranges::find(circle.ends, from.person, &End::person);
-    if (!strikes_[k].armed || before == circle.ends.end() || &*before == &from) continue;
-    for (const std::vector<std::uint8_t>& old : before->frames[{to.person, channel}]) {
+  for (auto& [number, group] : groups_) {
+    const auto before = std::ranges::find(group.ends, from.process, &End::process);
+    if (!strikes_[k].armed || before == group.ends.end() || &*before == &from) continue;
+    for (const std::vector<std::uint8_t>& old : before->frames[{to.process, channel}]) {
       if (old.size() != m.bytes.size()) continue;
       const std::ptrdiff_t n = std::inner_product(old.begin(), old.begin() + kHeader, m.bytes.begin(),
                                                   std::ptrdiff_t{0}, std::plus<>(), std::equal_to<>());
@@ -157,7 +157,7 @@ bool Network::late(Message& m, End& from, const End& to, Channel channel) {
     }
   }
   if (best == nullptr) {
-    from.frames[{to.person, channel}].emplace_back(m.bytes.begin(), m.bytes.end());
+    from.frames[{to.process, channel}].emplace_back(m.bytes.begin(), m.bytes.end());
     return false;
   }
   strikes_[k] = {.struck = true, .armed = false, .at = now_};
@@ -167,16 +167,16 @@ bool Network::late(Message& m, End& from, const End& to, Channel channel) {
   return true;
 }
 
-// Sends a message in the name of `who` on the newest line to `other`: one of its earlier messages, of any circle, or
+// Sends a message in the name of `who` on the newest line to `other`: one of its earlier messages, of any group, or
 // noise.
 void Network::forge(const Fault& fault) {
   Message m{.bytes = {}, .copy = {}, .op = 0, .eager = true, .withdrawn = false, .from = now_, .until = now_};
   std::vector<const End*> said;
   End *from = nullptr, *to = nullptr;
-  for (auto& [number, circle] : circles_) {
-    const auto who = std::ranges::find(circle.ends, fault.who, &End::person);
-    const auto other = std::ranges::find(circle.ends, fault.other, &End::person);
-    if (who == circle.ends.end() || other == circle.ends.end()) continue;
+  for (auto& [number, group] : groups_) {
+    const auto who = std::ranges::find(group.ends, fault.who, &End::process);
+    const auto other = std::ranges::find(group.ends, fault.other, &End::process);
+    if (who == group.ends.end() || other == group.ends.end()) continue;
     if (!who->last_control.empty()) said.push_back(&*who);
     if (!other->over) from = &*who, to = &*other;
   }

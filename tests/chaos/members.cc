@@ -19,7 +19,7 @@ using Texts = std::map<std::string, Board::Text>;
 constexpr milliseconds kPatience{8000};  // of a rejoin
 constexpr int kTries = 8;                // reforms without a round between
 
-// A board as different people see it. If the network is split, each half has a copy of the board at the time of the
+// A board as different processes see it. If the network is split, each half has a copy of the board at the time of the
 // split.
 struct Boards {
   Texts whole;
@@ -28,35 +28,35 @@ struct Boards {
 
 class Member {
  public:
-  Member(const Job& job, Network& net, Boards& boards, Fate& fate, int me)
-      : job_(job), net_(net), boards_(boards), fate_(fate), me_(me) {}
+  Member(const Job& job, Network& net, Boards& boards, MemberOutcome& outcome, int me)
+      : job_(job), net_(net), boards_(boards), outcome_(outcome), me_(me) {}
 
   void live() {
-    const Someone& mine = job_.people[static_cast<std::size_t>(me_)];
-    if (mine.comes_at.count() > 0) net_.sleep(me_, mine.comes_at);
-    if (mine.comes_at.count() < 0)
-      for (std::size_t k = 0; k < job_.begin; ++k) members_.push_back(job_.people[k].name);
+    const MemberSpec& mine = job_.processes[static_cast<std::size_t>(me_)];
+    if (mine.joins_at.count() > 0) net_.sleep(me_, mine.joins_at);
+    if (mine.joins_at.count() < 0)
+      for (std::size_t k = 0; k < job_.begin; ++k) members_.push_back(job_.processes[k].name);
     for (life_ = 0; life_ < 3; ++life_) {
-      fate_.status = take_part();
+      outcome_.status = take_part();
       session_.reset();
-      if (fate_.status.ok() || !mine.returns || net_.dead(me_)) break;
+      if (outcome_.status.ok() || !mine.returns || net_.dead(me_)) break;
       members_.clear();
       missed_.clear();
-      circle_.clear();
+      group_.clear();
       epoch_ = session_epoch_ = 0;
       step_ = 0;
       sums_.clear();
     }
-    fate_.dead = net_.dead(me_);
-    fate_.finished = fate_.status.ok() && !fate_.dead;
-    fate_.sums = sums_;
-    fate_.step = step_;
+    outcome_.dead = net_.dead(me_);
+    outcome_.finished = outcome_.status.ok() && !outcome_.dead;
+    outcome_.sums = sums_;
+    outcome_.step = step_;
   }
 
  private:
   // ---- The board
 
-  // The half whose copy this person sees; -1: the common board.
+  // The half whose copy this process sees; -1: the common board.
   int half() const {
     for (std::size_t k = 0; k < job_.faults.size(); ++k)
       if (const Fault& f = job_.faults[k]; f.kind == FaultKind::kHalves && net_.struck(k))
@@ -113,7 +113,7 @@ class Member {
 
   Names session_names() const {
     Names out;
-    for (const int person : circle_) out.push_back(job_.people[static_cast<std::size_t>(person)].name);
+    for (const int process : group_) out.push_back(job_.processes[static_cast<std::size_t>(process)].name);
     return out;
   }
   Names lost_by_now() const {
@@ -148,12 +148,12 @@ class Member {
     const auto mine = static_cast<std::uint8_t>(me_);
     const auto all = met.all_gather({&mine, 1});
     if (!all.ok()) return all.status();
-    people_.clear();
-    for (const Board::Text& person : *all) people_.push_back(person[0]);
-    if (people_[at(met.rank)] != me_)
+    processes_.clear();
+    for (const Board::Text& process : *all) processes_.push_back(process[0]);
+    if (processes_[at(met.rank)] != me_)
       return Status(Code::kCorrupt,
                     "the exchange returned another address blob for this rank than this rank passed");
-    return net_.open(met.epoch, people_, met.rank);
+    return net_.open(met.epoch, processes_, met.rank);
   }
 
   Status open() {
@@ -166,8 +166,8 @@ class Member {
         Session::open(std::move(*transport), job_.options(members_, epoch_));
     if (!opened.ok()) return opened.status();
     session_ = std::move(*opened);
-    fate_.opened = true;
-    circle_ = people_;
+    outcome_.opened = true;
+    group_ = processes_;
     session_epoch_ = epoch_;
     lost_ = 0;
     if (!came_later || epoch_ == 0) return {};
@@ -181,7 +181,7 @@ class Member {
 
   Status reform() {
     const int which = reforms_++;
-    strike(which, kComes);
+    strike(which, kJoins);
     const Status failure = session_->present();
     if (failure.code() == Code::kMismatch && failure.peer() == session_->rank())
       return {Code::kMismatch, failure.what() + "; it may come back as one that is new", failure.peer()};
@@ -198,7 +198,7 @@ class Member {
     strike(which, kCancelled);
     const Result<RejoinResult> met = rejoin_for(epoch_ + 1);
     if (!met.ok()) return met.status();
-    strike(which, kMet);
+    strike(which, kAgreed);
     if (met->joined && met->rank == 0) {
       const auto state = session_->common_state();
       if (!state.ok()) return state.status();
@@ -212,8 +212,8 @@ class Member {
     }
     strike(which, kOpened);
     TITHE_TRY(session_->reform(std::move(*transport), members_, epoch_));
-    for (const int was : circle_) lost_ += std::ranges::find(people_, was) == people_.end() ? 1 : 0;
-    circle_ = people_;
+    for (const int was : group_) lost_ += std::ranges::find(processes_, was) == processes_.end() ? 1 : 0;
+    group_ = processes_;
     session_epoch_ = epoch_;
     missed_.clear();
     strike(which, kReformed);
@@ -240,7 +240,7 @@ class Member {
   }
   void zero() {
     sums_.clear();
-    for (const Shape& t : job_.plot.tensors) sums_.emplace_back(t.n);
+    for (const Shape& t : job_.scenario.tensors) sums_.emplace_back(t.n);
   }
 
   // ---- The loop
@@ -249,12 +249,12 @@ class Member {
     TITHE_TRY(open());
     if (sums_.empty()) zero();
     int tries = 0;
-    while (step_ < job_.plot.rounds && !net_.dead(me_)) {
+    while (step_ < job_.scenario.rounds && !net_.dead(me_)) {
       if (job_.between.count() > 0) net_.sleep(me_, job_.between);
       Status s = round();
       if (closed_) return {Code::kCancelled, "it left on purpose"};
       tries = s.ok() ? 0 : tries + 1;
-      if (s.ok() && step_ < job_.plot.rounds) {
+      if (s.ok() && step_ < job_.scenario.rounds) {
         const auto waits = new_ranks_waiting(seen(), epoch_ + 1, members_, job_.max_world);
         if (waits.ok() && !*waits) continue;
         s = waits.ok() ? Status(Code::kCancelled, "somebody waits") : waits.status();
@@ -265,7 +265,7 @@ class Member {
         s = reform();
         if (s.ok()) break;
         ++tries;
-        // A person without a quorum, or one who was excluded, does not continue.
+        // A process without a quorum, or one who was excluded, does not continue.
         if (session_ == nullptr || net_.dead(me_) || code == Code::kIo) return s;
         if (may_not_go_on(s)) return s;
       }
@@ -279,22 +279,23 @@ class Member {
   }
 
   Status round() {
-    const Plot& plot = job_.plot;
-    Deed deed{.epoch = epoch_, .members = people_, .step = step_, .life = life_, .lost = lost_};
-    deed.before = residuals();
-    for (std::size_t t = 0; t < plot.tensors.size(); ++t)
-      deed.result.push_back(job_.gradient(t, me_, epoch_, step_));
-    if (plot.propose_at == step_ && session_->rank() == 0) (void)session_->propose(plot.proposal);
+    const Scenario& scenario = job_.scenario;
+    CommittedRound committed{
+        .epoch = epoch_, .members = processes_, .step = step_, .life = life_, .lost = lost_};
+    committed.before = residuals();
+    for (std::size_t t = 0; t < scenario.tensors.size(); ++t)
+      committed.result.push_back(job_.gradient(t, me_, epoch_, step_));
+    if (scenario.propose_at == step_ && session_->rank() == 0) (void)session_->propose(scenario.proposal);
     strike(step_, kBeforeSync);
     if (closed_) return {};
     std::vector<Ticket> tickets;
-    for (const std::vector<std::size_t>& bucket : plot.buckets[static_cast<std::size_t>(step_)]) {
+    for (const std::vector<std::size_t>& bucket : scenario.buckets[static_cast<std::size_t>(step_)]) {
       std::vector<Tensor> tensors;
       for (const std::size_t t : bucket)
-        tensors.push_back({.key = plot.tensors[t].key,
-                           .data = deed.result[t].data(),
-                           .n = deed.result[t].size(),
-                           .row = plot.tensors[t].row});
+        tensors.push_back({.key = scenario.tensors[t].key,
+                           .data = committed.result[t].data(),
+                           .n = committed.result[t].size(),
+                           .row = scenario.tensors[t].row});
       const Result<Ticket> ticket = session_->sync(tensors);
       if (!ticket.ok()) return ticket.status();
       tickets.push_back(*ticket);
@@ -307,13 +308,13 @@ class Member {
     strike(step_, kBeforeCommit);
     if (closed_) return {};
     TITHE_TRY(session_->commit());
-    deed.dropped = session_->last_round_dropped();
-    deed.after = residuals();
-    deed.ranks_lost = session_->stats().ranks_lost;
-    deed.at = net_.now();
-    for (std::size_t t = 0; t < sums_.size() && !deed.dropped; ++t)
-      for (std::size_t i = 0; i < sums_[t].size(); ++i) sums_[t][i] += deed.result[t][i];
-    fate_.deeds.push_back(std::move(deed));
+    committed.dropped = session_->last_round_dropped();
+    committed.after = residuals();
+    committed.ranks_lost = session_->stats().ranks_lost;
+    committed.at = net_.now();
+    for (std::size_t t = 0; t < sums_.size() && !committed.dropped; ++t)
+      for (std::size_t i = 0; i < sums_[t].size(); ++i) sums_[t][i] += committed.result[t][i];
+    outcome_.committed_rounds.push_back(std::move(committed));
     const int done = step_++;
     strike(done, kAfterCommit);
     return {};
@@ -321,7 +322,7 @@ class Member {
 
   Values residuals() const {
     Values all;
-    for (const Shape& t : job_.plot.tensors) {
+    for (const Shape& t : job_.scenario.tensors) {
       std::vector<float> v(t.n);
       if (!session_->residual(t.key, v).ok()) std::fill(v.begin(), v.end(), 0.0F);
       all.push_back(std::move(v));
@@ -342,17 +343,17 @@ class Member {
     }
   }
 
-  const std::string& name() const { return job_.people[static_cast<std::size_t>(me_)].name; }
+  const std::string& name() const { return job_.processes[static_cast<std::size_t>(me_)].name; }
 
   const Job& job_;
   Network& net_;
   Boards& boards_;
-  Fate& fate_;
+  MemberOutcome& outcome_;
   const int me_;
   std::unique_ptr<Session> session_;
   Names members_;
-  std::vector<int> people_;  // by rank, in the latest epoch
-  std::vector<int> circle_;  // of the present session
+  std::vector<int> processes_;  // by rank, in the latest epoch
+  std::vector<int> group_;      // of the present session
   std::uint64_t epoch_ = 0, session_epoch_ = 0, lost_ = 0;
   std::set<std::string> missed_;
   Values sums_;
@@ -364,28 +365,29 @@ class Member {
 }  // namespace
 
 SessionOptions Job::options(std::vector<std::string> members, std::uint64_t epoch) const {
-  SessionOptions o = plot.options(0);
+  SessionOptions o = scenario.options(0);
   o.hosts.clear();
   o.members = std::move(members);
   o.epoch = epoch;
   return o;
 }
 
-Story play(const Job& job) {
-  Network net(static_cast<int>(job.people.size()), job.plot.weather, job.faults, true, 100 * kTimeout);
+JobOutcome play(const Job& job) {
+  Network net(static_cast<int>(job.processes.size()), job.scenario.conditions, job.faults, true,
+              100 * kTimeout);
   net.place_on_hosts(job.hosts);
   Boards boards;
-  Story story;
-  story.fates.resize(job.people.size());
-  net.run([&](int p) { Member(job, net, boards, story.fates[static_cast<std::size_t>(p)], p).live(); });
+  JobOutcome result;
+  result.outcomes.resize(job.processes.size());
+  net.run([&](int p) { Member(job, net, boards, result.outcomes[static_cast<std::size_t>(p)], p).live(); });
   for (std::size_t k = 0; k < job.faults.size(); ++k) {
-    story.struck.push_back(net.struck(k) ? 1 : 0);
-    story.struck_at.push_back(net.struck_at(k));
+    result.struck.push_back(net.struck(k) ? 1 : 0);
+    result.struck_at.push_back(net.struck_at(k));
   }
-  for (int p = 0; p < static_cast<int>(job.people.size()); ++p) story.counts.push_back(net.counts(p));
-  story.hung = net.hung();
-  story.clash = net.clash();
-  return story;
+  for (int p = 0; p < static_cast<int>(job.processes.size()); ++p) result.counts.push_back(net.counts(p));
+  result.hung = net.hung();
+  result.clash = net.clash();
+  return result;
 }
 
 }  // namespace tithe::chaos

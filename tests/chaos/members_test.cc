@@ -20,13 +20,13 @@ std::uint64_t number(const char* variable, std::uint64_t otherwise) {
 
 void hold(std::uint64_t seed) {
   const Job job = draw_job(seed);
-  const Story story = play(job);
+  const JobOutcome result = play(job);
   std::string text;
-  for (const Breach& b : judge(job, story)) text += fmt::format("  {}: {}\n", b.oracle, b.text);
+  for (const Violation& b : judge(job, result)) text += fmt::format("  {}: {}\n", b.oracle, b.text);
   if (!text.empty())
     ADD_FAILURE() << "TITHE_CHAOS_SEED=" << seed
                   << " build/tests/chaos_tests --gtest_filter=Members.OneSeed\n"
-                  << account(job) << account(story) << text;
+                  << account(job) << account(result) << text;
 }
 
 class MemberSeeds : public ::testing::TestWithParam<int> {};

@@ -24,7 +24,7 @@ class Line final : public Transport {
   ~Line() override { net_.close(end_); }
   std::string_view kind() const override { return "chaos"; }
   Rank rank() const override { return end_.rank; }
-  int world() const override { return static_cast<int>(end_.circle->ends.size()); }
+  int world() const override { return static_cast<int>(end_.group->ends.size()); }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     return net_.send(end_, peer, channel, bytes, op);
   }
@@ -49,8 +49,8 @@ class Line final : public Transport {
   std::uint64_t bytes_received(Rank peer) const override { return net_.bytes_received(end_, peer); }
   Hosts hosts() const override {
     std::vector<std::uint64_t> all;
-    for (const Network::End& e : end_.circle->ends)
-      if (!net_.host_of_.empty()) all.push_back(net_.host_of_[static_cast<std::size_t>(e.person)]);
+    for (const Network::End& e : end_.group->ends)
+      if (!net_.host_of_.empty()) all.push_back(net_.host_of_[static_cast<std::size_t>(e.process)]);
     return all.empty() ? Hosts() : Hosts::of(all);
   }
 
@@ -59,44 +59,45 @@ class Line final : public Transport {
   Network::End& end_;
 };
 
-Network::Network(int people, const Weather& weather, Faults faults, bool stepped, Nanoseconds most_time)
-    : weather_(weather),
+Network::Network(int processes, const NetworkConditions& conditions, Faults faults, bool stepped,
+                 Nanoseconds most_time)
+    : conditions_(conditions),
       faults_(std::move(faults)),
       strikes_(faults_.size()),
       stepped_(stepped),
       most_time_(most_time),
-      rng_(weather.seed),
-      people_(static_cast<std::size_t>(people)),
+      rng_(conditions.seed),
+      processes_(static_cast<std::size_t>(processes)),
       start_(std::chrono::hours(1)),
       now_(start_) {
-  for (Person& p : people_) p.frozen_until = start_;
+  for (Process& p : processes_) p.frozen_until = start_;
 }
 
 Network::~Network() = default;
 
 std::unique_ptr<Transport> Network::open(Rank rank) {
-  std::vector<int> all(people_.size());
+  std::vector<int> all(processes_.size());
   std::iota(all.begin(), all.end(), 0);
   return open(0, all, rank);
 }
 
-std::unique_ptr<Transport> Network::open(std::uint64_t number, const std::vector<int>& people, Rank rank) {
+std::unique_ptr<Transport> Network::open(std::uint64_t number, const std::vector<int>& processes, Rank rank) {
   const Lock lock(mutex_);
-  Circle& circle = circles_[{number, people}];
-  if (circle.ends.empty()) {
-    for (std::size_t r = 0; r < people.size(); ++r) {
-      End& e = circle.ends.emplace_back();
-      e.circle = &circle;
+  Group& group = groups_[{number, processes}];
+  if (group.ends.empty()) {
+    for (std::size_t r = 0; r < processes.size(); ++r) {
+      End& e = group.ends.emplace_back();
+      e.group = &group;
       e.rank = static_cast<Rank>(r);
-      e.person = people[r];
-      e.gone.resize(people.size());
-      e.received.resize(people.size());
-      e.link_free.resize(people.size(), start_);
+      e.process = processes[r];
+      e.gone.resize(processes.size());
+      e.received.resize(processes.size());
+      e.link_free.resize(processes.size(), start_);
     }
-    for (End& e : circle.ends)
-      if (const Person& p = at(e.person); p.dead) leave(e, p.silent, p.orderly);
+    for (End& e : group.ends)
+      if (const Process& p = at(e.process); p.dead) depart(e, p.silent, p.orderly);
   }
-  return std::make_unique<Line>(*this, circle.at(rank));
+  return std::make_unique<Line>(*this, group.at(rank));
 }
 
 Time Network::now() const {
@@ -104,12 +105,12 @@ Time Network::now() const {
   return now_;
 }
 
-bool Network::dead(int person) const {
+bool Network::dead(int process) const {
   const Lock lock(mutex_);
-  return at(person).dead;
+  return at(process).dead;
 }
 
-bool Network::hear(int a, int b) const {
+bool Network::can_reach(int a, int b) const {
   const Lock lock(mutex_);
   return !cut(a, b, false) && !cut(b, a, false);
 }
@@ -143,21 +144,21 @@ bool Network::cut(int from, int to, bool for_ever) const {
   return false;
 }
 
-void Network::lend(End& mine, Channel channel, OpId op, const Loan& loan) {
+void Network::track_memory(End& mine, Channel channel, OpId op, const MemoryUse& loan) {
   if (channel == 0) return;  // its operations share numbers
-  for (const auto& [other, has] : mine.loans)
+  for (const auto& [other, has] : mine.memory_uses)
     if ((loan.written || has.written) && loan.bytes.data() < has.bytes.data() + has.bytes.size() &&
         has.bytes.data() < loan.bytes.data() + loan.bytes.size() && clash_.empty())
       clash_ = "rank " + std::to_string(mine.rank) + " lends operation " + std::to_string(op) +
                " memory of operation " + std::to_string(other);
-  mine.loans[op] = loan;
+  mine.memory_uses[op] = loan;
 }
 
 Status Network::send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId op) {
   const Lock lock(mutex_);
   ++activity_;
   if (mine.over) return cut_off();
-  lend(mine, channel, op, {bytes});
+  track_memory(mine, channel, op, {bytes});
   End& other = Network::peer(mine, peer);
   mine.sent += bytes.size();
   const std::uint64_t o = order(peer, channel, true);
@@ -169,28 +170,29 @@ Status Network::send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId
       .bytes = bytes, .copy = {}, .op = op, .eager = false, .withdrawn = false, .from = now_, .until = now_};
   const bool control = channel == 0;
   if (control) mine.last_control.assign(bytes.begin(), bytes.end());
-  m.eager = control || bytes.size() <=
-                           (mine.windowed ? std::min(weather_.eager_bytes, kMaxEager) : weather_.eager_bytes);
+  m.eager = control || bytes.size() <= (mine.windowed ? std::min(conditions_.eager_bytes, kMaxEager)
+                                                      : conditions_.eager_bytes);
   const bool changed = (!control && late(m, mine, other, channel)) || damage(m, mine, other, control);
   if (m.eager && !changed) m.copy.assign(bytes.begin(), bytes.end());
   if (m.eager || changed) m.bytes = m.copy;
   if (m.eager) done(mine, o, op, 0);
   const auto slow = std::ranges::find_if(faults_, [&](const Fault& f) {
-    return f.kind == FaultKind::kSlow && (f.who == mine.person || f.who == other.person);
+    return f.kind == FaultKind::kSlow && (f.who == mine.process || f.who == other.process);
   });
   Time& free = mine.link_free[static_cast<std::size_t>(peer)];
   m.from = slow != faults_.end() ? std::max(now_, free) : now_;
   m.until = m.from;
-  if (weather_.most_latency.count() > 0)
-    m.until += Nanoseconds(draw(static_cast<std::uint64_t>(weather_.most_latency.count())));
+  if (conditions_.most_latency.count() > 0)
+    m.until += Nanoseconds(draw(static_cast<std::uint64_t>(conditions_.most_latency.count())));
   if (slow != faults_.end()) {
     m.until += Nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(m.bytes.size()) / slow->rate));
     free = m.until;
   }
   Lane& lane = other.in[{mine.rank, channel}];
-  if (!m.eager || !(other.over || cut(mine.person, other.person, true))) lane.flying.push_back(std::move(m));
-  count_locked(mine.person, Point::kSend);
-  if (control) count_locked(mine.person, Point::kControlSend);
+  if (!m.eager || !(other.over || cut(mine.process, other.process, true)))
+    lane.flying.push_back(std::move(m));
+  count_locked(mine.process, Point::kSend);
+  if (control) count_locked(mine.process, Point::kControlSend);
   keeper_.notify_one();
   return {};
 }
@@ -199,7 +201,7 @@ Status Network::recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op)
   const Lock lock(mutex_);
   ++activity_;
   if (mine.over) return cut_off();
-  lend(mine, channel, op, {into, true});
+  track_memory(mine, channel, op, {into, true});
   Lane& lane = mine.in[{peer, channel}];
   if (mine.gone[static_cast<std::size_t>(peer)] && lane.arrived.empty()) {
     done(mine, order(peer, channel, false), op, 0, gone(peer));
@@ -207,13 +209,13 @@ Status Network::recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op)
   }
   lane.receives.push_back({into, op});
   match(lane, Network::peer(mine, peer), mine, channel);
-  count_locked(mine.person, Point::kRecv);
+  count_locked(mine.process, Point::kRecv);
   keeper_.notify_one();
   return {};
 }
 
 // Yields the calling thread's turn until it is scheduled again.
-void Network::rest(Lock& lock, Person& p, End* polls, Nanoseconds wait) {
+void Network::suspend(Lock& lock, Process& p, End* polls, Nanoseconds wait) {
   if (++polls_ == kMaxPolls) end_all();
   p.deadline = now_ + std::min(wait, kLongest);
   p.polls = polls;
@@ -227,31 +229,31 @@ void Network::rest(Lock& lock, Person& p, End* polls, Nanoseconds wait) {
   ++activity_;
 }
 
-void Network::sleep(int person, Nanoseconds time) {
+void Network::sleep(int process, Nanoseconds time) {
   Lock lock(mutex_);
   ++activity_;
-  rest(lock, at(person), nullptr, time);
+  suspend(lock, at(process), nullptr, time);
 }
 
 std::size_t Network::poll(End& mine, std::span<Completion> out, Nanoseconds wait) {
   Lock lock(mutex_);
   ++activity_;
-  count_locked(mine.person, Point::kPoll);
-  rest(lock, at(mine.person), &mine, wait);
+  count_locked(mine.process, Point::kPoll);
+  suspend(lock, at(mine.process), &mine, wait);
   mine.woken = false;
   std::size_t k = 0;
   while (k < out.size() && !mine.done.empty()) {
     auto next = mine.done.begin();
-    if (weather_.turns) {
+    if (conditions_.turns) {
       if (k > 0 && draw(4) == 0) break;
       const std::uint64_t o = mine.done[draw(mine.done.size())].order;
       next = std::find_if(mine.done.begin(), mine.done.end(), [&](const Done& d) { return d.order == o; });
     }
     out[k++] = std::move(next->completion);
     mine.done.erase(next);
-    mine.loans.erase(out[k - 1].op);
+    mine.memory_uses.erase(out[k - 1].op);
   }
-  for (std::size_t i = 0; i < k; ++i) count_locked(mine.person, Point::kArrival);
+  for (std::size_t i = 0; i < k; ++i) count_locked(mine.process, Point::kArrival);
   return k;
 }
 
@@ -279,7 +281,7 @@ void Network::cancel(End& mine, OpId op) {
         lane.receives.erase(it);
         return answer(order(key.first, key.second, false));
       }
-  for (End& to : mine.circle->ends)
+  for (End& to : mine.group->ends)
     for (auto& [key, lane] : to.in)
       for (std::deque<Message>* messages : {&lane.flying, &lane.arrived})
         for (Message& m : *messages)
@@ -308,7 +310,7 @@ std::uint64_t Network::bytes_received(End& mine, Rank peer) {
 void Network::close(End& mine) {
   const Lock lock(mutex_);
   ++activity_;
-  if (!mine.over) leave(mine, false, true);
+  if (!mine.over) depart(mine, false, true);
   keeper_.notify_one();
 }
 
@@ -320,8 +322,8 @@ bool Network::can_arrive(Lane& lane, const End& from, const End& to) {
   const Message& m = lane.flying.front();
   if (m.until > now_ || cut(from, to)) return false;
   if (m.eager) return true;
-  return !frozen(from.person) && !frozen(to.person) && !from.over && !cut(to, from) && lane.arrived.empty() &&
-         !lane.receives.empty();
+  return !frozen(from.process) && !frozen(to.process) && !from.over && !cut(to, from) &&
+         lane.arrived.empty() && !lane.receives.empty();
 }
 
 void Network::arrive(Lane& lane, End& from, End& to, Channel channel) {
@@ -354,22 +356,22 @@ void Network::match(Lane& lane, End& from, End& to, Channel channel) {
   }
 }
 
-// Ends a person.
-void Network::end(int person, bool silent, bool orderly) {
-  Person& p = at(person);
+// Ends a process.
+void Network::end(int process, bool silent, bool orderly) {
+  Process& p = at(process);
   p.dead = true;
   p.silent = silent;
   p.orderly = orderly;
   p.deadline = now_;  // wakes it if it sleeps: its thread has to end
-  for (auto& [key, circle] : circles_)
-    for (End& e : circle.ends)
-      if (e.person == person && !e.over) leave(e, silent, orderly);
+  for (auto& [key, group] : groups_)
+    for (End& e : group.ends)
+      if (e.process == process && !e.over) depart(e, silent, orderly);
 }
 
 // A rank leaves. If it closes in good order, all its sent messages arrive; else only some of them may.
-void Network::leave(End& mine, bool silent, bool orderly) {
+void Network::depart(End& mine, bool silent, bool orderly) {
   mine.over = true;
-  for (End& e : mine.circle->ends) {
+  for (End& e : mine.group->ends) {
     if (&e == &mine) continue;
     for (auto& [key, lane] : e.in) {
       if (key.first != mine.rank) continue;
@@ -389,17 +391,17 @@ void Network::leave(End& mine, bool silent, bool orderly) {
       std::erase_if(lane.flying, [](const Message& m) { return m.eager; });
     }
     if (!silent) {
-      const auto late = static_cast<std::uint64_t>(weather_.most_latency.count());
+      const auto late = static_cast<std::uint64_t>(conditions_.most_latency.count());
       departures_.push_back({&mine, &e, now_ + Nanoseconds(draw(late))});
     }
   }
   mine.woken = true;
-  mine.circle->over = std::ranges::all_of(mine.circle->ends, &End::over);
-  if (mine.circle->over)
-    std::erase_if(departures_, [&](const Departure& d) { return d.who->circle == mine.circle; });
+  mine.group->over = std::ranges::all_of(mine.group->ends, &End::over);
+  if (mine.group->over)
+    std::erase_if(departures_, [&](const Departure& d) { return d.who->group == mine.group; });
 }
 
-void Network::notice(const Departure& d) {
+void Network::notify(const Departure& d) {
   End& p = *d.to;
   const Rank who = d.who->rank;
   p.gone[static_cast<std::size_t>(who)] = true;

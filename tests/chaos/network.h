@@ -8,11 +8,11 @@
 //              threads of the process sleep (threads.h)
 //   in_order   as in tithe/seam/transport.h: delays and scheduling never change the order within a channel
 //   in_place   as there: a message that is withdrawn, or lost when its sender closes, keeps its position
-//   circles    a circle is the set of people in one world. People can be in several circles one after the other, with
-//              other ranks; a message never crosses circles
+//   groups    a group is the set of processes in one world. Processes can be in several groups one after the other, with
+//              other ranks; a message never crosses groups
 //   lent       detects memory that is passed for a frame while a pending operation uses it (clash)
 //
-// Faults strike at points of the protocol, counted per person, not at points in time. In the first circle a person's
+// Faults strike at points of the protocol, counted per process, not at points in time. In the first group a process's
 // number is its rank.
 #include <array>
 #include <chrono>
@@ -34,7 +34,7 @@ namespace tithe::chaos {
 using Nanoseconds = std::chrono::nanoseconds;
 using Time = std::chrono::steady_clock::time_point;
 
-struct Weather {
+struct NetworkConditions {
   std::uint64_t seed = 1;
   bool turns = false;           // the schedule and the arrivals are drawn; else in order
   Nanoseconds most_latency{0};  // of a message, drawn for each
@@ -42,7 +42,7 @@ struct Weather {
   std::size_t eager_bytes = 4096;
 };
 
-// Events that are counted per person; a fault strikes at the n-th event of a kind.
+// Events that are counted per process; a fault strikes at the n-th event of a kind.
 enum class Point : std::uint8_t { kSend, kControlSend, kRecv, kPoll, kArrival, kBoard };
 inline constexpr int kPoints = 5;  // in every world; boards only with members (members.h)
 using Counts = std::array<std::uint64_t, kPoints + 1>;
@@ -55,18 +55,18 @@ enum class FaultKind : std::uint8_t {
   kLose,    // messages from `who` to `other` no longer arrive
   kCut,     // messages between `who` and `other` no longer arrive in either direction
   kApart,   // messages from and to `who` no longer arrive
-  // Messages between two halves of all people no longer arrive: bit k of `draw` is the half of person k.
+  // Messages between two halves of all processes no longer arrive: bit k of `draw` is the half of process k.
   kHalves,
   kSlow,    // from the start: `who` sends and receives at `rate` bytes per second
   kDamage,  // the next message of `who` is modified in transit
-  kLate,    // the next frame of `who` in a later circle is replaced by one of an earlier circle
+  kLate,    // the next frame of `who` in a later group is replaced by one of an earlier group
   kForge,   // a message that `who` never sent arrives on the control channel of `other`
   kClose,   // `who` closes its session in good order (done by the world)
-  kDriver,  // a GPU driver call fails at `who`, the only person with tensors on a GPU (done by the world)
+  kDriver,  // a GPU driver call fails at `who`, the only process with tensors on a GPU (done by the world)
 };
 std::string_view name(FaultKind kind);
 
-enum class Damage : std::uint8_t { kFlip, kCut, kLengthen, kReplay, kNoise };
+enum class Damage : std::uint8_t { kFlip, kCut, kLengthen, kReplay, kGarbage };
 
 struct Fault {
   FaultKind kind = FaultKind::kNone;
@@ -86,30 +86,31 @@ struct Fault {
 class Network {
  public:
   using Faults = std::vector<Fault>;
-  Network(int people, const Weather& weather, Faults faults, bool stepped, Nanoseconds most_time);
+  Network(int processes, const NetworkConditions& conditions, Faults faults, bool stepped,
+          Nanoseconds most_time);
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
   std::unique_ptr<Transport> open(Rank rank);
-  // People on the same host have the same number.
-  void place_on_hosts(std::vector<std::uint64_t> host_of_person) { host_of_ = std::move(host_of_person); }
-  // The transport of people[rank] in the circle with this number.
-  std::unique_ptr<Transport> open(std::uint64_t number, const std::vector<int>& people, Rank rank);
-  // body(person) on a thread for each.
+  // Processes on the same host have the same number.
+  void place_on_hosts(std::vector<std::uint64_t> host_of_process) { host_of_ = std::move(host_of_process); }
+  // The transport of processes[rank] in the group with this number.
+  std::unique_ptr<Transport> open(std::uint64_t number, const std::vector<int>& processes, Rank rank);
+  // body(process) on a thread for each.
   void run(const std::function<void(int)>& body);
-  // Strikes with a fault now, at a step of its person.
+  // Strikes with a fault now, at a step of its process.
   void strike(std::size_t fault = 0);
-  void sleep(int person, Nanoseconds time);
-  void count(int person, Point point);
+  void sleep(int process, Nanoseconds time);
+  void count(int process, Point point);
 
   Time now() const;
-  bool dead(int person) const;
-  bool hear(int a, int b) const;  // whether both can reach each other now
+  bool dead(int process) const;
+  bool can_reach(int a, int b) const;  // whether both can reach each other now
   bool struck(std::size_t fault = 0) const { return strikes_[fault].struck; }
   Time struck_at(std::size_t fault = 0) const { return strikes_[fault].at; }
   bool hung() const { return hung_; }  // most_time has elapsed: nothing in this world would have ended
-  const Counts& counts(int person) const { return people_[static_cast<std::size_t>(person)].counts; }
+  const Counts& counts(int process) const { return processes_[static_cast<std::size_t>(process)].counts; }
   std::string changed() const { return changed_; }  // the message hit by damage or forgery
   std::string clash() const { return clash_; }      // the first memory passed twice
 
@@ -136,7 +137,7 @@ class Network {
     std::deque<Message> flying, arrived;
     std::deque<Receive> receives;
   };
-  struct Loan {  // memory in use by an operation, until its completion was returned
+  struct MemoryUse {  // memory in use by an operation, until its completion was returned
     ByteView bytes;
     bool written = false;
   };
@@ -144,29 +145,29 @@ class Network {
     std::uint64_t order;  // completions with equal order keep their order
     Completion completion;
   };
-  struct Circle;
-  struct End {  // of a rank in a circle
-    Circle* circle = nullptr;
+  struct Group;
+  struct End {  // of a rank in a group
+    Group* group = nullptr;
     Rank rank = 0;
-    int person = 0;
+    int process = 0;
     std::map<std::pair<Rank, Channel>, Lane> in;
     std::deque<Done> done;
-    std::map<OpId, Loan> loans;  // by operation with a frame
-    std::vector<char> gone;      // by peer: this rank has detected the loss
+    std::map<OpId, MemoryUse> memory_uses;  // by operation with a frame
+    std::vector<char> gone;                 // by peer: this rank has detected the loss
     std::vector<std::uint64_t> received;
     std::vector<Time> link_free;  // by peer: when the link to it is free again
     bool woken = false, over = false, windowed = false;
     std::uint64_t sent = 0;
     std::vector<std::uint8_t> last_control;
-    // To a person; for kLate.
+    // To a process; for kLate.
     std::map<std::pair<int, Channel>, std::vector<std::vector<std::uint8_t>>> frames;
   };
-  struct Circle {
+  struct Group {
     std::deque<End> ends;  // by rank
     bool over = false;     // all of them are
     End& at(Rank r) { return ends[static_cast<std::size_t>(r)]; }
   };
-  struct Person {
+  struct Process {
     std::condition_variable turn;
     Time deadline, frozen_until;
     End* polls = nullptr;  // set while it sleeps in a poll
@@ -188,69 +189,69 @@ class Network {
     std::size_t departure = 0;
   };
 
-  Person& at(int person) { return people_[static_cast<std::size_t>(person)]; }
-  const Person& at(int person) const { return people_[static_cast<std::size_t>(person)]; }
-  static End& peer(const End& end, Rank r) { return end.circle->at(r); }
-  bool frozen(int person) const { return at(person).frozen_until > now_; }
+  Process& at(int process) { return processes_[static_cast<std::size_t>(process)]; }
+  const Process& at(int process) const { return processes_[static_cast<std::size_t>(process)]; }
+  static End& peer(const End& end, Rank r) { return end.group->at(r); }
+  bool frozen(int process) const { return at(process).frozen_until > now_; }
   bool cut(int from, int to, bool for_ever) const;
-  bool cut(const End& from, const End& to) const { return cut(from.person, to.person, false); }
+  bool cut(const End& from, const End& to) const { return cut(from.process, to.process, false); }
   std::uint64_t draw(std::uint64_t n) { return n <= 1 ? 0 : rng_() % n; }
   static std::uint64_t order(Rank peer, Channel channel, bool send) {
     return std::uint64_t{channel} << 16 | static_cast<std::uint64_t>(peer) << 1 | (send ? 1 : 0);
   }
   static void done(End& end, std::uint64_t o, OpId op, std::size_t bytes, Status status = {});
 
-  void lend(End& mine, Channel channel, OpId op, const Loan& loan);
+  void track_memory(End& mine, Channel channel, OpId op, const MemoryUse& loan);
   Status send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId op);
   Status recv(End& mine, Rank peer, Channel channel, Bytes into, OpId op);
   std::size_t poll(End& mine, std::span<Completion> out, Nanoseconds wait);
-  void rest(Lock& lock, Person& p, End* polls, Nanoseconds wait);
+  void suspend(Lock& lock, Process& p, End* polls, Nanoseconds wait);
   void window(End& mine, std::size_t bytes);
   void wake(End& mine);
   void cancel(End& mine, OpId op);
   std::uint64_t bytes_received(End& mine, Rank peer);
   void close(End& mine);
 
-  void count_locked(int person, Point point);
+  void count_locked(int process, Point point);
   void strike_locked(std::size_t fault);
-  void end(int person, bool silent, bool orderly);
-  void leave(End& mine, bool silent, bool orderly);
+  void end(int process, bool silent, bool orderly);
+  void depart(End& mine, bool silent, bool orderly);
   void forge(const Fault& fault);
   bool damage(Message& m, const End& from, const End& to, bool control);
   bool late(Message& m, End& from, const End& to, Channel channel);
   bool can_arrive(Lane& lane, const End& from, const End& to);
   void arrive(Lane& lane, End& from, End& to, Channel channel);
   void match(Lane& lane, End& from, End& to, Channel channel);
-  static void notice(const Departure& d);
-  bool runnable(const Person& p) const;
-  std::vector<int> runnable_people();
+  static void notify(const Departure& d);
+  bool runnable(const Process& p) const;
+  std::vector<int> runnable_processes();
   bool one_event();  // false: nothing can arrive now
   bool advance();    // false: no event is possible any more
-  void schedule();   // stepped: selects the next person to run
-  void grant(int person);
+  void schedule();   // stepped: selects the next process to run
+  void grant(int process);
   void end_all();
   bool all_away() const;
   void pass_time();
-  void keep_time();  // threaded
+  void run_clock();  // threaded
 
   mutable std::mutex mutex_;
   std::condition_variable keeper_;
-  const Weather weather_;
+  const NetworkConditions conditions_;
   const Faults faults_;
   std::vector<Strike> strikes_;
   const bool stepped_;
   const Nanoseconds most_time_;
   std::mt19937_64 rng_;
-  std::deque<Person> people_;
+  std::deque<Process> processes_;
   std::vector<std::uint64_t> host_of_;  // empty: each its own
-  std::map<std::pair<std::uint64_t, std::vector<int>>, Circle> circles_;
+  std::map<std::pair<std::uint64_t, std::vector<int>>, Group> groups_;
   std::vector<Departure> departures_;
   Time start_, now_;
   std::uint64_t activity_ = 0, polls_ = 0;
-  std::size_t begun_ = 0;  // people
+  std::size_t begun_ = 0;  // processes
   bool hung_ = false, stop_ = false;
   std::string changed_, clash_;
-  int next_ = 0;  // without `turns`: the person to consider first
+  int next_ = 0;  // without `turns`: the process to consider first
 };
 
 }  // namespace tithe::chaos

@@ -44,48 +44,49 @@ bool harmless(const Fault& f) {
 
 }  // namespace
 
-bool survives(const Course& course, const Fault& fault, Rank r) {
+bool survives(const RunRecord& run_record, const Fault& fault, Rank r) {
   if (harmless(fault)) return true;
   // If the two cannot communicate, even through a third rank, they may report differently and differ by one commit.
   if (fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut)
-    return course.ends.size() > 2 || (r != fault.who && r != fault.other);
-  // The person with modified bytes stays to the end and gets the failure report.
+    return run_record.ends.size() > 2 || (r != fault.who && r != fault.other);
+  // The process with modified bytes stays to the end and gets the failure report.
   if (fault.kind == FaultKind::kDamage || fault.kind == FaultKind::kForge) return true;
-  return r != fault.who && !course.ends[at(r)].left;
+  return r != fault.who && !run_record.ends[at(r)].left;
 }
 
-void Oracles::judge(const Course& course, const Fault& fault, int from, int to) {
-  if (course.hung) fails("returns", "the world hung: it was ended after 100 timeouts");
-  if (!course.clash.empty()) fails("lent", course.clash);
-  judge_ends(course, fault, to);
-  judge_values(course, from, to);
-  judge_states(course, fault);
-  if (!course.gpu.empty()) fails("driver", course.gpu);
+void Oracles::judge(const RunRecord& run_record, const Fault& fault, int from, int to) {
+  if (run_record.hung) fails("returns", "the world hung: it was ended after 100 timeouts");
+  if (!run_record.clash.empty()) fails("lent", run_record.clash);
+  judge_ends(run_record, fault, to);
+  judge_values(run_record, from, to);
+  judge_states(run_record, fault);
+  if (!run_record.gpu.empty()) fails("driver", run_record.gpu);
 }
 
-void Oracles::judge_calm() { judge(calm_, {}, 0, plot_.rounds); }
+void Oracles::judge_baseline() { judge(baseline_, {}, 0, scenario_.rounds); }
 
-void Oracles::judge_restored(const Course& course, const Course& before, int from, int to) {
-  for (Rank r = 0; r < plot_.world; ++r) {
-    if (!course.refused[at(r)].empty())
-      fails("saved", fmt::format("rank {}'s state was refused: {}", r, course.refused[at(r)]));
-    const RankEnd& end = course.ends[at(r)];
+void Oracles::judge_restored(const RunRecord& run_record, const RunRecord& before, int from, int to) {
+  for (Rank r = 0; r < scenario_.world; ++r) {
+    if (!run_record.refused[at(r)].empty())
+      fails("saved", fmt::format("rank {}'s state was refused: {}", r, run_record.refused[at(r)]));
+    const RankEnd& end = run_record.ends[at(r)];
     if (end.round >= 0)
-      fails("goes_on", fmt::format("rank {}, {} of round {}: {}", r, end.where, end.round, text(end.status)));
+      fails("continues",
+            fmt::format("rank {}, {} of round {}: {}", r, end.where, end.round, text(end.status)));
   }
   before_ = &before;
   began_ = from;
-  judge(course, {}, from, to);
+  judge(run_record, {}, from, to);
   before_ = nullptr;
 }
 
-void Oracles::judge_ends(const Course& course, const Fault& fault, int to) {
+void Oracles::judge_ends(const RunRecord& run_record, const Fault& fault, int to) {
   const RankEnd* said = nullptr;
   Rank speaker = 0;
   int first_failed = to;
-  for (Rank r = 0; r < plot_.world; ++r) {
-    const RankEnd& end = course.ends[at(r)];
-    if (!survives(course, fault, r) || end.round < 0) continue;
+  for (Rank r = 0; r < scenario_.world; ++r) {
+    const RankEnd& end = run_record.ends[at(r)];
+    if (!survives(run_record, fault, r) || end.round < 0) continue;
     first_failed = std::min(first_failed, end.round);
     if (said != nullptr &&
         (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()))
@@ -94,31 +95,31 @@ void Oracles::judge_ends(const Course& course, const Fault& fault, int to) {
     said = &end;
     speaker = r;
   }
-  for (Rank r = 0; r < plot_.world; ++r) {
-    const RankEnd& end = course.ends[at(r)];
-    if (survives(course, fault, r) && end.committed > first_failed)
+  for (Rank r = 0; r < scenario_.world; ++r) {
+    const RankEnd& end = run_record.ends[at(r)];
+    if (survives(run_record, fault, r) && end.committed > first_failed)
       fails("committed",
             fmt::format("rank {} has committed {} rounds, but another one failed in round {}: {}", r,
                         end.committed, first_failed, text(said->status)));
     if (end.round < 0) {
       if (!end.left && end.committed != to)
-        fails("returns", fmt::format("rank {} stopped without a word", r));
+        fails("returns", fmt::format("rank {} stopped without a reason", r));
       continue;
     }
     if (end.where == "open") fails("sound", fmt::format("rank {}: {}", r, text(end.status)));
-    judge_blame(course, fault, r);
+    judge_blame(run_record, fault, r);
   }
 }
 
-void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
-  const RankEnd& end = course.ends[at(r)];
+void Oracles::judge_blame(const RunRecord& run_record, const Fault& fault, Rank r) {
+  const RankEnd& end = run_record.ends[at(r)];
   const std::string said =
       fmt::format("rank {}, {} of round {}: {}", r, end.where, end.round, text(end.status));
-  const bool closed = fault.kind == FaultKind::kClose && course.ends[at(fault.who)].left;
-  if (harmless(fault) || (!course.struck && !closed)) return fails("sound", said);
+  const bool closed = fault.kind == FaultKind::kClose && run_record.ends[at(fault.who)].left;
+  if (harmless(fault) || (!run_record.struck && !closed)) return fails("sound", said);
   if (end.status.what().empty()) fails("named", said + " (no text)");
-  if (course.struck) {
-    const Time begun = course.struck_at +
+  if (run_record.struck) {
+    const Time begun = run_record.struck_at +
                        (fault.kind == FaultKind::kFreeze && r == fault.who ? fault.lasts : Nanoseconds(0));
     if (end.at - begun > kBound)
       fails("returns", fmt::format("{} ({} ms after the fault)", said,
@@ -140,19 +141,19 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
       if (peer != fault.who && peer != fault.other && peer != Status::kNoPeer) fails("named", said);
       break;
     case kCut:  // two ranks cannot tell a broken link from a dead peer; the others reach both
-      if (code != Code::kTimeout || peer != (plot_.world > 2  ? Status::kNoPeer
-                                             : r == fault.who ? fault.other
-                                                              : fault.who))
+      if (code != Code::kTimeout || peer != (scenario_.world > 2 ? Status::kNoPeer
+                                             : r == fault.who    ? fault.other
+                                                                 : fault.who))
         fails("named", said);
       break;
     case kApart:  // a rank without any connection can only name its own link
-      if (r == fault.who ? plot_.world > 2 && peer != r && peer != Status::kNoPeer : peer != fault.who)
+      if (r == fault.who ? scenario_.world > 2 && peer != r && peer != Status::kNoPeer : peer != fault.who)
         fails("named", said);
       break;
     case kDamage:
     case kForge:
       if (peer != fault.who || (code != Code::kCorrupt && code != Code::kMismatch))
-        fails("named", said + " (" + course.changed + ")");
+        fails("named", said + " (" + run_record.changed + ")");
       break;
     case kDriver:
       if (r != fault.who && (peer != fault.who || (code != Code::kIo && code != Code::kPeerLost)))
@@ -163,84 +164,85 @@ void Oracles::judge_blame(const Course& course, const Fault& fault, Rank r) {
   }
 }
 
-bool Oracles::as_calm(const Course& course, Rank r, int round) const {
+bool Oracles::matches_baseline(const RunRecord& run_record, Rank r, int round) const {
   for (int k = 0; k <= round; ++k)
-    if (record(before_ != nullptr && k < began_ ? *before_ : course, r, k).choices !=
-        record(calm_, r, k).choices)
+    if (record(before_ != nullptr && k < began_ ? *before_ : run_record, r, k).choices !=
+        record(baseline_, r, k).choices)
       return false;
   return true;
 }
 
-void Oracles::judge_values(const Course& course, int from, int to) {
-  for (int round = from; round < to; ++round) judge_round(course, round);
+void Oracles::judge_values(const RunRecord& run_record, int from, int to) {
+  for (int round = from; round < to; ++round) judge_round(run_record, round);
 }
 
-void Oracles::judge_round(const Course& course, int round) {
-  const bool poisoned = round == plot_.nan_round && plot_.sends_nan();
-  const bool scatters = plot_.kind == RoundKind::kReduceScatter,
-             gathers = plot_.kind == RoundKind::kAllGather;
+void Oracles::judge_round(const RunRecord& run_record, int round) {
+  const bool poisoned = round == scenario_.nan_round && scenario_.sends_nan();
+  const bool scatters = scenario_.kind == RoundKind::kReduceScatter,
+             gathers = scenario_.kind == RoundKind::kAllGather;
   const RankRound* first = nullptr;
   bool all = true;
-  for (Rank r = 0; r < plot_.world; ++r) {
-    const RankRound& mine = record(course, r, round);
+  for (Rank r = 0; r < scenario_.world; ++r) {
+    const RankRound& mine = record(run_record, r, round);
     if (!mine.committed) {
       all = false;
       continue;
     }
     const std::string where = fmt::format("rank {}, round {}", r, round);
-    const RankRound& calm = record(calm_, r, round);
+    const RankRound& baseline = record(baseline_, r, round);
     if (poisoned && !mine.dropped) fails("honest", where + ": the round was not dropped");
-    if (mine.dropped && !poisoned && round != plot_.extreme_round)
+    if (mine.dropped && !poisoned && round != scenario_.extreme_round)
       fails("honest", where + ": dropped, and every value was finite");
     if (mine.dropped && !all_nan(mine.result))
       fails("honest", where + ": dropped, but some values are not NaN");
-    if (mine.dropped && round > 0 && record(course, r, round - 1).committed &&
-        !same_bits(mine.residual, record(course, r, round - 1).residual))
+    if (mine.dropped && round > 0 && record(run_record, r, round - 1).committed &&
+        !same_bits(mine.residual, record(run_record, r, round - 1).residual))
       fails("honest", where + ": dropped, and the residuals changed");
     if (!mine.dropped && !all_finite(mine.result)) fails("finite", where + ": results");
     if (!all_finite(mine.residual)) fails("finite", where + ": residuals");
     if (first != nullptr && mine.choices != first->choices)
       fails("together", where + ": other choices than another rank's: " + mine.choices);
-    if (calm.committed && &course != &calm_ && as_calm(course, r, round)) {
-      if (mine.dropped != calm.dropped || (!mine.dropped && !same_bits(mine.result, calm.result)))
-        fails("repeat", where + ": the result is not that of a calm run");
-      if (!same_bits(mine.residual, calm.residual))
-        fails("repeat", where + ": the residuals are not those of a calm run");
+    if (baseline.committed && &run_record != &baseline_ && matches_baseline(run_record, r, round)) {
+      if (mine.dropped != baseline.dropped || (!mine.dropped && !same_bits(mine.result, baseline.result)))
+        fails("repeat", where + ": the result is not that of a baseline run");
+      if (!same_bits(mine.residual, baseline.residual))
+        fails("repeat", where + ": the residuals are not those of a baseline run");
     }
     if (first != nullptr && (mine.dropped != first->dropped ||
                              (!mine.dropped && !scatters && !same_bits(mine.result, first->result))))
       fails("identity", where + ": another result than another rank's");
     if (first == nullptr) first = &mine;
   }
-  const bool scales = !plot_.average || power_of_two(plot_.world);
-  if (!all || first->dropped || !scales || round == plot_.extreme_round) return;
-  if (plot_.extreme_round >= 0 && round > plot_.extreme_round)
+  const bool scales = !scenario_.average || power_of_two(scenario_.world);
+  if (!all || first->dropped || !scales || round == scenario_.extreme_round) return;
+  if (scenario_.extreme_round >= 0 && round > scenario_.extreme_round)
     return;  // the residuals are as large as the values: nothing balances
-  std::vector<Values> grads(at(plot_.world)), before, after;
-  for (Rank r = 0; r < plot_.world; ++r) {
-    for (std::size_t t = 0; t < plot_.tensors.size(); ++t) {
-      grads[at(r)].push_back(plot_.gradient(t, r, round));
+  std::vector<Values> grads(at(scenario_.world)), before, after;
+  for (Rank r = 0; r < scenario_.world; ++r) {
+    for (std::size_t t = 0; t < scenario_.tensors.size(); ++t) {
+      grads[at(r)].push_back(scenario_.gradient(t, r, round));
       for (std::size_t i = 0; gathers && i < grads[at(r)][t].size(); ++i)
-        if (!plot_.owns(t, r, i)) grads[at(r)][t][i] = 0;
+        if (!scenario_.owns(t, r, i)) grads[at(r)][t][i] = 0;
     }
-    after.push_back(record(course, r, round).residual);
-    const RankRound* last = round == 0 ? nullptr : &record(course, r, round - 1);
-    if (last != nullptr && !last->committed && plot_.propose_at >= 0) return;
-    if (last != nullptr && !last->committed) last = &record(calm_, r, round - 1);  // a restored job's first
+    after.push_back(record(run_record, r, round).residual);
+    const RankRound* last = round == 0 ? nullptr : &record(run_record, r, round - 1);
+    if (last != nullptr && !last->committed && scenario_.propose_at >= 0) return;
+    if (last != nullptr && !last->committed)
+      last = &record(baseline_, r, round - 1);  // a restored job's first
     before.push_back(last != nullptr ? last->residual : grads[at(r)]);
     if (last == nullptr)
       for (auto& v : before.back()) std::fill(v.begin(), v.end(), 0.0F);
   }
   Values result = first->result;
-  for (Rank r = 0; scatters && r < plot_.world; ++r)
+  for (Rank r = 0; scatters && r < scenario_.world; ++r)
     for (std::size_t t = 0; t < result.size(); ++t)
       for (std::size_t i = 0; i < result[t].size(); ++i)
-        if (plot_.owns(t, r, i)) result[t][i] = record(course, r, round).result[t][i];
-  if (plot_.average && !gathers)
+        if (scenario_.owns(t, r, i)) result[t][i] = record(run_record, r, round).result[t][i];
+  if (scenario_.average && !gathers)
     for (auto& v : result)
-      for (float& x : v) x *= static_cast<float>(plot_.world);
-  const Traits traits = plot_.law.traits();
-  const bool exact = traits.exact_ledger && plot_.data == testing::Data::kDyadic;
+      for (float& x : v) x *= static_cast<float>(scenario_.world);
+  const Traits traits = scenario_.law.traits();
+  const bool exact = traits.exact_ledger && scenario_.data == testing::Data::kDyadic;
   const testing::Imbalance off = testing::imbalance(grads, before, result, after, traits, exact);
   if (!(off.times <= (exact ? 0 : 1)))
     fails("ledger",
@@ -250,9 +252,9 @@ void Oracles::judge_round(const Course& course, int round) {
               round, off.tensor, off.value, off.put_in, off.came_out, off.allowed));
 }
 
-void Oracles::judge_states(const Course& course, const Fault& fault) {
-  for (Rank r = 0; r < plot_.world; ++r) {
-    const RankEnd& end = course.ends[at(r)];
+void Oracles::judge_states(const RunRecord& run_record, const Fault& fault) {
+  for (Rank r = 0; r < scenario_.world; ++r) {
+    const RankEnd& end = run_record.ends[at(r)];
     if (fault.kind == FaultKind::kDriver && r == fault.who &&
         testing::has(end.save.what(), "on a GPU that does not respond"))
       continue;

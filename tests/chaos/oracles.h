@@ -14,7 +14,7 @@
 //   honest     a non-finite value on one rank gives NaN on all, and the round leaves no residual
 //   finite     a round of finite values has finite results and residuals, or is dropped
 //   saved      a state can be saved after any event, and contains the last commit
-//   goes_on    a job restored from such states continues
+//   continues  a job restored from such states continues
 //   together   all ranks switch to new choices before the same round, or none does
 //   lent       no memory is passed for a frame while a pending operation uses it
 //   driver     a GPU's driver gets only valid calls, and all its objects are released. A failing driver call changes no
@@ -27,47 +27,47 @@
 
 namespace tithe::chaos {
 
-struct Breach {
+struct Violation {
   std::string oracle, text;
 };
 
 class Oracles {
  public:
-  // calm: the same plot without delays, lanes and faults.
-  Oracles(const Plot& plot, const Course& calm) : plot_(plot), calm_(calm) {}
+  // baseline: the same scenario without delays, lanes and faults.
+  Oracles(const Scenario& scenario, const RunRecord& baseline) : scenario_(scenario), baseline_(baseline) {}
 
   // Judges the rounds [from, to) of a run with this fault.
-  void judge(const Course& course, const Fault& fault, int from, int to);
+  void judge(const RunRecord& run_record, const Fault& fault, int from, int to);
   // Judges a run that started from states of `before`.
-  void judge_restored(const Course& course, const Course& before, int from, int to);
-  void judge_calm();
+  void judge_restored(const RunRecord& run_record, const RunRecord& before, int from, int to);
+  void judge_baseline();
 
-  const std::vector<Breach>& breaches() const { return breaches_; }
+  const std::vector<Violation>& violations() const { return violations_; }
 
  private:
   void fails(std::string oracle, std::string text) {
-    breaches_.push_back({std::move(oracle), std::move(text)});
+    violations_.push_back({std::move(oracle), std::move(text)});
   }
-  void judge_ends(const Course& course, const Fault& fault, int to);
-  void judge_blame(const Course& course, const Fault& fault, Rank r);
-  void judge_values(const Course& course, int from, int to);
-  void judge_round(const Course& course, int round);
-  void judge_states(const Course& course, const Fault& fault);
-  // True if this rank has had the same choices in all rounds up to this one as in the calm run: then its bits are
+  void judge_ends(const RunRecord& run_record, const Fault& fault, int to);
+  void judge_blame(const RunRecord& run_record, const Fault& fault, Rank r);
+  void judge_values(const RunRecord& run_record, int from, int to);
+  void judge_round(const RunRecord& run_record, int round);
+  void judge_states(const RunRecord& run_record, const Fault& fault);
+  // True if this rank has had the same choices in all rounds up to this one as in the baseline run: then its bits are
   // those.
-  bool as_calm(const Course& course, Rank r, int round) const;
-  const RankRound& record(const Course& c, Rank r, int round) const {
+  bool matches_baseline(const RunRecord& run_record, Rank r, int round) const;
+  const RankRound& record(const RunRecord& c, Rank r, int round) const {
     return c.rounds[static_cast<std::size_t>(r)][static_cast<std::size_t>(round)];
   }
 
-  const Plot& plot_;
-  const Course& calm_;
-  const Course* before_ = nullptr;  // the run whose states a restored run started from ...
-  int began_ = 0;                   // ... in this round
-  std::vector<Breach> breaches_;
+  const Scenario& scenario_;
+  const RunRecord& baseline_;
+  const RunRecord* before_ = nullptr;  // the run whose states a restored run started from ...
+  int began_ = 0;                      // ... in this round
+  std::vector<Violation> violations_;
 };
 
 // True if rank r is among the survivors that must agree.
-bool survives(const Course& course, const Fault& fault, Rank r);
+bool survives(const RunRecord& run_record, const Fault& fault, Rank r);
 
 }  // namespace tithe::chaos

@@ -13,7 +13,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "chaos/dice.h"
+#include "chaos/random.h"
 #include "support/ledger.h"
 
 namespace tithe::chaos {
@@ -25,14 +25,14 @@ using testing::Values;
 constexpr std::uint64_t kLateSeeds = 8;
 
 struct LateJob {
-  Plot plot;
+  Scenario scenario;
   std::uint32_t without = 1, level = 0;
   int ranks = 1;
   std::vector<std::vector<milliseconds>> away;  // by rank and round
   bool may_stand_in = true;
 
   SessionOptions options() const {
-    SessionOptions o = plot.options(plot.lanes);
+    SessionOptions o = scenario.options(scenario.lanes);
     if (may_stand_in)
       o.stragglers = fmt::format("share=0.25,without={},ranks={}{}", without, ranks,
                                  level > 0 ? fmt::format(",level={}", level) : "");
@@ -41,45 +41,46 @@ struct LateJob {
 };
 
 LateJob draw_late_job(std::uint64_t seed) {
-  Dice dice(mix64(seed ^ 0x6c6174656e657373ULL));
+  Random random(mix64(seed ^ 0x6c6174656e657373ULL));
   LateJob job;
-  Plot& p = job.plot;
+  Scenario& p = job.scenario;
   p.seed = seed;
-  p.world = static_cast<int>(dice.any({2, 2, 3, 3, 4, 5}));
-  p.lanes = dice.any({1, 1, 2});
-  p.rounds = 6 + static_cast<int>(dice.of(6));
-  p.average = dice.one_in(4);
-  job.without = dice.any<std::uint32_t>({1, 1, 2, 4});
-  job.ranks = 1 + static_cast<int>(dice.of(static_cast<std::uint64_t>(p.world - 1)));
-  job.level = dice.any<std::uint32_t>({0, 0, 4});
+  p.world = static_cast<int>(random.any({2, 2, 3, 3, 4, 5}));
+  p.lanes = random.any({1, 1, 2});
+  p.rounds = 6 + static_cast<int>(random.of(6));
+  p.average = random.one_in(4);
+  job.without = random.any<std::uint32_t>({1, 1, 2, 4});
+  job.ranks = 1 + static_cast<int>(random.of(static_cast<std::uint64_t>(p.world - 1)));
+  job.level = random.any<std::uint32_t>({0, 0, 4});
   static const std::vector<testing::LawCase> cases = testing::law_cases();
-  const std::size_t tensors = 1 + dice.of(3);
+  const std::size_t tensors = 1 + random.of(3);
   for (std::size_t k = 0; k < tensors; ++k)
-    p.tensors.push_back({fmt::format("t{}", k), dice.any<std::size_t>({1, 9, 64, 257, 600}), 0});
-  p.buckets.assign(static_cast<std::size_t>(p.rounds), group(dice, tensors));
-  p.min_values = dice.any<std::size_t>({0, 0, 16});
-  p.part_values = dice.any<std::size_t>({1U << 22, 100});
-  p.data = dice.one_in(2) ? testing::Data::kDyadic : testing::Data::kGaussian;
-  p.weather = {.seed = dice.word(),
-               .turns = !dice.one_in(5),
-               .most_latency = milliseconds(dice.any({0, 1, 20})),
-               .eager_bytes = dice.any<std::size_t>({0, 100, 1U << 30})};
+    p.tensors.push_back({fmt::format("t{}", k), random.any<std::size_t>({1, 9, 64, 257, 600}), 0});
+  p.buckets.assign(static_cast<std::size_t>(p.rounds), group(random, tensors));
+  p.min_values = random.any<std::size_t>({0, 0, 16});
+  p.part_values = random.any<std::size_t>({1U << 22, 100});
+  p.data = random.one_in(2) ? testing::Data::kDyadic : testing::Data::kGaussian;
+  p.conditions = {.seed = random.word(),
+                  .turns = !random.one_in(5),
+                  .most_latency = milliseconds(random.any({0, 1, 20})),
+                  .eager_bytes = random.any<std::size_t>({0, 100, 1U << 30})};
   do {
-    p.law = cases[dice.of(cases.size())];
-    p.strategy = std::string(all_strategies()[dice.of(all_strategies().size())]->name);
+    p.law = cases[random.of(cases.size())];
+    p.strategy = std::string(all_strategies()[random.of(all_strategies().size())]->name);
   } while (!Session::open(std::move(open_loop(1)[0]), job.options()).ok());
   // None with probability 1/2.
-  const auto slow = static_cast<Rank>(dice.of(static_cast<std::uint64_t>(2 * p.world)));
+  const auto slow = static_cast<Rank>(random.of(static_cast<std::uint64_t>(2 * p.world)));
   for (Rank r = 0; r < p.world; ++r) {
     auto& mine = job.away.emplace_back();
     for (int k = 0; k < p.rounds; ++k)
-      mine.emplace_back(50 + dice.of(5) + (r == slow ? 60 : 0) + (dice.one_in(6) ? 50 + dice.of(400) : 0));
+      mine.emplace_back(50 + random.of(5) + (r == slow ? 60 : 0) +
+                        (random.one_in(6) ? 50 + random.of(400) : 0));
   }
-  if (dice.one_in(4)) {
+  if (random.one_in(4)) {
     p.fault = {.kind = FaultKind::kKill,
-               .who = static_cast<Rank>(dice.of(static_cast<std::uint64_t>(p.world)))};
+               .who = static_cast<Rank>(random.of(static_cast<std::uint64_t>(p.world)))};
     p.fault.point = Point::kSend;
-    p.fault.count = 1 + dice.of(150);
+    p.fault.count = 1 + random.of(150);
   }
   return job;
 }
@@ -93,22 +94,22 @@ struct LateRank {
   std::vector<std::string> said;
 };
 
-// Each rank's computation has its own clock: person world + rank of the network, which only sleeps.
+// Each rank's computation has its own clock: process world + rank of the network, which only sleeps.
 std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
-  const Plot& p = job.plot;
+  const Scenario& p = job.scenario;
   const auto world = static_cast<std::size_t>(p.world);
-  Network net(2 * p.world, p.weather, {p.fault}, false, 100 * kTimeout);
-  std::vector<int> people(world);
-  std::iota(people.begin(), people.end(), 0);
+  Network net(2 * p.world, p.conditions, {p.fault}, false, 100 * kTimeout);
+  std::vector<int> processes(world);
+  std::iota(processes.begin(), processes.end(), 0);
   std::vector<LateRank> ranks(world);
   std::vector<std::atomic<bool>> over(world);
-  net.run([&](int person) {
-    if (person >= p.world) return over[testing::at(person - p.world)].wait(false);
-    LateRank& mine = ranks[testing::at(person)];
+  net.run([&](int process) {
+    if (process >= p.world) return over[testing::at(process - p.world)].wait(false);
+    LateRank& mine = ranks[testing::at(process)];
     const auto round = [&](Session& session, int k) -> Status {
-      net.sleep(p.world + person, job.away[testing::at(person)][testing::at(k)]);
+      net.sleep(p.world + process, job.away[testing::at(process)][testing::at(k)]);
       Values values;
-      for (std::size_t t = 0; t < p.tensors.size(); ++t) values.push_back(p.gradient(t, person, k));
+      for (std::size_t t = 0; t < p.tensors.size(); ++t) values.push_back(p.gradient(t, process, k));
       std::vector<Ticket> tickets;
       for (const auto& bucket : p.buckets[testing::at(k)]) {
         std::vector<Tensor> tensors;
@@ -125,7 +126,7 @@ std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
       return {};
     };
     {
-      auto opened = Session::open(net.open(0, people, person), job.options());
+      auto opened = Session::open(net.open(0, processes, process), job.options());
       mine.end = opened.status();
       for (int k = 0; k < p.rounds && mine.end.ok(); ++k) mine.end = round(**opened, k);
       if (opened.ok()) {
@@ -138,8 +139,8 @@ std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
         mine.said = (*opened)->messages();
       }
     }
-    over[testing::at(person)] = true;
-    over[testing::at(person)].notify_all();
+    over[testing::at(process)] = true;
+    over[testing::at(process)].notify_all();
   });
   struck = net.struck();
   hung = net.hung();
@@ -147,7 +148,7 @@ std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
 }
 
 void judge(const LateJob& job, const std::vector<LateRank>& ranks, bool struck, bool hung) {
-  const Plot& p = job.plot;
+  const Scenario& p = job.scenario;
   EXPECT_FALSE(hung);
   std::size_t most = 0;
   for (const LateRank& r : ranks) most = std::max(most, r.results.size());
@@ -209,8 +210,8 @@ std::uint64_t hold_late(std::uint64_t seed) {
   SCOPED_TRACE(fmt::format(
       "TITHE_CHAOS_SEED={} build/tests/chaos_tests --gtest_filter=Stragglers.OneSeed: {} ranks, {}, "
       "{}, {} rounds, {}, fault {} of {}",
-      seed, job.plot.world, job.plot.law.label, job.plot.strategy, job.plot.rounds, job.options().stragglers,
-      name(job.plot.fault.kind), job.plot.fault.who));
+      seed, job.scenario.world, job.scenario.law.label, job.scenario.strategy, job.scenario.rounds,
+      job.options().stragglers, name(job.scenario.fault.kind), job.scenario.fault.who));
   bool struck = false, hung = false;
   const std::vector<LateRank> ranks = play(job, struck, hung);
   judge(job, ranks, struck, hung);
@@ -233,7 +234,7 @@ TEST(Stragglers, OneSeed) { hold_late(seed_from("TITHE_CHAOS_SEED", 1)); }
 TEST(Stragglers, AllRanksNameAPermanentlyLateRank) {
   LateJob job;
   job.may_stand_in = false;
-  Plot& p = job.plot;
+  Scenario& p = job.scenario;
   p.seed = 1;
   p.world = 3;
   p.lanes = 1;

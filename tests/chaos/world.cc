@@ -20,18 +20,18 @@ using testing::GpuTensors;
 // One rank's sequence of calls, as in a training loop.
 class Player {
  public:
-  Player(const Plot& plot, const Run& how, Network& net, Course& course, Rank me)
-      : plot_(plot),
+  Player(const Scenario& scenario, const Run& how, Network& net, RunRecord& run_record, Rank me)
+      : scenario_(scenario),
         how_(how),
         net_(net),
-        course_(course),
+        course_(run_record),
         me_(me),
-        on_gpu_(how.gpus && (plot.on_gpu >> me & 1) != 0),
-        end_(course.ends[at(me)]) {}
+        on_gpu_(how.gpus && (scenario.on_gpu >> me & 1) != 0),
+        end_(run_record.ends[at(me)]) {}
 
   void play() {
     end_.committed = how_.from;
-    auto opened = Session::open(net_.open(me_), plot_.options(how_.lanes));
+    auto opened = Session::open(net_.open(me_), scenario_.options(how_.lanes));
     if (!opened.ok()) {
       failed(opened.status(), "open", how_.from);
       return;
@@ -78,33 +78,33 @@ class Player {
   Place place(const std::vector<std::size_t>& bucket, RankRound& record) {
     Place p;
     for (const std::size_t t : bucket)
-      p.here.push_back({.key = plot_.tensors[t].key,
+      p.here.push_back({.key = scenario_.tensors[t].key,
                         .data = record.result[t].data(),
                         .n = record.result[t].size(),
-                        .row = plot_.tensors[t].row});
+                        .row = scenario_.tensors[t].row});
     if (!on_gpu_) return p;
     p.gpu = std::make_unique<GpuTensors>();
-    p.there = p.gpu->take(p.here, plot_.seed % 2 == 0);
+    p.there = p.gpu->take(p.here, scenario_.seed % 2 == 0);
     return p;
   }
   // Driver failures strike the session's calls, not those of this test.
   void let_fail(bool now) {
     if (faulty_ && now)
-      fake_gpu().fail(plot_.driver.call.c_str(), plot_.driver.nth, plot_.driver.error(),
-                      plot_.driver.for_good);
+      fake_gpu().fail(scenario_.driver.call.c_str(), scenario_.driver.nth, scenario_.driver.error(),
+                      scenario_.driver.for_good);
     if (faulty_ && !now) fake_gpu().forgive();
   }
 
   void play(int round) {
     RankRound& record = course_.rounds[at(me_)][at(round)];
-    for (std::size_t t = 0; t < plot_.tensors.size(); ++t)
-      record.result.push_back(plot_.gradient(t, me_, round));
+    for (std::size_t t = 0; t < scenario_.tensors.size(); ++t)
+      record.result.push_back(scenario_.gradient(t, me_, round));
     // Random conditions decide whether it is accepted: a rule may name a tensor before the first round is complete.
-    if (me_ == 0 && round == plot_.propose_at) (void)session_->propose(plot_.proposal);
+    if (me_ == 0 && round == scenario_.propose_at) (void)session_->propose(scenario_.proposal);
     record.choices = session_->choices();
     if (!step(round, kBeforeSync)) return;
     std::vector<Place> places;
-    for (const std::vector<std::size_t>& bucket : plot_.buckets[at(round)])
+    for (const std::vector<std::size_t>& bucket : scenario_.buckets[at(round)])
       places.push_back(place(bucket, record));
     let_fail(true);
     const bool committed = exchange(round, places);
@@ -116,7 +116,7 @@ class Player {
     if (on_gpu_)
       for (Place& p : places) p.gpu->read(p.there, p.here);
     note_residuals(record);
-    if (plot_.saves) {
+    if (scenario_.saves) {
       const auto saved = session_->state();
       if (failed(saved.status(), "state", round)) return;
       record.saved = *saved;
@@ -127,11 +127,11 @@ class Player {
   bool exchange(int round, std::vector<Place>& places) {
     std::vector<Ticket> tickets;
     for (Place& p : places) {
-      const Result<Ticket> ticket = on_gpu_ ? session_->sync(p.there, p.gpu->origin(), plot_.kind)
-                                            : session_->sync(p.here, {}, plot_.kind);
+      const Result<Ticket> ticket = on_gpu_ ? session_->sync(p.there, p.gpu->origin(), scenario_.kind)
+                                            : session_->sync(p.here, {}, scenario_.kind);
       if (failed(ticket.status(), "sync", round)) return false;
       tickets.push_back(*ticket);
-      if ((plot_.impatient >> me_ & 1) != 0) {
+      if ((scenario_.impatient >> me_ & 1) != 0) {
         if (failed(session_->wait(*ticket), "wait", round)) return false;
         tickets.back() = 0;
       }
@@ -139,13 +139,13 @@ class Player {
     }
     if (!step(round, kBeforeWait)) return false;
     for (const Ticket ticket : tickets)
-      if (ticket != 0 && (plot_.hasty >> me_ & 1) == 0 && failed(session_->wait(ticket), "wait", round))
+      if (ticket != 0 && (scenario_.hasty >> me_ & 1) == 0 && failed(session_->wait(ticket), "wait", round))
         return false;
     return step(round, kBeforeCommit) && !failed(session_->commit(), "commit", round);
   }
 
   void note_residuals(RankRound& record) {
-    for (const Shape& t : plot_.tensors) {
+    for (const Shape& t : scenario_.tensors) {
       std::vector<float> v(t.n);
       if (!session_->residual(t.key, v).ok()) std::fill(v.begin(), v.end(), 0.0F);
       record.residual.push_back(std::move(v));
@@ -158,10 +158,10 @@ class Player {
     if (state.ok()) end_.state = *state;
   }
 
-  const Plot& plot_;
+  const Scenario& scenario_;
   const Run& how_;
   Network& net_;
-  Course& course_;
+  RunRecord& course_;
   const Rank me_;
   const bool on_gpu_;
   bool faulty_ = false;  // the driver, from now on
@@ -171,13 +171,13 @@ class Player {
 
 // Compiles and verifies the ranks' programs in advance: during a compilation in a run, the network's clock would
 // advance.
-void prepare(const Plot& plot) {
+void prepare(const Scenario& scenario) {
   static std::set<std::string> done;
-  std::vector<Spec> specs = {plot.law.spec};
-  if (plot.propose_at >= 0) specs.push_back(*parse_spec("topk"));
+  std::vector<Spec> specs = {scenario.law.spec};
+  if (scenario.propose_at >= 0) specs.push_back(*parse_spec("topk"));
   for (const Spec& spec : specs) {
     if (!done.insert(to_string(spec)).second) continue;
-    testing::Ranks one(open_loop(1), {.min_values = 0, .device = plot.device, .spec = spec});
+    testing::Ranks one(open_loop(1), {.min_values = 0, .device = scenario.device, .spec = spec});
     std::vector<float> values(64, 1.0F);
     const Tensor here{.key = "w", .data = values.data(), .n = values.size()};
     GpuTensors gpu;
@@ -190,33 +190,33 @@ void prepare(const Plot& plot) {
 
 }  // namespace
 
-Course run(const Plot& plot, const Run& how) {
-  const bool gpus = how.gpus && plot.on_gpu != 0;
+RunRecord run(const Scenario& scenario, const Run& how) {
+  const bool gpus = how.gpus && scenario.on_gpu != 0;
   if (gpus) {
-    fake_gpu().reset(how.weather.seed);
-    if (plot.device != "off") prepare(plot);
+    fake_gpu().reset(how.conditions.seed);
+    if (scenario.device != "off") prepare(scenario);
   }
-  Network net(plot.world, how.weather, {how.fault}, how.lanes == 0,
+  Network net(scenario.world, how.conditions, {how.fault}, how.lanes == 0,
               (how.fault.kind == FaultKind::kSlow ? 10'000 : 100) * kTimeout);
-  Course course;
-  course.rounds.assign(at(plot.world), std::vector<RankRound>(at(plot.rounds)));
-  course.ends.resize(at(plot.world));
-  course.refused.resize(at(plot.world));
-  net.run([&](Rank r) { Player(plot, how, net, course, r).play(); });
-  for (Rank r = 0; r < plot.world; ++r) course.counts.push_back(net.counts(r));
-  course.hung = net.hung();
-  course.clash = net.clash();
-  course.struck = net.struck();
-  course.struck_at = net.struck_at();
-  course.changed = net.changed();
+  RunRecord run_record;
+  run_record.rounds.assign(at(scenario.world), std::vector<RankRound>(at(scenario.rounds)));
+  run_record.ends.resize(at(scenario.world));
+  run_record.refused.resize(at(scenario.world));
+  net.run([&](Rank r) { Player(scenario, how, net, run_record, r).play(); });
+  for (Rank r = 0; r < scenario.world; ++r) run_record.counts.push_back(net.counts(r));
+  run_record.hung = net.hung();
+  run_record.clash = net.clash();
+  run_record.struck = net.struck();
+  run_record.struck_at = net.struck_at();
+  run_record.changed = net.changed();
   if (gpus) {
-    course.gpu = fake_gpu().problem();
+    run_record.gpu = fake_gpu().problem();
     // A driver that fails for good fails releases too.
-    const bool released = how.fault.kind != FaultKind::kDriver || !plot.driver.for_good;
-    if (course.gpu.empty() && !fake_gpu().broken() && released && fake_gpu().alive() > 0)
-      course.gpu = fmt::format("{} things were not given back", fake_gpu().alive());
+    const bool released = how.fault.kind != FaultKind::kDriver || !scenario.driver.for_good;
+    if (run_record.gpu.empty() && !fake_gpu().broken() && released && fake_gpu().alive() > 0)
+      run_record.gpu = fmt::format("{} things were not given back", fake_gpu().alive());
   }
-  return course;
+  return run_record;
 }
 
 }  // namespace tithe::chaos

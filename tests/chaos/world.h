@@ -3,7 +3,7 @@
 // Runs a plot's sessions over a Network and records the data for the oracles.
 #include <optional>
 
-#include "chaos/plot.h"
+#include "chaos/scenario.h"
 
 namespace tithe::chaos {
 
@@ -27,7 +27,7 @@ struct RankEnd {
   Bytes8 state;
 };
 
-struct Course {
+struct RunRecord {
   std::vector<std::vector<RankRound>> rounds;  // by rank and round
   std::vector<RankEnd> ends;                   // by rank
   std::vector<Counts> counts;                  // by rank
@@ -40,7 +40,7 @@ struct Course {
 };
 
 struct Run {
-  Weather weather;
+  NetworkConditions conditions;
   Fault fault;
   int lanes = 0;
   int from = 0, to = 0;                         // rounds
@@ -48,6 +48,6 @@ struct Run {
   bool gpus = true;                             // else all tensors are in host memory
 };
 
-Course run(const Plot& plot, const Run& how);
+RunRecord run(const Scenario& scenario, const Run& how);
 
 }  // namespace tithe::chaos

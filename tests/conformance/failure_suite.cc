@@ -2,8 +2,8 @@
 // Failures of the world: every survivor gets a Status that names the faulty rank, and keeps its residuals.
 #include <deque>
 
+#include "support/delayed_transport.h"
 #include "support/law_cases.h"
-#include "support/shaken.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/frame.h"
 
@@ -11,11 +11,11 @@ namespace tithe {
 namespace {
 
 using testing::at;
+using testing::DelayedTransport;
 using testing::gradients;
 using testing::Ranks;
 using testing::residuals;
 using testing::same_bits;
-using testing::Shaken;
 using testing::synchronise;
 using testing::text;
 using testing::Values;
@@ -66,7 +66,7 @@ TEST_P(FailureSuite, KilledRankIsNamedByEverySurvivor) {
   const Rank victim = world() / 2;
   for (int frames = 0, next = 1; frames < 100; frames = std::exchange(next, frames + next)) {
     auto cut = [&](std::unique_ptr<Transport> t) {
-      return std::make_unique<Shaken>(std::move(t), 1U, false, nullptr, frames);
+      return std::make_unique<DelayedTransport>(std::move(t), 1U, false, nullptr, frames);
     };
     Ranks all = ranks(victim, cut, options());
     std::vector<Status> status(at(world()));

@@ -8,16 +8,16 @@
 #include "base/bytes.h"
 #include "engine/program/unit.h"
 #include "engine/session/saved_state.h"
+#include "support/delayed_transport.h"
 #include "support/phase_codecs.h"
 #include "support/ranks.h"
-#include "support/shaken.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe {
 namespace {
 
+using testing::DelayedTransport;
 using testing::Ranks;
-using testing::Shaken;
 using testing::text;
 
 using Floats = std::vector<float>;
@@ -199,7 +199,7 @@ TEST(SessionFeedback, ScheduleAffectsOnlyItsParts) {
 // docs/reference/errors.md: a state that is saved after a failure continues from the last commit.
 TEST(SessionFeedback, StateIsSavedAfterAFailure) {
   auto transports = open_loop(3);
-  transports[2] = std::make_unique<Shaken>(std::move(transports[2]), 1, false, nullptr, 30);
+  transports[2] = std::make_unique<DelayedTransport>(std::move(transports[2]), 1, false, nullptr, 30);
   const SessionOptions options{.codec = "topk:ratio=0.1", .min_values = 0};
   Ranks ranks(std::move(transports), options);
   std::vector<std::vector<std::uint8_t>> kept(3);

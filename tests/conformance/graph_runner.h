@@ -44,7 +44,7 @@ struct Outcome {
 
 inline Outcome run_graphs(const std::vector<Graph>& graphs, const std::vector<Actor*>& actors,
                           std::uint32_t seed) {
-  struct Letter {
+  struct Message {
     Mail mail;
     Chunk about;
     int steps;
@@ -55,7 +55,7 @@ inline Outcome run_graphs(const std::vector<Graph>& graphs, const std::vector<Ac
   std::vector<std::vector<bool>> done(world);
   std::vector<std::vector<int>> steps(world);  // messages on the longest chain that ends in this node
   std::vector<std::map<int, Mail>> frames(world);
-  std::map<std::pair<std::size_t, std::size_t>, std::deque<Letter>> mail;
+  std::map<std::pair<std::size_t, std::size_t>, std::deque<Message>> mail;
   for (std::size_t r = 0; r < world; ++r) {
     done[r].assign(graphs[r].nodes().size(), false);
     steps[r].assign(graphs[r].nodes().size(), 0);
@@ -96,7 +96,7 @@ inline Outcome run_graphs(const std::vector<Graph>& graphs, const std::vector<Ac
       }
       case Op::kRecv: {
         auto& box = mail[{static_cast<std::size_t>(node.arg), r}];
-        Letter& letter = box.front();
+        Message& letter = box.front();
         outcome.matched = outcome.matched && letter.about == graphs[r].chunk_of(static_cast<int>(k));
         longest = std::max(longest, letter.steps);
         frames[r][static_cast<int>(k)] = std::move(letter.mail);

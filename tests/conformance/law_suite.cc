@@ -2,10 +2,10 @@
 // The four laws (docs/inside/flow.md) in whole sessions: covers every pair of codec, strategy, world and transport,
 // and every size; `make test-full` runs the whole products.
 #include "feedback/residual_store.h"
+#include "support/delayed_transport.h"
 #include "support/gpu/gpu_round.h"
 #include "support/law_cases.h"
 #include "support/ledger.h"
-#include "support/shaken.h"
 
 namespace tithe {
 namespace {
@@ -13,6 +13,7 @@ namespace {
 using testing::at;
 using testing::Combination;
 using testing::Data;
+using testing::DelayedTransport;
 using testing::first_difference;
 using testing::gradients;
 using testing::imbalance;
@@ -20,7 +21,6 @@ using testing::Ranks;
 using testing::residuals;
 using testing::same_bits;
 using testing::SentDigest;
-using testing::Shaken;
 using testing::text;
 using testing::Values;
 
@@ -108,8 +108,8 @@ TEST_P(LawSuite, Repeatability) {
     Run out{by_rank<Values>(), by_rank<Values>(), by_rank<SentDigest>()};
     auto transports = testing::open_world(GetParam().transport, world());
     for (Rank r = 0; r < world(); ++r)
-      transports[at(r)] = std::make_unique<Shaken>(std::move(transports[at(r)]),
-                                                   seed + static_cast<unsigned>(r), late, &out.sent[at(r)]);
+      transports[at(r)] = std::make_unique<DelayedTransport>(
+          std::move(transports[at(r)]), seed + static_cast<unsigned>(r), late, &out.sent[at(r)]);
     SessionOptions o = options();
     o.lanes = lanes;
     o.force_reference = reference;

@@ -142,8 +142,8 @@ TEST(Liveness, FrozenRankIsDetectedWithin110PercentOfTheTimeout) {
 
 // ---- Messages of a peer. The test plays rank 1: a transport without a session.
 
-struct Stranger {
-  explicit Stranger(SessionOptions options, bool begins = true) {
+struct UnknownPeer {
+  explicit UnknownPeer(SessionOptions options, bool begins = true) {
     auto transports = open_loop(2);
     other = std::move(transports[1]);
     session = std::move(*Session::open(std::move(transports[0]), options));
@@ -173,7 +173,7 @@ constexpr engine::ControlIdentity kPeer{.me = 1, .world = 2};
 // Unsolicited messages must not reset the timeout: a peer that sent some now and then kept wait() from timing out.
 TEST(Liveness, UnrequestedMessagesDoNotResetTheTimeout) {
   std::atomic<bool> over{false};
-  Stranger s({.codec = "fp32", .timeout = 600ms});
+  UnknownPeer s({.codec = "fp32", .timeout = 600ms});
   const auto begin = Clock::now();
   std::thread asker([&] {  // requests are answered, and do not count as progress
     for (std::uint32_t k = 1; !over && k < 100; ++k) {
@@ -191,7 +191,7 @@ TEST(Liveness, UnrequestedMessagesDoNotResetTheTimeout) {
 
 // An unlimited number of cards would use unlimited memory: 193,000 of them took 284 MB.
 TEST(Liveness, RoundStatusesAreBounded) {
-  Stranger s({.codec = "fp32", .timeout = 20s}, false);
+  UnknownPeer s({.codec = "fp32", .timeout = 20s}, false);
   for (std::uint32_t k = 0; k <= engine::kMostCardsAhead; ++k)
     s.say(engine::write_card({.number = k, .world = 2, .codec = "x", .strategy = "y"}, kPeer, s.frame));
   Status end;
@@ -216,7 +216,7 @@ TEST(Liveness, InvalidControlMessageNamesItsSender) {
       },  // unsolicited
   };
   for (const auto& write : frames) {
-    Stranger s({.codec = "fp32", .timeout = 20s});
+    UnknownPeer s({.codec = "fp32", .timeout = 20s});
     s.say(write(s.frame));
     const Status end = s.session->wait(s.ticket);
     EXPECT_EQ(end.code(), Code::kCorrupt) << text(end);
@@ -225,7 +225,7 @@ TEST(Liveness, InvalidControlMessageNamesItsSender) {
 }
 
 TEST(Liveness, FarewellThatBlamesAnUnknownRankNamesItsSender) {
-  Stranger s({.codec = "fp32", .timeout = 20s});
+  UnknownPeer s({.codec = "fp32", .timeout = 20s});
   s.say(engine::write_farewell({.code = Code::kCorrupt, .blamed = 1'000'000, .round = 0, .what = "so"}, kPeer,
                                s.frame));
   const Status end = s.session->wait(s.ticket);

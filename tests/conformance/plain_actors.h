@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "conformance/speller.h"
+#include "conformance/rank_name_actor.h"
 
 namespace tithe::testing {
 

@@ -5,19 +5,19 @@
 
 #include <array>
 
+#include "support/delayed_transport.h"
 #include "support/law_cases.h"
-#include "support/shaken.h"
 
 namespace tithe {
 namespace {
 
 using testing::at;
 using testing::Combination;
+using testing::DelayedTransport;
 using testing::gradients;
 using testing::key_of;
 using testing::Ranks;
 using testing::same_bits;
-using testing::Shaken;
 using testing::text;
 using testing::Values;
 
@@ -97,8 +97,8 @@ TEST(SendWindow, FullSendWindowNamesTheDepartedPeer) {
     for (const char* pacer : kWindows)
       for (const int frames : {0, 1, 2, 3, 5, 8}) {
         auto transports = open_loop(kWorld);
-        transports[at(kVictim)] =
-            std::make_unique<Shaken>(std::move(transports[at(kVictim)]), 1U, false, nullptr, frames);
+        transports[at(kVictim)] = std::make_unique<DelayedTransport>(std::move(transports[at(kVictim)]), 1U,
+                                                                     false, nullptr, frames);
         Ranks ranks(std::move(transports), {.codec = "fp32",
                                             .strategy = std::string(strategy->name),
                                             .min_values = 16,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The four laws of reduce-scatters and all-gathers in whole sessions: every pair of single-phase codec, strategy,
 // kind, world and shape of ranges; and the contracts of the strategies.
+#include "support/delayed_transport.h"
 #include "support/ledger.h"
-#include "support/shaken.h"
 #include "support/sharded_rounds.h"
 
 namespace tithe {
@@ -10,13 +10,13 @@ namespace {
 
 using testing::at;
 using testing::Data;
+using testing::DelayedTransport;
 using testing::first_difference;
 using testing::gradients;
 using testing::Ranks;
 using testing::residuals;
 using testing::same_bits;
 using testing::SentDigest;
-using testing::Shaken;
 using testing::synchronise_as;
 using testing::text;
 using testing::Values;
@@ -93,8 +93,8 @@ TEST_P(ShardedSuite, Repeatability) {
     Run out{by_rank<Values>(), by_rank<Values>(), by_rank<SentDigest>()};
     auto transports = open_loop(world());
     for (Rank r = 0; r < world(); ++r)
-      transports[at(r)] = std::make_unique<Shaken>(std::move(transports[at(r)]),
-                                                   seed + static_cast<unsigned>(r), late, &out.sent[at(r)]);
+      transports[at(r)] = std::make_unique<DelayedTransport>(
+          std::move(transports[at(r)]), seed + static_cast<unsigned>(r), late, &out.sent[at(r)]);
     SessionOptions o = options();
     o.lanes = lanes;
     o.force_reference = reference;

@@ -16,13 +16,13 @@ namespace tithe {
 namespace {
 
 using testing::Chooser;
+using testing::GraphRun;
 using testing::Mail;
 using testing::Outcome;
 using testing::Payload;
 using testing::run_all;
+using testing::run_graph;
 using testing::Sizes;
-using testing::spell;
-using testing::Spelled;
 using testing::whole_numbers;
 using testing::Worker;
 
@@ -102,7 +102,7 @@ TEST_P(StrategySuite, Once) {  // each rank encodes each chunk exactly once
 
 TEST_P(StrategySuite, MatchedSumsIdentical) {
   for (std::uint32_t seed = 0; seed < 5; ++seed) {
-    const Spelled s = spell(strategy().draw, world(), seed, place());
+    const GraphRun s = run_graph(strategy().draw, world(), seed, place());
     EXPECT_TRUE(s.outcome.finished) << "seed " << seed;
     EXPECT_TRUE(s.outcome.matched) << "seed " << seed;
     EXPECT_TRUE(s.sums) << "seed " << seed;
@@ -112,7 +112,7 @@ TEST_P(StrategySuite, MatchedSumsIdentical) {
 
 TEST_P(StrategySuite, Counted) {
   const StrategyCost cost = strategy().cost(place());
-  const Spelled s = spell(strategy().draw, world(), 1, place());
+  const GraphRun s = run_graph(strategy().draw, world(), 1, place());
   int sent = 0;
   int encodes = 0;
   for (const auto& c : s.outcome.counts) {

@@ -2,12 +2,12 @@
 // The strategy suite can fail: it detects graphs with known mistakes.
 #include <gtest/gtest.h>
 
-#include "conformance/speller.h"
+#include "conformance/rank_name_actor.h"
 
 namespace tithe {
 namespace {
 
-using testing::spell;
+using testing::run_graph;
 
 // `first` is the chunk, relative to this rank, that it shares first; `owner_stores` whether it decodes its
 // own frame.
@@ -31,12 +31,12 @@ Graph wrong_ring(const Place& p) {
 }
 
 TEST(StrategySuiteCatches, RingThatSendsTheWrongChunk) {  // the indices as printed in the paper
-  EXPECT_TRUE(spell(wrong_ring<1, true>, 4, 0).sums);
-  EXPECT_FALSE(spell(wrong_ring<2, true>, 4, 0).sums);
+  EXPECT_TRUE(run_graph(wrong_ring<1, true>, 4, 0).sums);
+  EXPECT_FALSE(run_graph(wrong_ring<2, true>, 4, 0).sums);
 }
 
 TEST(StrategySuiteCatches, OwnerThatKeepsItsOwnSum) {  // published ring and server code
-  EXPECT_FALSE(spell(wrong_ring<1, false>, 4, 0).identical);
+  EXPECT_FALSE(run_graph(wrong_ring<1, false>, 4, 0).identical);
 }
 
 Graph crossed(const Place& p) {  // rank 0 sends chunk 0 then 1, rank 1 expects 1 then 0
@@ -49,7 +49,7 @@ Graph crossed(const Place& p) {  // rank 0 sends chunk 0 then 1, rank 1 expects 
   return g;
 }
 
-TEST(StrategySuiteCatches, SwappedMessages) { EXPECT_FALSE(spell(crossed, 2, 0).outcome.matched); }
+TEST(StrategySuiteCatches, SwappedMessages) { EXPECT_FALSE(run_graph(crossed, 2, 0).outcome.matched); }
 
 Graph waiting(const Place& p) {  // each waits for the other's frame before it encodes
   Graph g(1);
@@ -60,7 +60,7 @@ Graph waiting(const Place& p) {  // each waits for the other's frame before it e
   return g;
 }
 
-TEST(StrategySuiteCatches, Deadlock) { EXPECT_FALSE(spell(waiting, 2, 0).outcome.finished); }
+TEST(StrategySuiteCatches, Deadlock) { EXPECT_FALSE(run_graph(waiting, 2, 0).outcome.finished); }
 
 }  // namespace
 }  // namespace tithe

@@ -10,7 +10,7 @@
 
 namespace tithe::testing {
 
-struct MadeJob {
+struct SyntheticJob {
   int world = 2;
   std::vector<std::int64_t> ahead = {};  // by rank; missing entries are 0
   std::vector<double> drift = {};        // by rank: seconds per second

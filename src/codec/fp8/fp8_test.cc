@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "codec/shared/floats/fp8_format.h"
-#include "support/agree.h"
 #include "support/codec_run.h"
 #include "support/draws.h"
+#include "support/implementations_agree.h"
 #include "tithe/seam/spec.h"
 
 namespace tithe::fp8 {

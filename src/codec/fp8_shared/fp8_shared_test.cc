@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "codec/shared/floats/fp8_format.h"
-#include "support/agree.h"
 #include "support/codec_run.h"
+#include "support/implementations_agree.h"
 
 namespace tithe::fp8 {
 namespace {

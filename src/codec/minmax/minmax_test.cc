@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "support/agree.h"
 #include "support/codec_run.h"
+#include "support/implementations_agree.h"
 
 namespace tithe {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/shared/common/bit_packing.h"
-#include "support/agree.h"
 #include "support/codec_run.h"
+#include "support/implementations_agree.h"
 
 namespace tithe {
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "engine/program/convert.h"
-#include "support/held.h"
+#include "support/allocation_limit.h"
 #include "support/ranks.h"
 
 namespace tithe {
@@ -59,13 +59,13 @@ std::size_t layouts(const Session& session) {
 double held_by(const SessionOptions& options, int world, std::size_t n) {
   std::vector<Named> gradients;
   for (Rank r = 0; r < world; ++r) gradients.push_back({"w", wave(n, r)});
-  const std::int64_t before = testing::held_bytes();
+  const std::int64_t before = testing::allocated_bytes();
   Ranks ranks(open_loop(world), options);
   ranks.each([&](Rank r) {
     for (int k = 0; k < 3; ++k)
       ASSERT_TRUE(round_of(ranks[r], {&gradients[static_cast<std::size_t>(r)]}).ok());
   });
-  return static_cast<double>(testing::held_bytes() - before);
+  return static_cast<double>(testing::allocated_bytes() - before);
 }
 
 // Two copies of residuals (the last commit's and the open round's), and the frames of a round.
@@ -197,7 +197,7 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
     std::vector<std::array<Named, 2>> all(2);
     for (int r = 0; r < 2; ++r)
       all[static_cast<std::size_t>(r)] = {Named{"a", wave(kN, r)}, {"b", wave(kN, r + 2)}};
-    const std::int64_t before = testing::held_bytes();
+    const std::int64_t before = testing::allocated_bytes();
     Ranks ranks(open_loop(2), options);
     ranks.each([&](Rank r) {
       auto& [a, b] = all[static_cast<std::size_t>(r)];
@@ -207,7 +207,7 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
       ASSERT_TRUE(round_of(ranks[r], {&b, &a}).ok());
       EXPECT_EQ(layouts(ranks[r]), 1U);
     });
-    *seen = static_cast<std::size_t>(testing::held_bytes() - before);
+    *seen = static_cast<std::size_t>(testing::allocated_bytes() - before);
     ranks.each([&](Rank r) {
       auto& [a, b] = all[static_cast<std::size_t>(r)];
       if (r == 0) {
@@ -283,7 +283,7 @@ TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
         {.key = "layer.weight", .data = weight.data(), .n = weight.size(), .dtype = c.dtype}};
     Status status;
     {
-      const testing::LittleMemory little(c.most);
+      const testing::AllocationLimit little(c.most);
       status = ranks[0].sync(bucket).status();
     }
     EXPECT_EQ(status.code(), Code::kIo) << text(status);
@@ -315,10 +315,10 @@ TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
       if (most == 0)
         later = std::thread([] {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
-          testing::have_at_most(SIZE_MAX);
+          testing::limit_allocations(SIZE_MAX);
         });
       {
-        const testing::LittleMemory little(most);
+        const testing::AllocationLimit little(most);
         const Result<Ticket> ticket = ranks[0].sync({&t, 1});
         status = ticket.ok() ? ranks[0].wait(*ticket) : ticket.status();
       }
@@ -336,7 +336,7 @@ TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
 
 TEST(SessionMemory, ASessionThatThereIsNoMemoryForIsRefused) {
   auto transports = open_loop(1);
-  const testing::LittleMemory little(2'000);
+  const testing::AllocationLimit little(2'000);
   const auto session = Session::open(std::move(transports[0]), {.codec = "fp32"});
   EXPECT_EQ(session.status().code(), Code::kIo) << text(session.status());
   EXPECT_NE(session.status().what().find("no memory to open a session"), std::string::npos);
@@ -347,7 +347,7 @@ TEST(SessionMemory, AStateThatThereIsNoMemoryForCanBeHadLater) {
   Named w{"w", wave(500'000, 1)};
   ASSERT_TRUE(round_of(ranks[0], {&w}).ok());
   {
-    const testing::LittleMemory little(100'000);
+    const testing::AllocationLimit little(100'000);
     EXPECT_EQ(ranks[0].state().status().code(), Code::kIo);
   }
   EXPECT_TRUE(ranks[0].state().ok());

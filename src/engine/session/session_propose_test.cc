@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "support/held.h"
+#include "support/allocation_limit.h"
 #include "support/ledger.h"
 #include "support/propose_steps.h"
 
@@ -280,7 +280,7 @@ TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
        {Row{"fp8", "topk:ratio=0.01"}, {"fp8", "fp32"}, {"fp32", "fp8"}, {"onebit", "bf16"}}) {
     const auto held = [&](const char* first, const char* then) {
       std::vector<Floats> values(2, Floats(kN));
-      const std::int64_t before = testing::held_bytes();
+      const std::int64_t before = testing::allocated_bytes();
       Ranks ranks(open_loop(2), with(first));
       const auto round = [&](int k) {
         ranks.each([&](Rank r) {
@@ -300,7 +300,7 @@ TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
         for (int k = 3; k < 12; ++k) round(k);
         EXPECT_EQ(ranks[1].proposal().state, State::kSwitched);
       }
-      return testing::held_bytes() - before;
+      return testing::allocated_bytes() - before;
     };
     const std::int64_t fresh = held(row.to, nullptr), switched = held(row.from, row.to);
     EXPECT_LE(switched, fresh + 32'768)

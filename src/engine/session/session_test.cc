@@ -14,7 +14,7 @@
 #include <new>
 
 #include "engine/program/convert.h"
-#include "support/held.h"
+#include "support/allocation_limit.h"
 #include "support/ranks.h"
 #include "tithe/seam/catalogue.h"
 
@@ -49,8 +49,8 @@ void release(void* p) {
 
 namespace tithe {
 
-std::int64_t testing::held_bytes() { return g_held; }
-void testing::have_at_most(std::size_t bytes) { g_most = bytes; }
+std::int64_t testing::allocated_bytes() { return g_held; }
+void testing::limit_allocations(std::size_t bytes) { g_most = bytes; }
 
 namespace {
 

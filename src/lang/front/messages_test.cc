@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "lang/loader.h"
-#include "support/mistakes.h"
+#include "support/invalid_programs.h"
 
 namespace tithe::lang {
 namespace {
 
-using testing::Mistake;
+using testing::InvalidProgram;
 using testing::problems_of;
 
 const std::string kHead = "codec my \"a doc\"\n";
@@ -31,7 +31,7 @@ const std::string kGood =
     "  whole = i32(code) - (1 << (bits - 1))\n"
     "  f32(whole) * size\n";
 
-const Mistake kMistakes[] = {
+const InvalidProgram kInvalidPrograms[] = {
     {"no_codec", "codec my \"a doc\"", "plan k = 1", "1:1: a program must start with its name"},
     {"open_text", "\"a doc\"", "\"a doc", "1:10: unterminated string"},
     {"odd_character", "block 64", "block 64 $", "6:10: unexpected character"},
@@ -160,11 +160,11 @@ const Mistake kMistakes[] = {
     {"where_of_no_reduction", "abs(x)", "abs(x where x > 0)", "8:31: 'abs' has no 'where'"},
 };
 
-class Messages : public ::testing::TestWithParam<Mistake> {};
+class Messages : public ::testing::TestWithParam<InvalidProgram> {};
 
-TEST_P(Messages, NameTheErrorAndItsPosition) { testing::expect_said(kGood, GetParam()); }
+TEST_P(Messages, NameTheErrorAndItsPosition) { testing::expect_problems(kGood, GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(All, Messages, ::testing::ValuesIn(kMistakes), testing::name_of);
+INSTANTIATE_TEST_SUITE_P(All, Messages, ::testing::ValuesIn(kInvalidPrograms), testing::name_of);
 
 TEST(LangMessages, ValidProgramHasNone) { EXPECT_EQ(problems_of(kGood), ""); }
 

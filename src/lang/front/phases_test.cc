@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "lang/loader.h"
-#include "support/mistakes.h"
+#include "support/invalid_programs.h"
 
 namespace tithe::lang {
 namespace {
 
-using testing::Mistake;
+using testing::InvalidProgram;
 using testing::problems_of;
 
 const std::string kGood =
@@ -25,7 +25,7 @@ const std::string kGood =
     "decode\n"
     "  f32(code) * (size / 7)\n";
 
-const Mistake kMistakes[] = {
+const InvalidProgram kInvalidPrograms[] = {
     {"unknown_law", "by max", "by mean", "3:16: unknown law 'mean'"},
     {"nearly_a_law", "by max", "by mx", "did you mean 'max'?"},
     {"no_law", "by max", "", "a phase must state how its payloads combine"},
@@ -83,11 +83,11 @@ const Mistake kMistakes[] = {
     {"two_sends", "encode\n", "send\n  a: int[] = u32(x > 0)\nencode\n", "a phase has one 'send'"},
 };
 
-class PhaseMessages : public ::testing::TestWithParam<Mistake> {};
+class PhaseMessages : public ::testing::TestWithParam<InvalidProgram> {};
 
-TEST_P(PhaseMessages, NameTheErrorAndItsPosition) { testing::expect_said(kGood, GetParam()); }
+TEST_P(PhaseMessages, NameTheErrorAndItsPosition) { testing::expect_problems(kGood, GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(All, PhaseMessages, ::testing::ValuesIn(kMistakes), testing::name_of);
+INSTANTIATE_TEST_SUITE_P(All, PhaseMessages, ::testing::ValuesIn(kInvalidPrograms), testing::name_of);
 
 TEST(LangPhases, ValidProgramHasNoProblems) { EXPECT_EQ(problems_of(kGood), ""); }
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "support/far_ranks.h"
+#include "support/high_latency_ranks.h"
 #include "support/transport_world.h"
 
 namespace tithe::tcp {
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 // Pieces of a message overtake each other on their connections, and are reassembled correctly.
 TEST(TcpStreams, messages_arrive_whole_over_a_high_latency_link) {
-  testing::FarRanks far({.streams = 4}, 5ms, 100'000);
+  testing::HighLatencyRanks far({.streams = 4}, 5ms, 100'000);
   ASSERT_TRUE(far.opened().ok()) << far.opened().what();
   const std::size_t sizes[] = {5'000, 1'000'003, 4096, 2'500'000, 40};
   std::vector<std::vector<std::uint8_t>> sent, got;
@@ -33,7 +33,7 @@ TEST(TcpStreams, messages_arrive_whole_over_a_high_latency_link) {
 
 // The message still arrives on a data connection, before other messages; the next receive takes it.
 TEST(TcpStreams, a_cancelled_granted_receive_blocks_no_other_operation) {
-  testing::FarRanks far({}, 1ms, 4 << 20);
+  testing::HighLatencyRanks far({}, 1ms, 4 << 20);
   ASSERT_TRUE(far.opened().ok()) << far.opened().what();
   const std::vector<std::uint8_t> first(300'000, 1), second(300'000, 2);
   std::vector<std::uint8_t> in(first.size()), other(second.size());

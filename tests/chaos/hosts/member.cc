@@ -10,7 +10,7 @@
 //   between, commit    before it passes its tensors; before it commits
 //   propose            while rank 0's proposal is pending
 //   encode, exchange   without waiting: while it encodes; while its frames are in transit
-//   reform, connect    when it leaves the old circle; when all have joined, before they connect
+//   reform, connect    when it leaves the old group; when all have joined, before they connect
 // Output: "opened EPOCH", "step K EPOCH MEMBERS put PUT had OWED kept OWES result RESULT hash HASH lost LOST",
 // "reforms", "epoch E MEMBERS", "trouble CODE PEER text", "done HASH".
 #include <fmt/format.h>
@@ -124,7 +124,7 @@ class Member {
   Names lost(std::uint64_t epoch) const {
     Names out;
     if (session_ != nullptr && session_->stats().epoch == epoch)
-      for (const Rank r : session_->missed()) out.push_back(circle_[static_cast<std::size_t>(r)]);
+      for (const Rank r : session_->missed()) out.push_back(group_[static_cast<std::size_t>(r)]);
     return out;
   }
 
@@ -135,7 +135,7 @@ class Member {
                                        .before = members_,
                                        .missed = {missed_.begin(), missed_.end()},
                                        .lost = [this, epoch] { return lost(epoch - 1); },
-                                       .taken = circle_,
+                                       .taken = group_,
                                        .timeout = kRejoinTimeout});
     if (met.ok()) {
       members_ = met->members;
@@ -171,7 +171,7 @@ class Member {
     if (!met.ok()) return met.status();
     Result<std::unique_ptr<Transport>> transport = connect(*met, "meet");
     if (!transport.ok()) return transport.status();
-    task_.options.members = circle_ = members_;
+    task_.options.members = group_ = members_;
     task_.options.epoch = epoch_;
     Result<std::unique_ptr<Session>> opened = Session::open(std::move(*transport), task_.options);
     if (!opened.ok()) return opened.status();
@@ -199,7 +199,7 @@ class Member {
     const Status failure = session_->present();
     if (failure.code() == Code::kMismatch && failure.peer() == session_->rank()) return failure;
     for (std::string& name : lost(epoch_)) missed_.insert(std::move(name));
-    if (failure.peer() >= 0) missed_.insert(circle_[static_cast<std::size_t>(failure.peer())]);
+    if (failure.peer() >= 0) missed_.insert(group_[static_cast<std::size_t>(failure.peer())]);
     const std::string missed = joined({missed_.begin(), missed_.end()}, '\n');
     TITHE_TRY(board_
                   .put_first(fmt::format("{}.come.{}", epoch_ + 1, task_.name),
@@ -221,7 +221,7 @@ class Member {
     Result<std::unique_ptr<Transport>> transport = connect(*met, "connect");
     if (!transport.ok()) return transport.status();
     TITHE_TRY(session_->reform(std::move(*transport), members_, epoch_));
-    circle_ = members_;
+    group_ = members_;
     missed_.clear();
     say(fmt::format("epoch {} {}", epoch_, joined(members_)));
     return {};
@@ -256,7 +256,7 @@ class Member {
     TITHE_TRY(session_->residual("w", after));
     for (std::size_t i = 0; i < v.size(); ++i) weights_[i] += v[i];
     say(fmt::format("step {} {} {} put {:a} had {:a} kept {:a} result {:a} hash {:016x} lost {}", step_,
-                    epoch_, joined(circle_), put, book(before), book(after), book(v),
+                    epoch_, joined(group_), put, book(before), book(after), book(v),
                     hash_of(1, v.data(), 4 * v.size()), session_->stats().ranks_lost));
     ++step_;
     return {};
@@ -264,7 +264,7 @@ class Member {
 
   Task task_;
   Board board_;
-  Names members_, circle_;  // of the latest epoch; of the session
+  Names members_, group_;  // of the latest epoch; of the session
   std::set<std::string> missed_;
   std::vector<float> weights_;
   std::uint64_t epoch_ = 0;

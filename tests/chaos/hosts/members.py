@@ -236,7 +236,7 @@ timeout {TIMEOUT:.0f} s, `topk:ratio=0.1`, {VALUES} values, {ROUNDS} rounds, a b
 
 Phases: `open`, `meet`: before it comes, and before it connects, as the job begins; `encode`; `exchange`: with frames
 under way on a slow line; `between`, `commit`, `propose` (with a proposal under way); `reform`, `connect`: another rank
-was killed before, and the victim is struck as it leaves the old circle, or before it connects to the new one.
+was killed before, and the victim is struck as it leaves the old group, or before it connects to the new one.
 Victims: `two` at once; `last of a host`: ranks share hosts as 2+2+1, and strategies are those for hosts. `cut`: the
 victim sees neither the others nor the board until they have ended; `return`: it is killed and started anew at once,
 under its old name.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "support/agree.h"
+#include "support/implementations_agree.h"
 
 namespace tithe::fp8 {
 namespace {

@@ -9,7 +9,7 @@
 
 namespace tithe::chaos {
 
-bool Network::runnable(const Person& p) const {
+bool Network::runnable(const Process& p) const {
   if (p.granted || p.away) return false;
   if (p.entering) return true;
   if (!p.polling || p.frozen_until > now_) return false;
@@ -17,10 +17,10 @@ bool Network::runnable(const Person& p) const {
   return p.polls->woken || !p.polls->done.empty() || p.deadline <= now_;
 }
 
-std::vector<int> Network::runnable_people() {
+std::vector<int> Network::runnable_processes() {
   std::vector<int> all;
-  for (std::size_t i = 0; i < people_.size(); ++i) {
-    const auto r = static_cast<int>((i + static_cast<std::size_t>(next_)) % people_.size());
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const auto r = static_cast<int>((i + static_cast<std::size_t>(next_)) % processes_.size());
     if (runnable(at(r))) all.push_back(r);
   }
   return all;
@@ -28,11 +28,11 @@ std::vector<int> Network::runnable_people() {
 
 bool Network::one_event() {
   std::vector<std::pair<Event, Channel>> events;
-  for (auto& [number, circle] : circles_)
-    for (End& to : circle.ends)
-      if (!circle.over)
+  for (auto& [number, group] : groups_)
+    for (End& to : group.ends)
+      if (!group.over)
         for (auto& [key, lane] : to.in)
-          if (End& from = circle.at(key.first); can_arrive(lane, from, to))
+          if (End& from = group.at(key.first); can_arrive(lane, from, to))
             events.push_back({{&lane, &from, &to, 0}, key.second});
   for (std::size_t i = 0; i < departures_.size(); ++i) {
     const Departure& d = departures_[i];
@@ -42,13 +42,13 @@ bool Network::one_event() {
     if (last) events.push_back({{nullptr, nullptr, nullptr, i}, 0});
   }
   if (events.empty()) return false;
-  const auto& [event, channel] = events[weather_.turns ? draw(events.size()) : 0];
+  const auto& [event, channel] = events[conditions_.turns ? draw(events.size()) : 0];
   if (event.lane != nullptr) {
     arrive(*event.lane, *event.from, *event.to, channel);
   } else {
     const Departure d = departures_[event.departure];
     departures_.erase(departures_.begin() + static_cast<std::ptrdiff_t>(event.departure));
-    notice(d);
+    notify(d);
   }
   return true;
 }
@@ -58,15 +58,15 @@ bool Network::advance() {
   const auto consider = [&](Time t) {
     if (t > now_) next = std::min(next, t);
   };
-  for (const Person& p : people_) {
+  for (const Process& p : processes_) {
     if (p.polling && p.frozen_until <= now_) consider(p.deadline);
     consider(p.frozen_until);
   }
   for (std::size_t k = 0; k < faults_.size(); ++k)
     if (faults_[k].heals && strikes_[k].struck) consider(strikes_[k].at + faults_[k].lasts);
-  for (auto& [number, circle] : circles_)
-    for (End& to : circle.ends)
-      if (!circle.over)
+  for (auto& [number, group] : groups_)
+    for (End& to : group.ends)
+      if (!group.over)
         for (auto& [key, lane] : to.in)
           if (!lane.flying.empty()) consider(lane.flying.front().until);
   for (const Departure& d : departures_) consider(d.at);
@@ -75,7 +75,7 @@ bool Network::advance() {
   return true;
 }
 
-bool Network::all_away() const { return std::ranges::all_of(people_, &Person::away); }
+bool Network::all_away() const { return std::ranges::all_of(processes_, &Process::away); }
 
 void Network::pass_time() {
   const bool moved = advance();
@@ -83,20 +83,20 @@ void Network::pass_time() {
   if (!moved || (!hung_ && now_ - start_ > most_time_)) end_all();
 }
 
-void Network::grant(int person) {
-  at(person).granted = true;
-  at(person).entering = false;
-  at(person).turn.notify_all();
+void Network::grant(int process) {
+  at(process).granted = true;
+  at(process).entering = false;
+  at(process).turn.notify_all();
 }
 
 // Called by the rank that stops running: selects an event or a rank, or advances time if there is neither.
 void Network::schedule() {
   while (true) {
-    if (std::ranges::any_of(people_, &Person::granted)) return;
-    const std::vector<int> ready = runnable_people();
-    if (!ready.empty() && (!weather_.turns || draw(3) == 0 || !one_event())) {
-      const int r = ready[weather_.turns ? draw(ready.size()) : 0];
-      next_ = (r + 1) % static_cast<int>(people_.size());
+    if (std::ranges::any_of(processes_, &Process::granted)) return;
+    const std::vector<int> ready = runnable_processes();
+    if (!ready.empty() && (!conditions_.turns || draw(3) == 0 || !one_event())) {
+      const int r = ready[conditions_.turns ? draw(ready.size()) : 0];
+      next_ = (r + 1) % static_cast<int>(processes_.size());
       return grant(r);
     }
     if (!ready.empty() || one_event()) continue;
@@ -106,17 +106,17 @@ void Network::schedule() {
 }
 
 // Likewise for ranks that run concurrently. Time advances when all of them sleep.
-void Network::keep_time() {
+void Network::run_clock() {
   Lock lock(mutex_);
   while (!stop_) {
     bool moved = false;
     while (draw(4) != 0 && one_event()) moved = true;
-    for (const int r : runnable_people())
-      if (!weather_.turns || draw(3) != 0) {
+    for (const int r : runnable_processes())
+      if (!conditions_.turns || draw(3) != 0) {
         grant(r);
         moved = true;
       }
-    if (moved || !runnable_people().empty() || one_event()) {
+    if (moved || !runnable_processes().empty() || one_event()) {
       lock.unlock();  // let them run
       lock.lock();
       continue;
@@ -125,7 +125,8 @@ void Network::keep_time() {
     lock.unlock();
     const bool asleep = Threads::asleep();
     lock.lock();
-    if (seen != activity_ || stop_ || !runnable_people().empty() || begun_ < people_.size() || all_away()) {
+    if (seen != activity_ || stop_ || !runnable_processes().empty() || begun_ < processes_.size() ||
+        all_away()) {
       keeper_.wait_for(lock, std::chrono::microseconds(20));
       continue;
     }
@@ -137,13 +138,14 @@ void Network::keep_time() {
   }
 }
 
-// No further event is possible: ends all people with an error.
+// No further event is possible: ends all processes with an error.
 void Network::end_all() {
-  for (std::size_t r = 0; r < people_.size(); ++r)
-    std::fprintf(stderr, "chaos: hung: person %zu: polling %d, sleeps %d, away %d, dead %d\n", r,
-                 people_[r].polling, people_[r].polls == nullptr, people_[r].away, people_[r].dead);
+  for (std::size_t r = 0; r < processes_.size(); ++r)
+    std::fprintf(stderr, "chaos: hung: process %zu: polling %d, sleeps %d, away %d, dead %d\n", r,
+                 processes_[r].polling, processes_[r].polls == nullptr, processes_[r].away,
+                 processes_[r].dead);
   hung_ = true;
-  for (int r = 0; r < static_cast<int>(people_.size()); ++r) {
+  for (int r = 0; r < static_cast<int>(processes_.size()); ++r) {
     at(r).frozen_until = start_;
     if (!at(r).dead) end(r, true, false);
   }
@@ -152,7 +154,7 @@ void Network::end_all() {
 void Network::run(const std::function<void(int)>& body) {
   {
     const Lock lock(mutex_);
-    for (Person& p : people_) {
+    for (Process& p : processes_) {
       p.away = false;
       p.entering = stepped_;
       p.granted = false;
@@ -160,9 +162,9 @@ void Network::run(const std::function<void(int)>& body) {
     stop_ = false;
   }
   std::thread keeper;
-  if (!stepped_) keeper = std::thread([&] { keep_time(); });
+  if (!stepped_) keeper = std::thread([&] { run_clock(); });
   std::vector<std::thread> threads;
-  for (int r = 0; r < static_cast<int>(people_.size()); ++r)
+  for (int r = 0; r < static_cast<int>(processes_.size()); ++r)
     threads.emplace_back([&, r] {
       {
         Lock lock(mutex_);

@@ -29,7 +29,7 @@ struct DriverFault {
 
 using Buckets = std::vector<std::vector<std::size_t>>;  // numbers of tensors
 
-struct Plot {
+struct Scenario {
   std::uint64_t seed = 0;
   int world = 2, lanes = 0, rounds = 2;
   testing::LawCase law;
@@ -40,7 +40,7 @@ struct Plot {
   std::size_t min_values = 0, part_values = 0;
   testing::Data data = testing::Data::kDyadic;
   bool average = false;
-  Weather weather;
+  NetworkConditions conditions;
   Fault fault;
   double place = 0;  // of the fault, as a fraction of the events of an undisturbed run
   int nan_round = -1;
@@ -67,8 +67,8 @@ struct Plot {
   bool sends_nan() const;  // the non-finite value is sent
 };
 
-Plot draw(std::uint64_t seed);
+Scenario draw(std::uint64_t seed);
 // A readable description of a few lines.
-std::string account(const Plot& plot);
+std::string account(const Scenario& scenario);
 
 }  // namespace tithe::chaos

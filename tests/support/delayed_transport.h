@@ -22,11 +22,12 @@ struct SentDigest {
   friend bool operator==(const SentDigest&, const SentDigest&) = default;
 };
 
-class Shaken final : public ForwardingTransport {
+class DelayedTransport final : public ForwardingTransport {
  public:
   // late: delays completions. digest: records the frames; must outlive the transport. cut_after: after this many
   // sends the rank is dead, and nothing is sent or received any more. -1: never.
-  Shaken(std::unique_ptr<Transport> inner, unsigned seed, bool late, SentDigest* digest, int cut_after = -1)
+  DelayedTransport(std::unique_ptr<Transport> inner, unsigned seed, bool late, SentDigest* digest,
+                   int cut_after = -1)
       : ForwardingTransport(std::move(inner)),
         rng_(seed),
         late_(late),

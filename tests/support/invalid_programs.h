@@ -17,15 +17,15 @@ inline std::string problems_of(const std::string& text) {
   return problems.text(source);
 }
 
-struct Mistake {
+struct InvalidProgram {
   const char* name;
   const char* part;  // of the program that is replaced
   const char* by;
   const char* said;  // somewhere in the messages
 };
-inline std::string name_of(const ::testing::TestParamInfo<Mistake>& of) { return of.param.name; }
+inline std::string name_of(const ::testing::TestParamInfo<InvalidProgram>& of) { return of.param.name; }
 
-inline void expect_said(std::string good, const Mistake& mistake) {
+inline void expect_problems(std::string good, const InvalidProgram& mistake) {
   const std::size_t at = good.find(mistake.part);
   ASSERT_NE(at, std::string::npos);
   const std::string got = problems_of(good.replace(at, std::string_view(mistake.part).size(), mistake.by));

@@ -5,13 +5,13 @@
 #include <random>
 
 #include "base/rng.h"
-#include "chaos/plot.h"
+#include "chaos/scenario.h"
 
 namespace tithe::chaos {
 
-class Dice {
+class Random {
  public:
-  explicit Dice(std::uint64_t seed) : rng_(mix64(seed + 0x9e3779b97f4a7c15ULL)) {}
+  explicit Random(std::uint64_t seed) : rng_(mix64(seed + 0x9e3779b97f4a7c15ULL)) {}
   std::uint64_t of(std::uint64_t n) { return rng_() % n; }  // 0 .. n-1
   bool one_in(std::uint64_t n) { return of(n) == 0; }
   template <typename T>
@@ -29,13 +29,13 @@ class Dice {
   std::mt19937_64 rng_;
 };
 
-inline Buckets group(Dice& dice, std::size_t tensors) {
+inline Buckets group(Random& random, std::size_t tensors) {
   std::vector<std::size_t> all(tensors);
   std::iota(all.begin(), all.end(), std::size_t{0});
-  dice.shuffle(all);
+  random.shuffle(all);
   Buckets out;
   for (const std::size_t t : all) {
-    if (out.empty() || dice.one_in(2)) out.emplace_back();
+    if (out.empty() || random.one_in(2)) out.emplace_back();
     out.back().push_back(t);
   }
   return out;

@@ -10,9 +10,9 @@
 
 namespace tithe::testing {
 
-class FarRanks {
+class HighLatencyRanks {
  public:
-  FarRanks(const tcp::Options& options, std::chrono::milliseconds one_way, std::size_t window) {
+  HighLatencyRanks(const tcp::Options& options, std::chrono::milliseconds one_way, std::size_t window) {
     Status status[2];
     std::vector<tcp::Endpoint> at[2];
     for (Rank r = 0; r < 2; ++r) {
@@ -34,13 +34,13 @@ class FarRanks {
     opened_ = status[0].ok() ? status[1] : status[0];
   }
   // A farewell needs an answer, so both ranks are destroyed at the same time.
-  ~FarRanks() {
+  ~HighLatencyRanks() {
     std::thread other([this] { ranks_[1].reset(); });
     ranks_[0].reset();
     other.join();
   }
-  FarRanks(const FarRanks&) = delete;
-  FarRanks& operator=(const FarRanks&) = delete;
+  HighLatencyRanks(const HighLatencyRanks&) = delete;
+  HighLatencyRanks& operator=(const HighLatencyRanks&) = delete;
 
   const Status& opened() const { return opened_; }
   Transport& operator[](std::size_t rank) { return *ranks_[rank]; }

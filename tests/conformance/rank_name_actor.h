@@ -29,9 +29,9 @@ Outcome run_all(Draw draw, const std::vector<std::unique_ptr<A>>& actors, std::u
 
 // A frame is an expression: "2" is rank 2's own values, "(2+(1))" adds a frame that contained rank 1's. If two ranks
 // have the same expression, they have the same bits with any deterministic codec.
-class Speller : public Actor {
+class RankNameActor : public Actor {
  public:
-  Speller(const std::string& own, int chunks)
+  RankNameActor(const std::string& own, int chunks)
       : holds_(static_cast<std::size_t>(chunks), own), result_(holds_.size()) {}
   Mail encode(Chunk c, Stage) override {
     const std::string text = std::string("(").append(holds_[at(c)]).append(")");
@@ -67,25 +67,25 @@ class Speller : public Actor {
   bool stored_once_ = true;
 };
 
-struct Spelled {
+struct GraphRun {
   Outcome outcome;
   bool sums = true;       // every result contains every rank exactly once
   bool identical = true;  // every rank's result is the same expression
 };
 
-inline Spelled spell(Draw draw, int world, std::uint32_t seed, const Place& like = {}) {
-  std::vector<std::unique_ptr<Speller>> actors;
+inline GraphRun run_graph(Draw draw, int world, std::uint32_t seed, const Place& like = {}) {
+  std::vector<std::unique_ptr<RankNameActor>> actors;
   for (Rank r = 0; r < world; ++r) {
     const Place at{r, world, like.hosts, like.servers};
-    actors.push_back(std::make_unique<Speller>(at.works() ? std::to_string(r) : "", draw(at).chunks()));
+    actors.push_back(std::make_unique<RankNameActor>(at.works() ? std::to_string(r) : "", draw(at).chunks()));
   }
-  Spelled s;
+  GraphRun s;
   s.outcome = run_all(draw, actors, seed, like);
   std::vector<int> everybody(static_cast<std::size_t>(world - like.servers));
   std::iota(everybody.begin(), everybody.end(), 0);
   for (const auto& a : actors) {
     s.sums = s.sums && a->stored_once();
-    for (const std::string& text : a->result()) s.sums = s.sums && Speller::ranks_in(text) == everybody;
+    for (const std::string& text : a->result()) s.sums = s.sums && RankNameActor::ranks_in(text) == everybody;
     s.identical = s.identical && a->result() == actors[0]->result();
   }
   return s;
