@@ -16,7 +16,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 // The seconds of one message from rank 0 to rank 1; negative on failure.
-double seconds_of(testing::FarRanks& far, std::vector<std::uint8_t>& in,
+double seconds_of(testing::HighLatencyRanks& far, std::vector<std::uint8_t>& in,
                   const std::vector<std::uint8_t>& out) {
   const auto begin = std::chrono::steady_clock::now();
   if (!far[1].recv(0, 1, in, 1).ok() || !far[0].send(1, 1, out, 2).ok() || !far.run(1).ok() || in != out)
@@ -26,7 +26,7 @@ double seconds_of(testing::FarRanks& far, std::vector<std::uint8_t>& in,
 
 int run(int streams, int round_trip_ms, std::size_t window, std::size_t bytes, int rounds) {
   const std::chrono::milliseconds one_way(round_trip_ms / 2);
-  testing::FarRanks one({.streams = 1}, one_way, window), several({.streams = streams}, one_way, window);
+  testing::HighLatencyRanks one({.streams = 1}, one_way, window), several({.streams = streams}, one_way, window);
   if (!one.opened().ok() || !several.opened().ok()) return 1;
   std::vector<double> ratios;
   for (int r = -1; r < rounds; ++r) {  // the first makes the connections

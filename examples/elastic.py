@@ -30,7 +30,7 @@ def all_there():  # the state that a rank needs if it joins later
 
 def go_on():
     began = time.monotonic()
-    job.reform(session, give=all_there)
+    job.reform(session, state=all_there)
     stats = session.stats()
     print(
         f"{me}: epoch {job.epoch} with {', '.join(job.members)} after {1e3 * (time.monotonic() - began):.0f} ms, "
@@ -40,9 +40,9 @@ def go_on():
 
 
 with job.open() as session:
-    if job.given:
-        step = int.from_bytes(job.given[:8], "little")
-        weights = np.frombuffer(job.given[8:], np.float32).copy()
+    if job.received_state:
+        step = int.from_bytes(job.received_state[:8], "little")
+        weights = np.frombuffer(job.received_state[8:], np.float32).copy()
     while step < STEPS:
         time.sleep(STEP_SECONDS)  # simulates the forward and backward pass
         gradient = weights - target + np.float32(0.1 * len(me))

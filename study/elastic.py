@@ -68,12 +68,12 @@ class Trainer:
         self.optimizer.step()
         self.step += 1
 
-    def give(self) -> bytes:
+    def state_bytes(self) -> bytes:
         out = io.BytesIO()
         torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step}, out)
         return out.getvalue()
 
-    def take(self, given: bytes) -> None:
+    def load(self, given: bytes) -> None:
         saved = torch.load(io.BytesIO(given), weights_only=True)
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -90,12 +90,12 @@ def one_rank(folder: Path, name: str, members: list[str], seed: int, steps: int,
     )
     reforms = []
     with job.open() as session:
-        if job.given:
-            trainer.take(job.given)
+        if job.received_state:
+            trainer.load(job.received_state)
 
         def go_on() -> None:
             began = time.monotonic()
-            job.reform(session, give=trainer.give)
+            job.reform(session, state=trainer.state_bytes)
             reforms.append(time.monotonic() - began)
 
         while trainer.step < steps:
@@ -112,7 +112,7 @@ def one_rank(folder: Path, name: str, members: list[str], seed: int, steps: int,
                 go_on()
         told = {
             "accuracy": trainer.task.score(trainer.model),
-            "weights": hashlib.sha256(trainer.give()).hexdigest(),
+            "weights": hashlib.sha256(trainer.state_bytes()).hexdigest(),
             "lost": session.stats()["ranks_lost"],
             "epochs": job.epoch,
             "slowest_reform": max(reforms, default=0.0),

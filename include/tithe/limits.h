@@ -12,6 +12,6 @@ inline constexpr std::size_t kMostValues = std::size_t{1} << 40;
 
 // How many values a frame that stands alone, in a file or in memory, may claim unless its reader says more: 256 MiB. A
 // frame of a sparse codec is 68 bytes for any number of zeros, so what it claims costs its writer nothing.
-inline constexpr std::size_t kDefaultMostValues = std::size_t{1} << 26;
+inline constexpr std::size_t kDefaultMaxValues = std::size_t{1} << 26;
 
 }  // namespace tithe

@@ -273,11 +273,11 @@ void bind_codecs(nb::module_& m) {
       "The folder of compiled programs (TITHE_CACHE).");
   m.def("encode", &encode, nb::arg("spec"), nb::arg("values"));
   m.def("frame_values", &frame_values, nb::arg("data"), nb::arg("spec") = nb::none(),
-        nb::arg("max_values") = kDefaultMostValues,
+        nb::arg("max_values") = kDefaultMaxValues,
         "The number of values of a frame. Raises ValueError if the frame states more than max_values.");
   m.def("decode", &decode, nb::arg("data"), nb::arg("out"), nb::arg("spec") = nb::none());
-  m.attr("USUAL_MOST_VALUES") = kDefaultMostValues;
-  m.attr("MOST_VALUES") = kMostValues;
+  m.attr("DEFAULT_MAX_VALUES") = kDefaultMaxValues;
+  m.attr("MAX_VALUES") = kMostValues;
 }
 
 }  // namespace tithe::python

@@ -74,7 +74,7 @@ void bind_choices(nb::module_& m) {
   m.def("unmet_rules", &unmet_rules, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
         "The rules of choices that match no tensor of a model. Raises ValueError if a rule names a missing "
         "tensor.");
-  m.def("travels_raw", &sends_uncompressed, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
+  m.def("sends_uncompressed", &sends_uncompressed, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),
         "The numbers of small tensors and of their values that are sent uncompressed, and about how many "
         "bytes the other tensors take in a message.");
   m.def("in_groups", &in_groups, nb::arg("options"), nb::arg("keys"), nb::arg("sizes"),

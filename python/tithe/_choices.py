@@ -94,7 +94,7 @@ def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, An
     named = list(parameters)
     if _core.is_auto(options.codec) or _core.is_lossless(options.codec, options.choices):
         return
-    raw = _core.travels_raw(options, [name for name, _ in named], [p.numel() for _, p in named])
+    raw = _core.sends_uncompressed(options, [name for name, _ in named], [p.numel() for _, p in named])
     if raw["raw_values"] < _FEW_VALUES or 4 * raw["raw_values"] < raw["other_bytes"]:
         return
     share = 4 * raw["raw_values"] / (4 * raw["raw_values"] + raw["other_bytes"])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tithe import _core
-from tithe._core import MOST_VALUES, USUAL_MOST_VALUES
+from tithe._core import DEFAULT_MAX_VALUES, MAX_VALUES
 
 
 def codecs() -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def encode(spec: str, values: npt.ArrayLike) -> bytes:
 
 
 def decode(
-    data: bytes, n: int | None = None, *, spec: str | None = None, max_values: int = USUAL_MOST_VALUES
+    data: bytes, n: int | None = None, *, spec: str | None = None, max_values: int = DEFAULT_MAX_VALUES
 ) -> npt.NDArray[np.float32]:
     """Decodes a frame of encode() to a 1-D float32 array.
 
@@ -47,7 +47,7 @@ def decode(
     before memory is allocated, because a frame of a few bytes can encode any number of zeros.
     Bytes that no encoder wrote raise tithe.Error with code "corrupt".
     """
-    values = _core.frame_values(data, spec, MOST_VALUES if n is not None else max_values)
+    values = _core.frame_values(data, spec, MAX_VALUES if n is not None else max_values)
     if n is not None and n != values:
         raise ValueError(f"the frame holds {values} values, not {n}")
     out = np.empty(values, dtype=np.float32)

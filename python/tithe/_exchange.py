@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 _POLL = 1.0  # seconds between two checks of the clock and of signals
 _LINGER = 5.0  # seconds that a refusing rank waits for the others to read its reason
-_MOST_TEXT = 1000
+_MAX_TEXT = 1000
 _PIECE = 1 << 22  # bytes per rank
-_WITHDRAWN = "\n"  # differs from a refusal, which is printable
+_CANCELLED = "\n"  # differs from a refusal, which is printable
 
 
-def _nothing_known() -> None:
+def _no_check() -> None:
     """The check of a group without a session: does nothing."""
 
 
@@ -37,7 +37,7 @@ def together(
     timeout: float,
     doing: str,
     body: Callable[[], T],
-    check: Callable[[], None] = _nothing_known,
+    check: Callable[[], None] = _no_check,
 ) -> T:
     """Runs `body` on every rank. If it raises on one rank, that rank raises its exception and all others tithe.Error.
 
@@ -57,7 +57,7 @@ def together(
 
 
 def all_gather_bytes(
-    mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _nothing_known
+    mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _no_check
 ) -> list[bytes]:
     """Returns the bytes of all ranks, in rank order. Collective. The error names ranks that do not arrive in `timeout`
     seconds."""
@@ -86,7 +86,7 @@ def all_gather_bytes(
 
 
 def gather_bytes(
-    mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _nothing_known
+    mine: bytes, group: dist.ProcessGroup, timeout: float, doing: str, check: Callable[[], None] = _no_check
 ) -> list[bytes]:
     """Returns the bytes of all ranks on rank 0, in rank order, and an empty list on the other ranks. Collective.
 
@@ -141,7 +141,7 @@ def _exchange_refusals(
     store = dist.distributed_c10d._get_process_group_store(group)
     # Each rank counts its own exchanges in the store, so one store can serve several groups.
     number = store.add(f"tithe/count/{rank}", 1)
-    store.set(f"tithe/{number}/{rank}", _printable(refusal[:_MOST_TEXT]))
+    store.set(f"tithe/{number}/{rank}", _printable(refusal[:_MAX_TEXT]))
     try:
         _wait_for_all(store, number, rank, world, timeout, doing, refusal, check)
     except KeyboardInterrupt:  # the other ranks then stop waiting before their timeout
@@ -171,7 +171,7 @@ def _wait_for_all(
     deadline = time.monotonic() + (min(timeout, _LINGER) if refusal else timeout)
     waiting = list(range(world))
     while waiting:
-        waiting = [r for r in range(world) if not _is_here(store, number, r)]
+        waiting = [r for r in range(world) if not _has_arrived(store, number, r)]
         left = deadline - time.monotonic()
         for r in range(world) if not refusal else ():
             if r not in waiting and r != rank and (why := _refusal(store, number, r)):
@@ -183,7 +183,7 @@ def _wait_for_all(
             check()
         if left <= 0 and not refusal:
             # This rank withdraws its key and its count, so that its next call joins the exchange of the other ranks.
-            store.set(f"tithe/{number}/{rank}", _WITHDRAWN)
+            store.set(f"tithe/{number}/{rank}", _CANCELLED)
             store.add(f"tithe/count/{rank}", -1)
             late = [r for r in waiting if not store.check([f"tithe/{number}/{r}"])] or waiting
             names = ", ".join(map(str, late))
@@ -210,13 +210,13 @@ def _wait_for_all(
         time.sleep(0.01)
 
 
-def _is_here(store: dist.Store, number: int, rank: int) -> bool:
-    return store.check([f"tithe/{number}/{rank}"]) and store.get(f"tithe/{number}/{rank}") != _WITHDRAWN.encode()
+def _has_arrived(store: dist.Store, number: int, rank: int) -> bool:
+    return store.check([f"tithe/{number}/{rank}"]) and store.get(f"tithe/{number}/{rank}") != _CANCELLED.encode()
 
 
 def _refusal(store: dist.Store, number: int, rank: int) -> str:
     text = store.get(f"tithe/{number}/{rank}").decode("utf-8", "replace")
-    return "" if text == _WITHDRAWN else _printable(text)
+    return "" if text == _CANCELLED else _printable(text)
 
 
 def _printable(text: str) -> str:

@@ -91,7 +91,7 @@ class Membership:
         self.me = me
         self.members = list(members)  # by rank, in this epoch
         self.epoch = 0  # the number of changes of the members
-        self.given: bytes | None = None  # the bytes of give(), on a rank that joined later
+        self.received_state: bytes | None = None  # the bytes of state(), on a rank that joined later
         self._session_members: list[str] = []  # the members in the session's present epoch
         self._session_epoch = 0
         self._missed: set[str] = set()  # names of members that this rank considers lost
@@ -115,7 +115,7 @@ class Membership:
         self._session = session
         self._session_members, self._session_epoch = self.members, self.epoch
         if came_later and self.epoch > 0:
-            self.given = self._await("given")
+            self.received_state = self._await("given")
             session.restore([self._await("state")])
         return session
 
@@ -129,12 +129,12 @@ class Membership:
                 return False
         return _core.new_ranks_waiting(self._board, self.epoch + 1, self.members, self._limits[1])
 
-    def reform(self, session: Session, *, give: Callable[[], bytes] | None = None) -> None:
+    def reform(self, session: Session, *, state: Callable[[], bytes] | None = None) -> None:
         """Continues the session with the surviving ranks and the waiting ones, from the last commit.
 
         Call it after a tithe.Error, on all survivors. Or call it between two rounds on any rank: the other ranks then
         get a tithe.Error and call it too. All ranks repeat the open round.
-        give: returns the bytes that a new rank needs beside tithe's own state (parameters, the step number). One
+        state: returns the bytes that a new rank needs beside tithe's own state (parameters, the step number). One
         survivor calls it, and the new rank finds the result in `given`.
         Raises tithe.Error without a quorum, and if a member is lost during the call; reform() may then be called again.
         If all other ranks reject this rank because it differs from them (another round, other options), it is excluded
@@ -148,7 +148,7 @@ class Membership:
         monitor = session._core.member_monitor(self._session_members) if self._session_epoch == self.epoch else None
         met = self._rejoin(self.epoch + 1, monitor)
         if met["joined"] and met["rank"] == 0:
-            self._board.put_first(f"{self.epoch}.given", give() if give is not None else b"")
+            self._board.put_first(f"{self.epoch}.given", state() if state is not None else b"")
             self._board.put_first(f"{self.epoch}.state", session.common_state())
         try:
             session.reform(

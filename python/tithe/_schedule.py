@@ -19,7 +19,7 @@ def agree(of_ranks: Sequence[dict[str, float | None]]) -> dict[str, float | None
 
 
 class Evaluations:
-    """Checks the evaluations for one session. Only tell() changes the session."""
+    """Checks the evaluations for one session. Only report() changes the session."""
 
     def __init__(self, options: _core.Options) -> None:
         self.schedule = options.schedule
@@ -50,7 +50,7 @@ class Evaluations:
         self.kind = kind
         return (1.0 - accuracy if accuracy is not None else loss), learning_rate
 
-    def tell(self, session: _core.Session, loss: float | None, learning_rate: float | None) -> None:
+    def report(self, session: _core.Session, loss: float | None, learning_rate: float | None) -> None:
         if learning_rate is not None:
             session.learning_rate(learning_rate)
         if loss is not None:

@@ -190,7 +190,7 @@ class Session:
         ValueError if the schedule follows a number that is missing. The schedule ignores all other numbers.
         """
         measured, rate = self._evaluations.read(loss, accuracy, learning_rate)
-        self._evaluations.tell(self._core, measured, rate)
+        self._evaluations.report(self._core, measured, rate)
 
     def propose(self, choices: Choices, round: int = 0) -> None:
         """Proposes new choices for all ranks from round `round` on; 0: as soon as all ranks are ready

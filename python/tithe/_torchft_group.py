@@ -30,7 +30,7 @@ from tithe.torch._hook.running_session import Barrier, RunningSession
 from tithe.torch._hook.session_end import end_session
 
 _log = logging.getLogger("tithe.torch")
-_OURS = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group sets itself
+_RESERVED = ("average", "epoch", "hosts", "members", "servers", "undo")  # options that the group sets itself
 _PATIENCE = 60.0  # seconds, torchft's default
 _UNDONE = 64  # epochs to remember, for replicas that were absent
 _MANY = 4096  # a tensor without a name and with this number of values or more causes a warning
@@ -47,17 +47,17 @@ class ProcessGroup(ProcessGroupGloo):
 
     def __init__(self, codec: str = _core.Options().codec, **options: Any) -> None:
         refuse_unknown(options)
-        if taken := [name for name in _OURS if name in options]:
+        if taken := [name for name in _RESERVED if name in options]:
             raise ValueError(f"{taken[0]}= is decided by torchft's quorum: leave it out")
         if _core.is_auto(codec):
             raise ValueError(f"codec={codec!r} plans for ranks that stay: name a codec")
         given = {"patience": _PATIENCE, **options, "codec": codec, "choices": choices_text(options.get("choices"))}
         self._lossless = is_lossless(codec, given["choices"])
         self._transport = transport_text(given)
-        self._given = {**given, "average": False, "undo": not self._lossless}
+        self._session_options = {**given, "average": False, "undo": not self._lossless}
         if "feedback=momentum" in _core.check_codec(codec) + given["choices"]:
             raise ValueError("feedback=momentum: a replica that heals would have none; leave it to the optimizer")
-        super().__init__(timedelta(seconds=make_options(self._given).patience))
+        super().__init__(timedelta(seconds=make_options(self._session_options).patience))
         self._own = uuid.uuid4().hex[:12]  # a restarted replica gets a new identifier
         self._name, self._epoch = "", 0
         self._undone: list[int] = []  # epochs whose last round was reverted
@@ -68,10 +68,10 @@ class ProcessGroup(ProcessGroupGloo):
         self._step = 0  # the manager's number of the newest step
         # Gradients held back while this replica heals, by key: the values from before the newest step, and the values
         # that replace them if the step counts.
-        self._holds: dict[str, torch.Tensor] = {}
-        self._holds_then: dict[str, torch.Tensor] | None = None
-        self._owes: dict[str, torch.Tensor] = {}  # the values to hold back in this step
-        self._below: tuple[Any, int, int] | None = None
+        self._deferred: dict[str, torch.Tensor] = {}
+        self._next_deferred: dict[str, torch.Tensor] | None = None
+        self._to_defer: dict[str, torch.Tensor] = {}  # the values to hold back in this step
+        self._gloo_arguments: tuple[Any, int, int] | None = None
         self._warned = False
 
     # ---- a quorum
@@ -79,7 +79,7 @@ class ProcessGroup(ProcessGroupGloo):
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
         """Connects the session to the ranks of a new quorum; configure() calls it. Collective over them."""
         gather = functools.partial(_gather, store, rank, world_size)
-        whole = self._whole_step()
+        whole = self._last_complete_step()
         mine = {
             "new": f"{self._replica_id}:{self._own}",
             "name": self._name,
@@ -90,7 +90,7 @@ class ProcessGroup(ProcessGroupGloo):
         }
         known = [json.loads(each) for each in gather("who", json.dumps(mine).encode())]
         epoch = 1 + max(each["epoch"] for each in known)
-        self._take_back(whole, known)
+        self._undo_to(whole, known)
         rounds = gather("round", b"%d" % self._running.session.round() if self._running is not None else b"")
         # Members of the last quorum continue. A replica that was not in it joins as a new member, and adds its residual
         # to its next gradient.
@@ -98,20 +98,22 @@ class ProcessGroup(ProcessGroupGloo):
         stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
         names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
         if self._running is not None and not stays[rank]:
-            self._join_again(self._epoch < epoch - 1)
+            self._rejoin(self._epoch < epoch - 1)
         common = b""
         # Collected before the session continues, while its state still has the former ranks
         if any(stays) and not all(stays):
             gives = stays.index(True)
             common = gather("common", self._running.session.common_state() if rank == gives else b"")[gives]
-        self._go_on(rank, names, epoch, functools.partial(gather, "address"))
+        self._continue_with(rank, names, epoch, functools.partial(gather, "address"))
         if not stays[rank] and common:
             self._running.session.restore_states([common], False)
         self._name, self._epoch = names[rank], epoch
-        self._below = (dist.PrefixStore("gloo", store), rank, world_size)
+        self._gloo_arguments = (dist.PrefixStore("gloo", store), rank, world_size)
 
-    def _go_on(self, rank: int, names: list[str], epoch: int, all_gather: Callable[[bytes], list[bytes]]) -> None:
-        options, running = make_options(self._given), self._running
+    def _continue_with(
+        self, rank: int, names: list[str], epoch: int, all_gather: Callable[[bytes], list[bytes]]
+    ) -> None:
+        options, running = make_options(self._session_options), self._running
         if running is None:
             options.members, options.epoch = names, epoch
             session = _core.open(self._transport, rank, len(names), all_gather, options)
@@ -125,7 +127,7 @@ class ProcessGroup(ProcessGroupGloo):
             )
             running.rank, running.world = rank, len(names)
 
-    def _whole_step(self) -> int | None:
+    def _last_complete_step(self) -> int | None:
         """Returns the newest step if this replica has its result. Only all replicas together can decide if the step
         counted."""
         last = self._last
@@ -134,7 +136,7 @@ class ProcessGroup(ProcessGroupGloo):
         self._running.drain()
         return self._step if last.error is None else None
 
-    def _take_back(self, whole: int | None, known: list[dict[str, Any]]) -> None:
+    def _undo_to(self, whole: int | None, known: list[dict[str, Any]]) -> None:
         """Reverts the newest step if it counted on no replica: no replica is ahead of it, or a replica has reverted it.
 
         All replicas remember each reverted step, for replicas that return after the others have left.
@@ -142,11 +144,11 @@ class ProcessGroup(ProcessGroupGloo):
         farthest = max(each["step"] for each in known)
         undone = {each["epoch"] for each in known if each["whole"] is not None and farthest <= each["whole"]}
         self._undone = sorted(undone.union(*(each["undone"] for each in known)))[-_UNDONE:]
-        then, self._last, self._holds_then = self._holds_then, None, None
+        then, self._last, self._next_deferred = self._next_deferred, None, None
         if whole is None:
             return
         if self._epoch not in self._undone:
-            self._holds = then
+            self._deferred = then
         elif not self._lossless:
             self._running.session.undo()
 
@@ -154,26 +156,26 @@ class ProcessGroup(ProcessGroupGloo):
         manager = self._manager()
         return manager.current_step() if manager is not None else 0
 
-    def _join_again(self, missed_a_quorum: bool) -> None:
-        holds = {}
+    def _rejoin(self, missed_a_quorum: bool) -> None:
+        deferred = {}
         if missed_a_quorum:
-            holds = self._holds | {key: self._holds.get(key, 0) + owed for key, owed in self._unsent().items()}
+            deferred = self._deferred | {key: self._deferred.get(key, 0) + owed for key, owed in self._unsent().items()}
         else:
             _log.warning("%s missed a step that the others have: what it had left unsent is lost", self._name)
         self._close()
-        self._holds = holds
+        self._deferred = deferred
 
     def _close(self) -> None:
         if self._running is not None:
             self._running.close()
-        self._running, self._last, self._holds, self._holds_then = None, None, {}, None
+        self._running, self._last, self._deferred, self._next_deferred = None, None, {}, None
 
     @property
     def parent(self) -> Any:
         # Gloo's group of the quorum, for collectives that tithe does not implement. Created at first use.
         if self._pg is None:
-            assert self._below is not None, "no quorum yet"
-            self._pg = super()._create_pg(*self._below)
+            assert self._gloo_arguments is not None, "no quorum yet"
+            self._pg = super()._create_pg(*self._gloo_arguments)
         return self._pg
 
     def size(self) -> int:
@@ -249,29 +251,29 @@ class ProcessGroup(ProcessGroupGloo):
             self._begin_step(takes_part)
         if not takes_part:
             bucket.buffer().zero_()
-        if self._holds or self._owes:
-            self._hold_back(bucket, takes_part)
+        if self._deferred or self._to_defer:
+            self._defer(bucket, takes_part)
         return running.start_bucket(bucket, None)
 
     def _begin_step(self, takes_part: bool) -> None:
-        if self._holds_then is not None:  # the previous step counted
-            self._holds = self._holds_then
-        self._last, self._holds_then = None, dict(self._holds)
-        self._owes = {} if takes_part else self._unsent()
+        if self._next_deferred is not None:  # the previous step counted
+            self._deferred = self._next_deferred
+        self._last, self._next_deferred = None, dict(self._deferred)
+        self._to_defer = {} if takes_part else self._unsent()
 
-    def _hold_back(self, bucket: Any, takes_part: bool) -> None:
+    def _defer(self, bucket: Any, takes_part: bool) -> None:
         """Makes a healing replica send zeros: it hands over the negative of its residual. The residual is in gradient
         units, so a later gradient can contain it."""
         parts = bucket.buffer().split([parameter.numel() for parameter in bucket.parameters()])
         for parameter, part in zip(bucket.parameters(), parts, strict=True):
             key = self._running.keys.of(parameter)
-            if takes_part and key in self._holds:
-                part.add_(self._holds[key].to(part.device))
-                self._holds_then.pop(key, None)
-            elif key in self._owes:
-                owed = self._owes[key].to(part.dtype)
+            if takes_part and key in self._deferred:
+                part.add_(self._deferred[key].to(part.device))
+                self._next_deferred.pop(key, None)
+            elif key in self._to_defer:
+                owed = self._to_defer[key].to(part.dtype)
                 part.sub_(owed.to(part.device))
-                self._holds_then[key] = self._holds.get(key, 0) + owed.float()
+                self._next_deferred[key] = self._deferred.get(key, 0) + owed.float()
 
     def _unsent(self) -> dict[str, torch.Tensor]:
         """Returns the session's residuals, by key."""
@@ -286,7 +288,7 @@ class ProcessGroup(ProcessGroupGloo):
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
         # Tensors without names go through a lossless codec; with any other codec Gloo sends them uncompressed.
-        if not self._goes_through(tensors, opts):
+        if not self._is_compressed(tensors, opts):
             if not self._lossless and not self._warned and any(t.numel() >= _MANY for t in tensors):
                 self._warned = True
                 _log.warning(
@@ -302,7 +304,7 @@ class ProcessGroup(ProcessGroupGloo):
         self._running.drain()  # the next bucket is another round, on all ranks
         return Work(job.future.then(job.value), lambda: None)
 
-    def _goes_through(self, tensors: list[torch.Tensor], opts: Any) -> bool:
+    def _is_compressed(self, tensors: list[torch.Tensor], opts: Any) -> bool:
         kind = getattr(opts, "reduceOp", opts)
         return (
             self._lossless
@@ -326,14 +328,14 @@ class ProcessGroup(ProcessGroupGloo):
         running.drain()
         out, values = laid_out_like(parameter)
         key = running.keys.find(parameter)
-        holds = self._holds if self._holds_then is None else self._holds_then
+        deferred = self._deferred if self._next_deferred is None else self._next_deferred
         try:
             running.session.residual(key, values.numpy())
         except ValueError:  # this session has had no round with the tensor
-            if key not in holds:
+            if key not in deferred:
                 raise
-        if key in holds:
-            values.add_(holds[key])
+        if key in deferred:
+            values.add_(deferred[key])
         return out
 
     def stats(self) -> dict[str, Any]:

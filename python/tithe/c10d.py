@@ -54,7 +54,7 @@ from tithe.torch._sharded.settings import any_residual
 __all__ = ["Options", "compress", "end_step", "load_state_dict", "state_dict", "stats"]
 
 _Base = torch._C._distributed_c10d.Backend.Options
-_MOST = 1 << 16  # the limit of all-reduces of one size between two steps
+_MAX_ALL_REDUCES = 1 << 16  # the limit of all-reduces of one size between two steps
 
 
 class Options(_Base):
@@ -66,10 +66,10 @@ class Options(_Base):
             raise ValueError(f"codec={codec!r} decides by the names of parameters, and all-reduces have none: name one")
         transport_text(dict(options))
         make_options({k: v for k, v in {"codec": codec, **options}.items() if k != "transport"})
-        self.given = {"codec": codec, **options}
+        self.arguments = {"codec": codec, **options}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Options":
-        return Options(**self.given)
+        return Options(**self.arguments)
 
 
 def _serve(session: _core.Session, jobs: "queue.SimpleQueue[Job | None]", causes: list[BaseException]) -> None:
@@ -148,10 +148,10 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
 
     def __init__(self, made: Any, given: dict[str, Any] | None) -> None:
         super().__init__(made.group_rank, made.group_size)
-        self._below = dist.ProcessGroupGloo(made.store, made.group_rank, made.group_size, timeout=made.timeout)
+        self._gloo = dist.ProcessGroupGloo(made.store, made.group_rank, made.group_size, timeout=made.timeout)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._below)
-        self._given = given
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._options_given = given
         self._rounds: RoundThread | None = None
         self._works: list[_Work] = []
         # threads may all-reduce at once: the numbers must follow the order of the rounds
@@ -161,13 +161,13 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
         _groups.add(self)
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
-        if len(tensors) == 1 and self._takes(tensors[0], options):
+        if len(tensors) == 1 and self._is_compressed(tensors[0], options):
             return self._start(tensors[0], options)
-        return self._below.allreduce(tensors, options) if options is not None else self._below.allreduce(tensors)
+        return self._gloo.allreduce(tensors, options) if options is not None else self._gloo.allreduce(tensors)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
-        if not all(self._takes(tensor, options) for tensor in tensors):
-            return self._below.allreduce_coalesced(tensors, options)
+        if not all(self._is_compressed(tensor, options) for tensor in tensors):
+            return self._gloo.allreduce_coalesced(tensors, options)
         return [self._start(tensor, options) for tensor in tensors][-1]  # the works end in this order
 
     def _put(self, job: Job, tensor: torch.Tensor, average: bool) -> Any:
@@ -179,8 +179,8 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
             self._works = [each for each in self._works if not each.is_completed()] + [work]
         return work
 
-    def _takes(self, tensor: torch.Tensor, options: Any) -> bool:
-        if self._given is None:
+    def _is_compressed(self, tensor: torch.Tensor, options: Any) -> bool:
+        if self._options_given is None:
             return False
         kind = dist.ReduceOp.SUM if options is None else options.reduceOp
         return (
@@ -194,7 +194,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
         )
 
     def _options(self) -> _core.Options:
-        rest = dict(self._given)
+        rest = dict(self._options_given)
         transport_text(rest)
         if not any_residual(rest):
             rest["choices"] = add_rules(shards.gather_rules(), choices_text(rest.get("choices")))
@@ -209,7 +209,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
     def _layout(self, flat: torch.Tensor) -> _core.Layout:
         looks = f"{flat.numel()} {DTYPES[flat.dtype]}"
         number = self._counts[looks] = self._counts.get(looks, 0) + 1
-        if number > _MOST:
+        if number > _MAX_ALL_REDUCES:
             raise ValueError(
                 f"{number} all-reduces of {looks} without a step of an optimizer between them: call "
                 "tithe.c10d.end_step() after each step"
@@ -224,7 +224,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
             if self is dist.group.WORLD:
                 raise ValueError(_DEFAULT)
             options, doing = self._options(), "the first all-reduce of a group of tithe.c10d"
-            rest = dict(self._given)
+            rest = dict(self._options_given)
             session = _core.open(
                 transport_text(rest),
                 self.rank(),
@@ -251,7 +251,7 @@ class _Group(shards.ShardCollectives, dist.ProcessGroup):
     def shutdown(self) -> None:
         if self._rounds is not None:
             self._rounds.stop()
-        self._below.shutdown()
+        self._gloo.shutdown()
 
     def getBackendName(self) -> str:
         return "tithe"
@@ -265,7 +265,7 @@ def _through(name: str) -> Any:
     """
 
     def collective(self: _Group, *args: Any, **options: Any) -> Any:
-        return getattr(self._below, name)(*args, **options)
+        return getattr(self._gloo, name)(*args, **options)
 
     return collective
 
@@ -297,7 +297,7 @@ def _create(made: Any, options: Any) -> _Group:
         raise ValueError(_DEFAULT)
     if options is not None and not isinstance(options, Options):
         raise ValueError(f"pg_options of a group of backend tithe are tithe.c10d.Options, not {type(options).__name__}")
-    return _Group(made, None if options is None else dict(options.given))
+    return _Group(made, None if options is None else dict(options.arguments))
 
 
 def _known(group: dist.ProcessGroup) -> _Group:
@@ -312,9 +312,9 @@ def compress(group: dist.ProcessGroup, codec: str = _core.Options().codec, **opt
     known = _known(group)
     if known is dist.group.WORLD:
         raise ValueError(_DEFAULT)
-    if known._given is not None:
+    if known._options_given is not None:
         raise ValueError("this group is compressed already, with the options that it was made with")
-    known._given = Options(codec, **options).given
+    known._options_given = Options(codec, **options).arguments
 
 
 def end_step(*_: Any) -> None:
@@ -344,7 +344,7 @@ def load_state_dict(group: dist.ProcessGroup, state: Mapping[str, Any]) -> None:
     known.between_steps("tithe.c10d.load_state_dict()")
     if not state:
         return
-    if known._given is None:
+    if known._options_given is None:
         raise ValueError("this group is not compressed, so it has nothing unsent: compress(group, ...) first")
     if (state["rank"], state["world"]) != (known.rank(), known.size()):
         raise ValueError(

@@ -106,7 +106,7 @@ class TitheCallback(Callback):
         if self._loaded is not None:
             self._take(trainer)
         elif earlier is not None and not sharded:
-            self._go_on(earlier, model)
+            self._continue_from(earlier, model)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         if self._state is None or not self._checkpoints:
@@ -162,7 +162,7 @@ class TitheCallback(Callback):
         if self._state is not None:
             self._state.close()  # state_dict() and stats() stay available
 
-    def _go_on(self, earlier: State, model: DistributedDataParallel) -> None:
+    def _continue_from(self, earlier: State, model: DistributedDataParallel) -> None:
         """Continues with the residuals of the first fit() in a second fit() of the same model."""
         saved = earlier.state_dict()
         if other_values(saved, model) is None:

@@ -295,7 +295,7 @@ Target tagged_target() {
 // The messages between rank 0 and a connecting rank: unchanged, and sealed like by a rank with the token.
 Target meeting_target() {
   using namespace rendezvous;
-  const Handshake shake{.token = Token(32, 3), .visitor = {1}, .host = {2}};
+  const Handshake shake{.token = Token(32, 3), .client = {1}, .host = {2}};
   const std::vector<Blob> items{Blob(3, 1), Blob(5, 2)};
   const std::string text = "rank 1 differs";
   const Blob why(text.begin(), text.end());
@@ -311,8 +311,8 @@ Target meeting_target() {
   return {"meeting",
           [shake](ByteView bytes) {
             static_cast<void>(read_request(bytes));
-            Handshake visitor = shake;
-            static_cast<void>(read_challenge(bytes, visitor));
+            Handshake client = shake;
+            static_cast<void>(read_challenge(bytes, client));
             if (const auto c = read_claim(bytes, shake); c && (c->world != 2 || c->rank != 1))
               fail("a claim passes that nobody with the token made");
             if (const auto n = read_answer(bytes, shake, 2); n && *n > 2 * (kMaxBlobBytes + 4) + 64)
@@ -321,13 +321,13 @@ Target meeting_target() {
               fail("a box opens that was not sealed so");
             static_cast<void>(open_answer(bytes, shake, 2));
             // The plain bytes of an answer, sealed like rank 0 would.
-            const auto told = open_answer(seal_for_visitor(shake, bytes), shake, 2);
+            const auto told = open_answer(seal_for_client(shake, bytes), shake, 2);
             if (told.ok() && told->size() != 2) fail("an answer of another world");
             if (!told.ok() && (told.status().peer() < -1 || told.status().peer() >= 2 ||
                                printable(told.status().what(), 2000) != told.status().what()))
               fail("a refusal that rank 0 cannot have sent");
           },
-          {write_request(shake.visitor), write_challenge(shake), head(claim, kClaimBytes),
+          {write_request(shake.client), write_challenge(shake), head(claim, kClaimBytes),
            behind(claim, kClaimBytes), head(answer, kAnswerBytes), behind(answer, kAnswerBytes),
            behind(refusal, kAnswerBytes)}};
 }

@@ -104,8 +104,13 @@ def test_gpu_without_a_driver_gives_one_clear_line():
     if not binary.exists():
         pytest.skip("the tests in C++ are not built")
     done = subprocess.run(
-        [binary, "--gtest_filter=DeviceSeam.DescribesTheOpenedDevice"], capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "TITHE_TEST_GPU": "real", "TITHE_CUDA": "/nowhere/libcuda.so.1"})  # fmt: skip
+        [binary, "--gtest_filter=DeviceSeam.DescribesTheOpenedDevice"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "TITHE_TEST_GPU": "real", "TITHE_CUDA": "/nowhere/libcuda.so.1"},
+    )
     assert done.returncode == 1
     assert "there is no CUDA driver: /nowhere/libcuda.so.1" in done.stdout
 

@@ -118,7 +118,7 @@ def steps(model, rank, count, seed):
 OPTIONS = {"codec": "topk:ratio=0.01", "min_values": 0, "timeout": 20.0, "schedule": "warmup:2+recover:0.1"}
 
 
-def tell_and_train(rank, world):
+def report_and_train(rank, world):
     model = make_model()
     state = tithe.torch.attach(model, **OPTIONS)
     ratios = [state.ratio]
@@ -142,7 +142,7 @@ def tell_and_train(rank, world):
 
 
 def test_ranks_agree_on_evaluations_under_ddp():
-    (ratios, refused, bits), other = run_ranks(2, tell_and_train)
+    (ratios, refused, bits), other = run_ranks(2, report_and_train)
     assert (ratios, refused, bits) == other
     assert ratios == [0.25, 0.01, 0.04, 0.01]
     assert "stay with one" in refused[0] and "differ between ranks" in refused[1] and "give what" in refused[2]

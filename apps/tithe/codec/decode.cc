@@ -13,7 +13,7 @@ namespace {
 struct DecodeArgs {
   std::string in;
   std::string out;
-  std::size_t most_values = kDefaultMostValues;
+  std::size_t most_values = kDefaultMaxValues;
 };
 
 Result<Report> decode(const DecodeArgs& args) {

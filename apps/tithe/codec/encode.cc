@@ -31,7 +31,7 @@ struct EncodeArgs {
   std::string in;
   std::string out;
   std::uint64_t seed = 0;
-  std::size_t most_values = kDefaultMostValues;
+  std::size_t most_values = kDefaultMaxValues;
 };
 
 Result<Report> encode(const EncodeArgs& args) {

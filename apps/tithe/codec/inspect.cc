@@ -17,7 +17,7 @@ namespace {
 
 struct InspectArgs {
   std::string in;
-  std::size_t most_values = kDefaultMostValues;
+  std::size_t most_values = kDefaultMaxValues;
 };
 
 // JSON has no NaN and no infinity.

@@ -222,9 +222,9 @@ std::size_t bytes_in_flight(int socket) {
 
 Congestion::Look read_link_state(int socket) {
   const tcp_info info = info_of(socket);
-  return {.trip = std::chrono::microseconds(info.tcpi_rtt), .sent_again = info.tcpi_total_retrans};
+  return {.round_trip = std::chrono::microseconds(info.tcpi_rtt), .retransmitted = info.tcpi_total_retrans};
 }
 
-void hold_back(int socket, int bytes) { set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes); }
+void limit_send_buffer(int socket, int bytes) { set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes); }
 
 }  // namespace tithe::tcp

@@ -77,10 +77,12 @@ class Checkpoints:
         self._group = state._group()
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
         self._patience = state._session_options()[1].patience
-        self._everywhere(f"{_DOING}()", lambda: files.make(self._folder))
+        self._on_all_ranks(f"{_DOING}()", lambda: files.make(self._folder))
         hosts = folders_of(self._folder, self._group) if neighbours else [list(range(self._world))]
-        self._here = next(ranks for ranks in hosts if self._rank in ranks)  # the ranks that share this rank's folder
-        self._writes = self._rank == self._here[0]  # whether this rank writes the manifest and the model
+        self._folder_ranks = next(
+            ranks for ranks in hosts if self._rank in ranks
+        )  # the ranks that share this rank's folder
+        self._writes = self._rank == self._folder_ranks[0]  # whether this rank writes the manifest and the model
         self._copies = next_host(hosts)
         self._load()
 
@@ -109,30 +111,30 @@ class Checkpoints:
                 mine[_MODEL] = _bytes_of(parts)
             return {name: files.sum_of(data) for name, data in mine.items()}
 
-        sums = self._everywhere(doing, prepare)
+        sums = self._on_all_ranks(doing, prepare)
         own = [sums[rank][_of_rank(rank, self._world)] for rank in range(self._world)]
         moves = [(rank, target, own[rank][0]) for rank, target in self._copies.items()]
         give = {number: lambda: mine[_of_rank(self._rank, self._world)] for number in range(len(moves))}
         for number, copy in send(moves, give, self._group, self._patience).items():
             mine[_of_rank(moves[number][0], self._world)] = memoryview(copy)
-        self._everywhere(doing, lambda: files.write(self._folder, self.step, mine))
-        stay = {*self._here, *(rank for rank, target in self._copies.items() if target in self._here)}
+        self._on_all_ranks(doing, lambda: files.write(self._folder, self.step, mine))
+        stay = {*self._folder_ranks, *(rank for rank, target in self._copies.items() if target in self._folder_ranks)}
         manifest = {
             "save": hashlib.blake2b(json.dumps(sums).encode(), digest_size=16).hexdigest(),  # the same on all hosts
             "world": self._world,
             "files": {
-                _MODEL: sums[self._here[0]][_MODEL],
+                _MODEL: sums[self._folder_ranks[0]][_MODEL],
                 **{_of_rank(rank, self._world): own[rank] for rank in sorted(stay)},
             },
         }
-        self._everywhere(doing, lambda: files.commit(self._folder, self.step, manifest) if self._writes else None)
+        self._on_all_ranks(doing, lambda: files.commit(self._folder, self.step, manifest) if self._writes else None)
 
     # ---- at start
 
     def _load(self) -> None:
         doing = f"{_DOING}()"
-        listings = self._everywhere(doing, self._listed)
-        writers = self._everywhere(doing, lambda: self._here[0])
+        listings = self._on_all_ranks(doing, self._listed)
+        writers = self._on_all_ranks(doing, lambda: self._folder_ranks[0])
         numbers = sorted({int(number) for listed in listings for number in listed}, reverse=True)
         damaged = []
         for number in numbers:
@@ -143,7 +145,7 @@ class Checkpoints:
                 load = self._fetch(doing, number, world, sums, wrong)
                 if load is not None:
                     self._warn(number, wrong, "copies of other hosts are used")
-                    self._everywhere(doing, partial(self._take, number, load, world))
+                    self._on_all_ranks(doing, partial(self._take, number, load, world))
                     self.step = number
                     if self._rank == 0:
                         _log.info("the job continues from %s", self._place(number))
@@ -197,12 +199,12 @@ class Checkpoints:
                     defects[name] = str(damage)
             return defects
 
-        whole = self._everywhere(doing, lambda: look(needs[self._rank]))
+        whole = self._on_all_ranks(doing, lambda: look(needs[self._rank]))
         lacks = [
             (rank, name) for rank, names in enumerate(needs) for name in names if whole[rank].get(name, "lost") != ""
         ]
         lost = sorted({name for _, name in lacks})
-        second = self._everywhere(doing, lambda: look(lost)) if lost else []
+        second = self._on_all_ranks(doing, lambda: look(lost)) if lost else []
         for defects in (*whole, *second):
             wrong += [text for text in defects.values() if text and text not in wrong]
         moves, names = [], []
@@ -248,7 +250,7 @@ class Checkpoints:
         if wrong and self._rank == 0:
             _log.warning("%s is damaged, and %s: %s", self._place(number), therefore, "; ".join(dict.fromkeys(wrong)))
 
-    def _everywhere(self, doing: str, body: Callable[[], Any]) -> list[Any]:
+    def _on_all_ranks(self, doing: str, body: Callable[[], Any]) -> list[Any]:
         """Runs body() on all ranks, and returns all results, exchanged as JSON. If one rank raises, all ranks raise."""
         failed, value = None, None
         try:

@@ -15,7 +15,7 @@ from tithe.torch._common.model_copies import has_hook
 from tithe.torch._common.wrappers import instead_of
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-_MOST_NAMES = 4
+_MAX_NAMES = 4
 
 Pairs = list[tuple[str, torch.nn.Parameter]]
 
@@ -190,8 +190,8 @@ def _with_subclasses(kind: type) -> set[type]:
 
 def some(names: Sequence[str], mark: str = "'") -> str:
     """Returns the first names of a list, and the number of the others."""
-    rest = len(names) - _MOST_NAMES
-    return ", ".join(f"{mark}{name}{mark}" for name in names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(f"{mark}{name}{mark}" for name in names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,7 @@ from tithe import _core
 from tithe.torch._common.checks import scale_of
 from tithe.torch._device.device import PinnedCopy, cuda_stream
 
-_MOST_EXPONENT = 100  # a loss scale up to 2**100 divides and multiplies float32 values exactly
+_MAX_EXPONENT = 100  # a loss scale up to 2**100 divides and multiplies float32 values exactly
 
 LossScale = Callable[[], float] | None
 
@@ -127,7 +127,7 @@ class DeviceRoute(BucketRoute):
         self._filled.synchronize()
         torch.accelerator.set_stream(self._side)
         self._scale = scale_of(self._loss_scale)
-        if math.frexp(self._scale)[0] == 0.5 and abs(math.log2(self._scale)) <= _MOST_EXPONENT:
+        if math.frexp(self._scale)[0] == 0.5 and abs(math.log2(self._scale)) <= _MAX_EXPONENT:
             self._stream = cuda_stream(self.tensor.device)
         else:  # the division rounds, and must round on the host as it does on other ranks
             self._stream, self.values = None, self.tensor.cpu()

@@ -315,7 +315,7 @@ class State(_Slots):
 
         mine = together(group, patience, doing, numbers, running.check)
         of_ranks = [json.loads(blob) for blob in self._all_gather(mine.encode(), patience, doing, running.check)]
-        running.evaluations.tell(running.session, *running.evaluations.read(**agree(of_ranks)))
+        running.evaluations.report(running.session, *running.evaluations.read(**agree(of_ranks)))
 
     @property
     def ratio(self) -> float | None:

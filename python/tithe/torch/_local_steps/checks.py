@@ -15,11 +15,11 @@ from tithe._exchange import error
 from tithe._session import Session
 from tithe.torch._common.checks import DTYPES, some
 from tithe.torch._common.parameter_keys import fingerprint
-from tithe.torch._local_steps.drift import BESIDE, Entry
+from tithe.torch._local_steps.drift import RESERVED_KEYS, Entry
 
 Named = list[tuple[str, torch.nn.Parameter]]
 
-_NOT_HERE = {
+_UNSUPPORTED = {
     "average": "the mean is what LocalSteps is made of",
     "clip": "clip the gradients inside each step",
     "parameters": "names are the model's",
@@ -127,7 +127,7 @@ def check_loaded(
 
 def check_options(codec: str, options: Mapping[str, Any], fragments: int) -> None:
     """Raises ValueError for options of a Session that LocalSteps does not take."""
-    for name, why in _NOT_HERE.items():
+    for name, why in _UNSUPPORTED.items():
         if name in options:
             raise ValueError(f"LocalSteps takes no {name}=: {why}")
     if _core.is_auto(codec):
@@ -137,7 +137,7 @@ def check_options(codec: str, options: Mapping[str, Any], fragments: int) -> Non
         if "feedback=momentum" in text:
             raise ValueError(f"codec {text!r} has momentum: here it is the outer optimizer's, outer='nesterov'")
     if "clip=" in codec:
-        raise ValueError(f"codec={codec!r}: {_NOT_HERE['clip']}, or by a rule of choices")
+        raise ValueError(f"codec={codec!r}: {_UNSUPPORTED['clip']}, or by a rule of choices")
     exact = [rule["match"] for rule in rules if "match" in rule and not set(rule["match"]) & set("*?")]
     if exact and fragments > 1:
         raise ValueError(
@@ -170,7 +170,7 @@ def rules_of(choices: Any) -> list[dict[str, Any]]:
 def with_ours(choices: Any) -> str:
     """Returns the choices, preceded by a rule that sends everything except parameters uncompressed."""
     text = choices_text(choices)
-    ours = {"match": f"{BESIDE}*", "codec": "fp32", "why": "LocalSteps' own"}
+    ours = {"match": f"{RESERVED_KEYS}*", "codec": "fp32", "why": "LocalSteps' own"}
     given = json.loads(text) if text else {}
     rest = given if "rules" in given else {"version": 1}
     return json.dumps({**rest, "rules": [ours, *rules_of(choices)]})

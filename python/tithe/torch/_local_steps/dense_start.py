@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from tithe._session import Session
-from tithe.torch._local_steps.drift import BESIDE, Entry, on_host
+from tithe.torch._local_steps.drift import RESERVED_KEYS, Entry, on_host
 
-_USED = f"{BESIDE}used"
+_USED = f"{RESERVED_KEYS}used"
 
 
 class Averaging:

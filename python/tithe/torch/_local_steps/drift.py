@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-BESIDE = "tithe/"  # the prefix of keys that are not parameters, which are sent uncompressed
+RESERVED_KEYS = "tithe/"  # the prefix of keys that are not parameters, which are sent uncompressed
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:

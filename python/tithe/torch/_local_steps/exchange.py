@@ -10,9 +10,9 @@ import threading
 import torch
 
 from tithe._session import Session
-from tithe.torch._local_steps.drift import BESIDE, Fragment, digest
+from tithe.torch._local_steps.drift import RESERVED_KEYS, Fragment, digest
 
-_ROWS = f"{BESIDE}told"
+_ROWS = f"{RESERVED_KEYS}told"
 _HALF = 1 << 12  # the base of the two halves of a digest: float32 holds its product with 4,096 ranks exactly
 WINDOW, CLOSING = 0, 1  # the kinds of an exchange: between windows, or at the end
 

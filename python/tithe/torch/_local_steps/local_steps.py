@@ -28,7 +28,7 @@ from tithe.torch._local_steps.checks import (
     unwrapped,
 )
 from tithe.torch._local_steps.dense_start import Averaging, ScalerHooks
-from tithe.torch._local_steps.drift import BESIDE, Entry, Fragment, cut
+from tithe.torch._local_steps.drift import RESERVED_KEYS, Entry, Fragment, cut
 from tithe.torch._local_steps.outer_optimizers import Factory, make_outer
 from tithe.torch._local_steps.settings import Settings
 from tithe.torch._local_steps.windows import Windows
@@ -206,7 +206,7 @@ class LocalSteps:
         if self._settings.buffers == "mean":
             kept = set(self._model.state_dict())
             runs[-1] += [
-                Entry(f"{BESIDE}buffer/{name}", buffer, trained=False)
+                Entry(f"{RESERVED_KEYS}buffer/{name}", buffer, trained=False)
                 for name, buffer in self._model.named_buffers()
                 if name in kept and buffer.is_floating_point()
             ]
@@ -368,7 +368,7 @@ class LocalSteps:
     def _sums(self) -> dict[str, Any]:
         windows = self._running()
         sums = {**summed_up(windows.session._core), **windows.booked}
-        moved = [told for key, told in by_tensor(windows.session._core).items() if not key.startswith(BESIDE)]
+        moved = [told for key, told in by_tensor(windows.session._core).items() if not key.startswith(RESERVED_KEYS)]
         for norm in ("gradient_norm", "residual_norm"):
             sums[norm] = math.hypot(*(told[norm] for told in moved))
         sums["relative_error"] = sums["residual_norm"] / sums["gradient_norm"] if sums["gradient_norm"] > 0 else 0.0

@@ -130,7 +130,7 @@ class Windows:
             weight = self.settings.weight(fragment.steps, fragment.planned)
             if not fragment.send(weight, goes_on):
                 weight = 0.0
-                self._lose(fragment)
+                self._discard(fragment)
             elif weight == 0.0:
                 self._drop(fragment)
         if not fragment.late:
@@ -155,7 +155,7 @@ class Windows:
         fragment.merge(replace)
         self.exchanges += 1
 
-    def _lose(self, sending: Fragment) -> None:
+    def _discard(self, sending: Fragment) -> None:
         """Resets all fragments to the outer parameters, because this rank's parameters are not finite."""
         self.booked["windows_lost"] += 1
         for fragment in self.fragments:

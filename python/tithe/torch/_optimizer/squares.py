@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EVERY = 100  # steps between two exchanges, after the first hundred
 FIRST = 8  # the step of the first exchange: parts of fewer products are too noisy to divide by
-LEAST = 0.05  # the smallest part: below it, the codec's error would dominate the steps
+MIN_PART = 0.05  # the smallest part: below it, the codec's error would dominate the steps
 _SAMPLES = 4096  # values of a parameter from which the scale c is estimated
 
 
@@ -109,7 +109,7 @@ class Squares(OptimizerAdapter):
             return {}
         parts = self.views.unflatten(*sent)
         for part in parts.values():
-            local_of(part).clamp_(LEAST, 1)
+            local_of(part).clamp_(MIN_PART, 1)
         return parts
 
     def add(self) -> None:

@@ -67,20 +67,20 @@ def all_gather(output: torch.Tensor, given: torch.Tensor, rank: int, world: int)
 class ShardCollectives:
     """The reduce-scatters and all-gathers of a process group, as a base class of the group."""
 
-    _below: Any  # Gloo's group, which does all other collectives
-    _given: dict[str, Any] | None
-    _takes: Callable[[torch.Tensor, Any], bool]
+    _gloo: Any  # Gloo's group, which does all other collectives
+    _options_given: dict[str, Any] | None
+    _is_compressed: Callable[[torch.Tensor, Any], bool]
     _put: Callable[[Job, torch.Tensor, bool], dist.Work]  # the flag: whether the sum is divided by world
 
     def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, options: Any = None) -> Any:
         if not self._shards(given, output, options):
-            return self._below._reduce_scatter_base(output, given, *([] if options is None else [options]))
+            return self._gloo._reduce_scatter_base(output, given, *([] if options is None else [options]))
         average = options is not None and options.reduceOp == dist.ReduceOp.AVG
         return self._put(reduce_scatter(output, given, self.rank(), self.size()), output, average)
 
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, options: Any = None) -> Any:
         if not self._shards(output, given, None):
-            return self._below._allgather_base(output, given, *([] if options is None else [options]))
+            return self._gloo._allgather_base(output, given, *([] if options is None else [options]))
         return self._put(all_gather(output, given, self.rank(), self.size()), output, False)
 
     # torch 2.13 calls these names; its functional collectives call the earlier ones.
@@ -99,11 +99,11 @@ class ShardCollectives:
         """Returns True if tithe does this reduce-scatter or all-gather: the types and sizes fit, and the codec keeps no
         residual."""
         return (
-            self._takes(whole, options)
+            self._is_compressed(whole, options)
             and part.dtype == whole.dtype
             and part.is_contiguous()
             and part.numel() * self.size() == whole.numel()
-            and not any_residual(self._given)
+            and not any_residual(self._options_given)
         )
 
     @staticmethod

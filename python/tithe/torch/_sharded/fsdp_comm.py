@@ -22,7 +22,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 
 from tithe.torch._common.checks import DTYPES
 from tithe.torch._common.parameter_keys import NO_WALK
-from tithe.torch._sharded.fsdp_delta import LEAST, DeltaRound, Previous
+from tithe.torch._sharded.fsdp_delta import MIN_VALUES, DeltaRound, Previous
 from tithe.torch._sharded.fsdp_groups import ShardedGroup
 from tithe.torch._sharded.fsdp_rounds import AllGatherRound, ReduceScatterRound, Rounds
 
@@ -52,7 +52,7 @@ class Gather(AllGather):
             part.copy_(input_tensor)
         key = self._group.weights_key(output_tensor.dtype)
         each: AllGatherRound
-        if self._previous is None or output_tensor.element_size() != 2 or input_tensor.numel() < LEAST:
+        if self._previous is None or output_tensor.element_size() != 2 or input_tensor.numel() < MIN_VALUES:
             each = AllGatherRound(self._rounds, key, output_tensor, group.size())
         else:
             delta_key = self._group.delta_key(output_tensor.dtype)

@@ -16,7 +16,7 @@ from tithe.torch._sharded.fsdp_rounds import AllGatherRound, Rounds
 
 # With fewer weights per rank no difference is sent: the last block of zip takes up to 3.3 kB, this number of
 # uncompressed weights 8 kB.
-LEAST = 4096
+MIN_VALUES = 4096
 
 Previous = dict[torch.dtype, torch.Tensor]  # the bits of one group's last gather
 
