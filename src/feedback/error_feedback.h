@@ -98,9 +98,9 @@ class ErrorFeedback {
   // ---- Moves between two ErrorFeedbacks without an open round.
   // The kinds of state that take_over() of this tensor would move.
   StateKinds transferable(ValueRange tensor);
-  // Moves the memory of a tensor, at `other_range` in `other`, with its contents. `counts`: the contents are the tensor's
-  // state; otherwise they are undefined. Returns false and does nothing if the tensor shares its memory with other
-  // tensors on either side.
+  // Moves the memory of a tensor, at `other_range` in `other`, with its contents. `counts`: the contents are the
+  // tensor's state; otherwise they are undefined. Returns false and does nothing if the tensor shares its memory with
+  // other tensors on either side.
   bool take_over(ValueRange tensor, ErrorFeedback& other, ValueRange other_range, bool counts);
   // Allocates memory for the expected states that take_over() did not move in.
   void complete();

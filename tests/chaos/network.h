@@ -8,8 +8,8 @@
 //              threads of the process sleep (threads.h)
 //   in_order   as in tithe/seam/transport.h: delays and scheduling never change the order within a channel
 //   in_place   as there: a message that is withdrawn, or lost when its sender closes, keeps its position
-//   groups    a group is the set of processes in one world. Processes can be in several groups one after the other, with
-//              other ranks; a message never crosses groups
+//   groups     a group is the set of processes in one world. Processes can be in several groups one after the other,
+//              with other ranks; a message never crosses groups
 //   lent       detects memory that is passed for a frame while a pending operation uses it (clash)
 //
 // Faults strike at points of the protocol, counted per process, not at points in time. In the first group a process's

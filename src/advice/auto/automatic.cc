@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advisor of a session with codec "auto": it collects measurements of rounds, and decides when (plan_controller.h) and what
-// (decide.h) to plan.
+// The advisor of a session with codec "auto": it collects measurements of rounds, and decides when (plan_controller.h)
+// and what (decide.h) to plan.
 //
 // Threads: handed() runs on the thread of sync(); round_over(), not_proposed() and restored() on that of commit();
 // planning in the background; messages() and decided() on any thread.

@@ -24,8 +24,8 @@ namespace tithe::sim {
 
 class Cores {
  public:
-  // `represented`: the number of ranks that this work represents. `move`: the time that a thread waits for its core before a
-  // free core takes it over.
+  // `represented`: the number of ranks that this work represents. `move`: the time that a thread waits for its core
+  // before a free core takes it over.
   explicit Cores(int cores, int represented = 1, Seconds slice = 0, Seconds move = 0);
 
   // Starts work of this many seconds of one core. `tag` is the caller's.

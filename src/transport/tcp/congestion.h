@@ -5,8 +5,8 @@
 // behind that queue for seconds.
 //
 // Three terms set the limit:
-//   - delivery: kAlways plus the bytes acknowledged within the last kLossWindow (or within twice the round trip time, if
-//     that is longer). So the bytes in flight can double with each round trip, and a fast link is not limited.
+//   - delivery: kAlways plus the bytes acknowledged within the last kLossWindow (or within twice the round trip time,
+//     if that is longer). So the bytes in flight can double with each round trip, and a fast link is not limited.
 //   - pauses: after a pause of up to kPeakLifetime, the largest delivery before the pause still counts until one more
 //     such interval has measured the link again (RFC 7661 lets TCP keep its window for as long). Without this, each
 //     training step would start from kAlways, which costs several round trips on a long path. If bytes are still
@@ -72,9 +72,9 @@ class Congestion {
   static constexpr std::chrono::microseconds kMinWait{100}, kMaxWait{16'000};
   // The round trip time must exceed the shortest one by this part before a queue is assumed.
   static constexpr int kQueueShare = 8;
-  // A loss counts if at least kLost packets were retransmitted within kLossWindow, and at least one packet in kLostShare.
-  // CUBIC loses fewer than that when it reaches the end of a queue. Such losses cost little, while one connection that
-  // slows down among others costs a fifth.
+  // A loss counts if at least kLost packets were retransmitted within kLossWindow, and at least one packet in
+  // kLostShare. CUBIC loses fewer than that when it reaches the end of a queue. Such losses cost little, while one
+  // connection that slows down among others costs a fifth.
   static constexpr std::uint64_t kLost = 32, kLostShare = 64, kPacket = 1448;
   // A write of less than this part of the limit is not worth a system call.
   static constexpr std::uint64_t kShare = 4;
@@ -99,7 +99,8 @@ class Congestion {
       loss_limit_ = std::min(2 * loss_limit_, kUnlimited);
   }
 
-  // Counts acknowledged bytes in two intervals of `half` each: the current one (current_) and the one before (previous_).
+  // Counts acknowledged bytes in two intervals of `half` each: the current one (current_) and the one before
+  // (previous_).
   void count(Time now, std::size_t bytes_in_flight, std::chrono::nanoseconds half) {
     const std::uint64_t acknowledged = written_ - std::min<std::uint64_t>(written_, bytes_in_flight);
     if (now - last_call_ > 2 * half) {  // a pause: the times of the acknowledgements are unknown

@@ -119,9 +119,9 @@ void TcpTransport::attach_control(Peer& p, std::shared_ptr<Wire> wire) {
   p.connector.reset();
 }
 
-// A small message goes out whole on the control connection. A long one sends its edge there; its body waits in `awaiting_grant`
-// until the peer has granted the message's turn. A distrusted peer still gets small messages, so that it receives the
-// reason.
+// A small message goes out whole on the control connection. A long one sends its edge there; its body waits in
+// `awaiting_grant` until the peer has granted the message's turn. A distrusted peer still gets small messages, so that
+// it receives the reason.
 Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   if (!valid(peer)) return {Code::kInvalid, fmt::format("send: no peer {} of {} ranks", peer, world())};
   Peer& p = at(peer);

@@ -15,8 +15,8 @@ inline constexpr std::size_t kSegment = 1024;
 // Writes all taken values to residual_out, unless it is nullptr. True if all are finite.
 bool store_residuals(const EncodeInput& in);
 
-// store_residuals, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it reads it
-// as encoded_value(in, i) and sets in.residual_out[i] to 0, unless residual_out is nullptr.
+// store_residuals, segment by segment; calls pick(end) after each segment. pick may send any value below `end`: it
+// reads it as encoded_value(in, i) and sets in.residual_out[i] to 0, unless residual_out is nullptr.
 template <typename Pick>
 bool store_residuals_and_pick(const EncodeInput& in, Pick pick) {
   bool finite = true;
