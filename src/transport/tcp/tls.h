@@ -42,7 +42,7 @@ class Credentials {
 };
 
 // One end of a TLS connection, between the caller's bytes and the network's. Calls return the number of bytes moved; 0
-// if the network must make progress first; -1 if nothing can move any more, with the reason in why().
+// if the network must make progress first; -1 if nothing can move any more, with the reason in error().
 class TlsEnd {
  public:
   // Sends bytes to the network or receives bytes from it, like send() and recv() on a non-blocking socket.
@@ -64,7 +64,7 @@ class TlsEnd {
   // True if read() can return bytes without any new bytes from the network.
   bool can_read_more() const { return !drained_; }
   bool is_rank(Rank rank) const;
-  const Status\& error() const { return error_; }
+  const Status& error() const { return error_; }
 
  private:
   friend struct Network;

@@ -220,7 +220,7 @@ std::size_t bytes_in_flight(int socket) {
   return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
-Congestion::Look read_link_state(int socket) {
+Congestion::LinkState read_link_state(int socket) {
   const tcp_info info = info_of(socket);
   return {.round_trip = std::chrono::microseconds(info.tcpi_rtt), .retransmitted = info.tcpi_total_retrans};
 }

@@ -38,10 +38,10 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void await_readable();
   void await_writable();
 
-  // The number of bytes moved; 0: none now; kClosed: no more at all, with the reason in why().
+  // The number of bytes moved; 0: none now; kClosed: no more at all, with the reason in error().
   std::ptrdiff_t read(Bytes into);
   std::ptrdiff_t write(ByteView from);
-  const Status\& error() const { return error_; }
+  const Status& error() const { return error_; }
   // Bytes that write() accepted and the kernel has not. They are sent while the context runs.
   std::size_t unsent() const { return tls_ == nullptr ? 0 : tls_->unsent(); }
 

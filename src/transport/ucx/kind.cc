@@ -23,7 +23,7 @@ const TransportKind ucx_transport = {.name = "ucx",
                                      .options = ucx::kOptions,
                                      .examples = ucx::kExamples,
                                      .usable = ucx::usable,
-                                     .look = ucx::look,
+                                     .probe = ucx::probe,
                                      .open = ucx::open_with,
                                      .open_threads = nullptr};
 

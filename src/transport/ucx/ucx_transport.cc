@@ -2,7 +2,7 @@
 // Connecting, control words, and the end of peers; messages.cc has sends and receives.
 //
 // Callbacks for peers (on_error, on_control_sent, on_control_received, on_closed) only set flags; maintain() acts on
-// the flags. Each operation completes exactly once (`answered`), but its memory is reused only after UCX has finished
+// the flags. Each operation completes exactly once (`completed`), but its memory is reused only after UCX has finished
 // with it (`ended`).
 #include "transport/ucx/ucx_transport.h"
 

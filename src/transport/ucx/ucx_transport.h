@@ -102,7 +102,7 @@ class UcxTransport final : public Transport {
     Rank peer = 0;
     bool is_recv = false;
     bool withdrawn = false;  // cancel() was called
-    bool answered = false;   // its completion was stored; UCX may still use the request
+    bool completed = false;  // its completion was stored; UCX may still use the request
     bool ended = false;      // UCX no longer uses the request
     void* request = nullptr;
     std::size_t place = 0;  // index in active_
