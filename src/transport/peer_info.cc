@@ -56,13 +56,13 @@ ProcessId own_process_id() {
 
 std::vector<std::uint8_t> write_peer_info(const PeerInfo& info, const Token& token,
                                           const TransportVersion& version) {
-  const std::string trouble = printable(info.trouble.what(), kMaxText);
-  const std::size_t body = info.trouble.ok() ? info.address.size() : trouble.size();
+  const std::string error = printable(info.error.what(), kMaxText);
+  const std::size_t body = info.error.ok() ? info.address.size() : error.size();
   std::vector<std::uint8_t> blob(kHeaderBytes + body + kEndBytes);
   wire::put(&blob[0], version.magic);
   wire::put(&blob[4], kVersion);
   blob[6] = kFrameVersion;
-  blob[7] = info.trouble.ok();
+  blob[7] = info.error.ok();
   wire::put(&blob[8], static_cast<std::uint32_t>(info.world));
   wire::put(&blob[12], static_cast<std::uint32_t>(info.rank));
   wire::put(&blob[16], version.major);
@@ -75,7 +75,7 @@ std::vector<std::uint8_t> write_peer_info(const PeerInfo& info, const Token& tok
   wire::put(&blob[52], own.cores);
   if (body > 0)
     std::memcpy(&blob[kHeaderBytes],
-                info.trouble.ok() ? static_cast<const void*>(info.address.data()) : trouble.data(), body);
+                info.error.ok() ? static_cast<const void*>(info.address.data()) : error.data(), body);
   std::memcpy(&blob[kAtNonce], info.nonce.data(), info.nonce.size());
   std::uint8_t* end = &blob[kHeaderBytes + body];
   wire::put(end, static_cast<std::uint64_t>(XXH3_64bits(blob.data(), kHeaderBytes + body)));
@@ -143,7 +143,7 @@ Result<PeerTable> exchange_peer_info(const ConnectOptions& connect, PeerInfo min
   if (world > 1) {
     Result<std::vector<std::vector<std::uint8_t>>> blobs =
         connect.all_gather(write_peer_info(mine, connect.token, version));
-    if (!mine.trouble.ok()) return mine.trouble;
+    if (!mine.error.ok()) return mine.error;
     if (!blobs.ok()) return blobs.status();
     all.blobs = std::move(*blobs);
     if (all.blobs.size() != all.infos.size())
@@ -159,7 +159,7 @@ Result<PeerTable> exchange_peer_info(const ConnectOptions& connect, PeerInfo min
       return Status(Code::kCorrupt,
                     "the exchange returned another address blob for this rank than this rank passed");
   }
-  if (!mine.trouble.ok()) return mine.trouble;
+  if (!mine.error.ok()) return mine.error;
   std::vector<std::uint64_t> host_of_rank;
   for (const ReceivedPeerInfo& h : all.infos) host_of_rank.push_back(h.process.host);
   all.hosts = Hosts::of(host_of_rank);

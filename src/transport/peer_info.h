@@ -31,7 +31,7 @@ struct TransportVersion {
 struct PeerInfo {
   Rank rank = 0;
   int world = 1;
-  Status trouble = {};  // not ok: this rank failed to open its transport; all ranks get the error
+  Status error = {};  // not ok: this rank failed to open its transport; all ranks get the error
   std::vector<std::uint8_t> address;
   Secret nonce = {};            // fresh in each process and each rendezvous
   std::uint64_t link_rate = 0;  // bytes per second of the link to other hosts; 0: unknown

@@ -12,7 +12,7 @@ namespace {
 
 const Token kToken(32, 7);
 constexpr TransportVersion kTransportVersion{.magic = 0x54534554, .name = "UCX", .major = 1, .minor = 13};
-const PeerInfo kRank2{.rank = 2, .world = 4, .trouble = {}, .address = {1, 2, 3}, .link_rate = 1'250'000'000};
+const PeerInfo kRank2{.rank = 2, .world = 4, .error = {}, .address = {1, 2, 3}, .link_rate = 1'250'000'000};
 
 // Recomputes the checksum and the tag.
 void seal_again(std::vector<std::uint8_t>& blob, const Token& token) {
@@ -82,7 +82,7 @@ TEST(PeerInfo, a_hostile_address_never_reaches_ucx) {
 }
 
 TEST(PeerInfo, peer_texts_are_made_printable) {
-  auto blob = write_peer_info({.rank = 1, .world = 2, .trouble = {Code::kIo, "abcdefgh"}, .address = {}},
+  auto blob = write_peer_info({.rank = 1, .world = 2, .error = {Code::kIo, "abcdefgh"}, .address = {}},
                               kToken, kTransportVersion);
   const std::string odd = "\x1b[2J\xff\n x";
   std::copy(odd.begin(), odd.end(), blob.end() - 40 - 8);
@@ -105,7 +105,7 @@ TEST(PeerInfo, a_job_key_is_unique_to_the_job) {
 TEST(PeerInfo, includes_the_peers_error) {
   const Status s =
       read_peer_info(
-          write_peer_info({.rank = 1, .world = 2, .trouble = {Code::kIo, "no such device"}, .address = {}},
+          write_peer_info({.rank = 1, .world = 2, .error = {Code::kIo, "no such device"}, .address = {}},
                           kToken, kTransportVersion),
           1, 2, kToken, kTransportVersion)
           .status();

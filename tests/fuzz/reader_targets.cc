@@ -336,11 +336,11 @@ Target hello_target() {
   const Token token(32, 4);
   static constexpr TransportVersion kTransportVersion{.magic = 0x54534554, .name = "test"};
   const Input good =
-      write_peer_info({.rank = 1, .world = 2, .trouble = {}, .address = {1, 2, 3}}, token, kTransportVersion);
-  const Input trouble = write_peer_info(
-      {.rank = 1, .world = 2, .trouble = {Code::kIo, "no device"}, .address = {}}, token, kTransportVersion);
+      write_peer_info({.rank = 1, .world = 2, .error = {}, .address = {1, 2, 3}}, token, kTransportVersion);
+  const Input error = write_peer_info(
+      {.rank = 1, .world = 2, .error = {Code::kIo, "no device"}, .address = {}}, token, kTransportVersion);
   return {"hello",
-          [token, good, trouble](ByteView bytes) {
+          [token, good, error](ByteView bytes) {
             Input blob = copy_of(bytes);
             const auto heard = read_peer_info(blob, 1, 2, token, kTransportVersion);
             if (heard.ok() && blob != good) fail("a peer info passes that no rank wrote");
@@ -356,7 +356,7 @@ Target hello_target() {
                                 printable(right.status().what(), 4000) != right.status().what()))
               fail("a refusal that is not about rank 1, or cannot be shown");
           },
-          {good, trouble}};
+          {good, error}};
 }
 
 Target state_target() {

@@ -41,7 +41,7 @@ class Automatic final : public engine::Advisor {
     report(fmt::format("auto: measures, then chooses from {}", fmt::join(may, ", ")));
   }
 
-  void bucket_submitted(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
+  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
     const std::lock_guard lock(measurements_mutex_);
     measurements_.bucket_submitted(layout, bucket, at_ns);
     if (sample_) sample_->take(bucket);

@@ -26,7 +26,7 @@ class Observer final : public engine::Advisor {
   Observer(engine::AdviceRequest what, engine::AdvisorContext context)
       : what_(std::move(what)), context_(std::move(context)) {}
 
-  void bucket_submitted(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
+  void handed(std::uint64_t layout, std::span<const Tensor> bucket, std::int64_t at_ns) override {
     const std::lock_guard lock(mutex_);
     if (over_) return;
     measurements_.bucket_submitted(layout, bucket, at_ns);

@@ -21,8 +21,8 @@ using Seconds = double;
 inline constexpr std::size_t kFirst = 20;  // steps measured before a plan
 inline constexpr std::size_t kSkip = 5;  // of these, not counted: connections, first page faults, new buckets
 inline constexpr std::size_t kTrial = 12;  // steps measured under a plan
-inline constexpr std::size_t kSkipAfterSwitch =
-    2;  // of these, not counted: residuals of the old rules are sent
+// Of these, not counted: residuals of the old rules are sent.
+inline constexpr std::size_t kSkipAfterSwitch = 2;
 inline constexpr std::size_t kLeave = 50;
 // Give up after this number of steps if kFirst equal steps in a row did not occur.
 inline constexpr std::size_t kMaxUnstable = 200;
@@ -60,9 +60,8 @@ class PlanController {
   const std::string& proposal() const { return proposal_; }  // to be proposed
   Seconds measured() const { return measured_; }             // the last measured step under rules()
   Seconds expected() const { return expected_; }             // 0: not known yet
-  bool restores_previous() const {
-    return restores_previous_;
-  }  // proposal() was measured before and is to be restored
+  // True if proposal() was measured before and is to be restored.
+  bool restores_previous() const { return restores_previous_; }
 
  private:
   void measure();

@@ -46,8 +46,8 @@ void TcpTransport::flush(Peer& p) {
       if (p.error.ok()) break_off(p, p.control->error());
     }
   }
-  const bool waits =
-      p.control && p.control->unsent() > 0;  // a send is complete once the kernel has its bytes
+  // A send is complete once the kernel has its bytes.
+  const bool waits = p.control && p.control->unsent() > 0;
   if (waits && !p.broken) {
     p.full = true;
     p.control->await_writable();

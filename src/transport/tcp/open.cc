@@ -105,7 +105,7 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span
   EndpointList mine{.network = my_network(), .secured = !values[3].empty(), .at = {}};
   Result<std::unique_ptr<TcpTransport>> transport = prepare(connect, values, mine.at);
   PeerInfo info{
-      .trouble = transport.status(), .address = write_endpoints(mine), .link_rate = link_rate_of(mine.at)};
+      .error = transport.status(), .address = write_endpoints(mine), .link_rate = link_rate_of(mine.at)};
   const Result<PeerTable> all = exchange_peer_info(connect, std::move(info), kTransportVersion);
   if (!all.ok()) return all.status();
   std::vector<std::vector<Endpoint>> endpoints(static_cast<std::size_t>(connect.world));
